@@ -1,0 +1,24 @@
+"""The compiler core: import a trained ONNX model, transform it, compile it, run it."""
+
+from compiler._lazy import lazy
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "compiler.frontend": ["from_onnx"],
+        "compiler.interpret": ["evaluate"],
+        "compiler.pipeline": ["build", "optimize"],
+        "compiler.runtime.executable": ["Executable"],
+        "compiler.target": ["Target"],
+        "compiler.dtypes": ["DType"],
+        "compiler.ir.expr": ["Call", "Constant", "Function", "IRModule", "Var"],
+        "compiler.ir.builder": ["FunctionBuilder"],
+        "compiler.ir.types": ["TensorType"],
+        "compiler.ir.verifier": ["verify"],
+        "compiler.transform.passes": ["PassContext", "Sequential", "function_pass", "module_pass"],
+        "compiler.errors": [
+            "ConfigError", "DtypelabError", "InputError", "LoweringError", "ModelError",
+            "ScheduleError", "TypeInferenceError", "UnsupportedError", "VerifyError",
+        ],
+    },
+)  # fmt: skip

@@ -1,0 +1,30 @@
+"""Public names that are imported when first used, so that importing a package stays fast."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+
+def lazy(
+    package: str, names: Mapping[str, Sequence[str]]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """`__getattr__`, `__dir__` and `__all__` for a package: module -> the public names it provides.
+
+    >>> __getattr__, __dir__, __all__ = lazy(__name__, {"pkg.module": ["f"]})    # doctest: +SKIP
+    """
+    home = {name: module for module, public in names.items() for name in public}
+
+    def get(name: str) -> Any:
+        if name not in home:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(home[name]), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    def listing() -> list[str]:
+        return sorted({*vars(sys.modules[package]), *home})
+
+    return get, listing, sorted(home)

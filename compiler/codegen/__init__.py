@@ -1,0 +1,1 @@
+"""Loop nests to LLVM IR text. Knows nothing of any operator."""

@@ -1,0 +1,274 @@
+"""Loads and stores: from symbolic indices to pointers, constant offsets and lane patterns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from compiler.codegen.emit import LLVM_BYTES, Emitter, Val, memory_type
+from compiler.codegen.lanes import classify, lane_offsets, points, store_runs
+from compiler.errors import LoweringError
+from compiler.symbolic import Atom, Index, Quasi, Var
+from compiler.tensor.stmt import Buffer, PrimFunc
+
+Registers = dict[tuple[Buffer, int, tuple[int, ...]], Val]
+
+
+class Place(NamedTuple):
+    """Where an access goes. Contiguity is in `offsets` (elements, per lane, relative to `const`);
+    `pointer` None: a register buffer; `scattered`: lanes whose distances are only known at run time."""
+
+    pointer: Val | None
+    const: int
+    offsets: tuple[int, ...]
+    scattered: tuple[tuple[Val, int], ...] = ()
+
+
+class Accesses:
+    """Mixin of the lowering: everything about addresses."""
+
+    e: Emitter
+    func: PrimFunc
+    env: dict[Var, int | Val]
+    lanes: list[tuple[Var, int]]
+    regs: Registers
+    memo: dict[object, Val]
+    cursor: dict[Buffer, tuple[Val, dict[Var, int]]]
+    written: set[Buffer]
+    _flats: dict[int, tuple[Index, tuple[Index, ...]]]
+
+    def flat_of(self, b: Buffer, idx: tuple[Index, ...]) -> Index:
+        """Row-major position, remembered per index tuple."""
+        hit = self._flats.get(id(idx))
+        if hit is None:  # keep idx alive so that its id stays unique
+            hit = self._flats[id(idx)] = (b.flat(idx), idx)
+        return hit[0]
+
+    def known(self, i: Index) -> int | None:
+        """The value of `i` if it is a constant here."""
+        if not i.terms:
+            return i.const
+        if all(isinstance(self.env.get(v), int) for v in i.vars()):
+            return int(i.value(self.env))
+        lo, hi = i.range()
+        return lo if lo is not None and lo == hi else None
+
+    def runtime(self, i: Index) -> Val:
+        """Emit an index expression as i64."""
+        e = self.e
+        constant = self.known(i)
+        if constant is not None:
+            return e.const(constant, "i64")
+        key = ("rt", i, tuple(self.env[v] for v in sorted(i.vars(), key=lambda v: (v.name, id(v)))))
+        if key in self.memo:
+            return self.memo[key]
+        acc = e.const(i.const, "i64")
+        for a, c in i.terms.items():
+            x = self._atom(a)
+            if c != 1:
+                x = e.bin("mul nsw", x, e.const(c, "i64"))
+            acc = x if acc.name == "0" else e.bin("add nsw", acc, x)
+        self.memo[key] = acc
+        return acc
+
+    def _atom(self, a: Atom) -> Val:
+        e = self.e
+        if isinstance(a, Var):
+            x = self.env[a]
+            return e.const(x, "i64") if isinstance(x, int) else x
+        p, q = self.runtime(a.a), self.runtime(a.b)
+        if a.op == "min":
+            return e.call("llvm.smin.i64", "i64", 1, [p, q])
+        if a.op == "*":
+            return e.bin("mul nsw", p, q)
+        low = a.a.range()[0]
+        if low is not None and low >= 0:
+            return e.bin({"//": "udiv", "%": "urem"}[a.op], p, q)
+        return self._floor_divide(a.op, p, q)
+
+    def _floor_divide(self, op: str, p: Val, q: Val) -> Val:
+        """Division of a possibly negative number, rounding down; the divisor is positive."""
+        e = self.e
+        r = e.bin("srem", p, q)
+        negative = e.op(f"icmp slt {r}, 0", "i1")
+        if op == "%":
+            return e.op(f"select {negative}, {e.bin('add', r, q)}, {r}", "i64")
+        one = e.op(f"zext {negative} to i64", "i64")
+        return e.bin("sub", e.bin("sdiv", p, q), one)
+
+    def place(self, b: Buffer, flat: Index) -> Place:
+        """Where the access at row-major position `flat` goes, for the current lanes."""
+        at = [v for v, _ in self.lanes]
+        extents = tuple(n for _, n in self.lanes)
+        offs = lane_offsets(extents, tuple(flat.terms.get(v, 0) for v in at))
+        odd: list[tuple[Quasi, int]] = []
+        rest: dict[Atom, int] = {}
+        for a, c in flat.terms.items():
+            if isinstance(a, Var):
+                if a not in at:
+                    rest[a] = c
+            elif a.leaves() & set(at):
+                odd.append((a, c))
+            else:
+                rest[a] = c
+        base = Index(rest, flat.const)
+        if odd:  # a // or % of a lane variable: look at every lane
+            bound = {v: x for v, x in self.env.items() if isinstance(x, int)}
+            per_lane = []
+            for o, x in zip(offs, points(extents), strict=True):
+                m = {**bound, **dict(zip(at, x, strict=True))}
+                extra = Index(const=o)
+                for a, c in odd:
+                    extra = extra + a.replaced(m) * c
+                per_lane.append(extra)
+            steps = [p - per_lane[0] for p in per_lane]
+            if any(s.terms for s in steps):
+                if b.scope == "register":
+                    raise LoweringError(f"register buffer {b.name} indexed by a run-time value")
+                return Place(None, 0, (), tuple(self._scalar_place(b, base + p) for p in per_lane))
+            base, offs = base + per_lane[0], tuple(s.const for s in steps)
+        else:
+            base, offs = base + offs[0], tuple(o - offs[0] for o in offs)
+        if b.scope == "register":
+            position = self.known(base)
+            if position is None:
+                raise LoweringError(f"register buffer {b.name} indexed by a run-time value {base}")
+            return Place(None, position, offs)
+        pointer, const = self._scalar_place(b, base)
+        return Place(pointer, const, offs)
+
+    def _scalar_place(self, b: Buffer, flat: Index) -> tuple[Val, int]:
+        """(pointer, constant element offset) of a position without lane variables."""
+        pointer, inc = self.cursor[b]
+        const, rest = flat.const, Index()
+        for a, c in flat.terms.items():
+            if isinstance(a, Var):
+                x = self.env[a]
+                if isinstance(x, int):
+                    const += c * x
+                elif inc.get(a) != c:
+                    rest = rest + Index({a: c - inc.get(a, 0)})
+            else:
+                bound = {v: x for v in a.leaves() if isinstance(x := self.env[v], int)}
+                part = a.replaced(bound) * c
+                const, rest = const + part.const, rest + (part - part.const)
+        if rest.terms:
+            key = ("at", pointer.name, rest, tuple(str(self.env[v]) for v in sorted(rest.vars(), key=str)))
+            if key not in self.memo:
+                size = LLVM_BYTES[memory_type(b.dtype)]
+                self.memo[key] = self.e.at(pointer, self.runtime(rest * size))
+            pointer = self.memo[key]
+        return pointer, const
+
+    # ---- loads -----------------------------------------------------------------------------------
+    def read(self, b: Buffer, flat: Index, place: Place | None = None) -> Val:
+        """The lanes of `b` at `flat`."""
+        at = place or self.place(b, flat)
+        e = self.e
+        if b.scope == "register":
+            try:
+                return self.regs[b, at.const, at.offsets]
+            except KeyError:
+                raise LoweringError(
+                    f"register {b.name}+{at.const} read before it is written, or with other lanes"
+                ) from None
+        if at.scattered:
+            t, size = memory_type(b.dtype), LLVM_BYTES[memory_type(b.dtype)]
+            out = e.gather_lanes([e.load(p, c * size, t, 1, size) for p, c in at.scattered])
+        else:
+            assert at.pointer is not None
+            key = (at.pointer.name, at.const, at.offsets)
+            if key not in self.memo or b in self.written:
+                self.memo[key] = self._load_lanes(b, at.pointer, at.const, at.offsets)
+            out = self.memo[key]
+        return self._from_memory(b, out)
+
+    def _from_memory(self, b: Buffer, v: Val) -> Val:
+        return self.e.op(f"trunc {v} to {Val('', 'i1', v.n).ty}", "i1", v.n) if b.dtype.kind == "bool" else v
+
+    def _load_lanes(self, b: Buffer, p: Val, const: int, offs: tuple[int, ...]) -> Val:
+        e, t = self.e, memory_type(b.dtype)
+        size, n = LLVM_BYTES[t], len(offs)
+        at, how = const * size, classify(offs)
+        if n == 1:
+            return e.load(p, at, t, 1, size)
+        if how.kind == "splat":
+            return e.splat(e.load(p, at, t, 1, size), n)
+        if how.kind == "vector":
+            align = max(b.align, size) if n * size >= 64 and b.align else size
+            if b in self.func.prefetch:
+                e.decls["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+                ahead = e.at(p, at + self.func.prefetch[b])
+                e.lines.append(f"  call void @llvm.prefetch.p0({ahead}, i32 0, i32 3, i32 1)")
+            return e.load(p, at, t, n, align)
+        if how.kind == "repeat" and size * how.period <= 8 and t.startswith("i"):
+            word = e.load(p, at, f"i{8 * size * how.period}", 1, size)
+            return e.bitcast(e.splat(word, n // how.period), t, n)
+        if how.kind == "runs" and len({k for _, k in how.runs}) == 1:
+            parts = [e.load(p, at + o * size, t, k, size) for o, k in how.runs]
+            parts = [x if x.n > 1 else e.gather_lanes([x, Val("poison", t)]) for x in parts]
+            width = how.runs[0][1]
+            while len(parts) > 1:
+                parts = [
+                    e.shuffle(a, c, self._join(width, a.n))
+                    for a, c in zip(parts[::2], parts[1::2], strict=True)
+                ]
+                width *= 2
+            return e.shuffle(parts[0], parts[0], how.selection)
+        return e.gather_lanes([e.load(p, at + o * size, t, 1, size) for o in offs])
+
+    @staticmethod
+    def _join(width: int, lanes: int) -> list[int | None]:
+        """Shuffle that puts the first `width` lanes of two vectors of `lanes` lanes side by side."""
+        return [*range(width), *range(lanes, lanes + width)]
+
+    # ---- stores ----------------------------------------------------------------------------------
+    def write(
+        self,
+        b: Buffer,
+        flat: Index,
+        v: Val,
+        order: tuple[int | None, ...] | None = None,
+        place: Place | None = None,
+    ) -> None:
+        """Store the lanes of `v`; `order[k]` is the element that lane k holds (None: none)."""
+        at = place or self.place(b, flat)
+        e = self.e
+        if at.scattered:
+            size = LLVM_BYTES[memory_type(b.dtype)]
+            v = self._to_memory(e.splat(v, len(at.scattered)))
+            for k, (p, c) in enumerate(at.scattered):
+                e.store(e.extract(v, k), p, c * size, size)
+            return
+        v = e.splat(v, len(at.offsets)) if order is None else v
+        if b.scope == "register":
+            self.regs.pop((b, at.const, at.offsets), None)  # keep the dict in order of writing
+            self.regs[b, at.const, at.offsets] = v
+            return
+        assert at.pointer is not None
+        v = self._to_memory(v)
+        size = LLVM_BYTES[v.t]
+        if v.n == 1:
+            e.store(v, at.pointer, at.const * size, size)
+            return
+        offs: tuple[int | None, ...] = at.offsets
+        if order is not None:
+            offs = tuple(None if k is None else at.offsets[k] for k in order)
+        for o, sel in store_runs(offs):
+            e.store(self._pick(v, sel, size), at.pointer, (at.const + o) * size, size)
+
+    def _to_memory(self, v: Val) -> Val:
+        return self.e.op(f"zext {v} to {Val('', 'i8', v.n).ty}", "i8", v.n) if v.t == "i1" else v
+
+    def _pick(self, v: Val, sel: tuple[int, ...], size: int) -> Val:
+        """The lanes `sel` of `v`; whole dwords are moved where that is possible."""
+        e, per = self.e, 4 // size if size < 4 else 1
+        if list(sel) == list(range(v.n)):
+            return v
+        dwords = per > 1 and len(sel) % per == 0 and v.n % per == 0 and all(
+            sel[j] % per == 0 and sel[j : j + per] == tuple(range(sel[j], sel[j] + per))
+            for j in range(0, len(sel), per)
+        )  # fmt: skip
+        if dwords:
+            w = e.bitcast(v, "i32", v.n // per)
+            return e.shuffle(w, w, [i // per for i in sel[::per]])
+        return e.shuffle(v, v, sel)

@@ -1,0 +1,256 @@
+"""Mechanical lowering of one loop nest to an LLVM function. Knows nothing of convolution or any schedule.
+
+- serial loop: induction variable, one strength-reduced pointer per buffer, one phi per live register;
+- unrolled loop: the body again, with the variable bound to an int; vector loop: the variable becomes lanes;
+- access: flat offset = int + lane pattern (+ what is not in the pointer), see `access`;
+- register buffer: SSA values keyed by (offset, lane pattern).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compiler.codegen.access import Accesses, Registers
+from compiler.codegen.emit import LLVM_BYTES, Emitter, Val, memory_type
+from compiler.codegen.lanes import points
+from compiler.codegen.scalars import Scalars
+from compiler.errors import LoweringError
+from compiler.symbolic import Index, Var
+from compiler.tensor.expr import Expr
+from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, Store, accesses
+
+
+@dataclass(frozen=True)
+class NativeStage:
+    """One top-level statement of a PrimFunc as an LLVM function.
+
+    Called with a pointer per param, temp and table, an int64 per dim, and for a parallel loop the
+    range [begin, end) of its iterations; `extent` is that loop's, None if the stage is sequential.
+    """
+
+    symbol: str
+    text: str
+    extent: Index | None
+
+
+def lower_primfunc(f: PrimFunc, tables: list[Buffer]) -> list[NativeStage]:
+    """LLVM functions for the top-level statements of `f`, to be called in order.
+
+    Raises:
+        LoweringError: an expression or schedule that cannot be lowered.
+    """
+    out = []
+    for k, s in enumerate(f.body):
+        stage = _Lower(f, tables, s).run(f"{f.name}_{k}")
+        out.append(stage)
+    return out
+
+
+class _Lower(Scalars, Accesses):
+    def __init__(self, func: PrimFunc, tables: list[Buffer], body: Stmt):
+        self.func, self.body, self.tables = func, body, tables
+        self.e = Emitter()
+        self.env: dict[Var, int | Val] = {}
+        self.lanes: list[tuple[Var, int]] = []
+        self.regs: Registers = {}
+        self.memo: dict[object, Val] = {}
+        self.values: dict[Expr, Val] = {}
+        self.block = "entry"
+        self.written = {b for b, _, w, _ in accesses([body]) if w}
+        self.cursor: dict[Buffer, tuple[Val, dict[Var, int]]] = {}
+        self._flats: dict[int, tuple[Index, tuple[Index, ...]]] = {}
+
+    def run(self, symbol: str) -> NativeStage:
+        e, f, s = self.e, self.func, self.body
+        params = []
+        for k, b in enumerate([*f.params, *f.temps, *self.tables]):
+            name = f"%b{k}"
+            params.append(f"ptr noalias nocapture {name}")
+            self.cursor[b] = (Val(name, "ptr"), {})
+        for k, v in enumerate(f.dims):
+            params.append(f"i64 %d{k}")
+            self.env[v] = Val(f"%d{k}", "i64")
+        extent = None
+        if isinstance(s, For) and s.kind == "parallel":
+            extent = s.extent
+            params += ["i64 %begin", "i64 %end"]
+        self.stmts([s])
+        head = f"define void @{symbol}({', '.join(params)}) nounwind {{"
+        text = "\n".join([*e.decls.values(), head, "entry:", *e.lines, "  ret void", "}"])
+        return NativeStage(symbol, text, extent)
+
+    # ---- statements ------------------------------------------------------------------------------
+    def stmts(self, body: list[Stmt]) -> None:
+        for s in body:
+            if isinstance(s, For):
+                self.loop(s)
+            elif isinstance(s, Intrin):
+                self.intrin(s)
+            else:
+                self.store(s)
+
+    def loop(self, s: For) -> None:
+        n = self.known(s.extent)
+        if s.kind == "vector":
+            if n is None:
+                raise LoweringError(f"cannot vectorize {s.var}: extent {s.extent} is not constant here")
+            self.lanes.append((s.var, n))
+            self.stmts(s.body)
+            self.lanes.pop()
+        elif s.kind == "parallel":
+            self.serial(s, n)
+        elif n is not None and (s.kind == "unroll" or n <= 1):
+            for i in range(n):
+                self.env[s.var] = i
+                self.iteration(s)
+        elif s.kind == "unroll":
+            raise LoweringError(f"cannot unroll {s.var}: extent {s.extent} is not constant here")
+        else:
+            self.serial(s, n)
+
+    def iteration(self, s: For) -> None:
+        saved = dict(self.cursor)
+        for b in sorted(s.opaque, key=lambda b: b.name):
+            p, inc = self.cursor[b]
+            self.cursor[b] = (self.opaque_pointer(p, s.fence), inc)
+        self.stmts(s.body)
+        self.cursor = saved
+
+    def opaque_pointer(self, p: Val, fence: bool) -> Val:
+        """The pointer through empty inline asm. A fence also passes the register written last through it,
+        which ties the loads that follow to the arithmetic before them."""
+        e = self.e
+        if not fence or not self.regs:
+            return e.op(f'call ptr asm sideeffect "", "=r,0"(ptr {p.name})', "ptr")
+        k, v = next(reversed(self.regs.items()))
+        asm = 'asm sideeffect "", "=r,=v,0,1,~{memory}"'
+        pair = e.op(f"call {{ptr, {v.ty}}} {asm}(ptr {p.name}, {v})", "")
+        self.regs[k] = e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 1", v.t, v.n)
+        return e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 0", "ptr")
+
+    def _steps(self, s: For) -> tuple[dict[Buffer, int], set[Buffer]]:
+        """Elements by which each buffer's accesses move per iteration, where all agree; and the register
+        buffers that are written."""
+        v, steps, live = s.var, dict[Buffer, set[int | None]](), set[Buffer]()
+        for b, idx, w, _ in accesses(s.body):
+            if b.scope == "register":
+                if w:
+                    live.add(b)
+                continue
+            if idx is None:
+                steps.setdefault(b, set()).add(None)
+                continue
+            flat = self.flat_of(b, idx)
+            mixed = any(v in a.leaves() for a in flat.terms if a is not v)
+            steps.setdefault(b, set()).add(None if mixed else flat.terms.get(v, 0))
+        out = {}
+        for b, c in steps.items():
+            step = c.pop() if len(c) == 1 else None
+            if step:
+                out[b] = step
+        return out, live
+
+    def serial(self, s: For, n: int | None) -> None:
+        e, v = self.e, s.var
+        steps, live = self._steps(s)
+        slots = [k for k in self.regs if k[0] in live]
+        begin = e.const(0, "i64")
+        end = e.const(n, "i64") if n is not None else self.runtime(s.extent)
+        lo = s.extent.range()[0] if n is None else n
+        if s.kind == "parallel":  # the caller hands each thread a range of a top-level loop
+            begin, end, lo = Val("%begin", "i64"), Val("%end", "i64"), 0
+        label = e.fresh("loop")[1:]
+        guarded = lo is None or lo < 1
+        pre = self.block
+        starts = {b: self._start(b, c, begin) for b, c in steps.items()}
+        if guarded:
+            c = e.op(f"icmp sgt {end}, {begin.name}", "i1")
+            e.lines.append(f"  br {c}, label %{label}, label %{label}.x")
+        else:
+            e.lines.append(f"  br label %{label}")
+        e.lines.append(f"{label}:")
+        self.block = label
+        saved_memo, self.memo, saved_cursor = self.memo, {}, dict(self.cursor)
+        iv = Val(e.fresh("i"), "i64")
+        self.env[v] = iv
+        pointers = []
+        for b, step in steps.items():
+            q = Val(e.fresh("p"), "ptr")
+            pointers.append((q, starts[b], step * LLVM_BYTES[memory_type(b.dtype)]))
+            self.cursor[b] = (q, {**self.cursor[b][1], v: step})
+        entry = {k: self.regs[k] for k in slots}
+        heads = {k: Val(e.fresh("r"), entry[k].t, entry[k].n) for k in slots}
+        self.regs.update(heads)
+        hole = len(e.lines)
+        self.iteration(s)
+        nxt = e.op(f"add nuw nsw {iv}, 1", "i64")
+        out = [f"  {iv.name} = phi i64 [{begin.name}, %{pre}], [{nxt.name}, %{self.block}]"]
+        for q, start, bytes_ in pointers:
+            out.append(
+                f"  {q.name} = phi ptr [{start.name}, %{pre}], [{e.at(q, bytes_).name}, %{self.block}]"
+            )
+        for k in slots:
+            out.append(
+                f"  {heads[k].name} = phi {heads[k].ty} [{entry[k].name}, %{pre}], "
+                f"[{self.regs[k].name}, %{self.block}]"
+            )
+        e.lines[hole:hole] = out
+        c = e.op(f"icmp slt {nxt}, {end.name}", "i1")
+        e.lines += [f"  br {c}, label %{label}, label %{label}.x", f"{label}.x:"]
+        if guarded:  # the loop may not have run: what the registers hold depends on it
+            for k in slots:
+                last = self.regs[k]
+                self.regs[k] = e.op(
+                    f"phi {last.ty} [{entry[k].name}, %{pre}], [{last.name}, %{self.block}]",
+                    last.t,
+                    last.n,
+                )
+        self.block, self.memo, self.cursor = label + ".x", saved_memo, saved_cursor
+
+    def _start(self, b: Buffer, step: int, begin: Val) -> Val:
+        p = self.cursor[b][0]
+        if begin.name == "0":
+            return p
+        bytes_ = self.e.const(step * LLVM_BYTES[memory_type(b.dtype)], "i64")
+        return self.e.at(p, self.e.bin("mul", begin, bytes_))
+
+    def store(self, s: Store) -> None:
+        self.values = {}
+        flat = self.flat_of(s.buffer, s.idx)
+        if s.init is not None:
+            raise LoweringError(f"stage {s.stage}: its reduction was not decomposed")
+        if s.update:
+            self.write(s.buffer, flat, self.update(s, self.read(s.buffer, flat)))
+        else:
+            self.write(s.buffer, flat, self.eval(s.value))
+
+    def intrin(self, s: Intrin) -> None:
+        it, saved, st = s.intrin, self.lanes, s.store
+        flat = self.flat_of(st.buffer, st.idx)
+        acc: Val | None = None
+        place = None
+        for _ in self._points(s, it.out_lanes):
+            self.values = {}
+            place = self.place(st.buffer, flat)
+            acc = self.read(st.buffer, flat, place) if st.update else None
+        operands = []
+        for n, names in it.lanes.items():
+            row = []
+            for _ in self._points(s, names):
+                self.values = {}
+                row.append(self.eval(s.leaves[n]))
+            operands.append(row)
+        self.lanes = [(s.vars[n], it.loops[n]) for n in it.out_lanes]
+        self.write(st.buffer, flat, it.emit(self.e, acc, *operands), it.order, place)
+        self.lanes = saved
+
+    def _points(self, s: Intrin, names: tuple[str, ...]) -> Iterator[None]:
+        """Make the loops `names` of the tile lanes and step through the others."""
+        loops = s.intrin.loops
+        self.lanes = [(s.vars[n], loops[n]) for n in names]
+        todo = [n for n in loops if n not in names]
+        for x in points([loops[n] for n in todo]):
+            for n, i in zip(todo, x, strict=True):
+                self.env[s.vars[n]] = i
+            yield

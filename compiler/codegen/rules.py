@@ -1,0 +1,96 @@
+"""Scalar operations of the built-in dtypes as LLVM instructions, lane by lane."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.codegen.emit import Emitter, Val, llvm_type
+from compiler.dtypes import BOOL, DType
+from compiler.errors import LoweringError
+
+_FLOAT = {"Add": "fadd", "Sub": "fsub", "Mul": "fmul", "Div": "fdiv"}
+_INT = {"Add": "add", "Sub": "sub", "Mul": "mul", "And": "and", "Or": "or", "Xor": "xor", "Shl": "shl"}
+_FCMP = {"LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge", "EQ": "oeq", "NE": "une"}
+_ICMP = {"LT": "lt", "LE": "le", "GT": "gt", "GE": "ge", "EQ": "eq", "NE": "ne"}
+_INTRINSIC = {
+    "sqrt": "llvm.sqrt", "floor": "llvm.floor", "ceil": "llvm.ceil", "round": "llvm.roundeven",
+    "abs": "llvm.fabs", "sin": "llvm.sin", "cos": "llvm.cos", "pow": "llvm.pow", "fma": "llvm.fma",
+}  # fmt: skip
+_LIBM = {"exp", "log", "tanh", "erf"}
+
+
+def suffix(v: Val) -> str:
+    """Type suffix of an overloaded intrinsic, e.g. `v16f32`."""
+    scalar = {"half": "f16", "float": "f32", "double": "f64"}.get(v.t, v.t)
+    return f"v{v.n}{scalar}" if v.n > 1 else scalar
+
+
+def binary(e: Emitter, op: str, dtype: DType, a: Val, b: Val) -> Val:
+    """`a op b` for operands of a built-in dtype.
+
+    Raises:
+        LoweringError: the dtype has no such operation.
+    """
+    if op in _ICMP:
+        if dtype.is_float:
+            return e.op(f"fcmp {_FCMP[op]} {a}, {b.name}", "i1", a.n)
+        sign = "" if op in ("EQ", "NE") else "s" if dtype.kind == "int" else "u"
+        return e.op(f"icmp {sign}{_ICMP[op]} {a}, {b.name}", "i1", a.n)
+    if dtype.is_float:
+        if op in _FLOAT:
+            return e.bin(_FLOAT[op], a, b)
+        if op in ("Max", "Min"):  # NaN propagates, as in numpy and ONNX
+            return e.call(f"llvm.{'maximum' if op == 'Max' else 'minimum'}.{suffix(a)}", a.t, a.n, [a, b])
+    elif op in _INT:
+        return e.bin(_INT[op], a, b)
+    elif op in ("Max", "Min") and dtype.is_integer:
+        fn = f"llvm.{'s' if dtype.kind == 'int' else 'u'}{op.lower()}.{suffix(a)}"
+        return e.call(fn, a.t, a.n, [a, b])
+    elif op == "Div" and dtype.is_integer:
+        return e.bin("sdiv" if dtype.kind == "int" else "udiv", a, b)
+    elif op == "Shr" and dtype.is_integer:
+        return e.bin("ashr" if dtype.kind == "int" else "lshr", a, b)
+    raise LoweringError(f"no operation {op} of {dtype}")
+
+
+def cast(e: Emitter, a: Val, source: DType, dtype: DType) -> Val:
+    """Conversion between built-in dtypes; float to integer truncates and saturates."""
+    t = llvm_type(dtype)
+    to = Val("", t, a.n).ty
+    if source == dtype:
+        return a
+    if dtype == BOOL:
+        zero = e.const(0, a.t, a.n)
+        return e.op(f"{'fcmp une' if source.is_float else 'icmp ne'} {a}, {zero.name}", "i1", a.n)
+    if source.is_float and dtype.is_float:
+        return e.op(f"{'fpext' if dtype.bits > source.bits else 'fptrunc'} {a} to {to}", t, a.n)
+    signed = "s" if dtype.kind == "int" else "u"
+    if source.is_float:
+        return e.call(f"llvm.fpto{signed}i.sat.{suffix(Val('', t, a.n))}.{suffix(a)}", t, a.n, [a])
+    if dtype.is_float:
+        return e.op(f"{'si' if source.kind == 'int' else 'ui'}tofp {a} to {to}", t, a.n)
+    if source != BOOL and dtype.bits == source.bits:
+        return a
+    if source != BOOL and dtype.bits < source.bits:
+        return e.op(f"trunc {a} to {to}", t, a.n)
+    return e.op(f"{'sext' if source.kind == 'int' else 'zext'} {a} to {to}", t, a.n)
+
+
+def function(e: Emitter, fn: str, dtype: DType, args: Sequence[Val]) -> Val:
+    """A scalar function that is one LLVM operation, or (float64) a call of the C library.
+
+    Raises:
+        LoweringError: there is no such function of the dtype.
+    """
+    a = args[0]
+    if fn == "bits":
+        return e.bitcast(a, llvm_type(dtype), a.n)
+    if fn == "rint_i32":
+        return e.call(f"llvm.lrint.{suffix(Val('', 'i32', a.n))}.{suffix(a)}", "i32", a.n, args)
+    if fn == "abs" and dtype.kind == "int":
+        return e.call(f"llvm.abs.{suffix(a)}", a.t, a.n, [a, Val("false", "i1")])
+    if dtype.is_float and fn in _INTRINSIC:
+        return e.call(f"{_INTRINSIC[fn]}.{suffix(a)}", a.t, a.n, args)
+    if fn in _LIBM and a.t == "double":
+        return e.gather_lanes([e.call(fn, "double", 1, [e.extract(a, k)]) for k in range(a.n)])
+    raise LoweringError(f"no function {fn} of {dtype}")

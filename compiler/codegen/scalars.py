@@ -1,0 +1,154 @@
+"""Scalar expressions, evaluated over the current lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.codegen import rules
+from compiler.codegen.access import Accesses
+from compiler.codegen.emit import LLVM_BYTES, Val, llvm_type, memory_type
+from compiler.codegen.lanes import points
+from compiler.dtypes import BOOL, FLOAT32, FLOAT64, DType
+from compiler.errors import LoweringError
+from compiler.symbolic import Index
+from compiler.tensor.expr import (
+    BinOp,
+    Call,
+    CallExtern,
+    Cast,
+    Expr,
+    FloatImm,
+    Gather,
+    IndexValue,
+    IntImm,
+    Load,
+    Select,
+)
+from compiler.tensor.mathlib import EXPANSIONS, sigmoid64
+from compiler.tensor.stmt import Store
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Bound(Expr):
+    """An operand that has been evaluated already."""
+
+    value: Val
+    dtype: DType
+
+
+class Scalars(Accesses):
+    """Mixin of the lowering: expressions to values."""
+
+    values: dict[Expr, Val]
+
+    @property
+    def width(self) -> int:
+        """Number of lanes here."""
+        n = 1
+        for _, k in self.lanes:
+            n *= k
+        return n
+
+    def eval(self, x: Expr) -> Val:
+        """Value of an expression; a node met twice in one statement is computed once."""
+        if isinstance(x, _Bound):
+            return x.value
+        if x.dtype.is_custom:
+            raise LoweringError(f"{x.dtype} was not lowered before code generation")
+        if isinstance(x, Load):
+            return self.read(x.buffer, self.flat_of(x.buffer, x.idx))
+        hit = self.values.get(x)
+        if hit is None:
+            hit = self.values[x] = self._eval(x)
+        return hit
+
+    def _eval(self, x: Expr) -> Val:
+        e, n = self.e, self.width
+        if isinstance(x, (FloatImm, IntImm)):
+            return e.const(x.value, llvm_type(x.dtype), n)
+        if isinstance(x, BinOp):
+            return rules.binary(e, x.op, x.a.dtype, *self._same(self.eval(x.a), self.eval(x.b)))
+        if isinstance(x, Cast):
+            return rules.cast(e, self.eval(x.value), x.value.dtype, x.dtype)
+        if isinstance(x, Select):
+            c, a, b = (e.splat(self.eval(k), n) for k in (x.cond, x.a, x.b))
+            return e.op(f"select {c}, {a}, {b}", a.t, n)
+        if isinstance(x, IndexValue):
+            return self._index(x.index)
+        if isinstance(x, Gather):
+            return self._gather(x)
+        if isinstance(x, CallExtern):
+            return self._extern(x)
+        if isinstance(x, Call):
+            args = [self.eval(a) for a in x.args]
+            bound = [_Bound(v, a.dtype) for v, a in zip(args, x.args, strict=True)]
+            if x.dtype == FLOAT32 and x.fn in EXPANSIONS:
+                return self.eval(EXPANSIONS[x.fn](bound[0]))
+            if x.dtype == FLOAT64 and x.fn == "sigmoid":
+                return self.eval(sigmoid64(bound[0]))
+            if x.dtype == DType("float", 16) and x.fn in EXPANSIONS:
+                wide = Call(x.fn, (Cast(bound[0], FLOAT32),), FLOAT32)
+                return self.eval(Cast(wide, x.dtype))
+            return rules.function(e, x.fn, x.dtype, [e.splat(a, n) for a in args])
+        raise LoweringError(f"no lowering for {type(x).__name__} {x!r}")
+
+    def _same(self, a: Val, b: Val) -> tuple[Val, Val]:
+        n = max(a.n, b.n)
+        return self.e.splat(a, n), self.e.splat(b, n)
+
+    def update(self, s: Store, old: Val) -> Val:
+        """`old` combined with the statement's value."""
+        dtype = s.buffer.dtype
+        if s.update == "Fma":
+            if not isinstance(s.value, BinOp) or s.value.op != "Mul":
+                raise LoweringError(f"stage {s.stage}: an Fma update needs a product, not {s.value!r}")
+            n = self.width
+            a, b = (self.e.splat(self.eval(k), n) for k in (s.value.a, s.value.b))
+            return rules.function(self.e, "fma", dtype, [a, b, self.e.splat(old, n)])
+        return rules.binary(self.e, s.update, dtype, *self._same(old, self.eval(s.value)))
+
+    def _index(self, index: Index) -> Val:
+        e, at = self.e, [v for v, _ in self.lanes]
+        lane_values = []
+        for x in points([n for _, n in self.lanes]):
+            lane_values.append(self.runtime(index.subst(dict(zip(at, x, strict=True)))))
+        return e.gather_lanes(lane_values)
+
+    def _gather(self, x: Gather) -> Val:
+        e = self.e
+        t = memory_type(x.buffer.dtype)
+        position = e.splat(self.eval(x.at), self.width)
+        base, inc = self.cursor[x.buffer]
+        if inc:
+            raise LoweringError(f"{x.buffer.name} is read at run-time positions in a moving loop")
+        out = []
+        for k in range(position.n):
+            at = e.bin("mul", e.extract(position, k), e.const(LLVM_BYTES[t], "i64"))
+            out.append(e.load(e.at(base, at), 0, t, 1, LLVM_BYTES[t]))
+        return self._from_memory(x.buffer, e.gather_lanes(out))
+
+    def _extern(self, x: CallExtern) -> Val:
+        """Call of a C function, lane by lane. Narrow integers are extended as the C ABI expects."""
+        e, n = self.e, self.width
+        args = [e.splat(self._to_memory(self.eval(a)), n) for a in x.args]
+        kinds = [_extension(a.dtype) for a in x.args]
+        ret = memory_type(x.dtype)
+        types = ", ".join(f"{a.t}{k}" for a, k in zip(args, kinds, strict=True))
+        e.decls[x.symbol] = f"declare{_extension(x.dtype)} {ret} @{x.symbol}({types})"
+        out = []
+        for lane in range(n):
+            given = ", ".join(
+                f"{a.t}{k} {e.extract(a, lane).name}" for a, k in zip(args, kinds, strict=True)
+            )
+            out.append(e.op(f"call{_extension(x.dtype)} {ret} @{x.symbol}({given})", ret))
+        v = e.gather_lanes(out)
+        if x.dtype == BOOL:
+            zero = e.const(0, v.t, v.n)
+            return e.op(f"icmp ne {v}, {zero.name}", "i1", v.n)
+        return v
+
+
+def _extension(dtype: DType) -> str:
+    if dtype.is_float or dtype.storage_bits >= 32:
+        return ""
+    return " signext" if dtype.kind == "int" else " zeroext"

@@ -1,0 +1,61 @@
+"""Errors a caller can cause. Each message is one sentence that says what to do next."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class DtypelabError(Exception):
+    """Base of every error that a caller can cause; the command line prints it and exits 2."""
+
+
+class ModelError(DtypelabError):
+    """A model file cannot be read, or holds something that is not a valid model."""
+
+
+class UnsupportedError(DtypelabError):
+    """An operator, attribute, dtype or target that exists but that we do not implement."""
+
+
+class TypeInferenceError(DtypelabError):
+    """Shapes or dtypes in a program do not fit together."""
+
+
+class VerifyError(DtypelabError):
+    """A program breaks an invariant of the intermediate representation."""
+
+
+class InputError(DtypelabError):
+    """A model was called with inputs of the wrong name, rank, shape or dtype."""
+
+
+class LoweringError(DtypelabError):
+    """A scalar operation has no lowering for a dtype and target."""
+
+
+class ScheduleError(DtypelabError):
+    """A schedule primitive does not apply to the loop nest it was given."""
+
+
+class ConfigError(DtypelabError):
+    """A configuration, plan or specification has an unknown key or a wrong value."""
+
+
+def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
+    """The `count` names of `known` that look most like `name`, best first."""
+    names = sorted(set(known))
+    close = difflib.get_close_matches(name, names, n=count, cutoff=0.5)
+    if close:
+        return close
+    folded = {n.lower(): n for n in names}
+    return [folded[n] for n in difflib.get_close_matches(name.lower(), folded, n=count, cutoff=0.4)]
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> str:
+    """Sentence for an unknown `kind` called `name`, suggesting the nearest known names."""
+    names = sorted(set(known))
+    close = nearest(name, names)
+    if close:
+        return f"unknown {kind} {name!r}; did you mean {', '.join(map(repr, close))}?"
+    return f"unknown {kind} {name!r}; known: {', '.join(names) or 'none'}"

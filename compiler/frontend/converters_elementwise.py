@@ -1,0 +1,162 @@
+"""Converters of elementwise operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from compiler.frontend.model_file import element_dtype
+from compiler.frontend.node import Imported, Node, converts, scalar
+from compiler.ir.expr import Atom, Constant, tensor_type
+
+_UNARY = {
+    "Relu": "nn.relu",
+    "HardSwish": "nn.hard_swish",
+    "Sigmoid": "sigmoid",
+    "Tanh": "tanh",
+    "Neg": "negative",
+    "Abs": "abs",
+    "Exp": "exp",
+    "Log": "log",
+    "Sqrt": "sqrt",
+    "Floor": "floor",
+    "Ceil": "ceil",
+    "Erf": "erf",
+    "Dropout": "nn.dropout",
+}
+
+_BINARY = {
+    "Add": "add",
+    "Sub": "subtract",
+    "Mul": "multiply",
+    "Div": "divide",
+    "Equal": "equal",
+    "Less": "less",
+    "Greater": "greater",
+}
+
+_VARIADIC = {"Sum": "add", "Max": "maximum", "Min": "minimum"}
+
+
+@converts(*(op for op in _UNARY if op != "Dropout"))
+def unary(n: Node) -> Imported:
+    """One operand, no attributes."""
+    return n.call(_UNARY[n.op], n.atom(0))
+
+
+@converts(*_BINARY)
+def binary(n: Node) -> Imported:
+    """Two operands that broadcast."""
+    return n.call(_BINARY[n.op], n.atom(0), n.atom(1))
+
+
+@converts(*_VARIADIC)
+def variadic(n: Node) -> Imported:
+    """Any number of operands, from the left."""
+    first, *rest = n.atoms()
+    op = _VARIADIC[n.op]
+    if not rest:
+        return first
+    for a in rest[:-1]:
+        first = n.step(op, first, a)
+    return n.call(op, first, rest[-1])
+
+
+@converts("Identity")
+def identity(n: Node) -> Imported:
+    """The operand itself."""
+    return n.value(0)
+
+
+@converts("Dropout")
+def dropout(n: Node) -> Imported:
+    """Identity in inference; the mask is not computed."""
+    training = n.has(2) and n.known(2, "training_mode").any()
+    if training:
+        raise n.unsupported("training_mode=True: export the model in evaluation mode")
+    return n.call("nn.dropout", n.atom(0))
+
+
+@converts("Cast")
+def cast(n: Node) -> Imported:
+    """Conversion to another dtype."""
+    return n.call("cast", n.atom(0), dtype=str(element_dtype(n.need("to"), n.where)))
+
+
+@converts("Clip")
+def clip(n: Node) -> Imported:
+    """min/max as attributes (opset < 11) or inputs, either of them optional."""
+    x, t = n.atom(0), n.type(0)
+    bounds: Sequence[Atom | None]
+    if n.opset < 11:
+        given = [n.attr("min"), n.attr("max")]
+        bounds = [None if v is None else scalar(v, t) for v in given]
+    else:
+        bounds = [n.atom(i) if n.has(i) else None for i in (1, 2)]
+    lo, hi = bounds
+    known = all(b is None or isinstance(b, Constant) for b in bounds)
+    if lo is None and hi is None:
+        return x
+    if known and t.dtype.is_float:
+        low, high = (_number(lo, -np.inf), _number(hi, np.inf))
+        if low == 0 and high >= np.finfo(t.dtype.storage).max:
+            return n.call("nn.relu", x)
+        return n.call("clip", x, a_min=low, a_max=high)
+    if lo is not None and hi is not None:
+        return n.call("minimum", n.step("maximum", x, lo), hi)
+    if lo is not None:
+        return n.call("maximum", x, lo)
+    assert hi is not None
+    return n.call("minimum", x, hi)
+
+
+def _number(bound: Atom | None, default: float) -> float:
+    return float(bound.data.reshape(())) if isinstance(bound, Constant) else default
+
+
+@converts("LeakyRelu")
+def leaky_relu(n: Node) -> Imported:
+    """x if x >= 0 else alpha * x."""
+    return n.call("nn.leaky_relu", n.atom(0), alpha=n.attr("alpha", 0.01))
+
+
+@converts("HardSigmoid")
+def hard_sigmoid(n: Node) -> Imported:
+    """clip(alpha * x + beta, 0, 1)."""
+    alpha, beta = n.attr("alpha", 0.2), n.attr("beta", 0.5)
+    return n.call("nn.hard_sigmoid", n.atom(0), alpha=alpha, beta=beta)
+
+
+@converts("Gelu")
+def gelu(n: Node) -> Imported:
+    """Exact or tanh approximation."""
+    kind = n.expect("approximate", "none", "none", "tanh")
+    return n.call("nn.gelu", n.atom(0), approximate=kind)
+
+
+@converts("Pow")
+def power(n: Node) -> Imported:
+    """Exponents 1, 2, 3 and 0.5 become multiplications and a square root, which every dtype has."""
+    x, t = n.atom(0), n.type(0)
+    e = n.constant(1)
+    if e is not None and e.size == 1 and e.ndim <= t.rank:
+        value = float(e.reshape(()))
+        if value == 1:
+            return x
+        if value == 2:
+            return n.call("multiply", x, x)
+        if value == 3:
+            return n.call("multiply", n.step("multiply", x, x), x)
+        if value == 0.5 and t.dtype.is_float:
+            return n.call("sqrt", x)
+    exponent = n.atom(1)
+    if tensor_type(exponent).dtype != t.dtype:
+        exponent = n.step("cast", exponent, dtype=str(t.dtype))
+    return n.call("power", x, exponent)
+
+
+@converts("Where")
+def where(n: Node) -> Imported:
+    """Elements of input 1 where input 0 holds, else of input 2."""
+    return n.call("where", n.atom(0), n.atom(1), n.atom(2))

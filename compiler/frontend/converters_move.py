@@ -1,0 +1,266 @@
+"""Converters of operators that move elements or make tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import FLOAT32, INT64
+from compiler.frontend.node import Imported, Node, converts
+from compiler.ir.expr import Constant
+from compiler.ir.types import TensorType, broadcast
+from compiler.symbolic import Dim, dim
+
+
+# ---- constants -----------------------------------------------------------------------------------
+@converts("Constant")
+def constant(n: Node) -> Imported:
+    """A tensor, or one of the scalar and list attributes."""
+    if "value" in n.attrs:
+        value: Constant = n.attrs["value"]
+        return value
+    for name, dtype in (
+        ("value_float", FLOAT32), ("value_floats", FLOAT32), ("value_int", INT64),
+        ("value_ints", INT64),
+    ):  # fmt: skip
+        if name in n.attrs:
+            return Constant.of(n.attrs[name], dtype)
+    raise n.unsupported(f"its value kind ({', '.join(n.attrs) or 'none'})")
+
+
+@converts("ConstantOfShape")
+def constant_of_shape(n: Node) -> Imported:
+    """One value repeated; float32 zero by default."""
+    value: Constant = n.attr("value", Constant.of([0.0], FLOAT32))
+    shape = n.dims(0, "shape")
+    one = Constant(value.data.reshape(()), value.dtype)
+    if all(isinstance(d, int) for d in shape):
+        return Constant(np.full([int(d) for d in _known(shape)], one.data), one.dtype)
+    return n.call("broadcast_to", one, shape=shape)
+
+
+def _known(shape: Sequence[Dim]) -> list[int]:
+    return [d for d in shape if isinstance(d, int)]
+
+
+@converts("Expand")
+def expand(n: Node) -> Imported:
+    """Broadcast with a shape."""
+    shape = broadcast(n.type(0).shape, n.dims(1, "shape"))
+    if shape == n.type(0).shape:
+        return n.value(0)
+    return n.call("broadcast_to", n.atom(0), shape=shape)
+
+
+# ---- shapes --------------------------------------------------------------------------------------
+@converts("Reshape")
+def reshape(n: Node) -> Imported:
+    """0 copies a dimension of the input (unless allowzero), -1 is what remains."""
+    old = n.type(0).shape
+    new = list(n.dims(1, "shape"))
+    if not n.attr("allowzero", 0):
+        for i, d in enumerate(new):
+            if d == 0:
+                if i >= len(old):
+                    raise n.unsupported(f"shape={tuple(new)}: dimension {i} copies none")
+                new[i] = old[i]
+    elif 0 in new:
+        raise n.unsupported("an empty result")
+    return n.call("reshape", n.atom(0), newshape=tuple(new))
+
+
+@converts("Flatten")
+def flatten(n: Node) -> Imported:
+    """To two dimensions, split before `axis`."""
+    rank = n.type(0).rank
+    axis = n.attr("axis", 1)
+    if not -rank <= axis <= rank:
+        raise n.unsupported(f"axis={axis} for rank {rank}")
+    return n.call("flatten", n.atom(0), axis=axis + rank if axis < 0 else axis)
+
+
+@converts("Transpose")
+def transpose(n: Node) -> Imported:
+    """Permuted axes; reversed by default."""
+    rank = n.type(0).rank
+    perm = tuple(n.attr("perm", tuple(range(rank))[::-1]))
+    return n.call("transpose", n.atom(0), axes=perm)
+
+
+@converts("Squeeze")
+def squeeze(n: Node) -> Imported:
+    """Without axes, every dimension that is 1."""
+    t = n.type(0)
+    axes = n.ints("axes", 1, 13)
+    if axes is None:
+        axes = tuple(i for i, d in enumerate(t.shape) if d == 1)
+    if not axes:
+        return n.value(0)
+    return n.call("squeeze", n.atom(0), axis=tuple(n.front(a, t.rank) for a in axes))
+
+
+@converts("Unsqueeze")
+def unsqueeze(n: Node) -> Imported:
+    """Axes count in the result."""
+    axes = n.ints("axes", 1, 13)
+    if axes is None:
+        raise n.unsupported("no axes")
+    rank = n.type(0).rank + len(axes)
+    return n.call("expand_dims", n.atom(0), axes=tuple(sorted(n.front(a, rank) for a in axes)))
+
+
+# ---- joining and cutting -------------------------------------------------------------------------
+@converts("Concat")
+def concat(n: Node) -> Imported:
+    """Along one axis."""
+    parts = n.atoms()
+    return n.call("concatenate", *parts, axis=n.front(n.need("axis"), n.type(0).rank))
+
+
+@converts("Split")
+def split(n: Node) -> Sequence[Imported]:
+    """Sizes from the attribute, the input, or equal parts."""
+    t = n.type(0)
+    axis = n.axis(0, t.rank)
+    sizes = n.ints("split", 1, 13)
+    if sizes is None:
+        total, count = t.shape[axis], n.attr("num_outputs", len(n.outputs))
+        if not isinstance(total, int):
+            raise n.unsupported(f"equal parts of the symbolic dimension {total}; use shapes=...")
+        part = -(-total // count)
+        sizes = tuple(max(0, min(part, total - part * i)) for i in range(count))
+    if len(sizes) == 1:
+        return [n.value(0)]
+    parts = n.step("split", n.atom(0), sizes=sizes, axis=axis)
+    if len(n.outputs) != len(sizes):
+        raise n.unsupported(f"{len(n.outputs)} outputs for {len(sizes)} parts")
+    # an output without a name is not wanted
+    return [n.field(parts, i) if n.outputs[i] else parts for i in range(len(sizes))]
+
+
+@converts("Slice")
+def slice_(n: Node) -> Imported:
+    """Start, end, axes and steps are attributes before opset 10 and inputs from it on."""
+    t = n.type(0)
+    if n.opset < 10:
+        starts: tuple[Dim, ...] = tuple(n.need("starts"))
+        ends: tuple[Dim, ...] = tuple(n.need("ends"))
+        axes = tuple(n.attr("axes", tuple(range(len(starts)))))
+        steps = (1,) * len(starts)
+    else:
+        starts, ends = n.dims(1, "starts"), n.dims(2, "ends")
+        axes = tuple(int(a) for a in n.known(3, "axes")) if n.has(3) else tuple(range(len(starts)))
+        steps = tuple(int(s) for s in n.known(4, "steps")) if n.has(4) else (1,) * len(starts)
+    cuts: list[tuple[int, int, int, int]] = []
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        cut = _cut(n, start, end, step, t.shape[n.front(axis, t.rank)])
+        if cut is not None:
+            cuts.append((*cut, n.front(axis, t.rank)))
+    if not cuts:
+        return n.value(0)
+    begin, stop, strides, on = zip(*sorted(cuts, key=lambda c: c[3]), strict=True)
+    return n.call("strided_slice", n.atom(0), begin=begin, end=stop, strides=strides, axes=on)
+
+
+def _cut(n: Node, start: Dim, end: Dim, step: int, size: Dim) -> tuple[int, int, int] | None:
+    """Begin, end and stride on one axis; None when everything is kept."""
+    if step == 0:
+        raise n.unsupported("a step of 0")
+    if step == 1 and start == 0 and (end == size or (isinstance(end, int) and end >= 2**31 - 1)):
+        return None
+    if not isinstance(start, int) or not isinstance(end, int):
+        raise n.unsupported(f"the symbolic bounds {start}:{end}; use shapes=...")
+    if not isinstance(size, int):
+        return start, end, step
+    begin, stop, _ = slice(start, end, step).indices(size)
+    if step == 1 and (begin, stop) == (0, size):
+        return None
+    # a stop of -1 means "before the first", which as an index would count from the end
+    return begin, stop if stop >= 0 else -size - 1, step
+
+
+@converts("Gather")
+def gather(n: Node) -> Imported:
+    """Elements along an axis."""
+    return n.call("take", n.atom(0), n.atom(1), axis=n.axis(0, n.type(0).rank))
+
+
+@converts("Pad")
+def pad(n: Node) -> Imported:
+    """Constant, reflected or repeated borders; negative pads cut."""
+    t = n.type(0)
+    mode = n.expect("mode", "constant", "constant", "reflect", "edge")
+    if n.opset < 11:
+        pads, value = tuple(n.need("pads")), float(n.attr("value", 0.0))
+    else:
+        pads = tuple(int(p) for p in n.known(1, "pads"))
+        value = float(n.known(2, "constant_value").reshape(())) if n.has(2) else 0.0
+    axes = range(t.rank)
+    on = [n.front(int(a), t.rank) for a in n.known(3, "axes")] if n.has(3) else list(axes)
+    if len(pads) != 2 * len(on):
+        raise n.unsupported(f"pads={pads} for {len(on)} axes")
+    width = {a: (pads[i], pads[i + len(on)]) for i, a in enumerate(on)}
+    x = n.atom(0)
+    cut = [a for a in axes if min(width.get(a, (0, 0))) < 0]
+    grown = any(max(w) > 0 for w in width.values())
+    if cut:
+        emit = n.step if grown else n.call
+        x = emit("strided_slice", x, **_cropping(n, t, {a: width[a] for a in cut}))
+    if not grown:
+        return x
+    full = tuple(tuple(max(0, p) for p in width.get(a, (0, 0))) for a in axes)
+    return n.call("nn.pad", x, pad_width=full, mode=mode, value=value)
+
+
+def _cropping(n: Node, t: TensorType, width: dict[int, tuple[int, int]]) -> dict[str, Any]:
+    ends = []
+    for a, (_, after) in width.items():
+        size = t.shape[a]
+        if not isinstance(size, int):
+            raise n.unsupported(f"negative pads of the symbolic dimension {size}")
+        ends.append(size + min(0, after))
+    begin = tuple(max(0, -before) for before, _ in width.values())
+    strides = (1,) * len(ends)
+    return {"begin": begin, "end": tuple(ends), "strides": strides, "axes": tuple(width)}
+
+
+# ---- resizing ------------------------------------------------------------------------------------
+@converts("Resize", "Upsample")
+def resize(n: Node) -> Imported:
+    """Nearest neighbour on the last two axes of an image."""
+    t = n.type(0)
+    n.rank_of(0, 4)
+    n.expect("mode", "nearest", "nearest")
+    old = n.op == "Upsample" or n.opset < 11
+    coordinates = "asymmetric" if old else n.attr("coordinate_transformation_mode", "half_pixel")
+    rounding = "floor" if old else n.attr("nearest_mode", "round_prefer_floor")
+    if not old:
+        n.expect(
+            "coordinate_transformation_mode", "half_pixel",
+            "half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel",
+        )  # fmt: skip
+        n.expect("nearest_mode", "round_prefer_floor",
+                 "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")  # fmt: skip
+        n.expect("keep_aspect_ratio_policy", "stretch", "stretch")
+        n.expect("antialias", 0, 0)
+    axes = [n.front(a, 4) for a in n.attr("axes", (0, 1, 2, 3))]
+    where = 1 if old else 2
+    scales: list[float] | None = None
+    if n.op == "Upsample" and "scales" in n.attrs:
+        scales = list(n.attrs["scales"])
+    elif n.has(where) and (n.constant(where) is None or n.known(where, "scales").size):
+        scales = [float(s) for s in n.known(where, "scales")]
+    attrs = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+    if scales is not None:
+        factor = dict(zip(axes, scales, strict=True))
+        if factor.get(0, 1.0) != 1 or factor.get(1, 1.0) != 1:
+            raise n.unsupported(f"scales={tuple(scales)}: only the last two axes can change")
+        pair = (factor.get(2, 1.0), factor.get(3, 1.0))
+        return n.call("image.resize2d", n.atom(0), scales=pair, **attrs)
+    sizes = dict(zip(axes, n.dims(3, "sizes"), strict=True))
+    if any(sizes.get(a, t.shape[a]) != t.shape[a] for a in (0, 1)):
+        raise n.unsupported("sizes that change the first two axes")
+    target = tuple(dim(sizes.get(a, t.shape[a])) for a in (2, 3))
+    return n.call("image.resize2d", n.atom(0), size=target, **attrs)

@@ -1,0 +1,262 @@
+"""What converters see: one ONNX node with its operands, attributes, and a way to emit calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from compiler.dtypes import Array, DType
+from compiler.errors import ModelError, UnsupportedError
+from compiler.ir.expr import Atom, Constant, TupleGetItem, Value, Var, tensor_type
+from compiler.ir.types import TensorType, shape_text
+from compiler.symbolic import Dim, IntLike, dim
+
+
+@dataclass(frozen=True, eq=False)
+class Symbolic:
+    """A small integer tensor whose elements are dimensions, some of them symbolic.
+
+    Exporters compute the operands of Reshape and its like from Shape; kept as such a value, the
+    computation is done during import. `data` is an object array of `Dim`.
+    """
+
+    data: Array
+    dtype: DType
+
+
+Imported = Var | Constant | Symbolic
+
+
+class Graph(Protocol):
+    """The importer's state, as nodes use it."""
+
+    opset: int
+
+    def value(self, name: str) -> Imported:
+        """The value of an ONNX name."""
+        ...
+
+    def atom(self, name: str) -> Atom:
+        """The value as an operand; symbolic integers are computed by the program."""
+        ...
+
+    def emit(
+        self, op: str, args: Sequence[Atom], attrs: Mapping[str, Any], name: str, origin: str
+    ) -> Atom:
+        """Append a call (or fold it, when it is small and all operands are constants)."""
+        ...
+
+    def bind(self, value: Value, name: str, origin: str) -> Var:
+        """Append a binding."""
+        ...
+
+    def printable(self, name: str) -> str:
+        """The variable name of an ONNX value name."""
+        ...
+
+    def intermediate(self, stem: str) -> str:
+        """A variable name that no ONNX value has."""
+        ...
+
+
+@dataclass(frozen=True)
+class Node:
+    """One ONNX node being converted."""
+
+    op: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Any]
+    graph: Graph
+
+    @property
+    def opset(self) -> int:
+        """Version of the default operator set."""
+        return self.graph.opset
+
+    @property
+    def origin(self) -> str:
+        """The node's name, or its first output's when it has none."""
+        return self.name or self.outputs[0]
+
+    @property
+    def where(self) -> str:
+        """How errors name the node."""
+        return f"node {self.origin!r} ({self.op})"
+
+    # ---- operands --------------------------------------------------------------------------------
+    def has(self, i: int) -> bool:
+        """Whether input `i` is given (optional inputs are left out, or empty)."""
+        return i < len(self.inputs) and self.inputs[i] != ""
+
+    def value(self, i: int) -> Imported:
+        """Input `i` as it is.
+
+        Raises:
+            ModelError: the node has no such input.
+        """
+        if not self.has(i):
+            raise ModelError(f"{self.where} lacks its input {i}")
+        return self.graph.value(self.inputs[i])
+
+    def atom(self, i: int) -> Atom:
+        """Input `i` as an operand."""
+        self.value(i)
+        return self.graph.atom(self.inputs[i])
+
+    def atoms(self) -> list[Atom]:
+        """All inputs as operands; at least one."""
+        return [self.atom(i) for i in range(max(1, len(self.inputs)))]
+
+    def type(self, i: int) -> TensorType:
+        """Type of input `i`."""
+        return tensor_type(self.atom(i))
+
+    def constant(self, i: int) -> Array | None:
+        """The data of input `i` if it is known now, else None."""
+        v = self.value(i)
+        return v.data if isinstance(v, Constant) else None
+
+    def known(self, i: int, what: str) -> Array:
+        """The data of input `i`.
+
+        Raises:
+            UnsupportedError: it is computed at run time.
+        """
+        data = self.constant(i)
+        if data is None:
+            raise self.unsupported(
+                f"{what} must be a constant; fix the symbolic dimensions with shapes=..."
+            )
+        return data
+
+    def dims(self, i: int, what: str) -> tuple[Dim, ...]:
+        """A vector of integers, possibly symbolic.
+
+        Raises:
+            UnsupportedError: it is computed at run time.
+        """
+        v = self.value(i)
+        data = v.data if isinstance(v, Symbolic) else self.known(i, what)
+        return tuple(dim(d) for d in data.astype(object).reshape(-1))
+
+    # ---- attributes ------------------------------------------------------------------------------
+    def attr(self, name: str, default: Any = None) -> Any:
+        """Attribute `name`; lists are tuples and strings are str."""
+        return self.attrs.get(name, default)
+
+    def need(self, name: str) -> Any:
+        """Attribute `name`.
+
+        Raises:
+            ModelError: it is missing.
+        """
+        if name not in self.attrs:
+            raise ModelError(f"{self.where} lacks its attribute {name!r}")
+        return self.attrs[name]
+
+    def expect(self, name: str, default: Any, *allowed: Any) -> Any:
+        """Attribute `name`, which must be one of `allowed`.
+
+        Raises:
+            UnsupportedError: it is not.
+        """
+        v = self.attr(name, default)
+        if v not in allowed:
+            raise self.unsupported(f"{name}={v!r}; supported: {', '.join(map(repr, allowed))}")
+        return v
+
+    def ints(self, name: str, i: int, since: int) -> tuple[int, ...] | None:
+        """Integers that are an attribute before opset `since`, and input `i` from it on."""
+        if self.opset < since:
+            v = self.attr(name)
+            return None if v is None else tuple(v)
+        return tuple(int(x) for x in self.known(i, name).reshape(-1)) if self.has(i) else None
+
+    def axis(self, default: int, rank: int, name: str = "axis") -> int:
+        """The axis attribute, counted from the front."""
+        return self.front(self.attr(name, default), rank)
+
+    def front(self, axis: int, rank: int) -> int:
+        """`axis` of a tensor of rank `rank`, counted from the front.
+
+        Raises:
+            ModelError: out of range.
+        """
+        if not -rank <= axis < rank:
+            raise ModelError(f"{self.where}: axis {axis} is out of range for rank {rank}")
+        return axis % rank
+
+    def unsupported(self, what: str) -> UnsupportedError:
+        """An error naming the node and its operator."""
+        return UnsupportedError(f"{self.where} is not supported with {what}")
+
+    def rank_of(self, i: int, *allowed: int) -> int:
+        """Rank of input `i`.
+
+        Raises:
+            UnsupportedError: it is not one of `allowed`.
+        """
+        t = self.type(i)
+        if t.rank not in allowed:
+            raise self.unsupported(f"an input of shape {shape_text(t.shape)}")
+        return t.rank
+
+    # ---- emission --------------------------------------------------------------------------------
+    def call(self, op: str, *args: Atom, **attrs: Any) -> Atom:
+        """Emit the call that computes the node's (first) output."""
+        return self.graph.emit(op, args, attrs, self.graph.printable(self.outputs[0]), self.origin)
+
+    def step(self, op: str, *args: Atom, **attrs: Any) -> Atom:
+        """Emit a call on the way to the output."""
+        stem = f"{self.graph.printable(self.outputs[0])}_{op.rpartition('.')[2]}"
+        return self.graph.emit(op, args, attrs, self.graph.intermediate(stem), self.origin)
+
+    def field(self, value: Atom, index: int) -> Var:
+        """Bind field `index` of a tuple as output `index`."""
+        name = self.graph.printable(self.outputs[index])
+        return self.graph.bind(TupleGetItem(value, index), name, self.origin)
+
+
+Results = Imported | Sequence[Imported]
+Converter = Callable[[Node], Results]
+
+CONVERTERS: dict[str, Converter] = {}
+"""Operator -> converter; the converters_*.py files fill it."""
+
+
+def converts(*ops: str) -> Callable[[Converter], Converter]:
+    """Decorator: the function converts the ONNX operators `ops`."""
+
+    def register(f: Converter) -> Converter:
+        for op in ops:
+            assert op not in CONVERTERS, op
+            CONVERTERS[op] = f
+        return f
+
+    return register
+
+
+def scalar(value: float, like: TensorType) -> Constant:
+    """A scalar constant of the dtype of `like`."""
+    return Constant.of(np.asarray(value), like.dtype)
+
+
+def transposed(c: Constant) -> Constant:
+    """A constant matrix transposed."""
+    return Constant(np.ascontiguousarray(c.data.T), c.dtype)
+
+
+def symbolic(data: Any, dtype: DType) -> Symbolic | Constant:
+    """Dimensions as an imported value: a Constant when all of them are known."""
+    a = np.asarray(data, dtype=object)
+    out = np.empty(a.shape, dtype=object)
+    flat: list[IntLike] = [dim(x) for x in a.reshape(-1)]
+    out.reshape(-1)[:] = flat
+    if all(isinstance(x, int) for x in flat):
+        return Constant(out.astype(dtype.storage), dtype)
+    return Symbolic(out, dtype)

@@ -1,0 +1,302 @@
+"""from_onnx: an ONNX model as an IRModule. The converters_*.py files convert its operators."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.dtypes import INT64
+from compiler.errors import DtypelabError, ModelError, UnsupportedError, nearest, unknown
+from compiler.frontend import (  # noqa: F401  (each registers its converters)
+    converters_elementwise,
+    converters_move,
+    converters_nn,
+    converters_reduce,
+    symbolic_ops,
+)
+from compiler.frontend.model_file import constant, opset_of, read_model
+from compiler.frontend.node import CONVERTERS, Imported, Node, Symbolic
+from compiler.frontend.signature import input_types
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import Atom, Call, Constant, IRModule, Value, Var, tensor_type
+from compiler.ir.types import TensorType
+from compiler.symbolic import Index, IntLike, Quasi
+from compiler.symbolic import Var as Dimension
+
+if TYPE_CHECKING:
+    import onnx
+
+_FOLD_ELEMENTS = 4096
+"""Calls on constants of at most this many elements are computed during import (shapes, scales)."""
+
+
+def supported_ops() -> list[str]:
+    """The ONNX operators that `from_onnx` imports, by name."""
+    return sorted(CONVERTERS)
+
+
+def from_onnx(
+    model: str | Path | bytes | onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int | str | None]] | None = None,
+) -> IRModule:
+    """Import a model of the default ONNX domain, opset 9 or newer.
+
+    Inputs keep their names (made printable); a symbolic dimension `N` of the model is the dimension
+    `N` of the types, and unnamed ones are called `d0`, `d1` ... Weights become constants. The
+    bindings' `origins` are the names of the ONNX nodes they come from (of a node's first output
+    when it has no name). `mod.attrs` holds `opset`, `producer`, `ir_version`, and the model's own
+    `inputs` and `outputs` names in order.
+
+    Args:
+        model: path, serialized bytes, or a ModelProto.
+        shapes: input name -> dimensions that replace the model's, e.g. `{"x": (1, 3, 224, 224)}`;
+            a string is a symbolic dimension, None or -1 keeps the model's.
+
+    Raises:
+        ModelError: the file cannot be read, or what it holds is not a valid model.
+        UnsupportedError: an operator, attribute, dtype or opset that we do not implement.
+    """
+    proto, folder = read_model(model)
+    opset = opset_of(proto)
+    if proto.functions:
+        proto = _inlined(proto)
+    if not proto.graph.output:
+        raise ModelError("the model has no outputs; export it again")
+    _check_operators(proto.graph)
+    importer = _Importer(proto.graph, folder, opset)
+    main = importer.run(shapes or {})
+    attrs = {
+        "opset": opset,
+        "producer": f"{proto.producer_name} {proto.producer_version}".strip(),
+        "ir_version": int(proto.ir_version),
+        "inputs": tuple(importer.inputs),
+        "outputs": tuple(o.name for o in proto.graph.output),
+    }
+    return IRModule({"main": main}, attrs)
+
+
+def _inlined(proto: Any) -> Any:
+    """The model with its local functions written out."""
+    import onnx.inliner
+
+    try:
+        return onnx.inliner.inline_local_functions(proto)
+    except (ValueError, RuntimeError) as e:
+        raise ModelError(
+            f"the model's local functions cannot be inlined: {_first_line(e)}"
+        ) from None
+
+
+def _first_line(e: Exception) -> str:
+    return (str(e).splitlines() or [type(e).__name__])[0]
+
+
+def _check_operators(graph: Any) -> None:
+    """Raise one UnsupportedError for all operators without a converter."""
+    missing: dict[str, list[str]] = {}
+    for n in graph.node:
+        default = n.domain in ("", "ai.onnx")
+        if not default or n.op_type not in CONVERTERS:
+            op = n.op_type if default else f"{n.domain}.{n.op_type}"
+            missing.setdefault(op, []).append(n.name or (n.output[0] if n.output else "?"))
+    if not missing:
+        return
+    parts = []
+    for op, nodes in sorted(missing.items()):
+        close = nearest(op.rpartition(".")[2], CONVERTERS, 1)
+        hint = f"; nearest supported: {close[0]}" if close else ""
+        more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
+        parts.append(f"{op} (node {', '.join(map(repr, nodes[:5]))}{more}{hint})")
+    raise UnsupportedError(f"unsupported operators: {'; '.join(parts)}")
+
+
+class _Importer:
+    """The state of one import; implements `compiler.frontend.node.Graph`."""
+
+    def __init__(self, graph: Any, folder: Path | None, opset: int):
+        self.proto, self.folder, self.opset = graph, folder, opset
+        self.builder = FunctionBuilder()
+        self.inputs: list[str] = []
+        self._values: dict[str, Imported] = {}
+        self._missing: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self._taken: set[str] = set()
+
+    # ---- the import ------------------------------------------------------------------------------
+    def run(self, shapes: Mapping[str, Sequence[int | str | None]]) -> Any:
+        """The function that the graph computes."""
+        g = self.proto
+        if g.sparse_initializer:
+            raise UnsupportedError("sparse initializers are not supported: store them densely")
+        weights = {t.name for t in g.initializer}
+        entries = [i for i in g.input if i.name not in weights]
+        self.inputs = [i.name for i in entries]
+        # interface names first: they stay as the user knows them
+        for v in [*entries, *g.output]:
+            self.printable(v.name)
+        for t in g.initializer:
+            self._values[t.name] = constant(t, self.folder, f"weight {t.name!r}")
+        for name, t in input_types(entries, shapes).items():
+            if name in self._values:
+                raise ModelError(f"the model has two inputs called {name!r}")
+            self._values[name] = self.builder.param(self.printable(name), t.shape, t.dtype)
+        for n in g.node:
+            self._convert(n)
+        results = []
+        for o in g.output:
+            if o.name not in self._values:
+                raise ModelError(f"output {o.name!r} is not computed by any node")
+            results.append(self.atom(o.name))
+        return self.builder.finish(*results)
+
+    def _convert(self, proto: Any) -> None:
+        outputs = tuple(proto.output)
+        if not any(outputs):
+            return
+        attrs = {a.name: self._attribute(a, proto) for a in proto.attribute}
+        node = Node(proto.op_type, proto.name, tuple(proto.input), outputs, attrs, self)
+        try:
+            known = symbolic_ops.evaluate(node)
+            results = CONVERTERS[node.op](node) if known is None else known
+        except (ModelError, UnsupportedError) as e:
+            if node.where in str(e):
+                raise
+            raise type(e)(f"{node.where}: {e}") from None
+        except DtypelabError as e:
+            raise ModelError(f"{node.where}: {e}") from None
+        except (ValueError, IndexError, TypeError, OverflowError) as e:
+            raise ModelError(f"{node.where} is not valid: {_first_line(e)}") from e
+        values = [results] if isinstance(results, (Var, Constant, Symbolic)) else list(results)
+        for i, name in enumerate(outputs):
+            if name and name in self._values:
+                raise ModelError(f"{node.where}: the value {name!r} is defined twice")
+            if i < len(values):
+                self._values[name] = values[i]
+            elif name:
+                self._missing[name] = f"{node.where} is not supported with its output {i} in use"
+
+    def _attribute(self, a: Any, proto: Any) -> Any:
+        from onnx import AttributeProto, helper
+
+        where = f"node {proto.name or proto.output[0]!r} ({proto.op_type})"
+        if a.type == AttributeProto.TENSOR:
+            return constant(a.t, self.folder, f"{where}: attribute {a.name!r}")
+        if a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.SPARSE_TENSOR):
+            raise UnsupportedError(f"{where} is not supported with its attribute {a.name!r}")
+        v = helper.get_attribute_value(a)
+        if isinstance(v, bytes):
+            return v.decode(errors="replace")
+        if isinstance(v, str) or not isinstance(v, Sequence):
+            return v
+        return tuple(x.decode(errors="replace") if isinstance(x, bytes) else x for x in v)
+
+    # ---- what nodes use (see Graph) --------------------------------------------------------------
+    def value(self, name: str) -> Imported:
+        """See Graph."""
+        if name in self._missing:
+            raise UnsupportedError(self._missing[name])
+        if name not in self._values:
+            raise ModelError(unknown("value", name, self._values) + " (nodes must be sorted)")
+        return self._values[name]
+
+    def atom(self, name: str) -> Atom:
+        """See Graph."""
+        v = self.value(name)
+        if isinstance(v, Symbolic):
+            v = self._values[name] = self._computed(v, self.printable(name))
+        return v
+
+    def emit(
+        self, op: str, args: Sequence[Atom], attrs: Mapping[str, Any], name: str, origin: str
+    ) -> Atom:
+        """See Graph."""
+        from compiler.op.opdef import get_op
+
+        definition = get_op(op)
+        call = Call(definition, tuple(args), definition.make_attrs(**attrs))
+        if args and all(isinstance(a, Constant) for a in args):
+            folded = _folded(call)
+            if folded is not None:
+                return folded
+        return self.bind(call, name, origin)
+
+    def bind(self, value: Value, name: str, origin: str) -> Var:
+        """See Graph."""
+        return self.builder.bind(value, name, (origin,))
+
+    def printable(self, name: str) -> str:
+        """See Graph."""
+        if name not in self._names:
+            self._names[name] = self.intermediate(re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_"))
+        return self._names[name]
+
+    def intermediate(self, stem: str) -> str:
+        """See Graph."""
+        stem = stem or "v"
+        if stem[0].isdigit():
+            stem = f"v{stem}"
+        name, k = stem, 1
+        while name in self._taken:
+            name, k = f"{stem}_{k}", k + 1
+        self._taken.add(name)
+        return name
+
+    # ---- symbolic dimensions as run-time values --------------------------------------------------
+    def _computed(self, v: Symbolic, stem: str) -> Atom:
+        """Emit the computation of a tensor of dimensions, from the shapes of the parameters."""
+
+        def emit(op: str, *args: Atom, **attrs: Any) -> Atom:
+            return self.emit(op, args, attrs, self.intermediate(f"{stem}_{op}"), stem)
+
+        def number(x: IntLike) -> Atom:
+            if not isinstance(x, Index):
+                return Constant.of([x], INT64)
+            out: Atom | None = Constant.of([x.const], INT64) if x.const or not x.terms else None
+            for a, c in x.terms.items():
+                term = leaf(a)
+                if c != 1:
+                    term = emit("multiply", term, Constant.of([c], INT64))
+                out = term if out is None else emit("add", out, term)
+            assert out is not None
+            return out
+
+        def leaf(a: Dimension | Quasi) -> Atom:
+            if isinstance(a, Quasi):
+                p, q = number(a.a), number(a.b)
+                if a.op == "%":
+                    whole = emit("multiply", emit("divide", p, q), q)
+                    return emit("subtract", p, whole)
+                return emit({"*": "multiply", "//": "divide", "min": "minimum"}[a.op], p, q)
+            for param in self.builder.params:
+                shape = tensor_type(param).shape
+                if a in shape:
+                    axis = Constant.of([shape.index(a)], INT64)
+                    return emit("take", emit("shape_of", param), axis, axis=0)
+            raise UnsupportedError(
+                f"dimension {a} is used as data but no input has it: fix it with shapes=..."
+            )
+
+        parts = [number(x) for x in v.data.reshape(-1)]
+        out = parts[0] if len(parts) == 1 else emit("concatenate", *parts, axis=0)
+        if v.data.ndim != 1:
+            out = emit("reshape", out, newshape=v.data.shape)
+        return out if v.dtype == INT64 else emit("cast", out, dtype=str(v.dtype))
+
+
+def _folded(call: Call) -> Constant | None:
+    """The value of a small call on constants, or None."""
+    from compiler.interpret import call_reference
+    from compiler.transform.infer_type import infer_value
+
+    data = [a.data for a in call.args if isinstance(a, Constant)]
+    t = infer_value(call)
+    if not isinstance(t, TensorType) or not isinstance(t.size, int):
+        return None
+    if t.size > _FOLD_ELEMENTS or sum(a.size for a in data) > _FOLD_ELEMENTS:
+        return None
+    result = call_reference(call, data, Var("", t), {})
+    return Constant(np.asarray(result), t.dtype)

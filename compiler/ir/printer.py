@@ -1,0 +1,117 @@
+"""Printed text of graph-level programs, in the notation Relay's users know."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from compiler.ir.expr import (
+    Atom,
+    Binding,
+    Call,
+    Constant,
+    Function,
+    IRModule,
+    Tuple,
+    TupleGetItem,
+    Value,
+    Var,
+)
+
+
+def module_text(mod: IRModule, show_meta_data: bool = False) -> str:
+    """The module as text; constants that are not scalars appear as `meta[Constant][k]`."""
+    printer = _Printer()
+    parts = []
+    for name, f in mod.functions.items():
+        parts.append(printer.function(f, f"@{name}") if isinstance(f, Function) else str(f))
+    text = "\n\n".join(parts) + "\n"
+    if printer.constants and show_meta_data:
+        text += "\n#[metadata]\n" + "".join(
+            f"meta[Constant][{k}] = {c.dtype}{list(c.data.shape)} {c.data.tobytes().hex()}\n"
+            for k, c in enumerate(printer.constants)
+        )
+    elif printer.constants:
+        text += (
+            f"\n// {len(printer.constants)} constants omitted; show_meta_data=True writes them out\n"
+        )
+    return text
+
+
+def function_text(
+    f: Function, name: str = "", error_at: Binding | None = None, error: str = ""
+) -> str:
+    """One function as text, with an error shown under the binding it belongs to."""
+    return _Printer(error_at, error).function(f, f"@{name}" if name else "")
+
+
+class _Printer:
+    def __init__(self, error_at: Binding | None = None, error: str = ""):
+        self.error_at, self.error = error_at, error
+        self.constants: list[Constant] = []
+        self._index: dict[Constant, int] = {}
+
+    def function(self, f: Function, name: str, indent: str = "") -> str:
+        params = ", ".join(f"%{p.name}: {p.type}" for p in f.params)
+        typed = all(r.type is not None for r in f.results)
+        result = f" -> {f.type.result}" if typed else ""
+        marks = "".join(f"{k}={v!r}, " for k, v in f.attrs.items())
+        head = f"def {name}" if name else "fn "
+        lines = [f"{head}({params}{', ' if marks and params else ''}{marks[:-2]}){result} {{"]
+        for b in f.bindings:
+            t = f" /* ty={b.var.type} */" if b.var.type is not None else ""
+            lines.append(f"  %{b.var.name} = {self.value(b.value, indent + '  ')};{t}")
+            if b is self.error_at:
+                lines.append(f"  ^^^^ error: {self.error}")
+        out = ", ".join(self.atom(r) for r in f.results)
+        lines.append(f"  {out}" if len(f.results) == 1 else f"  ({out})")
+        return f"\n{indent}".join([*lines, "}"])
+
+    def value(self, v: Value, indent: str) -> str:
+        if isinstance(v, Call):
+            args = [self.atom(a) for a in v.args]
+            if isinstance(v.op, Function):
+                return f"({self.function(v.op, '', indent)})({', '.join(args)})"
+            return f"{v.op.name}({', '.join(args + attrs_text(v.attrs))})"
+        if isinstance(v, Tuple):
+            inner = ", ".join(self.atom(a) for a in v.fields)
+            return f"({inner}{',' if len(v.fields) == 1 else ''})"
+        if isinstance(v, TupleGetItem):
+            return f"{self.atom(v.value)}.{v.index}"
+        return self.atom(v)
+
+    def atom(self, a: Atom) -> str:
+        if isinstance(a, Var):
+            return f"%{a.name}"
+        if a.data.ndim == 0 and not a.dtype.is_custom:
+            return f"{scalar_text(a.data)}{a.dtype}"
+        if a not in self._index:
+            self._index[a] = len(self.constants)
+            self.constants.append(a)
+        return f"meta[Constant][{self._index[a]}] /* {a.type} */"
+
+
+def scalar_text(data: Any) -> str:
+    """A scalar so that reading it back gives the same bits."""
+    if data.dtype.kind == "f":
+        return repr(float(data)) if np.isfinite(data) else str(float(data))
+    return str(bool(data)) if data.dtype.kind == "b" else str(int(data))
+
+
+def attrs_text(attrs: Any) -> list[str]:
+    """`name=value` of every attribute."""
+    if attrs is None:
+        return []
+    return [f"{f.name}={_attr(getattr(attrs, f.name))}" for f in fields(attrs)]
+
+
+def _attr(v: Any) -> str:
+    if isinstance(v, tuple):
+        return f"[{', '.join(_attr(x) for x in v)}]"
+    if isinstance(v, str):
+        return f'"{v}"'
+    if v is None or isinstance(v, (bool, int, float)):
+        return repr(v)
+    return f'"{v}"'

@@ -1,0 +1,1 @@
+"""Operators: one OpDef each, grouped by family, one file a family."""

@@ -1,0 +1,245 @@
+"""Scalar arithmetic over arrays, per dtype: what operator references are written in.
+
+A reference written over an `Arithmetic` holds for float32, integers and every custom datatype alike,
+and pins the order of the scalar operations. Arrays hold storage elements (integers for custom types).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from compiler.dtypes import Array, CustomDType, DType, custom
+from compiler.errors import UnsupportedError
+
+_erf: Callable[[Array], Array] = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _sigmoid(x: Array) -> Array:
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
+
+
+FUNCTIONS: dict[str, Callable[[Array], Array]] = {
+    "exp": np.exp,
+    "log": np.log,
+    "tanh": np.tanh,
+    "sigmoid": _sigmoid,
+    "erf": lambda x: _erf(x) if x.size else x,
+    "sqrt": np.sqrt,
+    "floor": np.floor,
+    "ceil": np.ceil,
+    "round": np.rint,
+    "sin": np.sin,
+    "cos": np.cos,
+}
+"""Unary functions that tensor expressions may call, and their float64 meaning."""
+
+
+class Arithmetic(Protocol):
+    """Operations on storage arrays of one dtype; binary ones broadcast as numpy does."""
+
+    dtype: DType
+
+    def of(self, dtype: DType) -> Arithmetic:
+        """The arithmetic of another dtype."""
+        ...
+
+    def add(self, a: Array, b: Array) -> Array:
+        """a + b, rounded to the dtype (integers wrap)."""
+        ...
+
+    def sub(self, a: Array, b: Array) -> Array:
+        """a - b, rounded to the dtype."""
+        ...
+
+    def mul(self, a: Array, b: Array) -> Array:
+        """a * b, rounded to the dtype."""
+        ...
+
+    def div(self, a: Array, b: Array) -> Array:
+        """a / b, rounded to the dtype (integers: toward zero)."""
+        ...
+
+    def maximum(self, a: Array, b: Array) -> Array:
+        """The larger value."""
+        ...
+
+    def minimum(self, a: Array, b: Array) -> Array:
+        """The smaller value."""
+        ...
+
+    def compare(self, op: str, a: Array, b: Array) -> Array:
+        """Boolean array of `a op b`; op is LT LE GT GE EQ NE."""
+        ...
+
+    def call(self, fn: str, a: Array) -> Array:
+        """A unary function of FUNCTIONS."""
+        ...
+
+    def const(self, value: float) -> Array:
+        """Scalar array nearest to `value`."""
+        ...
+
+    def lowest(self) -> Array:
+        """Scalar array of the smallest finite value (what max-pooling starts from)."""
+        ...
+
+    def cast(self, a: Array, source: DType) -> Array:
+        """Values of dtype `source` converted to this dtype."""
+        ...
+
+
+class NumpyArithmetic:
+    """Built-in dtypes: float arithmetic as numpy rounds it; integer arithmetic in int64, then wrapped."""
+
+    def __init__(self, dtype: DType):
+        self.dtype = dtype
+        self._np = dtype.storage
+
+    def of(self, dtype: DType) -> Arithmetic:
+        """See Arithmetic."""
+        return arithmetic(dtype)
+
+    def _binary(self, f: Any, a: Array, b: Array) -> Array:
+        if self.dtype.is_float:
+            with np.errstate(all="ignore"):
+                return np.asarray(f(a, b), self._np)
+        wide = np.uint64 if self.dtype == DType("uint", 64) else np.int64
+        with np.errstate(over="ignore"):
+            return np.asarray(f(np.asarray(a).astype(wide), np.asarray(b).astype(wide))).astype(
+                self._np
+            )
+
+    def add(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return self._binary(np.add, a, b)
+
+    def sub(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return self._binary(np.subtract, a, b)
+
+    def mul(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return self._binary(np.multiply, a, b)
+
+    def div(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        if self.dtype.is_float:
+            return self._binary(np.divide, a, b)
+        q = np.abs(a.astype(np.int64)) // np.abs(b.astype(np.int64))
+        return (q * np.sign(a.astype(np.int64)) * np.sign(b.astype(np.int64))).astype(self._np)
+
+    def maximum(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return np.maximum(a, b)
+
+    def minimum(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return np.minimum(a, b)
+
+    def compare(self, op: str, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return np.asarray(_COMPARE[op](a, b))
+
+    def call(self, fn: str, a: Array) -> Array:
+        """See Arithmetic."""
+        if fn not in FUNCTIONS or not self.dtype.is_float:
+            raise UnsupportedError(f"no function {fn} of {self.dtype}")
+        with np.errstate(all="ignore"):
+            return FUNCTIONS[fn](np.asarray(a, np.float64)).astype(self._np)
+
+    def const(self, value: float) -> Array:
+        """See Arithmetic."""
+        with np.errstate(over="ignore"):
+            return np.asarray(value, self._np)
+
+    def lowest(self) -> Array:
+        """See Arithmetic."""
+        info: Any = np.finfo(self._np) if self.dtype.is_float else np.iinfo(self._np)
+        return np.asarray(info.min, self._np)
+
+    def cast(self, a: Array, source: DType) -> Array:
+        """See Arithmetic."""
+        if source.is_custom:
+            return self.cast(custom(source.name).decode(a, source), DType("float", 64))
+        if self.dtype.is_integer and source.is_float:
+            a = np.trunc(a)
+        with np.errstate(all="ignore"):
+            return np.asarray(a).astype(self._np)
+
+
+class CustomArithmetic:
+    """A registered custom dtype: every operation asks its oracle."""
+
+    def __init__(self, dtype: DType):
+        self.dtype = dtype
+        self._type: CustomDType = custom(dtype.name)
+
+    def of(self, dtype: DType) -> Arithmetic:
+        """See Arithmetic."""
+        return arithmetic(dtype)
+
+    def add(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return self._type.apply("Add", self.dtype, a, b)
+
+    def sub(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return self._type.apply("Sub", self.dtype, a, b)
+
+    def mul(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return self._type.apply("Mul", self.dtype, a, b)
+
+    def div(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return self._type.apply("Div", self.dtype, a, b)
+
+    def maximum(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return self._type.apply("Max", self.dtype, a, b)
+
+    def minimum(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return self._type.apply("Min", self.dtype, a, b)
+
+    def compare(self, op: str, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return self._type.apply(op, self.dtype, a, b)
+
+    def call(self, fn: str, a: Array) -> Array:
+        """See Arithmetic."""
+        return self._type.apply(fn, self.dtype, a)
+
+    def const(self, value: float) -> Array:
+        """See Arithmetic."""
+        return self._type.encode(np.asarray(value, np.float64), self.dtype)
+
+    def lowest(self) -> Array:
+        """See Arithmetic."""
+        return np.asarray(self._type.lowest(self.dtype), self.dtype.storage)
+
+    def cast(self, a: Array, source: DType) -> Array:
+        """See Arithmetic."""
+        if source.is_custom:
+            a = custom(source.name).decode(a, source)
+        return self._type.encode(a, self.dtype)
+
+
+_COMPARE: dict[str, Any] = {
+    "LT": np.less,
+    "LE": np.less_equal,
+    "GT": np.greater,
+    "GE": np.greater_equal,
+    "EQ": np.equal,
+    "NE": np.not_equal,
+}
+
+
+def arithmetic(dtype: DType) -> Arithmetic:
+    """The arithmetic of `dtype`."""
+    return CustomArithmetic(dtype) if dtype.is_custom else NumpyArithmetic(dtype)

@@ -1,0 +1,73 @@
+"""The multiply-accumulate that convolution, dense and matmul share: dtypes, operands, one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from compiler.dtypes import INT8, UINT8, Array, DType
+from compiler.ir.types import TensorType, shape_text
+from compiler.op.arithmetic import Arithmetic
+from compiler.op.common import require
+
+
+def result_dtype(op: str, x: DType, w: DType, out_dtype: str, zero_point: int = 0) -> DType:
+    """dtype in which products are formed, accumulated and returned.
+
+    Operands share a dtype, except that int8 and uint8 may be mixed if `out_dtype` is given.
+
+    Raises:
+        TypeInferenceError: the dtypes do not fit together.
+    """
+    bytes_mixed = {x, w} <= {INT8, UINT8}
+    require(
+        x == w or (bytes_mixed and bool(out_dtype)),
+        f"{op}: data is {x} and weight {w}; cast one of them"
+        + (", or give out_dtype='int32'" if bytes_mixed else ""),
+    )
+    require(x.kind != "bool", f"{op} is not defined for bool; cast the operands first")
+    out = DType.parse(out_dtype) if out_dtype else x
+    require(
+        out.is_integer or not x.is_integer,
+        f"{op}: integer operands need an integer out_dtype, not {out}",
+    )
+    require(not zero_point or x.is_integer, f"{op}: input_zero_point is for integer data, not {x}")
+    return out
+
+
+def check_bias(op: str, types: Sequence[TensorType], channels: int, dtype: DType) -> None:
+    """Check that the third of `types`, if any, is a bias [channels] of `dtype`.
+
+    Raises:
+        TypeInferenceError: it is not.
+    """
+    for bias in types[2:]:
+        require(
+            bias.shape == (channels,) and bias.dtype == dtype,
+            f"{op}: the bias must be {dtype} of shape ({channels},), "
+            f"not {bias.dtype} of shape {shape_text(bias.shape)}",
+        )
+
+
+def operand(out: Arithmetic, a: Array, source: DType, zero_point: int = 0) -> Array:
+    """`a` ready for `step`: int64 counted from the zero point, or values of out's dtype."""
+    if out.dtype.is_integer:
+        return a.astype(np.int64) - zero_point
+    return a if source == out.dtype else out.cast(a, source)
+
+
+def start(out: Arithmetic) -> Array:
+    """What an accumulation starts from: +0."""
+    return np.zeros((), np.int64) if out.dtype.is_integer else out.const(0)
+
+
+def step(out: Arithmetic, acc: Array, x: Array, w: Array) -> Array:
+    """acc + x * w, product and sum rounded to out's dtype.
+
+    Integers wrap in int64; wrapping the result to out's dtype at the end gives the same bits as
+    wrapping at every step.
+    """
+    if out.dtype.is_integer:
+        return np.asarray(acc + x * w)
+    return out.add(acc, out.mul(x, w))

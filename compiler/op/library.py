@@ -1,0 +1,15 @@
+"""Imports every family of operators; each module registers its own."""
+
+from compiler.op import (  # noqa: F401
+    elementwise,
+    move,
+    move_index,
+    nn_conv,
+    nn_dense,
+    nn_norm,
+    nn_pool,
+    qnn,
+    qnn_pool,
+    reduce,
+    resize,
+)

@@ -1,0 +1,190 @@
+"""nn.dense (weights with units first) and nn.matmul (numpy's batched matrix product)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import Array, DType
+from compiler.ir.types import TensorType, broadcast, shape_text
+from compiler.op.arithmetic import Arithmetic
+from compiler.op.common import known_shape, need_constant, read, require, require_rank, type_of
+from compiler.op.contraction import check_bias, operand, result_dtype, start, step
+from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.symbolic import Dim, IntLike, product
+from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.expr import Expr, const
+from compiler.tensor.stmt import Buffer
+
+
+@dataclass(frozen=True)
+class DenseAttrs:
+    """Attributes of nn.dense.
+
+    Attributes:
+        out_dtype: dtype of products, accumulator and result; empty: that of the operands.
+        input_zero_point: integer that stands for zero in integer data.
+    """
+
+    out_dtype: str = ""
+    input_zero_point: int = 0
+
+
+@dataclass(frozen=True)
+class MatmulAttrs:
+    """Attributes of nn.matmul: `out_dtype` as in nn.dense."""
+
+    out_dtype: str = ""
+
+
+def _sum_of_products(
+    b: PrimBuilder, name: str, t: TensorType, inner: IntLike, factors: Any
+) -> Buffer:
+    """The stage "mac": loops over t's shape (the last is called oc), reduction k."""
+    out = b.buffer(name, t.shape, t.dtype)
+    loops: dict[str, Any] = {f"i{k}": n for k, n in enumerate(out.shape[:-1])}
+    if out.shape:
+        loops["oc"] = out.shape[-1]
+
+    def body(*v: Any) -> tuple[tuple[Any, ...], Expr]:
+        x, w = factors(v[:-1], v[-1])
+        return v[:-1], x * w
+
+    b.stage(
+        out,
+        loops,
+        body,
+        reduce={"k": inner},
+        update="Add",
+        init=lambda *_: const(0, t.dtype),
+        name="mac",
+    )
+    return out
+
+
+# ---- dense ---------------------------------------------------------------------------------------
+def _infer_dense(a: DenseAttrs, types: Sequence[TensorType]) -> TensorType:
+    x, w = types[:2]
+    require_rank("nn.dense", "weight", w, 2)
+    require(
+        x.rank >= 1 and x.shape[-1] == w.shape[1],
+        f"nn.dense: data {shape_text(x.shape)} does not fit weight {shape_text(w.shape)} "
+        "(units, inputs)",
+    )
+    units = need_constant("nn.dense", "the number of units", w.shape[0])
+    dtype = result_dtype("nn.dense", x.dtype, w.dtype, a.out_dtype, a.input_zero_point)
+    check_bias("nn.dense", types, units, dtype)
+    return TensorType((*x.shape[:-1], units), dtype)
+
+
+def _dense(ar: Arithmetic, a: DenseAttrs, x: Array, w: Array, *bias: Array) -> Array:
+    """acc = +0; for k ascending: acc = acc + x[..., k] * w[:, k]; then the bias."""
+    out = ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar
+    xs, ws = operand(out, x, ar.dtype, a.input_zero_point), operand(out, w, ar.dtype)
+    acc = np.broadcast_to(start(out), (*x.shape[:-1], w.shape[0]))
+    for k in range(w.shape[1]):
+        acc = step(out, acc, xs[..., k, None], ws[:, k])
+    y = acc.astype(out.dtype.storage)
+    return out.add(y, bias[0]) if bias else y
+
+
+def _lower_dense(b: PrimBuilder, a: DenseAttrs, x: Buffer, w: Buffer, *bias: Buffer) -> Buffer:
+    t = _infer_dense(a, [type_of(v) for v in (x, w, *bias)])
+
+    def factors(i: Any, k: Any) -> tuple[Expr, Expr]:
+        data = x[(*i[:-1], k)].astype(t.dtype)
+        if a.input_zero_point:
+            data = data - a.input_zero_point
+        return data, w[i[-1], k].astype(t.dtype)
+
+    out = _sum_of_products(b, "dense", t, w.shape[1], factors)
+    if not bias:
+        return out
+    return b.compute("dense_bias", out.shape, t.dtype, lambda *i: out[i] + bias[0][i[-1]])
+
+
+# ---- matmul --------------------------------------------------------------------------------------
+def _matmul_parts(
+    x: Sequence[Dim], w: Sequence[Dim]
+) -> tuple[tuple[Dim, ...], tuple[Dim, ...], tuple[Dim, ...]]:
+    """(batch, rows, columns) dimensions of the product; rows or columns are () for vectors."""
+    fits = len(x) > 0 and len(w) > 0 and x[-1] == w[-2 if len(w) > 1 else 0]
+    require(fits, f"nn.matmul: shapes {shape_text(x)} and {shape_text(w)} do not fit")
+    return broadcast(x[:-2], w[:-2]), tuple(x[-2:-1]), tuple(w[-1:] if len(w) > 1 else ())
+
+
+def _infer_matmul(a: MatmulAttrs, types: Sequence[TensorType]) -> TensorType:
+    x, w = types
+    batch, rows, columns = _matmul_parts(x.shape, w.shape)
+    dtype = result_dtype("nn.matmul", x.dtype, w.dtype, a.out_dtype)
+    return TensorType((*batch, *rows, *columns), dtype)
+
+
+def _matmul(ar: Arithmetic, a: MatmulAttrs, x: Array, w: Array) -> Array:
+    """acc = +0; for k ascending: acc = acc + x[..., :, k] * w[..., k, :]."""
+    out = ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar
+    batch, rows, columns = _matmul_parts(x.shape, w.shape)
+    xs, ws = operand(out, x, ar.dtype), operand(out, w, ar.dtype)
+    xs = xs if rows else xs[None]
+    ws = ws if columns else ws[:, None]
+    acc = np.broadcast_to(start(out), known_shape((*batch, xs.shape[-2], ws.shape[-1])))
+    for k in range(x.shape[-1]):
+        acc = step(out, acc, xs[..., k, None], ws[..., k, None, :])
+    return acc.astype(out.dtype.storage).reshape(known_shape((*batch, *rows, *columns)))
+
+
+def _lower_matmul(b: PrimBuilder, a: MatmulAttrs, x: Buffer, w: Buffer) -> Buffer:
+    t = _infer_matmul(a, [type_of(x), type_of(w)])
+    batch, rows, columns = _matmul_parts(type_of(x).shape, type_of(w).shape)
+
+    def factors(i: Any, k: Any) -> tuple[Expr, Expr]:
+        lead, row, column = (
+            i[: len(batch)],
+            i[len(batch) :][: len(rows)],
+            i[len(i) - len(columns) :],
+        )
+        left = [*lead, *row, k] if len(x.shape) > 1 else [k]
+        right = [*lead, k, *column] if len(w.shape) > 1 else [k]
+        return read(x, left).astype(t.dtype), read(w, right).astype(t.dtype)
+
+    return _sum_of_products(b, "matmul", t, x.shape[-1], factors)
+
+
+def _dense_macs(_: DenseAttrs, types: Sequence[TensorType], result: TensorType) -> Any:
+    return product([*result.shape, types[1].shape[1]])
+
+
+def _matmul_macs(_: MatmulAttrs, types: Sequence[TensorType], result: TensorType) -> Any:
+    return product([*result.shape, types[0].shape[-1]])
+
+
+for _definition in (
+    OpDef(
+        "nn.dense",
+        _infer_dense,
+        _dense,
+        _lower_dense,
+        DenseAttrs,
+        (2, 3),
+        Fusion.ANCHOR,
+        Quantized.WEIGHTED,
+        _dense_macs,
+        doc="data [..., K], weight [N, K], optional bias [N] -> [..., N]",
+    ),
+    OpDef(
+        "nn.matmul",
+        _infer_matmul,
+        _matmul,
+        _lower_matmul,
+        MatmulAttrs,
+        (2, 2),
+        Fusion.ANCHOR,
+        Quantized.FLOAT,
+        _matmul_macs,
+        doc="numpy's matmul: [..., M, K] times [..., K, N], batch dimensions broadcast",
+    ),
+):
+    register_op(_definition)

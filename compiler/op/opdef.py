@@ -1,0 +1,159 @@
+"""OpDef: everything that is true of one operator, in one place; and the registry of operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from compiler.dtypes import Array
+from compiler.errors import DtypelabError, TypeInferenceError, unknown
+from compiler.ir.types import TensorType, Type
+
+if TYPE_CHECKING:
+    from compiler.op.arithmetic import Arithmetic
+    from compiler.tensor.builder import PrimBuilder
+    from compiler.tensor.stmt import Buffer
+
+
+class Fusion(Enum):
+    """How FuseOps may group an operator.
+
+    ELEMENTWISE (each output element reads the elements that broadcast to it) joins the kernel of its
+    producer; INJECTIVE (moves elements: reshape, transpose, concatenate) stays alone for now; ANCHOR
+    (convolution, dense, pooling, reductions) takes elementwise consumers as its epilogue; OPAQUE
+    never fuses.
+    """
+
+    ELEMENTWISE = "elementwise"
+    INJECTIVE = "injective"
+    ANCHOR = "anchor"
+    OPAQUE = "opaque"
+
+
+class Quantized(Enum):
+    """How quantize treats an operator.
+
+    WEIGHTED: integer kernel with weights, accumulator and requantize (conv2d, dense). INTEGER: has an
+    integer form of its own (add, pooling). SAME: moves values without changing them, so it works on
+    integers with its input's parameters. FLOAT: stays in float.
+    """
+
+    WEIGHTED = "weighted"
+    INTEGER = "integer"
+    SAME = "same"
+    FLOAT = "float"
+
+
+@dataclass(frozen=True)
+class NoAttrs:
+    """For operators without attributes."""
+
+
+Infer = Callable[[Any, Sequence[TensorType]], Type]
+Reference = Callable[..., "Array | tuple[Array, ...]"]
+Lower = Callable[..., "Buffer | tuple[Buffer, ...]"]
+
+
+@dataclass(frozen=True, eq=False)
+class OpDef:
+    """One operator.
+
+    Attributes:
+        name: as printed, e.g. `nn.conv2d`.
+        attrs: frozen dataclass of its attributes.
+        arity: (least, most) number of operands; most None: any number.
+        infer: (attrs, operand tensor types) -> result type; raises TypeInferenceError.
+        reference: (arithmetic, attrs, *storage arrays) -> array or tuple: the readable numpy meaning,
+            written over the scalar operations of `arithmetic` so that it holds for every dtype.
+        lower: (builder, attrs, *input buffers) -> output buffer(s): the loop nest, for any dtype.
+        fusion: see Fusion.
+        quantized: see Quantized.
+        macs: (attrs, operand types, result type) -> multiply-accumulates, for reports.
+        view: the result is the first operand's memory, row-major, under another shape.
+    """
+
+    name: str
+    infer: Infer
+    reference: Callable[..., Any]
+    lower: Callable[..., Any]
+    attrs: type = NoAttrs
+    arity: tuple[int, int | None] = (1, 1)
+    fusion: Fusion = Fusion.OPAQUE
+    quantized: Quantized = Quantized.FLOAT
+    macs: Callable[[Any, Sequence[TensorType], TensorType], Any] | None = None
+    view: bool = False
+    doc: str = field(default="", compare=False)
+
+    def make_attrs(self, **values: Any) -> Any:
+        """Attributes from keywords (lists become tuples).
+
+        Raises:
+            DtypelabError: an attribute does not exist, or a required one is missing.
+        """
+        known = [f.name for f in fields(self.attrs)]
+        for k in values:
+            if k not in known:
+                raise DtypelabError(f"{self.name}: {unknown('attribute', k, known)}")
+        try:
+            return self.attrs(
+                **{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+            )
+        except TypeError as e:
+            raise DtypelabError(f"{self.name}: {e}") from None
+
+    def infer_type(self, attrs: Any, types: Sequence[Type]) -> Type:
+        """Result type for operand types.
+
+        Raises:
+            TypeInferenceError: wrong number or kind of operands, or shapes and dtypes that do not fit.
+        """
+        least, most = self.arity
+        if len(types) < least or (most is not None and len(types) > most):
+            raise TypeInferenceError(f"{self.name} does not take {len(types)} operands")
+        for t in types:
+            if not isinstance(t, TensorType):
+                raise TypeInferenceError(f"{self.name} takes tensors, not {t}")
+        return self.infer(attrs, [t for t in types if isinstance(t, TensorType)])
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+_ops: dict[str, OpDef] = {}
+
+
+def register_op(definition: OpDef) -> OpDef:
+    """Add an operator to the registry.
+
+    Raises:
+        DtypelabError: the name is taken.
+    """
+    if definition.name in _ops:
+        raise DtypelabError(f"operator {definition.name!r} is already registered")
+    _ops[definition.name] = definition
+    return definition
+
+
+def get_op(name: str) -> OpDef:
+    """The operator called `name`.
+
+    Raises:
+        DtypelabError: there is none.
+    """
+    load_all()
+    if name not in _ops:
+        raise DtypelabError(unknown("operator", name, _ops))
+    return _ops[name]
+
+
+def all_ops() -> dict[str, OpDef]:
+    """Every registered operator by name."""
+    load_all()
+    return dict(_ops)
+
+
+def load_all() -> None:
+    """Import the modules of this folder, each of which registers its operators."""
+    import compiler.op.library  # noqa: F401

@@ -1,0 +1,329 @@
+"""Integer operators that carry scales and zero points: quantize, dequantize, requantize, add.
+
+A real value r is kept as an integer q with r = (q - zero_point) * scale (Jacob et al., Quantization and
+Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference, 2018). Scales are float32;
+`x / scale` and `x * scale` are one float32 operation each, rounding to integers is to nearest even, and
+zero points are added in integer arithmetic after rounding. Accumulators are int32; the caller chooses
+scales so that no scaled accumulator reaches 2^31.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import FLOAT32, INT32, INT64, Array, DType
+from compiler.ir.types import TensorType, broadcast
+from compiler.op.arithmetic import Arithmetic
+from compiler.op.common import axis_of, channelwise, read, require
+from compiler.op.opdef import Fusion, OpDef, register_op
+from compiler.symbolic import IntLike
+from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
+from compiler.tensor.stmt import Buffer
+
+ROUNDINGS = ("float32", "fixed_upward", "fixed_tonearest_even")
+"""How requantize multiplies: in float32, or by a 24-bit multiplier and a shift in int64, with halves
+rounded up or to even."""
+
+
+@dataclass(frozen=True)
+class QuantizeAttrs:
+    """Result clip(rint(x / scale) + zero_point, qmin, qmax); `axis` is that of a vector of scales."""
+
+    zero_point: int = 0
+    axis: int = 1
+    out_dtype: str = "uint8"
+    qmin: int = 0
+    qmax: int = 255
+
+
+@dataclass(frozen=True)
+class DequantizeAttrs:
+    """Result float32(x - zero_point) * scale; `axis` is that of a vector of scales."""
+
+    zero_point: int = 0
+    axis: int = 1
+
+
+@dataclass(frozen=True)
+class RequantizeAttrs:
+    """Result clip(round((x - input_zero_point) * scale) + output_zero_point, qmin, qmax)."""
+
+    input_zero_point: int = 0
+    output_zero_point: int = 0
+    axis: int = 1
+    out_dtype: str = "uint8"
+    qmin: int = 0
+    qmax: int = 255
+    rounding: str = "float32"
+
+
+@dataclass(frozen=True)
+class QuantizedAddAttrs:
+    """Result clip(rint((a - a_zero_point) * a_scale + (b - b_zero_point) * b_scale) + output_zero_point,
+    qmin, qmax), in two float32 products and one float32 sum; the scales are relative to the output's."""
+
+    a_scale: float = 1.0
+    b_scale: float = 1.0
+    a_zero_point: int = 0
+    b_zero_point: int = 0
+    output_zero_point: int = 0
+    out_dtype: str = "uint8"
+    qmin: int = 0
+    qmax: int = 255
+
+
+# ---- types ---------------------------------------------------------------------------------------
+def integer_dtype(op: str, attrs: Any) -> DType:
+    """The 8-bit result dtype that `attrs` name, with bounds that fit it.
+
+    Raises:
+        TypeInferenceError: another dtype, or bounds outside its range.
+    """
+    require(attrs.out_dtype in ("int8", "uint8"), f"{op}: out_dtype must be int8 or uint8")
+    dtype = DType.parse(attrs.out_dtype)
+    info = np.iinfo(dtype.storage)
+    require(
+        info.min <= attrs.qmin <= attrs.qmax <= info.max,
+        f"{op}: bounds [{attrs.qmin}, {attrs.qmax}] do not fit {dtype}",
+    )
+    return dtype
+
+
+def require_integer(op: str, what: str, t: TensorType) -> None:
+    """Raise TypeInferenceError unless `t` is an int8, uint8 or int32 tensor."""
+    allowed = ("int8", "uint8", "int32")
+    require(str(t.dtype) in allowed, f"{op}: {what} must be int8, uint8 or int32, not {t.dtype}")
+
+
+def _require_scale(op: str, axis: int, x: TensorType, scale: TensorType) -> None:
+    require(scale.dtype == FLOAT32, f"{op}: the scale must be float32, not {scale.dtype}")
+    if scale.rank == 0:
+        return
+    k = axis_of(op, axis, x.rank)
+    require(
+        scale.shape == (x.shape[k],), f"{op}: {scale} does not give each of {x} a scale on axis {k}"
+    )
+
+
+def _quantize_type(attrs: QuantizeAttrs, types: Sequence[TensorType]) -> TensorType:
+    x, scale = types
+    require(x.dtype == FLOAT32, f"qnn.quantize takes float32, not {x.dtype}")
+    _require_scale("qnn.quantize", attrs.axis, x, scale)
+    return x.with_dtype(integer_dtype("qnn.quantize", attrs))
+
+
+def _simulated_type(attrs: QuantizeAttrs, types: Sequence[TensorType]) -> TensorType:
+    return _quantize_type(attrs, types).with_dtype(FLOAT32)
+
+
+def _dequantize_type(attrs: DequantizeAttrs, types: Sequence[TensorType]) -> TensorType:
+    x, scale = types
+    require_integer("qnn.dequantize", "the operand", x)
+    _require_scale("qnn.dequantize", attrs.axis, x, scale)
+    return x.with_dtype(FLOAT32)
+
+
+def _requantize_type(attrs: RequantizeAttrs, types: Sequence[TensorType]) -> TensorType:
+    x, scale = types
+    require_integer("qnn.requantize", "the operand", x)
+    _require_scale("qnn.requantize", attrs.axis, x, scale)
+    require(
+        attrs.rounding in ROUNDINGS,
+        f"qnn.requantize: rounding must be one of {ROUNDINGS}, not {attrs.rounding!r}",
+    )
+    return x.with_dtype(integer_dtype("qnn.requantize", attrs))
+
+
+def _add_type(attrs: QuantizedAddAttrs, types: Sequence[TensorType]) -> TensorType:
+    a, b = types
+    require_integer("qnn.add", "the first operand", a)
+    require_integer("qnn.add", "the second operand", b)
+    return TensorType(broadcast(a.shape, b.shape), integer_dtype("qnn.add", attrs))
+
+
+# ---- references ----------------------------------------------------------------------------------
+def round_and_clip(value: Array, zero_point: int, attrs: Any) -> Array:
+    """Reference of the last step: float32 `value` to nearest even, plus zero point, clipped."""
+    rounded = np.rint(value).astype(np.int64) + zero_point
+    return np.clip(rounded, attrs.qmin, attrs.qmax).astype(attrs.out_dtype)
+
+
+def _along(scale: Array, x: Array, axis: int) -> Array:
+    return channelwise(scale, x.ndim, axis % x.ndim) if scale.ndim else scale
+
+
+def _to_grid(attrs: QuantizeAttrs, x: Array, scale: Array) -> Array:
+    with np.errstate(all="ignore"):
+        scaled = x / _along(scale, x, attrs.axis)
+    # Bounded before it is rounded, so that infinities reach the bounds (and NaN the lower one).
+    low, high = np.float32(attrs.qmin - attrs.zero_point), np.float32(attrs.qmax - attrs.zero_point)
+    scaled = np.where(scaled > low, scaled, low)
+    return np.rint(np.where(scaled < high, scaled, high)).astype(np.int64) + attrs.zero_point
+
+
+def _quantize(ar: Arithmetic, attrs: QuantizeAttrs, x: Array, scale: Array) -> Array:
+    return _to_grid(attrs, x, scale).astype(attrs.out_dtype)
+
+
+def _dequantize(ar: Arithmetic, attrs: DequantizeAttrs, x: Array, scale: Array) -> Array:
+    return _real(x.astype(np.int64), attrs.zero_point, _along(scale, x, attrs.axis))
+
+
+def _real(q: Array, zero_point: int, scale: Array) -> Array:
+    return np.asarray((q - zero_point).astype(np.float32) * scale)
+
+
+def _simulated(ar: Arithmetic, attrs: QuantizeAttrs, x: Array, scale: Array) -> Array:
+    return _real(_to_grid(attrs, x, scale), attrs.zero_point, _along(scale, x, attrs.axis))
+
+
+def _requantize(ar: Arithmetic, attrs: RequantizeAttrs, x: Array, scale: Array) -> Array:
+    centred = x.astype(np.int64) - attrs.input_zero_point
+    scale = _along(scale, x, attrs.axis)
+    if attrs.rounding == "float32":
+        return round_and_clip(centred.astype(np.float32) * scale, attrs.output_zero_point, attrs)
+    # scale = multiplier / 2^shift exactly, as a float32 significand has 24 bits.
+    significand, exponent = np.frexp(scale)
+    multiplier = (significand * np.float32(1 << 24)).astype(np.int64)
+    unit = np.left_shift(np.int64(1), np.minimum(24 - exponent.astype(np.int64), 62))
+    whole, rest = np.divmod(centred * multiplier, unit)
+    up = rest * 2 >= unit
+    if attrs.rounding == "fixed_tonearest_even":
+        up &= (rest * 2 != unit) | (whole % 2 == 1)
+    out = whole + up + attrs.output_zero_point
+    return np.clip(out, attrs.qmin, attrs.qmax).astype(attrs.out_dtype)
+
+
+def _add(ar: Arithmetic, attrs: QuantizedAddAttrs, a: Array, b: Array) -> Array:
+    left = _real(a.astype(np.int64), attrs.a_zero_point, np.float32(attrs.a_scale))
+    right = _real(b.astype(np.int64), attrs.b_zero_point, np.float32(attrs.b_scale))
+    return round_and_clip(left + right, attrs.output_zero_point, attrs)
+
+
+# ---- loop nests ----------------------------------------------------------------------------------
+def narrowed(value: Expr, zero_point: int, attrs: Any) -> Expr:
+    """The last step of integer kernels: float32 `value` rounded, plus zero point, clipped, narrowed."""
+    rounded = _plus(call("rint_i32", value, dtype=INT32), zero_point)
+    return cast(minimum(maximum(rounded, attrs.qmin), attrs.qmax), DType.parse(attrs.out_dtype))
+
+
+def centred(x: Expr, zero_point: int) -> Expr:
+    """int32 x - zero_point."""
+    return _plus(cast(x, INT32), -zero_point)
+
+
+def _plus(x: Expr, k: int) -> Expr:
+    return x if k == 0 else x + k
+
+
+def _scale_at(scale: Buffer, idx: Sequence[IntLike], axis: int) -> Expr:
+    return scale[(idx[axis],)] if scale.shape else scale[()]
+
+
+def _grid_expr(attrs: QuantizeAttrs, x: Expr, scale: Expr) -> Expr:
+    low, high = const(attrs.qmin - attrs.zero_point), const(attrs.qmax - attrs.zero_point)
+    v = x / scale
+    v = select(v > low, v, low)
+    return call("rint_i32", select(v < high, v, high), dtype=INT32)
+
+
+def _quantize_nest(b: PrimBuilder, attrs: QuantizeAttrs, x: Buffer, scale: Buffer) -> Buffer:
+    dtype = DType.parse(attrs.out_dtype)
+
+    def element(*i: IntLike) -> Expr:
+        q = _grid_expr(attrs, x[i], _scale_at(scale, i, attrs.axis))
+        return cast(_plus(q, attrs.zero_point), dtype)
+
+    return b.compute("quantized", x.shape, dtype, element)
+
+
+def _simulated_nest(b: PrimBuilder, attrs: QuantizeAttrs, x: Buffer, scale: Buffer) -> Buffer:
+    def element(*i: IntLike) -> Expr:
+        s = _scale_at(scale, i, attrs.axis)
+        return cast(_grid_expr(attrs, x[i], s), FLOAT32) * s
+
+    return b.compute("simulated", x.shape, FLOAT32, element)
+
+
+def _dequantize_nest(b: PrimBuilder, attrs: DequantizeAttrs, x: Buffer, scale: Buffer) -> Buffer:
+    def element(*i: IntLike) -> Expr:
+        return cast(centred(x[i], attrs.zero_point), FLOAT32) * _scale_at(scale, i, attrs.axis)
+
+    return b.compute("real", x.shape, FLOAT32, element)
+
+
+def _requantize_nest(b: PrimBuilder, attrs: RequantizeAttrs, x: Buffer, scale: Buffer) -> Buffer:
+    dtype = DType.parse(attrs.out_dtype)
+    scaled = _scaled_in_float if attrs.rounding == "float32" else _scaled_in_fixed_point
+
+    def element(*i: IntLike) -> Expr:
+        v = centred(x[i], attrs.input_zero_point)
+        return scaled(attrs, v, _scale_at(scale, i, attrs.axis))
+
+    return b.compute("requantized", x.shape, dtype, element)
+
+
+def _scaled_in_float(attrs: RequantizeAttrs, x: Expr, scale: Expr) -> Expr:
+    return narrowed(cast(x, FLOAT32) * scale, attrs.output_zero_point, attrs)
+
+
+def _scaled_in_fixed_point(attrs: RequantizeAttrs, x: Expr, scale: Expr) -> Expr:
+    """x * multiplier >> shift, the two read from the bits of the (positive, normal) scale."""
+    bits = cast(call("bits", scale, dtype=INT32), INT64)
+    multiplier = (bits & 0x7FFFFF) | _int64(0x800000)
+    shift = minimum(_int64(150) - (bits >> 23), 62)
+    product = cast(x, INT64) * multiplier
+    half = _int64(1) << (shift - 1)
+    if attrs.rounding == "fixed_tonearest_even":
+        half = half - 1 + ((product >> shift) & 1)
+    out = _plus((product + half) >> shift, attrs.output_zero_point)
+    return cast(minimum(maximum(out, attrs.qmin), attrs.qmax), DType.parse(attrs.out_dtype))
+
+
+def _int64(value: int) -> Expr:
+    return const(value, INT64)
+
+
+def _add_nest(b: PrimBuilder, attrs: QuantizedAddAttrs, x: Buffer, y: Buffer) -> Buffer:
+    shape = broadcast([_dim(d) for d in x.shape], [_dim(d) for d in y.shape])
+
+    def element(*i: IntLike) -> Expr:
+        left = cast(centred(read(x, i), attrs.a_zero_point), FLOAT32) * attrs.a_scale
+        right = cast(centred(read(y, i), attrs.b_zero_point), FLOAT32) * attrs.b_scale
+        return narrowed(left + right, attrs.output_zero_point, attrs)
+
+    return b.compute("sum", shape, DType.parse(attrs.out_dtype), element)
+
+
+def _dim(d: IntLike) -> Any:
+    from compiler.symbolic import dim
+
+    return dim(d)
+
+
+# ---- definitions ---------------------------------------------------------------------------------
+def _define(
+    name: str, attrs: type, infer: Callable[..., Any], reference: Callable[..., Any],
+    lower: Callable[..., Any],
+) -> OpDef:  # fmt: skip
+    return register_op(
+        OpDef(name, infer, reference, lower, attrs, (2, 2), fusion=Fusion.ELEMENTWISE)
+    )
+
+
+QUANTIZE = _define("qnn.quantize", QuantizeAttrs, _quantize_type, _quantize, _quantize_nest)
+SIMULATED_QUANTIZE = _define(
+    "qnn.simulated_quantize", QuantizeAttrs, _simulated_type, _simulated, _simulated_nest
+)
+DEQUANTIZE = _define(
+    "qnn.dequantize", DequantizeAttrs, _dequantize_type, _dequantize, _dequantize_nest
+)
+REQUANTIZE = _define(
+    "qnn.requantize", RequantizeAttrs, _requantize_type, _requantize, _requantize_nest
+)
+ADD = _define("qnn.add", QuantizedAddAttrs, _add_type, _add, _add_nest)

@@ -1,0 +1,177 @@
+"""Integer averages: qnn.mean over axes and qnn.avg_pool2d under a sliding window.
+
+Both sum x - input_zero_point exactly in int32, then take clip(rint(float32(sum) * ratio / float32(count)) +
+output_zero_point): one float32 product, one float32 quotient. `ratio` is the input's scale over the
+output's. Padding contributes nothing to the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import FLOAT32, INT32, Array, DType
+from compiler.ir.types import TensorType
+from compiler.op.arithmetic import Arithmetic
+from compiler.op.common import axes_of, index_expr, require_rank, type_of
+from compiler.op.nn_pool import AvgPool2dAttrs
+from compiler.op.opdef import Fusion, OpDef, register_op
+from compiler.op.qnn import centred, integer_dtype, narrowed, require_integer, round_and_clip
+from compiler.op.window import Window, source, windows
+from compiler.symbolic import IntLike, product
+from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.expr import Expr, cast, const
+from compiler.tensor.stmt import Buffer
+
+
+@dataclass(frozen=True)
+class QuantizedMeanAttrs:
+    """Attributes of qnn.mean: axes (empty: all), `keepdims`, and how the sum is scaled."""
+
+    axis: tuple[int, ...] = ()
+    keepdims: bool = False
+    ratio: float = 1.0
+    input_zero_point: int = 0
+    output_zero_point: int = 0
+    out_dtype: str = "uint8"
+    qmin: int = 0
+    qmax: int = 255
+
+
+@dataclass(frozen=True)
+class QuantizedAvgPool2dAttrs(AvgPool2dAttrs):
+    """Attributes of qnn.avg_pool2d: those of the window, and how the sum is scaled."""
+
+    ratio: float = 1.0
+    input_zero_point: int = 0
+    output_zero_point: int = 0
+    out_dtype: str = "uint8"
+    qmin: int = 0
+    qmax: int = 255
+
+
+def _scaled(attrs: Any, total: Expr, count: Expr) -> Expr:
+    mean = cast(total, FLOAT32) * attrs.ratio / count
+    return narrowed(mean, attrs.output_zero_point, attrs)
+
+
+def _averaged(attrs: Any, total: Array, count: Any) -> Array:
+    scaled = total.astype(np.float32) * np.float32(attrs.ratio) / np.asarray(count, np.float32)
+    return round_and_clip(scaled, attrs.output_zero_point, attrs)
+
+
+# ---- mean ----------------------------------------------------------------------------------------
+def _axes(a: QuantizedMeanAttrs, rank: int) -> tuple[int, ...]:
+    return axes_of("qnn.mean", a.axis, rank) if a.axis else tuple(range(rank))
+
+
+def _mean_type(a: QuantizedMeanAttrs, types: Sequence[TensorType]) -> TensorType:
+    (x,) = types
+    require_integer("qnn.mean", "the operand", x)
+    axes = _axes(a, x.rank)
+    kept = [1 if k in axes else n for k, n in enumerate(x.shape) if a.keepdims or k not in axes]
+    return TensorType(tuple(kept), integer_dtype("qnn.mean", a))
+
+
+def _mean(ar: Arithmetic, a: QuantizedMeanAttrs, x: Array) -> Array:
+    axes = _axes(a, x.ndim)
+    total = (x.astype(np.int64) - a.input_zero_point).sum(axes, keepdims=a.keepdims)
+    return _averaged(a, total, np.prod([x.shape[k] for k in axes]))
+
+
+def _lower_mean(b: PrimBuilder, a: QuantizedMeanAttrs, x: Buffer) -> Buffer:
+    t = _mean_type(a, [type_of(x)])
+    axes = _axes(a, len(x.shape))
+
+    def element(*v: IntLike) -> Expr:
+        kept, reduced = iter(v[: t.rank]), iter(v[t.rank :])
+        idx = []
+        for k in range(len(x.shape)):
+            if k in axes and a.keepdims:
+                next(kept)
+            idx.append(next(reduced if k in axes else kept))
+        return centred(x[tuple(idx)], a.input_zero_point)
+
+    extents = {f"r{k}": x.shape[k] for k in axes}
+    total = b.reduce("total", t.shape, INT32, extents, element, const(0, INT32))
+    count = index_expr(product(type_of(x).shape[k] for k in axes), FLOAT32)
+    return b.compute("mean", t.shape, t.dtype, lambda *i: _scaled(a, total[i], count))
+
+
+# ---- avg_pool2d ----------------------------------------------------------------------------------
+def _windows(a: QuantizedAvgPool2dAttrs) -> tuple[Window, Window]:
+    return windows("qnn.avg_pool2d", a.pool_size, a.strides, a.padding, a.dilation)
+
+
+def _pool_type(a: QuantizedAvgPool2dAttrs, types: Sequence[TensorType]) -> TensorType:
+    (x,) = types
+    require_integer("qnn.avg_pool2d", "the operand", x)
+    require_rank("qnn.avg_pool2d", "data", x, 4)
+    sizes = [w.outputs(n, a.ceil_mode) for w, n in zip(_windows(a), x.shape[2:], strict=True)]
+    return TensorType((*x.shape[:2], *sizes), integer_dtype("qnn.avg_pool2d", a))
+
+
+def _pool(ar: Arithmetic, a: QuantizedAvgPool2dAttrs, x: Array) -> Array:
+    height, width = _pool_type(a, [TensorType.of(x.shape, str(x.dtype))]).static_shape[2:]
+    inside = np.ones((1, 1, *x.shape[2:]), np.int64)
+    total = _window_sums(a, x.astype(np.int64) - a.input_zero_point, height, width, 0)
+    return _averaged(a, total, _window_sums(a, inside, height, width, int(a.count_include_pad)))
+
+
+def _window_sums(
+    a: QuantizedAvgPool2dAttrs, x: Array, height: int, width: int, border: int
+) -> Array:
+    """Sums under the window, over data padded with `border` and, beyond the padding, with zeros."""
+    top, left, bottom, right = a.padding
+    x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=border)
+    (sy, sx), (dy, dx) = a.strides, a.dilation
+    rows, columns = (height - 1) * sy + 1, (width - 1) * sx + 1
+    x = np.pad(x, ((0, 0), (0, 0), (0, rows + a.pool_size[0] * dy), (0, columns + a.pool_size[1] * dx)))
+    taps = np.ndindex(*a.pool_size)
+    parts = [x[..., i * dy : i * dy + rows : sy, j * dx : j * dx + columns : sx] for i, j in taps]
+    return np.asarray(sum(parts))
+
+
+def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer:
+    t = _pool_type(a, [type_of(x)])
+    wy, wx = _windows(a)
+    s = source(b, x, (wy, wx), t.shape[2:], lambda d: const(a.input_zero_point, d))
+    total = b.buffer("pool_sum", t.shape, INT32)
+
+    def element(n: Any, c: Any, i: Any, j: Any, kh: Any, kw: Any) -> tuple[tuple[Any, ...], Expr]:
+        tap = s.buffer[n, c, s.y.at(i, kh), s.x.at(j, kw)]
+        return (n, c, i, j), centred(tap, a.input_zero_point)
+
+    b.stage(
+        total,
+        dict(zip("ncyx", total.shape, strict=True)),
+        element,
+        reduce=s.taps(),
+        update="Add",
+        init=lambda *_: const(0, INT32),
+    )
+
+    def counted(w: Window, size: IntLike, at: IntLike) -> Any:
+        if a.count_include_pad:
+            return w.end_tap(size, at, slack=w.after)
+        return w.end_tap(size, at) - w.first_tap(size, at)
+
+    def mean(n: Any, c: Any, i: Any, j: Any) -> Expr:
+        count = counted(wy, x.shape[2], i) * counted(wx, x.shape[3], j)
+        return _scaled(a, total[n, c, i, j], index_expr(count, FLOAT32))
+
+    return b.compute("avg_pool", t.shape, DType.parse(a.out_dtype), mean)
+
+
+MEAN = register_op(
+    OpDef("qnn.mean", _mean_type, _mean, _lower_mean, QuantizedMeanAttrs, fusion=Fusion.ANCHOR)
+)
+AVG_POOL2D = register_op(
+    OpDef(
+        "qnn.avg_pool2d", _pool_type, _pool, _lower_pool, QuantizedAvgPool2dAttrs,
+        fusion=Fusion.ANCHOR,
+    )
+)  # fmt: skip

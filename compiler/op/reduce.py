@@ -1,0 +1,132 @@
+"""Reductions over axes (sum, mean, max, min), and what other operators reduce with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import Array
+from compiler.ir.types import TensorType
+from compiler.op.arithmetic import Arithmetic
+from compiler.op.common import axes_of, fold, index_expr, known_shape, require, type_of
+from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.symbolic import Dim, product
+from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.expr import Expr, const
+from compiler.tensor.stmt import Buffer
+
+
+@dataclass(frozen=True)
+class ReduceAttrs:
+    """Attributes of reductions.
+
+    Attributes:
+        axis: axes to reduce; empty: all.
+        keepdims: reduced axes stay, with length 1.
+    """
+
+    axis: int | tuple[int, ...] = ()
+    keepdims: bool = False
+
+
+def _reduced(shape: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
+    if keepdims:
+        return tuple(1 if k in axes else n for k, n in enumerate(shape))
+    return tuple(n for k, n in enumerate(shape) if k not in axes)
+
+
+# ---- references: the reduced axes stay, with length 1 -------------------------------------------
+def total(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
+    """acc = +0; over `axes`, row-major: acc = acc + x."""
+    return fold(ar.add, ar.const(0), x, axes)
+
+
+def mean(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
+    """`total`, then one division by the number of elements."""
+    count = int(np.prod([x.shape[k] for k in axes]))
+    return ar.div(total(ar, x, axes), ar.const(count))
+
+
+def largest(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
+    """acc = the first element; over `axes`, row-major: acc = max(acc, x)."""
+    return fold(ar.maximum, _first(x, axes), x, axes)
+
+
+def smallest(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
+    """acc = the first element; over `axes`, row-major: acc = min(acc, x)."""
+    return fold(ar.minimum, _first(x, axes), x, axes)
+
+
+def _first(x: Array, axes: Sequence[int]) -> Array:
+    return x[tuple(0 if k in axes else slice(None) for k in range(x.ndim))]
+
+
+# ---- loop nests ----------------------------------------------------------------------------------
+def lower_fold(
+    b: PrimBuilder, name: str, x: Buffer, axes: Sequence[int], update: str, keepdims: bool = True
+) -> Buffer:
+    """Loop nest of `total` (update "Add"), `largest` ("Max") or `smallest` ("Min")."""
+    shape = _reduced(type_of(x).shape, axes, keepdims)
+    rank = len(shape)
+
+    def at(outer: Sequence[Any], inner: Sequence[Any]) -> Expr:
+        kept = [i for k, i in enumerate(outer) if k not in axes] if keepdims else list(outer)
+        rest, reduced = iter(kept), iter(inner)
+        return x[tuple(next(reduced if k in axes else rest) for k in range(len(x.shape)))]
+
+    def start(*outer: Any) -> Expr:
+        return const(0, x.dtype) if update == "Add" else at(outer, [0] * len(axes))
+
+    extents = {f"r{k}": x.shape[k] for k in axes}
+    return b.reduce(name, shape, x.dtype, extents, lambda *v: at(v[:rank], v[rank:]), start, update)
+
+
+def lower_mean(
+    b: PrimBuilder, name: str, x: Buffer, axes: Sequence[int], keepdims: bool = True
+) -> Buffer:
+    """Loop nest of `mean`: the sum, then the division in a stage of its own."""
+    acc = lower_fold(b, f"{name}_sum", x, axes, "Add", keepdims)
+    count = index_expr(product(type_of(x).shape[k] for k in axes), x.dtype)
+    return b.compute(name, acc.shape, x.dtype, lambda *i: acc[i] / count)
+
+
+# ---- operators -----------------------------------------------------------------------------------
+def _register(
+    name: str, reference: Callable[..., Array], update: str, quantized: Quantized, doc: str
+) -> None:
+    def axes(a: ReduceAttrs, rank: int) -> tuple[int, ...]:
+        return tuple(range(rank)) if a.axis == () else axes_of(name, a.axis, rank)
+
+    def infer(a: ReduceAttrs, types: Sequence[TensorType]) -> TensorType:
+        (x,) = types
+        require(x.dtype.kind != "bool", f"{name} is not defined for bool; cast the operand first")
+        return TensorType(_reduced(x.shape, axes(a, x.rank), a.keepdims), x.dtype)
+
+    def run(ar: Arithmetic, a: ReduceAttrs, x: Array) -> Array:
+        over = axes(a, x.ndim)
+        out = reference(ar, x, over)
+        return out if a.keepdims else out.reshape(known_shape(_reduced(x.shape, over, False)))
+
+    def lower(b: PrimBuilder, a: ReduceAttrs, x: Buffer) -> Buffer:
+        over = axes(a, len(x.shape))
+        if name == "mean":
+            return lower_mean(b, name, x, over, a.keepdims)
+        return lower_fold(b, name, x, over, update, a.keepdims)
+
+    register_op(
+        OpDef(
+            name, infer, run, lower, ReduceAttrs, fusion=Fusion.ANCHOR, quantized=quantized, doc=doc
+        )
+    )
+
+
+for _name, _reference, _update, _quantized, _doc in (
+    ("sum", total, "Add", Quantized.FLOAT, "sum over axes, row-major"),
+    ("mean", mean, "Add", Quantized.INTEGER, "sum over axes, then one division"),
+    ("max", largest, "Max", Quantized.SAME, "largest value over axes"),
+    ("min", smallest, "Min", Quantized.SAME, "smallest value over axes"),
+):
+    _register(_name, _reference, _update, _quantized, _doc)

@@ -1,0 +1,168 @@
+"""Sliding windows of convolution and pooling: output sizes, and the taps inside the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from compiler.dtypes import DType
+from compiler.op.common import require
+from compiler.symbolic import Dim, Index, IntLike, ceil_div, dim, imax, imin
+from compiler.tensor.builder import Extent, PrimBuilder
+from compiler.tensor.expr import Expr
+from compiler.tensor.stmt import Buffer
+
+
+@dataclass(frozen=True)
+class Window:
+    """A window along one axis: `kernel` taps, `dilation` apart, moved by `stride`, over data that
+    is padded by `before` and `after` elements."""
+
+    kernel: int
+    stride: int
+    before: int
+    after: int
+    dilation: int
+
+    @property
+    def span(self) -> int:
+        """Data elements from the first tap to the last."""
+        return (self.kernel - 1) * self.dilation + 1
+
+    def outputs(self, size: Dim, ceil_mode: bool = False) -> Dim:
+        """Window positions over `size` elements.
+
+        With `ceil_mode` a last, partial window counts if it starts inside the data or its leading
+        padding (the rule of ONNX and PyTorch).
+        """
+        room = size + (self.before + self.after - self.span)
+        if not ceil_mode:
+            return dim(Index.of(room) // self.stride + 1)
+        inside = Index.of(size + (self.before - 1)) // self.stride + 1
+        return dim(imin(ceil_div(Index.of(room), self.stride) + 1, inside))
+
+    def first_tap(self, size: IntLike, y: IntLike) -> Index:
+        """Number of the first tap of window `y` that is not in the leading padding."""
+        return self._taps_below(self.before - y * self.stride)
+
+    def end_tap(self, size: IntLike, y: IntLike, slack: int = 0) -> Index:
+        """One past the last tap of window `y` that lies before `slack` elements after the data."""
+        return self._taps_below(size + (self.before + slack) - y * self.stride)
+
+    def _taps_below(self, distance: IntLike) -> Index:
+        # The numerator is kept non-negative, so that // is the same in every language.
+        return imin(Index.of(ceil_div(imax(distance, 0), self.dilation)), self.kernel)
+
+    def valid(self, size: int, outputs: int, tap: int) -> tuple[slice, slice]:
+        """(windows for which `tap` lies inside the data, the data elements it meets there)."""
+        shift = tap * self.dilation - self.before
+        lo = min(outputs, max(0, -(shift // self.stride)))
+        hi = min(outputs, max(lo, (size - 1 - shift) // self.stride + 1))
+        start = lo * self.stride + shift
+        if lo == hi:
+            return slice(0, 0), slice(0, 0)
+        return slice(lo, hi), slice(start, (hi - 1) * self.stride + shift + 1, self.stride)
+
+
+def windows(
+    op: str,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> tuple[Window, Window]:
+    """Vertical and horizontal window; `padding` is (top, left, bottom, right).
+
+    Raises:
+        TypeInferenceError: a length or a value is wrong.
+    """
+    require(len(padding) == 4, f"{op}: padding must be (top, left, bottom, right), not {padding}")
+    for what, values in (("kernel", kernel), ("strides", strides), ("dilation", dilation)):
+        require(
+            len(values) == 2 and min(values) >= 1,
+            f"{op}: {what} must be two positive integers, not {tuple(values)}",
+        )
+    require(min(padding) >= 0, f"{op}: padding {tuple(padding)} must not be negative")
+    pads = (padding[0], padding[2]), (padding[1], padding[3])
+    y, x = (Window(k, s, *p, d) for k, s, p, d in zip(kernel, strides, pads, dilation, strict=True))
+    return y, x
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How a loop nest reads its source along one axis: window `y`, loop tap `k`.
+
+    For built-in dtypes the source is padded and every window runs all taps. For custom dtypes
+    padding must contribute nothing (acc + 0 * w may round or be NaN), so there is no padded source:
+    the tap loop is trimmed to the taps inside the data.
+    """
+
+    window: Window
+    size: Index
+    trimmed: bool
+
+    def first(self, y: IntLike) -> Index:
+        """Number of the tap that the loop starts with."""
+        return self.window.first_tap(self.size, y) if self.trimmed else Index()
+
+    def extent(self, y: IntLike) -> Index:
+        """Number of taps that the loop runs."""
+        if not self.trimmed:
+            return Index.of(self.window.kernel)
+        return self.window.end_tap(self.size, y) - self.first(y)
+
+    def tap(self, y: IntLike, k: IntLike) -> Index:
+        """Number of the tap in iteration `k`."""
+        return self.first(y) + k
+
+    def at(self, y: IntLike, k: IntLike) -> Index:
+        """Position in the source of the element under that tap."""
+        w = self.window
+        start = y * w.stride - (w.before if self.trimmed else 0)
+        return Index.of(start + self.tap(y, k) * w.dilation)
+
+
+@dataclass(frozen=True)
+class Source:
+    """The buffer that windows read, and how."""
+
+    buffer: Buffer
+    y: Axis
+    x: Axis
+
+    def taps(self, names: tuple[str, str] = ("kh", "kw")) -> dict[str, Extent]:
+        """Reduction loops over the taps, for stages whose outer loops are n, channel, y, x."""
+        rows: Callable[..., IntLike] = lambda *v: self.y.extent(v[2])  # noqa: E731
+        columns: Callable[..., IntLike] = lambda *v: self.x.extent(v[3])  # noqa: E731
+        return {names[0]: rows, names[1]: columns}
+
+
+def source(
+    b: PrimBuilder,
+    data: Buffer,
+    across: tuple[Window, Window],
+    outputs: Sequence[IntLike],
+    fill: Callable[[DType], Expr],
+) -> Source:
+    """Padded copy of NCHW `data`; `data` itself if no window leaves it or its dtype is custom."""
+    n, c, *sizes = data.shape
+    wy, wx = across
+    padded: list[Index] = []
+    for w, size, count in zip(across, sizes, outputs, strict=True):
+        reach = (Index.of(count) - 1) * w.stride + w.span
+        padded.append(imax(size + (w.before + w.after), reach))
+    plain = all(p == s for p, s in zip(padded, sizes, strict=True))
+    if plain or data.dtype.is_custom:
+        ys, xs = (Axis(w, s, not plain) for w, s in zip(across, sizes, strict=True))
+        return Source(data, ys, xs)
+    pad = b.buffer("pad", (n, c, *padded), data.dtype)
+    full = dict(zip("ncyx", pad.shape, strict=True))
+    b.stage(pad, full, lambda *i: (i, fill(data.dtype)), name="pad_fill")
+    inner = dict(zip("ncyx", data.shape, strict=True))
+    b.stage(
+        pad,
+        inner,
+        lambda n, c, y, x: ((n, c, y + wy.before, x + wx.before), data[n, c, y, x]),
+        name="pad_copy",
+    )
+    return Source(pad, Axis(wy, sizes[0], False), Axis(wx, sizes[1], False))

@@ -1,0 +1,261 @@
+"""build: a module becomes an Executable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from compiler.codegen import jit
+from compiler.dtypes import Array
+from compiler.errors import InputError, LoweringError
+from compiler.ir.expr import (
+    Atom,
+    Call,
+    Constant,
+    Function,
+    IRModule,
+    Tuple,
+    TupleGetItem,
+    Var,
+    atom_type,
+    tensor_type,
+)
+from compiler.ir.types import TensorType, TupleType
+from compiler.runtime.driver import Pointer, Step, driver_text
+from compiler.runtime.executable import Executable, Program
+from compiler.runtime.kernels import Kernel, aligned_copy, build_kernel
+from compiler.runtime.memory import Lifetime, plan_memory
+from compiler.symbolic import Index
+from compiler.symbolic import Var as Dim
+from compiler.target import Target
+from compiler.transform.passes import Sequential
+
+LOWERINGS = ("library",)
+
+
+def build(
+    mod: IRModule,
+    target: str | Target = "llvm",
+    threads: int = 1,
+    dtype_lowering: str | None = None,
+) -> Executable:
+    """Compile `main` of a module.
+
+    Args:
+        mod: the module; it is optimized as the current PassContext says.
+        target: `llvm` for this host, or e.g. `llvm -mcpu=haswell`.
+        threads: threads that kernels may use, at least 1.
+        dtype_lowering: how custom datatypes are computed: "library" (calls of C functions and look-ups);
+            None chooses.
+
+    Raises:
+        UnsupportedError: unknown target.
+        LoweringError: an operator or a custom datatype has no lowering; names it.
+        InputError: a bad number of threads or lowering.
+    """
+    from compiler.errors import unknown
+
+    if threads < 1:
+        raise InputError(f"threads must be at least 1, not {threads}")
+    if dtype_lowering is not None and dtype_lowering not in LOWERINGS:
+        raise InputError(unknown("datatype lowering", dtype_lowering, LOWERINGS))
+    chosen = Target.parse(target)
+    mod = optimize(mod)
+    program = _Builder(mod, chosen, threads).run()
+    return Executable(program, chosen, threads)
+
+
+def optimize(mod: IRModule) -> IRModule:
+    """The graph-level passes that `build` runs: simplify, fold constants, fuse."""
+    from compiler.transform.fuse_ops import FuseOps
+    from compiler.transform.prepare import prepare
+
+    mod = prepare(mod)
+    with_fusion = Sequential([FuseOps()])
+    return with_fusion(mod)
+
+
+class _Builder:
+    """Lays out one function: kernels, tensors' lifetimes, the memory plan, the native entry."""
+
+    def __init__(self, mod: IRModule, target: Target, threads: int):
+        self.mod, self.f, self.target, self.threads = mod, mod.main, target, threads
+        self.kernels: list[tuple[Kernel, tuple[Atom, ...], tuple[int, ...]]] = []
+        self.compiled: dict[int, Kernel] = {}
+        self.constants: list[Array] = []
+        self.constant_index: dict[int, int] = {}
+        # Every tensor value has a root id; views share their operand's root.
+        self.root: dict[Var, tuple[int, ...]] = {}
+        self.types: list[TensorType] = []
+        self.home: dict[int, Pointer] = {}
+        self.literal: dict[int, Constant] = {}
+
+    def run(self) -> Program:
+        f = self.f
+        for k, p in enumerate(f.params):
+            r = self._new(tensor_type(p))
+            self.root[p], self.home[r] = (r,), Pointer("input", k)
+        for b in f.bindings:
+            self._bind(b.var, b.value)
+        copies = self._place_outputs()
+        plan, temps = self._plan()
+        steps = [s for k, entry in enumerate(self.kernels) for s in self._steps(entry, temps[k])]
+        steps += copies
+        dims = self._dims(steps)
+        symbol = "main_" + jit.digest(driver_text("main", steps, dims, self.threads))
+        text = driver_text(symbol, steps, dims, self.threads)
+        entry_address = jit.compile_text(text, symbol, self.target)
+        return Program(
+            inputs=tuple((p.name, tensor_type(p)) for p in f.params),
+            outputs=tuple(zip(self._output_names(), map(tensor_type, f.results), strict=True)),
+            kernels=tuple(k for k, _, _ in self.kernels),
+            constants=tuple(self.constants),
+            dims=tuple(dims),
+            workspace=plan,
+            entry=entry_address,
+            text=text,
+        )
+
+    def _output_names(self) -> list[str]:
+        names = list(self.mod.attrs.get("outputs", ()))
+        if len(names) == len(self.f.results):
+            return names
+        return [r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(self.f.results)]
+
+    # ---- values ----------------------------------------------------------------------------------
+    def _new(self, t: TensorType) -> int:
+        self.types.append(t)
+        return len(self.types) - 1
+
+    def _roots(self, a: Atom) -> tuple[int, ...]:
+        if isinstance(a, Var):
+            return self.root[a]
+        r = self._new(a.type)
+        self.literal[r] = a
+        self.home[r] = Pointer("constant", self._constant(a.data))
+        return (r,)
+
+    def _constant(self, data: Array) -> int:
+        if id(data) not in self.constant_index:
+            self.constant_index[id(data)] = len(self.constants)
+            # Kernel constants are aligned already and kept alive by the kernel.
+            ready = data.ctypes.data % 64 == 0 and data.flags["C_CONTIGUOUS"]
+            self.constants.append(data if ready else aligned_copy(data))
+        return self.constant_index[id(data)]
+
+    def _bind(self, var: Var, value: Any) -> None:
+        if isinstance(value, Tuple):
+            self.root[var] = tuple(r for a in value.fields for r in self._roots(a))
+        elif isinstance(value, TupleGetItem):
+            self.root[var] = (self._roots(value.value)[value.index],)
+        elif isinstance(value, Call) and isinstance(value.op, Function):
+            kernel = self._kernel(value.op, var)
+            t = atom_type(var)
+            types = t.fields if isinstance(t, TupleType) else (t,)
+            outs = tuple(self._new(x) for x in types if isinstance(x, TensorType))
+            inner = dict(zip(value.op.params, value.args, strict=True))
+            atoms = tuple(
+                inner[a.atom] if isinstance(a.atom, Var) else Constant.of(0)
+                for a in kernel.arguments
+            )
+            self.kernels.append((kernel, atoms, outs))
+            self.root[var] = outs
+        elif isinstance(value, Call):  # a view: the operand's memory under another shape
+            self.root[var] = self._roots(value.args[0])
+        else:
+            self.root[var] = self._roots(value)
+
+    def _kernel(self, f: Function, var: Var) -> Kernel:
+        try:
+            return build_kernel(f, self.target)
+        except LoweringError as e:
+            ops = ", ".join(str(b.value.op) for b in f.bindings if isinstance(b.value, Call))
+            origins = dict.fromkeys(o for b in f.bindings for o in b.origins)
+            where = f" (node {', '.join(origins)})" if origins else f" (%{var.name})"
+            raise LoweringError(f"{ops}{where}: {e}") from None
+
+    # ---- placement -------------------------------------------------------------------------------
+    def _place_outputs(self) -> list[Step]:
+        """Let results be computed in the output arrays; what cannot be is copied at the end."""
+        copies = []
+        for k, r in enumerate(self.f.results):
+            (root,) = self._roots(r)
+            there = Pointer("output", k)
+            if root in self.home:
+                t = tensor_type(r)
+                size = Index.of(t.size) * t.dtype.nbytes
+                copies.append(Step(None, (there, self.home[root]), size=size))
+            else:
+                self.home[root] = there
+        return copies
+
+    def _plan(self) -> tuple[Index, list[tuple[Pointer, ...]]]:
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for k, (_, atoms, outs) in enumerate(self.kernels):
+            for r in [*(r for a in atoms if isinstance(a, Var) for r in self.root[a]), *outs]:
+                if r not in self.home:
+                    first.setdefault(r, k)
+                    last[r] = k
+        tensors = list(first)
+        lifetimes = [
+            Lifetime(Index.of(self.types[r].size) * self.types[r].dtype.nbytes, first[r], last[r])
+            for r in tensors
+        ]
+        temps = [
+            Lifetime(size, k, k) for k, (kernel, _, _) in enumerate(self.kernels) for size in kernel.temps
+        ]
+        plan = plan_memory([*lifetimes, *temps])
+        for r, offset in zip(tensors, plan.offsets, strict=False):
+            self.home[r] = Pointer("workspace", offset=offset)
+        rest = iter(plan.offsets[len(tensors) :])
+        placed = [
+            tuple(Pointer("workspace", offset=next(rest)) for _ in kernel.temps)
+            for kernel, _, _ in self.kernels
+        ]
+        return plan.total, placed
+
+    def _steps(
+        self, entry: tuple[Kernel, tuple[Atom, ...], tuple[int, ...]], temps: Sequence[Pointer]
+    ) -> list[Step]:
+        kernel, atoms, outs = entry
+        pointers = []
+        for argument, atom in zip(kernel.arguments, atoms, strict=True):
+            if argument.array is not None:
+                pointers.append(Pointer("constant", self._constant(argument.array)))
+            else:
+                (root,) = self._roots(atom)
+                pointers.append(self.home[root])
+        pointers += [self.home[r] for r in outs]
+        pointers += temps
+        pointers += [Pointer("constant", self._constant(t)) for t in kernel.tables]
+        return [
+            Step(s, tuple(pointers), kernel.dims, work=_work(kernel, k))
+            for k, s in enumerate(kernel.stages)
+        ]
+
+    def _dims(self, steps: Sequence[Step]) -> list[Dim]:
+        found: dict[Dim, None] = {}
+        for p in self.f.params:
+            for d in tensor_type(p).shape:
+                found.update(dict.fromkeys(sorted(Index.of(d).vars(), key=str)))
+        known = set(found)
+        for s in steps:
+            for v in s.dims:
+                if v not in known:
+                    raise LoweringError(f"dimension {v} is not given by any input")
+        return list(found)
+
+
+def _work(kernel: Kernel, stage: int) -> Index:
+    """Iterations of the innermost statements of a stage, its symbolic dimensions included."""
+    from compiler.tensor.stmt import For, walk_stmts
+
+    out = Index()
+    for s, path, _ in walk_stmts([kernel.func.body[stage]]):
+        if not isinstance(s, For):
+            n = Index.of(1)
+            for loop in path:
+                n = n * (loop.extent.range()[1] or loop.extent)
+            out = out + n
+    return out

@@ -1,0 +1,1 @@
+"""Running compiled modules: inputs, memory plan, executable."""

@@ -1,0 +1,156 @@
+"""The native entry point of a whole graph: one function that calls every kernel in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.codegen.access import Accesses
+from compiler.codegen.emit import Emitter, Val
+from compiler.codegen.lower import NativeStage
+from compiler.symbolic import Index, Var
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Where a tensor is: `base` is `input`, `output`, `constant` (with `index`) or `workspace` (with a byte
+    `offset`)."""
+
+    base: str
+    index: int = 0
+    offset: Index = Index()
+
+
+@dataclass(frozen=True)
+class Step:
+    """A native stage with its pointer arguments and symbolic dimensions; `work` estimates the scalar
+    operations it does per call. Or, without a stage, a copy of `size` bytes between two pointers."""
+
+    stage: NativeStage | None
+    pointers: tuple[Pointer, ...]
+    dims: tuple[Var, ...] = ()
+    work: Index = Index()
+    size: Index = Index()
+
+
+PARALLEL_WORK = 1 << 20
+"""Scalar operations below which starting threads costs more than it saves."""
+
+
+def driver_text(symbol: str, steps: Sequence[Step], dims: Sequence[Var], threads: int) -> str:
+    """LLVM text of `symbol(inputs, outputs, constants, workspace, dims)`: tables of pointers, the workspace,
+    and the symbolic dimensions as int64."""
+    return _Driver(dims, threads).run(symbol, steps)
+
+
+class _Driver(Accesses):
+    def __init__(self, dims: Sequence[Var], threads: int):
+        self.e = Emitter()
+        self.dims = list(dims)
+        self.threads = threads
+        self.env: dict[Var, int | Val] = {}
+        self.memo: dict[object, Val] = {}
+        self.wrappers: dict[str, str] = {}
+        self.externs: dict[str, str] = {}
+
+    def run(self, symbol: str, steps: Sequence[Step]) -> str:
+        e = self.e
+        for k, v in enumerate(self.dims):
+            self.env[v] = e.load(Val("%dims", "ptr"), 8 * k, "i64", 1, 8)
+        for s in steps:
+            if s.stage is None:
+                self._copy(s)
+            else:
+                self._call(s, s.stage)
+        params = ", ".join(f"ptr %{n}" for n in ("input", "output", "constant", "workspace", "dims"))
+        body = "\n".join([f"define void @{symbol}({params}) nounwind {{", "entry:", *e.lines, "  ret void", "}"])
+        decls = {**self.externs, **e.decls}
+        return "\n".join([*decls.values(), *self.wrappers.values(), body])
+
+    def _pointer(self, p: Pointer) -> Val:
+        e = self.e
+        if p.base == "workspace":
+            return e.at(Val("%workspace", "ptr"), self.runtime(p.offset))
+        key = (p.base, p.index)
+        if key not in self.memo:
+            self.memo[key] = e.load(Val(f"%{p.base}", "ptr"), 8 * p.index, "ptr", 1, 8)
+        return self.memo[key]
+
+    def _copy(self, s: Step) -> None:
+        e = self.e
+        fn = "llvm.memcpy.p0.p0.i64"
+        e.decls[fn] = f"declare void @{fn}(ptr, ptr, i64, i1)"
+        target, source = (self._pointer(p) for p in s.pointers)
+        e.lines.append(f"  call void @{fn}({target}, {source}, {self.runtime(s.size)}, i1 false)")
+
+    def _call(self, s: Step, stage: NativeStage) -> None:
+        e = self.e
+        args = [self._pointer(p) for p in s.pointers]
+        args += [self._dim(v) for v in s.dims]
+        types = [a.t for a in args]
+        if stage.extent is None:
+            self._declare(stage.symbol, types)
+            e.lines.append(f"  call void @{stage.symbol}({', '.join(map(str, args))})")
+            return
+        self._declare(stage.symbol, [*types, "i64", "i64"])
+        extent = self.runtime(stage.extent)
+        if self.threads == 1 or not self._worth(s):
+            args += [e.const(0, "i64"), extent]
+            e.lines.append(f"  call void @{stage.symbol}({', '.join(map(str, args))})")
+            return
+        self._fork_join(stage, args, extent)
+
+    def _dim(self, v: Var) -> Val:
+        x = self.env[v]
+        assert isinstance(x, Val)
+        return x
+
+    @staticmethod
+    def _worth(s: Step) -> bool:
+        low = s.work.range()[0]
+        return low is None or low >= PARALLEL_WORK or bool(s.work.terms)
+
+    def _declare(self, symbol: str, types: list[str]) -> None:
+        self.externs[symbol] = f"declare void @{symbol}({', '.join(types)})"
+
+    def _fork_join(self, stage: NativeStage, args: list[Val], extent: Val) -> None:
+        """Hand each thread a contiguous range of the iterations; the calling thread takes the first. A
+        thread that cannot be started has its range run here."""
+        e, count = self.e, len(args) + 2
+        wrapper = self._wrapper(stage.symbol, [a.t for a in args])
+        self.externs["pthread_create"] = "declare i32 @pthread_create(ptr, ptr, ptr, ptr)"
+        self.externs["pthread_join"] = "declare i32 @pthread_join(i64, ptr)"
+        bounds = [
+            e.bin("sdiv", e.bin("mul", extent, e.const(t, "i64")), e.const(self.threads, "i64"))
+            for t in range(self.threads)
+        ] + [extent]
+        handles = []
+        for t in range(1, self.threads):
+            block = e.op(f"alloca [{count} x i64], align 8", "ptr")
+            for k, a in enumerate([*args, bounds[t], bounds[t + 1]]):
+                e.store(a, block, 8 * k, 8)
+            handle = e.op("alloca i64, align 8", "ptr")
+            failed = e.op(f"call i32 @pthread_create({handle}, ptr null, ptr @{wrapper}, {block})", "i32")
+            handles.append((handle, failed, block))
+        first = ", ".join(map(str, [*args, bounds[0], bounds[1]]))
+        e.lines.append(f"  call void @{stage.symbol}({first})")
+        for handle, failed, block in handles:
+            ok = e.op(f"icmp eq {failed}, 0", "i1")
+            join, inline, done = (e.fresh(n)[1:] for n in ("join", "inline", "done"))
+            e.lines += [f"  br {ok}, label %{join}, label %{inline}", f"{join}:"]
+            thread = e.load(handle, 0, "i64", 1, 8)
+            e.lines += [f"  call i32 @pthread_join({thread}, ptr null)", f"  br label %{done}"]
+            e.lines += [f"{inline}:", f"  call ptr @{wrapper}({block})", f"  br label %{done}", f"{done}:"]
+
+    def _wrapper(self, symbol: str, types: list[str]) -> str:
+        name = f"thread_{symbol}"
+        if name not in self.wrappers:
+            lines, given = [], []
+            for k, t in enumerate([*types, "i64", "i64"]):
+                lines.append(f"  %p{k} = getelementptr i8, ptr %block, i64 {8 * k}")
+                lines.append(f"  %a{k} = load {t}, ptr %p{k}, align 8")
+                given.append(f"{t} %a{k}")
+            lines.append(f"  call void @{symbol}({', '.join(given)})")
+            head = f"define internal ptr @{name}(ptr %block) nounwind {{"
+            self.wrappers[name] = "\n".join([head, "entry:", *lines, "  ret ptr null", "}"])
+        return name

@@ -1,0 +1,117 @@
+"""Executable: a compiled module, called like a function."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import Array
+from compiler.ir.types import TensorType
+from compiler.runtime.inputs import bind_inputs
+from compiler.runtime.kernels import Kernel, aligned_copy
+from compiler.symbolic import Index, Var
+from compiler.target import Target
+
+_ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5)
+
+
+@dataclass(frozen=True)
+class Program:
+    """What the builder made of a module: kernels, constants, the native entry, the memory plan."""
+
+    inputs: tuple[tuple[str, TensorType], ...]
+    outputs: tuple[tuple[str, TensorType], ...]
+    kernels: tuple[Kernel, ...]
+    constants: tuple[Array, ...]
+    dims: tuple[Var, ...]
+    workspace: Index
+    entry: int
+    text: str
+
+
+class Executable:
+    """A compiled module. Call it with arrays, positionally or by input name; it may be called from several
+    threads. Results are new arrays with the dtypes the model declares.
+
+    Attributes:
+        inputs, outputs: name -> TensorType.
+        target: what it was compiled for.
+        threads: how many threads its kernels use.
+    """
+
+    def __init__(self, program: Program, target: Target, threads: int):
+        self.program, self.target, self.threads = program, target, threads
+        self.inputs = dict(program.inputs)
+        self.outputs = dict(program.outputs)
+        self._entry = _ENTRY(program.entry)
+        self._constants = _table(program.constants)
+        self._local = threading.local()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model.
+
+        Returns:
+            The output array, or a list of arrays if the model has several outputs.
+
+        Raises:
+            compiler.errors.InputError: an input is missing, unknown, or of the wrong rank, shape or dtype.
+        """
+        arrays, dims = bind_inputs(self.program.inputs, args, kwargs)
+        outs = self.run(arrays, dims)
+        return outs[0] if len(outs) == 1 else outs
+
+    def run(self, arrays: Sequence[Array], dims: Mapping[Var, int]) -> list[Array]:
+        """Run on checked arrays, in parameter order, with the symbolic dimensions' values."""
+        p = self.program
+        outs = [
+            np.empty(
+                tuple(d.value(dims) if isinstance(d, Index) else d for d in t.shape), t.dtype.storage
+            )
+            for _, t in p.outputs
+        ]
+        values = (ctypes.c_int64 * max(1, len(p.dims)))(*(dims[v] for v in p.dims))
+        work = self._workspace(int(p.workspace.value(dims)))
+        given, made = _table(arrays), _table(outs)  # alive until the call returns
+        self._entry(
+            ctypes.addressof(given),
+            ctypes.addressof(made),
+            ctypes.addressof(self._constants),
+            work.ctypes.data,
+            ctypes.addressof(values),
+        )
+        return outs
+
+    def _workspace(self, size: int) -> Array:
+        """This thread's workspace; it grows to the largest batch seen."""
+        held: Array | None = getattr(self._local, "workspace", None)
+        if held is None or held.nbytes < size:
+            held = aligned_copy(np.zeros(max(size, 64), np.uint8))
+            self._local.workspace = held
+        return held
+
+    def workspace_bytes(self, **dims: int) -> int:
+        """Bytes of intermediate memory for given symbolic dimensions, e.g. `workspace_bytes(n=8)`."""
+        return int(self.program.workspace.value({Var(k): v for k, v in dims.items()}))
+
+    def as_text(self) -> str:
+        """The scheduled loop nests that run, in order."""
+        return "\n\n".join(str(k.func) for k in self.program.kernels)
+
+    def llvm_text(self) -> str:
+        """The LLVM code of every kernel and of the entry point."""
+        parts = [s.text for k in self.program.kernels for s in k.stages]
+        return "\n\n".join([*dict.fromkeys(parts), self.program.text])
+
+    def __repr__(self) -> str:
+        ins = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
+        outs = ", ".join(f"{n}: {t}" for n, t in self.outputs.items())
+        return f"Executable({ins} -> {outs}, target={str(self.target)!r}, threads={self.threads})"
+
+
+def _table(arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_void_p]:
+    return (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))

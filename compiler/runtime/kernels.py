@@ -1,0 +1,96 @@
+"""Kernels: primitive functions scheduled, lowered and compiled, once per distinct workload."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from compiler.codegen import jit
+from compiler.codegen.lower import NativeStage, lower_primfunc
+from compiler.dtypes import Array
+from compiler.ir.expr import Atom, Constant, Function
+from compiler.symbolic import Index, Var
+from compiler.target import Target
+from compiler.tensor.legalize import legalize
+from compiler.tensor.lower_custom import lower_custom_dtypes
+from compiler.tensor.schedule.default import schedule_default
+from compiler.tensor.schedule.packing import pack_array
+from compiler.tensor.stmt import PrimFunc
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What a kernel's input parameter is given: an atom of the primitive function, or a constant array."""
+
+    atom: Atom | None
+    array: Array | None
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A compiled primitive function.
+
+    Attributes:
+        func: the scheduled PrimFunc, the very loops that run.
+        stages: native functions, called in order.
+        arguments: one per input parameter of `func`.
+        outputs: how many output parameters follow.
+        temps: bytes of each temporary buffer.
+        tables: look-up tables, passed after the temporaries.
+        dims: symbolic dimensions, passed last.
+    """
+
+    func: PrimFunc
+    stages: tuple[NativeStage, ...]
+    arguments: tuple[Argument, ...]
+    outputs: int
+    temps: tuple[Index, ...]
+    tables: tuple[Array, ...]
+    dims: tuple[Var, ...]
+
+
+def build_kernel(f: Function, target: Target) -> Kernel:
+    """Legalize, schedule, lower and compile a primitive function.
+
+    Raises:
+        compiler.errors.LoweringError: an operation has no lowering for its dtype and target.
+    """
+    legal = legalize(f)
+    prim = legal.func
+    constants = {
+        b: a for b, a in zip(prim.params, legal.inputs, strict=False) if isinstance(a, Constant)
+    }
+    schedule_default(prim, target, constants)
+    arguments = []
+    for b, a in zip(prim.params, legal.inputs, strict=False):
+        if not isinstance(a, Constant):
+            arguments.append(Argument(a, None))
+        elif b in prim.packed:
+            arguments.append(Argument(None, aligned_copy(pack_array(prim, b, a.data))))
+        else:
+            arguments.append(Argument(None, aligned_copy(a.data)))
+    prim, tables = lower_custom_dtypes(prim, target.kind)
+    name = f"{prim.name}_{jit.digest(str(prim), str(target))}"
+    stages = []
+    for s in lower_primfunc(replace(prim, name=name), tables):
+        jit.compile_text(s.text, s.symbol, target)
+        stages.append(s)
+    return Kernel(
+        func=prim,
+        stages=tuple(stages),
+        arguments=tuple(arguments),
+        outputs=prim.outputs,
+        temps=tuple(b.size * b.dtype.nbytes for b in prim.temps),
+        tables=tuple(t.data for t in tables if t.data is not None),
+        dims=tuple(prim.dims),
+    )
+
+
+def aligned_copy(a: Array, align: int = 64) -> Array:
+    """A contiguous copy whose data starts at a multiple of `align` bytes."""
+    raw = np.empty(a.nbytes + align, np.uint8)
+    start = -raw.ctypes.data % align
+    out = raw[start : start + a.nbytes].view(a.dtype).reshape(a.shape)
+    out[...] = a
+    return out

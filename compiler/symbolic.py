@@ -1,0 +1,384 @@
+"""Symbolic integers, kept in one canonical form: sum(coefficient * atom) + constant.
+
+An atom is a variable (a loop variable, or a named dimension such as the batch size `n`), or a
+`//`, `%`, `min` or `*` node that did not simplify. Because the form is canonical, "simplify" is not a
+pass: every operator returns the simplified result. Both levels of the IR use it: for the dimensions
+of tensor types, and for the indices and extents of loop nests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Union
+
+IntLike = Union["Index", int]
+Bounds = tuple[int | None, int | None]
+
+
+class Index:
+    """A canonical integer expression. Immutable; equal expressions compare and hash equal."""
+
+    __slots__ = ("_hash", "const", "terms")
+    terms: dict[Atom, int]
+    const: int
+
+    def __init__(self, terms: Mapping[Atom, int] | None = None, const: int = 0):
+        self.terms = {a: c for a, c in terms.items() if c} if terms else {}
+        self.const = const
+        self._hash: int | None = None
+
+    @staticmethod
+    def of(x: IntLike) -> Index:
+        """`x` as an Index."""
+        return x if isinstance(x, Index) else Index(const=int(x))
+
+    # ---- arithmetic ------------------------------------------------------------------------------
+    def __add__(self, other: IntLike) -> Index:
+        if isinstance(other, int):
+            return Index(self.terms, self.const + other)
+        if not isinstance(other, Index):
+            return NotImplemented
+        terms = dict(self.terms)
+        for a, c in other.terms.items():
+            terms[a] = terms.get(a, 0) + c
+        return Index(terms, self.const + other.const)
+
+    def __mul__(self, other: IntLike) -> Index:
+        if not isinstance(other, (int, Index)):
+            return NotImplemented
+        k = Index.of(other)
+        if not k.terms:
+            return Index({a: c * k.const for a, c in self.terms.items()}, self.const * k.const)
+        if not self.terms:
+            return k * self.const
+        out = Index()
+        for a, c in [*self.terms.items(), (None, self.const)]:
+            for b, d in [*k.terms.items(), (None, k.const)]:
+                if a is None or b is None:
+                    atom = a if b is None else b
+                    out = out + (Index({atom: c * d}) if atom is not None else c * d)
+                elif c and d:
+                    left, right = sorted((a, b), key=str)
+                    out = out + _quasi("*", Index({left: 1}), Index({right: 1})) * (c * d)
+        return out
+
+    def __sub__(self, other: IntLike) -> Index:
+        if not isinstance(other, (int, Index)):
+            return NotImplemented
+        return self + Index.of(other) * -1
+
+    def __rsub__(self, other: int) -> Index:
+        return Index.of(other) - self
+
+    def __neg__(self) -> Index:
+        return self * -1
+
+    __radd__ = __add__
+    __rmul__ = __mul__
+
+    def _by(self, k: int) -> tuple[Index, Index]:
+        """Split into (part divisible by k, rest with 0 <= constant < k)."""
+        whole = {a: c for a, c in self.terms.items() if c % k == 0}
+        rest = {a: c for a, c in self.terms.items() if c % k}
+        return Index(whole, self.const // k * k), Index(rest, self.const % k)
+
+    def __floordiv__(self, divisor: IntLike) -> Index:
+        k = Index.of(divisor)
+        if k.terms:
+            if self == k:
+                return Index(const=1)
+            return _divide_terms(self, k)
+        n = k.const
+        if n <= 0:
+            raise ZeroDivisionError(f"{self} // {n}: the divisor must be positive")
+        if n == 1:
+            return self
+        whole, rest = self._by(n)
+        out = Index({a: c // n for a, c in whole.terms.items()}, whole.const // n)
+        lo, hi = rest.range()
+        if lo is not None and hi is not None and lo // n == hi // n:
+            return out + lo // n
+        if len(rest.terms) == 1 and rest.const == 0:
+            ((atom, c),) = rest.terms.items()
+            if c == 1 and isinstance(atom, Quasi) and atom.op == "min":
+                return out + imin(atom.a // n, atom.b // n)
+        return out + _quasi("//", rest, Index.of(n))
+
+    def __mod__(self, divisor: IntLike) -> Index:
+        k = Index.of(divisor)
+        if k.terms:
+            return self - (self // k) * k
+        n = k.const
+        if n <= 0:
+            raise ZeroDivisionError(f"{self} % {n}: the divisor must be positive")
+        _, rest = self._by(n)
+        lo, hi = rest.range()
+        if lo is not None and hi is not None and lo // n == hi // n:
+            return rest - lo // n * n
+        return _quasi("%", rest, Index.of(n))
+
+    # ---- questions -------------------------------------------------------------------------------
+    def multiple_of(self, k: int) -> bool:
+        """Whether this is provably divisible by k."""
+        return self.const % k == 0 and all(
+            c % k == 0
+            or (
+                isinstance(a, Quasi)
+                and a.op == "min"
+                and a.a.multiple_of(k)
+                and a.b.multiple_of(k)
+            )
+            for a, c in self.terms.items()
+        )
+
+    def range(self) -> Bounds:
+        """Inclusive bounds (None: unknown)."""
+        lo: int | None = self.const
+        hi: int | None = self.const
+        for a, c in self.terms.items():
+            low, high = a.bounds()
+            if c < 0:
+                low, high = high, low
+            lo = None if lo is None or low is None else lo + c * low
+            hi = None if hi is None or high is None else hi + c * high
+        return lo, hi
+
+    def vars(self) -> set[Var]:
+        """The variables in this expression."""
+        out: set[Var] = set()
+        for a in self.terms:
+            out |= a.leaves()
+        return out
+
+    def constant(self) -> int | None:
+        """The value if it has no variables, else None."""
+        return None if self.terms else self.const
+
+    def value(self, env: Mapping[Var, Any]) -> Any:
+        """Evaluate with env: variable -> int (or an integer ndarray)."""
+        return self.const + sum(c * a.eval(env) for a, c in self.terms.items())
+
+    def subst(self, m: Mapping[Var, IntLike]) -> Index:
+        """Replace variables, simplifying again."""
+        if not any(v in m for v in self.vars()):
+            return self
+        out = Index(const=self.const)
+        for a, c in self.terms.items():
+            out = out + a.replaced(m) * c
+        return out
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return not self.terms and self.const == other
+        if not isinstance(other, Index):
+            return NotImplemented
+        return self.const == other.const and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            single = len(self.terms) == 1 and self.const == 0 and 1 in self.terms.values()
+            if not self.terms:
+                self._hash = hash(self.const)
+            elif single:
+                self._hash = hash(next(iter(self.terms)))
+            else:
+                self._hash = hash((frozenset(self.terms.items()), self.const))
+        return self._hash
+
+    def __repr__(self) -> str:
+        out = ""
+        for a, c in self.terms.items():
+            sign = " - " if c < 0 else " + "
+            body = f"{a}" if abs(c) == 1 else f"{a}*{abs(c)}"
+            out += (("-" if c < 0 else "") if not out else sign) + body
+        if self.const or not out:
+            c = self.const
+            out += str(c) if not out else f" {'-' if c < 0 else '+'} {abs(c)}"
+        return out
+
+
+class Var(Index):
+    """A variable. A loop variable has an extent (0 <= v < extent) and is equal only to itself; a named
+    dimension (`extent` None) is a run-time parameter >= 1, equal to every dimension of that name."""
+
+    __slots__ = ("extent", "name")
+
+    def __init__(self, name: str, extent: IntLike | None = None):
+        self.name = name
+        self.extent = None if extent is None else Index.of(extent)
+        self._hash = id(self) if extent is not None else hash(("dim", name))
+        self.terms, self.const = {self: 1}, 0
+
+    def bounds(self) -> Bounds:
+        """Inclusive bounds of the variable."""
+        if self.extent is None:
+            return 1, None
+        hi = self.extent.range()[1]
+        return 0, None if hi is None else max(hi - 1, 0)
+
+    def leaves(self) -> set[Var]:
+        """Itself."""
+        return {self}
+
+    def replaced(self, m: Mapping[Var, IntLike]) -> Index:
+        """What `m` maps the variable to, or itself."""
+        return Index.of(m.get(self, self))
+
+    def eval(self, env: Mapping[Var, Any]) -> Any:
+        """The value `env` gives the variable."""
+        return env[self]
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if isinstance(other, Var):
+            return self.extent is None and other.extent is None and self.name == other.name
+        if isinstance(other, Index):
+            return (
+                other.const == 0
+                and len(other.terms) == 1
+                and next(iter(other.terms.items())) == (self, 1)
+            )
+        return False
+
+    def __hash__(self) -> int:
+        return self._hash or 0
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Quasi:
+    """A non-linear node, compared by value: op is one of `//`, `%`, `min`, `*`."""
+
+    __slots__ = ("_hash", "_leaves", "a", "b", "op")
+
+    def __init__(self, op: str, a: Index, b: Index):
+        self.op, self.a, self.b = op, a, b
+        self._leaves = a.vars() | b.vars()
+        self._hash = hash((op, a, b))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        if not isinstance(other, Quasi):
+            return NotImplemented
+        return self.op == other.op and self.a == other.a and self.b == other.b
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def leaves(self) -> set[Var]:
+        """The variables below."""
+        return self._leaves
+
+    def bounds(self) -> Bounds:
+        """Inclusive bounds of the node."""
+        (al, ah), (bl, bh) = self.a.range(), self.b.range()
+        if self.op == "%" and bh is not None:
+            return 0, bh - 1
+        if self.op == "//" and bl is not None and bl > 0:
+            if bh == bl:
+                return None if al is None else al // bl, None if ah is None else ah // bl
+            return 0 if al is not None and al >= 0 else None, ah
+        if self.op == "min":
+            lo = None if al is None or bl is None else min(al, bl)
+            return lo, min((h for h in (ah, bh) if h is not None), default=None)
+        if self.op == "*" and al is not None and bl is not None and al >= 0 and bl >= 0:
+            return al * bl, None if ah is None or bh is None else ah * bh
+        return None, None
+
+    def replaced(self, m: Mapping[Var, IntLike]) -> Index:
+        """The node over substituted operands, simplified."""
+        return _OPS[self.op](self.a.subst(m), self.b.subst(m))
+
+    def eval(self, env: Mapping[Var, Any]) -> Any:
+        """The node's value under `env`."""
+        a, b = self.a.value(env), self.b.value(env)
+        if self.op == "min":
+            import numpy as np
+
+            return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
+        return _OPS[self.op](a, b)
+
+    def __repr__(self) -> str:
+        if self.op == "min":
+            return f"min({self.a}, {self.b})"
+        left = f"({self.a})" if len(self.a.terms) > 1 or self.a.const else str(self.a)
+        right = f"({self.b})" if len(self.b.terms) > 1 or (self.b.terms and self.b.const) else str(self.b)
+        return f"({left} {self.op} {right})"
+
+
+Atom = Var | Quasi
+
+
+def _quasi(op: str, a: Index, b: Index) -> Index:
+    return Index({Quasi(op, a, b): 1})
+
+
+def _divide_terms(a: Index, k: Index) -> Index:
+    """a // k for a symbolic k >= 1: divides exactly where every term holds k as a factor."""
+    if len(k.terms) == 1 and k.const == 0:
+        ((atom, c),) = k.terms.items()
+        out, ok = Index(), a.const == 0
+        for t, d in a.terms.items():
+            if d % c:
+                ok = False
+            elif t == atom:
+                out = out + d // c
+            elif isinstance(t, Quasi) and t.op == "*" and t.a == Index({atom: 1}):
+                out = out + t.b * (d // c)
+            elif isinstance(t, Quasi) and t.op == "*" and t.b == Index({atom: 1}):
+                out = out + t.a * (d // c)
+            else:
+                ok = False
+        if ok:
+            return out
+    return _quasi("//", a, k)
+
+
+def imin(a: IntLike, b: IntLike) -> Index:
+    """The smaller of two symbolic integers."""
+    a, b = Index.of(a), Index.of(b)
+    lo, hi = (a - b).range()
+    if hi is not None and hi <= 0:
+        return a
+    if lo is not None and lo >= 0:
+        return b
+    return _quasi("min", a, b)
+
+
+def imax(a: IntLike, b: IntLike) -> Index:
+    """The larger of two symbolic integers."""
+    return -imin(-Index.of(a), -Index.of(b))
+
+
+_OPS: dict[str, Any] = {
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "min": imin,
+    "*": lambda a, b: a * b,
+}
+
+Dim = Union[int, Index]
+"""One dimension of a tensor type: a known size, or a symbolic one."""
+
+
+def dim(x: IntLike) -> Dim:
+    """`x` as an int where it is known, else as an Index."""
+    if isinstance(x, Index):
+        return x if x.terms else x.const
+    return int(x)
+
+
+def product(xs: Iterable[IntLike]) -> Dim:
+    """Product of dimensions."""
+    out: IntLike = 1
+    for x in xs:
+        out = x * out if isinstance(x, Index) else out * x
+    return dim(out)
+
+
+def ceil_div(a: IntLike, b: int) -> Dim:
+    """Smallest integer >= a / b."""
+    return dim((a + (b - 1)) // b)

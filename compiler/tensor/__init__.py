@@ -1,0 +1,1 @@
+"""The tensor level: scalar expressions, buffers, loop nests (PrimFunc), schedules, intrinsics."""

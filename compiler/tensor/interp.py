@@ -1,0 +1,171 @@
+"""Meaning of a PrimFunc at any stage of scheduling: a slow walk over numpy arrays, the oracle for
+schedules and code generation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler.codegen.lanes import points
+from compiler.dtypes import BOOL, FLOAT32, FLOAT64, Array, DType
+from compiler.errors import LoweringError
+from compiler.op.arithmetic import arithmetic
+from compiler.symbolic import Index, Var
+from compiler.tensor.expr import (
+    COMPARISONS,
+    BinOp,
+    Call,
+    CallExtern,
+    Cast,
+    Expr,
+    FloatImm,
+    Gather,
+    IndexValue,
+    IntImm,
+    Load,
+    Select,
+)
+from compiler.tensor.mathlib import EXPANSIONS
+from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, Store
+
+_METHODS = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "maximum", "Min": "minimum"}
+_BITS: dict[str, Any] = {
+    "And": np.bitwise_and, "Or": np.bitwise_or, "Xor": np.bitwise_xor,
+    "Shl": np.left_shift, "Shr": np.right_shift,
+}  # fmt: skip
+
+
+def run(func: PrimFunc, arrays: Sequence[Array], dims: Mapping[Var, int] | None = None) -> None:
+    """Run `func` on one storage array per parameter; the outputs are written in place.
+
+    Packed parameters take the packed array (see `pack_array`).
+    """
+    _Interpreter(func, arrays, dims or {}).body(func.body)
+
+
+class _Interpreter:
+    def __init__(self, func: PrimFunc, arrays: Sequence[Array], dims: Mapping[Var, int]):
+        self.env: dict[Var, int] = dict(dims)
+        self.memory: dict[Buffer, Array] = dict(zip(func.params, arrays, strict=True))
+        self.started: set[tuple[int, tuple[int, ...]]] = set()
+
+    def array(self, b: Buffer) -> Array:
+        if b.data is not None:
+            return b.data
+        if b not in self.memory:
+            shape = tuple(int(d.value(self.env)) for d in map(Index.of, b.shape))
+            self.memory[b] = np.zeros(shape, b.dtype.storage)
+        return self.memory[b]
+
+    def body(self, stmts: list[Stmt]) -> None:
+        for s in stmts:
+            if isinstance(s, For):
+                for i in range(int(s.extent.value(self.env))):
+                    self.env[s.var] = i
+                    self.body(s.body)
+            elif isinstance(s, Intrin):
+                loops = s.intrin.loops
+                for x in points(list(loops.values())):
+                    self.env.update({s.vars[n]: i for n, i in zip(loops, x, strict=True)})
+                    self.store(s.store)
+            else:
+                self.store(s)
+
+    def at(self, idx: tuple[Index, ...]) -> tuple[int, ...]:
+        return tuple(int(i.value(self.env)) for i in idx)
+
+    def store(self, s: Store) -> None:
+        idx, out = self.at(s.idx), self.array(s.buffer)
+        if any(i < 0 for i in idx):
+            raise LoweringError(f"stage {s.stage} stores outside {s.buffer.name}: {idx}")
+        if s.init is not None and (key := (id(s), idx)) not in self.started:
+            self.started.add(key)  # not decomposed: the first visit of an element starts from init
+            out[idx] = self.value(s.init)
+        if s.update == "Fma":
+            assert isinstance(s.value, BinOp)
+            out[idx] = fma(self.value(s.value.a), self.value(s.value.b), out[idx], s.buffer.dtype)
+        elif s.update:
+            out[idx] = self.binary(s.update, s.buffer.dtype, out[idx], self.value(s.value))
+        else:
+            out[idx] = self.value(s.value)
+
+    def binary(self, op: str, dtype: DType, a: Any, b: Any) -> Any:
+        ar = arithmetic(dtype)
+        if op in COMPARISONS:
+            return ar.compare(op, a, b)
+        if op in _BITS:
+            return _BITS[op](a, b)
+        return getattr(ar, _METHODS[op])(a, b)
+
+    def value(self, e: Expr) -> Any:
+        if isinstance(e, Load):
+            idx = self.at(e.idx)
+            if any(i < 0 for i in idx):
+                raise LoweringError(f"load outside {e.buffer.name}: {idx}")
+            return self.array(e.buffer)[idx]
+        if isinstance(e, Gather):
+            return self.array(e.buffer).reshape(-1)[int(self.value(e.at))]
+        if isinstance(e, FloatImm):
+            return arithmetic(e.dtype).const(e.value)[()]
+        if isinstance(e, IntImm):
+            return e.dtype.storage.type(e.value)
+        if isinstance(e, IndexValue):
+            return np.int64(e.index.value(self.env))
+        if isinstance(e, BinOp):
+            return self.binary(e.op, e.a.dtype, self.value(e.a), self.value(e.b))
+        if isinstance(e, Cast):
+            if e.dtype == BOOL:
+                return self.value(e.value) != 0
+            return arithmetic(e.dtype).cast(np.asarray(self.value(e.value)), e.value.dtype)[()]
+        if isinstance(e, Select):
+            return self.value(e.a) if self.value(e.cond) else self.value(e.b)
+        if isinstance(e, Call):
+            return self.call(e)
+        if isinstance(e, CallExtern):
+            raise LoweringError(f"the interpreter does not call C functions ({e.symbol})")
+        raise LoweringError(f"the interpreter does not know {type(e).__name__}")
+
+    def call(self, e: Call) -> Any:
+        if e.fn == "lowest":
+            return arithmetic(e.dtype).lowest()[()]
+        args = [self.value(a) for a in e.args]
+        if e.fn in EXPANSIONS and e.dtype == FLOAT32:
+            return self.value(EXPANSIONS[e.fn](_Literal(args[0], e.args[0].dtype)))
+        if e.fn == "fma":
+            return fma(*args, e.dtype)
+        if e.fn == "bits":
+            return np.asarray(args[0]).view(e.dtype.storage)[()]
+        if e.fn == "rint_i32":
+            return np.int32(np.clip(np.rint(args[0]), -(2.0**31), 2.0**31 - 1))
+        if e.fn == "abs":
+            return np.abs(args[0])
+        if e.fn == "pow":
+            return np.power(*args)
+        return np.asarray(arithmetic(e.dtype).call(e.fn, np.asarray(args[0])))[()]
+
+
+class _Literal(FloatImm):
+    """A value that was computed already; its bits are kept."""
+
+    def __init__(self, value: Any, dtype: DType):
+        super().__init__(float(value), dtype)
+
+
+def fma(a: Any, b: Any, c: Any, dtype: DType) -> Any:
+    """a * b + c rounded once: float32 through float64 rounded to odd, which makes the second rounding
+    harmless (Boldo and Melquiond, 2008)."""
+    if dtype == FLOAT64:
+        raise LoweringError("fma of float64 has no reference")
+    with np.errstate(all="ignore"):
+        product = np.float64(a) * np.float64(b)
+        s = product + np.float64(c)
+        if not np.isfinite(s):
+            return np.float32(s)
+        t = s - product
+        error = (product - (s - t)) + (np.float64(c) - t)
+        odd = bool(np.float64(s).view(np.int64) & 1)
+        if error != 0 and not odd:
+            s = np.nextafter(s, np.inf if error > 0 else -np.inf)
+        return np.float32(s)

@@ -1,0 +1,77 @@
+"""Primitive functions of the graph level as loop nests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.errors import LoweringError
+from compiler.ir.expr import Atom, Call, Constant, Function, Var, tensor_type
+from compiler.ir.types import TensorType
+from compiler.op.opdef import OpDef
+from compiler.symbolic import Index, IntLike
+from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.stmt import Buffer, PrimFunc
+
+
+@dataclass(frozen=True, eq=False)
+class Legalized:
+    """A loop nest, and the atom that each of its input parameters takes (constants included)."""
+
+    func: PrimFunc
+    inputs: tuple[Atom, ...]
+
+
+def legalize(f: Function) -> Legalized:
+    """The loop nest of a primitive function: each operator's own `lower`, stage after stage.
+
+    Raises:
+        LoweringError: an operator's lowering does not give what its type says.
+    """
+    names = "_".join(
+        b.value.op.name.split(".")[-1]
+        for b in f.bindings
+        if isinstance(b.value, Call) and isinstance(b.value.op, OpDef)
+    )
+    builder = PrimBuilder(names[:60])
+    buffers: dict[Atom, Buffer] = {}
+    atoms: list[Atom] = []
+
+    def read(a: Atom) -> Buffer:
+        if a not in buffers:
+            t = tensor_type(a)
+            stem = "c" if isinstance(a, Constant) else "x"
+            buffers[a] = builder.input(f"{stem}{len(atoms)}", t.shape, t.dtype)
+            atoms.append(a)
+        return buffers[a]
+
+    outputs: list[Buffer] = []
+    for b in f.bindings:
+        assert isinstance(b.value, Call)
+        assert isinstance(b.value.op, OpDef)
+        op = b.value.op
+        out = op.lower(builder, b.value.attrs, *(read(a) for a in b.value.args))
+        outputs = list(out) if isinstance(out, tuple) else [out]
+        outputs = [_own(builder, o) for o in outputs]
+        t = b.var.type
+        types = [t] if isinstance(t, TensorType) else list(getattr(t, "fields", ()))
+        for o, want in zip(outputs, types, strict=True):
+            got = tuple(o.shape)
+            if o.dtype != want.dtype or got != tuple(map(Index.of, want.shape)):
+                raise LoweringError(f"{op.name} lowers to {o!r}, but its type is {want}")
+        if len(outputs) == 1:
+            buffers[b.var] = outputs[0]
+    return Legalized(builder.finish(outputs), tuple(atoms))
+
+
+def _own(builder: PrimBuilder, b: Buffer) -> Buffer:
+    """A buffer that is not an input (an operator that changes nothing copies)."""
+    if b not in builder.inputs:
+        return b
+
+    def same(*i: IntLike) -> object:
+        return b[i]
+
+    return builder.compute("copy", b.shape, b.dtype, same)  # type: ignore[arg-type]
+
+
+__all__ = ["Legalized", "Var", "legalize"]

@@ -1,0 +1,180 @@
+"""Primitives on the shape of loops."""
+
+from __future__ import annotations
+
+from compiler.errors import ScheduleError, unknown
+from compiler.symbolic import Index, IntLike, Var, imin
+from compiler.tensor.stmt import Buffer, For, PrimFunc, Stmt, Store, clone, walk_stmts
+
+Found = tuple[For, tuple[For, ...], list[Stmt]]
+
+
+class LoopPrimitives:
+    """split, reorder, fuse, peel, unroll, vectorize, parallel, opaque, prefetch."""
+
+    func: PrimFunc
+
+    # ---- finding things --------------------------------------------------------------------------
+    def find(self, name: str) -> list[Found]:
+        """(loop, enclosing loops, the list that holds it) for every loop called `name`.
+
+        Raises:
+            ScheduleError: there is none.
+        """
+        found: list[Found] = []
+        names: set[str] = set()
+        for s, path, home in walk_stmts(self.func.body):
+            if isinstance(s, For):
+                names.add(s.var.name)
+                if s.var.name == name:
+                    found.append((s, path, home))
+        if not found:
+            raise ScheduleError(f"{self.func.name}: {unknown('loop', name, names)}")
+        return found
+
+    def stage_stores(self, stage: str) -> list[tuple[Store, tuple[For, ...], list[Stmt]]]:
+        """Every Store of `stage`, with its enclosing loops and the list that holds it.
+
+        Raises:
+            ScheduleError: there is none.
+        """
+        every = [(s, p, h) for s, p, h in walk_stmts(self.func.body) if isinstance(s, Store)]
+        found = [(s, p, h) for s, p, h in every if s.stage == stage]
+        if not found:
+            names = {s.stage for s, _, _ in every}
+            raise ScheduleError(f"{self.func.name}: {unknown('stage', stage, names)}")
+        return found
+
+    def stages(self) -> list[str]:
+        """Names of the stages, in program order."""
+        names = [s.stage for s, _, _ in walk_stmts(self.func.body) if isinstance(s, Store)]
+        return list(dict.fromkeys(names))
+
+    def loops(self, stage: str) -> list[str]:
+        """Names of the loops around `stage`, outermost first."""
+        return [f.var.name for f in self.stage_stores(stage)[0][1]]
+
+    @staticmethod
+    def swap(home: list[Stmt], old: Stmt, new: list[Stmt]) -> None:
+        """Replace a statement in the list that holds it."""
+        i = next(k for k, s in enumerate(home) if s is old)
+        home[i : i + 1] = new
+
+    # ---- loop shape ------------------------------------------------------------------------------
+    def split(
+        self, name: str, factor: int, names: tuple[str, str] | None = None, tail: str = "peel"
+    ) -> tuple[str, str]:
+        """v -> outer * factor + inner; returns their names.
+
+        A remainder either gives the inner loop the extent min(factor, ...), see `peel`, or, with
+        tail="shift", moves the last tile back so that it overlaps the one before (needs an extent of
+        at least `factor` and stores that may be repeated; works for run-time extents).
+        """
+        outer, inner = names or (name + "o", name + "i")
+        for s, _, home in self.find(name):
+            e = s.extent
+            exact = e.multiple_of(factor)
+            vo = Var(outer, e // factor if exact else (e + factor - 1) // factor)
+            vi = Var(inner, factor if exact else imin(factor, e - vo * factor))
+            base = vo * factor if vo.extent != 1 else Index()
+            if tail == "shift" and vi.extent is not None and vi.extent.constant() is None:
+                vi, base = Var(inner, factor), imin(base, e - factor)
+            m: dict[Var, IntLike] = {s.var: base + vi}
+            body = For(vi, [clone(x, m) for x in s.body], s.kind)
+            self.swap(home, s, [For(vo, [body], whole=e // factor if tail == "peel" else None)])
+        return outer, inner
+
+    def fuse(self, outer: str, inner: str, name: str) -> str:
+        """Two perfectly nested loops as one; the inner extent must be constant."""
+        for s, _, home in self.find(outer):
+            if len(s.body) != 1 or not isinstance(s.body[0], For) or s.body[0].var.name != inner:
+                raise ScheduleError(f"{inner} is not directly inside {outer}")
+            t = s.body[0]
+            n = t.extent.constant()
+            if n is None:
+                raise ScheduleError(f"cannot fuse {inner}: its extent {t.extent} is not constant")
+            v = Var(name, s.extent * n)
+            m: dict[Var, IntLike] = {s.var: v // n, t.var: v % n}
+            self.swap(home, s, [For(v, [clone(x, m) for x in t.body], s.kind)])
+        return name
+
+    def reorder(self, *names: str) -> None:
+        """Put the named loops, which form a perfect nest, into the given order (others stay in place).
+
+        Raises:
+            ScheduleError: not one perfect nest; an extent would depend on a loop inside it; or a
+                reduction would leave the order in which it accumulates.
+        """
+        starts = [
+            x for n in names for x in self.find(n) if not any(p.var.name in names for p in x[1])
+        ]
+        for s, _, home in starts:
+            chain = [s]
+            while len(chain[-1].body) == 1 and isinstance(chain[-1].body[0], For):
+                chain.append(chain[-1].body[0])
+            by = {f.var.name: f for f in chain}
+            if not set(names) <= set(by):
+                raise ScheduleError(f"{names} are not one perfect nest; it has {list(by)}")
+            it = iter([by[n] for n in names])
+            order = [next(it) if f.var.name in names else f for f in chain]
+            inner: list[Stmt] = chain[-1].body
+            nest, seen = {f.var for f in chain}, set[Var]()
+            for f in order:
+                if (f.extent.vars() & nest) - seen:
+                    raise ScheduleError(f"the extent {f.extent} of {f.var} depends on a loop inside it")
+                seen.add(f.var)
+            for f in reversed(order):
+                inner = [For(f.var, inner, f.kind, f.opaque, f.whole, f.fence)]
+            self.swap(home, s, inner)
+
+    def peel(self, name: str) -> None:
+        """Separate the last, partial iteration, so that inner extents become constants in both copies."""
+        for s, _, home in sorted(self.find(name), key=lambda x: -len(x[1])):
+            if s.whole is None or s.whole == s.extent:
+                continue
+            main, left = Var(name, s.whole), s.extent - s.whole
+            out: list[Stmt] = []
+            if s.whole != 0:
+                body = [clone(x, {s.var: main}) for x in s.body]
+                out.append(For(main, body, s.kind, s.opaque, fence=s.fence))
+            if left == 1:
+                out += [clone(x, {s.var: s.whole}) for x in s.body]
+            else:  # run-time extent: a loop of zero or one iteration
+                rest = Var(name + "_t", left)
+                body = [clone(x, {s.var: s.whole + rest}) for x in s.body]
+                out.append(For(rest, body, s.kind, s.opaque, fence=s.fence))
+            self.swap(home, s, out)
+
+    def _mark(self, kind: str, names: tuple[str, ...]) -> None:
+        for n in names:
+            for s, _, _ in self.find(n):
+                s.kind = kind
+
+    def unroll(self, *names: str) -> None:
+        """Repeat the body for every iteration; extents must become constant."""
+        self._mark("unroll", names)
+
+    def vectorize(self, *names: str) -> None:
+        """Run the iterations as lanes; extents must become constant."""
+        self._mark("vector", names)
+
+    def parallel(self, name: str) -> None:
+        """Split a top-level loop over threads.
+
+        Raises:
+            ScheduleError: the loop is not at the top level.
+        """
+        for s, path, _ in self.find(name):
+            if path:
+                raise ScheduleError(f"{name} is inside {path[-1].var}: only top-level loops run in parallel")
+            s.kind = "parallel"
+
+    def opaque(self, name: str, *buffers: Buffer, fence: bool = False) -> None:
+        """Each iteration reads `buffers` through a pointer LLVM cannot see through: loads are not merged
+        across iterations. `fence`: nor may LLVM's scheduler move loads from one iteration to another."""
+        for s, _, _ in self.find(name):
+            s.opaque, s.fence = s.opaque | frozenset(buffers), fence
+
+    def prefetch(self, buffer: Buffer, distance: int) -> None:
+        """Prefetch `distance` bytes ahead of every vector load of `buffer`."""
+        self.func.prefetch[buffer] = distance

@@ -1,0 +1,262 @@
+"""Primitives that move computation between producers and consumers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from compiler.errors import ScheduleError
+from compiler.symbolic import Index, IntLike, Var
+from compiler.tensor.expr import BinOp, Expr, Load, rewrite, subst
+from compiler.tensor.schedule.loops import LoopPrimitives
+from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses, clone, stores, walk_stmts
+
+
+class RegionPrimitives(LoopPrimitives):
+    """compute_inline, compute_at, decompose_reduction, cache_read, cache_write, contract."""
+
+    def compute_inline(self, stage: str) -> None:
+        """Substitute a stage `buffer[i, j, ...] = value` into the stages that read it.
+
+        Raises:
+            ScheduleError: it is a reduction, or its indices are not its loops, or a reader is none.
+        """
+        ((store, path, _),) = self.stage_stores(stage)
+        dims = self._own_loops(store, path)
+        if store.update:
+            raise ScheduleError(f"{stage} is a reduction: it cannot be inlined")
+        if sum(s.buffer is store.buffer for s in stores(self.func.body)) > 1:
+            raise ScheduleError(f"{store.buffer.name} is written by several stages")
+        self._remove(path[0] if path else store)
+
+        def put(e: Expr) -> Expr | None:
+            if isinstance(e, Load) and e.buffer is store.buffer:
+                m: Mapping[Var, IntLike] = dict(zip(dims, e.idx, strict=True))
+                return subst(store.value, m)
+            return None
+
+        for s in stores(self.func.body):
+            s.value = rewrite(s.value, put)
+            s.init = None if s.init is None else rewrite(s.init, put)
+        self.func.temps = [b for b in self.func.temps if b is not store.buffer]
+
+    def compute_at(self, stage: str, loop: str) -> None:
+        """Move `stage` to the start of `loop`, computing only the region that the loop body reads, into a
+        register buffer.
+
+        Raises:
+            ScheduleError: the stage is not a perfect nest, or the loop does not read it.
+        """
+        ((store, path, _),) = self.stage_stores(stage)
+        ((target, _, _),) = self.find(loop)
+        buf = store.buffer
+        if sum(s.buffer is buf for s in stores(self.func.body)) > 1:
+            raise ScheduleError(f"{buf.name} is written by several stages")
+        dims = self._own_loops(store, path)
+        inner = _loop_vars(target.body)
+        reads = [i for b, i, _, _ in accesses(target.body) if b is buf and i is not None]
+        if not reads:
+            raise ScheduleError(f"{loop} does not read {buf.name}")
+        self._remove(path[0])
+        base, extent = _region(reads, inner)
+        new = [Var(v.name, e) for v, e in zip(dims, extent, strict=True)]
+        buf.shape = tuple(Index.of(_upper(e)) for e in extent)
+        buf.scope = "register"
+        _redirect(target.body, buf, buf, base)
+        shift: dict[Var, IntLike] = {
+            d: b + (0 if n.extent == 1 else n) for d, b, n in zip(dims, base, new, strict=True)
+        }
+        body = clone(store, shift)
+        assert isinstance(body, Store)
+        body.idx = tuple(Index() if n.extent == 1 else n for n in new)
+        renamed: dict[Var, Var] = dict(zip(dims, new, strict=True))
+        node: Stmt = body
+        for f in reversed(path):
+            node = For(renamed.get(f.var, f.var), [node], f.kind)
+        target.body.insert(0, _refreshed(node, shift))
+        self.func.temps = [b for b in self.func.temps if b is not buf]
+
+    def accumulate_apart(self, stage: str) -> str:
+        """Let a reduction accumulate into a temporary, and copy that to its buffer in a stage of its own,
+        `<stage>.out`, which schedules can tile; returns that stage's name."""
+        ((store, path, _),) = self.stage_stores(stage)
+        dims = self._own_loops(store, path)
+        there = store.buffer
+        acc = Buffer(there.name + "_acc", there.shape, there.dtype)
+        self.func.temps.append(acc)
+        store.buffer = acc
+        vs = [Var(f"{stage}.out.{d.name.rsplit('.', 1)[-1]}", d.extent) for d in dims]
+        copy = Store(stage + ".out", there, tuple(vs), Load(acc, tuple(vs)))
+        at = next(k for k, x in enumerate(self.func.body) if x is path[0])
+        self.func.body.insert(at + 1, _nest(vs, copy))
+        return copy.stage
+
+    def decompose_reduction(self, stage: str, loop: str) -> None:
+        """Make the initialisation of `stage` a nest of its own just before `loop`; its loops and the
+        stage are named `<name>.init`."""
+        for s, path, _ in self.stage_stores(stage):
+            if s.init is None:
+                continue
+            k = next((i for i, f in enumerate(path) if f.var.name == loop), None)
+            if k is None:
+                raise ScheduleError(f"{stage} is not inside {loop}")
+            home = path[k - 1].body if k else self.func.body
+            used: set[Var] = set().union(*(i.vars() for i in s.idx))
+            node: Stmt = Store(stage + ".init", s.buffer, s.idx, s.init)
+            for f in reversed(path[k:]):
+                if f.var in used or f.extent == 1:  # keep unit loops: schedules name them
+                    node = For(f.var, [node], f.kind)
+            node = clone(node, {})
+            for t, _, _ in walk_stmts([node]):
+                if isinstance(t, For):
+                    t.var.name += ".init"
+            home.insert(next(i for i, x in enumerate(home) if x is path[k]), node)
+            s.init = None
+
+    def contract(self, stage: str) -> None:
+        """Let a sum of products round once per step: `acc = fma(a, b, acc)`.
+
+        Raises:
+            ScheduleError: the stage does not add a product.
+        """
+        for s, _, _ in self.stage_stores(stage):
+            if s.update != "Add" or not (isinstance(s.value, BinOp) and s.value.op == "Mul"):
+                raise ScheduleError(f"{stage} does not add a product")
+            s.update = "Fma"
+
+    def cache_read(self, stage: str, buffer: Buffer, loop: str) -> list[str]:
+        """Copy the region of `buffer` that `stage` reads inside `loop` into registers at its start;
+        returns the names of the copy's loops."""
+        names: list[str] = []
+        for target, _, _ in self.find(loop):
+            inner = _loop_vars(target.body)
+            reads = [i for b, i, w, _ in accesses(target.body) if b is buffer and i is not None and not w]
+            base, extent = _region(reads, inner)
+            reg = Buffer(buffer.name + ".reg", tuple(Index.of(_upper(e)) for e in extent), buffer.dtype,
+                         "register")  # fmt: skip
+            vs = [Var(f"{reg.name}{d}", e) for d, e in enumerate(extent)]
+            _redirect(target.body, buffer, reg, base)
+            copy = Store(f"{stage}.{reg.name}", reg, tuple(vs), Load(buffer, _sum(base, vs)))
+            target.body.insert(0, _nest(vs, copy))
+            names = [v.name for v in vs]
+        return names
+
+    def cache_write(self, stage: str, loop: str) -> None:
+        """Keep the tile of `stage`'s output that `loop` updates in registers: load, update, store back."""
+        for target, _, _ in self.find(loop):
+            (store,) = [s for s in stores(target.body) if s.stage == stage]
+            base, extent = _region([store.idx], _loop_vars(target.body))
+            there = store.buffer
+            reg = Buffer(there.name + ".reg", tuple(Index.of(_upper(e)) for e in extent), there.dtype,
+                         "register")  # fmt: skip
+            store.buffer = reg
+            store.idx = tuple(i - b for i, b in zip(store.idx, base, strict=True))
+            load = [Var(f"{stage}.in{d}", e) for d, e in enumerate(extent)]
+            back = [Var(f"{stage}.out{d}", e) for d, e in enumerate(extent)]
+            first = Store(stage + ".in", reg, tuple(load), Load(there, _sum(base, load)))
+            last = Store(stage + ".out", there, _sum(base, back), Load(reg, tuple(back)))
+            target.body.insert(0, _nest(load, first))
+            target.body.append(_nest(back, last))
+
+    # ---- helpers ---------------------------------------------------------------------------------
+    @staticmethod
+    def _own_loops(store: Store, path: tuple[For, ...]) -> list[Var]:
+        """The loop variables that are the store's indices, one per dimension."""
+        mine = {f.var for f in path}
+        out: list[Var] = []
+        for i in store.idx:
+            v = next(iter(i.vars()), None)
+            if v is None or i != v or v not in mine:
+                raise ScheduleError(f"{store.stage}: the index {i} is not a loop of its own")
+            out.append(v)
+        return out
+
+    def _remove(self, root: Stmt) -> None:
+        for s, _, home in walk_stmts(self.func.body):
+            if s is root:
+                home[:] = [x for x in home if x is not root]
+                return
+
+
+def _loop_vars(body: list[Stmt]) -> set[Var]:
+    return {s.var for s, _, _ in walk_stmts(body) if isinstance(s, For)}
+
+
+def _upper(e: Index) -> int:
+    hi = e.range()[1]
+    if hi is None:
+        raise ScheduleError(f"the extent {e} of a register buffer has no bound")
+    return hi
+
+
+def _sum(base: Sequence[Index], vs: Sequence[Var]) -> tuple[Index, ...]:
+    return tuple(b + v for b, v in zip(base, vs, strict=True))
+
+
+def _nest(vs: Sequence[Var], node: Stmt) -> Stmt:
+    for v in reversed(vs):
+        node = For(v, [node])
+    return node
+
+
+def _refreshed(node: Stmt, shift: Mapping[Var, IntLike]) -> Stmt:
+    """Substitute outer variables in the extents of the loops that were moved (trimmed kernels)."""
+    if isinstance(node, For) and node.extent.vars() & set(shift):
+        fresh = Var(node.var.name, node.extent.subst(shift))
+        return For(fresh, [_refreshed(clone(x, {node.var: fresh}), shift) for x in node.body], node.kind)
+    if isinstance(node, For):
+        node.body = [_refreshed(x, shift) for x in node.body]
+    return node
+
+
+def _bodies(body: list[Stmt]) -> Iterator[list[Stmt]]:
+    yield body
+    for s in body:
+        if isinstance(s, For):
+            yield from _bodies(s.body)
+
+
+def _redirect(body: list[Stmt], old: Buffer, new: Buffer, base: Sequence[Index]) -> None:
+    """Make every load of `old` below `body` read `new` at indices relative to `base`."""
+
+    def put(e: Expr) -> Expr | None:
+        if isinstance(e, Load) and e.buffer is old:
+            return Load(new, tuple(i - b for i, b in zip(e.idx, base, strict=True)))
+        return None
+
+    _map_values(body, lambda e: rewrite(e, put))
+
+
+def _map_values(body: list[Stmt], f: Callable[[Expr], Expr]) -> None:
+    for stmts in _bodies(body):
+        for s in stmts:
+            if isinstance(s, Store):
+                s.value = f(s.value)
+                s.init = None if s.init is None else f(s.init)
+
+
+def _region(all_idx: Sequence[tuple[Index, ...]], inner: set[Var]) -> tuple[list[Index], list[Index]]:
+    """Bounding box of accesses over the `inner` variables: (base, extent) per dimension."""
+    base: list[Index] = []
+    extent: list[Index] = []
+    for dim in zip(*all_idx, strict=True):
+        outs, rests = [], []
+        for e in dim:
+            out = Index({a: c for a, c in e.terms.items() if not (a.leaves() & inner)})
+            outs.append(out)
+            rests.append(e - out)
+        if any(o != outs[0] for o in outs):
+            raise ScheduleError(f"accesses {dim} have no common base")
+        ranges = [r.range() for r in rests]
+        lows, highs = [r[0] for r in ranges], [r[1] for r in ranges]
+        if any(x is None for x in [*lows, *highs]):
+            raise ScheduleError(f"the region of {dim} has no bound")
+        lo, hi = min(x for x in lows if x is not None), max(x for x in highs if x is not None)
+        size = Index.of(hi - lo + 1)
+        if len(rests) == 1 and len(rests[0].terms) == 1 and rests[0].const == 0:
+            # One loop alone: the region is as long as the loop, also where that is min(...).
+            ((atom, c),) = rests[0].terms.items()
+            if c == 1 and isinstance(atom, Var) and atom.extent is not None and not atom.extent.vars() & inner:
+                size = atom.extent
+        base.append(outs[0] + lo)
+        extent.append(size)
+    return base, extent

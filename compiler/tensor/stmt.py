@@ -1,0 +1,198 @@
+"""Statements of loop nests: buffers, For / Store / Intrin, and the PrimFunc that holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Union
+
+from compiler.dtypes import Array, DType
+from compiler.errors import TypeInferenceError
+from compiler.symbolic import Index, IntLike, Var
+from compiler.tensor.expr import Expr, Gather, Load, loads, subst, walk
+
+if TYPE_CHECKING:
+    from compiler.tensor.intrinsics.intrinsic import Intrinsic
+
+
+@dataclass(eq=False, repr=False)
+class Buffer:
+    """A tensor in memory, row-major. `scope`: `global` (a pointer parameter), `register` (values that
+    stay in registers; every index must become a constant) or `constant` (a table, in `data`)."""
+
+    name: str
+    shape: tuple[Index, ...]
+    dtype: DType
+    scope: str = "global"
+    align: int = 0
+    data: Array | None = None
+
+    def __post_init__(self) -> None:
+        self.shape = tuple(Index.of(d) for d in self.shape)
+
+    def __getitem__(self, idx: IntLike | tuple[IntLike, ...]) -> Load:
+        at = idx if isinstance(idx, tuple) else (idx,)
+        if len(at) != len(self.shape):
+            raise TypeInferenceError(f"{self.name} has {len(self.shape)} dimensions, not {len(at)}")
+        return Load(self, tuple(Index.of(i) for i in at))
+
+    def flat(self, idx: tuple[Index, ...]) -> Index:
+        """Row-major position of `idx`, in elements."""
+        out, stride = Index(), Index.of(1)
+        for i, n in zip(reversed(idx), reversed(self.shape), strict=True):
+            out, stride = out + i * stride, stride * n
+        return out
+
+    @property
+    def size(self) -> Index:
+        """Number of elements."""
+        out = Index.of(1)
+        for n in self.shape:
+            out = out * n
+        return out
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclass(eq=False)
+class For:
+    """`for var in range(extent)`. `kind`: serial, unroll, vector (becomes lanes), parallel.
+
+    `whole`: iterations [0, whole) run a full inner tile (set by split). `opaque`: buffers whose pointer
+    LLVM must not see through in each iteration; with `fence`, loads may not cross iterations either.
+    """
+
+    var: Var
+    body: list[Stmt]
+    kind: str = "serial"
+    opaque: frozenset[Buffer] = frozenset()
+    whole: Index | None = None
+    fence: bool = False
+
+    @property
+    def extent(self) -> Index:
+        """Number of iterations."""
+        assert self.var.extent is not None
+        return self.var.extent
+
+
+@dataclass(eq=False)
+class Store:
+    """`buffer[idx] = value`; with `update` (Add, Max, Min) `buffer[idx] = buffer[idx] update value`,
+    starting from `init` where it is given (decompose_reduction makes it a nest of its own)."""
+
+    stage: str
+    buffer: Buffer
+    idx: tuple[Index, ...]
+    value: Expr
+    update: str = ""
+    init: Expr | None = None
+
+
+@dataclass(eq=False)
+class Intrin:
+    """A tensorized Store: `store` with its tile loops removed; `vars` are the tile's lane variables."""
+
+    intrin: Intrinsic
+    store: Store
+    vars: dict[str, Var]
+    leaves: dict[str, Expr]
+
+
+Stmt = Union[For, Store, Intrin]
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A parameter whose array is laid out, at build time, in the order in which the kernel walks it."""
+
+    source: Buffer
+    vars: tuple[Var, ...]
+    idx: tuple[Index, ...]
+
+
+@dataclass(eq=False)
+class PrimFunc:
+    """Loop nests over buffers.
+
+    Attributes:
+        params: inputs then outputs, in call order.
+        outputs: how many of the params, at the end, are written.
+        temps: intermediate buffers, passed after the params; their content does not outlive a call.
+        dims: symbolic dimensions, passed as int64 after the temps.
+        packed: packed parameter -> its source and index map.
+    """
+
+    name: str
+    params: list[Buffer]
+    outputs: int
+    body: list[Stmt] = field(default_factory=list)
+    temps: list[Buffer] = field(default_factory=list)
+    dims: list[Var] = field(default_factory=list)
+    packed: dict[Buffer, Packed] = field(default_factory=dict)
+    prefetch: dict[Buffer, int] = field(default_factory=dict)
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        from compiler.tensor.printer import primfunc_text
+
+        return primfunc_text(self)
+
+
+def walk_stmts(
+    body: list[Stmt], path: tuple[For, ...] = ()
+) -> Iterator[tuple[Stmt, tuple[For, ...], list[Stmt]]]:
+    """Yield (statement, enclosing loops, the list that holds it), in program order."""
+    for s in list(body):
+        yield s, path, body
+        if isinstance(s, For):
+            yield from walk_stmts(s.body, (*path, s))
+
+
+def stores(body: list[Stmt]) -> Iterator[Store]:
+    """Every Store below `body`, also inside tensorized statements."""
+    for s, _, _ in walk_stmts(body):
+        if not isinstance(s, For):
+            yield s.store if isinstance(s, Intrin) else s
+
+
+def accesses(
+    body: list[Stmt],
+) -> Iterator[tuple[Buffer, tuple[Index, ...] | None, bool, tuple[For, ...]]]:
+    """Yield (buffer, indices, is a store, enclosing loops); indices None: a run-time position."""
+    for s, path, _ in walk_stmts(body):
+        if isinstance(s, For):
+            continue
+        st = s.store if isinstance(s, Intrin) else s
+        yield st.buffer, st.idx, True, path
+        for e in (st.value, st.init):
+            for n in walk(e) if e is not None else ():
+                if isinstance(n, Load):
+                    yield n.buffer, n.idx, False, path
+                elif isinstance(n, Gather):
+                    yield n.buffer, None, False, path
+
+
+def clone(s: Stmt, m: Mapping[Var, IntLike]) -> Stmt:
+    """Copy a statement, replacing index variables by `m`; loops below get fresh variables."""
+    if isinstance(s, For):
+        v = Var(s.var.name, s.extent.subst(m))
+        inner: dict[Var, IntLike] = {**m, s.var: 0 if v.extent == 1 else v}
+        whole = s.whole.subst(m) if s.whole is not None else None
+        return For(v, [clone(x, inner) for x in s.body], s.kind, s.opaque, whole, s.fence)
+    if isinstance(s, Intrin):
+        fresh = {n: Var(v.name, v.extent) for n, v in s.vars.items()}
+        inner = {**m, **{s.vars[n]: v for n, v in fresh.items()}}
+        store = clone(s.store, inner)
+        assert isinstance(store, Store)
+        return Intrin(s.intrin, store, fresh, {n: subst(e, inner) for n, e in s.leaves.items()})
+    init = None if s.init is None else subst(s.init, m)
+    idx = tuple(i.subst(m) for i in s.idx)
+    return Store(s.stage, s.buffer, idx, subst(s.value, m), s.update, init)
+
+
+__all__ = [
+    "Buffer", "For", "Intrin", "Packed", "PrimFunc", "Stmt", "Store", "accesses", "clone", "loads",
+    "stores", "walk_stmts",
+]  # fmt: skip

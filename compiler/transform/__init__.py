@@ -1,0 +1,20 @@
+"""Passes over modules: one file each; see `compiler.transform.passes` for how they are run."""
+
+from compiler._lazy import lazy
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "compiler.transform.passes": [
+            "FunctionPass", "ModulePass", "Pass", "PassContext", "PassInstrument", "PrintIR",
+            "Sequential", "TimingInstrument", "VerifyInstrument", "function_pass", "module_pass",
+        ],
+        "compiler.transform.infer_type": ["InferType"],
+        "compiler.transform.fold_constant": ["FoldConstant"],
+        "compiler.transform.fold_batch_norm": ["FoldBatchNorm"],
+        "compiler.transform.simplify_inference": ["SimplifyInference"],
+        "compiler.transform.dead_code": ["DeadCodeElimination"],
+        "compiler.transform.fuse_ops": ["FuseOps"],
+        "compiler.transform.prepare": ["prepare"],
+    },
+)  # fmt: skip

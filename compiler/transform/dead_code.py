@@ -1,0 +1,31 @@
+"""DeadCodeElimination: drops bindings that no result needs."""
+
+from __future__ import annotations
+
+from compiler.ir.expr import Binding, Function, IRModule, Var, operands
+from compiler.transform.passes import FunctionPass, PassContext, register_pass
+
+
+def live(f: Function) -> Function:
+    """`f` without the bindings whose values are not needed (the same object if all are)."""
+    needed = {r for r in f.results if isinstance(r, Var)}
+    kept: list[Binding] = []
+    for b in reversed(f.bindings):
+        if b.var in needed:
+            kept.append(b)
+            needed.update(a for a in operands(b.value) if isinstance(a, Var))
+    if len(kept) == len(f.bindings):
+        return f
+    return f.with_body(reversed(kept), f.results)
+
+
+@register_pass
+class DeadCodeElimination(FunctionPass):
+    """Drops bindings that no result needs."""
+
+    name = "DeadCodeElimination"
+    opt_level = 2
+
+    def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
+        """See live."""
+        return live(f)

@@ -1,0 +1,162 @@
+"""FoldBatchNorm: scale and shift per channel after a convolution or dense layer move into it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.dtypes import Array
+from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, Var, tensor_type
+from compiler.transform.passes import FunctionPass, PassContext, register_pass
+from compiler.transform.rewrite import Rewriter, op_name, same_type, union
+
+_WEIGHTED = ("nn.conv2d", "nn.dense")
+
+
+@dataclass(frozen=True, eq=False)
+class Affine:
+    """`data * scale + shift` with float64 values per channel (or one for all); None: 1 or 0."""
+
+    data: Var
+    scale: Array | None
+    shift: Array | None
+
+
+def channel_axis(op: str, rank: int) -> int:
+    """The axis of a weighted operator's result that its weights' first axis gives."""
+    return 1 if op == "nn.conv2d" else rank - 1
+
+
+def batch_norm_affine(call: Call) -> Affine | None:
+    """gamma / sqrt(var + epsilon) and beta - mean * scale of a batch_norm of constants."""
+    data, *statistics = call.args
+    constants = [a.data.astype(np.float64) for a in statistics if isinstance(a, Constant)]
+    if len(constants) < 4 or not isinstance(data, Var) or not tensor_type(data).dtype.is_float:
+        return None
+    gamma, beta, mean, var = constants
+    with np.errstate(all="ignore"):
+        scale = gamma / np.sqrt(var + call.attrs.epsilon)
+    return Affine(data, scale, beta - mean * scale)
+
+
+def _along(c: Constant, axis: int, rank: int) -> Array | None:
+    """The constant's values along `axis`, if it broadcasts to `rank` and varies along no other."""
+    if c.data.ndim > rank:
+        return None
+    shape = (1,) * (rank - c.data.ndim) + c.data.shape
+    if any(d != 1 for k, d in enumerate(shape) if k != axis):
+        return None
+    return c.data.astype(np.float64).reshape(-1)
+
+
+def affine(value: Call, axis: int, rank: int) -> Affine | None:
+    """`value` as a scale and shift along `axis` of its data operand, or None."""
+    name = op_name(value)
+    if name == "nn.batch_norm":
+        return batch_norm_affine(value) if value.attrs.axis % rank == axis else None
+    if name == "nn.bias_add":
+        data, bias = value.args
+        if not isinstance(bias, Constant) or value.attrs.axis % rank != axis:
+            return None
+        return Affine(data, None, bias.data.astype(np.float64)) if isinstance(data, Var) else None
+    if name not in ("add", "subtract", "multiply", "divide"):
+        return None
+    first, second = value.args
+    flipped = isinstance(first, Constant)
+    data, other = (second, first) if flipped else (first, second)
+    if not isinstance(data, Var) or not isinstance(other, Constant):
+        return None
+    c = _along(other, axis, rank)
+    if c is None:
+        return None
+    if name == "add":
+        return Affine(data, None, c)
+    if name == "subtract":
+        return Affine(data, np.array([-1.0]) if flipped else None, c if flipped else -c)
+    if name == "multiply":
+        return Affine(data, c, None)
+    if flipped or not c.all():
+        return None
+    return Affine(data, 1.0 / c, None)
+
+
+def folds_into(r: Rewriter, data: Atom) -> Binding | None:
+    """The binding of `data` if it is a weighted operator into which a scale can be folded.
+
+    It must be read once, have constant weights (and bias), and compute in float32 or float64.
+    """
+    made = r.producer(data)
+    if made is None or not r.used_once(made.var) or op_name(made.value) not in _WEIGHTED:
+        return None
+    call = made.value
+    assert isinstance(call, Call)
+    dtype = tensor_type(made.var).dtype
+    same = all(tensor_type(a).dtype == dtype for a in call.args)
+    constant = all(isinstance(a, Constant) for a in call.args[1:])
+    return made if dtype.is_float and dtype.bits >= 32 and same and constant else None
+
+
+def fold_batch_norms(f: Function) -> Function:
+    """`f` with scales and shifts folded (the same object if there are none)."""
+    r = Rewriter(f)
+    for b in map(r.read, f.bindings):
+        folded = _fold(r, b)
+        if folded is None:
+            r.keep(b)
+        else:
+            r.emit(folded)
+    return r.finish()
+
+
+def _fold(r: Rewriter, b: Binding) -> Binding | None:
+    if not isinstance(b.value, Call) or isinstance(b.value.op, Function):
+        return None
+    for a in b.value.args:
+        made = folds_into(r, a)
+        if made is None or not same_type(made.var, b.var):
+            continue
+        rank = tensor_type(made.var).rank
+        change = affine(b.value, channel_axis(op_name(made.value), rank), rank)
+        if change is None or change.data is not made.var:
+            return None
+        assert isinstance(made.value, Call)
+        call = _changed(made.value, change)
+        # the merged value keeps the name of the last of the two, so that results keep theirs
+        return Binding(b.var, call, union(made.origins, b.origins)) if call else None
+    return None
+
+
+def _changed(call: Call, change: Affine) -> Call | None:
+    """The weighted call with scale and shift in its weights; None if they would not be finite."""
+    data, weight, *rest = call.args
+    assert isinstance(weight, Constant)
+    units = weight.data.shape[0]
+    bias = rest[0].data.astype(np.float64) if rest and isinstance(rest[0], Constant) else None
+    if change.scale is not None:
+        scale = np.broadcast_to(change.scale, (units,))
+        if not np.isfinite(scale).all():
+            return None
+        columns = scale.reshape(-1, *[1] * (weight.data.ndim - 1))
+        weight = Constant((weight.data * columns).astype(weight.dtype.storage), weight.dtype)
+        bias = None if bias is None else bias * scale
+    if change.shift is not None:
+        shift = np.broadcast_to(change.shift, (units,))
+        bias = shift if bias is None else bias + shift
+    args: tuple[Atom, ...] = (data, weight)
+    if bias is not None:
+        args += (Constant(bias.astype(weight.dtype.storage), weight.dtype),)
+    return Call(call.op, args, call.attrs)
+
+
+@register_pass
+class FoldBatchNorm(FunctionPass):
+    """Folds batch_norm, and scales and shifts by constants, into preceding conv2d and dense."""
+
+    name = "FoldBatchNorm"
+    opt_level = 2
+    required = ("InferType",)
+
+    def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
+        """See fold_batch_norms."""
+        return fold_batch_norms(f)

@@ -1,0 +1,140 @@
+"""What the simplifying passes share: replacing bindings, with result names and origins kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.ir.expr import (
+    Atom,
+    Binding,
+    Call,
+    Constant,
+    Function,
+    Value,
+    Var,
+    substitute,
+    tensor_type,
+    uses,
+)
+from compiler.transform.dead_code import live
+
+
+def union(*origins: Sequence[str]) -> tuple[str, ...]:
+    """Origins of a merged binding: all of them, in order, once each."""
+    return tuple(dict.fromkeys(o for group in origins for o in group))
+
+
+def op_name(value: Value | None) -> str:
+    """Name of the operator that `value` calls; empty for anything else."""
+    return getattr(value.op, "name", "") if isinstance(value, Call) else ""
+
+
+class Rewriter:
+    """Collects the bindings of a new function, in order. Results keep their variables."""
+
+    def __init__(self, f: Function):
+        self.f = f
+        self.changed = False
+        self._bindings: list[Binding] = []
+        self._at: dict[Var, int] = {}
+        self._replaced: dict[Var, Atom] = {}
+        self._results = {r for r in f.results if isinstance(r, Var)}
+        self._uses = {v: len(readers) for v, readers in uses(f).items()}
+        self._names = {p.name for p in f.params} | {b.var.name for b in f.bindings}
+
+    def read(self, b: Binding) -> Binding:
+        """The binding with its operands replaced so far."""
+        value = substitute(b.value, self._replaced)
+        return b if value is b.value else Binding(b.var, value, b.origins)
+
+    def producer(self, a: Atom) -> Binding | None:
+        """The collected binding that defines `a`."""
+        return self._bindings[self._at[a]] if isinstance(a, Var) and a in self._at else None
+
+    def used_once(self, v: Var) -> bool:
+        """Whether `v` has one reader, which is a binding."""
+        return self._uses.get(v, 0) == 1 and v not in self._results
+
+    def keep(self, b: Binding) -> None:
+        """Append a binding."""
+        self._at[b.var] = len(self._bindings)
+        self._bindings.append(b)
+
+    def emit(self, b: Binding) -> Var:
+        """Append a binding that is not in the original function in this form."""
+        self.changed = True
+        self.keep(b)
+        return b.var
+
+    def fresh(self, stem: str) -> str:
+        """A name nobody has yet."""
+        name, k = stem, 1
+        while name in self._names:
+            name, k = f"{stem}_{k}", k + 1
+        self._names.add(name)
+        return name
+
+    def alias(self, b: Binding, atom: Atom) -> bool:
+        """Drop `b`, whose value is `atom`, adding its origins to the producer of `atom`.
+
+        A result gives its name to the producer instead. False (and `b` is to be kept) where that
+        cannot be: the result is a parameter, a constant or another result.
+        """
+        made = self.producer(atom)
+        if b.var in self._results:
+            if made is None or made.var in self._results:
+                return False
+            at = self._at[made.var]
+            self._bindings[at] = Binding(b.var, made.value, union(made.origins, b.origins))
+            self._at[b.var] = at
+            for i in range(at + 1, len(self._bindings)):
+                x = self._bindings[i]
+                value = substitute(x.value, {made.var: b.var})
+                self._bindings[i] = Binding(x.var, value, x.origins)
+            self._replaced = {
+                v: b.var if a is made.var else a for v, a in self._replaced.items()
+            } | {made.var: b.var}
+        else:
+            if made is not None:
+                origins = union(made.origins, b.origins)
+                self._bindings[self._at[made.var]] = Binding(made.var, made.value, origins)
+            self._replaced[b.var] = atom
+            if isinstance(atom, Var):
+                # readers of b.var now read atom, which b itself no longer does
+                self._uses[atom] = self._uses.get(atom, 0) + self._uses.get(b.var, 0) - 1
+        self.changed = True
+        return True
+
+    def constant(self, b: Binding, value: Constant) -> bool:
+        """Drop `b`, whose value is `value`; False (and `b` is to be kept) if it is a result."""
+        if b.var in self._results:
+            return False
+        self._replaced[b.var] = value
+        self.changed = True
+        return True
+
+    def finish(self) -> Function:
+        """The function without what it no longer needs; the same object if nothing changed."""
+        if not self.changed:
+            return self.f
+        return live(self.f.with_body(self._bindings, self.f.results))
+
+
+def call(op: str, *args: Atom, **attrs: object) -> Call:
+    """A call of the operator named `op`."""
+    from compiler.op.opdef import get_op
+
+    definition = get_op(op)
+    return Call(definition, args, definition.make_attrs(**attrs))
+
+
+def typed(name: str, value: Value, origins: Sequence[str]) -> Binding:
+    """A binding of a new variable of the type that `value` has."""
+    from compiler.transform.infer_type import infer_value
+
+    return Binding(Var(name, infer_value(value)), value, tuple(origins))
+
+
+def same_type(a: Atom, b: Atom) -> bool:
+    """Whether two tensors have the same shape and dtype."""
+    return tensor_type(a) == tensor_type(b)

@@ -1,0 +1,86 @@
+"""SimplifyInference: removes what only training needs, and operators that change nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.dtypes import Array
+from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, tensor_type
+from compiler.transform.fold_batch_norm import batch_norm_affine, channel_axis, folds_into
+from compiler.transform.passes import FunctionPass, PassContext, register_pass
+from compiler.transform.rewrite import Rewriter, call, op_name, same_type, typed
+
+_SAME_ORDER = frozenset(
+    {
+        "nn.dropout", "cast", "reshape", "flatten", "nn.batch_flatten", "squeeze", "expand_dims",
+        "broadcast_to", "concatenate", "nn.pad",
+    }
+)  # fmt: skip
+"""Operators that do nothing when their result has the type of their first operand.
+
+None of them reorders elements; concatenate and pad only add some, which would change the type.
+"""
+
+
+def _identity(b: Binding) -> Atom | None:
+    """The operand that the binding's value equals, or None."""
+    v = b.value
+    if not isinstance(v, Call) or isinstance(v.op, Function) or not v.args:
+        return None
+    first, name = v.args[0], op_name(v)
+    if name in _SAME_ORDER and same_type(first, b.var):
+        return first
+    if name == "transpose":
+        axes = tuple(a % len(v.attrs.axes) for a in v.attrs.axes)
+        return first if axes == tuple(range(len(axes))) else None
+    return None
+
+
+def _scale_and_shift(r: Rewriter, b: Binding) -> bool:
+    """Write a batch_norm with constant statistics, which cannot be folded, as multiply and add."""
+    v = b.value
+    if not isinstance(v, Call) or op_name(v) != "nn.batch_norm":
+        return False
+    change = batch_norm_affine(v)
+    if change is None or change.scale is None or change.shift is None:
+        return False
+    t = tensor_type(b.var)
+    axis = v.attrs.axis % t.rank
+    made = folds_into(r, change.data)
+    if made is not None and channel_axis(op_name(made.value), t.rank) == axis:
+        return False
+    shape = [-1 if k == axis else 1 for k in range(axis, t.rank)]
+
+    def constant(values: Array) -> Constant:
+        with np.errstate(over="ignore"):
+            return Constant(values.reshape(shape).astype(t.dtype.storage), t.dtype)
+
+    product = call("multiply", change.data, constant(change.scale))
+    scaled = r.emit(typed(r.fresh(f"{b.var.name}_scale"), product, b.origins))
+    r.emit(Binding(b.var, call("add", scaled, constant(change.shift)), b.origins))
+    return True
+
+
+def simplify(f: Function) -> Function:
+    """`f` without identities and without batch_norm that FoldBatchNorm would leave."""
+    r = Rewriter(f)
+    for b in map(r.read, f.bindings):
+        same = _identity(b)
+        if same is not None and r.alias(b, same):
+            continue
+        if not _scale_and_shift(r, b):
+            r.keep(b)
+    return r.finish()
+
+
+@register_pass
+class SimplifyInference(FunctionPass):
+    """Removes operators that change nothing; writes a lone batch_norm as scale and shift."""
+
+    name = "SimplifyInference"
+    opt_level = 0
+    required = ("InferType",)
+
+    def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
+        """See simplify."""
+        return simplify(f)

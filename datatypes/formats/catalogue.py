@@ -1,0 +1,96 @@
+"""Formats by name: the named ones, the parametric families, and those a user defines."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+from compiler.errors import DtypelabError, unknown
+from datatypes.formats.description import Format
+from datatypes.formats.fixed import fixed
+from datatypes.formats.minifloat import NAMED, minifloat
+from datatypes.formats.posit import posit
+from datatypes.formats.takum import takum
+
+
+@dataclass(frozen=True)
+class Family:
+    """Formats that share a rule: a pattern of names whose numbers are arguments of `make`."""
+
+    notation: str
+    pattern: str
+    make: Callable[..., Format]
+
+
+def _ieee(nbits: int, exponent: int, mantissa: int) -> Format:
+    if nbits != 1 + exponent + mantissa:
+        raise DtypelabError(
+            f"format 'float{nbits}_e{exponent}m{mantissa}' has {1 + exponent + mantissa} bits; "
+            f"write float{1 + exponent + mantissa}_e{exponent}m{mantissa}"
+        )
+    return minifloat(exponent, mantissa)
+
+
+FAMILIES = (
+    Family("posit<N>_es<E>", r"posit(\d+)_es(\d+)", posit),
+    Family("float<N>_e<E>m<M>", r"float(\d+)_e(\d+)m(\d+)", _ieee),
+    Family("fixed<N>_<F>", r"fixed(\d+)_(\d+)", fixed),
+    Family("takum<N>", r"takum(\d+)", takum),
+)
+
+_EXAMPLES = (
+    *(posit(n, e) for n, e in ((8, 0), (16, 1), (32, 2), (8, 2), (16, 2))),
+    *(takum(n) for n in (8, 16)),
+    *(fixed(n, f) for n, f in ((8, 4), (16, 8))),
+)
+
+_known: dict[str, Format] = {fmt.name: fmt for fmt in (*_EXAMPLES[:5], *NAMED, *_EXAMPLES[5:])}
+
+
+def get(name: str | Format) -> Format:
+    """The format called `name`; a `Format` is returned as it is.
+
+    Raises:
+        DtypelabError: no such format (names the nearest), or parameters a family does not take.
+    """
+    if isinstance(name, Format):
+        return name
+    return _known[name] if name in _known else _parse(name)
+
+
+def define(fmt: Format) -> Format:
+    """Make `get` find a format of your own, and return it.
+
+    Raises:
+        DtypelabError: another format has this name.
+    """
+    if fmt.name in _known and _known[fmt.name] != fmt:
+        raise DtypelabError(f"a format called {fmt.name!r} exists; choose another name")
+    if any(re.fullmatch(family.pattern, fmt.name) for family in FAMILIES) and get(fmt.name) != fmt:
+        raise DtypelabError(f"{fmt.name!r} names a format of a family; choose another name")
+    _known[fmt.name] = fmt
+    return fmt
+
+
+def list_formats() -> list[str]:
+    """Names of the formats that are listed; `families` gives the notation of all others."""
+    return list(_known)
+
+
+def families() -> list[str]:
+    """Notation of the parametric families, such as `posit<N>_es<E>`."""
+    return [family.notation for family in FAMILIES]
+
+
+@lru_cache(maxsize=256)
+def _parse(name: str) -> Format:
+    for family in FAMILIES:
+        found = re.fullmatch(family.pattern, name)
+        if found:
+            fmt = family.make(*map(int, found.groups()))
+            if fmt.name != name:
+                raise DtypelabError(f"unknown format {name!r}; write {fmt.name!r}")
+            return fmt
+    raise DtypelabError(unknown("format", name, [*_known, *families()]))

@@ -1,0 +1,27 @@
+"""Experiments: sweeps over models, number systems and targets, and what they record.
+
+`sweep` runs a specification, `load_spec` only checks one; `read_results` reads a results file and
+`results_table` lays one out for a terminal.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler._lazy import lazy
+
+if TYPE_CHECKING:
+    from experiments.runner import sweep as sweep
+    from experiments.spec import load_spec as load_spec
+    from experiments.store import read_results as read_results
+    from experiments.table import results_table as results_table
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "experiments.runner": ["sweep"],
+        "experiments.spec": ["load_spec"],
+        "experiments.store": ["read_results"],
+        "experiments.table": ["results_table"],
+    },
+)

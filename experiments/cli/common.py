@@ -1,0 +1,126 @@
+"""What several verbs share: arguments, options, reading inputs, printing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+import numpy as np
+
+from compiler.errors import InputError, unknown
+from experiments import datasets, pipeline
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from compiler.ir.expr import IRModule
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: Arrays of a data set that are not inputs of a network.
+_LABELS = {"y", "labels"}
+#: Names that a single array may have when the model has one input.
+_ANONYMOUS = {"x", "arr_0"}
+
+
+def model_argument(function: F) -> F:
+    """The argument MODEL: the path of an .onnx file or the name of a shipped network."""
+    return click.argument("model", metavar="MODEL")(function)
+
+
+def format_options(function: F) -> F:
+    """--dtype, --accumulate and --lowering."""
+    for option in (
+        click.option("--lowering", metavar="KIND", help="library, table or vector."),
+        click.option("--accumulate", metavar="MODE", help="How sums of the format are rounded."),
+        click.option("--dtype", default="float32", show_default=True, metavar="F", help="Format."),
+    ):
+        function = option(function)
+    return function
+
+
+def target_options(function: F) -> F:
+    """--target and --threads."""
+    threads = click.IntRange(min=1)
+    for option in (
+        click.option("--threads", type=threads, default=1, show_default=True, metavar="N"),
+        click.option("--target", default="llvm", show_default=True, metavar="T"),
+    ):
+        function = option(function)
+    return function
+
+
+def json_option(function: F) -> F:
+    """--json."""
+    option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+    return option(function)
+
+
+def load_inputs(file: str, module: IRModule) -> dict[str, pipeline.Array]:
+    """The model's inputs, in their order, from an .npz file, checked against their types.
+
+    The file's arrays carry the inputs' names; labels (y) are passed over. For a model with one
+    input the array may also be called x or arr_0, and the name of a shipped data set stands for its
+    evaluation images.
+
+    Raises:
+        DtypelabError: the file cannot be read, or names, ranks, shapes or dtypes do not fit.
+    """
+    from compiler.runtime.inputs import bind_inputs
+
+    inputs = pipeline.inputs_of(module)
+    names = list(inputs)
+    if file in datasets.names() and len(names) == 1:
+        arrays = {names[0]: datasets.load(file).x}
+    else:
+        arrays = {k: v for k, v in datasets.read_npz(file).items() if k not in _LABELS - {*names}}
+        if len(names) == 1 and len(arrays) == 1 and _ANONYMOUS.issuperset(arrays):
+            arrays = {names[0]: next(iter(arrays.values()))}
+    for name in arrays:
+        if name not in names:
+            raise InputError(f"{file}: {unknown('input', name, names)}")
+    try:
+        bind_inputs(list(inputs.items()), (), arrays)
+    except InputError as error:
+        raise InputError(f"{file}: {error}") from error
+    return {name: arrays[name] for name in names}
+
+
+def shapes_of(arrays: Mapping[str, pipeline.Array]) -> pipeline.Shapes:
+    """The shapes of named arrays, as `pipeline.load_model` takes them."""
+    return tuple((name, tuple(array.shape)) for name, array in arrays.items())
+
+
+def load_static(model: str, arrays: Mapping[str, pipeline.Array]) -> IRModule:
+    """The model with its shapes fixed to those of `arrays`."""
+    return pipeline.load_model(pipeline.model_file(model), shapes_of(arrays))
+
+
+def print_json(content: Mapping[str, Any]) -> None:
+    """One JSON object on stdout. NaN becomes null; infinities become "inf" and "-inf"."""
+    click.echo(json.dumps(_plain(content), allow_nan=False))
+
+
+def show(content: RenderableType) -> None:
+    """Something that `rich` renders, on stdout; wide enough not to be cut off in a pipe."""
+    from rich.console import Console
+
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=200)
+    console.print(content)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value

@@ -1,0 +1,82 @@
+"""`dtypelab`: the group of verbs, and the one place that turns exceptions into exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from compiler.errors import DtypelabError
+from experiments.provenance import dtypelab_version
+
+from .bench import bench
+from .compare import compare
+from .dtype import dtype
+from .inspect import inspect
+from .quantize import quantize
+from .run import run
+from .sweep import sweep
+
+OK, INTERNAL_ERROR, USAGE_ERROR = 0, 1, 2
+
+
+@click.group(invoke_without_command=True, no_args_is_help=False)
+@click.version_option(dtypelab_version(), message="%(prog)s %(version)s")
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Run trained ONNX models in the number system you want to study.
+
+    MODEL is the path of an .onnx file or a shipped network: mnist_mlp, mnist_resnet8, mnist_dwsep.
+
+    Example: dtypelab sweep quickstart -o quickstart.csv
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+
+
+for verb in (inspect, run, quantize, compare, bench, dtype, sweep):
+    cli.add_command(verb)
+
+
+def main() -> None:
+    """Entry point of the `dtypelab` command."""
+    sys.exit(run_command(sys.argv[1:]))
+
+
+def run_command(arguments: Sequence[str]) -> int:
+    """Run one command line; errors go to stderr as one sentence.
+
+    Returns:
+        0 on success, 2 on bad usage or input, 1 on an internal error (with a traceback when
+        DTYPELAB_DEBUG is set) or an interruption.
+    """
+    try:
+        code = cli.main(args=list(arguments), prog_name="dtypelab", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else OK
+    except click.UsageError as error:
+        path = error.ctx.command_path if error.ctx else "dtypelab"
+        return _complain(f"{error.format_message().rstrip('.')}; see `{path} --help`", USAGE_ERROR)
+    except click.ClickException as error:
+        return _complain(error.format_message(), USAGE_ERROR)
+    except DtypelabError as error:
+        return _complain(str(error), USAGE_ERROR)
+    except (click.Abort, KeyboardInterrupt):
+        return _complain("interrupted", INTERNAL_ERROR)
+    except BrokenPipeError:
+        # The reader of our output (`head`, a pager) has gone: nothing to say, nowhere to say it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return INTERNAL_ERROR
+    except Exception as error:
+        if os.environ.get("DTYPELAB_DEBUG"):
+            traceback.print_exc()
+        text = f"internal error: {type(error).__name__}: {error}; DTYPELAB_DEBUG=1 shows where"
+        return _complain(text, INTERNAL_ERROR)
+
+
+def _complain(message: str, code: int) -> int:
+    print(f"dtypelab: {' '.join(message.split())}", file=sys.stderr)
+    return code

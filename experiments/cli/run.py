@@ -1,0 +1,84 @@
+"""dtypelab run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import numpy as np
+
+from experiments import pipeline, schemes
+from experiments.files import atomic_path, check_writable
+
+from .common import (
+    format_options,
+    json_option,
+    load_inputs,
+    load_static,
+    model_argument,
+    print_json,
+    target_options,
+)
+
+
+@click.command(short_help="Run a model on inputs from a file.")
+@model_argument
+@click.option(
+    "--input", "file", required=True, metavar="X.npz", help="Arrays by input name, or mnist1k."
+)
+@format_options
+@target_options
+@click.option("--output", type=click.Path(path_type=Path), metavar="Y.npz", help="Save results.")
+@json_option
+def run(
+    model: str,
+    file: str,
+    dtype: str,
+    accumulate: str | None,
+    lowering: str | None,
+    target: str,
+    threads: int,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Compile MODEL, run it on the arrays in X.npz, and summarize or save the results.
+
+    Example: dtypelab run mnist_mlp --input mnist1k --dtype bfloat16 --output y.npz
+    """
+    if output:
+        check_writable(output)
+    scheme = schemes.number_format(dtype, accumulate, lowering)
+    arrays = load_inputs(file, pipeline.load_model(pipeline.model_file(model)))
+    executable = pipeline.build(
+        pipeline.retype(load_static(model, arrays), scheme), scheme, target, threads
+    )
+    results = executable(*arrays.values())
+    outputs = dict(
+        zip(executable.outputs, results if isinstance(results, list) else [results], strict=True)
+    )
+    if output:
+        with atomic_path(output) as temporary:
+            np.savez(temporary, **outputs)
+    described = {
+        name: {
+            "dtype": str(array.dtype),
+            "shape": list(array.shape),
+            "min": array.min().item(),
+            "max": array.max().item(),
+            "mean": array.mean(dtype=np.float64).item(),
+        }
+        for name, array in outputs.items()
+        if array.size
+    }
+    if as_json:
+        print_json(
+            {"model": model, "dtype": dtype, "outputs": described, "saved": str(output or "")}
+        )
+        return
+    for name, facts in described.items():
+        click.echo(
+            f"{name}: {facts['dtype']}{facts['shape']}  min {facts['min']:.6g}  "
+            f"max {facts['max']:.6g}  mean {facts['mean']:.6g}"
+        )
+    if output:
+        click.echo(f"saved to {output}")

@@ -1,0 +1,77 @@
+"""Per-layer error: every intermediate value of a network against its float32 twin."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.errors import InputError
+
+from .metrics import cosine, sqnr_db
+
+if TYPE_CHECKING:
+    from compiler.ir.expr import Binding, IRModule
+
+
+@dataclass(frozen=True)
+class LayerError:
+    """How far one value is from its float32 twin, over all its elements."""
+
+    value: str
+    operator: str
+    origins: tuple[str, ...]
+    shape: tuple[int, ...]
+    sqnr_db: float
+    cosine: float
+    max_abs_error: float
+
+
+def layer_errors(reference: IRModule, variant: IRModule, inputs: Sequence[Any]) -> list[LayerError]:
+    """Interpret both modules on the same inputs (in order) and compare values of the same name.
+
+    Values of custom formats are decoded first. Values that only one module has (casts at the
+    boundary, integer internals) have no twin and are left out. Order: that of the variant.
+
+    Raises:
+        InputError: the inputs do not fit, or no value is common to both modules.
+    """
+    expected = {binding.var.name: value for binding, value in _floats(reference, inputs)}
+    errors = [
+        LayerError(
+            value=binding.var.name,
+            operator=_operator(binding),
+            origins=binding.origins,
+            shape=value.shape,
+            sqnr_db=sqnr_db(value, expected[binding.var.name]),
+            cosine=cosine(value, expected[binding.var.name]),
+            max_abs_error=float(np.abs(value - expected[binding.var.name]).max()),
+        )
+        for binding, value in _floats(variant, inputs)
+        if binding.var.name in expected and expected[binding.var.name].shape == value.shape
+    ]
+    if not errors:
+        raise InputError("the two programs have no floating-point value of the same name")
+    return errors
+
+
+def _floats(module: IRModule, inputs: Sequence[Any]) -> Iterator[tuple[Binding, Any]]:
+    """Every binding that holds a non-empty real tensor, with its values as float64."""
+    from compiler.dtypes import custom
+    from compiler.interpret import trace
+    from compiler.ir.types import TensorType
+
+    for binding, value in trace(module, *inputs):
+        kind = binding.var.type
+        if not isinstance(kind, TensorType) or not np.size(value):
+            continue
+        if kind.dtype.is_custom:
+            yield binding, custom(kind.dtype.name).decode(value, kind.dtype)
+        elif kind.dtype.is_float:
+            yield binding, np.asarray(value, dtype=np.float64)
+
+
+def _operator(binding: Binding) -> str:
+    return str(getattr(getattr(binding.value, "op", None), "name", type(binding.value).__name__))

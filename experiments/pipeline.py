@@ -1,0 +1,285 @@
+"""Where experiments meets the compiler: a model file and a scheme become something to call.
+
+Everything that the sweep and the command line need of `compiler`, `quantize` and `datatypes` goes
+through here, imported only when used, so that `import experiments` stays quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.errors import ConfigError, InputError, unknown
+
+from . import zoo
+from .schemes import Option, Scheme
+
+if TYPE_CHECKING:
+    from compiler import Executable
+    from compiler.ir.expr import IRModule
+    from compiler.ir.types import TensorType
+    from quantize import Plan, QConfig
+
+Array = NDArray[np.generic]
+
+#: Calibration inputs go through the observers this many at a time.
+CALIBRATION_BATCH = 20
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """An executable for one batch size, called with any number of inputs."""
+
+    executable: Executable
+    batch: int
+
+    @property
+    def isa(self) -> str:
+        """Instruction set that the kernels were generated for."""
+        return str(self.executable.target.isa)
+
+    def predict(self, x: Array) -> Array:
+        """The network's first result for inputs [n, ...]: shape [n, ...].
+
+        The last batch is filled up with repetitions of its last input, whose results are dropped.
+        """
+        parts = []
+        for start in range(0, len(x), self.batch):
+            part = x[start : start + self.batch]
+            missing = self.batch - len(part)
+            filled = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
+            parts.append(self.call(filled)[: len(part)])
+        return np.concatenate(parts)
+
+    def call(self, x: Array) -> Array:
+        """The first result for exactly `batch` inputs."""
+        result = self.executable(x)
+        return np.asarray(result[0] if isinstance(result, list) else result)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A network in one scheme: what to record about it, and how to compile it for a batch size."""
+
+    opset: int | None
+    macs: int
+    size_bytes: int
+    lowering: str
+    accumulate: str
+    weight_bits: int
+    activation_bits: int
+    granularity: str
+    symmetry: str
+    calibrator: str
+    skipped: str
+    compile: Callable[[int], Compiled]
+
+
+def format_names() -> list[str]:
+    """Names of the built-in formats."""
+    import datatypes
+
+    return [str(name) for name in datatypes.list_formats()]
+
+
+def check_format(name: str) -> None:
+    """Raise a ConfigError unless `name` is a format."""
+    import datatypes
+
+    datatypes.get(name)
+
+
+def check_qconfig(options: Mapping[str, Option]) -> None:
+    """Raise a ConfigError unless `options` make a `quantize.QConfig`."""
+    qconfig(options)
+
+
+def check_target(text: str) -> None:
+    """Raise a ConfigError unless `text` is a target."""
+    import compiler
+
+    compiler.Target.parse(text)
+
+
+def qconfig(options: Mapping[str, Any]) -> QConfig:
+    """A `quantize.QConfig` with these fields.
+
+    Raises:
+        ConfigError: an unknown field or a value that does not fit.
+    """
+    import quantize
+
+    fields = [field.name for field in dataclasses.fields(quantize.QConfig)]
+    for key in options:
+        if key not in fields:
+            raise ConfigError(unknown("option of int8 quantization", key, fields))
+    return quantize.QConfig(**options)
+
+
+def model_file(name_or_path: str) -> Path:
+    """Path of a model: a shipped name, or a file.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    path = zoo.model_path(name_or_path) or Path(name_or_path)
+    if path.is_file():
+        return path
+    if path.suffix == ".onnx" or path.parent != Path():
+        raise ConfigError(f"there is no model file {path}")
+    raise ConfigError(
+        f"{unknown('model', name_or_path, zoo.model_names())} (or the path of an .onnx file)"
+    )
+
+
+Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@lru_cache(maxsize=8)
+def load_model(path: Path, shapes: Shapes = ()) -> IRModule:
+    """Import a model, with the shapes of these inputs fixed.
+
+    Raises:
+        DtypelabError: the file is no model that we can import, or the shapes do not fit it.
+    """
+    import compiler
+
+    return compiler.from_onnx(path, shapes=dict(shapes) or None)
+
+
+def inputs_of(module: IRModule) -> dict[str, TensorType]:
+    """The model's inputs in order: the name in the model file -> type."""
+    from compiler.ir.expr import tensor_type
+
+    parameters = module.main.params
+    names = module.attrs.get("inputs") or [parameter.name for parameter in parameters]
+    return dict(zip(names, map(tensor_type, parameters), strict=True))
+
+
+def load_for_batch(path: Path, sample_shape: tuple[int, ...], batch: int) -> IRModule:
+    """Import a model with its single input fixed to [batch, *sample_shape].
+
+    Raises:
+        DtypelabError: as `load_model`, or the model has several inputs.
+    """
+    names = list(inputs_of(load_model(path)))
+    if len(names) != 1:
+        raise InputError(f"data sets feed models with one input; {path.name} has {names}")
+    return load_model(path, ((names[0], (batch, *sample_shape)),))
+
+
+def retype(module: IRModule, scheme: Scheme) -> IRModule:
+    """The module with its float32 values in the format of `scheme` (float32: the module itself)."""
+    if scheme.kind == "float32":
+        return module
+    import datatypes
+
+    return datatypes.change_dtype(
+        module, "float32", scheme.dtype, accumulate=scheme.option("accumulate") or "sequential"
+    )
+
+
+def build(module: IRModule, scheme: Scheme, target: str = "llvm", threads: int = 1) -> Executable:
+    """Compile a module that is in `scheme`.
+
+    Raises:
+        DtypelabError: an operator or a format has no lowering for the target.
+    """
+    import compiler
+
+    return compiler.build(
+        module, target=target, threads=threads, dtype_lowering=scheme.option("lowering")
+    )
+
+
+def batches_of(x: Array, size: int = CALIBRATION_BATCH) -> list[Array]:
+    """`x` [n, ...] in consecutive batches of exactly `size`; a last, shorter one is left out.
+
+    With fewer inputs than `size` there is one batch of all of them.
+    """
+    size = min(size, len(x)) or 1
+    return [x[start : start + size] for start in range(0, len(x) - size + 1, size)]
+
+
+def prepare(
+    path: Path,
+    scheme: Scheme,
+    *,
+    sample_shape: tuple[int, ...],
+    calibration: Array,
+    target: str,
+    threads: int,
+) -> Variant:
+    """Put the model at `path` into `scheme`.
+
+    `calibration` [n, *sample_shape] is used by int8 schemes only. The model is imported and
+    transformed for each batch size, so that shapes are known when kernels are chosen.
+
+    Raises:
+        DtypelabError: the model cannot be imported, quantized or retyped.
+    """
+    from compiler.analysis import cost
+
+    transform, facts = _transform(path, scheme, sample_shape, calibration)
+
+    def compile_for(batch: int) -> Compiled:
+        module = transform(load_for_batch(path, sample_shape, batch))
+        return Compiled(build(module, scheme, target, threads), batch)
+
+    module = load_for_batch(path, sample_shape, 1)
+    opset = module.attrs.get("opset")
+    return Variant(
+        opset=None if opset is None else int(opset),
+        macs=int(cost(module).macs),
+        size_bytes=int(cost(transform(module)).parameter_bytes),
+        compile=compile_for,
+        **facts,
+    )
+
+
+def _transform(
+    path: Path, scheme: Scheme, sample_shape: tuple[int, ...], calibration: Array
+) -> tuple[Callable[[IRModule], IRModule], dict[str, Any]]:
+    """The module-to-module function of a scheme, and the columns that describe it."""
+    facts: dict[str, Any] = dict.fromkeys(
+        ("lowering", "accumulate", "granularity", "symmetry", "calibrator", "skipped"), ""
+    )
+    if scheme.kind == "int8":
+        import quantize
+
+        config = qconfig(dict(scheme.options))
+        batches = batches_of(calibration)
+        module = load_for_batch(path, sample_shape, len(batches[0]))
+        plan = quantize.calibrate(module, batches, config)
+        return lambda module: quantize.realize(module, plan), facts | _plan_facts(plan, config)
+    bits = 32
+    if scheme.kind == "format":
+        import datatypes
+
+        bits = int(datatypes.get(scheme.dtype).nbits)
+        facts["lowering"] = str(scheme.option("lowering") or "")
+        facts["accumulate"] = str(scheme.option("accumulate") or "sequential")
+    facts |= {"weight_bits": bits, "activation_bits": bits}
+    return lambda module: retype(module, scheme), facts
+
+
+def _plan_facts(plan: Plan, config: QConfig) -> dict[str, Any]:
+    symmetry = [
+        f"{side} {'symmetric' if getattr(config, f'{side}_symmetric') else 'asymmetric'}"
+        for side in ("weight", "activation")
+    ]
+    return {
+        "weight_bits": int(config.weight_bits),
+        "activation_bits": int(config.activation_bits),
+        "granularity": str(config.weight_granularity),
+        "symmetry": ", ".join(symmetry),
+        "calibrator": str(config.calibrate),
+        "skipped": " ".join(sorted(plan.skipped)),
+    }

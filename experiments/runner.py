@@ -1,0 +1,290 @@
+"""The sweep: every cell of a specification becomes one row of the results file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import ConfigError, DtypelabError
+
+from . import metrics, pipeline, provenance
+from .datasets import Dataset
+from .latency import LatencyStats, measure, measure_interleaved
+from .schemes import Scheme
+from .spec import Cell, SweepSpec, load_spec
+from .store import COLUMNS, SCHEMA_VERSION, ResultsFile, Value
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Inputs per call while accuracy is evaluated.
+EVAL_BATCH = 100
+
+_FLOAT32 = Scheme("float32", "float32", "float32")
+
+
+def sweep(
+    spec: str | os.PathLike[str] | Mapping[str, Any] | SweepSpec,
+    out: str | os.PathLike[str],
+    resume: bool = False,
+    jobs: int = 1,
+    progress: bool | None = None,
+    retry_failed: bool = False,
+) -> pd.DataFrame:
+    """Run every cell of `spec` (a TOML path, a shipped name, a dict) and append its row to `out`.
+
+    A cell that fails becomes a row with status "error". With `resume`, cells that have a row are
+    left alone, except that `retry_failed` runs the failed ones again. `jobs` > 1 spreads cells over
+    processes, for specifications that measure no latency (runs = 0). `progress` shows a bar on
+    stderr; by default when that is a terminal.
+
+    Returns:
+        The rows of this specification, in its order; the columns are `store.COLUMNS`.
+
+    Raises:
+        ConfigError: the specification is wrong, `out` exists and `resume` is false, or it cannot
+            be written.
+    """
+    checked = load_spec(spec)
+    if jobs < 1:
+        raise ConfigError(f"jobs must be at least 1, not {jobs}")
+    if jobs > 1 and any(cell.settings.runs for cell in checked.cells):
+        raise ConfigError(
+            "jobs > 1 would measure latency on a loaded machine: set runs = 0 under [latency], "
+            "or use one job"
+        )
+    results = ResultsFile(out, resume=resume or retry_failed)
+    known = results.status
+    hashes = [cell.config_hash for cell in checked.cells]
+    retried = {h for h in hashes if retry_failed and known.get(h) == "error"}
+    todo = [c for c, h in zip(checked.cells, hashes, strict=True) if h not in known or h in retried]
+    run_id = uuid.uuid4().hex
+    with _progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
+        for row in _rows(todo, checked.dataset, jobs):
+            row["run_id"] = run_id
+            if row["config_hash"] in retried:
+                results.replace(row)
+            else:
+                results.append(row)
+            advance(f"{row['model']} {row['scheme']}")
+    table = results.read().set_index("config_hash", drop=False)
+    return table.loc[hashes].reset_index(drop=True)
+
+
+@dataclass
+class Session:
+    """Runs cells one after the other, keeping what consecutive ones share."""
+
+    dataset: Dataset
+    #: Images that the float32 reference is computed for, at most once per model.
+    reference_images: int
+    _key: object = None
+    _baseline: _Baseline | None = field(default=None, repr=False)
+
+    def row(self, cell: Cell) -> dict[str, Value]:
+        """The row of a cell; an exception while running it becomes status "error"."""
+        started = datetime.now(UTC)
+        clock = time.perf_counter()
+        row: dict[str, Value] = {**dict.fromkeys(COLUMNS), **_identity(cell)}
+        try:
+            row |= self._measure(cell)
+            row |= {"status": "ok", "error": ""}
+        except DtypelabError as error:
+            row |= {"status": "error", "error": _one_line(str(error))}
+        except Exception as error:
+            # Whatever breaks in one cell, the others still run; the row says what it was.
+            row |= {"status": "error", "error": _one_line(f"{type(error).__name__}: {error}")}
+        row["started_utc"] = started.isoformat(timespec="seconds")
+        row["duration_s"] = time.perf_counter() - clock
+        return row
+
+    def _measure(self, cell: Cell) -> dict[str, Value]:
+        settings, data = cell.settings, self.dataset
+        variant = self._prepare(cell)
+        row: dict[str, Value] = {
+            name: getattr(variant, name) for name in _VARIANT_COLUMNS if name in COLUMNS
+        }
+        baseline = self._baseline_of(cell)
+        compiled = variant.compile(min(EVAL_BATCH, settings.n_eval))
+        row["isa"] = compiled.isa
+        is_reference = cell.scheme.kind == "float32"
+        reference = baseline.outputs[: settings.n_eval]
+        outputs = reference if is_reference else compiled.predict(data.x[: settings.n_eval])
+        row |= _accuracy(outputs, reference, data.y[: settings.n_eval])
+        if settings.runs:
+            row |= self._latency(cell, variant, baseline)
+        return row
+
+    def _prepare(self, cell: Cell) -> pipeline.Variant:
+        sample = self.dataset.x[:0]
+        if cell.scheme.kind == "int8":
+            sample = self.dataset.calibration_sample(cell.settings.n_calib, cell.seed)
+        return pipeline.prepare(
+            cell.model.path,
+            cell.scheme,
+            sample_shape=self.dataset.x.shape[1:],
+            calibration=sample,
+            target=cell.target,
+            threads=cell.threads,
+        )
+
+    def _baseline_of(self, cell: Cell) -> _Baseline:
+        """The compiled float32 network of the cell's model, target and threads."""
+        key = (cell.model.path, cell.target, cell.threads)
+        if self._baseline is None or self._key != key:
+            variant = self._prepare(replace(cell, scheme=_FLOAT32))
+            compiled = variant.compile(min(EVAL_BATCH, self.reference_images))
+            outputs = compiled.predict(self.dataset.x[: self.reference_images])
+            self._baseline, self._key = _Baseline(variant, outputs), key
+        return self._baseline
+
+    def _latency(
+        self, cell: Cell, variant: pipeline.Variant, baseline: _Baseline
+    ) -> dict[str, Value]:
+        warmup, runs, batch = cell.settings.warmup, cell.settings.runs, cell.settings.batch
+        inputs = self.dataset.x[:batch]
+        if len(inputs) < batch:
+            raise ConfigError(f"latency batch {batch} needs as many images, have {len(inputs)}")
+        reference = baseline.compiled_for(batch)
+        if cell.scheme.kind == "float32":
+            stats = measure(lambda: reference.call(inputs), warmup=warmup, runs=runs)
+            return _latency_columns(stats, 1.0)
+        compiled = variant.compile(batch)
+        stats, base = measure_interleaved(
+            [lambda: compiled.call(inputs), lambda: reference.call(inputs)],
+            warmup=warmup,
+            runs=runs,
+        )
+        return _latency_columns(stats, base.median / stats.median)
+
+
+@dataclass
+class _Baseline:
+    """The float32 network, its outputs, and its executables by batch size."""
+
+    variant: pipeline.Variant
+    outputs: pipeline.Array
+    compiled: dict[int, pipeline.Compiled] = field(default_factory=dict)
+
+    def compiled_for(self, batch: int) -> pipeline.Compiled:
+        if batch not in self.compiled:
+            self.compiled[batch] = self.variant.compile(batch)
+        return self.compiled[batch]
+
+
+_VARIANT_COLUMNS = tuple(pipeline.Variant.__dataclass_fields__)
+
+
+def _identity(cell: Cell) -> dict[str, Value]:
+    """The columns that are known before a cell runs."""
+    settings = cell.settings
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "config_hash": cell.config_hash,
+        "model": cell.model.name,
+        "model_sha256": cell.model.sha256,
+        "dataset": cell.dataset,
+        "n_eval": settings.n_eval,
+        "n_calib": settings.n_calib if cell.scheme.kind == "int8" else 0,
+        "seed": cell.seed,
+        "scheme": cell.scheme.label,
+        "dtype": cell.scheme.dtype,
+        "batch": settings.batch,
+        "threads": cell.threads,
+        "warmup": settings.warmup,
+        "runs": settings.runs,
+        "target": cell.target,
+        **asdict(provenance.collect()),
+    }
+
+
+def _accuracy(
+    outputs: pipeline.Array, reference: pipeline.Array, labels: pipeline.Array
+) -> dict[str, Value]:
+    metric, metric_fp32 = metrics.top1(outputs, labels), metrics.top1(reference, labels)
+    return {
+        "metric": metric,
+        "metric_fp32": metric_fp32,
+        "metric_drop": metric_fp32 - metric,
+        "sqnr_db": metrics.sqnr_db(outputs, reference),
+        "cosine": metrics.cosine(outputs, reference),
+        "top1_agreement": metrics.top1_agreement(outputs, reference),
+    }
+
+
+def _latency_columns(stats: LatencyStats, speedup: float) -> dict[str, Value]:
+    columns: dict[str, Value] = {
+        f"latency_ms_{name}": getattr(stats, name)
+        for name in ("min", "median", "mean", "p90", "p99", "stdev")
+    }
+    return {**columns, "speedup_vs_fp32": speedup}
+
+
+def _rows(todo: list[Cell], dataset: Dataset, jobs: int) -> Iterator[dict[str, Value]]:
+    """The rows of the cells: in their order with one job, else as they are finished."""
+    images = max((cell.settings.n_eval for cell in todo), default=0)
+    if jobs == 1 or len(todo) < 2:
+        yield from map(Session(dataset, images).row, todo)
+        return
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor, as_completed
+
+    # A forked copy of a process that runs LLVM and thread pools is not safe: spawn.
+    with ProcessPoolExecutor(
+        min(jobs, len(todo)),
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(dataset, images),
+    ) as workers:
+        pending = [workers.submit(_worker_row, cell) for cell in todo]
+        try:
+            for done in as_completed(pending):
+                yield done.result()
+        finally:
+            workers.shutdown(wait=False, cancel_futures=True)
+
+
+_worker_session: Session | None = None
+
+
+def _start_worker(dataset: Dataset, images: int) -> None:
+    global _worker_session
+    _worker_session = Session(dataset, images)
+
+
+def _worker_row(cell: Cell) -> dict[str, Value]:
+    assert _worker_session is not None, "the pool's initializer has run"
+    return _worker_session.row(cell)
+
+
+def _one_line(text: str, limit: int = 500) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
+
+
+@contextlib.contextmanager
+def _progress(wanted: bool | None, *, done: int, total: int) -> Iterator[Any]:
+    """A function to call after each row, which moves a bar when one is wanted."""
+    if not (sys.stderr.isatty() if wanted is None else wanted):
+        yield lambda _label: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    shown: Iterable[Any] = (
+        TextColumn("sweep"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*shown, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=total, completed=done)
+        yield lambda label: bar.update(task, advance=1, description=label)

@@ -1,0 +1,115 @@
+"""Schemes: the number system a sweep puts a network in, and how it gets there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from compiler.errors import ConfigError, DtypelabError, unknown
+
+Option: TypeAlias = str | int | float | bool | tuple[str, ...]
+Kind: TypeAlias = Literal["float32", "int8", "format"]
+
+_INT8 = {"int8_tensor": "tensor", "int8_channel": "channel"}
+#: Short names of `quantize.QConfig` fields that a specification may use.
+_ALIASES = {"granularity": "weight_granularity", "calibrator": "calibrate"}
+_FORMAT_OPTIONS = ("accumulate", "lowering")
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """One number system and its options.
+
+    `kind` float32 leaves the network alone, int8 quantizes it with the `quantize.QConfig` fields in
+    `options`, format retypes it to `dtype`; `options` are then "accumulate" and "lowering". The
+    `label` is what the results call it.
+    """
+
+    label: str
+    kind: Kind
+    dtype: str
+    options: tuple[tuple[str, Option], ...] = ()
+
+    def option(self, name: str) -> Option | None:
+        """The option's value, None when the specification leaves it at its default."""
+        return dict(self.options).get(name)
+
+    def with_calibrator(self, calibrator: str) -> Scheme:
+        """This int8 scheme with a calibrator, unless it names its own."""
+        if self.kind != "int8" or self.option("calibrate") is not None:
+            return self
+        return replace(self, options=_sorted({**dict(self.options), "calibrate": calibrator}))
+
+
+def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
+    """The scheme called `name` (float32, int8, int8_tensor, int8_channel or a format's name).
+
+    `options` of int8 schemes are fields of `quantize.QConfig` (also by the short names granularity
+    and calibrator), those of a format `accumulate` and `lowering`.
+
+    Raises:
+        ConfigError: unknown name or option, or a value that does not fit.
+    """
+    from . import pipeline
+
+    given = {_ALIASES.get(key, key): value for key, value in (options or {}).items()}
+    if name == "float32":
+        if given:
+            raise ConfigError(f"scheme 'float32' takes no option {next(iter(given))!r}")
+        return Scheme("float32", "float32", "float32")
+    if name == "int8" or name in _INT8:
+        if name in _INT8:
+            if "weight_granularity" in given:
+                raise ConfigError(
+                    f"scheme {name!r} fixes the granularity; use 'int8' to choose another"
+                )
+            given["weight_granularity"] = _INT8[name]
+        frozen = {key: _freeze(value) for key, value in given.items()}
+        pipeline.check_qconfig(frozen)
+        return Scheme(_int8_label(frozen), "int8", "int8", _sorted(frozen))
+    try:
+        pipeline.check_format(name)
+    except DtypelabError as error:
+        names = ["float32", "int8", *_INT8, *pipeline.format_names()]
+        raise ConfigError(unknown("scheme or format", name, names)) from error
+    for key, value in given.items():
+        if key not in _FORMAT_OPTIONS:
+            raise ConfigError(unknown(f"option of format {name!r}", key, _FORMAT_OPTIONS))
+        if not isinstance(value, str):
+            raise ConfigError(f"option {key} of format {name!r} must be a string, not {value!r}")
+    return Scheme(name, "format", name, _sorted(given))
+
+
+def number_format(name: str, accumulate: str | None, lowering: str | None) -> Scheme:
+    """The scheme of a format by name ("float32" or a datatype), as command line options give it.
+
+    Raises:
+        ConfigError: unknown name, or float32 with an option of formats.
+    """
+    options = {"accumulate": accumulate, "lowering": lowering}
+    given = {key: value for key, value in options.items() if value is not None}
+    if name == "int8" or name in _INT8:
+        raise ConfigError(
+            f"{name} needs calibration: quantize the model first with `dtypelab quantize`, "
+            "or use it as a scheme of a sweep"
+        )
+    return parse(name, given)
+
+
+def _int8_label(options: Mapping[str, Option]) -> str:
+    """Base name, then the options that no column of the results shows."""
+    shown = {"weight_granularity", "calibrate"}
+    base = "int8"
+    if "weight_granularity" in options:
+        base += f"_{options['weight_granularity']}"
+    rest = ",".join(f"{k}={v}" for k, v in sorted(options.items()) if k not in shown)
+    return f"{base}[{rest}]" if rest else base
+
+
+def _sorted(options: Mapping[str, Option]) -> tuple[tuple[str, Option], ...]:
+    return tuple(sorted(options.items()))
+
+
+def _freeze(value: Any) -> Option:
+    return tuple(value) if isinstance(value, list) else value

@@ -1,0 +1,295 @@
+"""The results file: one CSV row per configuration, appended so that a kill loses nothing.
+
+A row is written by a single `write` and an `fsync` while the file is locked, and ends in a newline;
+a last line without one is what a killed writer left, and is cut off when the file is next opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import fcntl
+import io
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from compiler.errors import ConfigError
+
+from .files import atomic_path, check_writable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA_VERSION = 1
+
+Value: TypeAlias = str | int | float | None
+
+_TEXT = (
+    *("run_id", "config_hash", "status", "error", "model", "model_sha256", "dataset"),
+    *("scheme", "dtype", "lowering", "accumulate", "granularity", "symmetry", "calibrator"),
+    *("skipped", "target", "isa", "cpu", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
+    *("git_rev", "git_dirty", "started_utc"),
+)
+
+COLUMNS = (
+    *("run_id", "schema_version", "config_hash", "status", "error"),
+    *("model", "model_sha256", "opset"),
+    *("dataset", "n_eval", "n_calib", "seed"),
+    *("scheme", "dtype", "lowering", "accumulate", "weight_bits", "activation_bits"),
+    *("granularity", "symmetry", "calibrator", "skipped"),
+    *("metric", "metric_fp32", "metric_drop", "sqnr_db", "cosine", "top1_agreement"),
+    *("size_bytes", "macs"),
+    *("batch", "threads", "warmup", "runs"),
+    *("latency_ms_min", "latency_ms_median", "latency_ms_mean"),
+    *("latency_ms_p90", "latency_ms_p99", "latency_ms_stdev", "speedup_vs_fp32"),
+    *("target", "isa", "cpu", "cores", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
+    *("git_rev", "git_dirty"),
+    *("started_utc", "duration_s"),
+)
+
+#: Columns that may differ between two runs of the same specification on the same machine.
+VOLATILE_COLUMNS = (
+    *("run_id", "started_utc", "duration_s", "speedup_vs_fp32"),
+    *(name for name in COLUMNS if name.startswith("latency_ms_")),
+)
+
+
+class ResultsFile:
+    """A results CSV that several processes may append to; at most one row per `config_hash`."""
+
+    def __init__(self, path: str | os.PathLike[str], *, resume: bool = False) -> None:
+        """Create the file, or with `resume` continue one that may exist, dropping a torn last line.
+
+        Raises:
+            ConfigError: it exists and `resume` is false, its folder is missing or cannot be
+                written, or it is not a results file of this schema version.
+        """
+        self.path = Path(path)
+        self._create(resume)
+        self._status: dict[str, str] = {}
+        self._seen = (-1, -1)
+        with self._locked() as descriptor:
+            self._repair(descriptor)
+            self._refresh(descriptor)
+
+    @property
+    def status(self) -> Mapping[str, str]:
+        """`config_hash` -> "ok" or "error" of every row, as last seen."""
+        return self._status
+
+    def append(self, row: Mapping[str, Value]) -> bool:
+        """Append a row; False when a row with its `config_hash` is already there.
+
+        Raises:
+            ConfigError: the row's columns are not exactly those of the schema, or the disk is full.
+        """
+        line = _encode(row)
+        with self._locked() as descriptor:
+            self._repair(descriptor)
+            self._refresh(descriptor)
+            if row["config_hash"] in self._status:
+                return False
+            end = os.lseek(descriptor, 0, os.SEEK_END)
+            try:
+                if os.write(descriptor, line) != len(line):
+                    raise OSError("short write")
+                os.fsync(descriptor)
+            except OSError as error:
+                os.ftruncate(descriptor, end)
+                raise ConfigError(f"cannot append to {self.path}: {error}") from error
+            self._refresh(descriptor)
+        return True
+
+    def replace(self, row: Mapping[str, Value]) -> None:
+        """Put `row` where the row with its `config_hash` stands (or at the end), atomically.
+
+        Raises:
+            ConfigError: the row's columns are not exactly those of the schema.
+        """
+        line = _encode(row)
+        with self._locked() as descriptor:
+            self._repair(descriptor)
+            records = _records(_read_all(descriptor), self.path)
+            key = COLUMNS.index("config_hash")
+            kept = [_line(record) for record in records]
+            places = [i for i, record in enumerate(records) if record[key] == row["config_hash"]]
+            if places:
+                kept[places[0]] = line
+            else:
+                kept.append(line)
+            with atomic_path(self.path) as temporary:
+                temporary.write_bytes(_line(COLUMNS) + b"".join(kept))
+        with self._locked() as descriptor:
+            self._refresh(descriptor)
+
+    def read(self) -> pd.DataFrame:
+        """The whole file as a table; see `read_results`."""
+        return read_results(self.path)
+
+    def _create(self, resume: bool) -> None:
+        check_writable(self.path)
+        flags = os.O_CREAT | os.O_RDWR | (0 if resume else os.O_EXCL)
+        try:
+            os.close(os.open(self.path, flags, 0o666))
+        except FileExistsError as error:
+            raise ConfigError(
+                f"{self.path} exists already; continue it with --resume or choose another name"
+            ) from error
+        except OSError as error:
+            raise ConfigError(
+                f"cannot write results to {self.path}: {error.strerror or error}"
+            ) from error
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[int]:
+        """An open descriptor of the file as it stands, under an exclusive inter-process lock."""
+        while True:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                # `replace` renames a new file into place: the lock must be on that one.
+                if _same_file(descriptor, self.path):
+                    yield descriptor
+                    return
+            finally:
+                os.close(descriptor)
+
+    def _repair(self, descriptor: int) -> None:
+        """Write the header of a new file, and cut off a torn last line, under the lock."""
+        data = _read_all(descriptor)
+        header = _line(COLUMNS)
+        if not data.startswith(header):
+            if not header.startswith(data):
+                raise ConfigError(_foreign(self.path, data))
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, header)
+            os.fsync(descriptor)
+            return
+        whole = _whole_lines(data)
+        if whole < len(data):
+            os.ftruncate(descriptor, whole)
+            os.fsync(descriptor)
+
+    def _refresh(self, descriptor: int) -> None:
+        """Read the hashes again when another process may have written since."""
+        information = os.fstat(descriptor)
+        seen = (information.st_ino, information.st_size)
+        if seen == self._seen:
+            return
+        key, status = COLUMNS.index("config_hash"), COLUMNS.index("status")
+        found: dict[str, str] = {}
+        for record in _records(_read_all(descriptor), self.path):
+            found[record[key]] = record[status]
+        self._status, self._seen = found, seen
+
+
+def read_results(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """A results CSV as a table: text columns hold strings ("" when empty), the others numbers.
+
+    Raises:
+        ConfigError: the file cannot be read or is not a results file of this schema version.
+    """
+    import pandas as pd
+
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read results {path}: {error.strerror or error}") from error
+    if not data.startswith(_line(COLUMNS)):
+        raise ConfigError(_foreign(Path(path), data))
+    # A torn last line belongs to a sweep that was killed (or is writing now): it is no row.
+    records = _records(data[: _whole_lines(data)], path)
+    return pd.DataFrame(
+        {
+            name: [_parse(name, record[place]) for record in records]
+            for place, name in enumerate(COLUMNS)
+        }
+    )
+
+
+def _parse(column: str, text: str) -> Value:
+    """A field as it was before it was written; a missing number is NaN."""
+    if column in _TEXT:
+        return text
+    if not text:
+        return math.nan
+    return float(text) if set(text) & set(".enaif") else int(text)
+
+
+def _encode(row: Mapping[str, Value]) -> bytes:
+    missing = [name for name in COLUMNS if name not in row]
+    extra = [name for name in row if name not in COLUMNS]
+    if missing or extra:
+        raise ConfigError(
+            f"a results row has exactly the columns of the schema; missing {missing}, extra {extra}"
+        )
+    return _line([_text(row[name]) for name in COLUMNS])
+
+
+def _text(value: Value) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return "nan" if math.isnan(value) else repr(float(value))
+    # One record is one line: `head`, `grep` and the repair of torn lines rely on it.
+    return " ".join(str(value).split())
+
+
+def _line(fields: Sequence[str]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow(fields)
+    return text.getvalue().encode("utf-8")
+
+
+def _records(data: bytes, path: str | os.PathLike[str]) -> list[list[str]]:
+    """The rows below the header, each of which must have all fields."""
+    records = list(csv.reader(io.StringIO(data.decode("utf-8", errors="replace"), newline="")))[1:]
+    for number, record in enumerate(records, start=2):
+        if len(record) != len(COLUMNS):
+            raise ConfigError(
+                f"{path} row {number} has {len(record)} fields instead of {len(COLUMNS)}; "
+                "mend or remove that row"
+            )
+    return records
+
+
+def _whole_lines(data: bytes) -> int:
+    """Length of the part of `data` that ends with its last newline outside quotes."""
+    end = data.rfind(b"\n") + 1
+    # Quotes inside a field are doubled, so an odd count up to a newline means it is quoted.
+    while end and data.count(b'"', 0, end) % 2:
+        end = data.rfind(b"\n", 0, end - 1) + 1
+    return end
+
+
+def _read_all(descriptor: int) -> bytes:
+    size = os.fstat(descriptor).st_size
+    parts, offset = [], 0
+    while offset < size:
+        part = os.pread(descriptor, size - offset, offset)
+        if not part:
+            break
+        parts.append(part)
+        offset += len(part)
+    return b"".join(parts)
+
+
+def _same_file(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _foreign(path: Path, data: bytes) -> str:
+    first = data.split(b"\n", 1)[0].decode("utf-8", errors="replace")
+    names = first.strip().split(",")
+    if "config_hash" in names and "schema_version" in names:
+        return (
+            f"{path} has the columns of another schema version than {SCHEMA_VERSION}; "
+            "choose another name for the results"
+        )
+    return f"{path} is not a dtypelab results file; choose another name for the results"

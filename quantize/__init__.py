@@ -1,0 +1,35 @@
+"""Quantization: from a trained float32 module to an integer graph, by way of a plan.
+
+`calibrate` measures a module and makes a `Plan` (plain data); `realize` turns the plan into an integer
+graph and decides nothing; `quantize` does both. `annotate` shows what would be quantized and why the
+rest stays float, `simulate` runs a plan in float32, `export_onnx` writes it as a QDQ model.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler._lazy import lazy
+
+if TYPE_CHECKING:
+    from quantize.annotate import annotate as annotate
+    from quantize.calibrate import calibrate as calibrate
+    from quantize.calibrate import quantize as quantize
+    from quantize.config import QConfig as QConfig
+    from quantize.export_onnx import export_onnx as export_onnx
+    from quantize.plan import Plan as Plan
+    from quantize.realize import realize as realize
+    from quantize.simulate import simulate as simulate
+
+__getattr__, __dir__, __all__ = lazy(
+    __name__,
+    {
+        "quantize.annotate": ["annotate"],
+        "quantize.calibrate": ["calibrate", "quantize"],
+        "quantize.config": ["QConfig"],
+        "quantize.export_onnx": ["export_onnx"],
+        "quantize.plan": ["Plan"],
+        "quantize.realize": ["realize"],
+        "quantize.simulate": ["simulate"],
+    },
+)

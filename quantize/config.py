@@ -1,0 +1,103 @@
+"""QConfig: the choices of a quantization scheme, as validated plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from compiler.errors import ConfigError, unknown
+from compiler.op.qnn import ROUNDINGS
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "calibrate": ("minmax", "percentile", "kl", "mse"),
+    "weight_granularity": ("tensor", "channel"),
+    "activation_dtype": ("int8", "uint8"),
+    "requantize": ROUNDINGS,
+}
+_RANGES: dict[str, tuple[float, float]] = {
+    "percentile": (50.0, 100.0),
+    "kl_bins": (256, 65536),
+    "weight_bits": (2, 8),
+    "activation_bits": (2, 8),
+}
+
+
+@dataclass(frozen=True)
+class QConfig:
+    """How a module is quantized. The defaults are the recommended 8-bit scheme.
+
+    Attributes:
+        calibrate: how the range of an activation is chosen: `minmax` all of it; `percentile`;
+            `kl` the threshold that loses least information (Migacz, 8-bit Inference with TensorRT,
+            2017); `mse` the range with the least expected squared error.
+        percentile: share of the values, in percent, inside the range (`calibrate="percentile"`).
+        kl_bins: bins of the histogram that `kl` searches.
+        weight_granularity: one scale per `tensor`, or per output `channel`. Weights are symmetric.
+        activation_dtype: `uint8` or `int8` storage of activations.
+        activation_symmetric: the zero point is the middle of the range, instead of where it fits best.
+        weight_bits, activation_bits: 2 to 8; fewer than 8 use a part of the storage dtype's range.
+        requantize: arithmetic that scales accumulators down, see `compiler.op.qnn.ROUNDINGS`.
+        skip: nodes that stay float: names of values or of ONNX nodes, or patterns with `*` and `?`.
+
+    Raises:
+        ConfigError: an unknown field, or a value that does not fit.
+    """
+
+    calibrate: str = "percentile"
+    percentile: float = 99.99
+    kl_bins: int = 2048
+    weight_granularity: str = "channel"
+    activation_dtype: str = "uint8"
+    activation_symmetric: bool = False
+    weight_bits: int = 8
+    activation_bits: int = 8
+    requantize: str = "float32"
+    skip: tuple[str, ...] = ()
+
+    def __new__(cls, *args: Any, **values: Any) -> QConfig:
+        known = [f.name for f in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise ConfigError(unknown("QConfig field", name, known))
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise ConfigError(unknown(f"value of {name}", str(value), choices))
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            kinds = (int, float) if isinstance(low, float) else int
+            if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+                raise ConfigError(
+                    f"{name} must be {'a number' if isinstance(low, float) else 'an integer'} "
+                    f"from {low:g} to {high:g}, not {value!r}"
+                )
+        if not isinstance(self.activation_symmetric, bool):
+            raise ConfigError(
+                f"activation_symmetric must be true or false, not {self.activation_symmetric!r}"
+            )
+        skip = [self.skip] if isinstance(self.skip, str) else list(self.skip)
+        if not all(isinstance(s, str) and s for s in skip):
+            raise ConfigError(f"skip must be names or patterns of nodes, not {self.skip!r}")
+        object.__setattr__(self, "skip", tuple(skip))
+
+    @property
+    def weight_symmetric(self) -> bool:
+        """Whether weights have no zero point; always so."""
+        return True
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> QConfig:
+        """The configuration that `to_dict` wrote.
+
+        Raises:
+            ConfigError: an unknown field, or a value that does not fit.
+        """
+        return QConfig(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON-compatible data."""
+        return {**asdict(self), "skip": list(self.skip)}

@@ -1,0 +1,124 @@
+"""Parameters of quantized values and weights, and how they follow from observed ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.dtypes import Array
+from quantize.config import QConfig
+
+
+@dataclass(frozen=True)
+class ValueParams:
+    """How a value is kept as integers: real = (q - zero_point) * scale.
+
+    Attributes:
+        scale: a positive number that float32 holds exactly.
+        dtype: `int8` or `uint8`.
+        bits: how much of the dtype's range is used.
+    """
+
+    scale: float
+    zero_point: int
+    dtype: str
+    bits: int = 8
+
+    @property
+    def qmin(self) -> int:
+        """Smallest integer used."""
+        return -(1 << (self.bits - 1)) if self.dtype == "int8" else 0
+
+    @property
+    def qmax(self) -> int:
+        """Largest integer used."""
+        return (1 << (self.bits - (self.dtype == "int8"))) - 1
+
+    @property
+    def reach(self) -> float:
+        """Largest magnitude of a real value."""
+        return max(self.qmax - self.zero_point, self.zero_point - self.qmin) * self.scale
+
+    def clipped(self, real: float) -> int:
+        """The integer nearest to a real value, which may be infinite."""
+        if np.isinf(real):
+            return self.qmax if real > 0 else self.qmin
+        return int(np.clip(np.rint(real / self.scale) + self.zero_point, self.qmin, self.qmax))
+
+
+@dataclass(frozen=True)
+class WeightParams:
+    """How weights are kept as int8: real = q * scale, symmetric around 0.
+
+    Attributes:
+        scales: one scale, or one per output channel; each is held exactly by float32.
+        bits: integers are in [-(2^(bits-1) - 1), 2^(bits-1) - 1].
+    """
+
+    scales: tuple[float, ...]
+    bits: int = 8
+
+    @property
+    def qmax(self) -> int:
+        """Largest integer used."""
+        return int((1 << (self.bits - 1)) - 1)
+
+    def quantized(self, weight: Array) -> Array:
+        """int8 integers nearest to `weight`, whose first axis is the output channel."""
+        scales = np.asarray(self.scales, np.float64).reshape(-1, *[1] * (weight.ndim - 1))
+        return np.clip(np.rint(weight / scales), -self.qmax, self.qmax).astype(np.int8)
+
+    def bias(self, bias: Array, data: ValueParams) -> Array:
+        """int32 integers of `bias` [C] in units of the accumulator: data scale times weight scale."""
+        units = data.scale * np.asarray(self.scales, np.float64)
+        return np.clip(np.rint(bias / units), -(2.0**31), 2.0**31 - 1).astype(np.int32)
+
+    def accumulator_scale(self, data: ValueParams) -> Array:
+        """float32 real value of one unit of the accumulator: [C], or a scalar."""
+        return self._shaped(data.scale * np.asarray(self.scales, np.float64))
+
+    def requantize_scale(self, data: ValueParams, out: ValueParams) -> Array:
+        """float32 units of `out` in one unit of the accumulator: [C], or a scalar."""
+        return self._shaped(data.scale * np.asarray(self.scales, np.float64) / out.scale)
+
+    def _shaped(self, values: Array) -> Array:
+        return np.asarray(values[0] if len(values) == 1 else values, np.float32)
+
+
+def exact(scale: float) -> float:
+    """The float32 nearest to `scale`; 1 for a range of nothing, the least normal for too little."""
+    if scale == 0:
+        return 1.0
+    return float(np.float32(max(scale, float(np.finfo(np.float32).tiny))))
+
+
+def value_params(low: float, high: float, config: QConfig, floor: float = 0.0) -> ValueParams:
+    """Parameters that cover [low, high] and 0, with a scale of at least `floor`.
+
+    Asymmetric: the zero point is the integer nearest to where 0 falls. Symmetric: the middle.
+    """
+    whole = ValueParams(1.0, 0, config.activation_dtype, config.activation_bits)
+    low, high = min(low, 0.0), max(high, 0.0)
+    if config.activation_symmetric:
+        middle = 0 if whole.dtype == "int8" else 1 << (whole.bits - 1)
+        scale = exact(max(max(-low, high) / (whole.qmax - middle), floor))
+        return ValueParams(scale, middle, whole.dtype, whole.bits)
+    scale = exact(max((high - low) / (whole.qmax - whole.qmin), floor))
+    zero = int(np.clip(np.rint(whole.qmin - low / scale), whole.qmin, whole.qmax))
+    return ValueParams(scale, zero, whole.dtype, whole.bits)
+
+
+def weight_params(
+    weight: Array, bias: Array | None, data: ValueParams, config: QConfig
+) -> WeightParams:
+    """Scales that cover the largest weight (of each channel), and let the bias fit 30 bits."""
+    rows = np.abs(weight.reshape(weight.shape[0], -1).astype(np.float64))
+    largest = rows.max(axis=1)
+    empty = WeightParams((), config.weight_bits)
+    scales = largest / empty.qmax
+    if bias is not None:
+        scales = np.maximum(scales, np.abs(bias.astype(np.float64)) / (data.scale * 2.0**30))
+    if config.weight_granularity == "tensor":
+        scales = scales.max(keepdims=True)
+    return WeightParams(tuple(exact(float(s)) for s in scales), config.weight_bits)

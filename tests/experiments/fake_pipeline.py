@@ -1,0 +1,99 @@
+"""A stand-in for `experiments.pipeline` whose networks are one numpy matrix product.
+
+It keeps tests of the sweep's own machinery quick and independent of the compiler: schemes are
+really applied (the weights are really rounded), only crudely.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import ConfigError, UnsupportedError, unknown
+from experiments import pipeline
+from experiments.schemes import Scheme
+
+FORMATS = ["bfloat16", "posit16_es1", "posit8_es0"]
+CALIBRATORS = ["kl", "minmax", "percentile"]
+
+
+def install(setattr_: Any = setattr, *, pause_s: float = 0.0) -> None:
+    """Replace the functions of `experiments.pipeline`; `pause_s` slows every preparation down."""
+    for function in (format_names, check_format, check_qconfig, check_target):
+        setattr_(pipeline, function.__name__, function)
+
+    def slowed(*arguments: Any, **options: Any) -> pipeline.Variant:
+        time.sleep(pause_s)
+        return prepare(*arguments, **options)
+
+    setattr_(pipeline, "prepare", slowed)
+
+
+def format_names() -> list[str]:
+    return FORMATS
+
+
+def check_format(name: str) -> None:
+    if name not in FORMATS:
+        raise ConfigError(unknown("format", name, FORMATS))
+
+
+def check_qconfig(options: Any) -> None:
+    for key, value in options.items():
+        if key not in {"calibrate", "weight_granularity", "percentile"}:
+            raise ConfigError(unknown("option", key, ["calibrate", "percentile"]))
+        if key == "calibrate" and value not in CALIBRATORS:
+            raise ConfigError(unknown("calibrator", value, CALIBRATORS))
+
+
+def check_target(text: str) -> None:
+    if not text.startswith("llvm"):
+        raise ConfigError(unknown("target", text, ["llvm"]))
+
+
+def prepare(
+    path: Path,
+    scheme: Scheme,
+    *,
+    sample_shape: tuple[int, ...],
+    calibration: Any,
+    target: str,
+    threads: int,
+) -> pipeline.Variant:
+    if path.stem == "mnist_dwsep":
+        raise UnsupportedError("operator Frobnicate is not supported\nfor this model")
+    if scheme.dtype == "posit8_es0":
+        raise ZeroDivisionError("division by zero")
+    size = int(np.prod(sample_shape))
+    weights = np.random.default_rng(len(path.stem)).normal(size=(size, 10))
+    steps = {"float32": 0, "int8": 16 + len(calibration), "bfloat16": 8, "posit16_es1": 64}
+    if steps[scheme.dtype]:
+        weights = np.round(weights * steps[scheme.dtype]) / steps[scheme.dtype]
+    is_int8 = scheme.kind == "int8"
+
+    def compile_for(batch: int) -> pipeline.Compiled:
+        def call(x: Any) -> Any:
+            assert x.shape == (batch, *sample_shape)
+            return x.reshape(batch, -1).astype(np.float64) @ weights
+
+        call.target = SimpleNamespace(isa="numpy")  # type: ignore[attr-defined]
+        return pipeline.Compiled(call, batch)  # type: ignore[arg-type]
+
+    return pipeline.Variant(
+        opset=18,
+        macs=size * 10,
+        size_bytes=size * 10 * (1 if is_int8 else 4),
+        lowering="",
+        accumulate="sequential" if scheme.kind == "format" else "",
+        weight_bits=8 if is_int8 else 32,
+        activation_bits=8 if is_int8 else 32,
+        granularity=str(scheme.option("weight_granularity") or ""),
+        symmetry="weight symmetric, activation asymmetric" if is_int8 else "",
+        calibrator=str(scheme.option("calibrate") or "") if is_int8 else "",
+        skipped="",
+        compile=compile_for,
+    )

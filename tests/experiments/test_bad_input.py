@@ -1,0 +1,290 @@
+"""Bad input to the command line: one sentence on stderr, exit code 2, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from experiments import zoo
+from experiments.cli.main import run_command
+
+MLP = str(zoo.FOLDER / "mnist_mlp.onnx")
+Folder = Path
+Arguments = list[str]
+
+
+def images(folder: Folder, **arrays: np.ndarray) -> str:
+    path = folder / "x.npz"
+    np.savez(path, **(arrays or {"input": np.zeros((2, 1, 28, 28), np.float32)}))
+    return str(path)
+
+
+def written(folder: Folder, name: str, content: str | bytes) -> str:
+    path = folder / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return str(path)
+
+
+def model(folder: Folder, *operators: str, dtype: int = TensorProto.FLOAT) -> str:
+    """A chain of one-input operators over [2, 3]."""
+    nodes = [
+        helper.make_node(op, [f"v{i}"], [f"v{i + 1}"], name=f"n{i}")
+        for i, op in enumerate(operators)
+    ]
+    ends = [helper.make_tensor_value_info(name, dtype, [2, 3]) for name in ("v0", f"v{len(nodes)}")]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:])
+    path = folder / "chain.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)]), path)
+    return str(path)
+
+
+def run(folder: Folder, *arguments: str) -> Arguments:
+    return ["run", *arguments, "--output", str(folder / "out.npz")]
+
+
+def quantize(folder: Folder, *arguments: str) -> Arguments:
+    out, plan = folder / "out.onnx", folder / "out.json"
+    return ["quantize", *arguments, "-o", str(out), "--plan", str(plan)]
+
+
+def sweep(folder: Folder, text: str) -> Arguments:
+    return ["sweep", written(folder, "s.toml", text), "-o", str(folder / "out.csv")]
+
+
+def calibration(*shape: int, value: float = 0.0, name: str = "input") -> dict[str, np.ndarray]:
+    return {name: np.full(shape, value, np.float32)}
+
+
+SPEC = 'models = ["mnist_mlp"]\nschemes = ["float32"]\n'
+
+Case = tuple[str, Callable[[Folder], Arguments], str]
+CASES: list[Case] = [
+    ("no verb like it", lambda f: ["inspct", MLP], "No such command 'inspct'"),
+    ("no argument", lambda f: ["run"], "Missing"),
+    ("an option's value", lambda f: ["bench", MLP, "--threads", "none"], "--threads"),
+    ("missing model", lambda f: ["inspect", str(f / "gone.onnx")], "no model file .*gone.onnx"),
+    ("misspelt shipped model", lambda f: ["inspect", "mnist_mpl"], "did you mean 'mnist_mlp'"),
+    ("missing input file", lambda f: run(f, MLP, "--input", str(f / "gone.npz")), "gone.npz"),
+    ("text as model", lambda f: ["inspect", written(f, "t.onnx", "hello\n" * 20)], "t.onnx"),
+    ("empty model", lambda f: ["inspect", written(f, "e.onnx", "")], "e.onnx"),
+    (
+        "truncated model",
+        lambda f: ["inspect", written(f, "t.onnx", Path(MLP).read_bytes()[:5000])],
+        "t.onnx",
+    ),
+    (
+        "unsupported operators, all of them",
+        lambda f: ["inspect", model(f, "Relu", "Det", "StringNormalizer")],
+        "Det.*StringNormalizer",
+    ),
+    ("a text file as inputs", lambda f: run(f, MLP, "--input", written(f, "x.npz", "a")), "x.npz"),
+    (
+        "wrong input name",
+        lambda f: run(f, MLP, "--input", images(f, **calibration(2, 1, 28, 28, name="imput"))),
+        "unknown input 'imput'; did you mean 'input'",
+    ),
+    (
+        "wrong rank",
+        lambda f: run(f, MLP, "--input", images(f, **calibration(2, 28, 28))),
+        "'input'.* rank 4",
+    ),
+    (
+        "wrong shape",
+        lambda f: run(f, MLP, "--input", images(f, **calibration(2, 1, 28, 29))),
+        "'input'.*28, 29",
+    ),
+    (
+        "wrong dtype",
+        lambda f: run(f, MLP, "--input", images(f, input=np.zeros((2, 1, 28, 28)))),
+        "must be float32, not float64",
+    ),
+    (
+        "no images",
+        lambda f: run(f, MLP, "--input", images(f, **calibration(0, 1, 28, 28))),
+        "empty",
+    ),
+    (
+        "unknown format",
+        lambda f: run(f, MLP, "--input", images(f), "--dtype", "posit16_e1"),
+        "'posit16_e1'.*'posit16_es1'",
+    ),
+    (
+        "unknown lowering",
+        lambda f: run(f, MLP, "--input", images(f), "--dtype", "bfloat16", "--lowering", "vectr"),
+        "'vectr'.*'?vector",
+    ),
+    (
+        "unknown accumulation",
+        lambda f: run(f, MLP, "--input", images(f), "--dtype", "bfloat16", "--accumulate", "exat"),
+        "'exat'",
+    ),
+    (
+        "unknown target",
+        lambda f: run(f, MLP, "--input", images(f), "--target", "lvm"),
+        "unknown target 'lvm'",
+    ),
+    (
+        "no folder for the results",
+        lambda f: ["run", MLP, "--input", images(f), "--output", str(f / "gone" / "y.npz")],
+        "there is no folder",
+    ),
+    (
+        "calibration with NaN",
+        lambda f: quantize(f, MLP, "--calib", images(f, **calibration(4, 1, 28, 28, value=np.nan))),
+        "NaN",
+    ),
+    (
+        "empty calibration",
+        lambda f: quantize(f, MLP, "--calib", images(f, **calibration(0, 1, 28, 28))),
+        "empty",
+    ),
+    (
+        "unknown calibrator",
+        lambda f: quantize(f, MLP, "--calib", images(f), "--set", "calibrate=percentil"),
+        "'percentil'.*percentile",
+    ),
+    (
+        "unknown quantization setting",
+        lambda f: quantize(f, MLP, "--calib", images(f), "--set", "percentil=99"),
+        "'percentil'; did you mean 'percentile'",
+    ),
+    (
+        "quantization setting without value",
+        lambda f: quantize(f, MLP, "--calib", images(f), "--set", "percentile"),
+        "is not KEY=VALUE",
+    ),
+    (
+        "quantization setting of a wrong type",
+        lambda f: quantize(f, MLP, "--calib", images(f), "--set", "percentile=high"),
+        "percentile",
+    ),
+    (
+        "a plan that is none",
+        lambda f: ["compare", MLP, "--input", images(f), "--plan", written(f, "p.json", "[1")],
+        "p.json",
+    ),
+    ("compare with what", lambda f: ["compare", MLP, "--input", images(f)], "--dtype or --plan"),
+    ("bad shape", lambda f: ["bench", MLP, "--shape", "input=a,b"], "--shape 'input=a,b'"),
+    ("unknown format shown", lambda f: ["dtype", "show", "posit"], "unknown format 'posit'"),
+    ("specification missing", lambda f: ["sweep", str(f / "s.toml"), "-o", str(f / "o")], "s.toml"),
+    ("specification not TOML", lambda f: sweep(f, "models = ["), "s.toml:1: not valid TOML"),
+    ("specification's key", lambda f: sweep(f, SPEC + "seeds = 3"), "s.toml:3: .*'seeds'.*'seed'"),
+    ("specification's type", lambda f: sweep(f, SPEC + 'seed = "3"'), "s.toml:3: seed must be"),
+    (
+        "specification's scheme",
+        lambda f: sweep(f, SPEC.replace("float32", "float31")),
+        "s.toml:2: unknown scheme or format 'float31'",
+    ),
+    (
+        "specification's calibrator",
+        lambda f: sweep(f, SPEC + 'calibrators = ["minmx"]'),
+        "s.toml:3: .*'minmx'.*minmax",
+    ),
+    (
+        "specification's lowering",
+        lambda f: sweep(f, SPEC.replace('"float32"', '{scheme = "bfloat16", lowering = "vectr"}')),
+        "s.toml:2: .*'vectr'",
+    ),
+    (
+        "no folder for the sweep",
+        lambda f: ["sweep", "quickstart", "-o", str(f / "gone" / "r.csv")],
+        "there is no folder",
+    ),
+    (
+        "results that are none",
+        lambda f: ["sweep", "quickstart", "--resume", "-o", written(f, "r.csv", "a,b\n1,2\n")],
+        "is not a dtypelab results file",
+    ),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), [pytest.param(*c[1:], id=c[0]) for c in CASES])
+def test_one_sentence_exit_2_and_nothing_left(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: Callable[[Folder], Arguments],
+    message: str,
+) -> None:
+    line = arguments(tmp_path)
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    code = run_command(line)
+    captured = capsys.readouterr()
+    assert code == 2, captured.err
+    assert captured.out == ""
+    assert captured.err.startswith("dtypelab: ")
+    assert captured.err.count("\n") == 1
+    assert "Traceback" not in captured.err
+    assert re.search(message, captured.err), captured.err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_datatype_without_a_needed_lowering(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """posit8_es0 has C functions for +, -, *, / and sqrt, but none for exp: library must say so."""
+    path = model(tmp_path, "Exp")
+    file = images(tmp_path, v0=np.zeros((2, 3), np.float32))
+    options = ["--dtype", "float8_e5m2", "--lowering", "library"]
+    out = str(tmp_path / "y.npz")
+    assert run_command(["run", path, "--input", file, *options, "--output", out]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert "float8_e5m2" in captured.err
+    assert "library" in captured.err
+    assert not Path(out).exists()
+
+
+def test_an_unwritable_folder_is_found_out_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if os.geteuid() == 0:
+        pytest.skip("root may write everywhere")
+    tmp_path.chmod(0o500)
+    try:
+        assert run_command(["sweep", "quickstart", "-o", str(tmp_path / "r.csv")]) == 2
+        assert "not writable" in capsys.readouterr().err
+    finally:
+        tmp_path.chmod(0o700)
+
+
+def test_an_internal_error_is_one_line_and_exit_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from experiments import pipeline
+
+    def broken(_name: str) -> Path:
+        raise ZeroDivisionError("1/0")
+
+    monkeypatch.setattr(pipeline, "model_file", broken)
+    monkeypatch.delenv("DTYPELAB_DEBUG", raising=False)
+    assert run_command(["inspect", MLP]) == 1
+    error = capsys.readouterr().err
+    assert "internal error: ZeroDivisionError: 1/0" in error
+    assert error.count("\n") == 1
+    monkeypatch.setenv("DTYPELAB_DEBUG", "1")
+    assert run_command(["inspect", MLP]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_the_command_itself(tmp_path: Path) -> None:
+    """The same through a process: exit status, streams, no traceback."""
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.cli", "inspect", "gone.onnx"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": root},
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "dtypelab: there is no model file gone.onnx\n"

@@ -1,0 +1,209 @@
+"""One or more small calls of every operator, for the tests that walk the whole registry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import BOOL, INT8, INT64, UINT8, Array, DType
+from compiler.ir.types import TensorType
+from compiler.op.arithmetic import arithmetic
+
+from toy_dtype import TOY
+
+F32 = DType("float", 32)
+I32 = DType("int", 32)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A call: operand shapes, attributes, and the dtype(s) to try.
+
+    `dtypes`: one set of operand dtypes per run; a single dtype stands for all operands.
+    `low`, `high`: range of random values. `n` in a shape is the symbolic batch dimension.
+    """
+
+    op: str
+    shapes: Sequence[Sequence[Any]]
+    attrs: Mapping[str, Any] = field(default_factory=dict)
+    dtypes: Sequence[DType | tuple[DType, ...]] = (F32, TOY)
+    low: float = -2.0
+    high: float = 2.0
+
+    def operand_dtypes(self, which: DType | tuple[DType, ...]) -> tuple[DType, ...]:
+        return which if isinstance(which, tuple) else (which,) * len(self.shapes)
+
+
+def values(rng: np.random.Generator, t: TensorType, low: float, high: float) -> Array:
+    """Random storage elements of a static type."""
+    shape = t.static_shape
+    if t.dtype == BOOL:
+        return rng.random(shape) < 0.5
+    if t.dtype.is_integer:
+        start = 0 if t.dtype.kind == "uint" else int(low)
+        return rng.integers(start, int(high) + 1, shape).astype(t.dtype.storage)
+    ar = arithmetic(t.dtype)
+    return np.asarray(ar.cast(rng.uniform(low, high, shape).astype(np.float32), F32))
+
+
+FLOATS = (F32, TOY)
+NUMBERS = (F32, TOY, I32)
+CONV8 = ((UINT8, INT8), (INT8, INT8))
+
+CASES: list[Case] = [
+    *(
+        Case(op, shapes, dtypes=NUMBERS, low=-9, high=9)
+        for op in ("add", "subtract", "multiply", "maximum", "minimum", "less", "greater", "equal")
+        for shapes in ([("n", 3), ("n", 3)], [("n", 1, 3), (4, 1)], [(2,), ()])
+    ),
+    Case("divide", [("n", 3), (3,)], dtypes=NUMBERS, low=1, high=9),
+    *(
+        Case(op, [("n", 3)], low=0.1, high=3)
+        for op in ("exp", "log", "sqrt", "tanh", "sigmoid", "erf", "floor", "ceil", "round")
+    ),
+    *(Case(op, [("n", 3)], dtypes=NUMBERS, low=-9, high=9) for op in ("negative", "abs")),
+    Case("abs", [(5,)], dtypes=(UINT8,), high=200),
+    Case("nn.relu", [("n", 3)], dtypes=NUMBERS, low=-9, high=9),
+    Case("clip", [("n", 3)], {"a_min": -1.0, "a_max": 0.5}),
+    Case("clip", [(9,)], {"a_min": 0.0}, dtypes=NUMBERS, low=-9, high=9),
+    Case("nn.leaky_relu", [("n", 3)], {"alpha": 0.1}),
+    Case("nn.hard_sigmoid", [("n", 3)], {"alpha": 0.3, "beta": 0.4}, low=-4, high=4),
+    Case("nn.hard_swish", [("n", 3)], low=-5, high=5),
+    Case("nn.gelu", [("n", 3)]),
+    Case("nn.gelu", [("n", 3)], {"approximate": "tanh"}),
+    Case("power", [("n", 3), (3,)], dtypes=(F32,), low=0.5, high=2),
+    Case("where", [("n", 1), ("n", 3), (3,)], dtypes=((BOOL, F32, F32), (BOOL, TOY, TOY))),
+    Case("cast", [("n", 3)], {"dtype": "int32"}, dtypes=(F32,), low=-9, high=9),
+    Case("cast", [("n", 3)], {"dtype": "float32"}, dtypes=(TOY, I32, BOOL)),
+    Case("cast", [("n", 3)], {"dtype": "custom[toyhalf]16"}, dtypes=(F32,)),
+    Case("cast", [("n", 3)], {"dtype": "bool"}, dtypes=(F32, I32)),
+    Case("nn.bias_add", [("n", 3, 2), (3,)], dtypes=NUMBERS, low=-9, high=9),
+    Case("nn.bias_add", [("n", 3, 2), (2,)], {"axis": -1}),
+    # ---- convolution, dense, matmul
+    Case("nn.conv2d", [("n", 2, 4, 5), (3, 2, 3, 2)]),
+    Case("nn.conv2d", [("n", 2, 4, 5), (3, 2, 3, 3), (3,)], {"padding": (1, 2, 0, 1)}),
+    Case(
+        "nn.conv2d",
+        [(1, 4, 6, 5), (6, 2, 2, 3)],
+        {"padding": (1, 1, 2, 2), "strides": (2, 3), "dilation": (2, 1), "groups": 2},
+    ),
+    Case("nn.conv2d", [(2, 3, 4, 4), (3, 1, 3, 3)], {"padding": (1, 1, 1, 1), "groups": 3}),
+    Case(
+        "nn.conv2d",
+        [("n", 2, 4, 4), (3, 2, 3, 3)],
+        {"padding": (1, 1, 1, 1), "out_dtype": "int32", "input_zero_point": 3},
+        dtypes=CONV8,
+        low=-100,
+        high=100,
+    ),
+    Case(
+        "nn.conv2d",
+        [(1, 1, 3, 3), (1, 1, 2, 2), (1,)],
+        {"padding": (1, 0, 0, 1), "out_dtype": "int32"},
+        dtypes=((INT8, INT8, I32),),
+        low=-100,
+        high=100,
+    ),
+    Case("nn.dense", [("n", 5), (3, 5), (3,)]),
+    Case("nn.dense", [("n", 2, 5), (3, 5)]),
+    Case(
+        "nn.dense",
+        [("n", 5), (3, 5), (3,)],
+        {"out_dtype": "int32", "input_zero_point": 7},
+        dtypes=((UINT8, INT8, I32),),
+        low=-100,
+        high=100,
+    ),
+    Case("nn.matmul", [("n", 3, 4), (4, 2)]),
+    Case("nn.matmul", [("n", 1, 3, 4), (3, 4, 2)]),
+    Case("nn.matmul", [(4,), ("n", 4, 2)]),
+    Case("nn.matmul", [("n", 3, 4), (4,)]),
+    Case("nn.matmul", [(4,), (4,)]),
+    # ---- pooling
+    Case("nn.max_pool2d", [("n", 2, 5, 4)], {"pool_size": (2, 2), "strides": (2, 2)}),
+    Case(
+        "nn.max_pool2d",
+        [("n", 1, 6, 5)],
+        {"pool_size": (3, 2), "strides": (2, 3), "padding": (1, 1, 1, 0), "ceil_mode": True},
+        dtypes=(F32, TOY, INT8),
+    ),
+    Case("nn.max_pool2d", [(1, 1, 6, 6)], {"pool_size": (2, 3), "dilation": (3, 2)}),
+    *(
+        Case(
+            "nn.avg_pool2d",
+            [("n", 2, 5, 6)],
+            {
+                "pool_size": (3, 3),
+                "strides": (2, 2),
+                "padding": (1, 0, 1, 2),
+                "ceil_mode": ceil,
+                "count_include_pad": include,
+            },
+        )
+        for ceil in (False, True)
+        for include in (False, True)
+    ),
+    Case("nn.avg_pool2d", [("n", 2, 4, 4)], {"pool_size": (2, 2), "strides": (2, 2)}),
+    Case("nn.global_avg_pool2d", [("n", 2, 3, 3)]),
+    # ---- normalization and reduction
+    Case("nn.batch_norm", [("n", 3, 2), (3,), (3,), (3,), (3,)], low=0.5, high=2),
+    Case("nn.layer_norm", [("n", 3, 4), (4,), (4,)]),
+    Case("nn.layer_norm", [("n", 3, 4), (3, 4)], {"axis": 1, "epsilon": 1e-3}),
+    *(
+        Case(op, [("n", 3, 4)], {"axis": axis})
+        for op in ("nn.softmax", "nn.log_softmax")
+        for axis in (-1, 1)
+    ),
+    Case("nn.dropout", [("n", 3)], {"rate": 0.1}),
+    *(
+        Case(op, [("n", 3, 4)], {"axis": axis, "keepdims": keep}, dtypes=NUMBERS, low=-9, high=9)
+        for op in ("sum", "mean", "max", "min")
+        for axis, keep in (((1, 2), True), (-1, False), ((0, 2), False), ((), False))
+    ),
+    # ---- movement
+    Case("reshape", [("n", 3, 4)], {"newshape": (0, -1)}),
+    Case("reshape", [("n", 6, 4)], {"newshape": (0, 8, 3)}),
+    Case("reshape", [("n", 6)], {"newshape": (-1, 3)}),
+    Case("reshape", [(2, 6)], {"newshape": (3, 1, 4)}),
+    Case("nn.batch_flatten", [("n", 3, 4)]),
+    Case("flatten", [("n", 3, 4)], {"axis": 2}),
+    Case("flatten", [("n", 3, 4)], {"axis": 0}),
+    Case("squeeze", [("n", 1, 3, 1)], {"axis": (1, -1)}),
+    Case("squeeze", [(1, 3, 1)]),
+    Case("expand_dims", [("n", 3)], {"axes": (0, -1)}),
+    Case("transpose", [("n", 3, 4)], {"axes": (2, 0, 1)}),
+    Case("transpose", [("n", 3, 4)]),
+    Case("broadcast_to", [("n", 1)], {"shape": (1, 3)}),
+    Case("broadcast_to", [()], {"shape": (2, 3)}),
+    Case("concatenate", [("n", 2), ("n", 3), ("n", 1)], {"axis": 1}),
+    Case("concatenate", [("n", 2), (3, 2)], {"axis": 0}),
+    Case("split", [("n", 6)], {"sizes": (1, 3, 2), "axis": -1}),
+    Case("shape_of", [("n", 3, 4)]),
+    Case("strided_slice", [("n", 6, 5)], {"begin": (1,), "end": (-1,), "axes": (2,)}),
+    Case(
+        "strided_slice",
+        [("n", 6, 5)],
+        {"begin": (-1, 4), "end": (-99, 0), "strides": (-1, -2), "axes": (1, 2)},
+    ),
+    Case("strided_slice", [("n", 7)], {"begin": (0, 1), "end": (99, 99), "strides": (1, 3)}),
+    Case("take", [("n", 4, 2), (3, 2)], {"axis": 1}, dtypes=((F32, INT64), (TOY, I32)), low=-6, high=6),
+    Case("take", [(4, 3), ()], {"axis": -1}, dtypes=((F32, UINT8),)),
+    Case("nn.pad", [("n", 3)], {"pad_width": ((0, 0), (1, 2)), "value": 1.5}),
+    Case("nn.pad", [("n", 4)], {"pad_width": ((0, 0), (3, 2)), "mode": "reflect"}),
+    Case("nn.pad", [("n", 4)], {"pad_width": ((1, 0), (2, 3)), "mode": "edge"}),
+    *(
+        Case("image.resize2d", [("n", 1, 3, 4)], attrs)
+        for attrs in (
+            {"scales": (2.0, 3.0), "coordinate_transformation_mode": "asymmetric",
+             "nearest_mode": "floor"},
+            {"scales": (1.5, 0.5)},
+            {"size": (5, 2), "coordinate_transformation_mode": "align_corners"},
+            {"size": (1, 7), "coordinate_transformation_mode": "pytorch_half_pixel",
+             "nearest_mode": "ceil"},
+        )
+    ),
+    Case("image.resize2d", [(1, 2, "n", "n")], {"scales": (2.0, 2.0)}),
+]  # fmt: skip
