@@ -290,7 +290,8 @@ class Quasi:
 
     def replaced(self, m: Mapping[Var, IntLike]) -> Index:
         """The node over substituted operands, simplified."""
-        return _OPS[self.op](self.a.subst(m), self.b.subst(m))
+        out: Index = _OPS[self.op](self.a.subst(m), self.b.subst(m))
+        return out
 
     def eval(self, env: Mapping[Var, Any]) -> Any:
         """The node's value under `env`."""

@@ -6,7 +6,6 @@ through here, imported only when used, so that `import experiments` stays quick.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -40,11 +39,6 @@ class Compiled:
     executable: Executable
     batch: int
 
-    @property
-    def isa(self) -> str:
-        """Instruction set that the kernels were generated for."""
-        return str(self.executable.target.isa)
-
     def predict(self, x: Array) -> Array:
         """The network's first result for inputs [n, ...]: shape [n, ...].
 
@@ -68,6 +62,7 @@ class Compiled:
 class Variant:
     """A network in one scheme: what to record about it, and how to compile it for a batch size."""
 
+    isa: str
     opset: int | None
     macs: int
     size_bytes: int
@@ -96,16 +91,29 @@ def check_format(name: str) -> None:
     datatypes.get(name)
 
 
+def isa_of(target: str) -> str:
+    """The instruction set that a target's kernels use, e.g. `avx512_vnni`."""
+    import compiler
+
+    return str(compiler.Target.parse(target).isa)
+
+
+def check_lowering(name: str) -> None:
+    """Raise a ConfigError unless `name` is a way to compute custom datatypes."""
+    from compiler.pipeline import LOWERINGS
+
+    if name not in LOWERINGS:
+        raise ConfigError(unknown("datatype lowering", name, LOWERINGS))
+
+
 def check_qconfig(options: Mapping[str, Option]) -> None:
     """Raise a ConfigError unless `options` make a `quantize.QConfig`."""
     qconfig(options)
 
 
 def check_target(text: str) -> None:
-    """Raise a ConfigError unless `text` is a target."""
-    import compiler
-
-    compiler.Target.parse(text)
+    """Raise a DtypelabError unless `text` is a target that this machine can run."""
+    isa_of(text)
 
 
 def qconfig(options: Mapping[str, Any]) -> QConfig:
@@ -116,10 +124,6 @@ def qconfig(options: Mapping[str, Any]) -> QConfig:
     """
     import quantize
 
-    fields = [field.name for field in dataclasses.fields(quantize.QConfig)]
-    for key in options:
-        if key not in fields:
-            raise ConfigError(unknown("option of int8 quantization", key, fields))
     return quantize.QConfig(**options)
 
 
@@ -139,7 +143,8 @@ def model_file(name_or_path: str) -> Path:
     )
 
 
-Shapes = tuple[tuple[str, tuple[int, ...]], ...]
+#: Input name -> dimensions, hashable; a string is a symbolic dimension.
+Shapes = tuple[tuple[str, tuple[int | str, ...]], ...]
 
 
 @lru_cache(maxsize=8)
@@ -151,7 +156,8 @@ def load_model(path: Path, shapes: Shapes = ()) -> IRModule:
     """
     import compiler
 
-    return compiler.from_onnx(path, shapes=dict(shapes) or None)
+    module: IRModule = compiler.from_onnx(path, shapes=dict(shapes) or None)
+    return module
 
 
 def inputs_of(module: IRModule) -> dict[str, TensorType]:
@@ -163,8 +169,8 @@ def inputs_of(module: IRModule) -> dict[str, TensorType]:
     return dict(zip(names, map(tensor_type, parameters), strict=True))
 
 
-def load_for_batch(path: Path, sample_shape: tuple[int, ...], batch: int) -> IRModule:
-    """Import a model with its single input fixed to [batch, *sample_shape].
+def load_for_batch(path: Path, sample_shape: tuple[int, ...], batch: int | str) -> IRModule:
+    """Import a model with its single input [batch, *sample_shape]; a string names a symbolic size.
 
     Raises:
         DtypelabError: as `load_model`, or the model has several inputs.
@@ -181,9 +187,23 @@ def retype(module: IRModule, scheme: Scheme) -> IRModule:
         return module
     import datatypes
 
-    return datatypes.change_dtype(
-        module, "float32", scheme.dtype, accumulate=scheme.option("accumulate") or "sequential"
+    accumulate = scheme.option("accumulate") or "sequential"
+    changed: IRModule = datatypes.change_dtype(
+        module, "float32", scheme.dtype, accumulate=accumulate
     )
+    return changed
+
+
+def simulate(module: IRModule, plan_file: str | Path) -> IRModule:
+    """The module with the quantization of a saved plan simulated in float32.
+
+    Raises:
+        ConfigError: the file is no plan, or a plan of another model.
+    """
+    import quantize
+
+    simulated: IRModule = quantize.simulate(module, quantize.Plan.from_json(Path(plan_file)))
+    return simulated
 
 
 def build(module: IRModule, scheme: Scheme, target: str = "llvm", threads: int = 1) -> Executable:
@@ -194,18 +214,15 @@ def build(module: IRModule, scheme: Scheme, target: str = "llvm", threads: int =
     """
     import compiler
 
-    return compiler.build(
+    executable: Executable = compiler.build(
         module, target=target, threads=threads, dtype_lowering=scheme.option("lowering")
     )
+    return executable
 
 
-def batches_of(x: Array, size: int = CALIBRATION_BATCH) -> list[Array]:
-    """`x` [n, ...] in consecutive batches of exactly `size`; a last, shorter one is left out.
-
-    With fewer inputs than `size` there is one batch of all of them.
-    """
-    size = min(size, len(x)) or 1
-    return [x[start : start + size] for start in range(0, len(x) - size + 1, size)]
+def batches_of(x: Array) -> list[Array]:
+    """`x` [n, ...] in consecutive batches for calibration, the last one possibly shorter."""
+    return [x[start : start + CALIBRATION_BATCH] for start in range(0, len(x), CALIBRATION_BATCH)]
 
 
 def prepare(
@@ -226,6 +243,7 @@ def prepare(
         DtypelabError: the model cannot be imported, quantized or retyped.
     """
     from compiler.analysis import cost
+    from compiler.transform.prepare import prepare as prepare_module
 
     transform, facts = _transform(path, scheme, sample_shape, calibration)
 
@@ -233,12 +251,13 @@ def prepare(
         module = transform(load_for_batch(path, sample_shape, batch))
         return Compiled(build(module, scheme, target, threads), batch)
 
-    module = load_for_batch(path, sample_shape, 1)
+    module = prepare_module(load_for_batch(path, sample_shape, 1))
     opset = module.attrs.get("opset")
     return Variant(
+        isa=isa_of(target),
         opset=None if opset is None else int(opset),
         macs=int(cost(module).macs),
-        size_bytes=int(cost(transform(module)).parameter_bytes),
+        size_bytes=int(cost(prepare_module(transform(module))).parameter_bytes),
         compile=compile_for,
         **facts,
     )
@@ -255,9 +274,9 @@ def _transform(
         import quantize
 
         config = qconfig(dict(scheme.options))
-        batches = batches_of(calibration)
-        module = load_for_batch(path, sample_shape, len(batches[0]))
-        plan = quantize.calibrate(module, batches, config)
+        # Names do not depend on the batch size, so one plan serves all of them.
+        module = load_for_batch(path, sample_shape, "N")
+        plan = quantize.calibrate(module, batches_of(calibration), config)
         return lambda module: quantize.realize(module, plan), facts | _plan_facts(plan, config)
     bits = 32
     if scheme.kind == "format":
@@ -281,5 +300,5 @@ def _plan_facts(plan: Plan, config: QConfig) -> dict[str, Any]:
         "granularity": str(config.weight_granularity),
         "symmetry": ", ".join(symmetry),
         "calibrator": str(config.calibrate),
-        "skipped": " ".join(sorted(plan.skipped)),
+        "skipped": "; ".join(f"{name} ({reason})" for name, reason in plan.skipped.items()),
     }

@@ -67,7 +67,8 @@ def sweep(
     todo = [c for c, h in zip(checked.cells, hashes, strict=True) if h not in known or h in retried]
     run_id = uuid.uuid4().hex
     with _progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
-        for row in _rows(todo, checked.dataset, jobs):
+        images = max(cell.settings.n_eval for cell in checked.cells)
+        for row in _rows(todo, checked.dataset, images, jobs):
             row["run_id"] = run_id
             if row["config_hash"] in retried:
                 results.replace(row)
@@ -107,16 +108,17 @@ class Session:
 
     def _measure(self, cell: Cell) -> dict[str, Value]:
         settings, data = cell.settings, self.dataset
-        variant = self._prepare(cell)
+        baseline = self._baseline_of(cell)
+        reference = baseline.outputs[: settings.n_eval]
+        if cell.scheme.kind == "float32":
+            variant, outputs = baseline.variant, reference
+        else:
+            variant = self._prepare(cell)
+            compiled = variant.compile(min(EVAL_BATCH, settings.n_eval))
+            outputs = compiled.predict(data.x[: settings.n_eval])
         row: dict[str, Value] = {
             name: getattr(variant, name) for name in _VARIANT_COLUMNS if name in COLUMNS
         }
-        baseline = self._baseline_of(cell)
-        compiled = variant.compile(min(EVAL_BATCH, settings.n_eval))
-        row["isa"] = compiled.isa
-        is_reference = cell.scheme.kind == "float32"
-        reference = baseline.outputs[: settings.n_eval]
-        outputs = reference if is_reference else compiled.predict(data.x[: settings.n_eval])
         row |= _accuracy(outputs, reference, data.y[: settings.n_eval])
         if settings.runs:
             row |= self._latency(cell, variant, baseline)
@@ -227,9 +229,12 @@ def _latency_columns(stats: LatencyStats, speedup: float) -> dict[str, Value]:
     return {**columns, "speedup_vs_fp32": speedup}
 
 
-def _rows(todo: list[Cell], dataset: Dataset, jobs: int) -> Iterator[dict[str, Value]]:
-    """The rows of the cells: in their order with one job, else as they are finished."""
-    images = max((cell.settings.n_eval for cell in todo), default=0)
+def _rows(todo: list[Cell], dataset: Dataset, images: int, jobs: int) -> Iterator[dict[str, Value]]:
+    """The rows of the cells: in their order with one job, else as they are finished.
+
+    `images` is the most that any cell of the whole specification evaluates: the float32 reference
+    must not depend on which cells a resumed sweep has left.
+    """
     if jobs == 1 or len(todo) < 2:
         yield from map(Session(dataset, images).row, todo)
         return

@@ -78,6 +78,8 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
             raise ConfigError(unknown(f"option of format {name!r}", key, _FORMAT_OPTIONS))
         if not isinstance(value, str):
             raise ConfigError(f"option {key} of format {name!r} must be a string, not {value!r}")
+    if "lowering" in given:
+        pipeline.check_lowering(given["lowering"])
     return Scheme(name, "format", name, _sorted(given))
 
 

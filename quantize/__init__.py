@@ -3,6 +3,8 @@
 `calibrate` measures a module and makes a `Plan` (plain data); `realize` turns the plan into an integer
 graph and decides nothing; `quantize` does both. `annotate` shows what would be quantized and why the
 rest stays float, `simulate` runs a plan in float32, `export_onnx` writes it as a QDQ model.
+
+No module here has the name of a public function: importing one would hide the function.
 """
 
 from __future__ import annotations
@@ -12,24 +14,24 @@ from typing import TYPE_CHECKING
 from compiler._lazy import lazy
 
 if TYPE_CHECKING:
-    from quantize.annotate import annotate as annotate
-    from quantize.calibrate import calibrate as calibrate
-    from quantize.calibrate import quantize as quantize
+    from quantize.annotation import annotate as annotate
+    from quantize.calibration import calibrate as calibrate
+    from quantize.calibration import quantize as quantize
     from quantize.config import QConfig as QConfig
-    from quantize.export_onnx import export_onnx as export_onnx
+    from quantize.onnx_export import export_onnx as export_onnx
     from quantize.plan import Plan as Plan
-    from quantize.realize import realize as realize
-    from quantize.simulate import simulate as simulate
+    from quantize.realization import realize as realize
+    from quantize.simulation import simulate as simulate
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "quantize.annotate": ["annotate"],
-        "quantize.calibrate": ["calibrate", "quantize"],
+        "quantize.annotation": ["annotate"],
+        "quantize.calibration": ["calibrate", "quantize"],
         "quantize.config": ["QConfig"],
-        "quantize.export_onnx": ["export_onnx"],
+        "quantize.onnx_export": ["export_onnx"],
         "quantize.plan": ["Plan"],
-        "quantize.realize": ["realize"],
-        "quantize.simulate": ["simulate"],
+        "quantize.realization": ["realize"],
+        "quantize.simulation": ["simulate"],
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -70,7 +70,7 @@ class Emitter:
         """A constant, splat over the lanes."""
         if t in ("half", "float", "double"):
             with np.errstate(over="ignore"):
-                rounded = {"half": np.float16, "float": np.float32, "double": np.float64}[t](x)
+                rounded: Any = {"half": np.float16, "float": np.float32, "double": np.float64}[t](x)
             if t == "half":
                 text = f"0xH{rounded.view(np.uint16):04X}"
             else:

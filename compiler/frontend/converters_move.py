@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ from compiler.frontend.node import Imported, Node, converts
 from compiler.ir.expr import Constant
 from compiler.ir.types import TensorType, broadcast
 from compiler.symbolic import Dim, dim
+
+_STORED_ELEMENTS = 1 << 20
+"""ConstantOfShape is stored as a constant up to this size, and computed beyond it."""
 
 
 # ---- constants -----------------------------------------------------------------------------------
@@ -36,13 +40,12 @@ def constant_of_shape(n: Node) -> Imported:
     value: Constant = n.attr("value", Constant.of([0.0], FLOAT32))
     shape = n.dims(0, "shape")
     one = Constant(value.data.reshape(()), value.dtype)
-    if all(isinstance(d, int) for d in shape):
-        return Constant(np.full([int(d) for d in _known(shape)], one.data), one.dtype)
+    known = [d for d in shape if isinstance(d, int)]
+    if min(known, default=0) < 0:
+        raise n.unsupported(f"shape={shape}")
+    if len(known) == len(shape) and math.prod(known) <= _STORED_ELEMENTS:
+        return Constant(np.full(known, one.data), one.dtype)
     return n.call("broadcast_to", one, shape=shape)
-
-
-def _known(shape: Sequence[Dim]) -> list[int]:
-    return [d for d in shape if isinstance(d, int)]
 
 
 @converts("Expand")
@@ -126,7 +129,7 @@ def split(n: Node) -> Sequence[Imported]:
     axis = n.axis(0, t.rank)
     sizes = n.ints("split", 1, 13)
     if sizes is None:
-        total, count = t.shape[axis], n.attr("num_outputs", len(n.outputs))
+        total, count = t.shape[axis], max(1, n.attr("num_outputs", len(n.outputs)))
         if not isinstance(total, int):
             raise n.unsupported(f"equal parts of the symbolic dimension {total}; use shapes=...")
         part = -(-total // count)
@@ -226,6 +229,9 @@ def _cropping(n: Node, t: TensorType, width: dict[int, tuple[int, int]]) -> dict
     return {"begin": begin, "end": tuple(ends), "strides": strides, "axes": tuple(width)}
 
 
+_LARGEST_SCALE = 4096.0
+
+
 # ---- resizing ------------------------------------------------------------------------------------
 @converts("Resize", "Upsample")
 def resize(n: Node) -> Imported:
@@ -258,6 +264,8 @@ def resize(n: Node) -> Imported:
         if factor.get(0, 1.0) != 1 or factor.get(1, 1.0) != 1:
             raise n.unsupported(f"scales={tuple(scales)}: only the last two axes can change")
         pair = (factor.get(2, 1.0), factor.get(3, 1.0))
+        if not all(0 < s <= _LARGEST_SCALE for s in pair):
+            raise n.unsupported(f"scales={tuple(scales)}")
         return n.call("image.resize2d", n.atom(0), scales=pair, **attrs)
     sizes = dict(zip(axes, n.dims(3, "sizes"), strict=True))
     if any(sizes.get(a, t.shape[a]) != t.shape[a] for a in (0, 1)):

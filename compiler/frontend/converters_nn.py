@@ -132,7 +132,8 @@ def gemm(n: Node) -> Imported:
 
 
 def _scaled(c: Constant, factor: float) -> Constant:
-    return Constant((c.data * np.asarray(factor, c.data.dtype)).astype(c.data.dtype), c.dtype)
+    with np.errstate(all="ignore"):
+        return Constant((c.data * np.asarray(factor, c.data.dtype)).astype(c.data.dtype), c.dtype)
 
 
 def _vector(c: Atom, units: Any) -> Atom | None:

@@ -82,9 +82,23 @@ def _parse(data: bytes, what: str) -> Any:
         raise ModelError(
             f"{what} is not an ONNX model, or is cut short ({len(data)} bytes); export it again"
         ) from None
+    if not _text_is_valid(model):
+        raise ModelError(f"{what} is damaged: it holds names that are not UTF-8; export it again")
     if not model.HasField("graph"):
         raise ModelError(f"{what} holds no graph; it is not an ONNX model, or is cut short")
     return model
+
+
+def _text_is_valid(message: Any) -> bool:
+    """Whether all names are text (protobuf hands out bytes for those that are not UTF-8)."""
+    for field, value in message.ListFields():
+        if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            continue
+        single = isinstance(value, (str, bytes)) or hasattr(value, "ListFields")
+        for v in [value] if single else value:
+            if isinstance(v, bytes) or (not isinstance(v, str) and not _text_is_valid(v)):
+                return False
+    return True
 
 
 def opset_of(model: Any) -> int:

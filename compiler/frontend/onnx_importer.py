@@ -20,6 +20,7 @@ from compiler.frontend import (  # noqa: F401  (each registers its converters)
 )
 from compiler.frontend.model_file import constant, opset_of, read_model
 from compiler.frontend.node import CONVERTERS, Imported, Node, Symbolic
+from compiler.frontend.schema import check_node
 from compiler.frontend.signature import input_types
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Value, Var, tensor_type
@@ -110,7 +111,8 @@ def _check_operators(graph: Any) -> None:
         close = nearest(op.rpartition(".")[2], CONVERTERS, 1)
         hint = f"; nearest supported: {close[0]}" if close else ""
         more = f" and {len(nodes) - 5} more" if len(nodes) > 5 else ""
-        parts.append(f"{op} (node {', '.join(map(repr, nodes[:5]))}{more}{hint})")
+        shown = op if op.replace(".", "").isidentifier() else repr(op)
+        parts.append(f"{shown} (node {', '.join(map(repr, nodes[:5]))}{more}{hint})")
     raise UnsupportedError(f"unsupported operators: {'; '.join(parts)}")
 
 
@@ -148,7 +150,7 @@ class _Importer:
             self._convert(n)
         results = []
         for o in g.output:
-            if o.name not in self._values:
+            if o.name not in self._values and o.name not in self._missing:
                 raise ModelError(f"output {o.name!r} is not computed by any node")
             results.append(self.atom(o.name))
         return self.builder.finish(*results)
@@ -157,7 +159,9 @@ class _Importer:
         outputs = tuple(proto.output)
         if not any(outputs):
             return
-        attrs = {a.name: self._attribute(a, proto) for a in proto.attribute}
+        where = f"node {proto.name or outputs[0]!r} ({proto.op_type})"
+        check_node(proto, self.opset, where)
+        attrs = {a.name: self._attribute(a, where) for a in proto.attribute}
         node = Node(proto.op_type, proto.name, tuple(proto.input), outputs, attrs, self)
         try:
             known = symbolic_ops.evaluate(node)
@@ -168,7 +172,7 @@ class _Importer:
             raise type(e)(f"{node.where}: {e}") from None
         except DtypelabError as e:
             raise ModelError(f"{node.where}: {e}") from None
-        except (ValueError, IndexError, TypeError, OverflowError) as e:
+        except (ValueError, IndexError, TypeError, ArithmeticError, MemoryError) as e:
             raise ModelError(f"{node.where} is not valid: {_first_line(e)}") from e
         values = [results] if isinstance(results, (Var, Constant, Symbolic)) else list(results)
         for i, name in enumerate(outputs):
@@ -179,10 +183,9 @@ class _Importer:
             elif name:
                 self._missing[name] = f"{node.where} is not supported with its output {i} in use"
 
-    def _attribute(self, a: Any, proto: Any) -> Any:
+    def _attribute(self, a: Any, where: str) -> Any:
         from onnx import AttributeProto, helper
 
-        where = f"node {proto.name or proto.output[0]!r} ({proto.op_type})"
         if a.type == AttributeProto.TENSOR:
             return constant(a.t, self.folder, f"{where}: attribute {a.name!r}")
         if a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.SPARSE_TENSOR):

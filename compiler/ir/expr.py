@@ -157,7 +157,7 @@ def atom_type(a: Atom) -> Type:
     if a.type is None:
         from compiler.errors import TypeInferenceError
 
-        raise TypeInferenceError(f"the type of %{a.name} is not known yet: run InferType first")  # type: ignore[union-attr]
+        raise TypeInferenceError(f"the type of %{a.name} is not known yet: run InferType first")
     return a.type
 
 

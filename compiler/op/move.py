@@ -33,9 +33,7 @@ NewShape = Callable[[Any, Sequence[Dim]], tuple[Dim, ...]]
 
 
 # ---- the same elements in row-major order under another shape ------------------------------------
-def _register_reshape(
-    name: str, new_shape: NewShape, attrs: type, doc: str, arity: tuple[int, int] = (1, 1)
-) -> None:
+def _register_reshape(name: str, new_shape: NewShape, attrs: type, doc: str) -> None:
     def infer(a: Any, types: Sequence[TensorType]) -> TensorType:
         return TensorType(new_shape(a, types[0].shape), types[0].dtype)
 
@@ -47,7 +45,15 @@ def _register_reshape(
 
     register_op(
         OpDef(
-            name, infer, reference, lower, attrs, arity, Fusion.INJECTIVE, Quantized.SAME, doc=doc
+            name,
+            infer,
+            reference,
+            lower,
+            attrs,
+            fusion=Fusion.INJECTIVE,
+            quantized=Quantized.SAME,
+            view=True,
+            doc=doc,
         )
     )
 

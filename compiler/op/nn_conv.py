@@ -108,15 +108,8 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
             data = data - a.input_zero_point
         return (n, oc, y, x), data * w[oc, ic, s.y.tap(y, kh), s.x.tap(x, kw)].astype(t.dtype)
 
-    b.stage(
-        out,
-        dict(zip(("n", "oc", "y", "x"), out.shape, strict=True)),
-        body,
-        reduce={"ic": w.shape[1], **s.taps()},
-        update="Add",
-        init=lambda *_: const(0, t.dtype),
-        name="mac",
-    )
+    loops = ("n", "oc", "y", "x")
+    s.accumulate(b, out, loops, body, {"ic": w.shape[1]}, "Add", const(0, t.dtype), "mac")
     if not bias:
         return out
     return b.compute("conv_bias", out.shape, t.dtype, lambda *i: out[i] + bias[0][i[1]])

@@ -240,6 +240,7 @@ for _definition in (
         DropoutAttrs,
         fusion=Fusion.ELEMENTWISE,
         quantized=Quantized.SAME,
+        view=True,
         doc="its operand: nothing is dropped in inference",
     ),
 ):

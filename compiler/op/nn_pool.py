@@ -21,7 +21,7 @@ from compiler.op.common import (
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
 from compiler.op.reduce import lower_mean, mean
 from compiler.op.window import Window, source, windows
-from compiler.symbolic import IntLike
+from compiler.symbolic import Index, IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import const, lowest
 from compiler.tensor.stmt import Buffer
@@ -91,14 +91,11 @@ def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update
     start = lowest if update == "Max" else lambda d: const(0, d)
     s = source(b, x, _windows(a), t.shape[2:], start)
     out = b.buffer(name, t.shape, t.dtype)
-    b.stage(
-        out,
-        dict(zip("ncyx", out.shape, strict=True)),
-        lambda n, c, y, x, kh, kw: ((n, c, y, x), s.buffer[n, c, s.y.at(y, kh), s.x.at(x, kw)]),
-        reduce=s.taps(),
-        update=update,
-        init=lambda *_: start(t.dtype),
-    )
+
+    def body(n: Index, c: Index, y: Index, x: Index, kh: Index, kw: Index) -> Any:
+        return (n, c, y, x), s.buffer[n, c, s.y.at(y, kh), s.x.at(x, kw)]
+
+    s.accumulate(b, out, "ncyx", body, {}, update, start(t.dtype), f"{name}_taps")
     return out
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.dtypes import DType
@@ -111,6 +111,16 @@ class Axis:
             return Index.of(self.window.kernel)
         return self.window.end_tap(self.size, y) - self.first(y)
 
+    def may_be_empty(self, outputs: Index) -> bool:
+        """Whether some window of `outputs` may run no tap at all."""
+        if not self.trimmed:
+            return False
+        count, size = outputs.constant(), self.size.constant()
+        if count is None or size is None:
+            w = self.window
+            return w.dilation > 1 or max(w.before, w.after) >= w.span
+        return any(self.extent(y).const == 0 for y in range(count))
+
     def tap(self, y: IntLike, k: IntLike) -> Index:
         """Number of the tap in iteration `k`."""
         return self.first(y) + k
@@ -130,11 +140,31 @@ class Source:
     y: Axis
     x: Axis
 
-    def taps(self, names: tuple[str, str] = ("kh", "kw")) -> dict[str, Extent]:
+    def accumulate(
+        self,
+        b: PrimBuilder,
+        out: Buffer,
+        outer: Sequence[str],
+        body: Callable[..., tuple[tuple[IntLike, ...], Expr]],
+        inner: Mapping[str, Extent],
+        update: str,
+        start: Expr,
+        name: str,
+    ) -> None:
+        """Stage `out = start; for inner, kh, kw: out (update)= body`.
+
+        `outer` names the loops over out's dimensions; the third and fourth are those of `taps`.
+        """
+        loops: dict[str, Extent] = dict(zip(outer, out.shape, strict=True))
+        empty = self.y.may_be_empty(out.shape[2]) or self.x.may_be_empty(out.shape[3])
+        if empty:  # a reduction without iterations would not start either
+            b.stage(out, loops, lambda *i: (i, start), name=f"{name}_init")
+        init = None if empty else lambda *_: start
+        b.stage(out, loops, body, {**inner, **self.taps()}, update, init, name)
+
+    def taps(self) -> dict[str, Extent]:
         """Reduction loops over the taps, for stages whose outer loops are n, channel, y, x."""
-        rows: Callable[..., IntLike] = lambda *v: self.y.extent(v[2])  # noqa: E731
-        columns: Callable[..., IntLike] = lambda *v: self.x.extent(v[3])  # noqa: E731
-        return {names[0]: rows, names[1]: columns}
+        return {"kh": lambda *v: self.y.extent(v[2]), "kw": lambda *v: self.x.extent(v[3])}
 
 
 def source(

@@ -94,21 +94,28 @@ class _Driver(Accesses):
             return
         self._declare(stage.symbol, [*types, "i64", "i64"])
         extent = self.runtime(stage.extent)
-        if self.threads == 1 or not self._worth(s):
-            args += [e.const(0, "i64"), extent]
-            e.lines.append(f"  call void @{stage.symbol}({', '.join(map(str, args))})")
+        alone = ", ".join(map(str, [*args, e.const(0, "i64"), extent]))
+        low, high = s.work.range()
+        if self.threads == 1 or (high is not None and high < PARALLEL_WORK):
+            e.lines.append(f"  call void @{stage.symbol}({alone})")
             return
+        if low is not None and low >= PARALLEL_WORK:
+            self._fork_join(stage, args, extent)
+            return
+        # How much there is to do depends on the symbolic dimensions: decide when it is known.
+        enough = e.op(f"icmp sge {self.runtime(s.work)}, {PARALLEL_WORK}", "i1")
+        fork, inline, done = (e.fresh(n)[1:] for n in ("fork", "alone", "next"))
+        e.lines += [f"  br {enough}, label %{fork}, label %{inline}", f"{inline}:"]
+        e.lines += [f"  call void @{stage.symbol}({alone})", f"  br label %{done}", f"{fork}:"]
+        kept, self.memo = self.memo, dict(self.memo)
         self._fork_join(stage, args, extent)
+        self.memo = kept
+        e.lines += [f"  br label %{done}", f"{done}:"]
 
     def _dim(self, v: Var) -> Val:
         x = self.env[v]
         assert isinstance(x, Val)
         return x
-
-    @staticmethod
-    def _worth(s: Step) -> bool:
-        low = s.work.range()[0]
-        return low is None or low >= PARALLEL_WORK or bool(s.work.terms)
 
     def _declare(self, symbol: str, types: list[str]) -> None:
         self.externs[symbol] = f"declare void @{symbol}({', '.join(types)})"

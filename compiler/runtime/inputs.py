@@ -23,12 +23,13 @@ def bind_inputs(
     Raises:
         InputError: an input is missing, unknown, given twice, or of the wrong rank, shape or dtype.
     """
+    positional: Sequence[Any] = args
     if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
-        args, kwargs = (), args[0]
+        positional, kwargs = [], args[0]
     names = [name for name, _ in params]
-    if len(args) > len(params):
-        raise InputError(f"{len(args)} inputs given, but the model has {len(params)}: {names}")
-    given = dict(zip(names, args, strict=False))
+    if len(positional) > len(params):
+        raise InputError(f"{len(positional)} inputs given, but the model has {len(params)}: {names}")
+    given = dict(zip(names, positional, strict=False))
     for name, value in kwargs.items():
         if name not in names:
             raise InputError(unknown("input", name, names))

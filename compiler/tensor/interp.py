@@ -134,7 +134,7 @@ class _Interpreter:
         if e.fn in EXPANSIONS and e.dtype == FLOAT32:
             return self.value(EXPANSIONS[e.fn](_Literal(args[0], e.args[0].dtype)))
         if e.fn == "fma":
-            return fma(*args, e.dtype)
+            return fma(args[0], args[1], args[2], e.dtype)
         if e.fn == "bits":
             return np.asarray(args[0]).view(e.dtype.storage)[()]
         if e.fn == "rint_i32":

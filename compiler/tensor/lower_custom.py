@@ -26,7 +26,7 @@ from compiler.tensor.expr import (
     rewrite,
     walk,
 )
-from compiler.tensor.stmt import Buffer, For, PrimFunc, Stmt, Store
+from compiler.tensor.stmt import Buffer, For, PrimFunc, Stmt, Store, accesses
 
 _DEPTH = 8
 
@@ -59,20 +59,19 @@ def lower_custom_dtypes(func: PrimFunc, target: str) -> tuple[PrimFunc, list[Buf
     Raises:
         LoweringError: an operation has no lowering for its dtype and target.
     """
-    if not uses_custom(func):
-        return func, []
-    return _Lowering(target).run(func)
+    lowered = _Lowering(target).run(func) if uses_custom(func) else func
+    tables = {b: None for b, *_ in accesses(lowered.body) if b.scope == "constant"}
+    return lowered, list(tables)
 
 
 class _Lowering:
     def __init__(self, target: str):
         self.target = target
         self.buffers: dict[Buffer, Buffer] = {}
-        self.tables: dict[Buffer, None] = {}
 
-    def run(self, f: PrimFunc) -> tuple[PrimFunc, list[Buffer]]:
+    def run(self, f: PrimFunc) -> PrimFunc:
         body = [self.stmt(s) for s in f.body]
-        new = replace(
+        return replace(
             f,
             params=[self.buffer(b) for b in f.params],
             temps=[self.buffer(b) for b in f.temps],
@@ -81,7 +80,6 @@ class _Lowering:
                 self.buffer(b): replace(p, source=self.buffer(p.source)) for b, p in f.packed.items()
             },
         )
-        return new, list(self.tables)
 
     def buffer(self, b: Buffer) -> Buffer:
         if not b.dtype.is_custom:
@@ -132,9 +130,6 @@ class _Lowering:
 
     def finish(self, lowered: Expr, node: Expr, depth: int) -> Expr:
         """Strip the storage views; operations the result still does on custom dtypes are lowered too."""
-        for n in walk(lowered):
-            if isinstance(n, Gather) and n.buffer.scope == "constant":
-                self.tables[n.buffer] = None
         pending = any(n.dtype.is_custom and not isinstance(n, Stored) for n in walk(lowered)) or any(
             isinstance(n, BinOp) and n.op in COMPARISONS and n.a.dtype.is_custom for n in walk(lowered)
         )

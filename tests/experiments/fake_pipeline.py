@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,12 +17,13 @@ from experiments import pipeline
 from experiments.schemes import Scheme
 
 FORMATS = ["bfloat16", "posit16_es1", "posit8_es0"]
+LOWERINGS = ["library", "vector"]
 CALIBRATORS = ["kl", "minmax", "percentile"]
 
 
 def install(setattr_: Any = setattr, *, pause_s: float = 0.0) -> None:
     """Replace the functions of `experiments.pipeline`; `pause_s` slows every preparation down."""
-    for function in (format_names, check_format, check_qconfig, check_target):
+    for function in (format_names, check_format, check_lowering, check_qconfig, check_target):
         setattr_(pipeline, function.__name__, function)
 
     def slowed(*arguments: Any, **options: Any) -> pipeline.Variant:
@@ -40,6 +40,11 @@ def format_names() -> list[str]:
 def check_format(name: str) -> None:
     if name not in FORMATS:
         raise ConfigError(unknown("format", name, FORMATS))
+
+
+def check_lowering(name: str) -> None:
+    if name not in LOWERINGS:
+        raise ConfigError(unknown("lowering", name, LOWERINGS))
 
 
 def check_qconfig(options: Any) -> None:
@@ -80,10 +85,10 @@ def prepare(
             assert x.shape == (batch, *sample_shape)
             return x.reshape(batch, -1).astype(np.float64) @ weights
 
-        call.target = SimpleNamespace(isa="numpy")  # type: ignore[attr-defined]
         return pipeline.Compiled(call, batch)  # type: ignore[arg-type]
 
     return pipeline.Variant(
+        isa="numpy",
         opset=18,
         macs=size * 10,
         size_bytes=size * 10 * (1 if is_int8 else 4),

@@ -165,6 +165,20 @@ def test_a_progress_bar_is_drawn_on_stderr_only(
     assert "4/4" in captured.err
 
 
+def test_two_jobs_find_what_one_does(tmp_path: Path) -> None:
+    """On compiled networks: accuracy-only cells spread over processes."""
+    spec = {
+        "models": ["mnist_mlp", "mnist_dwsep"],
+        "schemes": ["float32", "int8_channel"],
+        "n_eval": 120,
+        "latency": {"runs": 0},
+    }
+    one = experiments.sweep(spec, tmp_path / "one.csv")
+    two = experiments.sweep(spec, tmp_path / "two.csv", jobs=2)
+    assert one["status"].tolist() == ["ok"] * 4
+    pd.testing.assert_frame_equal(stable(one), stable(two))
+
+
 SCRIPT = """
 import sys
 sys.path.insert(0, {tests!r})

@@ -149,6 +149,7 @@ MISTAKES = [
     ('schemes = ["float32",\n{n_eval = 3}] #!', "the key 'scheme' is missing"),
     ('schemes = [{scheme = "bfloat16", acumulate = "x"}] #!', "option .* 'acumulate'; did you"),
     ('schemes = [{scheme = "bfloat16", lowering = 3}] #!', "lowering .* must be a string"),
+    ('schemes = [{scheme = "bfloat16", lowering = "vectr"}] #!', "lowering 'vectr'; did you mean"),
     ('schemes = [{scheme = "float32", bits = 3}] #!', "'float32' takes no option 'bits'"),
     ('schemes = [{scheme = "int8_tensor", granularity = "x"}] #!', "fixes the granularity"),
     ('schemes = ["int8",\n{scheme = "int8", calibrator = "kll"}] #!', "unknown calibrator 'kll'"),

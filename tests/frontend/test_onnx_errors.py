@@ -184,7 +184,7 @@ def test_control_flow() -> None:
 @pytest.mark.parametrize(
     ("shapes", "words"),
     [
-        ({"input": (1, 3)}, ["'input'", "'x'"]),
+        ({"input": (1, 3)}, ["'input'", "known: x"]),
         ({"x": (1, 3, 1)}, ["'x'", "3 dimensions"]),
         ({"x": (0, 3)}, ["0"]),
         ({"x": (1.5, 3)}, ["1.5"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -330,4 +331,6 @@ def test_golden_text() -> None:
     proto = model(nodes, {"x": ["N", 3, 8, 8]}, ["logits"], weights)
     mod = check(proto, {"x": f(2, 3, 8, 8)})
     golden = Path(__file__).with_name("golden_small_net.txt")
+    if os.environ.get("UPDATE_GOLDEN"):
+        golden.write_text(mod.astext(), encoding="utf-8")
     assert mod.astext() == golden.read_text(encoding="utf-8")

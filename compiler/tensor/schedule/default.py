@@ -12,12 +12,16 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from compiler.errors import ScheduleError
-from compiler.symbolic import Index, Var
+from compiler.symbolic import Index, IntLike, Var
 from compiler.target import Target
-from compiler.tensor.expr import CallExtern, Expr, Gather, IndexValue, Load, loads, walk
+from compiler.tensor.expr import BinOp, CallExtern, Expr, Gather, IndexValue, Load, loads, walk
 from compiler.tensor.lower_custom import uses_custom
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, stores, walk_stmts
+from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, clone, stores, walk_stmts
+
+
+TASKS = 16
+"""Iterations that a parallel loop should at least have."""
 
 
 @dataclass(frozen=True)
@@ -43,15 +47,13 @@ def schedule_default(f: PrimFunc, target: Target, constants: Collection[Buffer] 
             s.accumulate_apart(stage)
         tile = choose_tile(s, stage, target, constants)
         if tile is not None:
-            _tile(s, stage, tile)
+            _tile(s, stage, tile, fma="fma" in target.enabled or "neon" in target.enabled)
     for stage in s.stages():
         _decompose(s, stage)
     if not custom:
         for stage in s.stages():
             _vectorize(s, stage, target)
-    for root in f.body:
-        if isinstance(root, For) and root.kind == "serial" and _spatial(root):
-            root.kind = "parallel"
+    _parallelize(s)
 
 
 def inline_elementwise(s: Schedule) -> None:
@@ -86,7 +88,8 @@ def choose_tile(
     consumer = _consumer(s, store)
     operands = [n for n in walk(store.value) if isinstance(n, Load)]
     spatial = [next(iter(i.vars()), None) for i in store.idx]
-    if consumer is None or len(operands) != 2 or store.update != "Add":
+    product = isinstance(store.value, BinOp) and store.value.op == "Mul"
+    if consumer is None or len(operands) != 2 or store.update != "Add" or not product:
         return None
     if any(v is None or i != v for v, i in zip(spatial, store.idx, strict=True)):
         return None
@@ -146,7 +149,7 @@ def _consumer(s: Schedule, store: Store) -> Store | None:
     return reader if same else None
 
 
-def _tile(s: Schedule, stage: str, t: Tile) -> None:
+def _tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     ((store, path, _),) = s.stage_stores(stage)
     consumer = _consumer(s, store)
     assert consumer is not None
@@ -174,11 +177,8 @@ def _tile(s: Schedule, stage: str, t: Tile) -> None:
         s.decompose_reduction(stage, reduce[0])
     if t.pack is not None:
         s.pack(stage, t.pack)
-    if store.buffer.dtype.is_float:
-        try:
-            s.contract(stage)
-        except ScheduleError:
-            pass  # a sum of something else than plain products stays as written
+    if fma and store.buffer.dtype.is_float and isinstance(store.value, BinOp):
+        s.contract(stage)
     init = [n + ".init" for n in (*tile, m_block)]
     s.vectorize(o_lane, m_lane, m_lane + ".init")
     s.unroll(*tile, m_block, *init, block)
@@ -234,6 +234,27 @@ def _contiguous(store: Store, v: Var) -> bool:
 
 def _hides(flat: Index, v: Var) -> bool:
     return any(v in a.leaves() for a in flat.terms if not isinstance(a, Var))
+
+
+def _parallelize(s: Schedule) -> None:
+    """Run every top-level loop whose iterations store to different places in parallel, fused with the loops
+    directly inside it while it has few iterations of its own (a batch of one image)."""
+    for k, _ in enumerate(s.func.body):
+        root = s.func.body[k]
+        if not isinstance(root, For) or root.kind != "serial" or not _spatial(root):
+            continue
+        while (root.extent.range()[0] or 0) < TASKS and len(root.body) == 1:
+            inner = root.body[0]
+            n = inner.extent.constant() if isinstance(inner, For) else None
+            if not isinstance(inner, For) or inner.kind != "serial" or n is None:
+                break
+            if inner.opaque or not inner.body or not _spatial(inner) or not isinstance(inner.body[0], For):
+                break
+            fused = For(Var(f"task{k}", root.extent * n), [])
+            m: dict[Var, IntLike] = {root.var: fused.var // n, inner.var: fused.var % n}
+            fused.body = [clone(x, m) for x in inner.body]
+            s.func.body[k] = root = fused
+        root.kind = "parallel"
 
 
 def _spatial(root: For) -> bool:

@@ -75,8 +75,8 @@ class LoopPrimitives:
             e = s.extent
             exact = e.multiple_of(factor)
             vo = Var(outer, e // factor if exact else (e + factor - 1) // factor)
-            vi = Var(inner, factor if exact else imin(factor, e - vo * factor))
             base = vo * factor if vo.extent != 1 else Index()
+            vi = Var(inner, factor if exact else imin(factor, e - base))
             if tail == "shift" and vi.extent is not None and vi.extent.constant() is None:
                 vi, base = Var(inner, factor), imin(base, e - factor)
             m: dict[Var, IntLike] = {s.var: base + vi}
@@ -129,7 +129,7 @@ class LoopPrimitives:
 
     def peel(self, name: str) -> None:
         """Separate the last, partial iteration, so that inner extents become constants in both copies."""
-        for s, _, home in sorted(self.find(name), key=lambda x: -len(x[1])):
+        for s, path, home in sorted(self.find(name), key=lambda x: -len(x[1])):
             if s.whole is None or s.whole == s.extent:
                 continue
             main, left = Var(name, s.whole), s.extent - s.whole
@@ -137,11 +137,14 @@ class LoopPrimitives:
             if s.whole != 0:
                 body = [clone(x, {s.var: main}) for x in s.body]
                 out.append(For(main, body, s.kind, s.opaque, fence=s.fence))
-            if left == 1:
+            if left == 1 and path:
                 out += [clone(x, {s.var: s.whole}) for x in s.body]
-            else:  # run-time extent: a loop of zero or one iteration
+            else:
+                # A run-time extent leaves a loop of zero or one iteration. At the top level a unit loop
+                # stays, since every top-level statement becomes a function of its own.
                 rest = Var(name + "_t", left)
-                body = [clone(x, {s.var: s.whole + rest}) for x in s.body]
+                last = s.whole if left == 1 else s.whole + rest
+                body = [clone(x, {s.var: last}) for x in s.body]
                 out.append(For(rest, body, s.kind, s.opaque, fence=s.fence))
             self.swap(home, s, out)
 

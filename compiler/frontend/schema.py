@@ -1,0 +1,48 @@
+"""Checks nodes against ONNX's own operator schemas, so that converters meet only what is declared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from compiler.errors import ModelError, UnsupportedError, unknown
+
+
+@cache
+def _schema(op: str, opset: int) -> tuple[Any, Mapping[str, Any]]:
+    import onnx
+
+    try:
+        schema = onnx.defs.get_schema(op, opset, "")
+    except onnx.defs.SchemaError:
+        raise UnsupportedError(f"operator {op} does not exist in opset {opset}") from None
+    return schema, dict(schema.attributes)
+
+
+def check_node(node: Any, opset: int, where: str) -> None:
+    """Check a NodeProto's attributes (names, types, required ones) and its numbers of operands.
+
+    Raises:
+        ModelError: it does not follow the operator's schema.
+        UnsupportedError: the operator does not exist in this opset.
+    """
+    schema, attributes = _schema(node.op_type, opset)
+    given = set()
+    for a in node.attribute:
+        if a.name not in attributes:
+            raise ModelError(f"{where}: {unknown('attribute', a.name, attributes)}")
+        wanted = attributes[a.name].type.value
+        if a.type != wanted:
+            raise ModelError(f"{where}: its attribute {a.name!r} has the wrong type")
+        given.add(a.name)
+    for name, a in attributes.items():
+        if a.required and name not in given:
+            raise ModelError(f"{where} lacks its attribute {name!r}")
+    for kind, count, least, most in (
+        ("inputs", len(node.input), schema.min_input, schema.max_input),
+        ("outputs", len(node.output), schema.min_output, schema.max_output),
+    ):
+        if not least <= count <= most:
+            wanted = f"{least}" if least == most else f"{least} to {most}"
+            raise ModelError(f"{where} has {count} {kind}; {node.op_type} takes {wanted}")

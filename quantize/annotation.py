@@ -1,0 +1,291 @@
+"""annotate: decides which operator calls get an integer form, and says why the others stay float."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+import numpy as np
+
+from compiler.dtypes import FLOAT32
+from compiler.errors import ConfigError, unknown
+from compiler.ir.expr import (
+    Atom,
+    Binding,
+    Call,
+    Constant,
+    Function,
+    IRModule,
+    TupleGetItem,
+    Var,
+    tensor_type,
+    uses,
+)
+from compiler.ir.types import TensorType
+from compiler.op.opdef import OpDef, Quantized
+from compiler.symbolic import Index
+from compiler.transform.passes import PassContext
+from quantize.config import QConfig
+from quantize.plan import NodePlan
+
+ACTIVATIONS = ("nn.relu", "clip")
+"""Operators that a producer's clipping can do."""
+AVERAGES = ("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
+
+
+@dataclass(frozen=True, eq=False)
+class Annotation:
+    """What would be quantized.
+
+    Attributes:
+        module: the prepared module that the names refer to.
+        nodes: value name -> decision, for every operator call with a float32 result.
+        observed: names of the values whose ranges calibration has to find, in program order.
+    """
+
+    module: IRModule
+    nodes: Mapping[str, NodePlan]
+    observed: tuple[str, ...]
+
+
+def prepared(mod: IRModule) -> IRModule:
+    """`prepare(mod)` with every pass on, whatever the context: plans depend on its names."""
+    from compiler.transform.prepare import prepare
+
+    with PassContext(instruments=PassContext.current().instruments):
+        return prepare(mod)
+
+
+def annotate(mod: IRModule, config: QConfig | None = None) -> Annotation:
+    """The decisions of `config` for a module.
+
+    Weighted operators (conv2d, dense) with constant weights become integer. What follows them does where
+    it reads integers and an integer operator reads its result, so that no value is narrowed to 8 bits
+    only to be widened again.
+
+    Raises:
+        ConfigError: a name or pattern of `config.skip` fits no node.
+    """
+    config = config or QConfig()
+    module = prepared(mod)
+    graph = Graph(module.main)
+    reasons = _reasons(graph, config)
+    nodes: dict[str, NodePlan] = {}
+    for b, call in graph.calls():
+        reason = reasons.get(b.var, "")
+        decision = "float" if reason else "integer"
+        if not reason and _folds(graph, b, call, reasons):
+            decision = "folded"
+        name = getattr(call.op, "name", "function")
+        nodes[b.var.name] = NodePlan(name, decision, reason, _macs(call, b.var), b.origins)
+    return Annotation(module, nodes, _observed(graph, nodes))
+
+
+class Graph:
+    """A function with the questions that quantization asks of it."""
+
+    def __init__(self, f: Function):
+        self.f = f
+        self.uses = uses(f)
+        self.at = {b.var: b for b in f.bindings}
+
+    def calls(self) -> list[tuple[Binding, Call]]:
+        """The operator calls with float32 results (a tuple counts by its first field)."""
+        out = []
+        for b in self.f.bindings:
+            if isinstance(b.value, Call) and _is_float32(b.var):
+                out.append((b, b.value))
+        return out
+
+    def readers(self, v: Var) -> list[Binding | None]:
+        """Bindings that read `v`, seen through tuple fields; None stands for a result."""
+        out: list[Binding | None] = []
+        for r in self.uses.get(v, []):
+            if r is not None and isinstance(r.value, TupleGetItem):
+                out += self.readers(r.var)
+            else:
+                out.append(r)
+        return out
+
+    def producer(self, a: Atom) -> Binding | None:
+        """The call that computes `a`, seen through tuple fields; None for parameters and constants."""
+        b = self.at.get(a) if isinstance(a, Var) else None
+        while b is not None and isinstance(b.value, TupleGetItem):
+            b = self.at.get(b.value.value) if isinstance(b.value.value, Var) else None
+        return b
+
+
+def _is_float32(v: Var) -> bool:
+    t = v.type
+    while t is not None and not isinstance(t, TensorType) and hasattr(t, "fields") and t.fields:
+        t = t.fields[0]
+    return isinstance(t, TensorType) and t.dtype == FLOAT32
+
+
+def _macs(call: Call, result: Var) -> int:
+    if not isinstance(call.op, OpDef) or call.op.macs is None:
+        return 0
+    n = call.op.macs(call.attrs, [tensor_type(a) for a in call.args], tensor_type(result))
+    return int(n.value(dict.fromkeys(n.vars(), 1)) if isinstance(n, Index) else n)
+
+
+# ---- why a node stays float ----------------------------------------------------------------------
+def _reasons(graph: Graph, config: QConfig) -> dict[Var, str]:
+    """Variable -> reason, for the calls that stay float: the fewest that the rules allow."""
+    reasons: dict[Var, str] = {}
+    patterns = dict.fromkeys(config.skip, False)
+    for b, call in graph.calls():
+        reason = _form_reason(b, call)
+        for pattern in patterns:
+            if any(fnmatchcase(n, pattern) for n in (b.var.name, *b.origins)):
+                patterns[pattern] = True
+                reason = f"excluded by skip={pattern!r}"
+        if reason:
+            reasons[b.var] = reason
+    for pattern, found in patterns.items():
+        if not found:
+            names = [n for b, _ in graph.calls() for n in (b.var.name, *b.origins)]
+            raise ConfigError("skip: " + unknown("node", pattern, names))
+    changed = True
+    while changed:
+        changed = False
+        for b, call in graph.calls():
+            if b.var not in reasons and (reason := _context_reason(graph, b, call, reasons)):
+                reasons[b.var] = reason
+                changed = True
+    return reasons
+
+
+def _form_reason(b: Binding, call: Call) -> str:
+    """Why a call has no integer form, as far as it alone tells; empty if it has one."""
+    if not isinstance(call.op, OpDef) or call.op.quantized == Quantized.FLOAT:
+        return "it has no integer form"
+    op = call.op
+    data = activations(call)
+    if not data or not all(_is_float32(a) for a in data if isinstance(a, Var)):
+        return "its operands are not float32"
+    if any(isinstance(a, Constant) for a in data):
+        return "an operand is constant"
+    if op.quantized == Quantized.WEIGHTED:
+        return _weight_reason(call)
+    known = ("add", "nn.pad", *ACTIVATIONS, *AVERAGES)
+    if op.quantized == Quantized.INTEGER and op.name not in known:
+        return "it has no integer form"
+    return ""
+
+
+def _weight_reason(call: Call) -> str:
+    weight, *bias = call.args[1:]
+    if not isinstance(weight, Constant) or not all(isinstance(c, Constant) for c in bias):
+        return "its weights are not constant"
+    arrays = [c.data for c in (weight, *bias) if isinstance(c, Constant)]
+    if not all(np.isfinite(a).all() for a in arrays):
+        return "its weights hold NaN or infinity"
+    rows = np.abs(weight.data.reshape(weight.data.shape[0], -1).astype(np.float64))
+    largest = np.maximum(rows.max(axis=1), np.finfo(np.float32).tiny)
+    # Half of the accumulator's range is for the sum of products, the other half for the bias.
+    if (255 * (127 * rows.sum(axis=1) / largest + rows.shape[1] / 2)).max() > 2**30:
+        return f"sums of {rows.shape[1]} products could overflow an int32 accumulator"
+    return ""
+
+
+def _context_reason(graph: Graph, b: Binding, call: Call, reasons: Mapping[Var, str]) -> str:
+    """Why a call that has an integer form is better left in float here; empty if it is not."""
+    op = call.op
+    assert isinstance(op, OpDef)
+    if op.quantized == Quantized.WEIGHTED:
+        return ""
+    readers = graph.readers(b.var)
+    inner = [r for r in readers if r is not None and _is_integer(r, reasons)]
+    if not inner:
+        return "no integer operator reads its result"
+    for a in activations(call):
+        p = graph.producer(a)
+        if p is None or not _is_integer(p, reasons):
+            if not (_moves(op) and len(inner) == len(readers)):
+                return f"it reads {a!r}, which is not an integer"
+    return ""
+
+
+def _moves(op: OpDef) -> bool:
+    """Whether an operator only moves values, so that it may as well move integers."""
+    return (op.quantized == Quantized.SAME and op.name != "concatenate") or op.name == "nn.pad"
+
+
+def _is_integer(b: Binding, reasons: Mapping[Var, str]) -> bool:
+    return isinstance(b.value, Call) and _is_float32(b.var) and b.var not in reasons
+
+
+def activations(call: Call) -> Sequence[Atom]:
+    """The operands of a call that are quantized as activations."""
+    name = getattr(call.op, "name", "")
+    return call.args if name in ("add", "concatenate") else call.args[:1]
+
+
+def _folds(graph: Graph, b: Binding, call: Call, reasons: Mapping[Var, str]) -> bool:
+    """Whether the producer's own clipping does this activation."""
+    if getattr(call.op, "name", "") not in ACTIVATIONS:
+        return False
+    (x,) = call.args
+    p = graph.at.get(x) if isinstance(x, Var) else None
+    if p is None or not isinstance(p.value, Call) or len(graph.uses[p.var]) != 1:
+        return False
+    return has_clipping(p.value) and _is_integer(p, reasons)
+
+
+def has_clipping(call: Call) -> bool:
+    """Whether the integer form of a call ends with clipping to its own parameters."""
+    name = getattr(call.op, "name", "")
+    if name in ("add", *ACTIVATIONS, *AVERAGES):
+        return True
+    return is_weighted(call)
+
+
+# ---- which values need parameters ------------------------------------------------------------------
+def is_weighted(call: Call) -> bool:
+    """Whether a call has weights, an accumulator and a requantize (conv2d, dense)."""
+    return isinstance(call.op, OpDef) and call.op.quantized == Quantized.WEIGHTED
+
+
+def has_own_params(call: Call) -> bool:
+    """Whether a call's integer result has parameters of its own, not those of its operand."""
+    name = getattr(call.op, "name", "")
+    if name in ("add", "concatenate", *AVERAGES):
+        return True
+    return is_weighted(call)
+
+
+def source(graph: Graph, nodes: Mapping[str, NodePlan], a: Atom) -> Var:
+    """The value whose parameters the integers of `a` have: `a`, or what it was moved from."""
+    assert isinstance(a, Var)
+    p = graph.producer(a)
+    if p is None or not isinstance(p.value, Call):
+        return a
+    node = nodes.get(p.var.name)
+    if node is None or node.decision != "integer" or has_own_params(p.value):
+        return a
+    return source(graph, nodes, activations(p.value)[0])
+
+
+def _observed(graph: Graph, nodes: Mapping[str, NodePlan]) -> tuple[str, ...]:
+    wanted: set[str] = set()
+    for b, call in graph.calls():
+        node = nodes[b.var.name]
+        if node.decision == "integer":
+            wanted |= {source(graph, nodes, a).name for a in activations(call)}
+            if has_own_params(call) and not is_weighted(call):
+                wanted.add(chain_end(graph, nodes, b).var.name)
+    order = [*(p.name for p in graph.f.params), *(b.var.name for b in graph.f.bindings)]
+    return tuple(n for n in order if n in wanted)
+
+
+def chain_end(graph: Graph, nodes: Mapping[str, NodePlan], b: Binding) -> Binding:
+    """The last of the activations that are folded into `b`; `b` itself if there is none."""
+    while len(readers := graph.uses.get(b.var, [])) == 1 and readers[0] is not None:
+        (reader,) = readers
+        node = nodes.get(reader.var.name)
+        if node is None or node.decision != "folded":
+            break
+        b = reader
+    return b

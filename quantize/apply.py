@@ -1,0 +1,331 @@
+"""Applying a plan to a module: the walk that `realize` and `simulate` share.
+
+A value of the original module can exist in two forms: real (float32) and on the grid that its parameters
+give. Each binding is rewritten in the form that the plan decides; conversions are inserted where a form is
+missing, once per value.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import FLOAT32
+from compiler.errors import ConfigError, unknown
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import (
+    Atom,
+    Binding,
+    Call,
+    Constant,
+    Function,
+    IRModule,
+    Tuple,
+    TupleGetItem,
+    Var,
+    operands,
+    tensor_type,
+    with_operands,
+)
+from compiler.op.opdef import get_op
+from compiler.transform.dead_code import live
+from compiler.transform.infer_type import infer_value
+from compiler.transform.prepare import PREPARE_VERSION
+from quantize.annotation import (
+    ACTIVATIONS,
+    Graph,
+    activations,
+    chain_end,
+    has_clipping,
+    is_weighted,
+    prepared,
+)
+from quantize.params import ValueParams, WeightParams
+from quantize.plan import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class OnGrid:
+    """An atom that holds a value on the grid of `params`."""
+
+    atom: Atom
+    params: ValueParams
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What an integer node computes: `var` (the end of its chain of folded activations), whose real
+    values are kept within `bounds` (-inf, inf without such an activation)."""
+
+    binding: Binding
+    call: Call
+    var: Var
+    origins: tuple[str, ...]
+    bounds: tuple[float, float]
+
+
+class PlanRewriter(ABC):
+    """Rewrites the prepared `mod` by `plan`; subclasses give the form of values on the grid."""
+
+    def __init__(self, mod: IRModule, plan: Plan, boundary: bool = True):
+        self.module = prepared(mod)
+        self.plan = plan
+        self.boundary = boundary
+        self.graph = Graph(self.module.main)
+        self.b = FunctionBuilder()
+        self.real_form: dict[Var, Atom] = {}
+        self.grid: dict[Var, OnGrid] = {}
+        self.absorbed: set[Var] = set()
+        self.forms: dict[str, Callable[[Result], None]] = {
+            "add": self.add,
+            "mean": self.average,
+            "nn.global_avg_pool2d": self.average,
+            "nn.avg_pool2d": self.average,
+            "concatenate": self.concatenate,
+            "nn.pad": self.pad,
+            **dict.fromkeys(ACTIVATIONS, self.activation),
+        }
+        _check_names(self.graph, plan)
+
+    # ---- the walk --------------------------------------------------------------------------------
+    def run(self) -> IRModule:
+        """The rewritten module."""
+        f = self.graph.f
+        for b in f.bindings:
+            self.b.fresh(b.var.name)  # original names stay with their values
+        for p in f.params:
+            self.parameter(p)
+        for b in f.bindings:
+            self.rewrite(b)
+        results = [self.result(r) for r in f.results]
+        main = Function(tuple(self.b.params), tuple(self.b.bindings), tuple(results), f.attrs)
+        return replace(
+            self.module.with_function("main", live(main)),
+            attrs={**self.module.attrs, **self.attrs()},
+        )
+
+    def attrs(self) -> dict[str, Any]:
+        """Facts to record on the module."""
+        return {}
+
+    def parameter(self, p: Var) -> None:
+        """Take over a parameter."""
+        self.real_form[p] = self.b.add_param(p)
+
+    def result(self, r: Atom) -> Atom:
+        """The form in which a result is returned."""
+        return self.real(r)
+
+    def rewrite(self, b: Binding) -> None:
+        """Rewrite one binding as the plan decides."""
+        if isinstance(b.value, Tuple):
+            self.real_form[b.var] = self.emit_real(b)
+        elif isinstance(b.value, TupleGetItem) and b.value.value in self.grid:
+            self._field(b, b.value)
+        elif not isinstance(b.value, Call):
+            self.real_form[b.var] = self.emit_real(b)
+        else:
+            node = self.plan.nodes.get(b.var.name)
+            decision = node.decision if node else "float"
+            if decision == "integer":
+                self._integer(b, b.value)
+            elif b.var not in self.absorbed:
+                # Also a folded activation whose producer stays float, or reads on.
+                self.real_form[b.var] = self.emit_real(b)
+
+    def _field(self, b: Binding, value: TupleGetItem) -> None:
+        assert isinstance(value.value, Var)
+        whole = self.grid[value.value]
+        atom = self.b.bind(TupleGetItem(whole.atom, value.index), f"{b.var.name}_q", b.origins)
+        self.grid[b.var] = OnGrid(atom, whole.params)
+
+    def _integer(self, b: Binding, call: Call) -> None:
+        end = chain_end(self.graph, self.plan.nodes, b) if has_clipping(call) else b
+        chain = self._chain(b, end)
+        bounds = -np.inf, np.inf
+        for x in chain[1:]:
+            self.absorbed.add(x.var)
+            assert isinstance(x.value, Call)
+            bounds = _clipped(bounds, activation_bounds(x.value))
+        origins = tuple(dict.fromkeys(o for x in chain for o in x.origins))
+        result = Result(b, call, end.var, origins, bounds)
+        if is_weighted(call):
+            self.weighted(result, self.plan.weights[b.var.name])
+        else:
+            self.forms.get(getattr(call.op, "name", ""), self.move)(result)
+
+    def _chain(self, b: Binding, end: Binding) -> list[Binding]:
+        """`b` and the activations folded into it."""
+        out = [end]
+        while out[-1] is not b:
+            assert isinstance(out[-1].value, Call)
+            (x,) = out[-1].value.args
+            assert isinstance(x, Var)
+            out.append(self.graph.at[x])
+        return out[::-1]
+
+    # ---- forms of values ---------------------------------------------------------------------------
+    def on_grid(self, a: Atom) -> OnGrid:
+        """The value of `a` on its grid, quantized here if it exists as real numbers only.
+
+        Raises:
+            ConfigError: the plan has no parameters for it.
+        """
+        assert isinstance(a, Var)
+        if a not in self.grid:
+            params = self.plan.values.get(a.name)
+            if params is None:
+                raise ConfigError(
+                    f"the plan has no parameters for the value {a.name!r}, which integer nodes read: "
+                    "calibrate again, or let those nodes stay float"
+                )
+            self.grid[a] = OnGrid(self.quantize(self.real(a), params, f"{a.name}_q"), params)
+        return self.grid[a]
+
+    def real(self, a: Atom) -> Atom:
+        """The value of `a` as real numbers."""
+        if isinstance(a, Constant):
+            return a
+        if a not in self.real_form:
+            self.real_form[a] = self.dequantize(a, self.grid[a])
+        return self.real_form[a]
+
+    def emit_real(self, b: Binding) -> Var:
+        """The original binding over real operands."""
+        value = with_operands(b.value, [self.real(a) for a in operands(b.value)])
+        return self.b.emit(Binding(b.var, value, b.origins))
+
+    def named(self, var: Var, call: Call, origins: tuple[str, ...]) -> Var:
+        """Bind a call to a variable with the name of `var`, which was reserved for its value."""
+        return self.b.emit(Binding(Var(var.name, infer_value(call)), call, origins))
+
+    def scalar(self, value: Any) -> Constant:
+        """A float32 constant."""
+        return Constant.of(value, FLOAT32)
+
+    def own_params(self, r: Result) -> ValueParams:
+        """The parameters that the plan gives a result.
+
+        Raises:
+            ConfigError: it gives none.
+        """
+        params = self.plan.values.get(r.var.name)
+        if params is None:
+            raise ConfigError(
+                f"the plan has no parameters for {r.var.name!r}, the result of an integer "
+                f"{r.call.op}: calibrate again, or let the node stay float"
+            )
+        return params
+
+    # ---- integer nodes -----------------------------------------------------------------------------
+    def move(self, r: Result) -> None:
+        """An operator that moves values: the same operator on the grid."""
+        self._moved(r, r.call.attrs)
+
+    def pad(self, r: Result) -> None:
+        """nn.pad fills with the grid's nearest value."""
+        params = self.on_grid(r.call.args[0]).params
+        self._moved(r, replace(r.call.attrs, value=self.constant_on_grid(r.call.attrs.value, params)))
+
+    def _moved(self, r: Result, attrs: Any) -> None:
+        data, *rest = r.call.args
+        x = self.on_grid(data)
+        value = Call(r.call.op, (x.atom, *(self.real(a) for a in rest)), attrs)
+        self.grid[r.var] = OnGrid(self.bind_grid(r, value), x.params)
+
+    @abstractmethod
+    def bind_grid(self, r: Result, value: Call) -> Var:
+        """Bind the grid form of a result."""
+
+    @abstractmethod
+    def quantize(self, a: Atom, params: ValueParams, name: str) -> Var:
+        """Real values put on a grid."""
+
+    @abstractmethod
+    def dequantize(self, var: Var, x: OnGrid) -> Atom:
+        """The real form of the value `var`, from its grid form."""
+
+    @abstractmethod
+    def constant_on_grid(self, value: float, params: ValueParams) -> float:
+        """A number as the grid form of values holds it."""
+
+    @abstractmethod
+    def weighted(self, r: Result, weights: WeightParams) -> None:
+        """conv2d or dense."""
+
+    @abstractmethod
+    def add(self, r: Result) -> None:
+        """Sum of two values."""
+
+    @abstractmethod
+    def average(self, r: Result) -> None:
+        """Mean over axes or under a window."""
+
+    @abstractmethod
+    def concatenate(self, r: Result) -> None:
+        """Several values side by side."""
+
+    @abstractmethod
+    def activation(self, r: Result) -> None:
+        """A relu or clip that its producer does not do."""
+
+
+def call(op: str, *args: Atom, **attrs: Any) -> Call:
+    """A call of the operator named `op`."""
+    definition = get_op(op)
+    return Call(definition, args, definition.make_attrs(**attrs))
+
+
+def activation_bounds(call: Call) -> tuple[float, float]:
+    """The real bounds that a relu or clip keeps its result in."""
+    if getattr(call.op, "name", "") == "nn.relu":
+        return 0.0, np.inf
+    return call.attrs.a_min, call.attrs.a_max
+
+
+def _clipped(inner: tuple[float, float], outer: tuple[float, float]) -> tuple[float, float]:
+    low = min(max(inner[0], outer[0]), outer[1])
+    return low, min(max(inner[1], outer[0]), outer[1])
+
+
+def _check_names(graph: Graph, plan: Plan) -> None:
+    """Raise ConfigError unless `plan` was made for this module."""
+    if plan.prepare_version != PREPARE_VERSION:
+        raise ConfigError(
+            f"the plan was made with version {plan.prepare_version} of the preparing passes, not "
+            f"{PREPARE_VERSION}: calibrate again"
+        )
+    calls = {b.var.name: call for b, call in graph.calls()}
+    other = "the plan was made for another model"
+    for name, node in plan.nodes.items():
+        if name not in calls:
+            raise ConfigError(f"{other}: {unknown('node', name, calls)}")
+        op = getattr(calls[name].op, "name", "function")
+        if op != node.op:
+            raise ConfigError(f"{other}: node {name!r} is {op}, not {node.op}")
+        if node.decision == "integer" and is_weighted(calls[name]):
+            _check_weights(name, calls[name], plan)
+        if node.decision != "float" and not all(isinstance(a, Var) for a in activations(calls[name])):
+            raise ConfigError(f"node {name!r} has a constant operand and cannot be {node.decision}")
+    missing = [n for n in calls if n not in plan.nodes]
+    if missing:
+        raise ConfigError(f"{other}: it lacks the node {missing[0]!r}")
+
+
+def _check_weights(name: str, call: Call, plan: Plan) -> None:
+    params = plan.weights.get(name)
+    if params is None:
+        raise ConfigError(f"the plan has no scales for the weights of the integer node {name!r}")
+    weight = call.args[1]
+    if not all(isinstance(a, Constant) for a in call.args[1:]):
+        raise ConfigError(f"node {name!r} cannot be integer: its weights are not constant")
+    channels = tensor_type(weight).shape[0]
+    if len(params.scales) not in (1, channels):
+        raise ConfigError(
+            f"node {name!r} has {channels} output channels, but the plan gives its weights "
+            f"{len(params.scales)} scales"
+        )

@@ -1,0 +1,201 @@
+"""calibrate: runs a module over data and chooses the parameters of a plan; quantize: calibrate, realize."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import Array
+from compiler.errors import InputError
+from compiler.ir.expr import Call, Constant, IRModule, Var, tensor_type
+from compiler.transform.prepare import PREPARE_VERSION
+from quantize.annotation import (
+    Annotation,
+    Graph,
+    activations,
+    annotate,
+    chain_end,
+    is_weighted,
+    source,
+)
+from quantize.config import QConfig
+from quantize.observers import Observer, observer
+from quantize.params import ValueParams, WeightParams, value_params, weight_params
+from quantize.plan import Plan
+
+Batch = Array | Mapping[str, Array]
+
+
+def quantize(
+    mod: IRModule,
+    batches: Iterable[Batch],
+    config: QConfig | None = None,
+    boundary: bool = True,
+) -> IRModule:
+    """The integer graph of `mod`: `realize(mod, calibrate(mod, batches, config))`.
+
+    Raises:
+        See `calibrate`.
+    """
+    from quantize.realization import realize
+
+    return realize(mod, calibrate(mod, batches, config), boundary=boundary)
+
+
+def calibrate(mod: IRModule, batches: Iterable[Batch], config: QConfig | None = None) -> Plan:
+    """A plan whose ranges are those of the values that `batches` give rise to.
+
+    Memory does not grow with the number of batches. The same batches give the same plan.
+
+    Args:
+        mod: a float32 module, prepared or not.
+        batches: arrays (modules with one input) or name -> array dicts, batch dimension first; a
+            single array of the input's rank, or a single dict, is one batch.
+        config: the scheme; without it the recommended 8-bit scheme.
+
+    Raises:
+        InputError: no data, data of the wrong shape or dtype, or values that are NaN or infinite.
+        ConfigError: `config.skip` fits no node.
+    """
+    config = config or QConfig()
+    annotation = annotate(mod, config)
+    observers = {name: observer(config) for name in annotation.observed}
+    _watch(annotation, observers, _as_batches(annotation.module, batches))
+    values, weights = _parameters(annotation, observers, config)
+    return Plan(PREPARE_VERSION, config, annotation.nodes, values, weights)
+
+
+# ---- running -------------------------------------------------------------------------------------
+def _as_batches(mod: IRModule, batches: Any) -> Iterator[Batch]:
+    first = tensor_type(mod.main.params[0]) if mod.main.params else None
+    if isinstance(batches, Mapping) or (
+        isinstance(batches, np.ndarray) and first is not None and batches.ndim == first.rank
+    ):
+        return iter([batches])
+    try:
+        return iter(batches)
+    except TypeError:
+        raise InputError(
+            f"calibration data must be arrays or name -> array dicts, not {type(batches).__name__}"
+        ) from None
+
+
+def _watch(
+    annotation: Annotation, observers: Mapping[str, Observer], batches: Iterator[Batch]
+) -> None:
+    """Show every observer the values of its tensor, batch by batch."""
+    names = [p.name for p in annotation.module.main.params]
+    inner = [n for n in observers if n not in names]
+    run = _runner(annotation.module, inner)
+    count = 0
+    for count, batch in enumerate(batches, 1):
+        inputs = dict(batch) if isinstance(batch, Mapping) else _positional(names, batch)
+        for name, values in inputs.items():
+            _check_values(f"input {name!r}", values, count)
+        results = dict(zip(inner, run(inputs), strict=True))
+        for name, o in observers.items():
+            values = np.asarray(inputs[name] if name in inputs else results[name])
+            _check_values(f"the value %{name}", values, count)
+            o.update(values)
+    if count == 0:
+        raise InputError("there is no calibration data: give at least one batch")
+
+
+def _positional(names: list[str], batch: Any) -> dict[str, Any]:
+    if len(names) != 1:
+        raise InputError(
+            f"the model has inputs {', '.join(map(repr, names))}: give calibration data as "
+            "name -> array dicts"
+        )
+    return {names[0]: batch}
+
+
+def _check_values(what: str, values: Any, count: int) -> None:
+    a = np.asarray(values)
+    if a.size == 0:
+        raise InputError(f"calibration batch {count}: {what} is empty")
+    if a.dtype.kind == "f" and not np.isfinite(a).all():
+        raise InputError(f"calibration batch {count}: {what} holds NaN or infinity; clean the data")
+
+
+def _runner(mod: IRModule, wanted: list[str]) -> Callable[[Mapping[str, Array]], list[Array]]:
+    """A function from inputs by name to the values called `wanted`."""
+    import compiler
+
+    f = mod.main
+    named = {b.var.name: b.var for b in f.bindings}
+    outputs = [named[n] for n in wanted]
+    if not outputs:
+        from compiler.runtime.inputs import bind_inputs
+
+        params = [(p.name, tensor_type(p)) for p in f.params]
+
+        def check(inputs: Mapping[str, Array]) -> list[Array]:
+            bind_inputs(params, (), inputs)
+            return []
+
+        return check
+    observed = mod.with_function("main", f.with_body(f.bindings, outputs))
+    program = compiler.build(observed)
+
+    def run(inputs: Mapping[str, Array]) -> list[Array]:
+        out = program(**inputs)
+        return [out] if len(outputs) == 1 else list(out)
+
+    return run
+
+
+# ---- choosing ------------------------------------------------------------------------------------
+def _parameters(
+    annotation: Annotation, observers: Mapping[str, Observer], config: QConfig
+) -> tuple[dict[str, ValueParams], dict[str, WeightParams]]:
+    """Parameters of every observed value and of all weights, in program order."""
+    graph = Graph(annotation.module.main)
+    nodes = annotation.nodes
+    values: dict[str, ValueParams] = {}
+    weights: dict[str, WeightParams] = {}
+
+    def choose(v: Var, reach: float = 0.0) -> None:
+        # The scale keeps the largest result the node can give, in units of it, far below 2^31.
+        if v.name in observers and v.name not in values:
+            low, high = observers[v.name].range()
+            values[v.name] = value_params(low, high, config, reach / 2.0**30)
+
+    for p in graph.f.params:
+        choose(p)
+    for b in graph.f.bindings:
+        node = nodes.get(b.var.name)
+        if node is not None and node.decision == "integer":
+            assert isinstance(b.value, Call)
+            data = [values[source(graph, nodes, a).name] for a in activations(b.value)]
+            reach = sum(d.reach for d in data)
+            if is_weighted(b.value):
+                weights[b.var.name], reach = _weights(b.value, data[0], config)
+            choose(chain_end(graph, nodes, b).var, reach)
+        choose(b.var)
+    _share_concatenated(graph, annotation, values)
+    return values, weights
+
+
+def _weights(call: Call, data: ValueParams, config: QConfig) -> tuple[WeightParams, float]:
+    """Parameters of a call's weights, and the largest magnitude that its result can have."""
+    weight, *rest = (a.data for a in call.args[1:] if isinstance(a, Constant))
+    bias = rest[0] if rest else None
+    params = weight_params(weight, bias, data, config)
+    sums = np.abs(weight.reshape(len(weight), -1).astype(np.float64)).sum(axis=1) * data.reach
+    return params, float((sums + (0 if bias is None else np.abs(bias))).max())
+
+
+def _share_concatenated(
+    graph: Graph, annotation: Annotation, values: dict[str, ValueParams]
+) -> None:
+    """Give what only a concatenate reads the parameters of its result, which saves requantizing."""
+    for b, call in reversed(graph.calls()):
+        node = annotation.nodes[b.var.name]
+        if node.op == "concatenate" and node.decision == "integer":
+            for a in call.args:
+                assert isinstance(a, Var)
+                if a.name in values and len(graph.uses[a]) == 1:
+                    values[a.name] = values[b.var.name]

@@ -1,0 +1,245 @@
+"""Plan: every decision of a quantization as plain data, keyed by names of the prepared module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from compiler.errors import ConfigError, unknown
+from quantize.config import QConfig
+from quantize.params import ValueParams, WeightParams
+
+PLAN_VERSION = 1
+DECISIONS = ("integer", "folded", "float")
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """What becomes of one operator call.
+
+    Attributes:
+        op: name of the operator.
+        decision: `integer`; `folded` (an activation that the producer's clipping does); `float`.
+        reason: why it stays float; empty otherwise.
+        macs: multiply-accumulates of one sample.
+        origins: names of the ONNX nodes it comes from.
+    """
+
+    op: str
+    decision: str
+    reason: str = ""
+    macs: int = 0
+    origins: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A quantization, decided. It can be saved, read, edited and applied to the model again.
+
+    A weighted node whose result has no entry in `values` is not narrowed to 8 bits: its int32
+    accumulator is turned into float32 directly.
+
+    Attributes:
+        prepare_version: version of `compiler.transform.prepare` that gave the names.
+        config: the scheme.
+        nodes: value name -> decision for the operator call that computes it.
+        values: value name -> parameters of the values that exist as 8-bit integers. Values that are
+            only moved (reshape, max-pooling ...) have those of what they were moved from.
+        weights: node name -> parameters of its weights.
+        version: layout of the saved plan.
+    """
+
+    prepare_version: int
+    config: QConfig
+    nodes: Mapping[str, NodePlan]
+    values: Mapping[str, ValueParams]
+    weights: Mapping[str, WeightParams]
+    version: int = field(default=PLAN_VERSION)
+
+    @property
+    def skipped(self) -> dict[str, str]:
+        """Node -> reason, for every node that stays float."""
+        return {k: n.reason for k, n in self.nodes.items() if n.decision == "float"}
+
+    @property
+    def coverage(self) -> float:
+        """Share of the multiply-accumulates that integer kernels do (of the nodes, without any)."""
+        total = sum(n.macs for n in self.nodes.values())
+        done = [n for n in self.nodes.values() if n.decision != "float"]
+        if total:
+            return sum(n.macs for n in done) / total
+        return len(done) / len(self.nodes) if self.nodes else 1.0
+
+    # ---- text ------------------------------------------------------------------------------------
+    def summary(self) -> str:
+        """A table of the nodes: decision, scales, multiply-accumulates, and why some stay float."""
+        rows = [("node", "operator", "decision", "MACs", "parameters, or why it stays float")]
+        for name, n in self.nodes.items():
+            rows.append((name, n.op, n.decision, str(n.macs or ""), n.reason or self._about(name)))
+        widths = [max(len(r[k]) for r in rows) for k in range(4)]
+        lines = ["  ".join([*(r[k].ljust(widths[k]) for k in range(4)), r[4]]).rstrip() for r in rows]
+        floats = len(self.skipped)
+        lines.append(
+            f"{len(self.nodes) - floats} of {len(self.nodes)} nodes in integers, "
+            f"{100 * self.coverage:.1f} % of the multiply-accumulates"
+        )
+        return "\n".join(lines)
+
+    def _about(self, name: str) -> str:
+        parts = []
+        if name in self.weights:
+            n = len(self.weights[name].scales)
+            parts.append(f"int{self.weights[name].bits} weights, {n} scale{'s' if n > 1 else ''}")
+        if name in self.values:
+            v = self.values[name]
+            parts.append(f"{v.dtype} result, scale {v.scale:.6g}, zero point {v.zero_point}")
+        return "; ".join(parts)
+
+    def __str__(self) -> str:
+        return self.summary()
+
+    # ---- JSON ------------------------------------------------------------------------------------
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as JSON-compatible data; `from_dict` gives an equal plan."""
+        return {
+            "version": self.version,
+            "prepare_version": self.prepare_version,
+            "config": self.config.to_dict(),
+            "nodes": {
+                k: {**asdict(n), "origins": list(n.origins)} for k, n in self.nodes.items()
+            },
+            "values": {k: asdict(v) for k, v in self.values.items()},
+            "weights": {k: {**asdict(w), "scales": list(w.scales)} for k, w in self.weights.items()},
+        }
+
+    def to_json(self, path: str | Path | None = None) -> str:
+        """The plan as JSON text, one entry a line, floats exact; also written to `path`, if given."""
+        out = []
+        for key, value in self.to_dict().items():
+            if isinstance(value, dict) and value:
+                inner = ",\n".join(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items())
+                out.append(f"  {json.dumps(key)}: {{\n{inner}\n  }}")
+            else:
+                out.append(f"  {json.dumps(key)}: {json.dumps(value)}")
+        text = "{\n" + ",\n".join(out) + "\n}\n"
+        if path is not None:
+            try:
+                Path(path).write_text(text)
+            except OSError as e:
+                raise ConfigError(f"the plan cannot be written to {path}: {e.strerror}") from None
+        return text
+
+    @staticmethod
+    def from_dict(data: Any) -> Plan:
+        """The plan that `to_dict` wrote.
+
+        Raises:
+            ConfigError: another version, unknown or missing entries, or values that do not fit.
+        """
+        d = _entries("plan", data, Plan)
+        if d["version"] != PLAN_VERSION:
+            raise ConfigError(
+                f"the plan has version {d['version']!r}, not {PLAN_VERSION}: calibrate again"
+            )
+        config = d["config"]
+        if not isinstance(config, dict):
+            raise ConfigError(f"the plan's config must be an object, not {config!r}")
+        return Plan(
+            int(d["prepare_version"]),
+            QConfig.from_dict(config),
+            {k: _node(k, v) for k, v in _object(d, "nodes").items()},
+            {k: _value(k, v) for k, v in _object(d, "values").items()},
+            {k: _weight(k, v) for k, v in _object(d, "weights").items()},
+        )
+
+    @staticmethod
+    def from_json(source: str | Path) -> Plan:
+        """The plan in a JSON file, or in JSON text (which starts with a brace).
+
+        Raises:
+            ConfigError: the file cannot be read, is not JSON, or is not a plan.
+        """
+        text = str(source)
+        where = "the plan"
+        if not text.lstrip().startswith("{"):
+            where = f"the plan {text}"
+            try:
+                text = Path(source).read_text()
+            except (OSError, UnicodeDecodeError) as e:
+                raise ConfigError(f"{where} cannot be read: {e}") from None
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as e:
+            raise ConfigError(f"{where} is not JSON: {e}") from None
+        return Plan.from_dict(data)
+
+
+def _entries(what: str, data: Any, cls: type) -> dict[str, Any]:
+    known = [f.name for f in fields(cls)]
+    if not isinstance(data, dict):
+        raise ConfigError(f"{what}: expected an object with {', '.join(known)}, not {data!r}")
+    for k in data:
+        if k not in known:
+            raise ConfigError(f"{what}: {unknown('entry', str(k), known)}")
+    missing = [k for k in known if k not in data]
+    if missing:
+        raise ConfigError(f"{what}: missing {', '.join(missing)}")
+    return data
+
+
+def _object(data: dict[str, Any], key: str) -> dict[str, Any]:
+    if not isinstance(data[key], dict):
+        raise ConfigError(f"the plan's {key} must be an object, not {data[key]!r}")
+    return dict(data[key])
+
+
+def _node(name: str, data: Any) -> NodePlan:
+    d = _entries(f"node {name!r}", data, NodePlan)
+    if d["decision"] not in DECISIONS:
+        problem = unknown("decision", str(d["decision"]), DECISIONS)
+        raise ConfigError(f"node {name!r}: {problem}")
+    if d["decision"] == "float" and not d["reason"]:
+        raise ConfigError(f"node {name!r}: a node that stays float needs a reason")
+    return NodePlan(
+        str(d["op"]), d["decision"], str(d["reason"]), int(d["macs"]), tuple(d["origins"])
+    )
+
+
+def _value(name: str, data: Any) -> ValueParams:
+    d = _entries(f"value {name!r}", data, ValueParams)
+    if d["dtype"] not in ("int8", "uint8"):
+        raise ConfigError(f"value {name!r}: {unknown('dtype', str(d['dtype']), ('int8', 'uint8'))}")
+    bits = _integer(f"value {name!r}: bits", d["bits"], 2, 8)
+    p = ValueParams(_positive(f"value {name!r}", d["scale"]), 0, d["dtype"], bits)
+    zero = _integer(f"value {name!r}: zero_point", d["zero_point"], p.qmin, p.qmax)
+    return ValueParams(p.scale, zero, p.dtype, p.bits)
+
+
+def _weight(name: str, data: Any) -> WeightParams:
+    d = _entries(f"weights of {name!r}", data, WeightParams)
+    if not isinstance(d["scales"], list) or not d["scales"]:
+        raise ConfigError(f"weights of {name!r}: scales must be a list of numbers")
+    scales = tuple(_positive(f"weights of {name!r}", s) for s in d["scales"])
+    return WeightParams(scales, _integer(f"weights of {name!r}: bits", d["bits"], 2, 8))
+
+
+def _positive(what: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
+        raise ConfigError(f"{what}: a scale must be a positive number, not {value!r}")
+    import numpy as np
+
+    if float(np.float32(value)) != float(value):
+        raise ConfigError(
+            f"{what}: float32 does not hold the scale {value!r} exactly; "
+            f"write {float(np.float32(value))!r}"
+        )
+    return float(value)
+
+
+def _integer(what: str, value: Any, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ConfigError(f"{what} must be an integer from {low} to {high}, not {value!r}")
+    return value

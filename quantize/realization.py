@@ -1,0 +1,215 @@
+"""realize: a plan becomes an integer graph. Nothing is decided here."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import INT8, INT32, DType
+from compiler.ir.expr import Atom, Call, Constant, IRModule, Var, tensor_type
+from quantize.apply import OnGrid, PlanRewriter, Result, activation_bounds, call
+from quantize.params import ValueParams, WeightParams
+from quantize.plan import Plan
+
+
+def realize(mod: IRModule, plan: Plan, boundary: bool = True) -> IRModule:
+    """The integer graph of `mod` by `plan`.
+
+    Each input is quantized once, and the results are dequantized: the module keeps its interface. With
+    `boundary=False` it takes and returns the integers themselves, and `attrs["quantized"]` gives, for
+    every such input and result, its (scale, zero point); the scale of an int32 result is one per channel.
+
+    Args:
+        mod: the float32 module, prepared or not.
+        plan: made for this model, by `calibrate` or by hand.
+        boundary: whether inputs and results keep their dtypes.
+
+    Raises:
+        ConfigError: the plan was made for another model, or lacks something that its decisions need.
+    """
+    return _Realizer(mod, plan, boundary).run()
+
+
+class _Accumulator:
+    """An int32 result that is not narrowed: real = atom * scale along axis."""
+
+    def __init__(self, atom: Var, scale: Constant, axis: int, origins: tuple[str, ...]):
+        self.atom, self.scale, self.axis, self.origins = atom, scale, axis, origins
+
+
+class _Realizer(PlanRewriter):
+    """Values on the grid are int8 or uint8 tensors."""
+
+    def __init__(self, mod: IRModule, plan: Plan, boundary: bool):
+        super().__init__(mod, plan, boundary)
+        self.accumulators: dict[Var, _Accumulator] = {}
+        self.interface: dict[str, tuple[Any, int]] = {}
+        self.bare = set() if boundary else {r for r in self.graph.f.results if isinstance(r, Var)}
+
+    # ---- the interface ---------------------------------------------------------------------------
+    def attrs(self) -> dict[str, Any]:
+        """See PlanRewriter."""
+        return {} if self.boundary else {"quantized": self.interface}
+
+    def parameter(self, p: Var) -> None:
+        """See PlanRewriter."""
+        params = self.plan.values.get(p.name)
+        if self.boundary or params is None:
+            super().parameter(p)
+            return
+        stored = Var(p.name, tensor_type(p).with_dtype(DType.parse(params.dtype)))
+        self.grid[p] = OnGrid(self.b.add_param(stored), params)
+        self.interface[p.name] = (params.scale, params.zero_point)
+
+    def result(self, r: Atom) -> Atom:
+        """See PlanRewriter."""
+        if r in self.bare and isinstance(r, Var):
+            if r in self.grid:
+                params = self.grid[r].params
+                self.interface[r.name] = (params.scale, params.zero_point)
+                return self.grid[r].atom
+            if r in self.accumulators:
+                self.interface[r.name] = (self.accumulators[r].scale.data, 0)
+                return self.accumulators[r].atom
+        return self.real(r)
+
+    # ---- forms of values -------------------------------------------------------------------------
+    def real(self, a: Atom) -> Atom:
+        """See PlanRewriter."""
+        if isinstance(a, Var) and a not in self.real_form and a in self.accumulators:
+            acc = self.accumulators[a]
+            real = call("qnn.dequantize", acc.atom, acc.scale, axis=acc.axis)
+            self.real_form[a] = self._real_var(a, real, acc.origins)
+        return super().real(a)
+
+    def quantize(self, a: Atom, params: ValueParams, name: str) -> Var:
+        """See PlanRewriter."""
+        limits = _limits(params)
+        q = call("qnn.quantize", a, self.scalar(params.scale), zero_point=params.zero_point, **limits)
+        return self.b.bind(q, name)
+
+    def dequantize(self, var: Var, x: OnGrid) -> Atom:
+        """See PlanRewriter."""
+        scale = self.scalar(x.params.scale)
+        real = call("qnn.dequantize", x.atom, scale, zero_point=x.params.zero_point)
+        made = self.graph.at.get(var)
+        return self._real_var(var, real, made.origins if made else ())
+
+    def _real_var(self, var: Var, value: Call, origins: tuple[str, ...]) -> Var:
+        if var in self.bare or var not in self.graph.at:
+            return self.b.bind(value, f"{var.name}_real", origins)
+        return self.named(var, value, origins)
+
+    def bind_grid(self, r: Result, value: Call) -> Var:
+        """See PlanRewriter."""
+        if r.var in self.bare:
+            return self.named(r.var, value, r.origins)
+        return self.b.bind(value, f"{r.var.name}_q", r.origins)
+
+    def constant_on_grid(self, value: float, params: ValueParams) -> float:
+        """See PlanRewriter."""
+        return float(params.clipped(value))
+
+    def _keep(self, r: Result, value: Call, params: ValueParams) -> None:
+        self.grid[r.var] = OnGrid(self.bind_grid(r, value), params)
+
+    # ---- integer nodes ---------------------------------------------------------------------------
+    def weighted(self, r: Result, weights: WeightParams) -> None:
+        """conv2d or dense with int32 accumulators, then requantize where the result is narrowed."""
+        x = self.on_grid(r.call.args[0])
+        weight, *bias = (a.data for a in r.call.args[1:] if isinstance(a, Constant))
+        args: list[Atom] = [x.atom, Constant(weights.quantized(weight), INT8)]
+        args += [Constant(weights.bias(b, x.params), INT32) for b in bias]
+        attrs = replace(r.call.attrs, out_dtype="int32", input_zero_point=x.params.zero_point)
+        product = Call(r.call.op, tuple(args), attrs)
+        axis = 1 if str(r.call.op) == "nn.conv2d" else tensor_type(r.binding.var).rank - 1
+        if r.var.name not in self.plan.values and r.var is r.binding.var:
+            scale = self.scalar(weights.accumulator_scale(x.params))
+            if r.var in self.bare:
+                acc = self.named(r.var, product, r.origins)
+            else:
+                acc = self.b.bind(product, f"{r.var.name}_acc", r.origins)
+            self.accumulators[r.var] = _Accumulator(acc, scale, axis, r.origins)
+            return
+        out = self.own_params(r)
+        acc = self.b.bind(product, f"{r.binding.var.name}_acc", r.binding.origins)
+        scale = self.scalar(weights.requantize_scale(x.params, out))
+        self._keep(r, self._requantized(acc, scale, 0, out, axis, r.bounds), out)
+
+    def _requantized(
+        self, a: Atom, scale: Constant, zero: int, out: ValueParams, axis: int,
+        bounds: tuple[float, float] = (-np.inf, np.inf),
+    ) -> Call:  # fmt: skip
+        return call(
+            "qnn.requantize", a, scale, axis=axis, input_zero_point=zero,
+            output_zero_point=out.zero_point, rounding=self.plan.config.requantize,
+            **_limits(out, bounds),
+        )  # fmt: skip
+
+    def add(self, r: Result) -> None:
+        """qnn.add, with scales relative to the result's."""
+        a, b = (self.on_grid(x) for x in r.call.args)
+        out = self.own_params(r)
+        value = call(
+            "qnn.add", a.atom, b.atom, a_scale=_ratio(a, out), b_scale=_ratio(b, out),
+            a_zero_point=a.params.zero_point, b_zero_point=b.params.zero_point,
+            output_zero_point=out.zero_point, **_limits(out, r.bounds),
+        )  # fmt: skip
+        self._keep(r, value, out)
+
+    def average(self, r: Result) -> None:
+        """qnn.mean, or qnn.avg_pool2d."""
+        x, out = self.on_grid(r.call.args[0]), self.own_params(r)
+        attrs: dict[str, Any] = {
+            "ratio": _ratio(x, out), "input_zero_point": x.params.zero_point,
+            "output_zero_point": out.zero_point, **_limits(out, r.bounds),
+        }  # fmt: skip
+        a = r.call.attrs
+        if str(r.call.op) == "nn.avg_pool2d":
+            value = call("qnn.avg_pool2d", x.atom, **vars(a), **attrs)
+        elif str(r.call.op) == "mean":
+            axes = (a.axis,) if isinstance(a.axis, int) else a.axis
+            value = call("qnn.mean", x.atom, axis=axes, keepdims=a.keepdims, **attrs)
+        else:
+            axes = tuple(range(2, tensor_type(r.call.args[0]).rank))
+            value = call("qnn.mean", x.atom, axis=axes, keepdims=True, **attrs)
+        self._keep(r, value, out)
+
+    def concatenate(self, r: Result) -> None:
+        """concatenate, of operands requantized to the result's parameters where they differ."""
+        out = self.own_params(r)
+        atoms = []
+        for a in r.call.args:
+            x = self.on_grid(a)
+            if x.params != out:
+                scale = self.scalar(_ratio(x, out))
+                value = self._requantized(x.atom, scale, x.params.zero_point, out, 0)
+                atoms.append(self.b.bind(value, f"{r.var.name}_part", r.origins))
+            else:
+                atoms.append(x.atom)
+        self._keep(r, Call(r.call.op, tuple(atoms), r.call.attrs), out)
+
+    def activation(self, r: Result) -> None:
+        """clip between the integers of the bounds."""
+        x = self.on_grid(r.call.args[0])
+        limits = [float(x.params.clipped(v)) for v in activation_bounds(r.call)]
+        value = call("clip", x.atom, a_min=limits[0], a_max=limits[1])
+        self._keep(r, value, x.params)
+
+
+def _ratio(x: OnGrid, out: ValueParams) -> float:
+    return float(np.float32(x.params.scale / out.scale))
+
+
+def _limits(
+    params: ValueParams, bounds: tuple[float, float] = (-np.inf, np.inf)
+) -> dict[str, Any]:
+    """Attributes that give the result's dtype and the integers it is clipped to."""
+    return {
+        "out_dtype": params.dtype,
+        "qmin": params.clipped(bounds[0]),
+        "qmax": params.clipped(bounds[1]),
+    }
+

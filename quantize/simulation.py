@@ -1,0 +1,111 @@
+"""simulate: a plan run in float32, with values rounded to their grids where the integer graph narrows them.
+
+It equals the integer graph up to the rounding of float32 sums, and bit for bit where these are exact, for
+example with scales that are powers of two and sums below 2^24.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import INT8, INT32
+from compiler.ir.expr import Atom, Call, Constant, IRModule, Var
+from quantize.apply import OnGrid, PlanRewriter, Result, call
+from quantize.params import ValueParams, WeightParams
+from quantize.plan import Plan
+
+
+def simulate(mod: IRModule, plan: Plan) -> IRModule:
+    """The float32 graph of `mod` with `qnn.simulated_quantize` wherever `realize` narrows a value to 8 bits.
+
+    Weights and biases are dequantized constants, the same integers that `realize` uses.
+
+    Raises:
+        ConfigError: the plan was made for another model, or lacks something that its decisions need.
+    """
+    return _Simulator(mod, plan).run()
+
+
+class _Simulator(PlanRewriter):
+    """Values on the grid are float32 tensors."""
+
+    def quantize(self, a: Atom, params: ValueParams, name: str) -> Var:
+        """See PlanRewriter."""
+        return self.b.bind(self._rounded(a, params), name)
+
+    def dequantize(self, var: Var, x: OnGrid) -> Atom:
+        """See PlanRewriter."""
+        return x.atom
+
+    def bind_grid(self, r: Result, value: Call) -> Var:
+        """See PlanRewriter."""
+        return self.named(r.var, value, r.origins)
+
+    def constant_on_grid(self, value: float, params: ValueParams) -> float:
+        """See PlanRewriter."""
+        return float(np.float32((params.clipped(value) - params.zero_point) * params.scale))
+
+    def _rounded(self, a: Atom, params: ValueParams) -> Call:
+        return call(
+            "qnn.simulated_quantize", a, self.scalar(params.scale), zero_point=params.zero_point,
+            out_dtype=params.dtype, qmin=params.qmin, qmax=params.qmax,
+        )  # fmt: skip
+
+    def _narrow(self, r: Result, value: Call) -> None:
+        """Bind `value`, the activations folded into it, and the rounding to the result's grid."""
+        params = self.own_params(r)
+        x: Atom = self.b.bind(value, f"{r.binding.var.name}_real", r.binding.origins)
+        if r.bounds != (-np.inf, np.inf):
+            clip = call("clip", x, a_min=float(r.bounds[0]), a_max=float(r.bounds[1]))
+            x = self.b.bind(clip, f"{r.var.name}_clip", r.origins)
+        self.grid[r.var] = OnGrid(self.named(r.var, self._rounded(x, params), r.origins), params)
+
+    def weighted(self, r: Result, weights: WeightParams) -> None:
+        """See PlanRewriter."""
+        x = self.on_grid(r.call.args[0])
+        weight, *bias = (a.data for a in r.call.args[1:] if isinstance(a, Constant))
+        name = r.binding.var.name
+        scales = self._scales(np.asarray(weights.scales, np.float32))
+        q = Constant(weights.quantized(weight), INT8)
+        args: list[Atom] = [x.atom]
+        args.append(self.b.bind(call("qnn.dequantize", q, scales, axis=0), f"{name}_weight"))
+        for b in bias:
+            units = self.scalar(weights.accumulator_scale(x.params))
+            i = Constant(weights.bias(b, x.params), INT32)
+            args.append(self.b.bind(call("qnn.dequantize", i, units, axis=0), f"{name}_bias"))
+        value = Call(r.call.op, tuple(args), r.call.attrs)
+        if r.var.name not in self.plan.values and r.var is r.binding.var:
+            self.real_form[r.var] = self.named(r.var, value, r.origins)
+        else:
+            self._narrow(r, value)
+
+    def _scales(self, values: Any) -> Constant:
+        return self.scalar(values[0] if len(values) == 1 else values)
+
+    def _plain(self, r: Result) -> None:
+        atoms = tuple(self.on_grid(a).atom for a in r.call.args)
+        self._narrow(r, Call(r.call.op, atoms, r.call.attrs))
+
+    def add(self, r: Result) -> None:
+        """See PlanRewriter."""
+        self._plain(r)
+
+    def average(self, r: Result) -> None:
+        """See PlanRewriter."""
+        self._plain(r)
+
+    def concatenate(self, r: Result) -> None:
+        """See PlanRewriter."""
+        self._plain(r)
+
+    def activation(self, r: Result) -> None:
+        """See PlanRewriter."""
+        x = self.on_grid(r.call.args[0])
+        value = Call(r.call.op, (x.atom,), r.call.attrs)
+        params = x.params
+        clipped = self.b.bind(value, f"{r.var.name}_real", r.origins)
+        rounded = self._rounded(clipped, params)
+        self.grid[r.var] = OnGrid(self.named(r.var, rounded, r.origins), params)
+

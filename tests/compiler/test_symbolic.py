@@ -1,0 +1,69 @@
+"""Symbolic integers: simplification never changes a value; equality is canonical."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compiler.symbolic import Index, Var, ceil_div, imax, imin, product
+
+N, I, J = Var("n"), Var("i", 12), Var("j", 7)
+
+
+@st.composite
+def expressions(draw: st.DrawFn, depth: int = 3) -> Index:
+    if depth == 0 or draw(st.booleans()):
+        leaf = draw(st.sampled_from([N, I, J, None]))
+        return leaf if leaf is not None else Index.of(draw(st.integers(-20, 20)))
+    a = draw(expressions(depth=depth - 1))
+    op = draw(st.sampled_from(["+", "-", "*k", "//", "%", "min", "max", "*"]))
+    k = draw(st.integers(1, 9))
+    if op == "*k":
+        return a * k
+    if op == "//":
+        return a // k
+    if op == "%":
+        return a % k
+    b = draw(expressions(depth=depth - 1))
+    return {"+": lambda: a + b, "-": lambda: a - b, "*": lambda: a * b,
+            "min": lambda: imin(a, b), "max": lambda: imax(a, b)}[op]()  # fmt: skip
+
+
+def plain(e: Index, env: dict[Var, int]) -> int:
+    return int(e.value(env))
+
+
+@given(expressions(), st.integers(1, 50), st.integers(0, 11), st.integers(0, 6), st.integers(1, 9))
+def test_simplification_keeps_values_and_bounds(
+    e: Index, n: int, i: int, j: int, k: int
+) -> None:
+    env = {N: n, I: i, J: j}
+    v = plain(e, env)
+    lo, hi = e.range()
+    assert lo is None or lo <= v
+    assert hi is None or v <= hi
+    assert plain(e // k, env) == v // k
+    assert plain(e % k, env) == v % k
+    assert plain(e * 3 + 5 - e, env) == v * 3 + 5 - v
+    assert plain(imin(e, 4), env) == min(v, 4)
+    assert plain(imax(e, I), env) == max(v, i)
+    assert e.multiple_of(k) is False or v % k == 0
+
+
+@given(expressions(), st.integers(1, 50), st.integers(0, 11), st.integers(0, 6))
+def test_substitution_is_evaluation(e: Index, n: int, i: int, j: int) -> None:
+    assert e.subst({N: n, I: i, J: j}).constant() == plain(e, {N: n, I: i, J: j})
+
+
+def test_named_dimensions_are_equal_by_name_and_loops_by_identity() -> None:
+    assert Var("n") == N
+    assert hash(Var("n")) == hash(Index({N: 1}))
+    assert Var("i", 12) != I
+    assert N * 2 + 3 == 3 + N + N
+    assert {N * 2: 1}[Var("n") * 2] == 1
+
+
+def test_shapes_of_convolutions_simplify() -> None:
+    assert (N * 8 + 4) // 4 == N * 2 + 1
+    assert product([N, 4, 5]) == N * 20
+    assert (N * 256) // 256 == N
+    assert (N * N * 6) // N == N * 6
+    assert str(ceil_div(N, 2)) == "((n + 1) // 2)"

@@ -1,0 +1,204 @@
+"""The command line on the shipped networks: what each verb prints and writes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+
+from experiments import datasets, zoo
+from experiments.cli.main import cli, run_command
+from experiments.store import COLUMNS, read_results
+
+Capture = pytest.CaptureFixture[str]
+
+
+def succeed(capsys: Capture, *arguments: str) -> str:
+    code = run_command(arguments)
+    captured = capsys.readouterr()
+    assert (code, captured.err) == (0, "")
+    return captured.out
+
+
+def as_json(capsys: Capture, *arguments: str) -> dict[str, Any]:
+    content = json.loads(succeed(capsys, *arguments, "--json"))
+    assert isinstance(content, dict)
+    return content
+
+
+def onnxruntime_outputs(model: str, x: np.ndarray) -> np.ndarray:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    path = str(zoo.FOLDER / f"{model}.onnx")
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {"input": x})[0])
+
+
+def commands(group: click.Group, *path: str) -> list[tuple[str, ...]]:
+    found = [path]
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            found += commands(command, *path, name)
+        else:
+            found.append((*path, name))
+    return found
+
+
+@pytest.mark.parametrize("path", commands(cli), ids=" ".join)
+def test_help_has_an_example_that_parses(capsys: Capture, path: tuple[str, ...]) -> None:
+    text = succeed(capsys, *path, "--help")
+    # Help is wrapped; join the paragraph that the example is.
+    example = " ".join(text.split("Example: ")[1].split("\n\n")[0].split()).split()
+    assert example[: 1 + len(path)] == ["dtypelab", *path]
+    context: click.Context | None = None
+    command: click.Command = cli
+    rest = example[1:]
+    while isinstance(command, click.Group):
+        context = click.Context(command, parent=context)
+        command = command.commands[rest.pop(0)]
+    command.make_context(command.name, rest, parent=context)
+
+
+def test_no_argument_prints_help(capsys: Capture) -> None:
+    assert succeed(capsys).startswith("Usage: dtypelab")
+
+
+def test_inspect(capsys: Capture) -> None:
+    facts = as_json(capsys, "inspect", "mnist_mlp")
+    assert facts["macs"] == 784 * 128 + 128 * 10
+    assert facts["opset"] == 18
+    assert facts["inputs"] == {"input": "Tensor[(N, 1, 28, 28), float32]"}
+    text = succeed(capsys, "inspect", str(zoo.FOLDER / "mnist_mlp.onnx"), "--text")
+    assert "101,632" in text
+    assert "nn.dense" in text.split("operators")[1]
+
+
+@pytest.mark.parametrize("model", zoo.model_names())
+def test_run_agrees_with_onnxruntime(tmp_path: Path, capsys: Capture, model: str) -> None:
+    x = datasets.load("mnist1k").x[:7]
+    np.savez(tmp_path / "x.npz", input=x)
+    out = tmp_path / "y.npz"
+    facts = as_json(capsys, "run", model, "--input", str(tmp_path / "x.npz"), "--output", str(out))
+    assert facts["outputs"]["logits"]["shape"] == [7, 10]
+    with np.load(out) as saved:
+        logits = saved["logits"]
+    assert facts["outputs"]["logits"]["max"] == logits.max()
+    np.testing.assert_allclose(logits, onnxruntime_outputs(model, x), rtol=0, atol=1e-4)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x.npz", "y.npz"]
+
+
+def test_run_takes_an_anonymous_array_and_passes_over_labels(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    x = datasets.load("mnist1k").x[:2]
+    np.savez(tmp_path / "x.npz", x=x, y=np.zeros(2, int))
+    facts = as_json(capsys, "run", "mnist_mlp", "--input", str(tmp_path / "x.npz"))
+    assert facts["outputs"]["logits"]["shape"] == [2, 10]
+
+
+def test_run_in_a_format_rounds_the_results(tmp_path: Path, capsys: Capture) -> None:
+    x = datasets.load("mnist1k").x[:4]
+    np.savez(tmp_path / "x.npz", input=x)
+    arguments = ["run", "mnist_mlp", "--input", str(tmp_path / "x.npz"), "--output"]
+    saved = {}
+    for dtype in ("float32", "bfloat16"):
+        out = tmp_path / f"{dtype}.npz"
+        succeed(capsys, *arguments, str(out), "--dtype", dtype)
+        with np.load(out) as archive:
+            saved[dtype] = archive["logits"]
+    assert saved["bfloat16"].dtype == np.float32
+    # Every result is a bfloat16 value: the low half of its float32 bits is zero.
+    assert not (saved["bfloat16"].view(np.uint32) & 0xFFFF).any()
+    error = np.abs(saved["bfloat16"] - saved["float32"]).max()
+    assert 0 < error < 1
+
+
+def test_quantize_writes_a_model_that_onnxruntime_runs(tmp_path: Path, capsys: Capture) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    out, plan = tmp_path / "q.onnx", tmp_path / "q.json"
+    facts = as_json(
+        capsys,
+        *("quantize", "mnist_mlp", "--calib", "mnist1k", "-o", str(out), "--plan", str(plan)),
+        *("--set", "weight_granularity=channel", "--set", "percentile=99.9"),
+    )
+    assert facts["quantized"] >= 1
+    assert isinstance(json.loads(plan.read_text()), dict)
+    data = datasets.load("mnist1k")
+    session = onnxruntime.InferenceSession(str(out), providers=["CPUExecutionProvider"])
+    logits = session.run(None, {"input": data.x})[0]
+    reference = onnxruntime_outputs("mnist_mlp", data.x)
+    assert np.mean(logits.argmax(1) == reference.argmax(1)) > 0.97
+    assert not np.array_equal(logits, reference)
+    layers = as_json(capsys, *("compare", "mnist_mlp", "--input", "mnist1k", "--plan", str(plan)))[
+        "layers"
+    ]
+    assert 10 < layers[-1]["sqnr_db"] < 60
+
+
+def test_compare_shows_every_layer_of_a_format(capsys: Capture) -> None:
+    arguments = ["compare", "mnist_mlp", "--input", "mnist1k", "--images", "2", "--dtype"]
+    wide = as_json(capsys, *arguments, "posit16_es1")["layers"]
+    narrow = as_json(capsys, *arguments, "posit8_es0")["layers"]
+    operators = [layer["operator"] for layer in wide]
+    assert operators.count("nn.dense") == 2
+    assert "nn.relu" in operators
+    for exact, rough in zip(wide, narrow, strict=True):
+        assert exact["value"] == rough["value"]
+        assert exact["sqnr_db"] > rough["sqnr_db"]
+    assert "nn.dense" in succeed(capsys, *arguments, "posit8_es0")
+
+
+def test_bench_measures_both_networks(capsys: Capture) -> None:
+    facts = as_json(capsys, "bench", "mnist_mlp", "--dtype", "bfloat16", "--runs", "3")
+    times, base = facts["latency_ms"], facts["latency_ms_float32"]
+    assert 0 < times["min"] <= times["median"] <= times["p90"] <= times["p99"]
+    assert facts["speedup_vs_float32"] == pytest.approx(base["median"] / times["median"])
+    assert facts["provenance"]["cores"] >= 1
+
+
+def test_bench_against_onnxruntime(capsys: Capture) -> None:
+    pytest.importorskip("onnxruntime")
+    arguments = ["bench", "mnist_mlp", "--vs", "onnxruntime", "--runs", "3"]
+    assert as_json(capsys, *arguments)["speedup_vs_onnxruntime"] > 0
+    assert "onnxruntime" in succeed(capsys, *arguments)
+
+
+def test_dtype_list_and_show(capsys: Capture) -> None:
+    names = [facts["name"] for facts in as_json(capsys, "dtype", "list")["formats"]]
+    assert {"posit8_es0", "posit16_es1", "bfloat16", "float8_e4m3fn"} <= set(names)
+    shown = as_json(capsys, "dtype", "show", "posit8_es0", "--codes")
+    assert (shown["nbits"], shown["maxpos"], shown["minpos"]) == (8, 64.0, 1 / 64)
+    assert shown["codes"]["64"] == 1.0
+    assert shown["codes"]["128"] is None  # NaR
+    assert "posit8_es0" in succeed(capsys, "dtype", "list")
+    assert succeed(capsys, "dtype", "show", "fixed8_4").startswith("name")
+
+
+def test_sweep_writes_and_shows_its_rows(tmp_path: Path, capsys: Capture) -> None:
+    spec, out = tmp_path / "s.toml", tmp_path / "r.csv"
+    spec.write_text('models = ["mnist_mlp"]\nschemes = ["float32"]\n[latency]\nruns = 2\n')
+    text = succeed(capsys, "sweep", str(spec), "-o", str(out))
+    assert "97.80" in text
+    assert f"1 rows in {out}" in text
+    content = as_json(capsys, "sweep", str(spec), "-o", str(out), "--resume")
+    assert content["failed"] == 0
+    assert list(content["rows"][0]) == list(COLUMNS)
+    assert read_results(out)["metric"].tolist() == [0.978]
+
+
+def test_imports_are_light() -> None:
+    heavy = "pandas onnx llvmlite rich click softposit onnxruntime torch"
+    script = (
+        "import sys, compiler, quantize, datatypes, experiments\n"
+        f"print(*[m for m in {heavy.split()!r} if m in sys.modules])"
+    )
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=root, check=True
+    )
+    assert done.stdout.split() == []

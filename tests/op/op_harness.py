@@ -1,0 +1,89 @@
+"""Runs one operator through its reference and its loop nest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import Array, DType
+from compiler.interpret import resolve_attrs
+from compiler.ir.types import TensorType, TupleType
+from compiler.op.arithmetic import FUNCTIONS, arithmetic
+from compiler.op.opdef import OpDef, get_op
+from compiler.symbolic import Index, Var
+from compiler.tensor import interp
+from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.expr import Call, walk
+from compiler.tensor.stmt import PrimFunc, stores
+
+N = Var("n")
+ROUNDED_ONCE = {"sqrt", "floor", "ceil", "round"}
+"""Functions that references and kernels compute to the same bits in float32."""
+
+
+def lowered(op: OpDef, attrs: Any, types: Sequence[TensorType]) -> PrimFunc:
+    """The operator's loop nest."""
+    b = PrimBuilder("f")
+    out = op.lower(b, attrs, *(b.input(f"p{k}", t.shape, t.dtype) for k, t in enumerate(types)))
+    return b.finish(out if isinstance(out, tuple) else [out])
+
+
+def inexact(func: PrimFunc) -> bool:
+    """Whether float32 functions are called, which references and kernels round differently."""
+    return any(
+        isinstance(n, Call) and n.fn in {*FUNCTIONS, "pow"} - ROUNDED_ONCE
+        for s in stores(func.body)
+        for n in walk(s.value)
+    )
+
+
+def known(t: TensorType, dims: Mapping[Var, int]) -> tuple[int, ...]:
+    """The shape with numbers for symbolic dimensions."""
+    return tuple(d.value(dims) if isinstance(d, Index) else d for d in t.shape)
+
+
+def reference(
+    name: str, args: Sequence[Array], dtypes: Sequence[DType] | None = None, **attrs: Any
+) -> Any:
+    """The operator's reference on storage arrays."""
+    op = get_op(name)
+    first = dtypes[0] if dtypes else DType.parse(args[0].dtype)
+    return op.reference(arithmetic(first), op.make_attrs(**attrs), *args)
+
+
+def check_agreement(
+    name: str,
+    attrs: Mapping[str, Any],
+    types: Sequence[TensorType],
+    args: Sequence[Array],
+    dims: Mapping[Var, int] | None = None,
+) -> list[Array]:
+    """Infer, run the reference, run the loop nest in the interpreter; all must agree.
+
+    Returns the reference's results.
+    """
+    op, dims = get_op(name), dims or {}
+    made = op.make_attrs(**attrs)
+    result = op.infer_type(made, types)
+    fields = result.fields if isinstance(result, TupleType) else (result,)
+    want = op.reference(arithmetic(types[0].dtype), resolve_attrs(made, dims), *args)
+    wanted = [np.asarray(w) for w in (want if isinstance(want, tuple) else (want,))]
+    for w, t in zip(wanted, fields, strict=True):
+        assert isinstance(t, TensorType)
+        assert (w.shape, w.dtype) == (known(t, dims), t.dtype.storage)
+    func = lowered(op, made, types)
+    got = [np.zeros(w.shape, w.dtype) for w in wanted]
+    interp.run(func, [*args, *got], dims)
+    for g, w in zip(got, wanted, strict=True):
+        assert_same(g, w, tolerant=inexact(func) and g.dtype == np.float32)
+    return wanted
+
+
+def assert_same(got: Array, want: Array, tolerant: bool) -> None:
+    """Equal bits (signs of zero apart), or float32 within a few units in the last place."""
+    if tolerant:
+        np.testing.assert_allclose(got, want, rtol=2e-6, atol=1e-6)
+    else:
+        np.testing.assert_array_equal(got, want)
