@@ -15,6 +15,8 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.ir.builder": ["FunctionBuilder"],
         "compiler.ir.types": ["TensorType"],
         "compiler.ir.verifier": ["verify"],
+        "compiler.ir.parser": ["ParseError", "parse"],
+        "compiler.ir.equal": ["structural_equal"],
         "compiler.transform.passes": ["PassContext", "Sequential", "function_pass", "module_pass"],
         "compiler.errors": [
             "ConfigError", "DtypelabError", "InputError", "LoweringError", "ModelError",

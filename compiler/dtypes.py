@@ -9,6 +9,7 @@ kept in an unsigned integer of at least BITS bits. What a custom dtype means is 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -171,6 +172,9 @@ class CustomDType(Protocol):
 
 _custom: dict[str, CustomDType] = {}
 
+resolvers: list[Callable[[str], CustomDType | None]] = []
+"""Asked in turn for a custom datatype that nobody registered; what one of them gives is registered."""
+
 
 def register_custom(dtype: CustomDType, override: bool = False) -> None:
     """Make `custom[NAME]BITS` parse, with `dtype` giving the meaning of NAME.
@@ -190,6 +194,11 @@ def custom(name: str) -> CustomDType:
         DtypelabError: there is none.
     """
     if name not in _custom:
+        for resolve in resolvers:
+            found = resolve(name)
+            if found is not None:
+                _custom[name] = found
+                return found
         hint = "; register it with datatypes.register(name)" if name.isidentifier() else ""
         raise DtypelabError(unknown("custom datatype", name, _custom) + hint)
     return _custom[name]

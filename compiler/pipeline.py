@@ -21,6 +21,7 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.types import TensorType, TupleType
+from compiler.op.opdef import OpDef
 from compiler.runtime.driver import Pointer, Step, driver_text
 from compiler.runtime.executable import Executable, Program
 from compiler.runtime.kernels import Kernel, aligned_copy, build_kernel
@@ -28,7 +29,6 @@ from compiler.runtime.memory import Lifetime, plan_memory
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target import Target
-from compiler.transform.passes import Sequential
 
 LOWERINGS = ("library",)
 
@@ -68,11 +68,13 @@ def build(
 def optimize(mod: IRModule) -> IRModule:
     """The graph-level passes that `build` runs: simplify, fold constants, fuse."""
     from compiler.transform.fuse_ops import FuseOps
+    from compiler.transform.passes import PassContext
     from compiler.transform.prepare import prepare
 
-    mod = prepare(mod)
-    with_fusion = Sequential([FuseOps()])
-    return with_fusion(mod)
+    fuse = FuseOps()
+    if not PassContext.current().enables(fuse):  # a kernel each: the executor runs kernels only
+        fuse = FuseOps(fuse_opt_level=0)
+    return fuse(prepare(mod))
 
 
 class _Builder:
@@ -161,6 +163,8 @@ class _Builder:
             self.kernels.append((kernel, atoms, outs))
             self.root[var] = outs
         elif isinstance(value, Call):  # a view: the operand's memory under another shape
+            assert isinstance(value.op, OpDef)
+            assert value.op.view, f"{value.op} is in no kernel"
             self.root[var] = self._roots(value.args[0])
         else:
             self.root[var] = self._roots(value)

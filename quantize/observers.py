@@ -155,8 +155,12 @@ class KullbackLeibler(Histogram):
 
     Szymon Migacz, 8-bit Inference with TensorRT (2017): for each threshold, the histogram up to it with
     the rest added to its last bin is compared with its quantized version by relative entropy. Exact
-    zeros are left out, as every scheme represents them.
+    zeros are left out, as every scheme represents them. Thresholds that clip more than one percent are
+    not tried: where one bin holds much of the data (a picture's background), the method as published
+    would clip all that lies above it.
     """
+
+    clipped = 0.01
 
     def __init__(self, bins: int, levels: int):
         super().__init__()
@@ -172,7 +176,9 @@ class KullbackLeibler(Histogram):
         edges = np.linspace(0, self.limit, BINS + 1)
         wanted = np.linspace(0, reach, self.bins + 1)
         below = np.interp(wanted, edges, np.concatenate([[0], np.cumsum(magnitudes)]))
-        threshold = wanted[_least_entropy(np.diff(below), self._steps())]
+        least = int(np.searchsorted(below, below[-1] * (1 - self.clipped)))
+        kept = _least_entropy(np.diff(below), self._steps(), least)
+        threshold = float(wanted[kept])
         return max(self.low, -threshold), min(self.high, threshold)
 
     def _steps(self) -> int:
@@ -180,10 +186,10 @@ class KullbackLeibler(Histogram):
         return self.levels // 2 if self.low < 0 < self.high else self.levels
 
 
-def _least_entropy(counts: Array, levels: int) -> int:
-    """How many bins to keep so that quantizing them to `levels` loses least information."""
+def _least_entropy(counts: Array, levels: int, fewest: int) -> int:
+    """How many bins to keep, at least `fewest`, so that quantizing them to `levels` loses least."""
     best, least = len(counts), np.inf
-    for kept in range(levels, len(counts) + 1, max(1, len(counts) // 256)):
+    for kept in range(max(levels, fewest), len(counts) + 1, max(1, len(counts) // 256)):
         p = counts[:kept].copy()
         starts = np.arange(levels) * kept // levels
         width = np.diff([*starts, kept])

@@ -140,6 +140,7 @@ class _Importer:
         # interface names first: they stay as the user knows them
         for v in [*entries, *g.output]:
             self.printable(v.name)
+        self._name_through_identities()
         for t in g.initializer:
             self._values[t.name] = constant(t, self.folder, f"weight {t.name!r}")
         for name, t in input_types(entries, shapes).items():
@@ -154,6 +155,18 @@ class _Importer:
                 raise ModelError(f"output {o.name!r} is not computed by any node")
             results.append(self.atom(o.name))
         return self.builder.finish(*results)
+
+    def _name_through_identities(self) -> None:
+        """Let a value that an Identity makes an output have the output's name."""
+        makers = {name: n for n in self.proto.node for name in n.output}
+        for o in self.proto.output:
+            maker = makers.get(o.name)
+            while maker is not None and maker.op_type == "Identity" and maker.input:
+                source = maker.input[0]
+                if source in self._names or source not in makers:
+                    break
+                self._names[source] = self._names[o.name]
+                maker = makers[source]
 
     def _convert(self, proto: Any) -> None:
         outputs = tuple(proto.output)
@@ -171,7 +184,7 @@ class _Importer:
                 raise
             raise type(e)(f"{node.where}: {e}") from None
         except DtypelabError as e:
-            raise ModelError(f"{node.where}: {e}") from None
+            raise ModelError(f"{node.where}: {e}{self._hint(node)}") from None
         except (ValueError, IndexError, TypeError, ArithmeticError, MemoryError) as e:
             raise ModelError(f"{node.where} is not valid: {_first_line(e)}") from e
         values = [results] if isinstance(results, (Var, Constant, Symbolic)) else list(results)
@@ -182,6 +195,15 @@ class _Importer:
                 self._values[name] = values[i]
             elif name:
                 self._missing[name] = f"{node.where} is not supported with its output {i} in use"
+
+    def _hint(self, node: Node) -> str:
+        """Advice for a node whose operands do not fit, in case symbolic dimensions are why."""
+        values = [self._values.get(name) for name in node.inputs]
+        types = [v.type for v in values if isinstance(v, (Var, Constant))]
+        dims = [d for t in types if isinstance(t, TensorType) for d in t.shape]
+        if not any(isinstance(d, Index) for d in dims):
+            return ""
+        return "; if symbolic dimensions are the cause, fix them with shapes=..."
 
     def _attribute(self, a: Any, where: str) -> Any:
         from onnx import AttributeProto, helper
@@ -203,7 +225,8 @@ class _Importer:
         if name in self._missing:
             raise UnsupportedError(self._missing[name])
         if name not in self._values:
-            raise ModelError(unknown("value", name, self._values) + " (nodes must be sorted)")
+            known = [v for v in self._values if v.isprintable()]
+            raise ModelError(unknown("value", name, known) + " (nodes must be sorted)")
         return self._values[name]
 
     def atom(self, name: str) -> Atom:

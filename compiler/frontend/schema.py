@@ -1,4 +1,4 @@
-"""Checks nodes against ONNX's own operator schemas, so that converters meet only what is declared."""
+"""Checks nodes against ONNX's operator schemas: converters meet only what is declared."""
 
 from __future__ import annotations
 

@@ -51,6 +51,11 @@ def _declared(entry: Any) -> Sequence[Any] | None:
     return list(t.shape.dim) if t.HasField("shape") else None
 
 
+def _is_name(param: str) -> bool:
+    """Whether a `dim_param` names a dimension; some exporters write "?" or "-1" for "unknown"."""
+    return any(c.isalpha() for c in param)
+
+
 class _Dimensions:
     """Names symbolic dimensions: printable, and one per `dim_param`."""
 
@@ -59,7 +64,7 @@ class _Dimensions:
         self._unnamed = 0
         for s in shapes:
             for d in s or ():
-                if d.dim_param:
+                if _is_name(d.dim_param):
                     self.named(d.dim_param)
 
     def named(self, param: str) -> Var:
@@ -87,7 +92,7 @@ class _Dimensions:
         # ONNX exporters write unknown sizes as 0 or -1 too
         return tuple(
             self.named(d.dim_param)
-            if d.dim_param
+            if _is_name(d.dim_param)
             else int(d.dim_value)
             if d.dim_value > 0
             else self.fresh()
@@ -115,7 +120,7 @@ def _merged(
         own = None if shape is None else shape[i]
         if w is None or (isinstance(w, int) and w == -1):
             new: Dim = own if own is not None else dims.fresh()
-        elif isinstance(w, str) and w:
+        elif isinstance(w, str) and _is_name(w):
             new = dims.named(w)
         elif isinstance(w, Index) or (not isinstance(w, (str, bool)) and _positive(w)):
             new = dim(w if isinstance(w, Index) else int(w))

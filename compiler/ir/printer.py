@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import fields
 from typing import Any
 
@@ -28,11 +29,12 @@ def module_text(mod: IRModule, show_meta_data: bool = False) -> str:
     for name, f in mod.functions.items():
         parts.append(printer.function(f, f"@{name}") if isinstance(f, Function) else str(f))
     text = "\n\n".join(parts) + "\n"
-    if printer.constants and show_meta_data:
+    if show_meta_data:
         text += "\n#[metadata]\n" + "".join(
             f"meta[Constant][{k}] = {c.dtype}{list(c.data.shape)} {c.data.tobytes().hex()}\n"
             for k, c in enumerate(printer.constants)
         )
+        text += f"attrs = {json.dumps(dict(mod.attrs))}\norigins = {json.dumps(_origins(mod))}\n"
     elif printer.constants:
         text += (
             f"\n// {len(printer.constants)} constants omitted; show_meta_data=True writes them out\n"
@@ -110,8 +112,22 @@ def attrs_text(attrs: Any) -> list[str]:
 def _attr(v: Any) -> str:
     if isinstance(v, tuple):
         return f"[{', '.join(_attr(x) for x in v)}]"
-    if isinstance(v, str):
-        return f'"{v}"'
-    if v is None or isinstance(v, (bool, int, float)):
-        return repr(v)
-    return f'"{v}"'
+    return json.dumps(v) if isinstance(v, str) else str(v)
+
+
+def _origins(mod: IRModule) -> dict[str, list[str]]:
+    """Path of a binding (`main/y`, and inside groups `main/y/x`) -> the imported names it comes from."""
+    out: dict[str, list[str]] = {}
+
+    def visit(f: Function, path: str) -> None:
+        for b in f.bindings:
+            here = f"{path}/{b.var.name}"
+            if b.origins:
+                out[here] = list(b.origins)
+            if isinstance(b.value, Call) and isinstance(b.value.op, Function):
+                visit(b.value.op, here)
+
+    for name, f in mod.functions.items():
+        if isinstance(f, Function):
+            visit(f, name)
+    return out

@@ -290,6 +290,42 @@ class CallExtern(Expr):
         return f"extern.{self.symbol}({', '.join(map(repr, self.args))})"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class LetVar(Expr):
+    """A name bound by `Let`."""
+
+    name: str
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Let(Expr):
+    """`body`, in which `var` stands for `value`, evaluated once (so that walks and text stay short)."""
+
+    var: LetVar
+    value: Expr
+    body: Expr
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        """dtype of the body."""
+        return self.body.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        """The value and the body."""
+        return (self.value, self.body)
+
+    def rebuilt(self, children: Sequence[Expr]) -> Expr:
+        """The same binding of another value in another body."""
+        return Let(self.var, *children)
+
+    def __repr__(self) -> str:
+        return f"(let {self.var!r} = {self.value!r} in {self.body!r})"
+
+
 # ---- constructors --------------------------------------------------------------------------------
 def const(value: ExprLike, dtype: DType = FLOAT32) -> Expr:
     """`value` as a constant of `dtype` (expressions pass through)."""
@@ -335,6 +371,12 @@ def call(fn: str, *args: Expr, dtype: DType | None = None) -> Expr:
 def select(cond: Expr, a: Expr, b: ExprLike) -> Expr:
     """`a` where `cond` holds, else `b`."""
     return Select(cond, a, const(b, a.dtype))
+
+
+def let(value: Expr, body: Callable[[Expr], Expr], name: str = "t") -> Expr:
+    """`body(value)` with `value` evaluated once, however often the body uses it."""
+    var = LetVar(name, value.dtype)
+    return Let(var, value, body(var))
 
 
 def index_value(index: IntLike) -> Expr:
@@ -399,6 +441,6 @@ def index_vars(e: Expr) -> set[Var]:
 
 __all__: list[Any] = [
     "BinOp", "Call", "CallExtern", "Cast", "Expr", "FloatImm", "Gather", "IndexValue", "IntImm",
-    "Load", "Select", "binary", "call", "cast", "const", "index_value", "index_vars", "loads",
-    "lowest", "maximum", "minimum", "rewrite", "select", "subst", "walk",
+    "Let", "LetVar", "Load", "Select", "binary", "call", "cast", "const", "index_value", "index_vars",
+    "let", "loads", "lowest", "maximum", "minimum", "rewrite", "select", "subst", "walk",
 ]  # fmt: skip

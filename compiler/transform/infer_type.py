@@ -58,6 +58,9 @@ def infer_function(f: Function) -> Function:
             raise TypeInferenceError(f"parameter %{p.name} has no type")
     for b in f.bindings:
         value = substitute(b.value, mapping)
+        if isinstance(value, Call) and isinstance(value.op, Function):
+            inner = infer_function(value.op)
+            value = value if inner is value.op else replace(value, op=inner)
         try:
             t = infer_value(value)
         except TypeInferenceError as e:

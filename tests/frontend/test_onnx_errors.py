@@ -156,7 +156,16 @@ def test_unsupported_attributes_name_the_node(name: str) -> None:
 
 
 def test_a_missing_input_names_the_node() -> None:
-    fails(Case("Conv", (X,)).model(), ModelError, "'the_node'", "input 1")
+    fails(Case("Conv", (X,)).model(), ModelError, "'the_node'", "1 inputs", "2 to 3")
+    proto = Case("Conv", (X, _weights(2, 2, 3, 3))).model()
+    proto.graph.node[0].input[1] = ""
+    fails(proto, ModelError, "'the_node'", "input 1")
+
+
+def test_attributes_that_the_operator_does_not_have() -> None:
+    fails(Case("Relu", (X,), {"alpha": 1.0}).model(), ModelError, "'the_node'", "'alpha'")
+    case = Case("Flatten", (X,), {"axis": 1.0})
+    fails(case.model(), ModelError, "'the_node'", "'axis'", "type")
 
 
 def test_a_missing_attribute_names_the_node() -> None:
@@ -166,6 +175,12 @@ def test_a_missing_attribute_names_the_node() -> None:
 def test_shapes_that_do_not_fit_name_the_node() -> None:
     case = Case("MatMul", (np.ones((2, 3), np.float32), _weights(4, 5)))
     fails(case.model(), ModelError, "'the_node'", "(5, 4)")
+
+
+def test_symbolic_dimensions_that_do_not_fit_are_to_be_fixed() -> None:
+    proto = model([node("Add", ["x", "y"], ["z"])], {"x": ["n"], "y": ["m"]}, ["z"])
+    fails(proto, ModelError, "(n,)", "(m,)", "shapes=")
+    from_onnx(proto, shapes={"x": (2,), "y": (2,)})
 
 
 def test_unsupported_element_type() -> None:

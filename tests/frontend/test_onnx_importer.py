@@ -195,6 +195,18 @@ def test_several_outputs_keep_order_and_count() -> None:
     check(model(nodes, {"x": [2, 3]}, ["b", "c", "a"]), {"x": f(2, 3)})
 
 
+def test_an_identity_gives_the_output_its_name() -> None:
+    nodes = [
+        node("Relu", ["x"], ["a"]),
+        node("Identity", ["a"], ["b"]),
+        node("Identity", ["b"], ["y"]),
+        node("Neg", ["a"], ["z"]),
+        node("Identity", ["x"], ["same"]),
+    ]
+    mod = check(model(nodes, {"x": [2, 3]}, ["y", "z", "same"]), {"x": f(2, 3)})
+    assert [str(r) for r in mod.main.results] == ["%y", "%z", "%x"]
+
+
 def test_an_output_may_be_an_input_or_a_weight() -> None:
     nodes = [node("Identity", ["x"], ["a"]), node("Identity", ["w"], ["b"])]
     check(model(nodes, {"x": [2, 3]}, ["a", "b"], {"w": f(2)}), {"x": f(2, 3)})
@@ -211,6 +223,11 @@ def test_unnamed_dimensions_get_names_that_are_free() -> None:
     mod = from_onnx(proto, shapes={"y": (1, None)})
     assert str(tensor_type(mod.main.params[0])) == "Tensor[(d1, 1), float32]"
     assert str(tensor_type(mod.main.params[1])) == "Tensor[(1, d2), float32]"
+
+
+def test_question_marks_are_not_the_name_of_a_dimension() -> None:
+    mod = from_onnx(model([node("Relu", ["x"], ["y"])], {"x": ["?", "-1", "?"]}, ["y"]))
+    assert str(mod.main.params[0].type) == "Tensor[(d0, d1, d2), float32]"
 
 
 def test_shapes_fix_a_dimension_everywhere_it_is_named() -> None:

@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
+import compiler
 from compiler.dtypes import Array, DType
 from compiler.interpret import resolve_attrs
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
 from compiler.ir.types import TensorType, TupleType
 from compiler.op.arithmetic import FUNCTIONS, arithmetic
 from compiler.op.opdef import OpDef, get_op
@@ -60,7 +63,7 @@ def check_agreement(
     args: Sequence[Array],
     dims: Mapping[Var, int] | None = None,
 ) -> list[Array]:
-    """Infer, run the reference, run the loop nest in the interpreter; all must agree.
+    """Infer; run the reference, the loop nest interpreted, and compiled code; all must agree.
 
     Returns the reference's results.
     """
@@ -76,9 +79,24 @@ def check_agreement(
     func = lowered(op, made, types)
     got = [np.zeros(w.shape, w.dtype) for w in wanted]
     interp.run(func, [*args, *got], dims)
-    for g, w in zip(got, wanted, strict=True):
-        assert_same(g, w, tolerant=inexact(func) and g.dtype == np.float32)
+    compiled = run_compiled(name, attrs, types, args)
+    for g, c, w in zip(got, compiled, wanted, strict=True):
+        assert_same(g, w, tolerant=inexact(func) and w.dtype == np.float32)
+        assert (c.shape, c.dtype) == (w.shape, w.dtype)
+        assert_same(c, w, tolerant=w.dtype == np.float32)  # compiled code may contract a * b + c
     return wanted
+
+
+def run_compiled(
+    name: str, attrs: Mapping[str, Any], types: Sequence[TensorType], args: Sequence[Array]
+) -> list[Array]:
+    """The operator alone in a module, compiled for this host."""
+    b = FunctionBuilder()
+    y = b.call(name, *(b.param(f"p{k}", t.shape, t.dtype) for k, t in enumerate(types)), **attrs)
+    fields = len(y.type.fields) if isinstance(y.type, TupleType) else 0
+    outputs = [b.get(y, k) for k in range(fields)] or [y]
+    got = compiler.build(IRModule({"main": b.finish(*outputs)}))(*args)
+    return got if isinstance(got, list) else [got]
 
 
 def assert_same(got: Array, want: Array, tolerant: bool) -> None:

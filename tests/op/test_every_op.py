@@ -1,4 +1,4 @@
-"""Every operator: its inferred type, its reference and its loop nest say the same."""
+"""Every operator: its type, its reference, its loop nest and its compiled code say the same."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_op_is_documented() -> None:
 
 
 @pytest.mark.parametrize("run", RUNS, ids=label)
-def test_type_reference_and_loops_agree(run: tuple[Case, Any]) -> None:
+def test_reference_and_loops_and_compiled_code_agree(run: tuple[Case, Any]) -> None:
     case, which = run
     types = types_of(case, case.operand_dtypes(which))
     rng = np.random.default_rng(0)

@@ -52,7 +52,7 @@ class Toy:
     name = "toyhalf"
 
     def lower(self, node: Any, target: str) -> Expr:
-        """Float16 bits, computed in float32 and rounded (exact for + - * / sqrt: 24 >= 2 * 11 + 2)."""
+        """Computed in float32 and rounded: no double rounding, as 24 bits >= 2 * 11 + 2."""
         if isinstance(node, FloatImm):
             return IntImm(int(self.encode(np.asarray(node.value), node.dtype)), BITS)
         operands = [_value(k) for k in node.children()]

@@ -1,0 +1,62 @@
+"""structural_equal: whether two modules are the same program up to the identity of their nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGetItem, Var, operands
+
+
+def structural_equal(a: IRModule, b: IRModule) -> bool:
+    """Same functions, names, types, operators, attributes, constants (bit for bit) and origins."""
+    return (
+        a.functions.keys() == b.functions.keys()
+        and dict(a.attrs) == dict(b.attrs)
+        and all(_functions(f, b.functions[n]) for n, f in a.functions.items())
+    )
+
+
+def _functions(f: Any, g: Any) -> bool:
+    if not isinstance(f, Function) or not isinstance(g, Function):
+        return type(f) is type(g) and str(f) == str(g)
+    return (
+        [(p.name, p.type) for p in f.params] == [(p.name, p.type) for p in g.params]
+        and dict(f.attrs) == dict(g.attrs)
+        and len(f.bindings) == len(g.bindings)
+        and len(f.results) == len(g.results)
+        and all(
+            x.var.name == y.var.name
+            and x.var.type == y.var.type
+            and x.origins == y.origins
+            and _values(x.value, y.value)
+            for x, y in zip(f.bindings, g.bindings, strict=True)
+        )
+        and all(_atoms(x, y) for x, y in zip(f.results, g.results, strict=True))
+    )
+
+
+def _values(x: Any, y: Any) -> bool:
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, Call):
+        same_op = _functions(x.op, y.op) if isinstance(x.op, Function) else x.op is y.op
+        if not same_op or x.attrs != y.attrs:
+            return False
+    if isinstance(x, TupleGetItem) and x.index != y.index:
+        return False
+    if isinstance(x, (Call, Tuple, TupleGetItem)):
+        xs, ys = operands(x), operands(y)
+        return len(xs) == len(ys) and all(map(_atoms, xs, ys))
+    return _atoms(x, y)
+
+
+def _atoms(x: Any, y: Any) -> bool:
+    if isinstance(x, Var) and isinstance(y, Var):
+        return x.name == y.name
+    return (
+        isinstance(x, Constant)
+        and isinstance(y, Constant)
+        and x.dtype == y.dtype
+        and x.data.shape == y.data.shape
+        and x.data.tobytes() == y.data.tobytes()
+    )

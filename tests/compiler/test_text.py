@@ -1,0 +1,73 @@
+"""Printed programs read back as the same programs; errors say where."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import compiler
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+from compiler.ir.parser import ParseError, parse
+from compiler.symbolic import Var as Dim
+from compiler.symbolic import imin
+from compiler.transform.fuse_ops import FuseOps
+
+DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
+NETS = ["mnist_mlp", "mnist_resnet8", "mnist_dwsep", "mnist_vit"]
+
+
+def small() -> IRModule:
+    n = Dim("n")
+    b = FunctionBuilder()
+    x = b.param("x", (n, 4, imin(n, 3) * 2 + 1))
+    y = b.call("add", x, b.const(np.float32(0.1)), origins=["node/1", "two"])
+    y = b.call("multiply", y, b.const(np.float32([[np.inf], [np.nan], [-0.0], [1e-42]])))
+    y = b.call("clip", y, a_min=float("-inf"), a_max=6.0)
+    s = b.call("split", y, sizes=[1, 3], axis=1)
+    z = b.call("reshape", b.get(s, 1), newshape=(n, -1))
+    k = b.call("cast", z, dtype="int64")
+    t = b.call("greater", k, b.const(np.int64(-3)))
+    return IRModule({"main": b.finish(b.get(s, 0), k, t)}, {"opset": 13, "outputs": ("a", "b", "c")})
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_round_trip(fused: bool) -> None:
+    mod = FuseOps()(small()) if fused else small()
+    text = mod.astext(show_meta_data=True)
+    again = parse(text)
+    assert compiler.structural_equal(mod, again)
+    assert again.astext(show_meta_data=True) == text
+    compiler.verify(again)
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_round_trip_of_trained_nets(net: str) -> None:
+    path = DATA / f"{net}.onnx"
+    if not path.exists():
+        pytest.skip(f"{path.name} is not here")
+    mod = compiler.from_onnx(path)
+    assert compiler.structural_equal(mod, parse(mod.astext(show_meta_data=True)))
+
+
+def test_equality_notices_differences() -> None:
+    text = small().astext(show_meta_data=True)
+    for old, new in [("a_max=6.0", "a_max=7.0"), ("0.1", "0.2"), ("node/1", "node/2")]:
+        other = parse(text.replace(old, new, 1))
+        assert not compiler.structural_equal(small(), other)
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("def @main(%x: Tensor[(2,), float32]) {\n  %y = nn.relux(%x);\n  %y\n}", "line 2, column 8"),
+        ("def @main(%x: Tensor[(2,), float32]) {\n  %y = nn.relu(%z);\n  %y\n}", "line 2, column 16"),
+        ("def @main(%x: Tensor[(2,), float33]) {\n  %x\n}", "line 1, column 28"),
+        ("def @main(%x: Tensor[(2,), float32]) {\n  %x", "line 2, column 5"),
+        ("def @main(%x: Tensor[(2,), float32]) {\n  ?\n}", "line 2, column 3"),
+        ("", "line 1, column 1"),
+    ],
+)
+def test_errors_point_at_line_and_column(text: str, where: str) -> None:
+    with pytest.raises(ParseError, match=where):
+        parse(text)

@@ -1,0 +1,42 @@
+"""The memory plan: tensors alive at the same time never overlap, whatever the dimensions are."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compiler.runtime.memory import ALIGN, Lifetime, plan_memory
+from compiler.symbolic import Index, Var
+
+N, H = Var("n"), Var("h")
+
+
+@st.composite
+def lifetimes(draw: st.DrawFn) -> list[Lifetime]:
+    out = []
+    for _ in range(draw(st.integers(1, 12))):
+        size = N * draw(st.integers(0, 300)) + draw(st.integers(0, 300))
+        if draw(st.booleans()):
+            size = size + N * H * draw(st.integers(0, 9))
+        first = draw(st.integers(0, 9))
+        out.append(Lifetime(Index.of(size), first, first + draw(st.integers(0, 4))))
+    return out
+
+
+@given(lifetimes(), st.integers(1, 40), st.integers(1, 40))
+def test_no_overlap(tensors: list[Lifetime], n: int, h: int) -> None:
+    plan = plan_memory(tensors)
+    env = {N: n, H: h}
+    spans = [
+        (int(o.value(env)), int(o.value(env)) + int(t.size.value(env)))
+        for o, t in zip(plan.offsets, tensors, strict=True)
+    ]
+    for k, (a, t) in enumerate(zip(spans, tensors, strict=True)):
+        assert a[0] % ALIGN == 0
+        assert a[1] <= int(plan.total.value(env))
+        for b, u in zip(spans[:k], tensors[:k], strict=True):
+            if t.first <= u.last and u.first <= t.last and a[0] < a[1] and b[0] < b[1]:
+                assert a[1] <= b[0] or b[1] <= a[0]
+
+
+def test_a_chain_needs_two_slots() -> None:
+    chain = [Lifetime(N * 64, k, k + 1) for k in range(10)]
+    assert plan_memory(chain).total == N * 128
