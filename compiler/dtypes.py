@@ -1,9 +1,9 @@
 """DType: what the scalars of a tensor are, as a value; and the registry of custom datatypes.
 
-A built-in dtype is written as numpy writes it (`float32`, `int8`, `bool`). A custom dtype is written
-`custom[NAME]BITS` (`custom[posit]16`), the notation of TVM's Bring Your Own Datatypes; its values are
-kept in an unsigned integer of at least BITS bits. What a custom dtype means is given by the
-`CustomDType` that is registered under NAME: other packages plug in through `register_custom`.
+A built-in dtype is written as numpy writes it (`float32`, `int8`, `bool`). A custom dtype is
+written `custom[NAME]BITS` (`custom[posit]16`), the notation of TVM's Bring Your Own Datatypes; its
+values are kept in an unsigned integer of at least BITS bits. What a custom dtype means is given by
+the `CustomDType` that is registered under NAME: other packages plug in through `register_custom`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ _CUSTOM = re.compile(r"custom\[([A-Za-z_]\w*)\](\d+)")
 
 @dataclass(frozen=True, slots=True)
 class DType:
-    """A scalar type. `kind` is float, int, uint, bool or custom; `bits` its width; `name` a custom type's.
+    """A scalar type. `kind` is float, int, uint, bool or custom; `bits` its width; `name` a custom
+    type's.
 
     >>> DType.parse("custom[posit]16").storage
     dtype('uint16')
@@ -133,8 +134,9 @@ BOOL = DType("bool", 8)
 class CustomDType(Protocol):
     """What the compiler must know of a custom datatype called `name`.
 
-    The scalar operations are named as tensor-level expressions name them: `Add Sub Mul Div Max Min LT
-    LE GT GE EQ NE`, `Cast`, `FloatImm`, and functions by their own name (`sqrt exp log tanh ...`).
+    The scalar operations are named as tensor-level expressions name them: `Add Sub Mul Div Max Min
+    LT LE GT GE EQ NE`, `Cast`, `FloatImm`, and functions by their own name (`sqrt exp log tanh
+    ...`).
     """
 
     name: str
@@ -173,7 +175,8 @@ class CustomDType(Protocol):
 _custom: dict[str, CustomDType] = {}
 
 resolvers: list[Callable[[str], CustomDType | None]] = []
-"""Asked in turn for a custom datatype that nobody registered; what one of them gives is registered."""
+"""Asked in turn for a custom datatype that nobody registered; what one of them gives is
+registered."""
 
 
 def register_custom(dtype: CustomDType, override: bool = False) -> None:

@@ -35,8 +35,8 @@ def evaluate(mod: IRModule, *args: Any, **kwargs: Any) -> Any:
     """Run `main` in numpy. Inputs are positional or by name, of any batch size the types allow.
 
     Returns:
-        The output array, or a list of arrays if there are several. Values of custom dtypes are their
-        storage integers.
+        The output array, or a list of arrays if there are several. Values of custom dtypes are
+        their storage integers.
 
     Raises:
         InputError: an input is missing, unknown, or of the wrong rank, shape or dtype.

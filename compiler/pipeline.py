@@ -42,10 +42,10 @@ def build(
     """Compile `main` of a module.
 
     Args:
-        mod: the module; it is optimized as the current PassContext says.
-        target: `llvm` for this host, or e.g. `llvm -mcpu=haswell`.
-        threads: threads that kernels may use, at least 1.
-        dtype_lowering: how custom datatypes are computed: "library" (calls of C functions and look-ups);
+        mod: the module; it is optimized as the current PassContext says. target: `llvm` for this
+        host, or e.g. `llvm -mcpu=haswell`. threads: threads that kernels may use, at least 1.
+        dtype_lowering: how custom datatypes are computed: "library" (calls of C functions and
+        look-ups);
             None chooses.
 
     Raises:
@@ -122,7 +122,9 @@ class _Builder:
         names = list(self.mod.attrs.get("outputs", ()))
         if len(names) == len(self.f.results):
             return names
-        return [r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(self.f.results)]
+        return [
+            r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(self.f.results)
+        ]
 
     # ---- values ----------------------------------------------------------------------------------
     def _new(self, t: TensorType) -> int:
@@ -207,7 +209,9 @@ class _Builder:
             for r in tensors
         ]
         temps = [
-            Lifetime(size, k, k) for k, (kernel, _, _) in enumerate(self.kernels) for size in kernel.temps
+            Lifetime(size, k, k)
+            for k, (kernel, _, _) in enumerate(self.kernels)
+            for size in kernel.temps
         ]
         plan = plan_memory([*lifetimes, *temps])
         for r, offset in zip(tensors, plan.offsets, strict=False):

@@ -1,7 +1,7 @@
 """Symbolic integers, kept in one canonical form: sum(coefficient * atom) + constant.
 
-An atom is a variable (a loop variable, or a named dimension such as the batch size `n`), or a
-`//`, `%`, `min` or `*` node that did not simplify. Because the form is canonical, "simplify" is not a
+An atom is a variable (a loop variable, or a named dimension such as the batch size `n`), or a `//`,
+`%`, `min` or `*` node that did not simplify. Because the form is canonical, "simplify" is not a
 pass: every operator returns the simplified result. Both levels of the IR use it: for the dimensions
 of tensor types, and for the indices and extents of loop nests.
 """
@@ -123,10 +123,7 @@ class Index:
         return self.const % k == 0 and all(
             c % k == 0
             or (
-                isinstance(a, Quasi)
-                and a.op == "min"
-                and a.a.multiple_of(k)
-                and a.b.multiple_of(k)
+                isinstance(a, Quasi) and a.op == "min" and a.a.multiple_of(k) and a.b.multiple_of(k)
             )
             for a, c in self.terms.items()
         )
@@ -198,8 +195,9 @@ class Index:
 
 
 class Var(Index):
-    """A variable. A loop variable has an extent (0 <= v < extent) and is equal only to itself; a named
-    dimension (`extent` None) is a run-time parameter >= 1, equal to every dimension of that name."""
+    """A variable. A loop variable has an extent (0 <= v < extent) and is equal only to itself; a
+    named dimension (`extent` None) is a run-time parameter >= 1, equal to every dimension of that
+    name."""
 
     __slots__ = ("extent", "name")
 
@@ -306,7 +304,11 @@ class Quasi:
         if self.op == "min":
             return f"min({self.a}, {self.b})"
         left = f"({self.a})" if len(self.a.terms) > 1 or self.a.const else str(self.a)
-        right = f"({self.b})" if len(self.b.terms) > 1 or (self.b.terms and self.b.const) else str(self.b)
+        right = (
+            f"({self.b})"
+            if len(self.b.terms) > 1 or (self.b.terms and self.b.const)
+            else str(self.b)
+        )
         return f"({left} {self.op} {right})"
 
 
@@ -361,7 +363,7 @@ _OPS: dict[str, Any] = {
     "*": lambda a, b: a * b,
 }
 
-Dim = Union[int, Index]
+Dim = int | Index
 """One dimension of a tensor type: a known size, or a symbolic one."""
 
 

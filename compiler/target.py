@@ -11,7 +11,8 @@ from compiler.errors import UnsupportedError, unknown
 _WIDTH = (("avx512f", 64), ("avx2", 32), ("avx", 32), ("sse2", 16), ("neon", 16))
 _ISA = (
     ("avx512vnni", "avx512_vnni"), ("avx512f", "avx512"), ("avxvnni", "avx_vnni"), ("avx2", "avx2"),
-    ("avx", "avx"), ("sse4.2", "sse4.2"), ("sse2", "sse2"), ("dotprod", "neon_dotprod"), ("neon", "neon"),
+    ("avx", "avx"), ("sse4.2", "sse4.2"), ("sse2", "sse2"), ("dotprod", "neon_dotprod"),
+    ("neon", "neon"),
 )  # fmt: skip
 _X86_LEVELS: dict[str, tuple[str, ...]] = {
     "x86-64": ("sse2",),
@@ -30,8 +31,8 @@ _X86_LEVELS: dict[str, tuple[str, ...]] = {
 class Target:
     """What to generate code for.
 
-    Written `llvm` (this host) or `llvm -mcpu=haswell`, for a CPU of the host's architecture that has no
-    features the host lacks.
+    Written `llvm` (this host) or `llvm -mcpu=haswell`, for a CPU of the host's architecture that
+    has no features the host lacks.
 
     Attributes:
         text: as written.

@@ -15,7 +15,8 @@ Registers = dict[tuple[Buffer, int, tuple[int, ...]], Val]
 
 class Place(NamedTuple):
     """Where an access goes. Contiguity is in `offsets` (elements, per lane, relative to `const`);
-    `pointer` None: a register buffer; `scattered`: lanes whose distances are only known at run time."""
+    `pointer` None: a register buffer; `scattered`: lanes whose distances are only known at run
+    time."""
 
     pointer: Val | None
     const: int
@@ -152,7 +153,12 @@ class Accesses:
                 part = a.replaced(bound) * c
                 const, rest = const + part.const, rest + (part - part.const)
         if rest.terms:
-            key = ("at", pointer.name, rest, tuple(str(self.env[v]) for v in sorted(rest.vars(), key=str)))
+            key = (
+                "at",
+                pointer.name,
+                rest,
+                tuple(str(self.env[v]) for v in sorted(rest.vars(), key=str)),
+            )
             if key not in self.memo:
                 size = LLVM_BYTES[memory_type(b.dtype)]
                 self.memo[key] = self.e.at(pointer, self.runtime(rest * size))
@@ -183,7 +189,11 @@ class Accesses:
         return self._from_memory(b, out)
 
     def _from_memory(self, b: Buffer, v: Val) -> Val:
-        return self.e.op(f"trunc {v} to {Val('', 'i1', v.n).ty}", "i1", v.n) if b.dtype.kind == "bool" else v
+        return (
+            self.e.op(f"trunc {v} to {Val('', 'i1', v.n).ty}", "i1", v.n)
+            if b.dtype.kind == "bool"
+            else v
+        )
 
     def _load_lanes(self, b: Buffer, p: Val, const: int, offs: tuple[int, ...]) -> Val:
         e, t = self.e, memory_type(b.dtype)
@@ -218,7 +228,8 @@ class Accesses:
 
     @staticmethod
     def _join(width: int, lanes: int) -> list[int | None]:
-        """Shuffle that puts the first `width` lanes of two vectors of `lanes` lanes side by side."""
+        """Shuffle that puts the first `width` lanes of two vectors of `lanes` lanes side by
+        side."""
         return [*range(width), *range(lanes, lanes + width)]
 
     # ---- stores ----------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
-"""Prints LLVM IR directly: a value is (name, scalar type, lanes). Building text is ten times faster than
-building instruction objects that are printed and parsed again."""
+"""Prints LLVM IR directly: a value is (name, scalar type, lanes). Building text is ten times faster
+than building instruction objects that are printed and parsed again."""
 
 from __future__ import annotations
 
@@ -133,7 +133,9 @@ class Emitter:
 
     def load(self, ptr: Val, off: int, t: str, n: int, align: int) -> Val:
         """Load of `n` lanes at `ptr` + `off` bytes."""
-        return self.op(f"load {Val('', t, n).ty}, ptr {self.at(ptr, off).name}, align {align}", t, n)
+        return self.op(
+            f"load {Val('', t, n).ty}, ptr {self.at(ptr, off).name}, align {align}", t, n
+        )
 
     def store(self, v: Val, ptr: Val, off: int, align: int) -> None:
         """Store of all lanes at `ptr` + `off` bytes."""

@@ -43,7 +43,8 @@ def digest(*parts: str) -> str:
 
 
 def compile_text(text: str, symbol: str, target: Target) -> int:
-    """Address of function `symbol` defined in LLVM `text`; the symbol becomes callable by other code.
+    """Address of function `symbol` defined in LLVM `text`; the symbol becomes callable by other
+    code.
 
     Raises:
         LoweringError: LLVM rejects the text, or a C function it calls cannot be found.
@@ -94,7 +95,8 @@ def _resolves(symbol: str) -> bool:
 
 
 def statistics() -> dict[str, int]:
-    """How many functions were compiled, and how many were found compiled already, in this process."""
+    """How many functions were compiled, and how many were found compiled already, in this
+    process."""
     return dict(_stats)
 
 

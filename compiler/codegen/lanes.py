@@ -1,7 +1,8 @@
-"""Lane patterns: where the lanes of a vectorized access lie in memory decides how it is loaded or stored.
+"""Lane patterns: where the lanes of a vectorized access lie in memory decides how it is loaded or
+stored.
 
-Loads and broadcasts are never scheduled: a broadcast is an access that ignores the vector loop, and a
-byte transpose is a gather of runs followed by one shuffle.
+Loads and broadcasts are never scheduled: a broadcast is an access that ignores the vector loop, and
+a byte transpose is a gather of runs followed by one shuffle.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ Offsets = tuple[int, ...]
 
 
 class Pattern(NamedTuple):
-    """How to load lanes: splat | vector | repeat (period) | runs (starts and lengths, selection) | scalars."""
+    """How to load lanes: splat | vector | repeat (period) | runs (starts and lengths, selection) |
+    scalars."""
 
     kind: str
     period: int = 0
@@ -69,7 +71,8 @@ def classify(offs: Offsets) -> Pattern:
 
 @lru_cache(maxsize=4096)
 def store_runs(offs: tuple[int | None, ...]) -> tuple[tuple[int, tuple[int, ...]], ...]:
-    """(first offset, lanes) of contiguous pieces with power-of-two lengths of at most 64 elements."""
+    """(first offset, lanes) of contiguous pieces with power-of-two lengths of at most 64
+    elements."""
     lane = {o: i for i, o in enumerate(offs) if o is not None}
     runs: list[tuple[int, list[int]]] = []
     for o in sorted(lane):

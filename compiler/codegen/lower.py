@@ -1,7 +1,10 @@
-"""Mechanical lowering of one loop nest to an LLVM function. Knows nothing of convolution or any schedule.
+"""Mechanical lowering of one loop nest to an LLVM function. Knows nothing of convolution or any
+schedule.
 
-- serial loop: induction variable, one strength-reduced pointer per buffer, one phi per live register;
-- unrolled loop: the body again, with the variable bound to an int; vector loop: the variable becomes lanes;
+- serial loop: induction variable, one strength-reduced pointer per buffer, one phi per live
+  register;
+- unrolled loop: the body again, with the variable bound to an int; vector loop: the variable
+  becomes lanes;
 - access: flat offset = int + lane pattern (+ what is not in the pointer), see `access`;
 - register buffer: SSA values keyed by (offset, lane pattern).
 """
@@ -94,7 +97,9 @@ class _Lower(Scalars, Accesses):
         n = self.known(s.extent)
         if s.kind == "vector":
             if n is None:
-                raise LoweringError(f"cannot vectorize {s.var}: extent {s.extent} is not constant here")
+                raise LoweringError(
+                    f"cannot vectorize {s.var}: extent {s.extent} is not constant here"
+                )
             self.lanes.append((s.var, n))
             self.stmts(s.body)
             self.lanes.pop()
@@ -118,8 +123,8 @@ class _Lower(Scalars, Accesses):
         self.cursor = saved
 
     def opaque_pointer(self, p: Val, fence: bool) -> Val:
-        """The pointer through empty inline asm. A fence also passes the register written last through it,
-        which ties the loads that follow to the arithmetic before them."""
+        """The pointer through empty inline asm. A fence also passes the register written last
+        through it, which ties the loads that follow to the arithmetic before them."""
         e = self.e
         if not fence or not self.regs:
             return e.op(f'call ptr asm sideeffect "", "=r,0"(ptr {p.name})', "ptr")
@@ -130,8 +135,8 @@ class _Lower(Scalars, Accesses):
         return e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 0", "ptr")
 
     def _steps(self, s: For) -> tuple[dict[Buffer, int], set[Buffer]]:
-        """Elements by which each buffer's accesses move per iteration, where all agree; and the register
-        buffers that are written."""
+        """Elements by which each buffer's accesses move per iteration, where all agree; and the
+        register buffers that are written."""
         v, steps, live = s.var, dict[Buffer, set[int | None]](), set[Buffer]()
         for b, idx, w, _ in accesses(s.body):
             if b.scope == "register":
@@ -187,8 +192,9 @@ class _Lower(Scalars, Accesses):
         nxt = e.op(f"add nuw nsw {iv}, 1", "i64")
         out = [f"  {iv.name} = phi i64 [{begin.name}, %{pre}], [{nxt.name}, %{self.block}]"]
         for q, start, bytes_ in pointers:
+            moved = e.at(q, bytes_)
             out.append(
-                f"  {q.name} = phi ptr [{start.name}, %{pre}], [{e.at(q, bytes_).name}, %{self.block}]"
+                f"  {q.name} = phi ptr [{start.name}, %{pre}], [{moved.name}, %{self.block}]"
             )
         for k in slots:
             out.append(

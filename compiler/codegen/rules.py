@@ -9,7 +9,15 @@ from compiler.dtypes import BOOL, DType
 from compiler.errors import LoweringError
 
 _FLOAT = {"Add": "fadd", "Sub": "fsub", "Mul": "fmul", "Div": "fdiv"}
-_INT = {"Add": "add", "Sub": "sub", "Mul": "mul", "And": "and", "Or": "or", "Xor": "xor", "Shl": "shl"}
+_INT = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "And": "and",
+    "Or": "or",
+    "Xor": "xor",
+    "Shl": "shl",
+}
 _FCMP = {"LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge", "EQ": "oeq", "NE": "une"}
 _ICMP = {"LT": "lt", "LE": "le", "GT": "gt", "GE": "ge", "EQ": "eq", "NE": "ne"}
 _INTRINSIC = {
@@ -40,7 +48,9 @@ def binary(e: Emitter, op: str, dtype: DType, a: Val, b: Val) -> Val:
         if op in _FLOAT:
             return e.bin(_FLOAT[op], a, b)
         if op in ("Max", "Min"):  # NaN propagates, as in numpy and ONNX
-            return e.call(f"llvm.{'maximum' if op == 'Max' else 'minimum'}.{suffix(a)}", a.t, a.n, [a, b])
+            return e.call(
+                f"llvm.{'maximum' if op == 'Max' else 'minimum'}.{suffix(a)}", a.t, a.n, [a, b]
+            )
     elif op in _INT:
         return e.bin(_INT[op], a, b)
     elif op in ("Max", "Min") and dtype.is_integer:

@@ -21,6 +21,7 @@ from compiler.tensor.expr import (
     Gather,
     IndexValue,
     IntImm,
+    Let,
     Load,
     Select,
 )
@@ -73,6 +74,12 @@ class Scalars(Accesses):
         if isinstance(x, Select):
             c, a, b = (e.splat(self.eval(k), n) for k in (x.cond, x.a, x.b))
             return e.op(f"select {c}, {a}, {b}", a.t, n)
+        if isinstance(x, Let):
+            outer, given = self.values, self.eval(x.value)
+            self.values = {**outer, x.var: given}
+            result = self.eval(x.body)
+            self.values = outer
+            return result
         if isinstance(x, IndexValue):
             return self._index(x.index)
         if isinstance(x, Gather):
@@ -101,7 +108,9 @@ class Scalars(Accesses):
         dtype = s.buffer.dtype
         if s.update == "Fma":
             if not isinstance(s.value, BinOp) or s.value.op != "Mul":
-                raise LoweringError(f"stage {s.stage}: an Fma update needs a product, not {s.value!r}")
+                raise LoweringError(
+                    f"stage {s.stage}: an Fma update needs a product, not {s.value!r}"
+                )
             n = self.width
             a, b = (self.e.splat(self.eval(k), n) for k in (s.value.a, s.value.b))
             return rules.function(self.e, "fma", dtype, [a, b, self.e.splat(old, n)])

@@ -137,6 +137,8 @@ class _Importer:
         weights = {t.name for t in g.initializer}
         entries = [i for i in g.input if i.name not in weights]
         self.inputs = [i.name for i in entries]
+        if len(set(self.inputs)) < len(self.inputs):
+            raise ModelError("the model has two inputs of the same name; export it again")
         # interface names first: they stay as the user knows them
         for v in [*entries, *g.output]:
             self.printable(v.name)
@@ -144,8 +146,6 @@ class _Importer:
         for t in g.initializer:
             self._values[t.name] = constant(t, self.folder, f"weight {t.name!r}")
         for name, t in input_types(entries, shapes).items():
-            if name in self._values:
-                raise ModelError(f"the model has two inputs called {name!r}")
             self._values[name] = self.builder.param(self.printable(name), t.shape, t.dtype)
         for n in g.node:
             self._convert(n)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from compiler.ir.expr import Atom, Binding, Call, Constant, Function, Tuple, TupleGetItem, Value, Var
+from compiler.ir.expr import (
+    Atom,
+    Binding,
+    Call,
+    Constant,
+    Function,
+    Tuple,
+    TupleGetItem,
+    Value,
+    Var,
+)
 from compiler.ir.types import TensorType, TupleType, Type
 from compiler.symbolic import IntLike
 

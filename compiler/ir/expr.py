@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class Constant:
         return TensorType(tuple(self.data.shape), self.dtype)
 
 
-Atom = Union[Var, Constant]
+Atom = Var | Constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +78,7 @@ class TupleGetItem:
     index: int
 
 
-Value = Union[Call, Tuple, TupleGetItem, Var, Constant]
+Value = Call | Tuple | TupleGetItem | Var | Constant
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +116,8 @@ class Function:
 
 @dataclass(frozen=True, eq=False)
 class IRModule:
-    """Named functions of both levels. `attrs` records facts of the model (`opset`, `producer` ...)."""
+    """Named functions of both levels. `attrs` records facts of the model (`opset`, `producer`
+    ...)."""
 
     functions: Mapping[str, Function | PrimFunc]
     attrs: Mapping[str, Any] = field(default_factory=dict)
@@ -205,7 +206,8 @@ def substitute(value: Value, mapping: Mapping[Var, Atom]) -> Value:
 
 
 def uses(f: Function) -> dict[Var, list[Binding | None]]:
-    """Variable -> the bindings that read it, once per operand; None stands for the function's result."""
+    """Variable -> the bindings that read it, once per operand; None stands for the function's
+    result."""
     out: dict[Var, list[Binding | None]] = {}
     for b in f.bindings:
         for a in operands(b.value):

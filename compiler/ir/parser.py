@@ -1,14 +1,14 @@
 """parse: reads back what the printer writes.
 
-The grammar is the printer's: functions, one binding a line, types as comments (they are inferred again), and
-the metadata section with constants, module attributes and origins.
+The grammar is the printer's: functions, one binding a line, types as comments (they are inferred
+again), and the metadata section with constants, module attributes and origins.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -111,7 +111,7 @@ class _Parser:
         self.tokens = list(self._tokens())
         self.k = 0
 
-    def _tokens(self) -> Any:
+    def _tokens(self) -> Iterator[_Token]:
         at = 0
         while at < len(self.text):
             m = _TOKEN.match(self.text, at)
@@ -205,8 +205,10 @@ class _Parser:
         scope: dict[str, Var] = {p.name: p for p in params}
         bindings: list[Binding] = []
         while True:
-            if self.now.kind == "var" and self.tokens[self.k + 1 : self.k + 2] and (
-                self.tokens[self.k + 1].text == "="
+            if (
+                self.now.kind == "var"
+                and self.tokens[self.k + 1 : self.k + 2]
+                and (self.tokens[self.k + 1].text == "=")
             ):
                 name = self.take().text[1:]
                 self.take("=")
@@ -276,7 +278,10 @@ class _Parser:
             name = t.text[1:]
             stem, dot, field = name.rpartition(".")
             if name not in scope and dot and field.isdigit() and stem in scope:
-                self.tokens[self.k : self.k] = [_Token("op", ".", t.at), _Token("number", field, t.at)]
+                self.tokens[self.k : self.k] = [
+                    _Token("op", ".", t.at),
+                    _Token("number", field, t.at),
+                ]
                 name = stem
             if name not in scope:
                 self.k -= 1
@@ -300,7 +305,8 @@ class _Parser:
         raise self.error(f"expected a value, found {t.text!r}")
 
     def attribute(self) -> Any:
-        """A value of an attribute: number, string, True, False, None, list, or symbolic dimension."""
+        """A value of an attribute: number, string, True, False, None, list, or symbolic
+        dimension."""
         t = self.now
         if self.accept("["):
             return tuple(self.listed(self.attribute, "]"))
@@ -337,8 +343,10 @@ class _Parser:
     def dimension(self) -> Index:
         """A sum of products of numbers, names, `//`, `%` and `min`."""
         out = -self.factor() if self.accept("-") else self.factor()
-        while self.sees("+") or self.sees("-") or (
-            not self.done and self.now.kind == "number" and self.now.text.startswith("-")
+        while (
+            self.sees("+")
+            or self.sees("-")
+            or (not self.done and self.now.kind == "number" and self.now.text.startswith("-"))
         ):
             if self.accept("+"):
                 out = out + self.factor()

@@ -36,9 +36,8 @@ def module_text(mod: IRModule, show_meta_data: bool = False) -> str:
         )
         text += f"attrs = {json.dumps(dict(mod.attrs))}\norigins = {json.dumps(_origins(mod))}\n"
     elif printer.constants:
-        text += (
-            f"\n// {len(printer.constants)} constants omitted; show_meta_data=True writes them out\n"
-        )
+        count = len(printer.constants)
+        text += f"\n// {count} constants omitted; show_meta_data=True writes them out\n"
     return text
 
 
@@ -116,7 +115,8 @@ def _attr(v: Any) -> str:
 
 
 def _origins(mod: IRModule) -> dict[str, list[str]]:
-    """Path of a binding (`main/y`, and inside groups `main/y/x`) -> the imported names it comes from."""
+    """Path of a binding (`main/y`, and inside groups `main/y/x`) -> the imported names it comes
+    from."""
     out: dict[str, list[str]] = {}
 
     def visit(f: Function, path: str) -> None:

@@ -9,9 +9,9 @@ from compiler.ir.expr import Call, Constant, Function, IRModule, Var, operands
 def verify(mod: IRModule, typed: bool = True) -> None:
     """Check a module's invariants.
 
-    Every variable is defined once and before it is used; parameters and (with `typed`) bindings have
-    the type that inference gives them; operators get the attributes they declare; constants hold
-    the storage dtype of their type.
+    Every variable is defined once and before it is used; parameters and (with `typed`) bindings
+    have the type that inference gives them; operators get the attributes they declare; constants
+    hold the storage dtype of their type.
 
     Raises:
         VerifyError: names the function and the binding.
@@ -54,7 +54,9 @@ def _function(f: Function, where: str, typed: bool) -> None:
             op = b.value.op
             if isinstance(op, Function):
                 if len(op.params) != len(b.value.args):
-                    raise VerifyError(f"{place}: the fused function takes {len(op.params)} operands")
+                    raise VerifyError(
+                        f"{place}: the fused function takes {len(op.params)} operands"
+                    )
                 _function(op, place, typed)
             elif not isinstance(b.value.attrs, op.attrs):
                 raise VerifyError(f"{place}: {op.name} needs {op.attrs.__name__} attributes")

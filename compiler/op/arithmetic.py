@@ -1,7 +1,8 @@
 """Scalar arithmetic over arrays, per dtype: what operator references are written in.
 
-A reference written over an `Arithmetic` holds for float32, integers and every custom datatype alike,
-and pins the order of the scalar operations. Arrays hold storage elements (integers for custom types).
+A reference written over an `Arithmetic` holds for float32, integers and every custom datatype
+alike, and pins the order of the scalar operations. Arrays hold storage elements (integers for
+custom types).
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ class Arithmetic(Protocol):
 
 
 class NumpyArithmetic:
-    """Built-in dtypes: float arithmetic as numpy rounds it; integer arithmetic in int64, then wrapped."""
+    """Built-in dtypes: float arithmetic as numpy rounds it; integer arithmetic in int64, then
+    wrapped."""
 
     def __init__(self, dtype: DType):
         self.dtype = dtype

@@ -2,8 +2,10 @@
 
 from compiler.op import (  # noqa: F401
     elementwise,
+    mixed,
     move,
     move_index,
+    move_join,
     nn_conv,
     nn_dense,
     nn_norm,

@@ -12,7 +12,7 @@ from compiler.dtypes import INT64, Array
 from compiler.ir.types import TensorType, shape_text
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, require, type_of
-from compiler.op.move import copy_into
+from compiler.op.move_join import copy_into
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, Index, ceil_div, dim, imax, imin
 from compiler.tensor.builder import PrimBuilder

@@ -12,18 +12,16 @@ from compiler.errors import DtypelabError, TypeInferenceError, unknown
 from compiler.ir.types import TensorType, Type
 
 if TYPE_CHECKING:
-    from compiler.op.arithmetic import Arithmetic
-    from compiler.tensor.builder import PrimBuilder
     from compiler.tensor.stmt import Buffer
 
 
 class Fusion(Enum):
     """How FuseOps may group an operator.
 
-    ELEMENTWISE (each output element reads the elements that broadcast to it) joins the kernel of its
-    producer; INJECTIVE (moves elements: reshape, transpose, concatenate) stays alone for now; ANCHOR
-    (convolution, dense, pooling, reductions) takes elementwise consumers as its epilogue; OPAQUE
-    never fuses.
+    ELEMENTWISE (each output element reads the elements that broadcast to it) joins the kernel of
+    its producer; INJECTIVE (moves elements: reshape, transpose, concatenate) stays alone for now;
+    ANCHOR (convolution, dense, pooling, reductions) takes elementwise consumers as its epilogue;
+    OPAQUE never fuses.
     """
 
     ELEMENTWISE = "elementwise"
@@ -35,9 +33,9 @@ class Fusion(Enum):
 class Quantized(Enum):
     """How quantize treats an operator.
 
-    WEIGHTED: integer kernel with weights, accumulator and requantize (conv2d, dense). INTEGER: has an
-    integer form of its own (add, pooling). SAME: moves values without changing them, so it works on
-    integers with its input's parameters. FLOAT: stays in float.
+    WEIGHTED: integer kernel with weights, accumulator and requantize (conv2d, dense). INTEGER: has
+    an integer form of its own (add, pooling). SAME: moves values without changing them, so it works
+    on integers with its input's parameters. FLOAT: stays in float.
     """
 
     WEIGHTED = "weighted"
@@ -61,11 +59,10 @@ class OpDef:
     """One operator.
 
     Attributes:
-        name: as printed, e.g. `nn.conv2d`.
-        attrs: frozen dataclass of its attributes.
-        arity: (least, most) number of operands; most None: any number.
-        infer: (attrs, operand tensor types) -> result type; raises TypeInferenceError.
-        reference: (arithmetic, attrs, *storage arrays) -> array or tuple: the readable numpy meaning,
+        name: as printed, e.g. `nn.conv2d`. attrs: frozen dataclass of its attributes. arity:
+        (least, most) number of operands; most None: any number. infer: (attrs, operand tensor
+        types) -> result type; raises TypeInferenceError. reference: (arithmetic, attrs, *storage
+        arrays) -> array or tuple: the readable numpy meaning,
             written over the scalar operations of `arithmetic` so that it holds for every dtype.
         lower: (builder, attrs, *input buffers) -> output buffer(s): the loop nest, for any dtype.
         fusion: see Fusion.
@@ -107,7 +104,8 @@ class OpDef:
         """Result type for operand types.
 
         Raises:
-            TypeInferenceError: wrong number or kind of operands, or shapes and dtypes that do not fit.
+            TypeInferenceError: wrong number or kind of operands, or shapes and dtypes that do not
+            fit.
         """
         least, most = self.arity
         if len(types) < least or (most is not None and len(types) > most):

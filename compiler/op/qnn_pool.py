@@ -129,7 +129,9 @@ def _window_sums(
     x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)), constant_values=border)
     (sy, sx), (dy, dx) = a.strides, a.dilation
     rows, columns = (height - 1) * sy + 1, (width - 1) * sx + 1
-    x = np.pad(x, ((0, 0), (0, 0), (0, rows + a.pool_size[0] * dy), (0, columns + a.pool_size[1] * dx)))
+    x = np.pad(
+        x, ((0, 0), (0, 0), (0, rows + a.pool_size[0] * dy), (0, columns + a.pool_size[1] * dx))
+    )
     taps = np.ndindex(*a.pool_size)
     parts = [x[..., i * dy : i * dy + rows : sy, j * dx : j * dx + columns : sx] for i, j in taps]
     return np.asarray(sum(parts))

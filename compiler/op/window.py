@@ -179,8 +179,9 @@ def source(
     wy, wx = across
     padded: list[Index] = []
     for w, size, count in zip(across, sizes, outputs, strict=True):
-        reach = (Index.of(count) - 1) * w.stride + w.span
-        padded.append(imax(size + (w.before + w.after), reach))
+        room = size + (w.before + w.after)
+        partial = w.outputs(size) != count  # a last window reaches beyond the padding
+        padded.append(imax(room, (Index.of(count) - 1) * w.stride + w.span) if partial else room)
     plain = all(p == s for p, s in zip(padded, sizes, strict=True))
     if plain or data.dtype.is_custom:
         ys, xs = (Axis(w, s, not plain) for w, s in zip(across, sizes, strict=True))

@@ -10,27 +10,30 @@ from compiler.codegen.emit import Emitter, Val
 from compiler.codegen.lower import NativeStage
 from compiler.symbolic import Index, Var
 
+ZERO = Index()
+
 
 @dataclass(frozen=True)
 class Pointer:
-    """Where a tensor is: `base` is `input`, `output`, `constant` (with `index`) or `workspace` (with a byte
-    `offset`)."""
+    """Where a tensor is: `base` is `input`, `output`, `constant` (with `index`) or `workspace`
+    (with a byte `offset`)."""
 
     base: str
     index: int = 0
-    offset: Index = Index()
+    offset: Index = ZERO
 
 
 @dataclass(frozen=True)
 class Step:
-    """A native stage with its pointer arguments and symbolic dimensions; `work` estimates the scalar
-    operations it does per call. Or, without a stage, a copy of `size` bytes between two pointers."""
+    """A native stage with its pointer arguments and symbolic dimensions; `work` estimates the
+    scalar operations it does per call. Or, without a stage, a copy of `size` bytes between two
+    pointers."""
 
     stage: NativeStage | None
     pointers: tuple[Pointer, ...]
     dims: tuple[Var, ...] = ()
-    work: Index = Index()
-    size: Index = Index()
+    work: Index = ZERO
+    size: Index = ZERO
 
 
 PARALLEL_WORK = 1 << 20
@@ -38,8 +41,8 @@ PARALLEL_WORK = 1 << 20
 
 
 def driver_text(symbol: str, steps: Sequence[Step], dims: Sequence[Var], threads: int) -> str:
-    """LLVM text of `symbol(inputs, outputs, constants, workspace, dims)`: tables of pointers, the workspace,
-    and the symbolic dimensions as int64."""
+    """LLVM text of `symbol(inputs, outputs, constants, workspace, dims)`: tables of pointers, the
+    workspace, and the symbolic dimensions as int64."""
     return _Driver(dims, threads).run(symbol, steps)
 
 
@@ -62,8 +65,12 @@ class _Driver(Accesses):
                 self._copy(s)
             else:
                 self._call(s, s.stage)
-        params = ", ".join(f"ptr %{n}" for n in ("input", "output", "constant", "workspace", "dims"))
-        body = "\n".join([f"define void @{symbol}({params}) nounwind {{", "entry:", *e.lines, "  ret void", "}"])
+        params = ", ".join(
+            f"ptr %{n}" for n in ("input", "output", "constant", "workspace", "dims")
+        )
+        body = "\n".join(
+            [f"define void @{symbol}({params}) nounwind {{", "entry:", *e.lines, "  ret void", "}"]
+        )
         decls = {**self.externs, **e.decls}
         return "\n".join([*decls.values(), *self.wrappers.values(), body])
 
@@ -121,8 +128,8 @@ class _Driver(Accesses):
         self.externs[symbol] = f"declare void @{symbol}({', '.join(types)})"
 
     def _fork_join(self, stage: NativeStage, args: list[Val], extent: Val) -> None:
-        """Hand each thread a contiguous range of the iterations; the calling thread takes the first. A
-        thread that cannot be started has its range run here."""
+        """Hand each thread a contiguous range of the iterations; the calling thread takes the
+        first. A thread that cannot be started has its range run here."""
         e, count = self.e, len(args) + 2
         wrapper = self._wrapper(stage.symbol, [a.t for a in args])
         self.externs["pthread_create"] = "declare i32 @pthread_create(ptr, ptr, ptr, ptr)"
@@ -137,7 +144,9 @@ class _Driver(Accesses):
             for k, a in enumerate([*args, bounds[t], bounds[t + 1]]):
                 e.store(a, block, 8 * k, 8)
             handle = e.op("alloca i64, align 8", "ptr")
-            failed = e.op(f"call i32 @pthread_create({handle}, ptr null, ptr @{wrapper}, {block})", "i32")
+            failed = e.op(
+                f"call i32 @pthread_create({handle}, ptr null, ptr @{wrapper}, {block})", "i32"
+            )
             handles.append((handle, failed, block))
         first = ", ".join(map(str, [*args, bounds[0], bounds[1]]))
         e.lines.append(f"  call void @{stage.symbol}({first})")
@@ -147,7 +156,12 @@ class _Driver(Accesses):
             e.lines += [f"  br {ok}, label %{join}, label %{inline}", f"{join}:"]
             thread = e.load(handle, 0, "i64", 1, 8)
             e.lines += [f"  call i32 @pthread_join({thread}, ptr null)", f"  br label %{done}"]
-            e.lines += [f"{inline}:", f"  call ptr @{wrapper}({block})", f"  br label %{done}", f"{done}:"]
+            e.lines += [
+                f"{inline}:",
+                f"  call ptr @{wrapper}({block})",
+                f"  br label %{done}",
+                f"{done}:",
+            ]
 
     def _wrapper(self, symbol: str, types: list[str]) -> str:
         name = f"thread_{symbol}"

@@ -35,8 +35,8 @@ class Program:
 
 
 class Executable:
-    """A compiled module. Call it with arrays, positionally or by input name; it may be called from several
-    threads. Results are new arrays with the dtypes the model declares.
+    """A compiled module. Call it with arrays, positionally or by input name; it may be called from
+    several threads. Results are new arrays with the dtypes the model declares.
 
     Attributes:
         inputs, outputs: name -> TensorType.
@@ -59,7 +59,8 @@ class Executable:
             The output array, or a list of arrays if the model has several outputs.
 
         Raises:
-            compiler.errors.InputError: an input is missing, unknown, or of the wrong rank, shape or dtype.
+            compiler.errors.InputError: an input is missing, unknown, or of the wrong rank, shape or
+            dtype.
         """
         arrays, dims = bind_inputs(self.program.inputs, args, kwargs)
         outs = self.run(arrays, dims)
@@ -70,7 +71,8 @@ class Executable:
         p = self.program
         outs = [
             np.empty(
-                tuple(d.value(dims) if isinstance(d, Index) else d for d in t.shape), t.dtype.storage
+                tuple(d.value(dims) if isinstance(d, Index) else d for d in t.shape),
+                t.dtype.storage,
             )
             for _, t in p.outputs
         ]
@@ -95,7 +97,8 @@ class Executable:
         return held
 
     def workspace_bytes(self, **dims: int) -> int:
-        """Bytes of intermediate memory for given symbolic dimensions, e.g. `workspace_bytes(n=8)`."""
+        """Bytes of intermediate memory for given symbolic dimensions, e.g.
+        `workspace_bytes(n=8)`."""
         return int(self.program.workspace.value({Var(k): v for k, v in dims.items()}))
 
     def as_text(self) -> str:

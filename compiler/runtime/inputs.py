@@ -1,4 +1,5 @@
-"""Checks what a caller passes against a function's parameters, and finds the symbolic dimensions."""
+"""Checks what a caller passes against a function's parameters, and finds the symbolic
+dimensions."""
 
 from __future__ import annotations
 
@@ -28,7 +29,9 @@ def bind_inputs(
         positional, kwargs = [], args[0]
     names = [name for name, _ in params]
     if len(positional) > len(params):
-        raise InputError(f"{len(positional)} inputs given, but the model has {len(params)}: {names}")
+        raise InputError(
+            f"{len(positional)} inputs given, but the model has {len(params)}: {names}"
+        )
     given = dict(zip(names, positional, strict=False))
     for name, value in kwargs.items():
         if name not in names:
@@ -58,12 +61,13 @@ def bind_inputs(
         arrays.append(np.asarray(a, order="C"))  # ascontiguousarray makes scalars vectors
     for (name, t), a in zip(params, arrays, strict=True):
         for want, got in zip(t.shape, a.shape, strict=True):
-            if isinstance(want, Index) and want.vars() <= dims.keys():
-                if want.value(dims) != got:
-                    raise InputError(
-                        f"input {name!r} has shape {shape_text(a.shape)}, but {shape_text(t.shape)} "
-                        f"with {', '.join(f'{v} = {k}' for v, k in dims.items())} is needed"
-                    )
+            known = isinstance(want, Index) and want.vars() <= dims.keys()
+            if isinstance(want, Index) and known and want.value(dims) != got:
+                values = ", ".join(f"{v} = {k}" for v, k in dims.items())
+                raise InputError(
+                    f"input {name!r} has shape {shape_text(a.shape)}, but "
+                    f"{shape_text(t.shape)} with {values} is needed"
+                )
     return arrays, dims
 
 

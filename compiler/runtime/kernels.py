@@ -21,7 +21,8 @@ from compiler.tensor.stmt import PrimFunc
 
 @dataclass(frozen=True)
 class Argument:
-    """What a kernel's input parameter is given: an atom of the primitive function, or a constant array."""
+    """What a kernel's input parameter is given: an atom of the primitive function, or a constant
+    array."""
 
     atom: Atom | None
     array: Array | None

@@ -1,7 +1,7 @@
 """The static memory plan: where every intermediate tensor lies in one workspace.
 
-Sizes may depend on symbolic dimensions, so offsets are expressions in them. Tensors whose lifetimes do
-not overlap share a slot when one is provably no larger than the other.
+Sizes may depend on symbolic dimensions, so offsets are expressions in them. Tensors whose lifetimes
+do not overlap share a slot when one is provably no larger than the other.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ def aligned(size: IntLike) -> Index:
     def up(x: int) -> int:
         return -(-x // ALIGN) * ALIGN
 
+    lows = [a.bounds()[0] for a, c in size.terms.items() if c > 0]
+    if len(lows) < len(size.terms) or any(low is None or low < 0 for low in lows):
+        return (size + (ALIGN - 1)) // ALIGN * ALIGN  # a term may be negative: round the sum
     return Index({a: up(c) for a, c in size.terms.items()}, up(size.const))
 
 

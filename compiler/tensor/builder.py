@@ -1,7 +1,7 @@
 """PrimBuilder: what an operator's `lower` function writes its loop nests with.
 
-Every stage is a perfect nest over named loops that stores into one buffer. Intermediate buffers become
-temporaries, unless a schedule inlines them or moves them into registers.
+Every stage is a perfect nest over named loops that stores into one buffer. Intermediate buffers
+become temporaries, unless a schedule inlines them or moves them into registers.
 """
 
 from __future__ import annotations
@@ -99,9 +99,11 @@ class PrimBuilder:
         init: Callable[..., Expr] | Expr,
         update: str = "Add",
     ) -> Buffer:
-        """A new buffer with `buffer[i...] = init; for axes in order: buffer[i...] update= fn(i..., axes...)`.
+        """A new buffer with `buffer[i...] = init; for axes in order: buffer[i...] update= fn(i...,
+        axes...)`.
 
-        `axes` run in the order given (row-major), which pins the order of a sequential accumulation.
+        `axes` run in the order given (row-major), which pins the order of a sequential
+        accumulation.
         """
         out = self.buffer(name, shape, dtype)
         loops = {f"i{k}": n for k, n in enumerate(shape)}

@@ -1,15 +1,15 @@
 """Scalar expressions of loop nests.
 
-Node names follow TVM's TIR where a datatype's lowering functions see them: `BinOp.op` is `Add`, `Sub`,
-`Mul`, ...; `Cast` has `value` and `dtype`; `FloatImm` is a floating constant; `Call` names a pure scalar
-function; `CallExtern` names a C symbol. Nodes are immutable and compared by identity.
+Node names follow TVM's TIR where a datatype's lowering functions see them: `BinOp.op` is `Add`,
+`Sub`, `Mul`, ...; `Cast` has `value` and `dtype`; `FloatImm` is a floating constant; `Call` names a
+pure scalar function; `CallExtern` names a C symbol. Nodes are immutable and compared by identity.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING
 
 from compiler.dtypes import BOOL, FLOAT32, INT64, DType
 from compiler.errors import TypeInferenceError
@@ -101,7 +101,7 @@ class Expr:
         return self
 
 
-ExprLike = Union[Expr, float, int]
+ExprLike = Expr | float | int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -303,7 +303,8 @@ class LetVar(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Let(Expr):
-    """`body`, in which `var` stands for `value`, evaluated once (so that walks and text stay short)."""
+    """`body`, in which `var` stands for `value`, evaluated once (so that walks and text stay
+    short)."""
 
     var: LetVar
     value: Expr
@@ -439,8 +440,8 @@ def index_vars(e: Expr) -> set[Var]:
     return out
 
 
-__all__: list[Any] = [
+__all__ = [
     "BinOp", "Call", "CallExtern", "Cast", "Expr", "FloatImm", "Gather", "IndexValue", "IntImm",
-    "Let", "LetVar", "Load", "Select", "binary", "call", "cast", "const", "index_value", "index_vars",
-    "let", "loads", "lowest", "maximum", "minimum", "rewrite", "select", "subst", "walk",
+    "Let", "LetVar", "Load", "Select", "binary", "call", "cast", "const", "index_value",
+    "index_vars", "let", "loads", "lowest", "maximum", "minimum", "rewrite", "select", "subst", "walk",
 ]  # fmt: skip

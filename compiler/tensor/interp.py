@@ -24,13 +24,22 @@ from compiler.tensor.expr import (
     Gather,
     IndexValue,
     IntImm,
+    Let,
+    LetVar,
     Load,
     Select,
 )
 from compiler.tensor.mathlib import EXPANSIONS
 from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, Store
 
-_METHODS = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "maximum", "Min": "minimum"}
+_METHODS = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "Max": "maximum",
+    "Min": "minimum",
+}
 _BITS: dict[str, Any] = {
     "And": np.bitwise_and, "Or": np.bitwise_or, "Xor": np.bitwise_xor,
     "Shl": np.left_shift, "Shr": np.right_shift,
@@ -50,6 +59,7 @@ class _Interpreter:
         self.env: dict[Var, int] = dict(dims)
         self.memory: dict[Buffer, Array] = dict(zip(func.params, arrays, strict=True))
         self.started: set[tuple[int, tuple[int, ...]]] = set()
+        self.bound: dict[LetVar, Any] = {}
 
     def array(self, b: Buffer) -> Array:
         if b.data is not None:
@@ -121,6 +131,11 @@ class _Interpreter:
             return arithmetic(e.dtype).cast(np.asarray(self.value(e.value)), e.value.dtype)[()]
         if isinstance(e, Select):
             return self.value(e.a) if self.value(e.cond) else self.value(e.b)
+        if isinstance(e, LetVar):
+            return self.bound[e]
+        if isinstance(e, Let):
+            self.bound[e.var] = self.value(e.value)
+            return self.value(e.body)
         if isinstance(e, Call):
             return self.call(e)
         if isinstance(e, CallExtern):
@@ -154,8 +169,8 @@ class _Literal(FloatImm):
 
 
 def fma(a: Any, b: Any, c: Any, dtype: DType) -> Any:
-    """a * b + c rounded once: float32 through float64 rounded to odd, which makes the second rounding
-    harmless (Boldo and Melquiond, 2008)."""
+    """a * b + c rounded once: float32 through float64 rounded to odd, which makes the second
+    rounding harmless (Boldo and Melquiond, 2008)."""
     if dtype == FLOAT64:
         raise LoweringError("fma of float64 has no reference")
     with np.errstate(all="ignore"):

@@ -1,7 +1,8 @@
 """Replaces custom datatypes in a loop nest by operations on their storage integers.
 
-Every operation on a custom datatype is handed, with its operands, to that datatype's registered lowering
-function; what comes back works on storage integers: calls of C functions, table look-ups, or expressions.
+Every operation on a custom datatype is handed, with its operands, to that datatype's registered
+lowering function; what comes back works on storage integers: calls of C functions, table look-ups,
+or expressions.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _DEPTH = 8
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stored(Expr):
-    """A storage integer seen as the custom dtype it encodes: what lowering functions get as operands."""
+    """A storage integer seen as the custom dtype it encodes: what lowering functions get as
+    operands."""
 
     bits: Expr
     dtype: DType
@@ -77,7 +79,8 @@ class _Lowering:
             temps=[self.buffer(b) for b in f.temps],
             body=body,
             packed={
-                self.buffer(b): replace(p, source=self.buffer(p.source)) for b, p in f.packed.items()
+                self.buffer(b): replace(p, source=self.buffer(p.source))
+                for b, p in f.packed.items()
             },
         )
 
@@ -112,13 +115,13 @@ class _Lowering:
             return Gather(self.buffer(e.buffer), kids[0])
         if isinstance(e, Select):
             return Select(*kids)
+        if isinstance(e, CallExtern):
+            return CallExtern(e.symbol, tuple(kids), e.dtype.storage_dtype)
         if not e.dtype.is_custom and not any(t.is_custom for t in types):
             return e.rebuilt(kids)
         if isinstance(e, Call) and e.fn == "lowest":
             return IntImm(custom(e.dtype.name).lowest(e.dtype), e.dtype.storage_dtype)
-        operands = [
-            Stored(k, t) if t.is_custom else k for k, t in zip(kids, types, strict=True)
-        ]
+        operands = [Stored(k, t) if t.is_custom else k for k, t in zip(kids, types, strict=True)]
         if isinstance(e, BinOp):
             node: Expr = BinOp(e.op, operands[0], operands[1], e.dtype)
         elif isinstance(e, (Cast, Call, FloatImm)):
@@ -129,9 +132,13 @@ class _Lowering:
         return self.finish(custom(owner.name).lower(node, self.target), node, depth)
 
     def finish(self, lowered: Expr, node: Expr, depth: int) -> Expr:
-        """Strip the storage views; operations the result still does on custom dtypes are lowered too."""
-        pending = any(n.dtype.is_custom and not isinstance(n, Stored) for n in walk(lowered)) or any(
-            isinstance(n, BinOp) and n.op in COMPARISONS and n.a.dtype.is_custom for n in walk(lowered)
+        """Strip the storage views; operations the result still does on custom dtypes are lowered
+        too."""
+        pending = any(
+            n.dtype.is_custom and not isinstance(n, Stored) for n in walk(lowered)
+        ) or any(
+            isinstance(n, BinOp) and n.op in COMPARISONS and n.a.dtype.is_custom
+            for n in walk(lowered)
         )
         if pending and not (isinstance(lowered, CallExtern) and lowered.dtype.is_custom):
             if depth >= _DEPTH:

@@ -1,11 +1,12 @@
 """Float32 exp, log, tanh, sigmoid and erf as scalar expressions.
 
-Written in additions, multiplications, explicit fma and bit operations, they give the same bits on every
-instruction set and vectorize like any other expression. Relative error below 3e-7 (erf: absolute).
+Written in additions, multiplications, explicit fma and bit operations, they give the same bits on
+every instruction set and vectorize like any other expression. Relative error below 3e-7 (erf:
+absolute).
 
-Sources: exp and log by range reduction with a two-part ln 2 (Cody and Waite, Software Manual for the
-Elementary Functions, 1980) and truncated series; erf by Chebyshev fits of erf(x)/x in x^2 on [0, 1] and of
-log(erfc(x)) on [1, 4].
+Sources: exp and log by range reduction with a two-part ln 2 (Cody and Waite, Software Manual for
+the Elementary Functions, 1980) and truncated series; erf by Chebyshev fits of erf(x)/x in x^2 on
+[0, 1] and of log(erfc(x)) on [1, 4].
 """
 
 from __future__ import annotations

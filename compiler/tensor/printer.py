@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from compiler.tensor.stmt import For, Intrin, PrimFunc, Stmt, Store
 
 _UPDATE = {"Add": "+=", "Max": "max=", "Min": "min=", "Fma": "+=fma", "": "="}
@@ -36,15 +35,15 @@ def _body(body: list[Stmt], depth: int, lines: list[str]) -> None:
             lines.append(f"{pad}{kind}for {s.var} in {s.extent}:{tail}")
             _body(s.body, depth + 1, lines)
         elif isinstance(s, Intrin):
-            tile = ", ".join(f"{v}<{n}" for v, n in zip(s.vars.values(), s.intrin.loops.values(), strict=True))
+            tile = ", ".join(
+                f"{v}<{n}" for v, n in zip(s.vars.values(), s.intrin.loops.values(), strict=True)
+            )
             lines.append(f"{pad}{s.intrin.name}<{tile}>: {_store(s.store)}")
         else:
             lines.append(pad + _store(s))
 
 
 def _store(s: Store) -> str:
-
-
 
     start = f"  (init {s.init!r})" if s.init is not None else ""
     idx = ", ".join(map(str, s.idx))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from compiler.dtypes import Array, DType
 from compiler.errors import TypeInferenceError
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False, repr=False)
 class Buffer:
-    """A tensor in memory, row-major. `scope`: `global` (a pointer parameter), `register` (values that
-    stay in registers; every index must become a constant) or `constant` (a table, in `data`)."""
+    """A tensor in memory, row-major. `scope`: `global` (a pointer parameter), `register` (values
+    that stay in registers; every index must become a constant) or `constant` (a table, in
+    `data`)."""
 
     name: str
     shape: tuple[Index, ...]
@@ -59,8 +60,9 @@ class Buffer:
 class For:
     """`for var in range(extent)`. `kind`: serial, unroll, vector (becomes lanes), parallel.
 
-    `whole`: iterations [0, whole) run a full inner tile (set by split). `opaque`: buffers whose pointer
-    LLVM must not see through in each iteration; with `fence`, loads may not cross iterations either.
+    `whole`: iterations [0, whole) run a full inner tile (set by split). `opaque`: buffers whose
+    pointer LLVM must not see through in each iteration; with `fence`, loads may not cross
+    iterations either.
     """
 
     var: Var
@@ -79,8 +81,9 @@ class For:
 
 @dataclass(eq=False)
 class Store:
-    """`buffer[idx] = value`; with `update` (Add, Max, Min) `buffer[idx] = buffer[idx] update value`,
-    starting from `init` where it is given (decompose_reduction makes it a nest of its own)."""
+    """`buffer[idx] = value`; with `update` (Add, Max, Min) `buffer[idx] = buffer[idx] update
+    value`, starting from `init` where it is given (decompose_reduction makes it a nest of its
+    own)."""
 
     stage: str
     buffer: Buffer
@@ -92,7 +95,8 @@ class Store:
 
 @dataclass(eq=False)
 class Intrin:
-    """A tensorized Store: `store` with its tile loops removed; `vars` are the tile's lane variables."""
+    """A tensorized Store: `store` with its tile loops removed; `vars` are the tile's lane
+    variables."""
 
     intrin: Intrinsic
     store: Store
@@ -100,12 +104,13 @@ class Intrin:
     leaves: dict[str, Expr]
 
 
-Stmt = Union[For, Store, Intrin]
+Stmt = For | Store | Intrin
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A parameter whose array is laid out, at build time, in the order in which the kernel walks it."""
+    """A parameter whose array is laid out, at build time, in the order in which the kernel walks
+    it."""
 
     source: Buffer
     vars: tuple[Var, ...]

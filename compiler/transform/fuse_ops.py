@@ -1,8 +1,8 @@
 """FuseOps: groups operators that become one kernel.
 
-An elementwise operator joins the group that produces one of its operands when nobody else reads that
-operand and the shape stays the same. Every group becomes a call of a function marked `primitive`;
-operators that only view memory under another shape stay calls of their own.
+An elementwise operator joins the group that produces one of its operands when nobody else reads
+that operand and the shape stays the same. Every group becomes a call of a function marked
+`primitive`; operators that only view memory under another shape stay calls of their own.
 """
 
 from __future__ import annotations
@@ -100,7 +100,9 @@ def _joins(
     if head.op.fusion not in (Fusion.ELEMENTWISE, Fusion.ANCHOR):
         return False
     out, before = atom_type(b.var), atom_type(a)
-    return isinstance(out, TensorType) and isinstance(before, TensorType) and out.shape == before.shape
+    return (
+        isinstance(out, TensorType) and isinstance(before, TensorType) and out.shape == before.shape
+    )
 
 
 def _as_primitive(g: _Group) -> Binding:

@@ -74,7 +74,8 @@ class PassContext:
 
 
 class Pass:
-    """A transformation of modules. Subclasses give `name`, `opt_level`, `required` and `transform`."""
+    """A transformation of modules. Subclasses give `name`, `opt_level`, `required` and
+    `transform`."""
 
     name: str = ""
     opt_level: int = 0
@@ -186,7 +187,8 @@ def _decorated(base: type[Pass], method: str, target: Any, name: str, opt_level:
 def function_pass(
     target: Any = None, *, name: str = "", opt_level: int = 0, required: Sequence[str] = ()
 ) -> Any:
-    """Decorator: a function `(f, mod, ctx) -> Function`, or a class with `transform_function`, as a pass."""
+    """Decorator: a function `(f, mod, ctx) -> Function`, or a class with `transform_function`, as a
+    pass."""
     if target is None:
         return lambda t: function_pass(t, name=name, opt_level=opt_level, required=required)
     return _decorated(FunctionPass, "transform_function", target, name, opt_level, required)
@@ -195,7 +197,8 @@ def function_pass(
 def module_pass(
     target: Any = None, *, name: str = "", opt_level: int = 0, required: Sequence[str] = ()
 ) -> Any:
-    """Decorator: a function `(mod, ctx) -> IRModule`, or a class with such a `transform`, as a pass."""
+    """Decorator: a function `(mod, ctx) -> IRModule`, or a class with such a `transform`, as a
+    pass."""
     if target is None:
         return lambda t: module_pass(t, name=name, opt_level=opt_level, required=required)
     return _decorated(ModulePass, "transform", target, name, opt_level, required)

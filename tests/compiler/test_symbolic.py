@@ -5,13 +5,13 @@ from hypothesis import strategies as st
 
 from compiler.symbolic import Index, Var, ceil_div, imax, imin, product
 
-N, I, J = Var("n"), Var("i", 12), Var("j", 7)
+N, ROW, COL = Var("n"), Var("i", 12), Var("j", 7)
 
 
 @st.composite
 def expressions(draw: st.DrawFn, depth: int = 3) -> Index:
     if depth == 0 or draw(st.booleans()):
-        leaf = draw(st.sampled_from([N, I, J, None]))
+        leaf = draw(st.sampled_from([N, ROW, COL, None]))
         return leaf if leaf is not None else Index.of(draw(st.integers(-20, 20)))
     a = draw(expressions(depth=depth - 1))
     op = draw(st.sampled_from(["+", "-", "*k", "//", "%", "min", "max", "*"]))
@@ -32,10 +32,8 @@ def plain(e: Index, env: dict[Var, int]) -> int:
 
 
 @given(expressions(), st.integers(1, 50), st.integers(0, 11), st.integers(0, 6), st.integers(1, 9))
-def test_simplification_keeps_values_and_bounds(
-    e: Index, n: int, i: int, j: int, k: int
-) -> None:
-    env = {N: n, I: i, J: j}
+def test_simplification_keeps_values_and_bounds(e: Index, n: int, i: int, j: int, k: int) -> None:
+    env = {N: n, ROW: i, COL: j}
     v = plain(e, env)
     lo, hi = e.range()
     assert lo is None or lo <= v
@@ -44,19 +42,19 @@ def test_simplification_keeps_values_and_bounds(
     assert plain(e % k, env) == v % k
     assert plain(e * 3 + 5 - e, env) == v * 3 + 5 - v
     assert plain(imin(e, 4), env) == min(v, 4)
-    assert plain(imax(e, I), env) == max(v, i)
+    assert plain(imax(e, ROW), env) == max(v, i)
     assert e.multiple_of(k) is False or v % k == 0
 
 
 @given(expressions(), st.integers(1, 50), st.integers(0, 11), st.integers(0, 6))
 def test_substitution_is_evaluation(e: Index, n: int, i: int, j: int) -> None:
-    assert e.subst({N: n, I: i, J: j}).constant() == plain(e, {N: n, I: i, J: j})
+    assert e.subst({N: n, ROW: i, COL: j}).constant() == plain(e, {N: n, ROW: i, COL: j})
 
 
 def test_named_dimensions_are_equal_by_name_and_loops_by_identity() -> None:
     assert Var("n") == N
     assert hash(Var("n")) == hash(Index({N: 1}))
-    assert Var("i", 12) != I
+    assert Var("i", 12) != ROW
     assert N * 2 + 3 == 3 + N + N
     assert {N * 2: 1}[Var("n") * 2] == 1
 

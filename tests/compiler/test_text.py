@@ -28,7 +28,9 @@ def small() -> IRModule:
     z = b.call("reshape", b.get(s, 1), newshape=(n, -1))
     k = b.call("cast", z, dtype="int64")
     t = b.call("greater", k, b.const(np.int64(-3)))
-    return IRModule({"main": b.finish(b.get(s, 0), k, t)}, {"opset": 13, "outputs": ("a", "b", "c")})
+    return IRModule(
+        {"main": b.finish(b.get(s, 0), k, t)}, {"opset": 13, "outputs": ("a", "b", "c")}
+    )
 
 
 @pytest.mark.parametrize("fused", [False, True])
@@ -60,8 +62,14 @@ def test_equality_notices_differences() -> None:
 @pytest.mark.parametrize(
     ("text", "where"),
     [
-        ("def @main(%x: Tensor[(2,), float32]) {\n  %y = nn.relux(%x);\n  %y\n}", "line 2, column 8"),
-        ("def @main(%x: Tensor[(2,), float32]) {\n  %y = nn.relu(%z);\n  %y\n}", "line 2, column 16"),
+        (
+            "def @main(%x: Tensor[(2,), float32]) {\n  %y = nn.relux(%x);\n  %y\n}",
+            "line 2, column 8",
+        ),
+        (
+            "def @main(%x: Tensor[(2,), float32]) {\n  %y = nn.relu(%z);\n  %y\n}",
+            "line 2, column 16",
+        ),
         ("def @main(%x: Tensor[(2,), float33]) {\n  %x\n}", "line 1, column 28"),
         ("def @main(%x: Tensor[(2,), float32]) {\n  %x", "line 2, column 5"),
         ("def @main(%x: Tensor[(2,), float32]) {\n  ?\n}", "line 2, column 3"),

@@ -90,6 +90,12 @@ def test_output_that_nothing_computes() -> None:
     fails(proto, ModelError, "'z'")
 
 
+def test_two_inputs_of_one_name() -> None:
+    proto = relu()
+    proto.graph.input.append(proto.graph.input[0])
+    fails(proto, ModelError, "two inputs")
+
+
 def test_value_used_before_it_is_computed() -> None:
     nodes = [node("Neg", ["h"], ["y"], name="late"), node("Relu", ["x"], ["h"])]
     fails(model(nodes, {"x": [3]}, ["y"]), ModelError, "'h'", "late")

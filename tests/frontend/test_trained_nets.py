@@ -13,6 +13,7 @@ from compiler.frontend.onnx_importer import from_onnx
 from compiler.interpret import evaluate
 from compiler.ir.expr import IRModule, tensor_type
 from compiler.ir.verifier import verify
+from compiler.pipeline import build
 from compiler.transform.passes import PassContext, VerifyInstrument
 from compiler.transform.prepare import prepare
 
@@ -52,6 +53,18 @@ def test_evaluate_matches_onnxruntime(net: str) -> None:
         assert_close(evaluate(prepared, x), want)
     keeps_interface(mod, prepared)
     assert not any("batch_norm" in op for op in cost(prepared).operators)
+
+
+@pytest.mark.parametrize("net", NETS)
+def test_compiled_nets_match_onnxruntime(net: str) -> None:
+    import onnx
+
+    path = path_of(net)
+    run = build(from_onnx(path))
+    proto = onnx.load(path)
+    for batch in (1, 7):
+        x = np.random.default_rng(batch).standard_normal((batch, 1, 28, 28)).astype(np.float32)
+        assert_close(run(x), run_onnxruntime(proto, {"input": x}))
 
 
 def keeps_interface(before: IRModule, after: IRModule) -> None:

@@ -23,7 +23,9 @@ def normal(*shape: int) -> np.ndarray:
 def convnet() -> IRModule:
     b = FunctionBuilder()
     x = b.param("x", (N, 3, 11, 9))
-    c = b.call("nn.conv2d", x, b.const(normal(20, 3, 3, 3)), b.const(normal(20)), padding=(1, 1, 1, 1))
+    c = b.call(
+        "nn.conv2d", x, b.const(normal(20, 3, 3, 3)), b.const(normal(20)), padding=(1, 1, 1, 1)
+    )
     r = b.call("nn.relu", c)
     d = b.call("nn.conv2d", r, b.const(normal(20, 1, 3, 3)), groups=20, strides=(2, 2))
     s = b.call("add", b.call("nn.max_pool2d", d, pool_size=(2, 2), strides=(2, 2)),

@@ -21,7 +21,8 @@ from compiler.tensor.stmt import PrimFunc
 
 
 def buffers(func: PrimFunc, arrays: Sequence[Array]) -> list[Array]:
-    """One array per parameter of `func`: inputs (packed where the schedule packs), then zeroed outputs."""
+    """One array per parameter of `func`: inputs (packed where the schedule packs), then zeroed
+    outputs."""
     out = []
     for b, a in zip(func.params, arrays, strict=True):
         data = pack_array(func, b, a) if b in func.packed else a
@@ -29,7 +30,9 @@ def buffers(func: PrimFunc, arrays: Sequence[Array]) -> list[Array]:
     return out
 
 
-def interpret(func: PrimFunc, arrays: Sequence[Array], dims: Mapping[Var, int] | None = None) -> Array:
+def interpret(
+    func: PrimFunc, arrays: Sequence[Array], dims: Mapping[Var, int] | None = None
+) -> Array:
     """Last output of the interpreter."""
     given = buffers(func, arrays)
     with np.errstate(all="ignore"):

@@ -55,7 +55,8 @@ class Intrinsic:
         self.pattern = self.semantics(*self.vars.values())
 
     def match(self, store: Store, variables: Mapping[str, Var]) -> dict[str, Expr] | str:
-        """Bind the pattern's operands in `store` (tile loop -> its variable), or say why it differs."""
+        """Bind the pattern's operands in `store` (tile loop -> its variable), or say why it
+        differs."""
         bound: dict[str, Expr] = {}
         p = self.pattern
         if store.update != p.update:
@@ -67,9 +68,7 @@ class Intrinsic:
         why = why or self._same(p.value, store.value, variables, bound)
         return why or {n: bound[n] for n in self.lanes}
 
-    def _same(
-        self, a: Expr, b: Expr, variables: Mapping[str, Var], bound: dict[str, Expr]
-    ) -> str:
+    def _same(self, a: Expr, b: Expr, variables: Mapping[str, Var], bound: dict[str, Expr]) -> str:
         if isinstance(a, Load):
             mine = index_vars(a)
             foreign = {v for n, v in variables.items() if self.vars[n] not in mine}
@@ -99,7 +98,8 @@ class Intrinsic:
 def dot4(
     name: str, lanes: int, emit: Emit, data: str = "uint8", features: tuple[str, ...] = ()
 ) -> Intrinsic:
-    """The 4-way int8 dot product c[o] += sum_i a[o, i] * b[o, i]; a broadcast `a` just ignores o."""
+    """The 4-way int8 dot product c[o] += sum_i a[o, i] * b[o, i]; a broadcast `a` just ignores
+    o."""
     from compiler.dtypes import DType
     from compiler.symbolic import Index
     from compiler.tensor.stmt import Buffer

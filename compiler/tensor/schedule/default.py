@@ -1,9 +1,10 @@
 """Default schedules, chosen from the loop nest alone: no operator is named here.
 
-A sum of products (stage `mac`) with an elementwise consumer gets a register tile: lanes along the output
-axis that only the constant operand follows (output channels), several neighbouring outputs of the last
-axis, the whole reduction in registers, and the constant operand packed in traversal order. Elementwise
-stages are vectorized along the last axis where it is contiguous. Anything else runs as written.
+A sum of products (stage `mac`) with an elementwise consumer gets a register tile: lanes along the
+output axis that only the constant operand follows (output channels), several neighbouring outputs
+of the last axis, the whole reduction in registers, and the constant operand packed in traversal
+order. Elementwise stages are vectorized along the last axis where it is contiguous. Anything else
+runs as written.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from compiler.tensor.lower_custom import uses_custom
 from compiler.tensor.schedule import Schedule
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, clone, stores, walk_stmts
 
-
 TASKS = 16
 """Iterations that a parallel loop should at least have."""
 
 
 @dataclass(frozen=True)
 class Tile:
-    """Register tile: `blocks` vectors of `lanes` along one output axis times `width` along another."""
+    """Register tile: `blocks` vectors of `lanes` along one output axis times `width` along
+    another."""
 
     lane_axis: int
     lanes: int
@@ -59,7 +60,7 @@ def schedule_default(f: PrimFunc, target: Target, constants: Collection[Buffer] 
 def inline_elementwise(s: Schedule) -> None:
     """Inline every elementwise stage that is read by one non-reduction stage, at one position."""
     for stage in s.stages():
-        ((store, path, _), *more) = s.stage_stores(stage)
+        ((store, _, _), *more) = s.stage_stores(stage)
         b = store.buffer
         if more or store.update or b not in s.func.temps:
             continue
@@ -97,9 +98,7 @@ def choose_tile(
         return None  # trimmed loops
     lanes = target.vector_bytes // store.buffer.dtype.nbytes
     axes = [v for v in spatial if v is not None]
-    only = {
-        k: [x for x in operands if v in _index_vars(x)] for k, v in enumerate(axes)
-    }
+    only = {k: [x for x in operands if v in _index_vars(x)] for k, v in enumerate(axes)}
     lane_axis, pack = None, None
     for k, v in reversed(list(enumerate(axes))):
         n = _static(v)
@@ -237,8 +236,8 @@ def _hides(flat: Index, v: Var) -> bool:
 
 
 def _parallelize(s: Schedule) -> None:
-    """Run every top-level loop whose iterations store to different places in parallel, fused with the loops
-    directly inside it while it has few iterations of its own (a batch of one image)."""
+    """Run every top-level loop whose iterations store to different places in parallel, fused with
+    the loops directly inside it while it has few iterations of its own (a batch of one image)."""
     for k, _ in enumerate(s.func.body):
         root = s.func.body[k]
         if not isinstance(root, For) or root.kind != "serial" or not _spatial(root):
@@ -248,7 +247,12 @@ def _parallelize(s: Schedule) -> None:
             n = inner.extent.constant() if isinstance(inner, For) else None
             if not isinstance(inner, For) or inner.kind != "serial" or n is None:
                 break
-            if inner.opaque or not inner.body or not _spatial(inner) or not isinstance(inner.body[0], For):
+            if (
+                inner.opaque
+                or not inner.body
+                or not _spatial(inner)
+                or not isinstance(inner.body[0], For)
+            ):
                 break
             fused = For(Var(f"task{k}", root.extent * n), [])
             m: dict[Var, IntLike] = {root.var: fused.var // n, inner.var: fused.var % n}

@@ -67,8 +67,8 @@ class LoopPrimitives:
         """v -> outer * factor + inner; returns their names.
 
         A remainder either gives the inner loop the extent min(factor, ...), see `peel`, or, with
-        tail="shift", moves the last tile back so that it overlaps the one before (needs an extent of
-        at least `factor` and stores that may be repeated; works for run-time extents).
+        tail="shift", moves the last tile back so that it overlaps the one before (needs an extent
+        of at least `factor` and stores that may be repeated; works for run-time extents).
         """
         outer, inner = names or (name + "o", name + "i")
         for s, _, home in self.find(name):
@@ -99,7 +99,8 @@ class LoopPrimitives:
         return name
 
     def reorder(self, *names: str) -> None:
-        """Put the named loops, which form a perfect nest, into the given order (others stay in place).
+        """Put the named loops, which form a perfect nest, into the given order (others stay in
+        place).
 
         Raises:
             ScheduleError: not one perfect nest; an extent would depend on a loop inside it; or a
@@ -121,14 +122,17 @@ class LoopPrimitives:
             nest, seen = {f.var for f in chain}, set[Var]()
             for f in order:
                 if (f.extent.vars() & nest) - seen:
-                    raise ScheduleError(f"the extent {f.extent} of {f.var} depends on a loop inside it")
+                    raise ScheduleError(
+                        f"the extent {f.extent} of {f.var} depends on a loop inside it"
+                    )
                 seen.add(f.var)
             for f in reversed(order):
                 inner = [For(f.var, inner, f.kind, f.opaque, f.whole, f.fence)]
             self.swap(home, s, inner)
 
     def peel(self, name: str) -> None:
-        """Separate the last, partial iteration, so that inner extents become constants in both copies."""
+        """Separate the last, partial iteration, so that inner extents become constants in both
+        copies."""
         for s, path, home in sorted(self.find(name), key=lambda x: -len(x[1])):
             if s.whole is None or s.whole == s.extent:
                 continue
@@ -140,8 +144,8 @@ class LoopPrimitives:
             if left == 1 and path:
                 out += [clone(x, {s.var: s.whole}) for x in s.body]
             else:
-                # A run-time extent leaves a loop of zero or one iteration. At the top level a unit loop
-                # stays, since every top-level statement becomes a function of its own.
+                # A run-time extent leaves a loop of zero or one iteration. At the top level a unit
+                # loop stays, since every top-level statement becomes a function of its own.
                 rest = Var(name + "_t", left)
                 last = s.whole if left == 1 else s.whole + rest
                 body = [clone(x, {s.var: last}) for x in s.body]
@@ -169,12 +173,15 @@ class LoopPrimitives:
         """
         for s, path, _ in self.find(name):
             if path:
-                raise ScheduleError(f"{name} is inside {path[-1].var}: only top-level loops run in parallel")
+                raise ScheduleError(
+                    f"{name} is inside {path[-1].var}: only top-level loops run in parallel"
+                )
             s.kind = "parallel"
 
     def opaque(self, name: str, *buffers: Buffer, fence: bool = False) -> None:
-        """Each iteration reads `buffers` through a pointer LLVM cannot see through: loads are not merged
-        across iterations. `fence`: nor may LLVM's scheduler move loads from one iteration to another."""
+        """Each iteration reads `buffers` through a pointer LLVM cannot see through: loads are not
+        merged across iterations. `fence`: nor may LLVM's scheduler move loads from one iteration to
+        another."""
         for s, _, _ in self.find(name):
             s.opaque, s.fence = s.opaque | frozenset(buffers), fence
 

@@ -16,9 +16,11 @@ class PackPrimitives(LoopPrimitives):
     """pack."""
 
     def pack(self, stage: str, buffer: Buffer, align: int = 64) -> Buffer:
-        """Lay `buffer` out in the loop order that `stage` has now, so that it reads one linear stream.
+        """Lay `buffer` out in the loop order that `stage` has now, so that it reads one linear
+        stream.
 
-        The packed buffer takes the parameter's place; `pack_array` lays out the array at build time.
+        The packed buffer takes the parameter's place; `pack_array` lays out the array at build
+        time.
 
         Raises:
             ScheduleError: the stage does not read the buffer exactly once, or it is no parameter.

@@ -40,8 +40,8 @@ class RegionPrimitives(LoopPrimitives):
         self.func.temps = [b for b in self.func.temps if b is not store.buffer]
 
     def compute_at(self, stage: str, loop: str) -> None:
-        """Move `stage` to the start of `loop`, computing only the region that the loop body reads, into a
-        register buffer.
+        """Move `stage` to the start of `loop`, computing only the region that the loop body reads,
+        into a register buffer.
 
         Raises:
             ScheduleError: the stage is not a perfect nest, or the loop does not read it.
@@ -76,8 +76,8 @@ class RegionPrimitives(LoopPrimitives):
         self.func.temps = [b for b in self.func.temps if b is not buf]
 
     def accumulate_apart(self, stage: str) -> str:
-        """Let a reduction accumulate into a temporary, and copy that to its buffer in a stage of its own,
-        `<stage>.out`, which schedules can tile; returns that stage's name."""
+        """Let a reduction accumulate into a temporary, and copy that to its buffer in a stage of
+        its own, `<stage>.out`, which schedules can tile; returns that stage's name."""
         ((store, path, _),) = self.stage_stores(stage)
         dims = self._own_loops(store, path)
         there = store.buffer
@@ -91,8 +91,8 @@ class RegionPrimitives(LoopPrimitives):
         return copy.stage
 
     def decompose_reduction(self, stage: str, loop: str) -> None:
-        """Make the initialisation of `stage` a nest of its own just before `loop`; its loops and the
-        stage are named `<name>.init`."""
+        """Make the initialisation of `stage` a nest of its own just before `loop`; its loops and
+        the stage are named `<name>.init`."""
         for s, path, _ in self.stage_stores(stage):
             if s.init is None:
                 continue
@@ -129,10 +129,11 @@ class RegionPrimitives(LoopPrimitives):
         names: list[str] = []
         for target, _, _ in self.find(loop):
             inner = _loop_vars(target.body)
-            reads = [i for b, i, w, _ in accesses(target.body) if b is buffer and i is not None and not w]
+            reads = [
+                i for b, i, w, _ in accesses(target.body) if b is buffer and i is not None and not w
+            ]
             base, extent = _region(reads, inner)
-            reg = Buffer(buffer.name + ".reg", tuple(Index.of(_upper(e)) for e in extent), buffer.dtype,
-                         "register")  # fmt: skip
+            reg = _register(buffer, extent)
             vs = [Var(f"{reg.name}{d}", e) for d, e in enumerate(extent)]
             _redirect(target.body, buffer, reg, base)
             copy = Store(f"{stage}.{reg.name}", reg, tuple(vs), Load(buffer, _sum(base, vs)))
@@ -141,13 +142,13 @@ class RegionPrimitives(LoopPrimitives):
         return names
 
     def cache_write(self, stage: str, loop: str) -> None:
-        """Keep the tile of `stage`'s output that `loop` updates in registers: load, update, store back."""
+        """Keep the tile of `stage`'s output that `loop` updates in registers: load, update, store
+        back."""
         for target, _, _ in self.find(loop):
             (store,) = [s for s in stores(target.body) if s.stage == stage]
             base, extent = _region([store.idx], _loop_vars(target.body))
             there = store.buffer
-            reg = Buffer(there.name + ".reg", tuple(Index.of(_upper(e)) for e in extent), there.dtype,
-                         "register")  # fmt: skip
+            reg = _register(there, extent)
             store.buffer = reg
             store.idx = tuple(i - b for i, b in zip(store.idx, base, strict=True))
             load = [Var(f"{stage}.in{d}", e) for d, e in enumerate(extent)]
@@ -177,6 +178,11 @@ class RegionPrimitives(LoopPrimitives):
                 return
 
 
+def _register(like: Buffer, extent: Sequence[Index]) -> Buffer:
+    shape = tuple(Index.of(_upper(e)) for e in extent)
+    return Buffer(like.name + ".reg", shape, like.dtype, "register")
+
+
 def _loop_vars(body: list[Stmt]) -> set[Var]:
     return {s.var for s, _, _ in walk_stmts(body) if isinstance(s, For)}
 
@@ -202,7 +208,9 @@ def _refreshed(node: Stmt, shift: Mapping[Var, IntLike]) -> Stmt:
     """Substitute outer variables in the extents of the loops that were moved (trimmed kernels)."""
     if isinstance(node, For) and node.extent.vars() & set(shift):
         fresh = Var(node.var.name, node.extent.subst(shift))
-        return For(fresh, [_refreshed(clone(x, {node.var: fresh}), shift) for x in node.body], node.kind)
+        return For(
+            fresh, [_refreshed(clone(x, {node.var: fresh}), shift) for x in node.body], node.kind
+        )
     if isinstance(node, For):
         node.body = [_refreshed(x, shift) for x in node.body]
     return node
@@ -234,7 +242,9 @@ def _map_values(body: list[Stmt], f: Callable[[Expr], Expr]) -> None:
                 s.init = None if s.init is None else f(s.init)
 
 
-def _region(all_idx: Sequence[tuple[Index, ...]], inner: set[Var]) -> tuple[list[Index], list[Index]]:
+def _region(
+    all_idx: Sequence[tuple[Index, ...]], inner: set[Var]
+) -> tuple[list[Index], list[Index]]:
     """Bounding box of accesses over the `inner` variables: (base, extent) per dimension."""
     base: list[Index] = []
     extent: list[Index] = []
@@ -255,7 +265,12 @@ def _region(all_idx: Sequence[tuple[Index, ...]], inner: set[Var]) -> tuple[list
         if len(rests) == 1 and len(rests[0].terms) == 1 and rests[0].const == 0:
             # One loop alone: the region is as long as the loop, also where that is min(...).
             ((atom, c),) = rests[0].terms.items()
-            if c == 1 and isinstance(atom, Var) and atom.extent is not None and not atom.extent.vars() & inner:
+            if (
+                c == 1
+                and isinstance(atom, Var)
+                and atom.extent is not None
+                and not atom.extent.vars() & inner
+            ):
                 size = atom.extent
         base.append(outs[0] + lo)
         extent.append(size)

@@ -12,7 +12,8 @@ class TensorizePrimitives(LoopPrimitives):
     """tensorize."""
 
     def tensorize(self, stage: str, *intrins: Intrinsic) -> None:
-        """Replace the innermost loops of `stage` by whichever of `intrins` has the same loop semantics.
+        """Replace the innermost loops of `stage` by whichever of `intrins` has the same loop
+        semantics.
 
         Raises:
             ScheduleError: none matches; says why for each.

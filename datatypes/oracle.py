@@ -1,0 +1,176 @@
+"""What every operation of a described format means: exact, on arrays of codes, rounded once.
+
+Operands become float64. Where 53 bits are at least twice the format's significant bits plus two, a
+float64 operation followed by rounding to the format equals one rounding (S. Figueroa, "When is
+double rounding innocuous?", 1995). For the others the float64 result is rounded to odd, which makes
+the second rounding harmless (S. Boldo and G. Melquiond, "Emulation of FMA and correctly rounded
+sums", 2008); its error comes from Knuth's two-sum and Dekker's two-product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.errors import UnsupportedError
+from compiler.tensor.expr import COMPARISONS
+from datatypes import mathfun
+from datatypes.formats import Format, decode, encode
+
+Array = npt.NDArray[Any]
+
+ARITHMETIC = ("Add", "Sub", "Mul", "Div")
+ROUNDINGS: dict[str, Callable[[Array], Array]] = {
+    "floor": np.floor, "ceil": np.ceil, "round": np.rint,
+}  # fmt: skip
+"""Functions to an integral value, which need not be in the format."""
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal,
+    "EQ": np.equal, "NE": np.not_equal,
+}  # fmt: skip
+_FLOAT64: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide,
+}  # fmt: skip
+_RANGE = Fraction(2) ** 450
+"""Products and quotients of values within 1/_RANGE .. _RANGE, and their errors, are normal float64."""
+
+
+def apply(fmt: Format, op: str, *codes: Array) -> Array:
+    """`op` on arrays of codes, which broadcast.
+
+    Args:
+        fmt: the format.
+        op: Add Sub Mul Div Max Min, LT LE GT GE EQ NE, or a function's name.
+        codes: one or two integer arrays.
+
+    Returns:
+        Array of `fmt.storage`; bool for comparisons. A result that is not a number is
+        `fmt.nan_code`. Max and Min of a NaN (NaR) are NaN; +0 is above -0. Formats in two's
+        complement compare as integers, so that NaR equals itself and is below every number.
+
+    Raises:
+        UnsupportedError: no such operation, or one that is not defined for so wide a format.
+    """
+    if op in COMPARISONS:
+        a, b = (_comparable(fmt, c) for c in codes)
+        return np.asarray(_COMPARE[op](a, b))
+    if op in ARITHMETIC:
+        values = [decode(fmt, c) for c in codes]
+        with np.errstate(all="ignore"):
+            return encode(fmt, arithmetic(fmt, op, *values))
+    if op in ("Max", "Min"):
+        a, b = (np.asarray(c, fmt.storage) for c in codes)
+        return _extreme(fmt, op, a, b)
+    if op in ROUNDINGS:
+        return encode(fmt, ROUNDINGS[op](decode(fmt, codes[0])))
+    if fmt.nbits > 16:
+        raise UnsupportedError(f"{op} of {fmt.name} has no definition on arrays of codes")
+    return mathfun.table(fmt, op)[codes[0]]
+
+
+def arithmetic(fmt: Format, op: str, a: Array, b: Array) -> Array:
+    """float64 numbers that round to the format as the exact results of `a op b` do."""
+    if not float64_range(fmt):
+        raise UnsupportedError(
+            f"arithmetic of {fmt.name} is limited to formats within 2**-450 .. 2**450"
+        )
+    result = np.asarray(_FLOAT64[op](a, b))
+    return result if double_rounding_is_innocuous(fmt) else _round_to_odd(op, a, b, result)
+
+
+def float64_range(fmt: Format) -> bool:
+    """Whether products and quotients stay far from float64's overflow and underflow."""
+    return fmt.maxpos <= _RANGE and fmt.minpos >= 1 / _RANGE
+
+
+@lru_cache(maxsize=256)
+def double_rounding_is_innocuous(fmt: Format) -> bool:
+    """Whether 53 >= 2 * p + 2, for the most significant bits p of any value.
+
+    Neighbours around 1 (or maxpos, in formats that do not reach 1) are as close as any relative to
+    their size in floats, posits and takums; fixed point has all its bits at maxpos.
+    """
+    if fmt.nbits <= 16:
+        return True
+    at_most = max(significant_bits(fmt, Fraction(1)), significant_bits(fmt, fmt.maxpos))
+    return 53 >= 2 * at_most + 2
+
+
+def significant_bits(fmt: Format, near: Fraction) -> int:
+    """Bits of the significands of the values just below and above `near`."""
+    middle = min(max(fmt.nearest(near), 2), fmt.highest - 1)
+    values = [fmt.value(middle + step) for step in (-1, 0, 1)]
+    return max(_bits(value) for value in values)
+
+
+def _bits(value: Fraction) -> int:
+    """Length of the odd part of a dyadic number."""
+    odd = value.numerator // (value.numerator & -value.numerator)
+    return odd.bit_length()
+
+
+def integers_to_float64(values: Array) -> Array:
+    """float64 of integers; those beyond 2**53 are rounded to odd, so that they can be rounded again."""
+    if values.dtype.itemsize < 8:
+        return values.astype(np.float64)
+    exact = np.abs(values.astype(np.float64)) < 2.0**53
+    sticky = (values & 0x7FF) != 0
+    odd = (values >> 11 | sticky).astype(np.float64) * 2048.0
+    return np.where(exact, values.astype(np.float64), odd)
+
+
+def _comparable(fmt: Format, codes: Array) -> Array:
+    """Numbers that compare as the codes do."""
+    if fmt.negation == "sign":
+        return decode(fmt, codes)
+    signed = np.asarray(codes).astype(np.int64)
+    return np.where(signed >= fmt.sign_bit, signed - fmt.mask - 1, signed)
+
+
+def _extreme(fmt: Format, op: str, a: Array, b: Array) -> Array:
+    x, y = _comparable(fmt, a), _comparable(fmt, b)
+    if fmt.negation == "sign":
+        below = (x < y) | ((x == y) & np.signbit(x) & ~np.signbit(y))
+    else:
+        below = x < y
+    chosen = np.where(below, b, a) if op == "Max" else np.where(below, a, b)
+    if fmt.has_nan:
+        nan = np.isnan(decode(fmt, a)) | np.isnan(decode(fmt, b))
+        chosen = np.where(nan, fmt.nan_code, chosen)
+    return chosen.astype(fmt.storage)
+
+
+def _round_to_odd(op: str, a: Array, b: Array, result: Array) -> Array:
+    """`result`, which is a op b to nearest, rounded to odd instead."""
+    if op == "Sub":
+        return _round_to_odd("Add", a, -b, result)
+    if op == "Add":
+        part = result - a
+        error = (a - (result - part)) + (b - part)
+    elif op == "Mul":
+        error = _product_error(a, b, result)
+    else:
+        product = result * b
+        rest = (a - product) - _product_error(result, b, product)
+        error = np.where(b < 0, -rest, rest)
+    even = (result.view(np.int64) & 1) == 0
+    change = np.isfinite(result) & np.isfinite(error) & (error != 0) & even
+    return np.where(change, np.nextafter(result, np.where(error > 0, np.inf, -np.inf)), result)
+
+
+def _product_error(a: Array, b: Array, product: Array) -> Array:
+    """a * b - product, exactly (Dekker 1971, with Veltkamp's splitting)."""
+    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
+    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+def _halves(a: Array) -> tuple[Array, Array]:
+    scaled = a * 134217729.0
+    high = scaled - (scaled - a)
+    return high, a - high

@@ -1,0 +1,143 @@
+"""RegisteredType: what the compiler sees of a datatype, whether described, registered or both."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from compiler.dtypes import FLOAT32, FLOAT64, Array, DType
+from compiler.errors import DtypelabError, LoweringError
+from compiler.tensor.expr import COMPARISONS, Expr, FloatImm, IntImm
+from datatypes import kernels, oracle, registry
+from datatypes.formats import Format, decode, encode, get
+from datatypes.registry import Operation, type_name_of
+
+_BINARY = (*oracle.ARITHMETIC, "Max", "Min", *COMPARISONS)
+
+
+class RegisteredType:
+    """A custom datatype of the compiler (see `compiler.dtypes.CustomDType`).
+
+    An operation is lowered by the function registered for it; else, for a described format, by a
+    built-in lowering. Its meaning on arrays is the format's exact description, unless a lowering
+    function was registered: that one then is the meaning, and is compiled and called.
+
+    Attributes:
+        name: as in `custom[NAME]BITS`.
+        fmt: the description of a format, or None.
+    """
+
+    def __init__(self, name: str, fmt: Format | None = None):
+        self.name, self.fmt = name, fmt
+
+    def lower(self, node: Expr, target: str) -> Expr:
+        """See CustomDType. FloatImm is encoded now, unless a lowering was registered for it.
+
+        Raises:
+            LoweringError: there is no lowering; names the call of `register_op` that adds one.
+        """
+        operation = Operation.of(node, target)
+        function = registry.lowering(operation)
+        if function is not None:
+            return function(node)
+        if isinstance(node, FloatImm):
+            bits = self.encode(np.float64(node.value), node.dtype)
+            return IntImm(int(bits), node.dtype.storage_dtype)
+        if self.fmt is not None:
+            from datatypes.builtin import lower
+
+            self._format(node.dtype if node.dtype.is_custom else _custom_operand(node))
+            lowered = lower(self.fmt, node)
+            if lowered is not None:
+                return lowered
+        dtype = node.dtype if node.dtype.is_custom else _custom_operand(node)
+        raise LoweringError(
+            f"{operation} of {dtype} has no lowering for target {target!r}; "
+            f"add one with {operation.how_to_register()}"
+        )
+
+    def apply(self, op: str, dtype: DType, *args: Array) -> Array:
+        """See CustomDType."""
+        name, function = (op, "") if op in _BINARY else ("Call", op)
+        operation = Operation(name, "llvm", self.name, function=function)
+        if self.fmt is None or registry.lowering(operation) is not None:
+            return kernels.operate(op, dtype, *args)
+        fmt = self._format(dtype)
+        if function and function not in oracle.ROUNDINGS and fmt.nbits > 16:
+            # Correct to 1 ulp, not always correctly rounded: the compiled function says how.
+            return kernels.operate(op, dtype, *args)
+        return oracle.apply(fmt, op, *args)
+
+    def encode(self, values: Array, dtype: DType) -> Array:
+        """See CustomDType. float64 goes through float32 if the datatype converts only that."""
+        array = np.asarray(values)
+        source = DType.parse(array.dtype)
+        if self._described("Cast", type_name_of(source), self.name):
+            fmt = self._format(dtype)
+            if array.dtype.kind in "iu":
+                array = oracle.integers_to_float64(array)
+            return encode(fmt, array)
+        if source != FLOAT64:
+            return kernels.convert(array, source, dtype)
+        try:
+            return kernels.convert(array, FLOAT64, dtype)
+        except LoweringError:
+            with np.errstate(over="ignore"):
+                return kernels.convert(array.astype(np.float32), FLOAT32, dtype)
+
+    def decode(self, bits: Array, dtype: DType) -> Array:
+        """See CustomDType. Goes through float32 if the datatype converts only to that."""
+        if self._described("Cast", self.name, "float"):
+            return decode(self._format(dtype), bits)
+        try:
+            return kernels.convert(bits, dtype, FLOAT64)
+        except LoweringError:
+            return kernels.convert(bits, dtype, FLOAT32).astype(np.float64)
+
+    def lowest(self, dtype: DType) -> int:
+        """See CustomDType.
+
+        Raises:
+            LoweringError: the datatype was registered without a function for it.
+        """
+        function = registry.minimum(self.name)
+        if function is None:
+            if self.fmt is not None:
+                fmt = self._format(dtype)
+                return fmt.code(fmt.lowest)
+            raise LoweringError(
+                f"the minimum of {dtype} is not known; give it with "
+                f'datatypes.register_min_func(func, "{self.name}")'
+            )
+        value = function(dtype.bits)
+        if isinstance(value, FloatImm):
+            value = value.value
+        if isinstance(value, Expr):
+            return int(kernels.constant(value))
+        return int(self.encode(np.float64(value), dtype))
+
+    def _described(self, name: str, source: str, dest: str) -> bool:
+        """Whether the format's description gives the meaning of a conversion."""
+        return self.fmt is not None and not registry.lowering(Operation(name, "llvm", source, dest))
+
+    def _format(self, dtype: DType) -> Format:
+        assert self.fmt is not None
+        if dtype.bits != self.fmt.nbits:
+            raise DtypelabError(
+                f"{self.name} has {self.fmt.nbits} bits; write custom[{self.name}]{self.fmt.nbits}"
+            )
+        return self.fmt
+
+
+@lru_cache(maxsize=512)
+def described(name: str) -> RegisteredType | None:
+    """The datatype of the format called `name`, or None if there is no such format."""
+    try:
+        return RegisteredType(name, get(name))
+    except DtypelabError:
+        return None
+
+
+def _custom_operand(node: Expr) -> DType:
+    return next(child.dtype for child in node.children() if child.dtype.is_custom)
