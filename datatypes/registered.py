@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 import numpy as np
 
 from compiler.dtypes import FLOAT32, FLOAT64, Array, DType
@@ -130,13 +128,17 @@ class RegisteredType:
         return self.fmt
 
 
-@lru_cache(maxsize=512)
+_described: dict[str, RegisteredType] = {}
+
+
 def described(name: str) -> RegisteredType | None:
     """The datatype of the format called `name`, or None if there is no such format."""
-    try:
-        return RegisteredType(name, get(name))
-    except DtypelabError:
-        return None
+    if name not in _described:
+        try:
+            _described[name] = RegisteredType(name, get(name))
+        except DtypelabError:
+            return None
+    return _described[name]
 
 
 def _custom_operand(node: Expr) -> DType:

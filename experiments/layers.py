@@ -38,20 +38,23 @@ def layer_errors(reference: IRModule, variant: IRModule, inputs: Sequence[Any]) 
     Raises:
         InputError: the inputs do not fit, or no value is common to both modules.
     """
-    expected = {binding.var.name: value for binding, value in _floats(reference, inputs)}
-    errors = [
-        LayerError(
-            value=binding.var.name,
-            operator=_operator(binding),
-            origins=binding.origins,
-            shape=value.shape,
-            sqnr_db=sqnr_db(value, expected[binding.var.name]),
-            cosine=cosine(value, expected[binding.var.name]),
-            max_abs_error=float(np.abs(value - expected[binding.var.name]).max()),
+    twins = {binding.var.name: (binding, value) for binding, value in _floats(reference, inputs)}
+    errors = []
+    for binding, value in _floats(variant, inputs):
+        twin, expected = twins.get(binding.var.name, (binding, None))
+        if expected is None or expected.shape != value.shape:
+            continue
+        errors.append(
+            LayerError(
+                value=twin.var.name,
+                operator=_operator(twin),
+                origins=twin.origins,
+                shape=value.shape,
+                sqnr_db=sqnr_db(value, expected),
+                cosine=cosine(value, expected),
+                max_abs_error=float(np.abs(value - expected).max()),
+            )
         )
-        for binding, value in _floats(variant, inputs)
-        if binding.var.name in expected and expected[binding.var.name].shape == value.shape
-    ]
     if not errors:
         raise InputError("the two programs have no floating-point value of the same name")
     return errors

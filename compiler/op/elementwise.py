@@ -17,6 +17,7 @@ from compiler.op.common import (
     one_dtype,
     read,
     require,
+    type_of,
 )
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
 from compiler.tensor.builder import PrimBuilder

@@ -12,8 +12,8 @@ from compiler.ir.expr import (
     Function,
     Value,
     Var,
+    atom_type,
     substitute,
-    tensor_type,
     uses,
 )
 from compiler.transform.dead_code import live
@@ -136,5 +136,5 @@ def typed(name: str, value: Value, origins: Sequence[str]) -> Binding:
 
 
 def same_type(a: Atom, b: Atom) -> bool:
-    """Whether two tensors have the same shape and dtype."""
-    return tensor_type(a) == tensor_type(b)
+    """Whether two values have the same type: for tensors, shape and dtype."""
+    return atom_type(a) == atom_type(b)

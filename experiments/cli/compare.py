@@ -56,6 +56,7 @@ def compare(
 
     Example: dtypelab compare mnist_resnet8 --input mnist1k --dtype posit8_es0
     """
+    from compiler.transform.prepare import prepare
     from experiments.layers import layer_errors
 
     if (plan is None) == (dtype == "float32"):
@@ -63,7 +64,8 @@ def compare(
     scheme = schemes.number_format(dtype, accumulate, lowering)
     arrays = load_inputs(file, pipeline.load_model(pipeline.model_file(model)))
     arrays = {name: array[:images] for name, array in arrays.items()}
-    module = load_static(model, arrays)
+    # Formats and plans apply to the prepared module: there the values have their names.
+    module = prepare(load_static(model, arrays))
     if plan is None:
         variant = pipeline.retype(module, scheme)
     else:

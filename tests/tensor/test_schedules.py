@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from tensor_support import compiled, interpret, three_ways
 
 from compiler.dtypes import DType
-from compiler.errors import LoweringError, ScheduleError
+from compiler.errors import LoweringError, ScheduleError, UnsupportedError
 from compiler.symbolic import Var
 from compiler.target import Target
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import call, const, maximum
 from compiler.tensor.intrinsics.generic import DOT4
+from compiler.tensor.intrinsics.intrinsic import dot4
 from compiler.tensor.intrinsics.x86 import INTRINSICS as X86
 from compiler.tensor.intrinsics.x86 import PMADDWD
 from compiler.tensor.schedule import Schedule
@@ -108,7 +109,7 @@ def test_tiled_gemm(m: int, n: int, k: int, lanes: int, width: int, d: DType, se
 def test_default_schedule_of_a_gemm(n: int, m: int, k: int, target: str) -> None:
     try:
         chosen = Target.parse(target)
-    except Exception as e:
+    except UnsupportedError as e:
         pytest.skip(str(e))
     rng = np.random.default_rng(n * 100 + m * 10 + k)
     arrays = [rng.normal(size=s).astype(np.float32) for s in ((m, k), (k, n))]
@@ -204,7 +205,7 @@ def test_illegal_schedules_are_refused() -> None:
 def test_functions_give_the_same_bits_everywhere(fn: str, target: str) -> None:
     try:
         Target.parse(target)
-    except Exception as e:
+    except UnsupportedError as e:
         pytest.skip(str(e))
     b = PrimBuilder("f")
     x = b.input("x", (37,), F32)
@@ -235,3 +236,17 @@ def test_best_width_wastes_least() -> None:
     assert best_width(13, 14) == 13
     assert best_width(26, 14) == 13
     assert best_width(1, 14) == 1
+
+
+def test_intrinsics_are_chosen_by_the_targets_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    from compiler.tensor import intrinsics
+
+    monkeypatch.setattr(intrinsics, "_registered", [])
+    try:
+        old = Target.parse("llvm -mcpu=x86-64-v2")
+    except UnsupportedError as e:
+        pytest.skip(str(e))
+    assert [i.name for i in intrinsics.for_target(old)] == ["dot4.generic"]
+    mine = dot4("mine", 4, DOT4.emit)
+    intrinsics.register_intrinsic(mine)
+    assert intrinsics.for_target(old)[0] is mine

@@ -1,0 +1,48 @@
+"""Built-in lowerings of described formats ("library" lowering: scalar calls and table look-ups).
+
+- `softposit`: posit8_es0, posit16_es1 and posit32_es2 call SoftPosit's C functions;
+- `bfloat16`: float32 arithmetic and integer rounding;
+- `pairs`: a table of all pairs of operands, for the other formats of up to 8 bits;
+- `through_float64`: float64 arithmetic and one rounding, for the other formats of up to 16 bits and
+  wider floats of up to 24 significant bits;
+- `compare`, `functions`: order and functions of one operand, for all.
+
+Every one gives the bits of `datatypes.oracle`.
+"""
+
+from __future__ import annotations
+
+from compiler.tensor.expr import COMPARISONS, BinOp, Call, Cast, Expr
+from datatypes.builtin import bfloat16, compare, functions, pairs, softposit, through_float64
+from datatypes.formats import Format
+from datatypes.lowering import stored
+
+
+def lower(fmt: Format, node: Expr) -> Expr | None:
+    """`node`, whose operands are `Stored`, on storage integers; None where there is no lowering."""
+    if isinstance(node, Cast):
+        return _cast(fmt, node)
+    if isinstance(node, Call):
+        return functions.lower(fmt, node.fn, stored(node.args[0])) if node.args else None
+    if not isinstance(node, BinOp):
+        return None
+    a, b = stored(node.a), stored(node.b)
+    if fmt.name == bfloat16.NAME:
+        return bfloat16.binary(node.op, a, b)
+    if node.op in COMPARISONS or node.op in ("Max", "Min"):
+        return compare.lower(fmt, node.op, a, b)
+    if fmt.name in softposit.PREFIXES:
+        return softposit.binary(fmt, node.op, a, b)
+    if fmt.nbits <= pairs.BITS:
+        return pairs.binary(fmt, node.op, a, b)
+    return through_float64.binary(fmt, node.op, a, b)
+
+
+def _cast(fmt: Format, node: Cast) -> Expr | None:
+    if node.dtype.is_custom and node.dtype.name == fmt.name:
+        if fmt.name == bfloat16.NAME and str(node.value.dtype) == "float32":
+            return bfloat16.encode(node.value)
+        return through_float64.encode_any(fmt, node.value)
+    if fmt.name == bfloat16.NAME and str(node.dtype) == "float32":
+        return bfloat16.decode(stored(node.value))
+    return through_float64.decode_any(fmt, stored(node.value), node.dtype)

@@ -1,0 +1,49 @@
+"""Functions of one operand: tables up to 16 bits, float64 and one rounding for wider formats."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from compiler.dtypes import FLOAT64
+from compiler.tensor.expr import Expr, call, maximum, minimum
+from compiler.tensor.lower_custom import table
+from compiler.tensor.stmt import Buffer
+from datatypes import mathfun, oracle
+from datatypes.builtin import softposit, through_float64
+from datatypes.builtin.common import look_up
+from datatypes.formats import Format
+
+_FLOAT64 = ("exp", "log", "tanh", "sigmoid", "erf", "sqrt", *oracle.ROUNDINGS)
+_FAR = 700.0
+"""exp(+-_FAR) is beyond the range of every format, but not of float64: so that a result too large or
+too small for the format is rounded by the format's own rule."""
+
+
+def lower(fmt: Format, fn: str, a: Expr) -> Expr | None:
+    """`fn` of a storage integer; None if there is no such function.
+
+    Correctly rounded up to 16 bits. Wider formats take the C library's float64 function and round
+    its result, which is within one unit in the last place (sqrt, floor, ceil, round: exact).
+    """
+    if fmt.nbits <= through_float64.TABLE_BITS:
+        if fn not in mathfun.FUNCTIONS and fn not in oracle.ROUNDINGS:
+            return None
+        return look_up(results(fmt, fn), a)
+    if fn not in _FLOAT64:
+        return None
+    if fn == "sqrt" and fmt.name in softposit.PREFIXES:
+        return softposit.sqrt(fmt, a)
+    x = through_float64.decode(fmt, a)
+    if x is None:
+        return None
+    if fn in ("exp", "sigmoid"):
+        x = minimum(maximum(x, -_FAR), _FAR)
+    return through_float64.encode(fmt, call(fn, x, dtype=FLOAT64))
+
+
+@lru_cache(maxsize=256)
+def results(fmt: Format, fn: str) -> Buffer:
+    """The code of fn(x) for every code x."""
+    return table(f"{fmt.name}_{fn}", oracle.apply(fmt, fn, np.arange(fmt.mask + 1)))
