@@ -67,9 +67,7 @@ def change_dtype(
         for name, f in prepared.functions.items()
     }
     names = [r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(mod.main.results)]
-    return replace(
-        prepared, functions=retyped, attrs={"outputs": tuple(names), **prepared.attrs}
-    )
+    return replace(prepared, functions=retyped, attrs={"outputs": tuple(names), **prepared.attrs})
 
 
 def _target(dst: str | DType | Format) -> DType:

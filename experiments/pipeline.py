@@ -84,11 +84,19 @@ def format_names() -> list[str]:
     return [str(name) for name in datatypes.list_formats()]
 
 
-def check_format(name: str) -> None:
-    """Raise a ConfigError unless `name` is a format."""
+def format_bits(name: str) -> int:
+    """Width of a format, or of a registered datatype written `custom[NAME]BITS`.
+
+    Raises:
+        DtypelabError: there is none of this name.
+    """
     import datatypes
 
-    datatypes.get(name)
+    if name.startswith("custom["):
+        from compiler.dtypes import DType
+
+        return DType.parse(name).bits
+    return int(datatypes.get(name).nbits)
 
 
 def isa_of(target: str) -> str:
@@ -280,9 +288,7 @@ def _transform(
         return lambda module: quantize.realize(module, plan), facts | _plan_facts(plan, config)
     bits = 32
     if scheme.kind == "format":
-        import datatypes
-
-        bits = int(datatypes.get(scheme.dtype).nbits)
+        bits = format_bits(scheme.dtype)
         facts["lowering"] = str(scheme.option("lowering") or "")
         facts["accumulate"] = str(scheme.option("accumulate") or "sequential")
     facts |= {"weight_bits": bits, "activation_bits": bits}

@@ -43,7 +43,8 @@ class Scheme:
 
 
 def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
-    """The scheme called `name` (float32, int8, int8_tensor, int8_channel or a format's name).
+    """The scheme called `name`: float32, int8, int8_tensor, int8_channel, the name of a format, or a
+    datatype that this process has registered, as `custom[NAME]BITS`.
 
     `options` of int8 schemes are fields of `quantize.QConfig` (also by the short names granularity
     and calibrator), those of a format `accumulate` and `lowering`.
@@ -69,8 +70,10 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
         pipeline.check_qconfig(frozen)
         return Scheme(_int8_label(frozen), "int8", "int8", _sorted(frozen))
     try:
-        pipeline.check_format(name)
+        pipeline.format_bits(name)
     except DtypelabError as error:
+        if name.startswith("custom["):
+            raise
         names = ["float32", "int8", *_INT8, *pipeline.format_names()]
         raise ConfigError(unknown("scheme or format", name, names)) from error
     for key, value in given.items():

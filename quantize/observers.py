@@ -155,12 +155,12 @@ class KullbackLeibler(Histogram):
 
     Szymon Migacz, 8-bit Inference with TensorRT (2017): for each threshold, the histogram up to it with
     the rest added to its last bin is compared with its quantized version by relative entropy. Exact
-    zeros are left out, as every scheme represents them. Thresholds that clip more than one percent are
+    zeros are left out, as every scheme represents them. Thresholds that clip more than a thousandth are
     not tried: where one bin holds much of the data (a picture's background), the method as published
     would clip all that lies above it.
     """
 
-    clipped = 0.01
+    clipped = 0.001
 
     def __init__(self, bins: int, levels: int):
         super().__init__()

@@ -12,7 +12,7 @@ from compiler.dtypes import FLOAT32, INT64, Array, DType
 from compiler.errors import TypeInferenceError
 from compiler.ir.types import TensorType, broadcast, shape_text
 from compiler.op.arithmetic import Arithmetic
-from compiler.symbolic import Dim, Index, IntLike, dim
+from compiler.symbolic import Dim, Index, IntLike, Var, dim
 from compiler.tensor import expr
 from compiler.tensor.expr import Expr
 from compiler.tensor.stmt import Buffer
@@ -155,7 +155,14 @@ def known_shape(shape: Sequence[Dim]) -> tuple[int, ...]:
 def read(b: Buffer, idx: Sequence[IntLike]) -> Expr:
     """The element of `b` that broadcasts, as numpy does, to position `idx` of a larger shape."""
     tail = idx[len(idx) - len(b.shape) :]
-    return b[tuple(0 if d == 1 else i for d, i in zip(b.shape, tail, strict=True))]
+    return b[
+        tuple(0 if d == 1 and not _unit(i) else i for d, i in zip(b.shape, tail, strict=True))
+    ]
+
+
+def _unit(i: IntLike) -> bool:
+    """Whether `i` is a loop of one iteration: reading at it keeps the axes of both sides matched."""
+    return isinstance(i, Var) and i.extent == 1
 
 
 def channelwise(a: Array, rank: int, axis: int) -> Array:

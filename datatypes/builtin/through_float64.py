@@ -100,9 +100,7 @@ def encode(fmt: Format, x: Expr) -> Expr | None:
 def _encode(fmt: Format, rounding: Binades, x: Expr) -> Expr:
     bits = call("bits", x, dtype=INT64)
     negative, magnitude = bits < 0, call("abs", x)
-    regular = let(
-        _order(fmt, rounding, bits, magnitude), lambda order: _code(fmt, order, negative)
-    )
+    regular = let(_order(fmt, rounding, bits, magnitude), lambda order: _code(fmt, order, negative))
     nan, infinity = code(fmt, fmt.nan_code), float("inf")
     beyond = _signed(fmt, negative, fmt.beyond(fmt.infinity, True), fmt.beyond(fmt.infinity, False))
     special = select(magnitude.equal(infinity), beyond, nan)
@@ -141,7 +139,9 @@ def _code(fmt: Format, order: Expr, negative: Expr) -> Expr:
             sign = select(kept.equal(0), const(0, INT64), sign)
         signed = kept | sign
     result = cast(signed, storage(fmt))
-    return select(order > most, code(fmt, fmt.nan_code), result) if fmt.overflow == "nan" else result
+    return (
+        select(order > most, code(fmt, fmt.nan_code), result) if fmt.overflow == "nan" else result
+    )
 
 
 def _signed_order(negative: Expr, below: int, above: int) -> Expr:
@@ -150,7 +150,9 @@ def _signed_order(negative: Expr, below: int, above: int) -> Expr:
 
 
 def _signed(fmt: Format, negative: Expr, below: int, above: int) -> Expr:
-    return code(fmt, above) if below == above else select(negative, code(fmt, below), code(fmt, above))
+    return (
+        code(fmt, above) if below == above else select(negative, code(fmt, below), code(fmt, above))
+    )
 
 
 @lru_cache(maxsize=128)

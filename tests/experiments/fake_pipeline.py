@@ -23,7 +23,7 @@ CALIBRATORS = ["kl", "minmax", "percentile"]
 
 def install(setattr_: Any = setattr, *, pause_s: float = 0.0) -> None:
     """Replace the functions of `experiments.pipeline`; `pause_s` slows every preparation down."""
-    for function in (format_names, check_format, check_lowering, check_qconfig, check_target):
+    for function in (format_names, format_bits, check_lowering, check_qconfig, check_target):
         setattr_(pipeline, function.__name__, function)
 
     def slowed(*arguments: Any, **options: Any) -> pipeline.Variant:
@@ -37,9 +37,10 @@ def format_names() -> list[str]:
     return FORMATS
 
 
-def check_format(name: str) -> None:
+def format_bits(name: str) -> int:
     if name not in FORMATS:
         raise ConfigError(unknown("format", name, FORMATS))
+    return 8 if "8" in name else 16
 
 
 def check_lowering(name: str) -> None:

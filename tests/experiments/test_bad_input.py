@@ -14,6 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+import datatypes
 from experiments import zoo
 from experiments.cli.main import run_command
 
@@ -230,16 +231,24 @@ def test_one_sentence_exit_2_and_nothing_left(
 def test_a_datatype_without_a_needed_lowering(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nonlinear functions are tables, for formats of up to 16 bits: a 32-bit posit has no exp."""
+    """A registered datatype can be encoded here, but nothing says how to take its exponential."""
+    datatypes.register("bareposit")
+    for source, dest, symbol in (
+        ("float", "bareposit", "convertFloatToP16"),
+        ("bareposit", "float", "convertP16ToFloat"),
+    ):
+        lower = datatypes.create_lower_func({(32, 16) if source == "float" else (16, 32): symbol})
+        datatypes.register_op(lower, "Cast", "llvm", source, dest)
     path = model(tmp_path, "Exp")
     file = images(tmp_path, v0=np.zeros((2, 3), np.float32))
-    options = ["--dtype", "posit32_es2"]
-    out = str(tmp_path / "y.npz")
-    assert run_command(["run", path, "--input", file, *options, "--output", out]) == 2
+    out = tmp_path / "y.npz"
+    line = ["run", path, "--input", file, "--dtype", "custom[bareposit]16", "--output", str(out)]
+    assert run_command(line) == 2
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
-    assert re.search(r"exp.*posit32_es2|posit32_es2.*exp", captured.err)
-    assert not Path(out).exists()
+    for part in ("n0", "exp of custom[bareposit]16 has no lowering", "register_op"):
+        assert part in captured.err
+    assert not out.exists()
 
 
 def test_an_unwritable_folder_is_found_out_before_any_work(

@@ -1,0 +1,1 @@
+"""Speed of kernels, calibration and emulation, as ratios: `python -m experiments.benchmarks`."""
