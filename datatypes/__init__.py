@@ -1,6 +1,6 @@
 """Custom datatypes: number formats as data, and what the compiler needs to compute in them.
 
-Importing this package makes every format's name a dtype: `custom[posit16_es1]16` parses and computes.
+Importing this package makes every format's name a dtype: `custom[posit16_es1]16` parses.
 """
 
 from __future__ import annotations

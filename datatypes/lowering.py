@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from compiler.dtypes import FLOAT32, DType
 from compiler.errors import LoweringError
 from compiler.tensor.expr import (
     COMPARISONS,
@@ -16,7 +17,6 @@ from compiler.tensor.expr import (
     Select,
     const,
 )
-from compiler.dtypes import FLOAT32, DType
 from datatypes.registry import LowerFunc, MinFunc, Operation
 
 Widths = Mapping["int | tuple[int, int]", str]

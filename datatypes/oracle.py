@@ -38,7 +38,7 @@ _FLOAT64: dict[str, Callable[[Any, Any], Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide,
 }  # fmt: skip
 _RANGE = Fraction(2) ** 450
-"""Products and quotients of values within 1/_RANGE .. _RANGE, and their errors, are normal float64."""
+"""Products and quotients of values within 1/_RANGE .. _RANGE, and their errors, are normal."""
 
 
 def apply(fmt: Format, op: str, *codes: Array) -> Array:
@@ -99,7 +99,7 @@ def double_rounding_is_innocuous(fmt: Format) -> bool:
     if fmt.nbits <= 16:
         return True
     at_most = max(significant_bits(fmt, Fraction(1)), significant_bits(fmt, fmt.maxpos))
-    return 53 >= 2 * at_most + 2
+    return 2 * at_most + 2 <= 53
 
 
 def significant_bits(fmt: Format, near: Fraction) -> int:
@@ -116,7 +116,7 @@ def _bits(value: Fraction) -> int:
 
 
 def integers_to_float64(values: Array) -> Array:
-    """float64 of integers; those beyond 2**53 are rounded to odd, so that they can be rounded again."""
+    """float64 of integers; beyond 2**53 rounded to odd, so that they can be rounded again."""
     if values.dtype.itemsize < 8:
         return values.astype(np.float64)
     exact = np.abs(values.astype(np.float64)) < 2.0**53
@@ -167,7 +167,8 @@ def _round_to_odd(op: str, a: Array, b: Array, result: Array) -> Array:
 def _product_error(a: Array, b: Array, product: Array) -> Array:
     """a * b - product, exactly (Dekker 1971, with Veltkamp's splitting)."""
     (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
-    return ((a_high * b_high - product) + a_high * b_low + a_low * b_high) + a_low * b_low
+    high = (a_high * b_high - product) + a_high * b_low + a_low * b_high
+    return np.asarray(high + a_low * b_low)
 
 
 def _halves(a: Array) -> tuple[Array, Array]:

@@ -40,7 +40,7 @@ class RegisteredType:
         if function is not None:
             return function(node)
         if isinstance(node, FloatImm):
-            bits = self.encode(np.float64(node.value), node.dtype)
+            bits = self.encode(np.asarray(node.value, np.float64), node.dtype)
             return IntImm(int(bits), node.dtype.storage_dtype)
         if self.fmt is not None:
             from datatypes.builtin import lower
@@ -113,7 +113,7 @@ class RegisteredType:
             value = value.value
         if isinstance(value, Expr):
             return int(kernels.constant(value))
-        return int(self.encode(np.float64(value), dtype))
+        return int(self.encode(np.asarray(value, np.float64), dtype))
 
     def _described(self, name: str, source: str, dest: str) -> bool:
         """Whether the format's description gives the meaning of a conversion."""

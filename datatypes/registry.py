@@ -161,7 +161,7 @@ def register_op(
         intrinsic_name: for Call only, the function (`exp`, or `tir.exp` as in TVM).
 
     Raises:
-        DtypelabError: an unknown operation, target or type, or an argument that does not go with it.
+        DtypelabError: an unknown operation, target or type, or an argument that is not for it.
     """
     global _changes
     if op_name not in OPERATIONS:

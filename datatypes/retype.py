@@ -157,7 +157,7 @@ class _Retype:
             return value
         if isinstance(value.op, Function):
             raise UnsupportedError(
-                f"%{b.var.name} is a fused function; change the dtype before the module is optimized"
+                f"%{b.var.name} is a fused function; change the dtype before optimizing the module"
             )
         return replace(value, attrs=self.attrs(value.attrs))
 

@@ -43,8 +43,10 @@ class Scheme:
 
 
 def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
-    """The scheme called `name`: float32, int8, int8_tensor, int8_channel, the name of a format, or a
-    datatype that this process has registered, as `custom[NAME]BITS`.
+    """The scheme called `name`.
+
+    That is float32, int8, int8_tensor, int8_channel, the name of a format, or a datatype that this
+    process has registered, written `custom[NAME]BITS`.
 
     `options` of int8 schemes are fields of `quantize.QConfig` (also by the short names granularity
     and calibrator), those of a format `accumulate` and `lowering`.

@@ -7,37 +7,38 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
-    from rich.table import Table
+    from rich.console import RenderableType
+
+#: Columns that name what a row is, shown with the scheme where they differ between rows.
+_DISTINGUISHING = ("calibrator", "lowering", "accumulate", "target", "threads")
 
 
-def results_table(rows: pd.DataFrame) -> Table:
-    """A `rich` table of results rows (see `read_results`): one line per cell, models set apart.
+def results_table(rows: pd.DataFrame) -> RenderableType:
+    """Results rows (see `read_results`) for `rich` to print: one line a cell, under their models.
 
-    Top-1 and its drop are in percent and percentage points, SQNR in dB against the float32 network,
-    size in KiB of parameters, latency the median in milliseconds.
+    Top-1 is in percent and its drop in percentage points, SQNR in dB against the float32 network,
+    KiB the size of the parameters, ms the median latency, vs fp32 how many times as fast as float32
+    it is. The messages of failed cells follow below. Fits 80 columns with the shipped names.
     """
+    from rich.console import Group
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
-    shown_targets = rows["target"].nunique() > 1
-    shown_threads = rows["threads"].nunique() > 1
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("model", no_wrap=True)
-    table.add_column("scheme", overflow="fold")
-    for name, shown in (("target", shown_targets), ("threads", shown_threads)):
-        if shown:
-            table.add_column(name)
-    for name in ("n_eval", "top-1 %", "drop", "SQNR dB", "size KiB", "median ms", "speed-up"):
+    table.add_column("", overflow="fold")
+    for name in ("n_eval", "top-1%", "drop", "SQNR dB", "KiB", "ms", "vs fp32"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("status", overflow="fold")
-    previous = None
+    table.add_column("status", no_wrap=True)
+    varying = [name for name in _DISTINGUISHING if rows[name].replace("", None).nunique() > 1]
+    failures = []
+    model = None
     for row in rows.to_dict("records"):
-        if previous not in (None, row["model"]):
-            table.add_section()
-        ok = row["status"] == "ok"
-        cells = ["" if row["model"] == previous else row["model"], _scheme(row)]
-        cells += [row["target"]] * shown_targets + [str(row["threads"])] * shown_threads
-        cells += [
+        if row["model"] != model:
+            model = row["model"]
+            table.add_row(Text(model, "bold"))
+        scheme = " ".join([row["scheme"], *filter(None, (_shown(n, row[n]) for n in varying))])
+        figures = [
             _number(row["n_eval"], "{:.0f}"),
             _number(row["metric"], "{:.2f}", 100),
             _number(row["metric_drop"], "{:+.2f}", 100),
@@ -46,20 +47,19 @@ def results_table(rows: pd.DataFrame) -> Table:
             _number(row["latency_ms_median"], "{:.3f}"),
             _number(row["speedup_vs_fp32"], "{:.2f}x"),
         ]
-        status = Text("ok", "green") if ok else Text(f"error: {row['error']}", "red")
-        table.add_row(*map(Text, cells), status)
-        previous = row["model"]
-    return table
+        ok = row["status"] == "ok"
+        status = Text(row["status"], "green" if ok else "red")
+        table.add_row(Padding(Text(scheme), (0, 0, 0, 2)), *map(Text, figures), status)
+        if not ok:
+            failures.append(Text(f"{model} {scheme}: {row['error']}", "red"))
+    return Group(table, *failures)
 
 
-def _scheme(row: dict[Any, Any]) -> str:
-    """The scheme with what tells two rows of it apart."""
-    extras = [row[name] for name in ("calibrator", "lowering", "accumulate")]
-    return " ".join([str(row["scheme"]), *(str(extra) for extra in extras if extra)])
+def _shown(name: str, value: Any) -> str:
+    """A distinguishing value: text as it is, a number with the name of its column."""
+    return value if isinstance(value, str) else f"{name}={value}"
 
 
-def _number(value: float | None, form: str, factor: float = 1) -> str:
+def _number(value: float, form: str, factor: float = 1) -> str:
     """`value` in `form`, empty when it is missing."""
-    if value is None or math.isnan(value):
-        return ""
-    return form.format(value * factor)
+    return "" if math.isnan(value) else form.format(value * factor)

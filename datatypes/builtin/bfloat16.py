@@ -8,8 +8,8 @@ subnormal results are rounded once too, which the tests show for every pair of s
 from __future__ import annotations
 
 from compiler.dtypes import FLOAT32, DType
-from compiler.tensor.expr import COMPARISONS, BinOp, Expr, binary as operation, call, cast, const
-from compiler.tensor.expr import let, select
+from compiler.tensor.expr import COMPARISONS, BinOp, Expr, call, cast, const, let, select
+from compiler.tensor.expr import binary as operation
 
 NAME = "bfloat16"
 _UINT16, _UINT32 = DType("uint", 16), DType("uint", 32)

@@ -17,8 +17,8 @@ from datatypes.formats import Format
 
 _FLOAT64 = ("exp", "log", "tanh", "sigmoid", "erf", "sqrt", *oracle.ROUNDINGS)
 _FAR = 700.0
-"""exp(+-_FAR) is beyond the range of every format, but not of float64: so that a result too large or
-too small for the format is rounded by the format's own rule."""
+"""exp(+-_FAR) is beyond the range of every format, but not of float64: what is too large or
+too small for the format is then rounded by the format's own rule."""
 
 
 def lower(fmt: Format, fn: str, a: Expr) -> Expr | None:

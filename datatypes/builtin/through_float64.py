@@ -9,7 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from compiler.dtypes import BOOL, FLOAT64, INT64, DType
-from compiler.tensor.expr import BinOp, Expr, binary as operation, call, cast, const, let, select
+from compiler.tensor.expr import BinOp, Expr, call, cast, const, let, select
+from compiler.tensor.expr import binary as operation
 from compiler.tensor.lower_custom import table
 from compiler.tensor.stmt import Buffer
 from datatypes import oracle

@@ -1,0 +1,1 @@
+"""Short programs that show how to extend dtypelab."""

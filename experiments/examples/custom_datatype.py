@@ -24,9 +24,7 @@ def register_chop() -> None:
     """Compile the C functions and register custom[chop]20 with them."""
     folder = Path(tempfile.mkdtemp())
     (folder / "chop.c").write_text(C_SOURCE)
-    subprocess.run(
-        ["cc", "-O2", "-shared", "-fPIC", "chop.c", "-o", "chop.so"], cwd=folder, check=True
-    )
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "chop.c", "-ochop.so"], cwd=folder, check=True)
     load_library(folder / "chop.so")
     register("chop")
     for op in ("Add", "Mul", "Div", "Max"):

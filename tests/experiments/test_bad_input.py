@@ -251,17 +251,25 @@ def test_a_datatype_without_a_needed_lowering(
     assert not out.exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder that refuses root too")
 def test_an_unwritable_folder_is_found_out_before_any_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
-    tmp_path.chmod(0o500)
-    try:
-        assert run_command(["sweep", "quickstart", "-o", str(tmp_path / "r.csv")]) == 2
-        assert "not writable" in capsys.readouterr().err
-    finally:
-        tmp_path.chmod(0o700)
+    from experiments import pipeline
+
+    def work(*_arguments: object, **_options: object) -> None:
+        raise AssertionError("work began")
+
+    monkeypatch.setattr(pipeline, "prepare", work)
+    monkeypatch.setattr(pipeline, "build", work)
+    for line in (
+        ["sweep", "quickstart", "-o", "/proc/r.csv"],
+        ["run", MLP, "--input", images(tmp_path), "--output", "/proc/y.npz"],
+        ["quantize", MLP, "--calib", images(tmp_path), "-o", "/proc/q.onnx"],
+    ):
+        assert run_command(line) == 2
+        error = capsys.readouterr().err
+        assert re.fullmatch(r"dtypelab: cannot write /proc/\S+: .* is not writable .*\n", error)
 
 
 def test_an_internal_error_is_one_line_and_exit_1(

@@ -20,62 +20,58 @@ def rows(*records: dict[str, Any]) -> pd.DataFrame:
     return pd.DataFrame([{**blank, **numbers, **fixed, **record} for record in records])
 
 
-def rendered(table: pd.DataFrame) -> list[str]:
-    console = Console(width=140, record=True, file=io.StringIO())
+def rendered(table: pd.DataFrame, width: int = 80) -> list[str]:
+    console = Console(width=width, record=True, file=io.StringIO())
     console.print(results_table(table))
     return [line.rstrip() for line in console.export_text().splitlines()]
 
 
 def test_figures_are_laid_out_in_their_units() -> None:
-    header, first, second = rendered(
-        rows(
-            {
-                "model": "net",
-                "scheme": "int8_channel",
-                "calibrator": "kl",
-                "n_eval": 1000,
-                "metric": 0.9871,
-                "metric_drop": -0.001,
-                "sqnr_db": 31.25,
-                "size_bytes": 2048,
-                "latency_ms_median": 0.12345,
-                "speedup_vs_fp32": 2.345,
-            },
-            {"model": "net", "scheme": "posit8_es0", "status": "error", "error": "no [such] op"},
-        )
-    )
-    assert header.split() == (
-        [
-            "model",
-            "scheme",
-            "n_eval",
-            "top-1",
-            "%",
-            "drop",
-            "SQNR",
-            "dB",
-            "size",
-            "KiB",
-            "median",
-            "ms",
-            "speed-up",
-            "status",
-        ]
-    )
-    assert first.split() == [
-        *("net", "int8_channel", "kl", "1000", "98.71", "-0.10", "31.2", "2.0"),
-        *("0.123", "2.35x", "ok"),
+    good = {
+        "model": "mnist_resnet8",
+        "scheme": "int8_channel",
+        "n_eval": 1000,
+        "metric": 0.9871,
+        "metric_drop": -0.001,
+        "sqnr_db": 31.25,
+        "size_bytes": 2048,
+        "latency_ms_median": 126.12345,
+        "speedup_vs_fp32": 12.345,
+    }
+    bad = {"model": "mnist_resnet8", "scheme": "posit8_es0", "status": "error", "n_eval": 10}
+    header, model, first, second, message = rendered(rows(good, {**bad, "error": "no [such] op"}))
+    assert header.split() == [
+        "n_eval",
+        "top-1%",
+        "drop",
+        "SQNR",
+        "dB",
+        "KiB",
+        "ms",
+        "vs",
+        "fp32",
+        "status",
     ]
-    # The model's name is not repeated, and brackets in a message are not markup.
-    assert second.split() == ["posit8_es0", "error:", "no", "[such]", "op"]
+    assert model == "mnist_resnet8"
+    figures = ["1000", "98.71", "-0.10", "31.2", "2.0", "126.123", "12.35x"]
+    assert first.split() == ["int8_channel", *figures, "ok"]
+    assert second.split() == ["posit8_es0", "10", "error"]
+    # Brackets in a message are not markup.
+    assert message == "mnist_resnet8 posit8_es0: no [such] op"
 
 
-def test_targets_and_threads_have_columns_only_when_they_differ() -> None:
-    one = rendered(rows({"model": "a", "threads": 1}))
-    both = rendered(rows({"model": "a", "threads": 1}, {"model": "a", "threads": 2}))
-    assert "threads" not in one[0]
-    assert "threads" in both[0]
-    assert "target" not in both[0]
+def test_what_tells_rows_apart_is_shown_only_where_it_differs() -> None:
+    one = {"model": "a", "scheme": "int8", "calibrator": "kl"}
+    float32 = {"model": "a", "scheme": "float32"}
+    assert [line.split()[0] for line in rendered(rows(one, float32))[1:]] == [
+        "a",
+        "int8",
+        "float32",
+    ]
+    assert "kl" not in "\n".join(rendered(rows(one, float32)))
+    both = rendered(rows(one, {**one, "calibrator": "minmax", "threads": 2}), width=100)
+    assert both[2].startswith("  int8 kl threads=1")
+    assert both[3].startswith("  int8 minmax threads=2")
 
 
 def test_provenance_describes_this_process() -> None:

@@ -80,10 +80,10 @@ def mixed_net(seed: int = 0) -> IRModule:
     )
     flat = b.call("nn.batch_flatten", a, name="flat")
     size = int(np.prod([d for d in flat.type.shape[1:]]))  # type: ignore[union-attr]
-    d1 = b.call("nn.dense", flat, b.const(weights(6, size)), b.const(weights(6)), name="d1")
+    d1 = b.call("nn.dense", flat, b.const(weights(6, size) / 8), b.const(weights(6)), name="d1")
     soft = b.call("nn.softmax", d1, name="soft", origins=["softmax_1"])
     d2 = b.call("nn.dense", soft, b.const(weights(5, 6)), name="d2")
-    d3 = b.call("nn.dense", flat, b.const(weights(5, size)), name="d3")
+    d3 = b.call("nn.dense", flat, b.const(weights(5, size) / 8), name="d3")
     out = b.call("add", d2, d3, name="out")
     return IRModule({"main": b.finish(out, soft)})
 

@@ -1,0 +1,135 @@
+"""QDQ models: onnxruntime executes them and agrees with the integer graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from quantize_nets import images, mixed_net, net, noise, plan_of
+
+import compiler
+import quantize
+from compiler.dtypes import Array
+from compiler.errors import DtypelabError, UnsupportedError
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+from quantize import QConfig
+from quantize.onnx_export import to_model
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+ort.set_default_logger_severity(3)
+
+
+def run(path: Path, x: Array) -> list[Array]:
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return list(session.run(None, {session.get_inputs()[0].name: x}))
+
+
+@pytest.mark.parametrize("config", [QConfig(), QConfig(activation_dtype="int8", activation_bits=6)])
+@pytest.mark.parametrize("name", ["mlp", "resnet8", "dwsep"])
+def test_onnxruntime_agrees_with_the_integer_graph(
+    name: str, config: QConfig, tmp_path: Path
+) -> None:
+    plan = plan_of(name, config)
+    path = tmp_path / "q.onnx"
+    quantize.export_onnx(net(name), plan, path)
+    assert list(tmp_path.iterdir()) == [path]
+    x = images()[1][:200]
+    (got,) = run(path, x)
+    real = compiler.build(net(name))(x)
+    ints = compiler.build(quantize.realize(net(name), plan))(x)
+    assert (got.argmax(1) == ints.argmax(1)).mean() >= 0.99
+    # Both are the same integers but for ties of float32 sums, so they are far nearer than float32 is.
+    assert np.abs(got - ints).mean() < 0.3 * np.abs(real - ints).mean()
+
+
+def test_weights_are_integers_with_scales_per_channel() -> None:
+    plan = plan_of("resnet8")
+    model = to_model(net("resnet8"), plan)
+    stored = {i.name: onnx.numpy_helper.to_array(i) for i in model.graph.initializer}
+    by_result = {o: n for n in model.graph.node for o in n.output}
+    convolutions = [n for n in model.graph.node if n.op_type == "Conv"]
+    assert len(convolutions) == 9
+    for n in convolutions:
+        weight, bias = (by_result[i] for i in n.input[1:])
+        assert weight.op_type == bias.op_type == "DequantizeLinear"
+        q, scale = stored[weight.input[0]], stored[weight.input[1]]
+        assert q.dtype == np.int8
+        assert scale.shape == (q.shape[0],)
+        assert stored[bias.input[0]].dtype == np.int32
+
+
+def test_interface_keeps_names_and_symbolic_dimensions() -> None:
+    graph = to_model(net("mlp"), plan_of("mlp")).graph
+    assert [i.name for i in graph.input] == ["input"]
+    assert [o.name for o in graph.output] == ["logits"]
+    assert graph.input[0].type.tensor_type.shape.dim[0].dim_param
+
+
+def test_skipped_nodes_have_no_pair_around_them(tmp_path: Path) -> None:
+    all_in = Counter(n.op_type for n in to_model(net("mlp"), plan_of("mlp")).graph.node)
+    plan = plan_of("mlp", QConfig(skip=("logits",)))
+    counts = Counter(n.op_type for n in to_model(net("mlp"), plan).graph.node)
+    assert counts["QuantizeLinear"] == all_in["QuantizeLinear"] - 1
+
+
+def test_every_form_of_the_mixed_graph(tmp_path: Path) -> None:
+    mod = mixed_net()
+    plan = quantize.calibrate(mod, [noise(8)])
+    quantize.export_onnx(mod, plan, tmp_path / "q.onnx")
+    x = noise(4)
+    for got, want in zip(
+        run(tmp_path / "q.onnx", x), compiler.evaluate(quantize.realize(mod, plan), x), strict=True
+    ):
+        assert np.abs(got - want).max() < 0.02 * np.abs(want).max()
+
+
+FLOAT_STEPS = [
+    ("nn.hard_swish", {}), ("nn.gelu", {}), ("nn.gelu", {"approximate": "tanh"}),
+    ("nn.leaky_relu", {"alpha": 0.2}), ("nn.hard_sigmoid", {}), ("sigmoid", {}), ("tanh", {}),
+    ("clip", {"a_min": -0.5}), ("nn.log_softmax", {"axis": 1}), ("abs", {}), ("negative", {}),
+    ("mean", {"axis": (1,), "keepdims": True}), ("max", {"axis": 0}), ("sum", {"axis": (0, 1)}),
+    ("transpose", {"axes": (1, 0, 2)}), ("expand_dims", {"axes": (1,)}), ("flatten", {"axis": 2}),
+    ("strided_slice", {"begin": (1, -1), "end": (4, -9), "strides": (2, -1), "axes": (1, 2)}),
+    ("nn.pad", {"pad_width": ((0, 0), (1, 2), (0, 1)), "mode": "reflect"}),
+    ("broadcast_to", {"shape": (3, 2, 4, 4)}), ("reshape", {"newshape": (4, -1)}),
+    ("cast", {"dtype": "float64"}), ("floor", {}), ("exp", {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "attrs"), FLOAT_STEPS)
+def test_float_operators_are_written(op: str, attrs: dict[str, object], tmp_path: Path) -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (2, 4, 4))
+    mod = IRModule({"main": b.finish(b.call(op, x, name="y", **attrs))})
+    values = np.random.default_rng(0).normal(0, 1, (2, 4, 4)).astype(np.float32)
+    plan = quantize.calibrate(mod, [values])
+    assert plan.skipped.keys() == {"y"} - ({"y"} if op == "cast" else set())
+    quantize.export_onnx(mod, plan, tmp_path / "q.onnx")
+    (got,) = run(tmp_path / "q.onnx", values)
+    want = compiler.evaluate(mod, values)
+    assert (got.shape, got.dtype) == (want.shape, want.dtype)
+    np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def test_what_cannot_be_written_is_listed_and_leaves_nothing(tmp_path: Path) -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (2, 3, 4))
+    ones = [b.const(np.ones(4, np.float32))] * 4
+    y = b.call("nn.batch_norm", x, *ones, axis=2, name="y")
+    mod = IRModule({"main": b.finish(b.call("nn.dense", y, b.const(np.eye(4, dtype=np.float32))))})
+    with compiler.PassContext(disabled_pass=["SimplifyInference"]):
+        plan = quantize.calibrate(mod, [np.ones((2, 3, 4), np.float32)])
+        if "y" not in plan.nodes:
+            pytest.skip("prepare turned the batch_norm into arithmetic")
+        with pytest.raises(UnsupportedError, match="nn.batch_norm"):
+            quantize.export_onnx(mod, plan, tmp_path / "q.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_path_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(DtypelabError, match="cannot be written"):
+        quantize.export_onnx(net("mlp"), plan_of("mlp"), tmp_path / "no" / "q.onnx")
