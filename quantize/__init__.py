@@ -1,8 +1,9 @@
 """Quantization: from a trained float32 module to an integer graph, by way of a plan.
 
-`calibrate` measures a module and makes a `Plan` (plain data); `realize` turns the plan into an integer
-graph and decides nothing; `quantize` does both. `annotate` shows what would be quantized and why the
-rest stays float, `simulate` runs a plan in float32, `export_onnx` writes it as a QDQ model.
+`calibrate` measures a module and makes a `Plan` (plain data); `realize` turns the plan into an
+integer graph and decides nothing; `quantize` does both. `annotate` shows what would be quantized
+and why the rest stays float, `simulate` runs a plan in float32, `export_onnx` writes it as a QDQ
+model.
 
 No module here has the name of a public function: importing one would hide the function.
 """

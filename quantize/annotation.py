@@ -60,9 +60,9 @@ def prepared(mod: IRModule) -> IRModule:
 def annotate(mod: IRModule, config: QConfig | None = None) -> Annotation:
     """The decisions of `config` for a module.
 
-    Weighted operators (conv2d, dense) with constant weights become integer. What follows them does where
-    it reads integers and an integer operator reads its result, so that no value is narrowed to 8 bits
-    only to be widened again.
+    Weighted operators (conv2d, dense) with constant weights become integer. What follows them does
+    where it reads integers and an integer operator reads its result, so that no value is narrowed
+    to 8 bits only to be widened again.
 
     Raises:
         ConfigError: a name or pattern of `config.skip` fits no node.
@@ -132,21 +132,14 @@ def _macs(call: Call, result: Var) -> int:
 
 # ---- why a node stays float ----------------------------------------------------------------------
 def _reasons(graph: Graph, config: QConfig) -> dict[Var, str]:
-    """Variable -> reason, for the calls that stay float: the fewest that the rules allow."""
+    """Variable -> reason, for the calls that stay float: the fewest that the rules allow.
+
+    Skipping a node changes nothing for the others, but that an activation cannot be folded into it.
+    """
     reasons: dict[Var, str] = {}
-    patterns = dict.fromkeys(config.skip, False)
     for b, call in graph.calls():
-        reason = _form_reason(b, call)
-        for pattern in patterns:
-            if any(fnmatchcase(n, pattern) for n in (b.var.name, *b.origins)):
-                patterns[pattern] = True
-                reason = f"excluded by skip={pattern!r}"
-        if reason:
+        if reason := _form_reason(b, call):
             reasons[b.var] = reason
-    for pattern, found in patterns.items():
-        if not found:
-            names = [n for b, _ in graph.calls() for n in (b.var.name, *b.origins)]
-            raise ConfigError("skip: " + unknown("node", pattern, names))
     changed = True
     while changed:
         changed = False
@@ -154,7 +147,33 @@ def _reasons(graph: Graph, config: QConfig) -> dict[Var, str]:
             if b.var not in reasons and (reason := _context_reason(graph, b, call, reasons)):
                 reasons[b.var] = reason
                 changed = True
+    skipped = _skipped(graph, config.skip)
+    for b, call in graph.calls():
+        if b.var in skipped:
+            reasons[b.var] = f"excluded by skip={skipped[b.var]!r}"
+        elif b.var not in reasons and getattr(call.op, "name", "") in ACTIVATIONS:
+            p = graph.producer(call.args[0])
+            if p is not None and p.var in reasons:
+                reasons[b.var] = f"it reads %{p.var.name}, which stays float"
     return reasons
+
+
+def _skipped(graph: Graph, patterns: Sequence[str]) -> dict[Var, str]:
+    """Variable -> the pattern that excludes its call.
+
+    Raises:
+        ConfigError: a pattern fits no node.
+    """
+    names = {b.var: (b.var.name, *b.origins) for b, _ in graph.calls()}
+    out: dict[Var, str] = {}
+    for pattern in patterns:
+        found = [v for v, known in names.items() if any(fnmatchcase(n, pattern) for n in known)]
+        if not found:
+            raise ConfigError(
+                "skip: " + unknown("node", pattern, [n for known in names.values() for n in known])
+            )
+        out.update(dict.fromkeys(found, pattern))
+    return out
 
 
 def _form_reason(b: Binding, call: Call) -> str:
@@ -242,7 +261,7 @@ def has_clipping(call: Call) -> bool:
     return is_weighted(call)
 
 
-# ---- which values need parameters ------------------------------------------------------------------
+# ---- which values need parameters ----------------------------------------------------------------
 def is_weighted(call: Call) -> bool:
     """Whether a call has weights, an accumulator and a requantize (conv2d, dense)."""
     return isinstance(call.op, OpDef) and call.op.quantized == Quantized.WEIGHTED
@@ -274,8 +293,9 @@ def _observed(graph: Graph, nodes: Mapping[str, NodePlan]) -> tuple[str, ...]:
         node = nodes[b.var.name]
         if node.decision == "integer":
             wanted |= {source(graph, nodes, a).name for a in activations(call)}
-            if has_own_params(call) and not is_weighted(call):
-                wanted.add(chain_end(graph, nodes, b).var.name)
+            end = chain_end(graph, nodes, b)
+            if end is not b or (has_own_params(call) and not is_weighted(call)):
+                wanted.add(end.var.name)
     order = [*(p.name for p in graph.f.params), *(b.var.name for b in graph.f.bindings)]
     return tuple(n for n in order if n in wanted)
 

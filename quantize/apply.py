@@ -1,8 +1,8 @@
 """Applying a plan to a module: the walk that `realize` and `simulate` share.
 
-A value of the original module can exist in two forms: real (float32) and on the grid that its parameters
-give. Each binding is rewritten in the form that the plan decides; conversions are inserted where a form is
-missing, once per value.
+A value of the original module can exist in two forms: real (float32) and on the grid that its
+parameters give. Each binding is rewritten in the form that the plan decides; conversions are
+inserted where a form is missing, once per value.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class PlanRewriter(ABC):
             out.append(self.graph.at[x])
         return out[::-1]
 
-    # ---- forms of values ---------------------------------------------------------------------------
+    # ---- forms of values -------------------------------------------------------------------------
     def on_grid(self, a: Atom) -> OnGrid:
         """The value of `a` on its grid, quantized here if it exists as real numbers only.
 
@@ -221,7 +221,7 @@ class PlanRewriter(ABC):
             )
         return params
 
-    # ---- integer nodes -----------------------------------------------------------------------------
+    # ---- integer nodes ---------------------------------------------------------------------------
     def move(self, r: Result) -> None:
         """An operator that moves values: the same operator on the grid."""
         self._moved(r, r.call.attrs)
@@ -229,7 +229,9 @@ class PlanRewriter(ABC):
     def pad(self, r: Result) -> None:
         """nn.pad fills with the grid's nearest value."""
         params = self.on_grid(r.call.args[0]).params
-        self._moved(r, replace(r.call.attrs, value=self.constant_on_grid(r.call.attrs.value, params)))
+        self._moved(
+            r, replace(r.call.attrs, value=self.constant_on_grid(r.call.attrs.value, params))
+        )
 
     def _moved(self, r: Result, attrs: Any) -> None:
         data, *rest = r.call.args
@@ -309,7 +311,9 @@ def _check_names(graph: Graph, plan: Plan) -> None:
             raise ConfigError(f"{other}: node {name!r} is {op}, not {node.op}")
         if node.decision == "integer" and is_weighted(calls[name]):
             _check_weights(name, calls[name], plan)
-        if node.decision != "float" and not all(isinstance(a, Var) for a in activations(calls[name])):
+        if node.decision != "float" and not all(
+            isinstance(a, Var) for a in activations(calls[name])
+        ):
             raise ConfigError(f"node {name!r} has a constant operand and cannot be {node.decision}")
     missing = [n for n in calls if n not in plan.nodes]
     if missing:

@@ -32,13 +32,13 @@ class QConfig:
             `kl` the threshold that loses least information (Migacz, 8-bit Inference with TensorRT,
             2017); `mse` the range with the least expected squared error.
         percentile: share of the values, in percent, inside the range (`calibrate="percentile"`).
-        kl_bins: bins of the histogram that `kl` searches.
-        weight_granularity: one scale per `tensor`, or per output `channel`. Weights are symmetric.
-        activation_dtype: `uint8` or `int8` storage of activations.
-        activation_symmetric: the zero point is the middle of the range, instead of where it fits best.
-        weight_bits, activation_bits: 2 to 8; fewer than 8 use a part of the storage dtype's range.
-        requantize: arithmetic that scales accumulators down, see `compiler.op.qnn.ROUNDINGS`.
-        skip: nodes that stay float: names of values or of ONNX nodes, or patterns with `*` and `?`.
+        kl_bins: bins of the histogram that `kl` searches. weight_granularity: one scale per
+        `tensor`, or per output `channel`. Weights are symmetric. activation_dtype: `uint8` or
+        `int8` storage of activations. activation_symmetric: the zero point is the middle of the
+        range, instead of where it fits best. weight_bits, activation_bits: 2 to 8; fewer than 8 use
+        a part of the storage dtype's range. requantize: arithmetic that scales accumulators down,
+        see `compiler.op.qnn.ROUNDINGS`. skip: nodes that stay float: names of values or of ONNX
+        nodes, or patterns with `*` and `?`.
 
     Raises:
         ConfigError: an unknown field, or a value that does not fit.

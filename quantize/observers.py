@@ -1,7 +1,7 @@
 """Observers: what calibration remembers of a value. Streaming, mergeable, of constant size.
 
-A histogram spans [-limit, limit] with a power of two as limit. A value outside doubles it, merging bins in
-pairs, so that no data has to be kept and two histograms of any data can be merged exactly.
+A histogram spans [-limit, limit] with a power of two as limit. A value outside doubles it, merging
+bins in pairs, so that no data has to be kept and two histograms of any data can be merged exactly.
 """
 
 from __future__ import annotations
@@ -153,11 +153,11 @@ class SquaredError(Histogram):
 class KullbackLeibler(Histogram):
     """The threshold on |x| that keeps the distribution of values most alike after quantization.
 
-    Szymon Migacz, 8-bit Inference with TensorRT (2017): for each threshold, the histogram up to it with
-    the rest added to its last bin is compared with its quantized version by relative entropy. Exact
-    zeros are left out, as every scheme represents them. Thresholds that clip more than a thousandth are
-    not tried: where one bin holds much of the data (a picture's background), the method as published
-    would clip all that lies above it.
+    Szymon Migacz, 8-bit Inference with TensorRT (2017): for each threshold, the histogram up to it
+    with the rest added to its last bin is compared with its quantized version by relative entropy.
+    Exact zeros are left out, as every scheme represents them. Thresholds that clip more than a
+    thousandth are not tried: where one bin holds much of the data (a picture's background), the
+    method as published would clip all that lies above it.
     """
 
     clipped = 0.001

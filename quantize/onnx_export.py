@@ -1,8 +1,9 @@
-"""export_onnx: a plan as an ONNX model of float operators between QuantizeLinear / DequantizeLinear pairs.
+"""export_onnx: a plan as an ONNX model of float operators between QuantizeLinear / DequantizeLinear
+pairs.
 
 What is written is the graph of `simulate`: a simulated_quantize becomes a QuantizeLinear and a
-DequantizeLinear; weights and biases are int8 and int32 initializers with a DequantizeLinear. Runtimes
-recognize the pattern and run integer kernels of their own.
+DequantizeLinear; weights and biases are int8 and int32 initializers with a DequantizeLinear.
+Runtimes recognize the pattern and run integer kernels of their own.
 """
 
 from __future__ import annotations
@@ -138,7 +139,9 @@ class Writer:
                 except UnsupportedError as e:
                     problems.append(f"{op} (%{b.var.name}: {e})")
         if problems:
-            raise UnsupportedError(f"these operators cannot be written as ONNX: {', '.join(problems)}")
+            raise UnsupportedError(
+                f"these operators cannot be written as ONNX: {', '.join(problems)}"
+            )
         for r, name in zip(self.f.results, self.outputs, strict=True):
             if not isinstance(r, Var) or self._names[r] != name:
                 self.node("Identity", [self.name(r)], [name])
@@ -160,7 +163,7 @@ class Writer:
         else:
             self.alias(b.var, self.name(v))
 
-    # ---- what operators use ------------------------------------------------------------------------
+    # ---- what operators use ----------------------------------------------------------------------
     def fresh(self, stem: str) -> str:
         """A name nobody has yet, from `stem`."""
         name, k = stem, 1
@@ -209,7 +212,9 @@ class Writer:
         from onnx import helper
 
         outs = [outputs] if isinstance(outputs, str) else outputs
-        self.nodes.append(helper.make_node(op, inputs, outs, self.fresh(f"{op}_{outs[0]}"), **attrs))
+        self.nodes.append(
+            helper.make_node(op, inputs, outs, self.fresh(f"{op}_{outs[0]}"), **attrs)
+        )
         return outs[0]
 
     def step(self, op: str, inputs: list[str], stem: str, **attrs: Any) -> str:
@@ -221,4 +226,6 @@ def _value_info(name: str, t: TensorType) -> Any:
     from onnx import helper
 
     shape = [d if isinstance(d, int) else str(d) for d in t.shape]
-    return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(t.dtype.storage), shape)
+    return helper.make_tensor_value_info(
+        name, helper.np_dtype_to_tensor_dtype(t.dtype.storage), shape
+    )

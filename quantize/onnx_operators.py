@@ -33,6 +33,8 @@ def _plain(op: str, *names: str, **renamed: str) -> Operator:
     def write(w: Writer, call: Call, out: Var) -> None:
         attrs = {n: _attr(getattr(call.attrs, n)) for n in names}
         attrs |= {n: _attr(getattr(call.attrs, ours)) for n, ours in renamed.items()}
+        if attrs.get("dilations") == [1, 1]:
+            del attrs["dilations"]  # the default, which some runtimes' integer pooling rejects
         w.node(op, _args(w, call), w.out(out), **attrs)
 
     return write
@@ -121,9 +123,7 @@ def _hard_swish(w: Writer, call: Call, out: Var) -> None:
 
 def _gelu(w: Writer, call: Call, out: Var) -> None:
     (x,) = _args(w, call)
-    half, one, root, cubic = (
-        w.constant(np.float32(v)) for v in (0.5, 1.0, math.sqrt(2), 0.044715)
-    )
+    half, one, root, cubic = (w.constant(np.float32(v)) for v in (0.5, 1.0, math.sqrt(2), 0.044715))
     if call.attrs.approximate == "tanh":
         square = w.step("Mul", [x, x], f"{out.name}_square")
         cube = w.step("Mul", [square, x], f"{out.name}_cube")
@@ -158,11 +158,17 @@ def _reshape(w: Writer, call: Call, out: Var) -> None:
     """By the result's shape: a symbolic dimension is copied (0) where it stays, or inferred (-1)."""
     old, new = tensor_type(call.args[0]).shape, tensor_type(out).shape
     dims = [
-        0 if isinstance(d, Index) and k < len(old) and old[k] == d else -1 if isinstance(d, Index) else d
+        0
+        if isinstance(d, Index) and k < len(old) and old[k] == d
+        else -1
+        if isinstance(d, Index)
+        else d
         for k, d in enumerate(new)
     ]
     if dims.count(-1) > 1 or (-1 in dims and any(d == 0 for d in new)):
-        raise UnsupportedError(f"the shape {new} has several unknown dimensions; fix the model's shapes")
+        raise UnsupportedError(
+            f"the shape {new} has several unknown dimensions; fix the model's shapes"
+        )
     w.node("Reshape", [w.name(call.args[0]), _integers(w, dims)], w.out(out))
 
 
@@ -174,7 +180,9 @@ def _transpose(w: Writer, call: Call, out: Var) -> None:
 
 def _broadcast_to(w: Writer, call: Call, out: Var) -> None:
     dims = [1 if isinstance(d, Index) else d for d in tensor_type(out).shape]
-    for d, k in zip(tensor_type(out).shape[::-1], tensor_type(call.args[0]).shape[::-1], strict=False):
+    for d, k in zip(
+        tensor_type(out).shape[::-1], tensor_type(call.args[0]).shape[::-1], strict=False
+    ):
         if isinstance(d, Index) and d != k:
             raise UnsupportedError(f"the shape {tensor_type(out).shape} is not known; fix it")
     w.node("Expand", [w.name(call.args[0]), _integers(w, dims)], w.out(out))
@@ -225,7 +233,7 @@ def _resize(w: Writer, call: Call, out: Var) -> None:
     )  # fmt: skip
 
 
-# ---- reductions and normalization ------------------------------------------------------------------
+# ---- reductions and normalization ----------------------------------------------------------------
 def _reduction(op: str) -> Operator:
     def write(w: Writer, call: Call, out: Var) -> None:
         a = call.attrs

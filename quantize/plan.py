@@ -80,7 +80,9 @@ class Plan:
         for name, n in self.nodes.items():
             rows.append((name, n.op, n.decision, str(n.macs or ""), n.reason or self._about(name)))
         widths = [max(len(r[k]) for r in rows) for k in range(4)]
-        lines = ["  ".join([*(r[k].ljust(widths[k]) for k in range(4)), r[4]]).rstrip() for r in rows]
+        lines = [
+            "  ".join([*(r[k].ljust(widths[k]) for k in range(4)), r[4]]).rstrip() for r in rows
+        ]
         floats = len(self.skipped)
         lines.append(
             f"{len(self.nodes) - floats} of {len(self.nodes)} nodes in integers, "
@@ -108,11 +110,11 @@ class Plan:
             "version": self.version,
             "prepare_version": self.prepare_version,
             "config": self.config.to_dict(),
-            "nodes": {
-                k: {**asdict(n), "origins": list(n.origins)} for k, n in self.nodes.items()
-            },
+            "nodes": {k: {**asdict(n), "origins": list(n.origins)} for k, n in self.nodes.items()},
             "values": {k: asdict(v) for k, v in self.values.items()},
-            "weights": {k: {**asdict(w), "scales": list(w.scales)} for k, w in self.weights.items()},
+            "weights": {
+                k: {**asdict(w), "scales": list(w.scales)} for k, w in self.weights.items()
+            },
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -120,7 +122,9 @@ class Plan:
         out = []
         for key, value in self.to_dict().items():
             if isinstance(value, dict) and value:
-                inner = ",\n".join(f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items())
+                inner = ",\n".join(
+                    f"    {json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()
+                )
                 out.append(f"  {json.dumps(key)}: {{\n{inner}\n  }}")
             else:
                 out.append(f"  {json.dumps(key)}: {json.dumps(value)}")

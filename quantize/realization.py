@@ -17,9 +17,10 @@ from quantize.plan import Plan
 def realize(mod: IRModule, plan: Plan, boundary: bool = True) -> IRModule:
     """The integer graph of `mod` by `plan`.
 
-    Each input is quantized once, and the results are dequantized: the module keeps its interface. With
-    `boundary=False` it takes and returns the integers themselves, and `attrs["quantized"]` gives, for
-    every such input and result, its (scale, zero point); the scale of an int32 result is one per channel.
+    Each input is quantized once, and the results are dequantized: the module keeps its interface.
+    With `boundary=False` it takes and returns the integers themselves, and `attrs["quantized"]`
+    gives, for every such input and result, its (scale, zero point); the scale of an int32 result is
+    one per channel.
 
     Args:
         mod: the float32 module, prepared or not.
@@ -27,7 +28,8 @@ def realize(mod: IRModule, plan: Plan, boundary: bool = True) -> IRModule:
         boundary: whether inputs and results keep their dtypes.
 
     Raises:
-        ConfigError: the plan was made for another model, or lacks something that its decisions need.
+        ConfigError: the plan was made for another model, or lacks something that its decisions
+        need.
     """
     return _Realizer(mod, plan, boundary).run()
 
@@ -87,7 +89,9 @@ class _Realizer(PlanRewriter):
     def quantize(self, a: Atom, params: ValueParams, name: str) -> Var:
         """See PlanRewriter."""
         limits = _limits(params)
-        q = call("qnn.quantize", a, self.scalar(params.scale), zero_point=params.zero_point, **limits)
+        q = call(
+            "qnn.quantize", a, self.scalar(params.scale), zero_point=params.zero_point, **limits
+        )
         return self.b.bind(q, name)
 
     def dequantize(self, var: Var, x: OnGrid) -> Atom:
@@ -203,13 +207,10 @@ def _ratio(x: OnGrid, out: ValueParams) -> float:
     return float(np.float32(x.params.scale / out.scale))
 
 
-def _limits(
-    params: ValueParams, bounds: tuple[float, float] = (-np.inf, np.inf)
-) -> dict[str, Any]:
+def _limits(params: ValueParams, bounds: tuple[float, float] = (-np.inf, np.inf)) -> dict[str, Any]:
     """Attributes that give the result's dtype and the integers it is clipped to."""
     return {
         "out_dtype": params.dtype,
         "qmin": params.clipped(bounds[0]),
         "qmax": params.clipped(bounds[1]),
     }
-

@@ -1,7 +1,8 @@
-"""simulate: a plan run in float32, with values rounded to their grids where the integer graph narrows them.
+"""simulate: a plan run in float32, with values rounded to their grids where the integer graph
+narrows them.
 
-It equals the integer graph up to the rounding of float32 sums, and bit for bit where these are exact, for
-example with scales that are powers of two and sums below 2^24.
+It equals the integer graph up to the rounding of float32 sums, and bit for bit where these are
+exact, for example with scales that are powers of two and sums below 2^24.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from quantize.plan import Plan
 
 
 def simulate(mod: IRModule, plan: Plan) -> IRModule:
-    """The float32 graph of `mod` with `qnn.simulated_quantize` wherever `realize` narrows a value to 8 bits.
+    """The float32 graph of `mod` with `qnn.simulated_quantize` wherever `realize` narrows a value
+    to 8 bits.
 
     Weights and biases are dequantized constants, the same integers that `realize` uses.
 
     Raises:
-        ConfigError: the plan was made for another model, or lacks something that its decisions need.
+        ConfigError: the plan was made for another model, or lacks something that its decisions
+        need.
     """
     return _Simulator(mod, plan).run()
 
@@ -108,4 +111,3 @@ class _Simulator(PlanRewriter):
         clipped = self.b.bind(value, f"{r.var.name}_real", r.origins)
         rounded = self._rounded(clipped, params)
         self.grid[r.var] = OnGrid(self.named(r.var, rounded, r.origins), params)
-

@@ -1,10 +1,10 @@
 """Integer operators that carry scales and zero points: quantize, dequantize, requantize, add.
 
-A real value r is kept as an integer q with r = (q - zero_point) * scale (Jacob et al., Quantization and
-Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference, 2018). Scales are float32;
-`x / scale` and `x * scale` are one float32 operation each, rounding to integers is to nearest even, and
-zero points are added in integer arithmetic after rounding. Accumulators are int32; the caller chooses
-scales so that no scaled accumulator reaches 2^31.
+A real value r is kept as an integer q with r = (q - zero_point) * scale (Jacob et al., Quantization
+and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference, 2018). Scales are
+float32; `x / scale` and `x * scale` are one float32 operation each, rounding to integers is to
+nearest even, and zero points are added in integer arithmetic after rounding. Accumulators are
+int32; the caller chooses scales so that no scaled accumulator reaches 2^31.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, sele
 from compiler.tensor.stmt import Buffer
 
 ROUNDINGS = ("float32", "fixed_upward", "fixed_tonearest_even")
-"""How requantize multiplies: in float32, or by a 24-bit multiplier and a shift in int64, with halves
+"""How requantize multiplies: in float32, or by a 24-bit multiplier and a shift in int64, with
+halves
 rounded up or to even."""
 
 
@@ -64,7 +65,8 @@ class RequantizeAttrs:
 
 @dataclass(frozen=True)
 class QuantizedAddAttrs:
-    """Result clip(rint((a - a_zero_point) * a_scale + (b - b_zero_point) * b_scale) + output_zero_point,
+    """Result clip(rint((a - a_zero_point) * a_scale + (b - b_zero_point) * b_scale) +
+    output_zero_point,
     qmin, qmax), in two float32 products and one float32 sum; the scales are relative to the output's."""
 
     a_scale: float = 1.0

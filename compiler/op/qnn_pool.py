@@ -1,8 +1,8 @@
 """Integer averages: qnn.mean over axes and qnn.avg_pool2d under a sliding window.
 
-Both sum x - input_zero_point exactly in int32, then take clip(rint(float32(sum) * ratio / float32(count)) +
-output_zero_point): one float32 product, one float32 quotient. `ratio` is the input's scale over the
-output's. Padding contributes nothing to the sum.
+Both sum x - input_zero_point exactly in int32, then take clip(rint(float32(sum) * ratio /
+float32(count)) + output_zero_point): one float32 product, one float32 quotient. `ratio` is the
+input's scale over the output's. Padding contributes nothing to the sum.
 """
 
 from __future__ import annotations

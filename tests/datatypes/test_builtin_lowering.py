@@ -116,10 +116,10 @@ def test_oracle_is_exact(name: str, op: str) -> None:
     got = oracle.apply(fmt, op, a, b)
     for x, y, z in zip(a.tolist(), b.tolist(), got.tolist(), strict=True):
         want = exactly(fmt, op, x, y)
-        # Rational zero has no sign.
-        same = z == want or (want == 0 and z == fmt.zero(True))
-        small = want == fmt.zero(True) or z == want
-        assert want is None or same or small, (hex(x), hex(y))
+        if want == 0:  # a rational zero has no sign
+            assert z in (0, fmt.zero(True)), (hex(x), hex(y))
+        elif want is not None:
+            assert z == want, (hex(x), hex(y))
 
 
 @pytest.mark.parametrize("op", ["Add", "Mul", "Div"])
@@ -138,13 +138,20 @@ def test_wide_results_next_to_a_tie(op: str) -> None:
 
 
 def test_round_to_odd_matters() -> None:
-    """fixed32_16 products have 64 bits; this one is just above a tie that float64 rounds to."""
-    fmt = get("fixed32_16")
-    a, b = np.array([0x7FFFFFFF], np.uint32), np.array([0x00018001], np.uint32)
-    for x in range(2000):
-        b = np.array([0x18001 + 2 * x], np.uint32)
-        a = np.array([0x15555 + 7 * x], np.uint32)
-        assert oracle.apply(fmt, "Mul", a, b)[0] == exactly(fmt, "Mul", int(a[0]), int(b[0]))
+    """Products of 28-bit significands just above a tie, which is what float64 rounds them to."""
+    fmt = get("posit32_es2")
+    pairs = []
+    for a in range((3 << 26) + 1, (3 << 26) + 4000, 2):
+        b = ((1 << 27) + 1) * pow(a, -1, 1 << 28) % (1 << 28)
+        if b >= 1 << 27 and a * b >= 1 << 55:
+            pairs.append((a, b))
+    assert len(pairs) > 100
+    values = np.array(pairs) / 2.0**27
+    a, b = encode(fmt, values[:, 0]), encode(fmt, values[:, 1])
+    want = [exactly(fmt, "Mul", x, y) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+    assert oracle.apply(fmt, "Mul", a, b).tolist() == want
+    assert encode(fmt, values[:, 0] * values[:, 1]).tolist() != want
+    np.testing.assert_array_equal(kernels.operate("Mul", dtype_of(fmt), a, b), want)
 
 
 def test_bfloat16_subnormal_results_round_once() -> None:
@@ -176,14 +183,7 @@ def test_exp_of_posits_neither_overflows_nor_vanishes() -> None:
     for name in ("posit8_es0", "posit16_es1", "posit16_es2", "posit32_es2"):
         fmt = get(name)
         x = encode(fmt, np.array([1000.0, -1000.0]))
-        got = kernels.operate("exp", dtype_of(fmt), x)
-        limits = np.array([math.exp(min(float(fmt.maxpos), 1000.0)), 0.0])
-        if fmt.maxpos >= 1000:
-            assert got.tolist() == [fmt.highest, 1], name
-        else:  # 1000 itself is maxpos
-            assert got.tolist() == encode(fmt, limits).tolist() or got[1] >= 1, name
-        assert fmt.nan_code not in got
-        assert 0 not in got
+        assert kernels.operate("exp", dtype_of(fmt), x).tolist() == [fmt.highest, 1], name
 
 
 def test_nan_propagates_through_max_and_min() -> None:
@@ -208,12 +208,12 @@ def test_comparisons_with_nar_and_nan() -> None:
 def test_what_has_no_lowering_is_named() -> None:
     with pytest.raises(LoweringError, match=r"Mul of custom\[fixed24_8\]24 .*'llvm'.*register_op"):
         kernels.operate("Mul", DType.parse("custom[fixed24_8]24"), np.array([1]), np.array([1]))
-    with pytest.raises(LoweringError, match='sin of .* intrinsic_name="sin"'):
+    with pytest.raises(LoweringError, match=r'sin of .* intrinsic_name="sin"'):
         kernels.operate("sin", dtype_of(get("posit16_es1")), np.array([1]))
 
 
 def test_wrong_width_is_refused() -> None:
-    with pytest.raises(DtypelabError, match=r"posit16_es1 has 16 bits; write custom\[posit16_es1\]"):
+    with pytest.raises(DtypelabError, match=r"has 16 bits; write custom\[posit16_es1\]"):
         kernels.operate("Add", DType.parse("custom[posit16_es1]8"), np.array([1]), np.array([1]))
 
 

@@ -55,6 +55,7 @@ def test_figures_are_laid_out_in_their_units() -> None:
     assert model == "mnist_resnet8"
     figures = ["1000", "98.71", "-0.10", "31.2", "2.0", "126.123", "12.35x"]
     assert first.split() == ["int8_channel", *figures, "ok"]
+    assert "0.0012x" in rendered(rows({**good, "speedup_vs_fp32": 0.00118}))[2]
     assert second.split() == ["posit8_es0", "10", "error"]
     # Brackets in a message are not markup.
     assert message == "mnist_resnet8 posit8_es0: no [such] op"

@@ -49,7 +49,8 @@ def plan_of(name: str, config: QConfig = QConfig()) -> Plan:  # noqa: B008
 
 
 def mixed_net(seed: int = 0) -> IRModule:
-    """conv, relu, two branches, residual add, max-pool, split, concatenate, pad, average pool, softmax,
+    """conv, relu, two branches, residual add, max-pool, split, concatenate, pad, average pool,
+    softmax,
     dense: integer regions around a float one, with values that are read by both kinds."""
     rng = np.random.default_rng(seed)
     b = FunctionBuilder()
@@ -66,13 +67,15 @@ def mixed_net(seed: int = 0) -> IRModule:
     c2 = b.call("nn.conv2d", r1, b.const(weights(8, 8, 1, 1)), name="c2", origins=["conv_2"])
     s = b.call("add", c2, r1, name="s", origins=["add_1"])
     r2 = b.call("clip", s, a_min=-1.0, a_max=6.0, name="r2", origins=["clip_1"])
-    p = b.call("nn.max_pool2d", r2, pool_size=(3, 2), strides=(1, 2), padding=(1, 0, 1, 0), name="p")
+    p = b.call(
+        "nn.max_pool2d", r2, pool_size=(3, 2), strides=(1, 2), padding=(1, 0, 1, 0), name="p"
+    )
     halves = b.call("split", p, sizes=(3, 5), axis=1, name="halves")
     left, right = b.get(halves, 0), b.get(halves, 1)
-    padded = b.call("nn.pad", right, pad_width=((0, 0), (0, 0), (1, 0), (0, 0)), value=0.5, name="padded")
-    c3 = b.call(
-        "nn.conv2d", padded, b.const(weights(4, 5, 2, 1)), b.const(weights(4)), name="c3"
+    padded = b.call(
+        "nn.pad", right, pad_width=((0, 0), (0, 0), (1, 0), (0, 0)), value=0.5, name="padded"
     )
+    c3 = b.call("nn.conv2d", padded, b.const(weights(4, 5, 2, 1)), b.const(weights(4)), name="c3")
     both = b.call("concatenate", left, c3, axis=1, name="both")
     clipped = b.call("nn.relu", both, name="clipped")
     a = b.call(

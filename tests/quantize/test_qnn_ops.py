@@ -60,7 +60,7 @@ def limits(dtype: str, bits: int = 8) -> dict[str, Any]:
     return {"out_dtype": dtype, "qmin": low >> (8 - bits), "qmax": high >> (8 - bits)}
 
 
-# ---- quantize, dequantize, simulated_quantize --------------------------------------------------------
+# ---- quantize, dequantize, simulated_quantize ----------------------------------------------------
 def test_quantize_rounds_half_to_even_and_saturates() -> None:
     x = np.array([-1.25, -0.75, -0.25, 0.25, 0.75, 1.25, 1e9, -1e9, np.inf, -np.inf], np.float32)
     q = check("qnn.quantize", x, np.float32(0.5), zero_point=10, **limits("uint8"))
@@ -69,7 +69,10 @@ def test_quantize_rounds_half_to_even_and_saturates() -> None:
 
 def test_quantize_gives_nan_a_value() -> None:
     x = np.array([np.nan, 1.0], np.float32)
-    assert check("qnn.quantize", x, np.float32(1), zero_point=3, **limits("int8")).tolist() == [-128, 4]
+    assert check("qnn.quantize", x, np.float32(1), zero_point=3, **limits("int8")).tolist() == [
+        -128,
+        4,
+    ]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
@@ -219,7 +222,9 @@ def test_add_agrees(seed: int, dtypes: tuple[str, str, str]) -> None:
 # ---- averages ------------------------------------------------------------------------------------
 def test_mean_of_halves_goes_to_even() -> None:
     x = np.array([[1, 2], [3, 4], [7, 4]], np.uint8)
-    got = check("qnn.mean", x, axis=(1,), input_zero_point=1, output_zero_point=5, **limits("uint8"))
+    got = check(
+        "qnn.mean", x, axis=(1,), input_zero_point=1, output_zero_point=5, **limits("uint8")
+    )
     assert got.tolist() == [5, 7, 9]  # 0.5, 2.5, 4.5 above 5
 
 
@@ -272,7 +277,12 @@ def test_avg_pool_is_the_float_one_within_rounding(
     [
         ("qnn.quantize", [((2, 3), INT8), ((), FLOAT32)], {}, "takes float32"),
         ("qnn.quantize", [((2, 3), FLOAT32), ((2,), FLOAT32)], {}, "on axis 1"),
-        ("qnn.quantize", [((2, 3), FLOAT32), ((), FLOAT32)], {"out_dtype": "int16"}, "int8 or uint8"),
+        (
+            "qnn.quantize",
+            [((2, 3), FLOAT32), ((), FLOAT32)],
+            {"out_dtype": "int16"},
+            "int8 or uint8",
+        ),
         ("qnn.quantize", [((2, 3), FLOAT32), ((), FLOAT32)], {"qmin": -1}, "do not fit"),
         ("qnn.dequantize", [((2, 3), FLOAT32), ((), FLOAT32)], {}, "int8, uint8 or int32"),
         ("qnn.requantize", [((2, 3), INT32), ((), INT32)], {}, "must be float32"),

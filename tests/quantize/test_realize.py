@@ -67,7 +67,9 @@ def test_every_scheme_is_compiled_to_the_same_bits(rounding: str, dtype: str) ->
     np.testing.assert_array_equal(compiler.build(q)(x), compiler.evaluate(q, x))
 
 
-@pytest.mark.parametrize("config", [QConfig(), QConfig(calibrate="kl"), QConfig(calibrate="minmax")])
+@pytest.mark.parametrize(
+    "config", [QConfig(), QConfig(calibrate="kl"), QConfig(calibrate="minmax")]
+)
 @pytest.mark.parametrize("name", NETS)
 def test_accuracy_on_1000_images(name: str, config: QConfig) -> None:
     _, x, labels = images()
@@ -125,6 +127,7 @@ def test_skipped_nodes_stay_float_and_the_rest_does_not() -> None:
     plan = quantize.calibrate(mixed_net(), [noise(8)], config)
     assert plan.skipped["c2"] == "excluded by skip='conv_2'"
     assert plan.skipped["d1"] == plan.skipped["d3"] == "excluded by skip='d?'"
+    assert plan.skipped.keys() == {"c2", "soft", "d1", "d2", "d3", "out"}
     q = quantize.realize(mixed_net(), plan)
     verify(q)
     floats = [b for b in q.main.bindings if b.var.name in ("c2", "d1")]
@@ -134,7 +137,7 @@ def test_skipped_nodes_stay_float_and_the_rest_does_not() -> None:
         assert np.abs(w - g).max() < 0.05 * np.abs(w).max()
 
 
-# ---- plans that are edited -------------------------------------------------------------------------
+# ---- plans that are edited -----------------------------------------------------------------------
 def test_a_node_can_be_made_float_in_the_plan() -> None:
     plan = plan_of("resnet8")
     node = replace(plan.nodes["getitem_3"], decision="float", reason="by hand")
@@ -145,7 +148,9 @@ def test_a_node_can_be_made_float_in_the_plan() -> None:
     assert "getitem_3" in float_values(q)
     assert "relu_1" in float_values(q)  # it was folded into the node
     x = images()[1][:50]
-    assert (compiler.evaluate(q, x).argmax(1) == compiler.evaluate(net("resnet8"), x).argmax(1)).all()
+    assert (
+        compiler.evaluate(q, x).argmax(1) == compiler.evaluate(net("resnet8"), x).argmax(1)
+    ).all()
 
 
 def test_plans_that_do_not_fit() -> None:
