@@ -62,7 +62,15 @@ def build(
     chosen = Target.parse(target)
     mod = optimize(mod)
     program = _Builder(mod, chosen, threads).run()
-    return Executable(program, chosen, threads)
+    lowering = (dtype_lowering or LOWERINGS[0]) if uses_custom_dtypes(mod) else ""
+    return Executable(program, chosen, threads, lowering)
+
+
+def uses_custom_dtypes(mod: IRModule) -> bool:
+    """Whether any value of `main` has a custom datatype."""
+    f = mod.main
+    types = [v.type for v in [*f.params, *(b.var for b in f.bindings)]]
+    return any(isinstance(t, TensorType) and t.dtype.is_custom for t in types)
 
 
 def optimize(mod: IRModule) -> IRModule:

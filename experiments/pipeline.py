@@ -34,10 +34,14 @@ CALIBRATION_BATCH = 20
 
 @dataclass(frozen=True)
 class Compiled:
-    """An executable for one batch size, called with any number of inputs."""
+    """An executable for one batch size, called with any number of inputs.
+
+    `lowering`: how its custom datatypes are computed, empty if it has none.
+    """
 
     executable: Executable
     batch: int
+    lowering: str = ""
 
     def predict(self, x: Array) -> Array:
         """The network's first result for inputs [n, ...]: shape [n, ...].
@@ -257,7 +261,8 @@ def prepare(
 
     def compile_for(batch: int) -> Compiled:
         module = transform(load_for_batch(path, sample_shape, batch))
-        return Compiled(build(module, scheme, target, threads), batch)
+        executable = build(module, scheme, target, threads)
+        return Compiled(executable, batch, executable.dtype_lowering)
 
     module = prepare_module(load_for_batch(path, sample_shape, 1))
     opset = module.attrs.get("opset")

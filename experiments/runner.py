@@ -107,7 +107,7 @@ class Session:
         return row
 
     def _measure(self, cell: Cell) -> dict[str, Value]:
-        settings, data = cell.settings, self.dataset
+        settings, data, lowering = cell.settings, self.dataset, ""
         baseline = self._baseline_of(cell)
         reference = baseline.outputs[: settings.n_eval]
         if cell.scheme.kind == "float32":
@@ -116,9 +116,11 @@ class Session:
             variant = self._prepare(cell)
             compiled = variant.compile(min(EVAL_BATCH, settings.n_eval))
             outputs = compiled.predict(data.x[: settings.n_eval])
+            lowering = compiled.lowering
         row: dict[str, Value] = {
             name: getattr(variant, name) for name in _VARIANT_COLUMNS if name in COLUMNS
         }
+        row["lowering"] = lowering or variant.lowering
         row |= _accuracy(outputs, reference, data.y[: settings.n_eval])
         if settings.runs:
             row |= self._latency(cell, variant, baseline)

@@ -1,4 +1,4 @@
-"""annotate: decides which operator calls get an integer form, and says why the others stay float."""
+"""annotate: decides which operator calls get an integer form, and why the others stay float."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Graph:
         return out
 
     def producer(self, a: Atom) -> Binding | None:
-        """The call that computes `a`, seen through tuple fields; None for parameters and constants."""
+        """The call that computes `a`, seen through tuple fields; None if there is none."""
         b = self.at.get(a) if isinstance(a, Var) else None
         while b is not None and isinstance(b.value, TupleGetItem):
             b = self.at.get(b.value.value) if isinstance(b.value.value, Var) else None
@@ -221,9 +221,9 @@ def _context_reason(graph: Graph, b: Binding, call: Call, reasons: Mapping[Var, 
         return "no integer operator reads its result"
     for a in activations(call):
         p = graph.producer(a)
-        if p is None or not _is_integer(p, reasons):
-            if not (_moves(op) and len(inner) == len(readers)):
-                return f"it reads {a!r}, which is not an integer"
+        given = p is not None and _is_integer(p, reasons)
+        if not given and not (_moves(op) and len(inner) == len(readers)):
+            return f"it reads {a!r}, which is not an integer"
     return ""
 
 
@@ -302,10 +302,9 @@ def _observed(graph: Graph, nodes: Mapping[str, NodePlan]) -> tuple[str, ...]:
 
 def chain_end(graph: Graph, nodes: Mapping[str, NodePlan], b: Binding) -> Binding:
     """The last of the activations that are folded into `b`; `b` itself if there is none."""
-    while len(readers := graph.uses.get(b.var, [])) == 1 and readers[0] is not None:
-        (reader,) = readers
-        node = nodes.get(reader.var.name)
-        if node is None or node.decision != "folded":
-            break
-        b = reader
-    return b
+    readers = graph.uses.get(b.var, [])
+    reader = readers[0] if len(readers) == 1 else None
+    node = nodes.get(reader.var.name) if reader is not None else None
+    if reader is None or node is None or node.decision != "folded":
+        return b
+    return chain_end(graph, nodes, reader)

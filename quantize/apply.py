@@ -180,8 +180,8 @@ class PlanRewriter(ABC):
             params = self.plan.values.get(a.name)
             if params is None:
                 raise ConfigError(
-                    f"the plan has no parameters for the value {a.name!r}, which integer nodes read: "
-                    "calibrate again, or let those nodes stay float"
+                    f"the plan has no parameters for the value {a.name!r}, which integer nodes "
+                    "read: calibrate again, or let those nodes stay float"
                 )
             self.grid[a] = OnGrid(self.quantize(self.real(a), params, f"{a.name}_q"), params)
         return self.grid[a]

@@ -1,4 +1,4 @@
-"""calibrate: runs a module over data and chooses the parameters of a plan; quantize: calibrate, realize."""
+"""calibrate: runs a module over data and chooses the parameters of a plan."""
 
 from __future__ import annotations
 

@@ -56,6 +56,7 @@ class QConfig:
     skip: tuple[str, ...] = ()
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
+        """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""
         known = [f.name for f in fields(cls)]
         for name in values:
             if name not in known:
@@ -79,7 +80,8 @@ class QConfig:
             raise ConfigError(
                 f"activation_symmetric must be true or false, not {self.activation_symmetric!r}"
             )
-        skip = [self.skip] if isinstance(self.skip, str) else list(self.skip)
+        given: Any = self.skip
+        skip = [given] if isinstance(given, str) else list(given)
         if not all(isinstance(s, str) and s for s in skip):
             raise ConfigError(f"skip must be names or patterns of nodes, not {self.skip!r}")
         object.__setattr__(self, "skip", tuple(skip))

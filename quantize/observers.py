@@ -55,7 +55,7 @@ class MinMax:
 
 
 class Histogram(MinMax):
-    """Counts of values in 2 * BINS bins over [-limit, limit]; exact zeros are also counted apart."""
+    """Counts of values in 2 * BINS bins over [-limit, limit]; exact zeros are counted apart too."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def _doubled(counts: Array) -> Array:
 
 
 class Percentile(Histogram):
-    """The range that leaves out (100 - percentile) percent of the values, half of them on each side."""
+    """The range that leaves out (100 - percentile) percent of the values, half on each side."""
 
     def __init__(self, percentile: float):
         super().__init__()

@@ -155,7 +155,7 @@ def _cast(w: Writer, call: Call, out: Var) -> None:
 
 # ---- shapes --------------------------------------------------------------------------------------
 def _reshape(w: Writer, call: Call, out: Var) -> None:
-    """By the result's shape: a symbolic dimension is copied (0) where it stays, or inferred (-1)."""
+    """By the result's shape: a symbolic dimension is copied (0) where it stays, else inferred."""
     old, new = tensor_type(call.args[0]).shape, tensor_type(out).shape
     dims = [
         0
@@ -255,7 +255,8 @@ OPERATORS: dict[str, Operator] = {
         ours: _plain(theirs)
         for ours, theirs in {
             "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "maximum": "Max",
-            "minimum": "Min", "less": "Less", "greater": "Greater", "equal": "Equal", "power": "Pow",
+            "minimum": "Min", "less": "Less", "greater": "Greater", "equal": "Equal",
+            "power": "Pow",
             "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "tanh": "Tanh", "sigmoid": "Sigmoid",
             "erf": "Erf", "floor": "Floor", "ceil": "Ceil", "round": "Round", "negative": "Neg",
             "abs": "Abs", "nn.relu": "Relu", "where": "Where", "nn.dropout": "Identity",
@@ -277,7 +278,9 @@ OPERATORS: dict[str, Operator] = {
     "nn.layer_norm": _plain("LayerNormalization", "axis", "epsilon"),
     "nn.softmax": _plain("Softmax", "axis"),
     "nn.log_softmax": _plain("LogSoftmax", "axis"),
-    **{n: _reshape for n in ("reshape", "nn.batch_flatten", "flatten", "squeeze", "expand_dims")},
+    **dict.fromkeys(
+        ("reshape", "nn.batch_flatten", "flatten", "squeeze", "expand_dims"), _reshape
+    ),
     "transpose": _transpose,
     "broadcast_to": _broadcast_to,
     "concatenate": _plain("Concat", "axis"),

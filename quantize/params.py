@@ -70,7 +70,7 @@ class WeightParams:
         return np.clip(np.rint(weight / scales), -self.qmax, self.qmax).astype(np.int8)
 
     def bias(self, bias: Array, data: ValueParams) -> Array:
-        """int32 integers of `bias` [C] in units of the accumulator: data scale times weight scale."""
+        """int32 integers of `bias` [C] in units of the accumulator, data scale x weight scale."""
         units = data.scale * np.asarray(self.scales, np.float64)
         return np.clip(np.rint(bias / units), -(2.0**31), 2.0**31 - 1).astype(np.int32)
 

@@ -118,7 +118,7 @@ class Plan:
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """The plan as JSON text, one entry a line, floats exact; also written to `path`, if given."""
+        """The plan as JSON text, an entry a line, floats exact; written to `path` too, if given."""
         out = []
         for key, value in self.to_dict().items():
             if isinstance(value, dict) and value:

@@ -184,7 +184,7 @@ class _Realizer(PlanRewriter):
     def concatenate(self, r: Result) -> None:
         """concatenate, of operands requantized to the result's parameters where they differ."""
         out = self.own_params(r)
-        atoms = []
+        atoms: list[Atom] = []
         for a in r.call.args:
             x = self.on_grid(a)
             if x.params != out:

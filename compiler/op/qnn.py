@@ -33,7 +33,7 @@ rounded up or to even."""
 
 @dataclass(frozen=True)
 class QuantizeAttrs:
-    """Result clip(rint(x / scale) + zero_point, qmin, qmax); `axis` is that of a vector of scales."""
+    """Result clip(rint(x / scale) + zero_point, qmin, qmax); `axis` is that of several scales."""
 
     zero_point: int = 0
     axis: int = 1
@@ -65,9 +65,9 @@ class RequantizeAttrs:
 
 @dataclass(frozen=True)
 class QuantizedAddAttrs:
-    """Result clip(rint((a - a_zero_point) * a_scale + (b - b_zero_point) * b_scale) +
-    output_zero_point,
-    qmin, qmax), in two float32 products and one float32 sum; the scales are relative to the output's."""
+    """Result clip(rint((a - a_zero_point) * a_scale + (b - b_zero_point) * b_scale)
+    + output_zero_point, qmin, qmax): two float32 products, one float32 sum. The scales are relative
+    to the output's."""
 
     a_scale: float = 1.0
     b_scale: float = 1.0
@@ -198,18 +198,18 @@ def _requantize(ar: Arithmetic, attrs: RequantizeAttrs, x: Array, scale: Array) 
     if attrs.rounding == "fixed_tonearest_even":
         up &= (rest * 2 != unit) | (whole % 2 == 1)
     out = whole + up + attrs.output_zero_point
-    return np.clip(out, attrs.qmin, attrs.qmax).astype(attrs.out_dtype)
+    return np.asarray(np.clip(out, attrs.qmin, attrs.qmax).astype(attrs.out_dtype))
 
 
 def _add(ar: Arithmetic, attrs: QuantizedAddAttrs, a: Array, b: Array) -> Array:
-    left = _real(a.astype(np.int64), attrs.a_zero_point, np.float32(attrs.a_scale))
-    right = _real(b.astype(np.int64), attrs.b_zero_point, np.float32(attrs.b_scale))
+    left = _real(a.astype(np.int64), attrs.a_zero_point, np.asarray(attrs.a_scale, np.float32))
+    right = _real(b.astype(np.int64), attrs.b_zero_point, np.asarray(attrs.b_scale, np.float32))
     return round_and_clip(left + right, attrs.output_zero_point, attrs)
 
 
 # ---- loop nests ----------------------------------------------------------------------------------
 def narrowed(value: Expr, zero_point: int, attrs: Any) -> Expr:
-    """The last step of integer kernels: float32 `value` rounded, plus zero point, clipped, narrowed."""
+    """The last step of integer kernels: float32 `value` rounded, offset, clipped, narrowed."""
     rounded = _plus(call("rint_i32", value, dtype=INT32), zero_point)
     return cast(minimum(maximum(rounded, attrs.qmin), attrs.qmax), DType.parse(attrs.out_dtype))
 

@@ -42,10 +42,12 @@ class Executable:
         inputs, outputs: name -> TensorType.
         target: what it was compiled for.
         threads: how many threads its kernels use.
+        dtype_lowering: how custom datatypes are computed; empty if there are none.
     """
 
-    def __init__(self, program: Program, target: Target, threads: int):
+    def __init__(self, program: Program, target: Target, threads: int, dtype_lowering: str = ""):
         self.program, self.target, self.threads = program, target, threads
+        self.dtype_lowering = dtype_lowering
         self.inputs = dict(program.inputs)
         self.outputs = dict(program.outputs)
         self._entry = _ENTRY(program.entry)

@@ -134,13 +134,7 @@ class _Lowering:
     def finish(self, lowered: Expr, node: Expr, depth: int) -> Expr:
         """Strip the storage views; operations the result still does on custom dtypes are lowered
         too."""
-        pending = any(
-            n.dtype.is_custom and not isinstance(n, Stored) for n in walk(lowered)
-        ) or any(
-            isinstance(n, BinOp) and n.op in COMPARISONS and n.a.dtype.is_custom
-            for n in walk(lowered)
-        )
-        if pending and not (isinstance(lowered, CallExtern) and lowered.dtype.is_custom):
+        if any(map(_pending, walk(lowered))):
             if depth >= _DEPTH:
                 raise LoweringError(f"the lowering of {node!r} does not come to an end")
             return self.value(lowered, depth + 1)
@@ -153,6 +147,13 @@ class _Lowering:
             return None
 
         return rewrite(lowered, strip)
+
+
+def _pending(e: Expr) -> bool:
+    """Whether `e` does, rather than passes on, an operation on custom dtypes."""
+    if isinstance(e, (Stored, CallExtern)):
+        return False
+    return e.dtype.is_custom or any(k.dtype.is_custom for k in e.children())
 
 
 def table(name: str, data: object) -> Buffer:

@@ -70,7 +70,8 @@ def emulate(mod: IRModule, x: Array) -> Array:
 @pytest.fixture(scope="module")
 def resnet() -> IRModule:
     custom_datatype.register_chop()
-    return compiler.from_onnx(zoo.FOLDER / "mnist_resnet8.onnx")
+    shapes = {"input": (3, 1, 28, 28)}
+    return compiler.from_onnx(zoo.FOLDER / "mnist_resnet8.onnx", shapes=shapes)
 
 
 def test_example_is_short() -> None:

@@ -13,7 +13,7 @@ import softposit
 import datatypes
 from compiler.dtypes import FLOAT32, UINT8, DType
 from compiler.errors import DtypelabError, LoweringError
-from compiler.tensor.expr import CallExtern, cast
+from compiler.tensor.expr import CallExtern
 from datatypes import kernels
 
 
@@ -44,7 +44,7 @@ def test_booleans_and_floats_cross_the_border(tmp_path: Path) -> None:
         "big", (FLOAT32, short), boolean, lambda a, b: CallExtern("lib_big", (a, b), boolean)
     )
     got = run(np.array([1.5, 65535.5, 65534.5], np.float32), np.array([1, 65535, 65535], np.uint16))
-    assert got.tolist() == [True, False, False]
+    assert got.tolist() == [True, True, False]
 
 
 def test_module_with_an_extension() -> None:
@@ -75,5 +75,5 @@ def test_a_symbol_that_is_nowhere() -> None:
             "nowhere",
             (UINT8,),
             UINT8,
-            lambda x: cast(CallExtern("lib_nowhere", (x,), UINT8), UINT8),
+            lambda x: CallExtern("lib_nowhere", (x,), UINT8),
         )

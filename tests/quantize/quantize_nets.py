@@ -10,7 +10,7 @@ import numpy as np
 import compiler
 from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
-from compiler.ir.expr import IRModule
+from compiler.ir.expr import IRModule, tensor_type
 from compiler.symbolic import Var
 from quantize import Plan, QConfig, calibrate
 
@@ -82,7 +82,7 @@ def mixed_net(seed: int = 0) -> IRModule:
         "nn.avg_pool2d", clipped, pool_size=(2, 2), strides=(2, 2), padding=(1, 0, 0, 0), name="a"
     )
     flat = b.call("nn.batch_flatten", a, name="flat")
-    size = int(np.prod([d for d in flat.type.shape[1:]]))  # type: ignore[union-attr]
+    size = int(np.prod(tensor_type(flat).shape[1:]))
     d1 = b.call("nn.dense", flat, b.const(weights(6, size) / 8), b.const(weights(6)), name="d1")
     soft = b.call("nn.softmax", d1, name="soft", origins=["softmax_1"])
     d2 = b.call("nn.dense", soft, b.const(weights(5, 6)), name="d2")

@@ -42,7 +42,7 @@ def test_onnxruntime_agrees_with_the_integer_graph(
     real = compiler.build(net(name))(x)
     ints = compiler.build(quantize.realize(net(name), plan))(x)
     assert (got.argmax(1) == ints.argmax(1)).mean() >= 0.99
-    # Both are the same integers but for ties of float32 sums, so they are far nearer than float32 is.
+    # The same integers but for ties of float32 sums: far nearer to each other than to float32.
     assert np.abs(got - ints).mean() < 0.3 * np.abs(real - ints).mean()
 
 

@@ -34,7 +34,7 @@ def reference(name: str, *args: Any, **attrs: Any) -> Array:
 
 
 def check(name: str, *args: Any, **attrs: Any) -> Array:
-    """The reference's result, after comparing it with the interpreted and the compiled loop nest."""
+    """The reference's result, compared with the interpreted and the compiled loop nest."""
     op, arrays = get_op(name), [np.asarray(a) for a in args]
     made = op.make_attrs(**attrs)
     types = [TensorType.of(a.shape, DType.parse(a.dtype)) for a in arrays]
@@ -165,7 +165,6 @@ def test_requantize_agrees(
 
 # ---- add -----------------------------------------------------------------------------------------
 def test_add_rounds_products_and_sum_to_float32() -> None:
-    # 89 * 0.57... needs more than 24 bits; a fused multiply-add would round another way for some of these.
     grid = np.arange(-128, 128, dtype=np.int8)
     a, b = grid.reshape(-1, 1), grid.reshape(1, -1)
     ra, rb = float(np.float32(0.5703125001)), float(np.float32(0.0703125007))

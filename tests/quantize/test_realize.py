@@ -177,7 +177,7 @@ def test_context_does_not_change_the_names() -> None:
 # ---- simulation ----------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["mlp", "dwsep"])
 def test_simulation_is_exact_where_float32_sums_are(name: str) -> None:
-    """With powers of two as scales every product and sum is a float32: both graphs give the same bits."""
+    """With powers of two as scales, every product and sum is a float32 number."""
 
     def power(scale: float) -> float:
         return float(2.0 ** np.ceil(np.log2(scale)))
