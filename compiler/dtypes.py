@@ -56,17 +56,20 @@ class DType:
 
     @staticmethod
     def parse(text: str | DType | np.dtype[Any] | type[np.generic]) -> DType:
-        """DType written as `float32` or `custom[posit]16`.
+        """DType written as `float32` or `custom[posit]16`, or by the name of a built-in format.
 
         Raises:
             DtypelabError: no such dtype, or a custom name that is not registered.
         """
         if isinstance(text, DType):
             return text
+        named = isinstance(text, str)
         if not isinstance(text, str):
             text = np.dtype(text).name
         if text in _BUILTIN:
             return DType(*_BUILTIN[text])
+        if named:
+            text = next(filter(None, (full(text) for full in notations)), text)
         found = _CUSTOM.fullmatch(text)
         if not found:
             raise DtypelabError(unknown("dtype", text, [*_BUILTIN, "custom[NAME]BITS"]))
@@ -174,6 +177,9 @@ class CustomDType(Protocol):
 
 _custom: dict[str, CustomDType] = {}
 
+notations: list[Callable[[str], str | None]] = []
+"""Asked in turn for the full notation of a name: `posit16_es1` -> `custom[posit16_es1]16`."""
+
 resolvers: list[Callable[[str], CustomDType | None]] = []
 """Asked in turn for a custom datatype that nobody registered; what one of them gives is
 registered."""
@@ -202,6 +208,8 @@ def custom(name: str) -> CustomDType:
             if found is not None:
                 _custom[name] = found
                 return found
-        hint = "; register it with datatypes.register(name)" if name.isidentifier() else ""
+        hint = "; register it with datatypes.register(name)"
+        if not resolvers:
+            hint += ", or import datatypes for the built-in formats"
         raise DtypelabError(unknown("custom datatype", name, _custom) + hint)
     return _custom[name]

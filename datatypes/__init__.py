@@ -1,19 +1,21 @@
 """Custom datatypes: number formats as data, and what the compiler needs to compute in them.
 
-Importing this package makes every format's name a dtype: `custom[posit16_es1]16` parses.
+Importing this package makes every format a dtype: `posit16_es1` parses, as `custom[posit16_es1]16`.
 """
 
 from __future__ import annotations
 
 from compiler._lazy import lazy
-from compiler.dtypes import CustomDType, resolvers
+from compiler.dtypes import CustomDType, notations, resolvers
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "datatypes.formats": ["Format", "decode", "define", "encode", "get", "list_formats"],
+        "datatypes.codec": ["decode", "encode"],
+        "datatypes.formats": ["Format", "define", "get", "list_formats"],
         "datatypes.library": ["load_library"],
         "datatypes.lowering": [
+            "call_pure_extern",
             "create_lower_func",
             "create_min_lower_func",
             "lower_call_pure_extern",
@@ -39,4 +41,15 @@ def _format(name: str) -> CustomDType | None:
     return described(name)
 
 
+def _notation(name: str) -> str | None:
+    """`custom[NAME]BITS` for the name of a built-in format."""
+    if not name.isidentifier():
+        return None
+    from datatypes.registered import described
+
+    found = described(name)
+    return f"custom[{name}]{found.fmt.nbits}" if found and found.fmt else None
+
+
 resolvers.append(_format)
+notations.append(_notation)

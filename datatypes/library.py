@@ -17,6 +17,8 @@ _loaded: dict[str, ctypes.CDLL] = {}
 def load_library(source: str | os.PathLike[str] | ModuleType) -> ctypes.CDLL:
     """Make the C functions of a shared library callable from compiled code, and from Python.
 
+    Names of functions are global: those of all loaded libraries must differ.
+
     Args:
         source: path of a shared library, or a module that is, or contains, a compiled extension
             (`import softposit; load_library(softposit)`).

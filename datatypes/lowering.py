@@ -70,6 +70,17 @@ def create_min_lower_func(extern_func_map: Mapping[int, str], type_name: str) ->
     return lower
 
 
+def call_pure_extern(dtype: DType | str, symbol: str, *args: Expr) -> Expr:
+    """Call of a C function without side effects, for lowering functions of your own.
+
+    Args:
+        dtype: what it returns: a built-in dtype, or the datatype (its storage integer).
+        symbol: its name; the library that has it must be loaded (`load_library`).
+        args: operands; those of a custom datatype are passed as their storage integers.
+    """
+    return CallExtern(symbol, tuple(map(stored, args)), DType.parse(dtype))
+
+
 def lower_ite(node: Expr) -> Expr:
     """Lowers `if_then_else(condition, a, b)` to a choice between storage integers."""
     if not isinstance(node, Call) or len(node.args) != 3:
@@ -118,5 +129,6 @@ def _width(key: int | tuple[int, int]) -> str:
 
 
 __all__: list[str] = [
-    "create_lower_func", "create_min_lower_func", "lower_call_pure_extern", "lower_ite", "stored",
+    "call_pure_extern", "create_lower_func", "create_min_lower_func", "lower_call_pure_extern",
+    "lower_ite", "stored",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from compiler.errors import UnsupportedError
 from compiler.tensor.expr import COMPARISONS
 from datatypes import mathfun
 from datatypes.formats import Format, decode, encode
+from datatypes.formats.fixed import FixedCode
 
 Array = npt.NDArray[Any]
 
@@ -94,10 +95,15 @@ def double_rounding_is_innocuous(fmt: Format) -> bool:
     """Whether 53 >= 2 * p + 2, for the most significant bits p of any value.
 
     Neighbours around 1 (or maxpos, in formats that do not reach 1) are as close as any relative to
-    their size in floats, posits and takums; fixed point has all its bits at maxpos.
+    their size in floats, posits and takums. In fixed point a product within the range is an integer
+    of nbits - 1 + fraction bits, hence exact, and a quotient differs from a tie by more than
+    2**-(nbits + fraction) of its size, or not at all.
     """
     if fmt.nbits <= 16:
         return True
+    family: object = fmt.decoder
+    if isinstance(family, FixedCode):
+        return fmt.nbits + family.fraction <= 52
     at_most = max(significant_bits(fmt, Fraction(1)), significant_bits(fmt, fmt.maxpos))
     return 2 * at_most + 2 <= 53
 

@@ -38,7 +38,7 @@ class RegisteredType:
         operation = Operation.of(node, target)
         function = registry.lowering(operation)
         if function is not None:
-            return function(node)
+            return _checked(operation, node, function(node))
         if isinstance(node, FloatImm):
             bits = self.encode(np.asarray(node.value, np.float64), node.dtype)
             return IntImm(int(bits), node.dtype.storage_dtype)
@@ -139,6 +139,22 @@ def described(name: str) -> RegisteredType | None:
         except DtypelabError:
             return None
     return _described[name]
+
+
+def _checked(operation: Operation, node: Expr, lowered: Expr) -> Expr:
+    """What a registered lowering function returned, if it has the right dtype."""
+    wanted = node.dtype.storage_dtype
+    if not isinstance(lowered, Expr):
+        raise LoweringError(
+            f"the lowering function of {operation} returned {lowered!r}; it must return an "
+            f"expression of {wanted}"
+        )
+    if lowered.dtype not in (node.dtype, wanted):
+        raise LoweringError(
+            f"the lowering function of {operation} returned an expression of {lowered.dtype}; "
+            f"{node.dtype} needs {wanted}"
+        )
+    return lowered
 
 
 def _custom_operand(node: Expr) -> DType:

@@ -25,6 +25,8 @@ OPERATIONS = (
 BUILTIN_TYPES = ("float", "int", "uint", "bool")
 TARGETS = ("llvm",)
 FIRST_CODE, LAST_CODE = 150, 255
+FIRST_AUTOMATIC = 192
+"""Codes below are given out last, so that a datatype that asks for one finds it free."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def register(name: str, type_code: int | None = None) -> int:
 
     Args:
         name: an identifier that no other datatype or built-in format has.
-        type_code: 150 to 255; without it, the first that is free.
+        type_code: 150 to 255; without it, one that is free.
 
     Returns:
         The type code.
@@ -98,8 +100,8 @@ def register(name: str, type_code: int | None = None) -> int:
         raise DtypelabError(f"datatype {name!r} is already registered, with code {_codes[name]}")
     holders = {code: holder for holder, code in _codes.items()}
     if type_code is None:
-        free = (code for code in range(FIRST_CODE, LAST_CODE + 1) if code not in holders)
-        type_code = next(free, None)
+        order = [*range(FIRST_AUTOMATIC, LAST_CODE + 1), *range(FIRST_CODE, FIRST_AUTOMATIC)]
+        type_code = next((code for code in order if code not in holders), None)
         if type_code is None:
             raise DtypelabError(f"all type codes up to {LAST_CODE} are taken")
     elif not FIRST_CODE <= type_code <= LAST_CODE:

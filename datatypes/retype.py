@@ -148,6 +148,8 @@ class _Retype:
         return self.constants[id(a)]
 
     def encoded(self, data: Array) -> Array:
+        if self.source.is_custom:
+            data = custom(self.source.name).decode(data, self.source)
         codes = custom(self.target.name).encode(data, self.target)
         return np.asarray(codes, self.target.storage)
 

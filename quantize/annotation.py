@@ -138,7 +138,7 @@ def _reasons(graph: Graph, config: QConfig) -> dict[Var, str]:
     """
     reasons: dict[Var, str] = {}
     for b, call in graph.calls():
-        if reason := _form_reason(b, call):
+        if reason := form_reason(call):
             reasons[b.var] = reason
     changed = True
     while changed:
@@ -176,7 +176,7 @@ def _skipped(graph: Graph, patterns: Sequence[str]) -> dict[Var, str]:
     return out
 
 
-def _form_reason(b: Binding, call: Call) -> str:
+def form_reason(call: Call) -> str:
     """Why a call has no integer form, as far as it alone tells; empty if it has one."""
     if not isinstance(call.op, OpDef) or call.op.quantized == Quantized.FLOAT:
         return "it has no integer form"
@@ -250,15 +250,14 @@ def _folds(graph: Graph, b: Binding, call: Call, reasons: Mapping[Var, str]) -> 
     p = graph.at.get(x) if isinstance(x, Var) else None
     if p is None or not isinstance(p.value, Call) or len(graph.uses[p.var]) != 1:
         return False
-    return has_clipping(p.value) and _is_integer(p, reasons)
+    if not _is_integer(p, reasons):
+        return False
+    return has_clipping(p.value) or _folds(graph, p, p.value, reasons)
 
 
 def has_clipping(call: Call) -> bool:
-    """Whether the integer form of a call ends with clipping to its own parameters."""
-    name = getattr(call.op, "name", "")
-    if name in ("add", *ACTIVATIONS, *AVERAGES):
-        return True
-    return is_weighted(call)
+    """Whether the integer form of a call ends with clipping, which can do an activation."""
+    return getattr(call.op, "name", "") in ("add", *AVERAGES) or is_weighted(call)
 
 
 # ---- which values need parameters ----------------------------------------------------------------
@@ -269,10 +268,7 @@ def is_weighted(call: Call) -> bool:
 
 def has_own_params(call: Call) -> bool:
     """Whether a call's integer result has parameters of its own, not those of its operand."""
-    name = getattr(call.op, "name", "")
-    if name in ("add", "concatenate", *AVERAGES):
-        return True
-    return is_weighted(call)
+    return has_clipping(call) or getattr(call.op, "name", "") == "concatenate"
 
 
 def source(graph: Graph, nodes: Mapping[str, NodePlan], a: Atom) -> Var:
@@ -293,7 +289,7 @@ def _observed(graph: Graph, nodes: Mapping[str, NodePlan]) -> tuple[str, ...]:
         node = nodes[b.var.name]
         if node.decision == "integer":
             wanted |= {source(graph, nodes, a).name for a in activations(call)}
-            end = chain_end(graph, nodes, b)
+            end = chain_end(graph, nodes, b) if has_clipping(call) else b
             if end is not b or (has_own_params(call) and not is_weighted(call)):
                 wanted.add(end.var.name)
     order = [*(p.name for p in graph.f.params), *(b.var.name for b in graph.f.bindings)]

@@ -38,8 +38,8 @@ from compiler.transform.prepare import PREPARE_VERSION
 from quantize.annotation import (
     ACTIVATIONS,
     Graph,
-    activations,
     chain_end,
+    form_reason,
     has_clipping,
     is_weighted,
     prepared,
@@ -306,15 +306,17 @@ def _check_names(graph: Graph, plan: Plan) -> None:
     for name, node in plan.nodes.items():
         if name not in calls:
             raise ConfigError(f"{other}: {unknown('node', name, calls)}")
-        op = getattr(calls[name].op, "name", "function")
+        call = calls[name]
+        op = getattr(call.op, "name", "function")
         if op != node.op:
             raise ConfigError(f"{other}: node {name!r} is {op}, not {node.op}")
-        if node.decision == "integer" and is_weighted(calls[name]):
-            _check_weights(name, calls[name], plan)
-        if node.decision != "float" and not all(
-            isinstance(a, Var) for a in activations(calls[name])
-        ):
-            raise ConfigError(f"node {name!r} has a constant operand and cannot be {node.decision}")
+        if node.decision == "folded" and op not in ACTIVATIONS:
+            raise ConfigError(f"node {name!r} ({op}) cannot be folded: it is not an activation")
+        if node.decision == "integer":
+            if reason := form_reason(call):
+                raise ConfigError(f"node {name!r} ({op}) cannot be integer: {reason}")
+            if is_weighted(call):
+                _check_weights(name, call, plan)
     missing = [n for n in calls if n not in plan.nodes]
     if missing:
         raise ConfigError(f"{other}: it lacks the node {missing[0]!r}")
@@ -324,10 +326,7 @@ def _check_weights(name: str, call: Call, plan: Plan) -> None:
     params = plan.weights.get(name)
     if params is None:
         raise ConfigError(f"the plan has no scales for the weights of the integer node {name!r}")
-    weight = call.args[1]
-    if not all(isinstance(a, Constant) for a in call.args[1:]):
-        raise ConfigError(f"node {name!r} cannot be integer: its weights are not constant")
-    channels = tensor_type(weight).shape[0]
+    channels = tensor_type(call.args[1]).shape[0]
     if len(params.scales) not in (1, channels):
         raise ConfigError(
             f"node {name!r} has {channels} output channels, but the plan gives its weights "

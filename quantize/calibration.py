@@ -17,6 +17,7 @@ from quantize.annotation import (
     activations,
     annotate,
     chain_end,
+    has_clipping,
     is_weighted,
     source,
 )
@@ -158,10 +159,10 @@ def _parameters(
     weights: dict[str, WeightParams] = {}
 
     def choose(v: Var, reach: float = 0.0) -> None:
-        # The scale keeps the largest result the node can give, in units of it, far below 2^31.
+        # In units of its scale, the largest result that the node can give is far below 2^31.
         if v.name in observers and v.name not in values:
             low, high = observers[v.name].range()
-            values[v.name] = value_params(low, high, config, reach / 2.0**30)
+            values[v.name] = value_params(low, high, config, reach / 2.0**24)
 
     for p in graph.f.params:
         choose(p)
@@ -173,7 +174,7 @@ def _parameters(
             reach = sum(d.reach for d in data)
             if is_weighted(b.value):
                 weights[b.var.name], reach = _weights(b.value, data[0], config)
-            choose(chain_end(graph, nodes, b).var, reach)
+            choose((chain_end(graph, nodes, b) if has_clipping(b.value) else b).var, reach)
         choose(b.var)
     _share_concatenated(graph, annotation, values)
     return values, weights
@@ -184,8 +185,7 @@ def _weights(call: Call, data: ValueParams, config: QConfig) -> tuple[WeightPara
     weight, *rest = (a.data for a in call.args[1:] if isinstance(a, Constant))
     bias = rest[0] if rest else None
     params = weight_params(weight, bias, data, config)
-    sums = np.abs(weight.reshape(len(weight), -1).astype(np.float64)).sum(axis=1) * data.reach
-    return params, float((sums + (0 if bias is None else np.abs(bias))).max())
+    return params, params.reach(weight, bias, data)
 
 
 def _share_concatenated(

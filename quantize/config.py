@@ -45,7 +45,7 @@ class QConfig:
     """
 
     calibrate: str = "percentile"
-    percentile: float = 99.99
+    percentile: float = 99.999
     kl_bins: int = 2048
     weight_granularity: str = "channel"
     activation_dtype: str = "uint8"

@@ -160,7 +160,7 @@ class KullbackLeibler(Histogram):
     method as published would clip all that lies above it.
     """
 
-    clipped = 0.001
+    clipped = 0.0003
 
     def __init__(self, bins: int, levels: int):
         super().__init__()

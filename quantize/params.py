@@ -74,6 +74,11 @@ class WeightParams:
         units = data.scale * np.asarray(self.scales, np.float64)
         return np.clip(np.rint(bias / units), -(2.0**31), 2.0**31 - 1).astype(np.int32)
 
+    def reach(self, weight: Array, bias: Array | None, data: ValueParams) -> float:
+        """Largest magnitude of a result: that of the products' sums, and of `bias`."""
+        rows = np.abs(weight.astype(np.float64)).reshape(len(weight), -1)
+        return float((rows.sum(axis=1) * data.reach + (0 if bias is None else np.abs(bias))).max())
+
     def accumulator_scale(self, data: ValueParams) -> Array:
         """float32 real value of one unit of the accumulator: [C], or a scalar."""
         return self._shaped(data.scale * np.asarray(self.scales, np.float64))

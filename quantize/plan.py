@@ -24,7 +24,7 @@ class NodePlan:
         op: name of the operator.
         decision: `integer`; `folded` (an activation that the producer's clipping does); `float`.
         reason: why it stays float; empty otherwise.
-        macs: multiply-accumulates of one sample.
+        macs: multiply-accumulates, symbolic dimensions counted as 1.
         origins: names of the ONNX nodes it comes from.
     """
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import INT8, INT32, DType
+from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var, tensor_type
 from quantize.apply import OnGrid, PlanRewriter, Result, activation_bounds, call
 from quantize.params import ValueParams, WeightParams
@@ -138,6 +139,7 @@ class _Realizer(PlanRewriter):
             self.accumulators[r.var] = _Accumulator(acc, scale, axis, r.origins)
             return
         out = self.own_params(r)
+        _check_fits(r, weights.reach(weight, bias[0] if bias else None, x.params), out)
         acc = self.b.bind(product, f"{r.binding.var.name}_acc", r.binding.origins)
         scale = self.scalar(weights.requantize_scale(x.params, out))
         self._keep(r, self._requantized(acc, scale, 0, out, axis, r.bounds), out)
@@ -156,6 +158,7 @@ class _Realizer(PlanRewriter):
         """qnn.add, with scales relative to the result's."""
         a, b = (self.on_grid(x) for x in r.call.args)
         out = self.own_params(r)
+        _check_fits(r, a.params.reach + b.params.reach, out)
         value = call(
             "qnn.add", a.atom, b.atom, a_scale=_ratio(a, out), b_scale=_ratio(b, out),
             a_zero_point=a.params.zero_point, b_zero_point=b.params.zero_point,
@@ -166,6 +169,7 @@ class _Realizer(PlanRewriter):
     def average(self, r: Result) -> None:
         """qnn.mean, or qnn.avg_pool2d."""
         x, out = self.on_grid(r.call.args[0]), self.own_params(r)
+        _check_fits(r, x.params.reach, out)
         attrs: dict[str, Any] = {
             "ratio": _ratio(x, out), "input_zero_point": x.params.zero_point,
             "output_zero_point": out.zero_point, **_limits(out, r.bounds),
@@ -188,6 +192,7 @@ class _Realizer(PlanRewriter):
         for a in r.call.args:
             x = self.on_grid(a)
             if x.params != out:
+                _check_fits(r, x.params.reach, out)
                 scale = self.scalar(_ratio(x, out))
                 value = self._requantized(x.atom, scale, x.params.zero_point, out, 0)
                 atoms.append(self.b.bind(value, f"{r.var.name}_part", r.origins))
@@ -201,6 +206,15 @@ class _Realizer(PlanRewriter):
         limits = [float(x.params.clipped(v)) for v in activation_bounds(r.call)]
         value = call("clip", x.atom, a_min=limits[0], a_max=limits[1])
         self._keep(r, value, x.params)
+
+
+def _check_fits(r: Result, reach: float, out: ValueParams) -> None:
+    """Raise ConfigError unless results of magnitude `reach` are far below 2^31 units of `out`."""
+    if reach >= out.scale * 2.0**30:
+        raise ConfigError(
+            f"the plan's scale {out.scale!r} of {r.var.name!r} is too small: the node can reach "
+            f"{reach:.3g}, which 32 bits do not hold; use {reach / 2.0**24:.3g} or more"
+        )
 
 
 def _ratio(x: OnGrid, out: ValueParams) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 from compiler.dtypes import FLOAT32, INT32, INT64, Array, DType
 from compiler.ir.types import TensorType, broadcast
 from compiler.op.arithmetic import Arithmetic
-from compiler.op.common import axis_of, channelwise, read, require
+from compiler.op.common import axis_of, channelwise, read, require, type_of
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
@@ -292,7 +292,7 @@ def _int64(value: int) -> Expr:
 
 
 def _add_nest(b: PrimBuilder, attrs: QuantizedAddAttrs, x: Buffer, y: Buffer) -> Buffer:
-    shape = broadcast([_dim(d) for d in x.shape], [_dim(d) for d in y.shape])
+    shape = broadcast(type_of(x).shape, type_of(y).shape)
 
     def element(*i: IntLike) -> Expr:
         left = cast(centred(read(x, i), attrs.a_zero_point), FLOAT32) * attrs.a_scale
@@ -302,30 +302,31 @@ def _add_nest(b: PrimBuilder, attrs: QuantizedAddAttrs, x: Buffer, y: Buffer) ->
     return b.compute("sum", shape, DType.parse(attrs.out_dtype), element)
 
 
-def _dim(d: IntLike) -> Any:
-    from compiler.symbolic import dim
-
-    return dim(d)
-
-
 # ---- definitions ---------------------------------------------------------------------------------
-def _define(
-    name: str, attrs: type, infer: Callable[..., Any], reference: Callable[..., Any],
-    lower: Callable[..., Any],
-) -> OpDef:  # fmt: skip
+def _define(name: str, attrs: type, doc: str, *functions: Callable[..., Any]) -> OpDef:
+    infer, reference, lower = functions
     return register_op(
-        OpDef(name, infer, reference, lower, attrs, (2, 2), fusion=Fusion.ELEMENTWISE)
+        OpDef(name, infer, reference, lower, attrs, (2, 2), fusion=Fusion.ELEMENTWISE, doc=doc)
     )
 
 
-QUANTIZE = _define("qnn.quantize", QuantizeAttrs, _quantize_type, _quantize, _quantize_nest)
+QUANTIZE = _define(
+    "qnn.quantize", QuantizeAttrs, "float32 data as integers; operands: data, scale",
+    _quantize_type, _quantize, _quantize_nest,
+)  # fmt: skip
 SIMULATED_QUANTIZE = _define(
-    "qnn.simulated_quantize", QuantizeAttrs, _simulated_type, _simulated, _simulated_nest
-)
+    "qnn.simulated_quantize", QuantizeAttrs, "dequantize(quantize(data, scale), scale) in float32",
+    _simulated_type, _simulated, _simulated_nest,
+)  # fmt: skip
 DEQUANTIZE = _define(
-    "qnn.dequantize", DequantizeAttrs, _dequantize_type, _dequantize, _dequantize_nest
-)
+    "qnn.dequantize", DequantizeAttrs, "integers as float32; operands: data, scale",
+    _dequantize_type, _dequantize, _dequantize_nest,
+)  # fmt: skip
 REQUANTIZE = _define(
-    "qnn.requantize", RequantizeAttrs, _requantize_type, _requantize, _requantize_nest
-)
-ADD = _define("qnn.add", QuantizedAddAttrs, _add_type, _add, _add_nest)
+    "qnn.requantize", RequantizeAttrs, "integers on another grid; operands: data, ratio of scales",
+    _requantize_type, _requantize, _requantize_nest,
+)  # fmt: skip
+ADD = _define(
+    "qnn.add", QuantizedAddAttrs, "sum of two integer tensors of different scales, broadcasting",
+    _add_type, _add, _add_nest,
+)  # fmt: skip

@@ -169,11 +169,14 @@ def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer
 
 
 MEAN = register_op(
-    OpDef("qnn.mean", _mean_type, _mean, _lower_mean, QuantizedMeanAttrs, fusion=Fusion.ANCHOR)
-)
+    OpDef(
+        "qnn.mean", _mean_type, _mean, _lower_mean, QuantizedMeanAttrs, fusion=Fusion.ANCHOR,
+        doc="mean of integers over axes, on the result's grid",
+    )
+)  # fmt: skip
 AVG_POOL2D = register_op(
     OpDef(
         "qnn.avg_pool2d", _pool_type, _pool, _lower_pool, QuantizedAvgPool2dAttrs,
-        fusion=Fusion.ANCHOR,
+        fusion=Fusion.ANCHOR, doc="mean of integers under a window, on the result's grid",
     )
 )  # fmt: skip

@@ -3,8 +3,8 @@
 - `softposit`: posit8_es0, posit16_es1 and posit32_es2 call SoftPosit's C functions;
 - `bfloat16`: float32 arithmetic and integer rounding;
 - `pairs`: a table of all pairs of operands, for the other formats of up to 8 bits;
-- `through_float64`: float64 arithmetic and one rounding, for the other formats of up to 16 bits and
-  wider floats of up to 24 significant bits;
+- `through_float64`: float64 arithmetic and one rounding, for all others where that is exact: up to
+  25 significant bits;
 - `compare`, `functions`: order and functions of one operand, for all.
 
 Every one gives the bits of `datatypes.oracle`.

@@ -6,6 +6,7 @@ from compiler.dtypes import DType
 from compiler.tensor.expr import COMPARISONS, BinOp, Expr, binary, cast
 from datatypes.builtin import through_float64
 from datatypes.builtin.common import storage
+from datatypes.builtin.decoding import decode
 from datatypes.formats import Format
 
 
@@ -13,7 +14,7 @@ def lower(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
     """LT LE GT GE EQ NE (to bool), Max and Min on storage integers."""
     if fmt.negation == "complement":
         return _as_integers(fmt, op, a, b)
-    x, y = through_float64.decode(fmt, a), through_float64.decode(fmt, b)
+    x, y = decode(fmt, a), decode(fmt, b)
     if x is None or y is None:
         return None
     if op in COMPARISONS:

@@ -13,6 +13,7 @@ from compiler.tensor.stmt import Buffer
 from datatypes import mathfun, oracle
 from datatypes.builtin import softposit, through_float64
 from datatypes.builtin.common import look_up
+from datatypes.builtin.decoding import TABLE_BITS, decode
 from datatypes.formats import Format
 
 _FLOAT64 = ("exp", "log", "tanh", "sigmoid", "erf", "sqrt", *oracle.ROUNDINGS)
@@ -27,7 +28,7 @@ def lower(fmt: Format, fn: str, a: Expr) -> Expr | None:
     Correctly rounded up to 16 bits. Wider formats take the C library's float64 function and round
     its result, which is within one unit in the last place (sqrt, floor, ceil, round: exact).
     """
-    if fmt.nbits <= through_float64.TABLE_BITS:
+    if fmt.nbits <= TABLE_BITS:
         if fn not in mathfun.FUNCTIONS and fn not in oracle.ROUNDINGS:
             return None
         return look_up(results(fmt, fn), a)
@@ -35,7 +36,7 @@ def lower(fmt: Format, fn: str, a: Expr) -> Expr | None:
         return None
     if fn == "sqrt" and fmt.name in softposit.PREFIXES:
         return softposit.sqrt(fmt, a)
-    x = through_float64.decode(fmt, a)
+    x = decode(fmt, a)
     if x is None:
         return None
     if fn in ("exp", "sigmoid"):

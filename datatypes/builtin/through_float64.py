@@ -1,7 +1,6 @@
 """Formats through float64: decode, operate, round once to the format.
 
-Decoding is a table look-up up to 16 bits, and bit arithmetic for wider floats. Rounding is
-`datatypes.formats.binades` as an expression.
+Rounding is `datatypes.formats.binades` as an expression.
 """
 
 from __future__ import annotations
@@ -15,11 +14,9 @@ from compiler.tensor.lower_custom import table
 from compiler.tensor.stmt import Buffer
 from datatypes import oracle
 from datatypes.builtin import softposit
-from datatypes.builtin.common import code, look_up, storage, values
+from datatypes.builtin.common import code, look_up, storage
+from datatypes.builtin.decoding import decode
 from datatypes.formats import Binades, Format, binades
-from datatypes.formats.minifloat import FloatCode
-
-TABLE_BITS = 16
 
 
 def binary(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
@@ -58,33 +55,6 @@ def _integer_to_float64(x: Expr) -> Expr:
         return select(operation("LT", call("abs", plain), 2.0**53), plain, odd)
 
     return let(x, convert)
-
-
-# ---- decode --------------------------------------------------------------------------------------
-def decode(fmt: Format, a: Expr) -> Expr | None:
-    """float64 of a storage integer; None where there is no fast way."""
-    if fmt.nbits <= TABLE_BITS:
-        return cast(look_up(values(fmt), a), FLOAT64)
-    if fmt.name in softposit.PREFIXES:
-        return softposit.to_float64(fmt, a)
-    description: object = fmt.decoder
-    if isinstance(description, FloatCode) and description.style == "ieee":
-        return let(a, lambda bits: _decode_ieee(fmt, description, bits))
-    return None
-
-
-def _decode_ieee(fmt: Format, f: FloatCode, a: Expr) -> Expr:
-    """The magnitude put where float64 has exponent and fraction, times the ratio of the biases.
-
-    That product is exact for subnormals too.
-    """
-    magnitude = cast(a & (fmt.sign_bit - 1), INT64)
-    infinity = ((1 << f.exponent) - 1) << f.mantissa
-    placed = call("bits", magnitude << (52 - f.mantissa), dtype=FLOAT64)
-    finite = placed * 2.0 ** (1023 - f.bias)
-    special = select(magnitude.equal(infinity), const(float("inf"), FLOAT64), float("nan"))
-    value = select(magnitude < infinity, finite, special)
-    return select(operation("GE", a, fmt.sign_bit), -1.0 * value, value)
 
 
 # ---- encode --------------------------------------------------------------------------------------

@@ -9,8 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from datatypes.formats.description import Format, Special, Value
+
+Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,25 @@ class TakumCode:
         significand = (1 << mantissa_bits) + (bits & ((1 << mantissa_bits) - 1))
         value = significand * Fraction(2) ** (characteristic - mantissa_bits)
         return -value if negative else value
+
+    def values(self, bits: Array, fmt: Format) -> Array:
+        """float64 values of the codes `bits` (any integer dtype); NaR gives NaN."""
+        code = bits.astype(np.int64)
+        negative = code >= fmt.sign_bit
+        missing = max(12 - fmt.nbits, 0)
+        magnitude = np.where(negative, -code & fmt.mask, code) << missing
+        rest = fmt.nbits + missing - 5
+        direction = magnitude >> (rest + 3) & 1
+        regime = magnitude >> rest & 7
+        length = np.where(direction == 1, regime, 7 - regime)
+        mantissa_bits = rest - length
+        stored = (magnitude & ((1 << rest) - 1)) >> mantissa_bits
+        start = np.where(direction == 1, (np.int64(1) << length) - 1, 1 - (np.int64(2) << length))
+        one = np.int64(1) << mantissa_bits
+        significand = one | (magnitude & (one - 1))
+        value: Array = np.ldexp(significand.astype(np.float64), stored + start - mantissa_bits)
+        value = np.where(negative, -value, value)
+        return np.where(code == 0, 0.0, np.where(code == fmt.sign_bit, np.nan, value))
 
 
 def takum(nbits: int) -> Format:

@@ -79,7 +79,7 @@ def codes(*values: float) -> Array:
 # ---- names and codes -----------------------------------------------------------------------------
 def test_codes_are_given_or_automatic() -> None:
     assert datatypes.register("given", 201) == 201
-    automatic = datatypes.register("automatic")
+    automatic = datatypes.register("automatic")  # leaves low codes to those that ask
     assert 150 <= automatic <= 255
     assert datatypes.type_code("automatic") == automatic
     assert datatypes.type_name(201) == "given"
@@ -118,6 +118,10 @@ def test_unknown_names() -> None:
 
 
 def test_formats_need_no_registration() -> None:
+    assert str(DType.parse("posit16_es1")) == "custom[posit16_es1]16"
+    assert str(DType.parse("float16")) == "float16"
+    with pytest.raises(DtypelabError, match="unknown dtype 'posit16'"):
+        DType.parse("posit16")
     dtype = DType.parse("custom[posit12_es2]12")
     assert custom("posit12_es2").encode(np.array([1.0]), dtype).tolist() == [0x400]
     assert "posit12_es2" not in datatypes.registered_types()
@@ -167,9 +171,7 @@ def test_missing_lowering_says_how_to_add_it(name: str) -> None:
 
 
 def test_missing_width_names_those_there_are(name: str) -> None:
-    with pytest.raises(
-        LoweringError, match=rf"Add of custom\[{name}\]32 .*, only for 16, 8"
-    ):
+    with pytest.raises(LoweringError, match=rf"Add of custom\[{name}\]32 .*, only for 16, 8"):
         kernels.operate("Add", of(name, 32), np.array([1]), np.array([1]))
     with pytest.raises(LoweringError, match="64 to 16 bits, only for 32 to 16"):
         kernels.convert(np.array([1.0]), DType.parse("float64"), of(name))
@@ -217,6 +219,19 @@ def test_endless_lowering_is_an_error(name: str) -> None:
     datatypes.register_op(lambda node: node, "Div", "llvm", name)
     with pytest.raises(LoweringError, match="does not come to an end"):
         kernels.operate("Div", of(name), codes(1.0), codes(1.0))
+
+
+@pytest.mark.parametrize(
+    ("returned", "message"),
+    [
+        (const(1.0), r"of Sub returned an expression of float32; custom\[.*\]16 needs uint16"),
+        (7, "of Sub returned 7; it must return an expression of uint16"),
+    ],
+)
+def test_what_a_lowering_returns_is_checked(name: str, returned: Any, message: str) -> None:
+    datatypes.register_op(lambda node: returned, "Sub", "llvm", name)
+    with pytest.raises(LoweringError, match=message):
+        kernels.operate("Sub", of(name), codes(1.0), codes(1.0))
 
 
 def test_later_registration_replaces(name: str) -> None:
@@ -326,3 +341,34 @@ def test_signatures_of_create_lower_func(name: str) -> None:
     assert (made.symbol, str(made.dtype)) == ("f", "uint16")
     with pytest.raises(LoweringError, match="makes no lowering of Select"):
         lower(Select(x, x, x))
+
+
+def test_tables_and_several_functions_in_one_lowering(name: str) -> None:
+    """Mul as a look-up of products of 4-bit codes, Sub as two C calls inside an expression."""
+    from compiler.tensor.expr import Gather
+    from compiler.tensor.lower_custom import table
+
+    t = of(name, 4)
+    products = (np.arange(16)[:, None] * np.arange(16) % 16).astype(np.uint8).reshape(-1)
+    entries = table(f"{name}_products", products)
+
+    def multiply(node: Any) -> Expr:
+        at = cast(stored(node.a), DType("int", 64)) * 16 + cast(stored(node.b), DType("int", 64))
+        return Gather(entries, at)
+
+    def subtract(node: Any) -> Expr:
+        once = datatypes.call_pure_extern("uint8", "reg_add8", node.a, node.b)
+        return datatypes.call_pure_extern("uint8", "reg_add8", once, once) & 0xF
+
+    datatypes.register_op(multiply, "Mul", "llvm", name)
+    datatypes.register_op(subtract, "Sub", "llvm", name)
+    a, b = np.array([3, 15], np.uint8), np.array([4, 15], np.uint8)
+    assert kernels.operate("Mul", t, a, b).tolist() == [12, 1]
+    assert kernels.operate("Sub", t, a, b).tolist() == [14, 12]
+
+
+def test_encode_and_decode_registered_types(name: str) -> None:
+    bits = datatypes.encode(f"custom[{name}]16", np.float32([1.0, -2.5]))
+    assert bits.tolist() == codes(1.0, -2.5).tolist()
+    assert datatypes.decode(f"custom[{name}]16", bits, np.float32).tolist() == [1.0, -2.5]
+    assert datatypes.decode(of(name), bits).dtype == np.float64

@@ -140,3 +140,34 @@ def test_nar_spreads_like_in_softposit() -> None:
     want = dense_loop(posit, *(numbers(posit, v) for v in (x, w, bias)))
     assert bits(want)[:3] == [0x8000] * 3
     check("posit16_es1", layer("nn.dense", x, w, bias), x, want)
+
+
+def test_posit_brought_by_hand() -> None:
+    """`custom[posit]16` as in TVM's tutorial: SoftPosit's functions, registered one by one."""
+    from compiler.dtypes import FLOAT32
+    from compiler.tensor.expr import Expr, cast
+    from datatypes import call_pure_extern, create_lower_func, register_op
+
+    datatypes.load_library(softposit)
+    datatypes.register("posit", 150)
+    for op in ("Add", "Sub", "Mul", "Div"):
+        register_op(create_lower_func({16: f"p16_{op.lower()}"}), op, "llvm", "posit")
+    register_op(create_lower_func({16: "p16_lt"}), "LT", "llvm", "posit")
+    register_op(
+        create_lower_func({(32, 16): "convertFloatToP16"}), "Cast", "llvm", "float", "posit"
+    )
+
+    def to_float(node: Any) -> Expr:
+        return cast(call_pure_extern("float64", "convertP16ToDouble", node.value), FLOAT32)
+
+    register_op(to_float, "Cast", "llvm", "posit", "float")
+    conv, rng = CONVS["all"], np.random.default_rng(4)
+    x, w, bias = (wide_range(rng, s) for s in (conv.data, conv.weight, conv.weight[:1]))
+    mod = layer("nn.conv2d", x, w, bias, **conv.attrs())
+    changed = datatypes.change_dtype(mod, "float32", "custom[posit]16")
+    got = compiler.build(changed)(x)
+    want = conv_loop(
+        softposit.posit16, conv, *(numbers(softposit.posit16, v) for v in (x, w, bias))
+    )
+    assert datatypes.encode("posit16_es1", got).ravel().tolist() == bits(want)
+    np.testing.assert_array_equal(compiler.evaluate(changed, x), got)

@@ -6,14 +6,18 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from quantize_nets import NETS, images, mixed_net, net, noise, plan_of
+from quantize_nets import NETS, ZOO, images, mixed_net, net, noise, plan_of
 
 import compiler
 import quantize
+from compiler.dtypes import Array
 from compiler.errors import ConfigError
-from compiler.ir.expr import IRModule, Var, operands, tensor_type
+from compiler.interpret import trace
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import Constant, IRModule, Var, operands, tensor_type
 from compiler.ir.verifier import verify
 from compiler.op.qnn import ROUNDINGS
+from compiler.transform.prepare import prepare
 from quantize import QConfig
 
 
@@ -164,6 +168,13 @@ def test_plans_that_do_not_fit() -> None:
     short = replace(plan.weights["linear"], scales=(0.5, 0.25))
     with pytest.raises(ConfigError, match="128 output channels"):
         quantize.realize(mod, replace(plan, weights={**plan.weights, "linear": short}))
+    folded = replace(plan.nodes["linear"], decision="folded")
+    with pytest.raises(ConfigError, match=r"'linear' \(nn.dense\) cannot be folded"):
+        quantize.realize(mod, replace(plan, nodes={**plan.nodes, "linear": folded}))
+    mixed = quantize.calibrate(mixed_net(), [noise(2)])
+    soft = replace(mixed.nodes["soft"], decision="integer")
+    with pytest.raises(ConfigError, match="cannot be integer: it has no integer form"):
+        quantize.realize(mixed_net(), replace(mixed, nodes={**mixed.nodes, "soft": soft}))
     with pytest.raises(ConfigError, match="version 99"):
         quantize.realize(mod, replace(plan, prepare_version=99))
 
@@ -208,3 +219,90 @@ def test_simulation_of_every_form() -> None:
     )
     for s, r in pairs:
         assert np.abs(s - r).max() < 0.02 * np.abs(r).max()
+
+
+# ---- names ---------------------------------------------------------------------------------------
+@pytest.mark.parametrize("name", NETS)
+def test_a_plan_fits_the_model_at_any_batch_size_and_prepared(name: str) -> None:
+    plan = plan_of(name)
+    x = images()[1][:4]
+    want = compiler.evaluate(quantize.realize(net(name), plan), x)
+    fixed = compiler.from_onnx(ZOO / f"mnist_{name}.onnx", shapes={"input": (4, 1, 28, 28)})
+    for mod in (fixed, prepare(net(name))):
+        q = quantize.realize(mod, plan)
+        verify(q)
+        np.testing.assert_array_equal(compiler.evaluate(q, x), want)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        QConfig(activation_symmetric=True),
+        QConfig(activation_symmetric=True, activation_dtype="int8", activation_bits=5),
+        QConfig(weight_bits=3, activation_dtype="int8"),
+    ],
+)
+def test_narrow_and_symmetric_schemes(config: QConfig) -> None:
+    plan = plan_of("mlp", config)
+    middle = 128 if config.activation_dtype == "uint8" else 0
+    if config.activation_symmetric:
+        assert {v.zero_point for v in plan.values.values()} == {middle}
+    q = quantize.realize(net("mlp"), plan)
+    x = images()[1][:100]
+    seen = dict(zip(("input_q", "relu_q"), _values(q, x, "input_q", "relu_q"), strict=True))
+    for name, v in (("input_q", plan.values["input"]), ("relu_q", plan.values["relu"])):
+        assert v.qmin <= seen[name].min() <= seen[name].max() <= v.qmax
+        assert v.qmax - v.qmin == 2**config.activation_bits - 1
+    weights = {id(a): a for b in q.main.bindings for a in operands(b.value)}.values()
+    stored = [a.data for a in weights if isinstance(a, Constant) and str(a.dtype) == "int8"]
+    assert max(int(np.abs(w).max()) for w in stored) == 2 ** (config.weight_bits - 1) - 1
+    np.testing.assert_array_equal(compiler.build(q)(x), compiler.evaluate(q, x))
+
+
+def _values(mod: IRModule, x: Array, *names: str) -> list[Array]:
+    found = {b.var.name: v for b, v in trace(mod, x)}
+    return [found[n] for n in names]
+
+
+def test_scales_that_32_bits_cannot_hold_are_refused() -> None:
+    plan = plan_of("mlp")
+    tiny = replace(plan.values["relu"], scale=2.0**-60)
+    with pytest.raises(ConfigError, match=r"scale .* of 'relu' is too small"):
+        quantize.realize(net("mlp"), replace(plan, values={**plan.values, "relu": tiny}))
+
+
+def test_calibration_of_a_dead_channel_keeps_its_scale_large_enough() -> None:
+    """Data for which the result is nearly constant says nothing about other data."""
+    x = images()[0][:1]
+    q = quantize.quantize(net("dwsep"), [x * np.float32(1e-6)])
+    y = images()[1][:20]
+    np.testing.assert_array_equal(compiler.build(q)(y), compiler.evaluate(q, y))
+
+
+def test_chains_of_activations() -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (2, 8))
+    rng = np.random.default_rng(0)
+    w = b.const(rng.normal(0, 0.5, (8, 8)).astype(np.float32))
+    y = b.call("clip", b.call("nn.dense", x, w, name="d1"), a_min=-0.25, a_max=2.0, name="a1")
+    y = b.call("clip", y, a_min=-3.0, a_max=1.0, name="a2")
+    y = b.call("transpose", b.call("nn.dense", y, w, name="d2"), axes=(1, 0))
+    y = b.call("transpose", b.call("nn.relu", y, name="a3"), axes=(1, 0))
+    y = b.call("clip", y, a_max=0.5, name="a4")
+    mod = IRModule({"main": b.finish(b.call("nn.dense", y, w, name="d3"))})
+    data = rng.normal(0, 2, (2, 8)).astype(np.float32)
+    plan = quantize.calibrate(mod, data)
+    assert [plan.nodes[f"a{k}"].decision for k in (1, 2, 3, 4)] == [
+        "folded", "folded", "integer", "integer",
+    ]  # fmt: skip
+    q = quantize.realize(mod, plan)
+    verify(q)
+    want = dict(zip(("a2", "a4"), _values(mod, data, "a2", "a4"), strict=True))
+    got = dict(zip(("a2", "a4"), _values(q, data, "a2_q", "a4_q"), strict=True))
+    for name, params in (("a2", plan.values["a2"]), ("a4", plan.values["d2"])):
+        real = (got[name].astype(np.float32) - params.zero_point) * params.scale
+        assert np.abs(real - want[name]).max() < 4 * params.scale
+        assert real.max() <= {"a2": 1.0, "a4": 0.5}[name] + params.scale / 2
+    simulated = quantize.simulate(mod, plan)
+    error = compiler.evaluate(simulated, data) - compiler.evaluate(q, data)
+    assert np.abs(error).max() < 1e-3
