@@ -13,7 +13,6 @@ from compiler.dtypes import DType, custom
 from compiler.errors import LoweringError
 from compiler.symbolic import Index
 from compiler.tensor.expr import (
-    COMPARISONS,
     BinOp,
     Call,
     CallExtern,
