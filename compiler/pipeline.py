@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -128,6 +129,7 @@ class _Builder:
             workspace=plan,
             entry=entry_address,
             text=text,
+            steps=tuple(steps),
         )
 
     def _output_names(self) -> list[str]:
@@ -269,7 +271,7 @@ class _Builder:
 
 def _work(kernel: Kernel, stage: int) -> Index:
     """Iterations of the innermost statements of a stage, its symbolic dimensions included."""
-    from compiler.tensor.stmt import For, walk_stmts
+    from compiler.tensor.stmt import For, Intrin, walk_stmts
 
     out = Index()
     for s, path, _ in walk_stmts([kernel.func.body[stage]]):
@@ -277,5 +279,7 @@ def _work(kernel: Kernel, stage: int) -> Index:
             n = Index.of(1)
             for loop in path:
                 n = n * (loop.extent.range()[1] or loop.extent)
+            if isinstance(s, Intrin):
+                n = n * math.prod(s.intrin.loops.values())
             out = out + n
     return out

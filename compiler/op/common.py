@@ -155,9 +155,7 @@ def known_shape(shape: Sequence[Dim]) -> tuple[int, ...]:
 def read(b: Buffer, idx: Sequence[IntLike]) -> Expr:
     """The element of `b` that broadcasts, as numpy does, to position `idx` of a larger shape."""
     tail = idx[len(idx) - len(b.shape) :]
-    return b[
-        tuple(0 if d == 1 and not _unit(i) else i for d, i in zip(b.shape, tail, strict=True))
-    ]
+    return b[tuple(0 if d == 1 and not _unit(i) else i for d, i in zip(b.shape, tail, strict=True))]
 
 
 def _unit(i: IntLike) -> bool:

@@ -96,7 +96,10 @@ def _lower(b: PrimBuilder, a: LayoutAttrs, x: Buffer) -> Buffer:
         full = dict(zip("ncyxb", t.shape, strict=True))
         b.stage(out, full, lambda *i: (i, const(a.fill, t.dtype)), name="fill")
     whole = int(str(channels)) // dst
-    for name, first, blocks, lanes in (("whole", 0, whole, dst), ("rest", whole, 1, int(str(channels)) % dst)):
+    for name, first, blocks, lanes in (
+        ("whole", 0, whole, dst),
+        ("rest", whole, 1, int(str(channels)) % dst),
+    ):
         if blocks and lanes:
             b.stage(
                 out,

@@ -148,14 +148,10 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
         return idx, data * w[oc, ic, s.y.tap(y, kh), s.x.tap(z, kw)].astype(t.dtype)
 
     out = b.buffer("conv", t.shape, t.dtype)
-    s.accumulate(
-        b, out, LOOPS[:rank], body, {"ic": w.shape[1]}, "Add", const(0, t.dtype), "mac"
-    )
+    s.accumulate(b, out, LOOPS[:rank], body, {"ic": w.shape[1]}, "Add", const(0, t.dtype), "mac")
     if not bias:
         return out
-    return b.compute(
-        "conv_bias", out.shape, t.dtype, lambda *i: out[i] + bias[0][out_channel(i)]
-    )
+    return b.compute("conv_bias", out.shape, t.dtype, lambda *i: out[i] + bias[0][out_channel(i)])
 
 
 def _macs(_: Conv2dAttrs, types: Sequence[TensorType], result: TensorType) -> Any:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from compiler.symbolic import Index, IntLike
 
 ALIGN = 64
+SLACK = 256
+"""Bytes after the last tensor, which kernels may read (and multiply by zero)."""
 
 
 @dataclass(frozen=True)
@@ -79,4 +81,4 @@ def plan_memory(tensors: Sequence[Lifetime]) -> MemoryPlan:
     for n in sizes:
         starts.append(total)
         total = total + n
-    return MemoryPlan(tuple(starts[s] for s in slot_of), total)
+    return MemoryPlan(tuple(starts[s] for s in slot_of), total + SLACK if sizes else total)

@@ -220,7 +220,9 @@ class _Layouts:
 
     def _mean(self, b: Binding, v: Call, block: int) -> bool:
         if v.op.name == "nn.global_avg_pool2d":  # type: ignore[union-attr]
-            value: Call = self._call("mean", self._read(v.args[0], block), axis=(2, 3), keepdims=True)
+            value: Call = self._call(
+                "mean", self._read(v.args[0], block), axis=(2, 3), keepdims=True
+            )
             return self._define(b, value, block)
         axis = v.attrs.axis if isinstance(v.attrs.axis, tuple) else (v.attrs.axis,)
         if {k % 4 for k in axis} != {2, 3}:

@@ -49,6 +49,8 @@ class Tile:
         pack: the constant operand, if it is one.
         reduce_block: the reduction's first axis is split by this first (blocked data); 0: not.
         dot: the dot product instruction, if the operands are bytes.
+        skew: for a dot product over the taps of a window: (neighbouring outputs that share the
+            data they read, stride of the window, taps filled up to fours).
     """
 
     lane_axis: int
@@ -59,6 +61,7 @@ class Tile:
     pack: Buffer | None
     reduce_block: int
     dot: Intrinsic | None
+    skew: tuple[int, int, int] = (0, 0, 0)
 
 
 def choose_tile(
@@ -81,7 +84,7 @@ def choose_tile(
     reduction = [f.var for f in path[len(store.idx) :]]
     lane = next((a for a in reversed(axes) if a.constant and not a.other and _wide(a)), None)
     if lane is None:
-        return _along_data(store, axes, target)
+        return _along_data(store, axes, target, data, weight, reduction)
     most = target.vector_bytes // store.buffer.dtype.nbytes
     dot = _dot(store, target, reduction, data, weight)
     if dot and (lane.extent or 0) % dot.loops["o"]:
@@ -114,16 +117,51 @@ def _wide(a: Axis) -> bool:
     return a.extent is not None and a.extent >= 4
 
 
-def _along_data(store: Store, axes: list[Axis], target: Target) -> Tile | None:
+def _along_data(
+    store: Store,
+    axes: list[Axis],
+    target: Target,
+    data: Load,
+    weight: Load,
+    reduction: list[Var],
+) -> Tile | None:
     """Both operands follow the channels (depthwise): lanes along the last axis."""
     last = axes[-1]
     if not _wide(last):
         return None
     lanes = min(target.vector_bytes // store.buffer.dtype.nbytes, last.extent or 1)
-    spatial = ()
-    if last.constant:  # channels are innermost: neighbouring pixels share the weights
-        spatial = _spatial_tile([a for a in axes if a.other and not a.constant], 8)
-    return Tile(last.index, lanes, last.index, 1, spatial, None, 0, None)
+    if not last.constant:
+        return Tile(last.index, lanes, last.index, 1, (), None, 0, None)
+    # Channels are innermost: neighbouring pixels share the weights.
+    pixels = [a for a in axes if a.other and not a.constant]
+    dot = _dot(store, target, [], data, weight)
+    window = _window(store, pixels, data, reduction)
+    if dot is None or window is None or (last.extent or 0) % dot.loops["o"]:
+        return Tile(
+            last.index, lanes, last.index, 1, _spatial_tile(pixels, 8), weight.buffer, 0, None
+        )
+    taps, stride = window
+    outputs = (1 - taps) % 4 + 1 if stride == 1 else 1
+    filled = -(-(taps + (outputs - 1) * stride) // 4) * 4
+    x = pixels[-1]
+    width = best_width(-(-(x.extent or 1) // outputs), max(1, 12 // outputs)) * outputs
+    return Tile(last.index, dot.loops["o"], last.index, 1, ((x.index, width),), weight.buffer, 0, dot,
+                (outputs, stride, filled))  # fmt: skip
+
+
+def _window(
+    store: Store, pixels: list[Axis], data: Load, reduction: list[Var]
+) -> tuple[int, int] | None:
+    """(taps, stride) of the last reduction axis if data is read at stride * pixel + tap there."""
+    if not pixels or pixels[-1].extent is None or not reduction:
+        return None
+    (x,), tap = store.idx[pixels[-1].index].vars(), reduction[-1]
+    taps = tap.extent.constant() if tap.extent is not None else None
+    at = next((i for i in data.idx if tap in i.vars()), None)
+    if at is None or taps is None or at.vars() != {x, tap} or at.terms.get(tap) != 1:
+        return None
+    stride = at.terms.get(x)
+    return (taps, stride) if stride and len(at.terms) == 2 else None
 
 
 def _without_packing(
@@ -175,15 +213,18 @@ def _dot(
     """The target's 4-way dot product, if the operands are bytes and the reduction goes by fours."""
     u8, i8 = DType.parse("uint8"), DType.parse("int8")
     casts = [n.value for n in walk(store.value) if isinstance(n, Cast)]
-    if (data.dtype, weight.dtype) != (u8, i8) or casts != [data, weight] or not reduction:
+    if (data.dtype, weight.dtype) != (u8, i8) or casts != [data, weight]:
         return None
-    n = reduction[0].extent.constant() if reduction[0].extent is not None else None
-    if n is None or n % 4:
-        return None
+    for v in reduction[:1]:
+        n = v.extent.constant() if v.extent is not None else None
+        if n is None or n % 4:
+            return None
     fits = [
         i
         for i in for_target(target)
-        if set(i.loops) == {"o", "i"} and i.loops["i"] == 4 and i.pattern.value.dtype == store.buffer.dtype
+        if set(i.loops) == {"o", "i"}
+        and i.loops["i"] == 4
+        and i.pattern.value.dtype == store.buffer.dtype
     ]
     return fits[0] if fits else None
 
@@ -239,10 +280,17 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     # The reduction inside it.
     m_block, m_lane = s.split(axes[t.lane_axis], t.lanes)
     tile = [n for k, n in enumerate(axes) if k != t.lane_axis]
-    steps, tail = _reduction(s, t, reduce)
-    s.reorder(*reduce_order(reduce, steps), *tile, m_block, m_lane, *tail)
-    first = reduce_order(reduce, steps)[0]
-    s.decompose_reduction(stage, first)
+    if t.skew[0]:
+        nest, tile, tail, steps = _skewed(s, t, axes, reduce)
+    else:
+        steps, tail = _reduction(s, t, reduce)
+        nest = reduce_order(reduce, steps)
+    inits = [n + ".init" for n in (*tile, m_block)] if not t.skew[0] else []
+    s.reorder(*nest, *tile, m_block, m_lane, *tail)
+    s.decompose_reduction(stage, nest[0])
+    if t.skew[0]:
+        known = {f.var.name for f in s.init_loops(stage)}
+        inits = [n for n in (f"{x}.init" for x in (*tile, m_block)) if n in known]
     if t.pack is not None:
         s.pack(stage, t.pack)
     if fma and store.buffer.dtype.is_float:
@@ -253,11 +301,24 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     else:
         s.vectorize(m_lane, m_lane + ".init")
     s.vectorize(o_lane)
-    s.unroll(*tile, m_block, *(n + ".init" for n in (*tile, m_block)), o_block, *inside)
+    s.unroll(*tile, m_block, *inits, o_block, *inside)
     if len(steps) > 1:
         s.unroll(steps[-1])
     for name in (*steps[:1], *peeled):
         s.peel(name)
+
+
+def _skewed(
+    s: Schedule, t: Tile, axes: list[str], reduce: list[str]
+) -> tuple[list[str], list[str], list[str], list[str]]:
+    """The window's last axis as dot products: (reduction loops, tile loops, innermost loop, steps)."""
+    outputs, stride, filled = t.skew
+    ((x_axis, _),) = t.spatial
+    pair, within = s.split(axes[x_axis], outputs)
+    taps = s.skew(reduce[-1], within, stride, filled, reduce[-1] + "t")
+    quad, four = s.split(taps, 4)
+    tile = [n for k, n in enumerate(axes) if k not in (t.lane_axis, x_axis)]
+    return reduce[:-1], [*tile, pair, quad, within], [four], []
 
 
 def _reduction(s: Schedule, t: Tile, reduce: list[str]) -> tuple[list[str], list[str]]:
