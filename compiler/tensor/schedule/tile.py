@@ -304,7 +304,7 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     s.unroll(*tile, m_block, *inits, o_block, *inside)
     if len(steps) > 1:
         s.unroll(steps[-1])
-    for name in (*steps[:1], *peeled):
+    for name in (*steps[:-1], *peeled):
         s.peel(name)
 
 
