@@ -159,7 +159,8 @@ def read(b: Buffer, idx: Sequence[IntLike]) -> Expr:
 
 
 def _unit(i: IntLike) -> bool:
-    """Whether `i` is a loop of one iteration: reading at it keeps the axes of both sides matched."""
+    """Whether `i` is a loop of one iteration: reading at it keeps the axes of both sides
+    matched."""
     return isinstance(i, Var) and i.extent == 1
 
 

@@ -91,7 +91,7 @@ def _lower(b: PrimBuilder, a: LayoutAttrs, x: Buffer) -> Buffer:
         )
     out = b.buffer("blocked", t.shape, t.dtype)
     channels = type_of(x).shape[1]
-    n, cb, h, w, _block = t.shape
+    n, _, h, w, _ = t.shape
     if int(str(channels)) % dst:
         full = dict(zip("ncyxb", t.shape, strict=True))
         b.stage(out, full, lambda *i: (i, const(a.fill, t.dtype)), name="fill")

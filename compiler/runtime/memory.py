@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.symbolic import Index, IntLike
+from compiler.tensor.stmt import SLACK
 
 ALIGN = 64
-SLACK = 256
-"""Bytes after the last tensor, which kernels may read (and multiply by zero)."""
 
 
 @dataclass(frozen=True)

@@ -443,5 +443,6 @@ def index_vars(e: Expr) -> set[Var]:
 __all__ = [
     "BinOp", "Call", "CallExtern", "Cast", "Expr", "FloatImm", "Gather", "IndexValue", "IntImm",
     "Let", "LetVar", "Load", "Select", "binary", "call", "cast", "const", "index_value",
-    "index_vars", "let", "loads", "lowest", "maximum", "minimum", "rewrite", "select", "subst", "walk",
+    "index_vars", "let", "loads", "lowest", "maximum", "minimum", "rewrite", "select", "subst",
+    "walk",
 ]  # fmt: skip

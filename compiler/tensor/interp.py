@@ -30,10 +30,8 @@ from compiler.tensor.expr import (
     Select,
 )
 from compiler.tensor.mathlib import EXPANSIONS
-from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, Store
+from compiler.tensor.stmt import SLACK, Buffer, For, Intrin, PrimFunc, Stmt, Store
 
-SLACK = 64
-"""Elements beyond the end of a buffer that kernels may read (and multiply by zero)."""
 _METHODS = {
     "Add": "add",
     "Sub": "sub",

@@ -1,8 +1,8 @@
 """FoldZeroPoint: moves the zero point of integer convolutions and dense layers into the bias.
 
 sum((x - z) * w) = sum(x * w) - z * sum(w): with constant weights the second term is a constant per
-output channel. Padding then holds z itself. The inner loop multiplies plain bytes, which is what dot
-product instructions do.
+output channel. Padding then holds z itself. The inner loop multiplies plain bytes, which is what
+dot product instructions do.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class FoldZeroPoint(FunctionPass):
         if bias and not isinstance(bias[0], Constant):
             return b
         taps = tuple(range(1, weight.data.ndim))
-        before: Array = bias[0].data if bias and isinstance(bias[0], Constant) else np.int64(0)
+        before: Array = np.zeros((), np.int64)
+        if bias and isinstance(bias[0], Constant):
+            before = bias[0].data
         total = before - z * weight.data.astype(np.int64).sum(axis=taps)
         dtype = DType.parse(v.attrs.out_dtype)
         # int32 wraps, as the accumulator does.

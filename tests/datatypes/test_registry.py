@@ -167,9 +167,7 @@ def test_missing_lowering_says_how_to_add_it(name: str) -> None:
 
 
 def test_missing_width_names_those_there_are(name: str) -> None:
-    with pytest.raises(
-        LoweringError, match=rf"Add of custom\[{name}\]32 .*, only for 16, 8"
-    ):
+    with pytest.raises(LoweringError, match=rf"Add of custom\[{name}\]32 .*, only for 16, 8"):
         kernels.operate("Add", of(name, 32), np.array([1]), np.array([1]))
     with pytest.raises(LoweringError, match="64 to 16 bits, only for 32 to 16"):
         kernels.convert(np.array([1.0]), DType.parse("float64"), of(name))

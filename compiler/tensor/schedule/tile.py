@@ -2,8 +2,8 @@
 
 The tile is lanes along the output axis that only the constant operand follows (output channels, or
 the channels of a block), times a few vectors along the next such axis, times several neighbouring
-outputs that only the other operand follows (pixels). The whole reduction stays in registers, and the
-constant operand is packed in traversal order. Bytes are multiplied by the target's dot product
+outputs that only the other operand follows (pixels). The whole reduction stays in registers, and
+the constant operand is packed in traversal order. Bytes are multiplied by the target's dot product
 instruction, four reduction steps at a time.
 """
 
@@ -19,7 +19,7 @@ from compiler.tensor.expr import BinOp, Cast, Load, loads, walk
 from compiler.tensor.intrinsics import for_target
 from compiler.tensor.intrinsics.intrinsic import Intrinsic
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.stmt import Buffer, Store, stores
+from compiler.tensor.stmt import SLACK, Buffer, Store, stores
 
 _CONTIGUOUS_STEP = 16
 """How a reduction along the data's innermost axis is split first."""
@@ -100,8 +100,8 @@ def choose_tile(
         block, blocks = partner.index, 2
     registers = 28 if target.vector_bytes == 64 else 12
     spatial = _spatial_tile([a for a in axes if a.other and not a.constant], registers // blocks)
-    return Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, _reduce_block(data, reduction),
-                dot)  # fmt: skip
+    step = _reduce_block(data, reduction)
+    return Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
 
 
 def _axes(store: Store, weight: Load, data: Load) -> list[Axis]:
@@ -140,28 +140,34 @@ def _along_data(
         return Tile(
             last.index, lanes, last.index, 1, _spatial_tile(pixels, 8), weight.buffer, 0, None
         )
-    taps, stride = window
-    outputs = (1 - taps) % 4 + 1 if stride == 1 else 1
+    taps, stride, dilation = window
+    # Outputs that read the same four pixels share one load and byte transpose.
+    outputs = (1 - taps) % 4 + 1 if stride == dilation == 1 else 1
     filled = -(-(taps + (outputs - 1) * stride) // 4) * 4
     x = pixels[-1]
     width = best_width(-(-(x.extent or 1) // outputs), max(1, 12 // outputs)) * outputs
-    return Tile(last.index, dot.loops["o"], last.index, 1, ((x.index, width),), weight.buffer, 0, dot,
-                (outputs, stride, filled))  # fmt: skip
+    tile = ((x.index, width),)
+    lanes, skew = dot.loops["o"], (outputs, stride, filled)
+    return Tile(last.index, lanes, last.index, 1, tile, weight.buffer, 0, dot, skew)
 
 
 def _window(
     store: Store, pixels: list[Axis], data: Load, reduction: list[Var]
-) -> tuple[int, int] | None:
-    """(taps, stride) of the last reduction axis if data is read at stride * pixel + tap there."""
+) -> tuple[int, int, int] | None:
+    """(taps, stride, dilation) of the last reduction axis, if the data is read at
+    stride * pixel + dilation * tap there."""
     if not pixels or pixels[-1].extent is None or not reduction:
         return None
     (x,), tap = store.idx[pixels[-1].index].vars(), reduction[-1]
     taps = tap.extent.constant() if tap.extent is not None else None
     at = next((i for i in data.idx if tap in i.vars()), None)
-    if at is None or taps is None or at.vars() != {x, tap} or at.terms.get(tap) != 1:
+    if at is None or taps is None or taps < 2 or at.vars() != {x, tap}:
         return None
-    stride = at.terms.get(x)
-    return (taps, stride) if stride and len(at.terms) == 2 else None
+    stride, dilation = at.terms.get(x), at.terms.get(tap)
+    reach = 3 * (dilation or 0) * (store.buffer.shape[-1].range()[1] or 0)
+    if not stride or not dilation or len(at.terms) != 2 or reach > SLACK:
+        return None
+    return taps, stride, dilation
 
 
 def _without_packing(
@@ -311,7 +317,8 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
 def _skewed(
     s: Schedule, t: Tile, axes: list[str], reduce: list[str]
 ) -> tuple[list[str], list[str], list[str], list[str]]:
-    """The window's last axis as dot products: (reduction loops, tile loops, innermost loop, steps)."""
+    """The window's last axis as dot products: (reduction loops, tile loops, innermost loop,
+    steps)."""
     outputs, stride, filled = t.skew
     ((x_axis, _),) = t.spatial
     pair, within = s.split(axes[x_axis], outputs)
