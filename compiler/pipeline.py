@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -60,7 +61,7 @@ def build(
     if dtype_lowering is not None and dtype_lowering not in LOWERINGS:
         raise InputError(unknown("datatype lowering", dtype_lowering, LOWERINGS))
     chosen = Target.parse(target)
-    mod = optimize(mod)
+    mod = optimize(mod, chosen)
     program = _Builder(mod, chosen, threads).run()
     lowering = (dtype_lowering or LOWERINGS[0]) if uses_custom_dtypes(mod) else ""
     return Executable(program, chosen, threads, lowering)
@@ -73,16 +74,20 @@ def uses_custom_dtypes(mod: IRModule) -> bool:
     return any(isinstance(t, TensorType) and t.dtype.is_custom for t in types)
 
 
-def optimize(mod: IRModule) -> IRModule:
-    """The graph-level passes that `build` runs: simplify, fold constants, fuse."""
+def optimize(mod: IRModule, target: str | Target = "llvm") -> IRModule:
+    """The graph-level passes that `build` runs: simplify, fold constants, block layouts, fuse."""
+    from compiler.transform.alter_op_layout import AlterOpLayout
+    from compiler.transform.fold_zero_point import FoldZeroPoint
     from compiler.transform.fuse_ops import FuseOps
-    from compiler.transform.passes import PassContext
+    from compiler.transform.passes import PassContext, Sequential
     from compiler.transform.prepare import prepare
 
     fuse = FuseOps()
     if not PassContext.current().enables(fuse):  # a kernel each: the executor runs kernels only
         fuse = FuseOps(fuse_opt_level=0)
-    return fuse(prepare(mod))
+    lanes = Target.parse(target).vector_bytes // 4
+    altered = Sequential([FoldZeroPoint(), AlterOpLayout(lanes)], name="layouts")
+    return fuse(altered(prepare(mod)))
 
 
 class _Builder:
@@ -124,6 +129,7 @@ class _Builder:
             workspace=plan,
             entry=entry_address,
             text=text,
+            steps=tuple(steps),
         )
 
     def _output_names(self) -> list[str]:
@@ -265,7 +271,7 @@ class _Builder:
 
 def _work(kernel: Kernel, stage: int) -> Index:
     """Iterations of the innermost statements of a stage, its symbolic dimensions included."""
-    from compiler.tensor.stmt import For, walk_stmts
+    from compiler.tensor.stmt import For, Intrin, walk_stmts
 
     out = Index()
     for s, path, _ in walk_stmts([kernel.func.body[stage]]):
@@ -273,5 +279,7 @@ def _work(kernel: Kernel, stage: int) -> Index:
             n = Index.of(1)
             for loop in path:
                 n = n * (loop.extent.range()[1] or loop.extent)
+            if isinstance(s, Intrin):
+                n = n * math.prod(s.intrin.loops.values())
             out = out + n
     return out

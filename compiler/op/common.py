@@ -155,13 +155,12 @@ def known_shape(shape: Sequence[Dim]) -> tuple[int, ...]:
 def read(b: Buffer, idx: Sequence[IntLike]) -> Expr:
     """The element of `b` that broadcasts, as numpy does, to position `idx` of a larger shape."""
     tail = idx[len(idx) - len(b.shape) :]
-    return b[
-        tuple(0 if d == 1 and not _unit(i) else i for d, i in zip(b.shape, tail, strict=True))
-    ]
+    return b[tuple(0 if d == 1 and not _unit(i) else i for d, i in zip(b.shape, tail, strict=True))]
 
 
 def _unit(i: IntLike) -> bool:
-    """Whether `i` is a loop of one iteration: reading at it keeps the axes of both sides matched."""
+    """Whether `i` is a loop of one iteration: reading at it keeps the axes of both sides
+    matched."""
     return isinstance(i, Var) and i.extent == 1
 
 

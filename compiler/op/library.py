@@ -2,6 +2,7 @@
 
 from compiler.op import (  # noqa: F401
     elementwise,
+    layout,
     mixed,
     move,
     move_index,

@@ -1,4 +1,4 @@
-"""nn.conv2d: convolution of NCHW data with OIHW weights."""
+"""nn.conv2d: convolution of NCHW or NCHW[x]c data with OIHW weights."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from compiler.ir.types import TensorType, shape_text
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import need_constant, require, require_rank, type_of
 from compiler.op.contraction import check_bias, operand, result_dtype, start, step
+from compiler.op.layout import block_of, blocked, unblocked
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
-from compiler.op.window import Window, source, windows
-from compiler.symbolic import Index, product
+from compiler.op.window import LOOPS, Window, source, windows
+from compiler.symbolic import Dim, Index, IntLike, dim, product
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import const
+from compiler.tensor.expr import Expr, const
 from compiler.tensor.stmt import Buffer
 
 
@@ -30,6 +31,9 @@ class Conv2dAttrs:
         groups: channels are split into this many independent convolutions.
         out_dtype: dtype of products, accumulator and result; empty: that of the operands.
         input_zero_point: integer that stands for zero in integer data; padding has this value.
+        padding_value: what padding holds when that is not the zero point (integer data).
+        data_layout, out_layout: NCHW or NCHW[x]c. Blocked data may hold more channels than the
+            weights read (a filled-up last block); a blocked result has whole blocks only.
     """
 
     strides: tuple[int, int] = (1, 1)
@@ -38,6 +42,9 @@ class Conv2dAttrs:
     groups: int = 1
     out_dtype: str = ""
     input_zero_point: int = 0
+    padding_value: int = 0
+    data_layout: str = "NCHW"
+    out_layout: str = "NCHW"
 
 
 def _windows(a: Conv2dAttrs, kernel: Sequence[Any]) -> tuple[Window, Window]:
@@ -47,35 +54,50 @@ def _windows(a: Conv2dAttrs, kernel: Sequence[Any]) -> tuple[Window, Window]:
 
 def _infer(a: Conv2dAttrs, types: Sequence[TensorType]) -> TensorType:
     x, w = types[:2]
-    require_rank("nn.conv2d", "data", x, 4)
+    xb, ob = block_of(a.data_layout), block_of(a.out_layout)
+    require_rank("nn.conv2d", "data", x, 4 if xb == 1 else 5)
     require_rank("nn.conv2d", "weight", w, 4)
     out_channels = need_constant("nn.conv2d", "the number of output channels", w.shape[0])
-    fits = x.shape[1] == w.shape[1] * a.groups and out_channels % a.groups == 0
     require(
-        fits,
+        _channels_fit(a, x, w, xb) and out_channels % a.groups == 0 and out_channels % ob == 0,
         f"nn.conv2d: data {shape_text(x.shape)} and weight {shape_text(w.shape)} do not fit with "
-        f"{a.groups} groups",
+        f"{a.groups} groups and layouts {a.data_layout}, {a.out_layout}",
     )
     dtype = result_dtype("nn.conv2d", x.dtype, w.dtype, a.out_dtype, a.input_zero_point)
-    out = [v.outputs(n) for v, n in zip(_windows(a, w.shape[2:]), x.shape[2:], strict=True)]
+    out = [v.outputs(n) for v, n in zip(_windows(a, w.shape[2:]), x.shape[2:4], strict=True)]
     require(
         all(not isinstance(n, int) or n >= 1 for n in out),
         f"nn.conv2d: the kernel of {shape_text(w.shape)} does not fit into data "
         f"{shape_text(x.shape)} padded by {a.padding}",
     )
     check_bias("nn.conv2d", types, out_channels, dtype)
-    return TensorType((x.shape[0], out_channels, *out), dtype)
+    if ob == 1:
+        return TensorType((x.shape[0], out_channels, *out), dtype)
+    return TensorType((x.shape[0], out_channels // ob, *out, ob), dtype)
+
+
+def _channels_fit(a: Conv2dAttrs, x: TensorType, w: TensorType, block: int) -> bool:
+    need: Dim = dim(w.shape[1] * a.groups)
+    if block == 1:
+        return x.shape[1] == need
+    held = x.shape[1] * block
+    return x.shape[4] == block and isinstance(need, int) and isinstance(held, int) and need <= held
 
 
 def _reference(ar: Arithmetic, a: Conv2dAttrs, x: Array, w: Array, *bias: Array) -> Array:
     """acc = +0; for ic, kh, kw ascending: acc = acc + x * w; then bias last.
 
-    Taps in the padding contribute nothing. Integer data counts from input_zero_point; integers
-    accumulate exactly and wrap to the result's dtype.
+    Taps in the padding contribute nothing, or padding_value * w. Integer data counts from
+    input_zero_point; integers accumulate exactly and wrap to the result's dtype.
     """
     out = ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar
-    n, channels, *size = x.shape
     g, o = a.groups, w.shape[0] // a.groups
+    x = unblocked(x, w.shape[1] * g)
+    if a.padding_value:
+        (top, left, bottom, right), value = a.padding, a.padding_value
+        edges = ((0, 0), (0, 0), (top, bottom), (left, right))
+        x, a = np.pad(x, edges, constant_values=value), _unpadded(a)
+    n, channels, *size = x.shape
     wy, wx = _windows(a, w.shape[2:])
     height, width = wy.outputs(size[0]), wx.outputs(size[1])
     assert isinstance(height, int)
@@ -89,30 +111,47 @@ def _reference(ar: Arithmetic, a: Conv2dAttrs, x: Array, w: Array, *bias: Array)
         data, weight = xs[:, :, :, ic, rows, columns], ws[:, :, :, ic, kh, kw, None, None]
         acc[..., ys, zs] = step(out, acc[..., ys, zs], data, weight)
     y = acc.reshape(n, g * o, height, width).astype(out.dtype.storage)
-    return out.add(y, bias[0].reshape(1, -1, 1, 1)) if bias else y
+    y = out.add(y, bias[0].reshape(1, -1, 1, 1)) if bias else y
+    return blocked(y, block_of(a.out_layout))
+
+
+def _unpadded(a: Conv2dAttrs) -> Conv2dAttrs:
+    from dataclasses import replace
+
+    return replace(a, padding=(0, 0, 0, 0), padding_value=0)
 
 
 def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) -> Buffer:
     t = _infer(a, [type_of(v) for v in (x, w, *bias)])
     across = _windows(a, type_of(w).shape[2:])
-    s = source(b, x, across, t.shape[2:], lambda d: const(a.input_zero_point, d))
+    filling = a.padding_value or a.input_zero_point
+    s = source(b, x, across, t.shape[2:4], lambda d: const(filling, d))
     per_group = w.shape[0] // a.groups
-    out = b.buffer("conv", t.shape, t.dtype)
+    xb, ob = block_of(a.data_layout), block_of(a.out_layout)
+    rank = t.rank
 
-    def body(
-        n: Index, oc: Index, y: Index, x: Index, ic: Index, kh: Index, kw: Index
-    ) -> tuple[tuple[Index, ...], Any]:
-        channel = ic if a.groups == 1 else (oc // per_group) * w.shape[1] + ic
-        data = s.buffer[n, channel, s.y.at(y, kh), s.x.at(x, kw)].astype(t.dtype)
+    def channel(c: IntLike) -> tuple[IntLike, tuple[IntLike, ...]]:
+        """(index of the second axis, indices within the block)."""
+        return (c, ()) if xb == 1 else (c // xb, (c % xb,))
+
+    def out_channel(idx: Sequence[Index]) -> Index:
+        return idx[1] if ob == 1 else idx[1] * ob + idx[4]
+
+    def body(*v: Index) -> tuple[tuple[Index, ...], Expr]:
+        idx, (ic, kh, kw) = v[:rank], v[rank:]
+        n, _, y, z = idx[:4]
+        oc = out_channel(idx)
+        c, within = channel(ic if a.groups == 1 else (oc // per_group) * w.shape[1] + ic)
+        data = s.buffer[n, c, s.y.at(y, kh), s.x.at(z, kw), *within].astype(t.dtype)
         if a.input_zero_point:
             data = data - a.input_zero_point
-        return (n, oc, y, x), data * w[oc, ic, s.y.tap(y, kh), s.x.tap(x, kw)].astype(t.dtype)
+        return idx, data * w[oc, ic, s.y.tap(y, kh), s.x.tap(z, kw)].astype(t.dtype)
 
-    loops = ("n", "oc", "y", "x")
-    s.accumulate(b, out, loops, body, {"ic": w.shape[1]}, "Add", const(0, t.dtype), "mac")
+    out = b.buffer("conv", t.shape, t.dtype)
+    s.accumulate(b, out, LOOPS[:rank], body, {"ic": w.shape[1]}, "Add", const(0, t.dtype), "mac")
     if not bias:
         return out
-    return b.compute("conv_bias", out.shape, t.dtype, lambda *i: out[i] + bias[0][i[1]])
+    return b.compute("conv_bias", out.shape, t.dtype, lambda *i: out[i] + bias[0][out_channel(i)])
 
 
 def _macs(_: Conv2dAttrs, types: Sequence[TensorType], result: TensorType) -> Any:
@@ -130,6 +169,6 @@ CONV2D = register_op(
         Fusion.ANCHOR,
         Quantized.WEIGHTED,
         _macs,
-        doc="data NCHW, weight OIHW, optional bias [O] of the result's dtype",
+        doc="data NCHW or NCHW[x]c, weight OIHW, optional bias [O] of the result's dtype",
     )
 )

@@ -1,4 +1,4 @@
-"""Pooling over NCHW data: nn.max_pool2d, nn.avg_pool2d, nn.global_avg_pool2d."""
+"""Pooling over NCHW or NCHW[x]c data: nn.max_pool2d, nn.avg_pool2d, nn.global_avg_pool2d."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from compiler.op.common import (
 )
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
 from compiler.op.reduce import lower_mean, mean
-from compiler.op.window import Window, source, windows
+from compiler.op.window import LOOPS, Window, source, windows
 from compiler.symbolic import Index, IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import const, lowest
@@ -55,7 +55,7 @@ def _windows(a: MaxPool2dAttrs) -> tuple[Window, Window]:
 
 def _infer(a: MaxPool2dAttrs, types: Sequence[TensorType]) -> TensorType:
     (x,) = types
-    require_rank("pooling", "data", x, 4)
+    require_rank("pooling", "data", x, 4, 5)  # rank 5: NCHW[x]c
     require(x.dtype.kind != "bool", "pooling is not defined for bool; cast the data first")
     across = _windows(a)
     for w in across:
@@ -63,13 +63,13 @@ def _infer(a: MaxPool2dAttrs, types: Sequence[TensorType]) -> TensorType:
             max(w.before, w.after) < w.span,
             f"pooling: padding {a.padding} must be smaller than the window {a.pool_size}",
         )
-    out = [w.outputs(n, a.ceil_mode) for w, n in zip(across, x.shape[2:], strict=True)]
+    out = [w.outputs(n, a.ceil_mode) for w, n in zip(across, x.shape[2:4], strict=True)]
     require(
         all(not isinstance(n, int) or n >= 1 for n in out),
         f"pooling: a window of {a.pool_size} does not fit into data {shape_text(x.shape)} "
         f"padded by {a.padding}",
     )
-    return TensorType((*x.shape[:2], *out), x.dtype)
+    return TensorType((*x.shape[:2], *out, *x.shape[4:]), x.dtype)
 
 
 def _slide(a: MaxPool2dAttrs, step: Any, start: Array, x: Array) -> Array:
@@ -78,24 +78,26 @@ def _slide(a: MaxPool2dAttrs, step: Any, start: Array, x: Array) -> Array:
     height, width = wy.outputs(x.shape[2], a.ceil_mode), wx.outputs(x.shape[3], a.ceil_mode)
     assert isinstance(height, int)
     assert isinstance(width, int)
-    acc = np.broadcast_to(start, (*x.shape[:2], height, width)).astype(x.dtype)
+    acc = np.broadcast_to(start, (*x.shape[:2], height, width, *x.shape[4:])).astype(x.dtype)
     for kh, kw in np.ndindex(*a.pool_size):
         ys, rows = wy.valid(x.shape[2], height, kh)
         xs, columns = wx.valid(x.shape[3], width, kw)
-        acc[..., ys, xs] = step(acc[..., ys, xs], x[..., rows, columns])
+        acc[:, :, ys, xs] = step(acc[:, :, ys, xs], x[:, :, rows, columns])
     return acc
 
 
 def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update: str) -> Buffer:
     t = _infer(a, [type_of(x)])
     start = lowest if update == "Max" else lambda d: const(0, d)
-    s = source(b, x, _windows(a), t.shape[2:], start)
+    s = source(b, x, _windows(a), t.shape[2:4], start)
     out = b.buffer(name, t.shape, t.dtype)
 
-    def body(n: Index, c: Index, y: Index, x: Index, kh: Index, kw: Index) -> Any:
-        return (n, c, y, x), s.buffer[n, c, s.y.at(y, kh), s.x.at(x, kw)]
+    def body(n: Index, c: Index, y: Index, x: Index, *rest: Index) -> Any:
+        *block, kh, kw = rest
+        return (n, c, y, x, *block), s.buffer[n, c, s.y.at(y, kh), s.x.at(x, kw), *block]
 
-    s.accumulate(b, out, "ncyx", body, {}, update, start(t.dtype), f"{name}_taps")
+    loops = LOOPS[: t.rank]
+    s.accumulate(b, out, loops, body, {}, update, start(t.dtype), f"{name}_taps")
     return out
 
 
@@ -120,18 +122,19 @@ def _avg_pool(ar: Arithmetic, a: AvgPool2dAttrs, x: Array) -> Array:
     total = _slide(a, ar.add, ar.const(0), x)
     rows, columns = (
         np.array([_taps(a, w, size, y).const for y in range(count)])
-        for w, size, count in zip(_windows(a), x.shape[2:], total.shape[2:], strict=True)
+        for w, size, count in zip(_windows(a), x.shape[2:4], total.shape[2:4], strict=True)
     )
-    return ar.div(total, count_array(ar, rows[:, None] * columns))
+    count = (rows[:, None] * columns).reshape(*total.shape[2:4], *(1 for _ in x.shape[4:]))
+    return ar.div(total, count_array(ar, count))
 
 
 def _lower_avg_pool(b: PrimBuilder, a: AvgPool2dAttrs, x: Buffer) -> Buffer:
     total = _lower_slide(b, a, x, "pool_sum", "Add")
     wy, wx = _windows(a)
 
-    def value(n: Any, c: Any, i: Any, j: Any) -> Any:
+    def value(n: Any, c: Any, i: Any, j: Any, *block: Any) -> Any:
         count = _taps(a, wy, x.shape[2], i) * _taps(a, wx, x.shape[3], j)
-        return total[n, c, i, j] / index_expr(count, x.dtype)
+        return total[n, c, i, j, *block] / index_expr(count, x.dtype)
 
     return b.compute("avg_pool", total.shape, x.dtype, value)
 

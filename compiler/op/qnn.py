@@ -106,6 +106,9 @@ def _require_scale(op: str, axis: int, x: TensorType, scale: TensorType) -> None
     require(scale.dtype == FLOAT32, f"{op}: the scale must be float32, not {scale.dtype}")
     if scale.rank == 0:
         return
+    if scale.rank == x.rank and x.rank > 1:
+        broadcast(x.shape, scale.shape)
+        return
     k = axis_of(op, axis, x.rank)
     require(
         scale.shape == (x.shape[k],), f"{op}: {scale} does not give each of {x} a scale on axis {k}"
@@ -156,7 +159,7 @@ def round_and_clip(value: Array, zero_point: int, attrs: Any) -> Array:
 
 
 def _along(scale: Array, x: Array, axis: int) -> Array:
-    return channelwise(scale, x.ndim, axis % x.ndim) if scale.ndim else scale
+    return channelwise(scale, x.ndim, axis % x.ndim) if scale.ndim == 1 else scale
 
 
 def _to_grid(attrs: QuantizeAttrs, x: Array, scale: Array) -> Array:
@@ -224,6 +227,8 @@ def _plus(x: Expr, k: int) -> Expr:
 
 
 def _scale_at(scale: Buffer, idx: Sequence[IntLike], axis: int) -> Expr:
+    if len(scale.shape) > 1:
+        return read(scale, idx)
     return scale[(idx[axis],)] if scale.shape else scale[()]
 
 

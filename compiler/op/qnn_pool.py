@@ -20,7 +20,7 @@ from compiler.op.common import axes_of, index_expr, require_rank, type_of
 from compiler.op.nn_pool import AvgPool2dAttrs
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn import centred, integer_dtype, narrowed, require_integer, round_and_clip
-from compiler.op.window import Window, source, windows
+from compiler.op.window import LOOPS, Window, source, windows
 from compiler.symbolic import IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, cast, const
@@ -109,12 +109,16 @@ def _windows(a: QuantizedAvgPool2dAttrs) -> tuple[Window, Window]:
 def _pool_type(a: QuantizedAvgPool2dAttrs, types: Sequence[TensorType]) -> TensorType:
     (x,) = types
     require_integer("qnn.avg_pool2d", "the operand", x)
-    require_rank("qnn.avg_pool2d", "data", x, 4)
-    sizes = [w.outputs(n, a.ceil_mode) for w, n in zip(_windows(a), x.shape[2:], strict=True)]
-    return TensorType((*x.shape[:2], *sizes), integer_dtype("qnn.avg_pool2d", a))
+    require_rank("qnn.avg_pool2d", "data", x, 4, 5)  # rank 5: NCHW[x]c
+    sizes = [w.outputs(n, a.ceil_mode) for w, n in zip(_windows(a), x.shape[2:4], strict=True)]
+    return TensorType((*x.shape[:2], *sizes, *x.shape[4:]), integer_dtype("qnn.avg_pool2d", a))
 
 
 def _pool(ar: Arithmetic, a: QuantizedAvgPool2dAttrs, x: Array) -> Array:
+    if x.ndim == 5:  # the block as leading axis: NCHW[x]c -> NC[x]HW
+        out = _pool(ar, a, np.moveaxis(x, 4, 2).reshape(x.shape[0], -1, *x.shape[2:4]))
+        apart = out.reshape(*x.shape[:2], x.shape[4], *out.shape[2:])
+        return np.ascontiguousarray(np.moveaxis(apart, 2, 4))
     height, width = _pool_type(a, [TensorType.of(x.shape, str(x.dtype))]).static_shape[2:]
     inside = np.ones((1, 1, *x.shape[2:]), np.int64)
     total = _window_sums(a, x.astype(np.int64) - a.input_zero_point, height, width, 0)
@@ -140,16 +144,17 @@ def _window_sums(
 def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer:
     t = _pool_type(a, [type_of(x)])
     wy, wx = _windows(a)
-    s = source(b, x, (wy, wx), t.shape[2:], lambda d: const(a.input_zero_point, d))
+    s = source(b, x, (wy, wx), t.shape[2:4], lambda d: const(a.input_zero_point, d))
     total = b.buffer("pool_sum", t.shape, INT32)
 
-    def element(n: Any, c: Any, i: Any, j: Any, kh: Any, kw: Any) -> tuple[tuple[Any, ...], Expr]:
-        tap = s.buffer[n, c, s.y.at(i, kh), s.x.at(j, kw)]
-        return (n, c, i, j), centred(tap, a.input_zero_point)
+    def element(n: Any, c: Any, i: Any, j: Any, *rest: Any) -> tuple[tuple[Any, ...], Expr]:
+        *block, kh, kw = rest
+        tap = s.buffer[n, c, s.y.at(i, kh), s.x.at(j, kw), *block]
+        return (n, c, i, j, *block), centred(tap, a.input_zero_point)
 
     b.stage(
         total,
-        dict(zip("ncyx", total.shape, strict=True)),
+        dict(zip(LOOPS[: t.rank], total.shape, strict=True)),
         element,
         reduce=s.taps(),
         update="Add",
@@ -161,9 +166,9 @@ def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer
             return w.end_tap(size, at, slack=w.after)
         return w.end_tap(size, at) - w.first_tap(size, at)
 
-    def mean(n: Any, c: Any, i: Any, j: Any) -> Expr:
+    def mean(n: Any, c: Any, i: Any, j: Any, *block: Any) -> Expr:
         count = counted(wy, x.shape[2], i) * counted(wx, x.shape[3], j)
-        return _scaled(a, total[n, c, i, j], index_expr(count, FLOAT32))
+        return _scaled(a, total[n, c, i, j, *block], index_expr(count, FLOAT32))
 
     return b.compute("avg_pool", t.shape, DType.parse(a.out_dtype), mean)
 

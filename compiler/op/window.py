@@ -12,6 +12,9 @@ from compiler.tensor.builder import Extent, PrimBuilder
 from compiler.tensor.expr import Expr
 from compiler.tensor.stmt import Buffer
 
+LOOPS = "ncyxb"
+"""Names of the loops over NCHW[x]c data."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -174,8 +177,10 @@ def source(
     outputs: Sequence[IntLike],
     fill: Callable[[DType], Expr],
 ) -> Source:
-    """Padded copy of NCHW `data`; `data` itself if no window leaves it or its dtype is custom."""
-    n, c, *sizes = data.shape
+    """Padded copy of NCHW or NCHW[x]c `data`; `data` itself if no window leaves it or its dtype is
+    custom."""
+    n, c, *sizes = data.shape[:4]
+    block = data.shape[4:]
     wy, wx = across
     padded: list[Index] = []
     for w, size, count in zip(across, sizes, outputs, strict=True):
@@ -186,14 +191,15 @@ def source(
     if plain or data.dtype.is_custom:
         ys, xs = (Axis(w, s, not plain) for w, s in zip(across, sizes, strict=True))
         return Source(data, ys, xs)
-    pad = b.buffer("pad", (n, c, *padded), data.dtype)
-    full = dict(zip("ncyx", pad.shape, strict=True))
+    pad = b.buffer("pad", (n, c, *padded, *block), data.dtype)
+    loops = LOOPS[: len(data.shape)]
+    full = dict(zip(loops, pad.shape, strict=True))
     b.stage(pad, full, lambda *i: (i, fill(data.dtype)), name="pad_fill")
-    inner = dict(zip("ncyx", data.shape, strict=True))
+    inner = dict(zip(loops, data.shape, strict=True))
     b.stage(
         pad,
         inner,
-        lambda n, c, y, x: ((n, c, y + wy.before, x + wx.before), data[n, c, y, x]),
+        lambda n, c, y, x, *k: ((n, c, y + wy.before, x + wx.before, *k), data[n, c, y, x, *k]),
         name="pad_copy",
     )
     return Source(pad, Axis(wy, sizes[0], False), Axis(wx, sizes[1], False))

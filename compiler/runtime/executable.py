@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler.dtypes import Array
 from compiler.ir.types import TensorType
+from compiler.runtime.driver import Step
 from compiler.runtime.inputs import bind_inputs
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.symbolic import Index, Var
@@ -32,6 +33,7 @@ class Program:
     workspace: Index
     entry: int
     text: str
+    steps: tuple[Step, ...]
 
 
 class Executable:

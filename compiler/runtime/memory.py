@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.symbolic import Index, IntLike
+from compiler.tensor.stmt import SLACK
 
 ALIGN = 64
 
@@ -79,4 +80,4 @@ def plan_memory(tensors: Sequence[Lifetime]) -> MemoryPlan:
     for n in sizes:
         starts.append(total)
         total = total + n
-    return MemoryPlan(tuple(starts[s] for s in slot_of), total)
+    return MemoryPlan(tuple(starts[s] for s in slot_of), total + SLACK if sizes else total)

@@ -30,7 +30,7 @@ from compiler.tensor.expr import (
     Select,
 )
 from compiler.tensor.mathlib import EXPANSIONS
-from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, Store
+from compiler.tensor.stmt import SLACK, Buffer, For, Intrin, PrimFunc, Stmt, Store
 
 _METHODS = {
     "Add": "add",
@@ -111,10 +111,7 @@ class _Interpreter:
 
     def value(self, e: Expr) -> Any:
         if isinstance(e, Load):
-            idx = self.at(e.idx)
-            if any(i < 0 for i in idx):
-                raise LoweringError(f"load outside {e.buffer.name}: {idx}")
-            return self.array(e.buffer)[idx]
+            return self.load(e)
         if isinstance(e, Gather):
             return self.array(e.buffer).reshape(-1)[int(self.value(e.at))]
         if isinstance(e, FloatImm):
@@ -141,6 +138,20 @@ class _Interpreter:
         if isinstance(e, CallExtern):
             raise LoweringError(f"the interpreter does not call C functions ({e.symbol})")
         raise LoweringError(f"the interpreter does not know {type(e).__name__}")
+
+    def load(self, e: Load) -> Any:
+        """The element; beyond the end of a row lies the next row, and beyond the buffer zeros."""
+        idx, a = self.at(e.idx), self.array(e.buffer)
+        if any(i < 0 for i in idx):
+            raise LoweringError(f"load outside {e.buffer.name}: {idx}")
+        if all(i < n for i, n in zip(idx, a.shape, strict=True)):
+            return a[idx]
+        position = 0
+        for i, n in zip(idx, a.shape, strict=True):
+            position = position * n + i
+        if position >= a.size + SLACK:
+            raise LoweringError(f"load outside {e.buffer.name}: {idx}")
+        return a.reshape(-1)[position] if position < a.size else a.dtype.type(0)
 
     def call(self, e: Call) -> Any:
         if e.fn == "lowest":

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from compiler.tensor.intrinsics.intrinsic import Intrinsic
 
 
+SLACK = 256
+"""Bytes after the end of a buffer that kernels may read (and multiply by zero)."""
+
+
 @dataclass(eq=False, repr=False)
 class Buffer:
     """A tensor in memory, row-major. `scope`: `global` (a pointer parameter), `register` (values
@@ -198,6 +202,7 @@ def clone(s: Stmt, m: Mapping[Var, IntLike]) -> Stmt:
 
 
 __all__ = [
-    "Buffer", "For", "Intrin", "Packed", "PrimFunc", "Stmt", "Store", "accesses", "clone", "loads",
+    "SLACK", "Buffer", "For", "Intrin", "Packed", "PrimFunc", "Stmt", "Store", "accesses", "clone",
+    "loads",
     "stores", "walk_stmts",
 ]  # fmt: skip

@@ -147,6 +147,44 @@ CASES: list[Case] = [
     ),
     Case("nn.avg_pool2d", [("n", 2, 4, 4)], {"pool_size": (2, 2), "strides": (2, 2)}),
     Case("nn.global_avg_pool2d", [("n", 2, 3, 3)]),
+    # NCHW[x]c
+    Case("nn.max_pool2d", [("n", 2, 5, 4, 3)], {"pool_size": (2, 2), "padding": (1, 1, 0, 1)}),
+    Case("nn.avg_pool2d", [("n", 2, 4, 5, 4)], {"pool_size": (3, 2), "padding": (1, 0, 1, 1)}),
+    *(
+        Case("layout_transform", [shape], attrs, dtypes=(F32, UINT8), high=200)
+        for shape, attrs in [
+            (("n", 8, 3, 2), {"dst_layout": "NCHW4c"}),
+            (("n", 7, 2, 3), {"dst_layout": "NCHW4c", "fill": 3}),
+            (("n", 2, 3, 2, 4), {"src_layout": "NCHW4c", "channels": 8}),
+            (("n", 2, 2, 3, 4), {"src_layout": "NCHW4c", "channels": 5}),
+        ]
+    ),
+    *(
+        Case("nn.conv2d", [(2, *shape), kernel, (kernel[0],)], attrs, dtypes=dtypes, high=99)
+        for shape, kernel, attrs in [
+            ((2, 5, 6, 4), (8, 7, 3, 3), {"padding": (1, 1, 1, 1), "data_layout": "NCHW4c"}),
+            ((3, 5, 4), (8, 3, 3, 2), {"out_layout": "NCHW4c"}),
+            (
+                (2, 6, 7, 4),
+                (8, 1, 3, 3),
+                {"groups": 8, "data_layout": "NCHW4c", "out_layout": "NCHW4c", "strides": (2, 1)},
+            ),
+        ]
+        for dtypes in [(F32,)]
+    ),
+    Case(
+        "nn.conv2d",
+        [("n", 2, 4, 5, 4), (16, 8, 3, 3), (16,)],
+        {
+            "data_layout": "NCHW4c",
+            "out_layout": "NCHW16c",
+            "padding": (1, 1, 1, 0),
+            "padding_value": 7,
+            "out_dtype": "int32",
+        },
+        dtypes=[(UINT8, INT8, I32)],
+        high=100,
+    ),
     # ---- normalization and reduction
     Case("nn.batch_norm", [("n", 3, 2), (3,), (3,), (3,), (3,)], low=0.5, high=2),
     Case("nn.layer_norm", [("n", 3, 4), (4,), (4,)]),

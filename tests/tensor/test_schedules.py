@@ -18,7 +18,8 @@ from compiler.tensor.intrinsics.intrinsic import dot4
 from compiler.tensor.intrinsics.x86 import INTRINSICS as X86
 from compiler.tensor.intrinsics.x86 import PMADDWD
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.default import best_width, schedule_default
+from compiler.tensor.schedule.default import schedule_default
+from compiler.tensor.schedule.tile import best_width
 from compiler.tensor.stmt import PrimFunc
 
 F32, I32 = DType.parse("float32"), DType.parse("int32")

@@ -16,6 +16,7 @@ def register_intrinsic(intrinsic: Intrinsic) -> Intrinsic:
 
 
 def for_target(target: Target) -> list[Intrinsic]:
-    """The intrinsics whose CPU features `target` has, best first; the generic ones are always last."""
+    """The intrinsics whose CPU features `target` has, best first; the generic ones are always
+    last."""
     every = [*reversed(_registered), *x86.INTRINSICS, *aarch64.INTRINSICS, *generic.INTRINSICS]
     return [i for i in every if set(i.features) <= target.enabled]

@@ -45,6 +45,10 @@ class LoopPrimitives:
             raise ScheduleError(f"{self.func.name}: {unknown('stage', stage, names)}")
         return found
 
+    def init_loops(self, stage: str) -> tuple[For, ...]:
+        """Loops around the initialisation that decompose_reduction made."""
+        return self.stage_stores(stage + ".init")[0][1]
+
     def stages(self) -> list[str]:
         """Names of the stages, in program order."""
         names = [s.stage for s, _, _ in walk_stmts(self.func.body) if isinstance(s, Store)]

@@ -6,14 +6,32 @@ import numpy as np
 
 from compiler.dtypes import Array
 from compiler.errors import ScheduleError
-from compiler.symbolic import Index, Var
+from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr import Expr, Load, loads, rewrite
 from compiler.tensor.schedule.loops import LoopPrimitives
-from compiler.tensor.stmt import Buffer, Packed, PrimFunc
+from compiler.tensor.stmt import Buffer, For, Packed, PrimFunc, clone
 
 
 class PackPrimitives(LoopPrimitives):
-    """pack."""
+    """pack, skew."""
+
+    def skew(self, loop: str, by: str, factor: int, extent: int, name: str) -> str:
+        """Replace reduction loop `loop` by `name`, of `extent` iterations, with
+        loop = name - factor * by; returns the new loop's name.
+
+        Neighbouring outputs (loop `by`) then read the same data in the same iteration: for data
+        read at `factor * by + loop`, that is at `name`. Iterations that fall outside the old loop
+        multiply by what `pack` puts where the constant operand has no element, which is zero; so
+        the constant operand must be packed afterwards, and the data must be readable there.
+        """
+        for s, path, home in self.find(loop):
+            outer = next((f.var for f in path if f.var.name == by), None)
+            if outer is None:
+                raise ScheduleError(f"{by} is not around {loop}")
+            v = Var(name, extent)
+            m: dict[Var, IntLike] = {s.var: v - outer * factor}
+            self.swap(home, s, [For(v, [clone(x, m) for x in s.body], s.kind)])
+        return name
 
     def pack(self, stage: str, buffer: Buffer, align: int = 64) -> Buffer:
         """Lay `buffer` out in the loop order that `stage` has now, so that it reads one linear
@@ -57,6 +75,6 @@ def pack_array(func: PrimFunc, buffer: Buffer, source: Array) -> Array:
     at = [np.broadcast_to(i.value(env), shape) for i in packed.idx]
     inside = np.ones(shape, bool)
     for a, n in zip(at, source.shape, strict=True):
-        inside &= a < n
-    clamped = tuple(np.minimum(a, n - 1) for a, n in zip(at, source.shape, strict=True))
+        inside &= (a >= 0) & (a < n)
+    clamped = tuple(np.clip(a, 0, n - 1) for a, n in zip(at, source.shape, strict=True))
     return np.where(inside, source[clamped], 0).astype(source.dtype)

@@ -1,0 +1,70 @@
+"""profile: where an executable spends its time, kernel by kernel, on one thread."""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.codegen import jit
+from compiler.runtime.driver import Pointer, Step
+from compiler.runtime.executable import Executable
+from compiler.runtime.inputs import bind_inputs
+from compiler.runtime.kernels import aligned_copy
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Median milliseconds of one native stage; `work` counts its innermost iterations."""
+
+    symbol: str
+    milliseconds: float
+    work: int
+
+
+def profile(exe: Executable, *args: Any, runs: int = 20, **kwargs: Any) -> list[StepTime]:
+    """Time every native stage of `exe` on the given inputs, in order of execution.
+
+    Raises:
+        compiler.errors.InputError: the inputs do not fit.
+    """
+    p = exe.program
+    arrays, dims = bind_inputs(p.inputs, args, kwargs)
+    outs = exe.run(arrays, dims)
+    work = aligned_copy(np.zeros(max(64, int(p.workspace.value(dims))), np.uint8))
+    tables = {"input": arrays, "output": outs, "constant": list(p.constants)}
+
+    def address(at: Pointer) -> int:
+        if at.base == "workspace":
+            return int(work.ctypes.data) + int(at.offset.value(dims))
+        return int(tables[at.base][at.index].ctypes.data)
+
+    calls: list[tuple[Step, Callable[[], object]]] = []
+    for s in p.steps:
+        if s.stage is None:
+            continue
+        values: list[Any] = [ctypes.c_void_p(address(q)) for q in s.pointers]
+        values += [ctypes.c_int64(dims[v]) for v in s.dims]
+        if s.stage.extent is not None:
+            values += [ctypes.c_int64(0), ctypes.c_int64(int(s.stage.extent.value(dims)))]
+        kinds = [type(v) for v in values]
+        entry = ctypes.CFUNCTYPE(None, *kinds)(
+            jit.compile_text(s.stage.text, s.stage.symbol, exe.target)
+        )
+        calls.append((s, lambda entry=entry, values=values: entry(*values)))  # type: ignore[misc]
+    times: list[list[float]] = [[] for _ in calls]
+    for _ in range(runs):
+        for record, (_, call) in zip(times, calls, strict=True):
+            start = time.perf_counter_ns()
+            call()
+            record.append((time.perf_counter_ns() - start) / 1e6)
+    return [
+        StepTime(s.stage.symbol, statistics.median(t), int(s.work.value(dims)))
+        for t, (s, _) in zip(times, calls, strict=True)
+        if s.stage is not None
+    ]

@@ -1,0 +1,367 @@
+"""Register tiles for sums of products (stage `mac`) with an elementwise consumer.
+
+The tile is lanes along the output axis that only the constant operand follows (output channels, or
+the channels of a block), times a few vectors along the next such axis, times several neighbouring
+outputs that only the other operand follows (pixels). The whole reduction stays in registers, and
+the constant operand is packed in traversal order. Bytes are multiplied by the target's dot product
+instruction, four reduction steps at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from compiler.dtypes import DType
+from compiler.symbolic import Var
+from compiler.target import Target
+from compiler.tensor.expr import BinOp, Cast, Load, loads, walk
+from compiler.tensor.intrinsics import for_target
+from compiler.tensor.intrinsics.intrinsic import Intrinsic
+from compiler.tensor.schedule import Schedule
+from compiler.tensor.stmt import SLACK, Buffer, Store, stores
+
+_CONTIGUOUS_STEP = 16
+"""How a reduction along the data's innermost axis is split first."""
+UNROLLED_STEPS = 4
+"""Reduction steps in the body of the innermost loop."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """An output axis: its position, extent (None: symbolic) and which operands follow it."""
+
+    index: int
+    extent: int | None
+    constant: bool
+    other: bool
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A register tile of stage `mac`; axes are positions in the output.
+
+    Attributes:
+        lane_axis, lanes: the vectorized axis, and elements a vector.
+        block_axis, blocks: vectors along another axis of the constant operand (or along the lane
+            axis itself).
+        spatial: (axis, width) of neighbouring outputs, outermost first.
+        pack: the constant operand, if it is one.
+        reduce_block: the reduction's first axis is split by this first (blocked data); 0: not.
+        dot: the dot product instruction, if the operands are bytes.
+        skew: for a dot product over the taps of a window: (neighbouring outputs that share the
+            data they read, stride of the window, taps filled up to fours).
+    """
+
+    lane_axis: int
+    lanes: int
+    block_axis: int
+    blocks: int
+    spatial: tuple[tuple[int, int], ...]
+    pack: Buffer | None
+    reduce_block: int
+    dot: Intrinsic | None
+    skew: tuple[int, int, int] = (0, 0, 0)
+
+
+def choose_tile(
+    s: Schedule, stage: str, target: Target, constants: Collection[Buffer]
+) -> Tile | None:
+    """The register tile for a stage, or None where it is no sum of products of that form."""
+    ((store, path, _),) = s.stage_stores(stage)
+    if consumer(s, store) is None or store.update != "Add" or store.init is None:
+        return None
+    if not (isinstance(store.value, BinOp) and store.value.op == "Mul"):
+        return None
+    operands = [n for n in walk(store.value) if isinstance(n, Load)]
+    if len(operands) != 2 or any(f.extent.vars() & {g.var for g in path} for f in path):
+        return None  # more than a product, or trimmed loops
+    weight = next((x for x in operands if x.buffer in constants), None)
+    data = next(x for x in operands if x is not weight)
+    axes = _axes(store, weight or operands[1], data)
+    if weight is None:
+        return _without_packing(store, axes, operands, target)
+    reduction = [f.var for f in path[len(store.idx) :]]
+    lane = next((a for a in reversed(axes) if a.constant and not a.other and _wide(a)), None)
+    if lane is None:
+        return _along_data(store, axes, target, data, weight, reduction)
+    most = target.vector_bytes // store.buffer.dtype.nbytes
+    dot = _dot(store, target, reduction, data, weight)
+    if dot and (lane.extent or 0) % dot.loops["o"]:
+        dot = None
+    lanes = dot.loops["o"] if dot else min(most, lane.extent or 1)
+    block, blocks = lane.index, 1
+    partner = next(
+        (a for a in axes if a.index != lane.index and a.constant and not a.other and a.extent), None
+    )
+    if (lane.extent or 1) >= 2 * lanes:
+        blocks = 2
+    elif partner is not None and (partner.extent or 1) >= 2:
+        block, blocks = partner.index, 2
+    registers = 28 if target.vector_bytes == 64 else 12
+    spatial = _spatial_tile([a for a in axes if a.other and not a.constant], registers // blocks)
+    step = _reduce_block(data, reduction)
+    return Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
+
+
+def _axes(store: Store, weight: Load, data: Load) -> list[Axis]:
+    out = []
+    for k, i in enumerate(store.idx):
+        (v,) = i.vars()
+        extent = v.extent.constant() if v.extent is not None else None
+        out.append(Axis(k, extent, v in _index_vars(weight), v in _index_vars(data)))
+    return out
+
+
+def _wide(a: Axis) -> bool:
+    return a.extent is not None and a.extent >= 4
+
+
+def _along_data(
+    store: Store,
+    axes: list[Axis],
+    target: Target,
+    data: Load,
+    weight: Load,
+    reduction: list[Var],
+) -> Tile | None:
+    """Both operands follow the channels (depthwise): lanes along the last axis."""
+    last = axes[-1]
+    if not _wide(last):
+        return None
+    lanes = min(target.vector_bytes // store.buffer.dtype.nbytes, last.extent or 1)
+    if not last.constant:
+        return Tile(last.index, lanes, last.index, 1, (), None, 0, None)
+    # Channels are innermost: neighbouring pixels share the weights.
+    pixels = [a for a in axes if a.other and not a.constant]
+    dot = _dot(store, target, [], data, weight)
+    window = _window(store, pixels, data, reduction)
+    if dot is None or window is None or (last.extent or 0) % dot.loops["o"]:
+        return Tile(
+            last.index, lanes, last.index, 1, _spatial_tile(pixels, 8), weight.buffer, 0, None
+        )
+    taps, stride, dilation = window
+    # Outputs that read the same four pixels share one load and byte transpose.
+    outputs = (1 - taps) % 4 + 1 if stride == dilation == 1 else 1
+    filled = -(-(taps + (outputs - 1) * stride) // 4) * 4
+    x = pixels[-1]
+    width = best_width(-(-(x.extent or 1) // outputs), max(1, 12 // outputs)) * outputs
+    tile = ((x.index, width),)
+    lanes, skew = dot.loops["o"], (outputs, stride, filled)
+    return Tile(last.index, lanes, last.index, 1, tile, weight.buffer, 0, dot, skew)
+
+
+def _window(
+    store: Store, pixels: list[Axis], data: Load, reduction: list[Var]
+) -> tuple[int, int, int] | None:
+    """(taps, stride, dilation) of the last reduction axis, if the data is read at
+    stride * pixel + dilation * tap there."""
+    if not pixels or pixels[-1].extent is None or not reduction:
+        return None
+    (x,), tap = store.idx[pixels[-1].index].vars(), reduction[-1]
+    taps = tap.extent.constant() if tap.extent is not None else None
+    at = next((i for i in data.idx if tap in i.vars()), None)
+    if at is None or taps is None or taps < 2 or at.vars() != {x, tap}:
+        return None
+    stride, dilation = at.terms.get(x), at.terms.get(tap)
+    reach = 3 * (dilation or 0) * (store.buffer.shape[-1].range()[1] or 0)
+    if not stride or not dilation or len(at.terms) != 2 or reach > SLACK:
+        return None
+    return taps, stride, dilation
+
+
+def _without_packing(
+    store: Store, axes: list[Axis], operands: list[Load], target: Target
+) -> Tile | None:
+    """No operand is constant: lanes along an axis that one of them follows contiguously."""
+    for k, i in reversed(list(enumerate(store.idx))):
+        (v,) = i.vars()
+        mine = [x for x in operands if v in _index_vars(x)]
+        if _wide(axes[k]) and len(mine) == 1 and _stride(mine[0], v) == 1:
+            lanes = min(target.vector_bytes // store.buffer.dtype.nbytes, axes[k].extent or 1)
+            return Tile(k, lanes, k, 1, (), None, 0, None)
+    return None
+
+
+def _spatial_tile(axes: list[Axis], most: int) -> tuple[tuple[int, int], ...]:
+    """Widths along the last one or two axes, together at most `most`."""
+    known = [a for a in axes if a.extent is not None and a.extent > 1]
+    if not known:
+        return ()
+    x = known[-1]
+    width = best_width(x.extent or 1, most)
+    if len(known) > 1 and width == x.extent and 2 * width <= most:
+        y = known[-2]
+        return ((y.index, best_width(y.extent or 1, most // width)), (x.index, width))
+    return ((x.index, width),)
+
+
+def best_width(extent: int, most: int) -> int:
+    """The tile width <= `most` that wastes least of `extent`; the widest among equals."""
+    return max(range(1, min(extent, most) + 1), key=lambda w: (extent / (-(-extent // w) * w), w))
+
+
+def _reduce_block(data: Load, reduction: list[Var]) -> int:
+    """x where the first reduction axis reads the data as [c // x, ..., c % x]; else 0."""
+    if not reduction:
+        return 0
+    first = reduction[0]
+    inner = data.idx[-1]
+    for a in inner.terms:
+        if not isinstance(a, Var) and a.op == "%" and a.a == first:
+            return a.b.const
+    return _CONTIGUOUS_STEP if inner == first else 0
+
+
+def _dot(
+    store: Store, target: Target, reduction: list[Var], data: Load, weight: Load
+) -> Intrinsic | None:
+    """The target's 4-way dot product, if the operands are bytes and the reduction goes by fours."""
+    u8, i8 = DType.parse("uint8"), DType.parse("int8")
+    casts = [n.value for n in walk(store.value) if isinstance(n, Cast)]
+    if (data.dtype, weight.dtype) != (u8, i8) or casts != [data, weight]:
+        return None
+    for v in reduction[:1]:
+        n = v.extent.constant() if v.extent is not None else None
+        if n is None or n % 4:
+            return None
+    fits = [
+        i
+        for i in for_target(target)
+        if set(i.loops) == {"o", "i"}
+        and i.loops["i"] == 4
+        and i.pattern.value.dtype == store.buffer.dtype
+    ]
+    return fits[0] if fits else None
+
+
+def consumer(s: Schedule, store: Store) -> Store | None:
+    """The one elementwise stage that reads the store's buffer, over the same axes; else None."""
+    buffer = store.buffer
+    readers = [x for x in stores(s.func.body) if any(n.buffer is buffer for n in _reads(x))]
+    readers = [x for x in readers if x is not store]
+    if len(readers) != 1 or readers[0].update or buffer not in s.func.temps:
+        return None
+    (reader,) = readers
+    positions = {n.idx for n in loads(reader.value) if n.buffer is buffer}
+    if len(positions) != 1 or len(reader.idx) != len(store.idx):
+        return None
+    ((_, path, _),) = s.stage_stores(reader.stage)
+    (position,) = positions
+    variables = [f.var for f in path]
+    return reader if list(position) == variables and list(reader.idx) == variables else None
+
+
+def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
+    """Schedule `stage` and its consumer as the tile says."""
+    ((store, path, _),) = s.stage_stores(stage)
+    reader = consumer(s, store)
+    assert reader is not None
+    rank = len(store.idx)
+    outer = s.loops(reader.stage)
+    mine = [f.var.name for f in path]
+    axes, reduce = mine[:rank], mine[rank:]
+    # The output tile: split, and everything inside the tile innermost, lanes last.
+    order, inside, peeled = list(outer), [], []
+    same = t.block_axis == t.lane_axis
+    sizes = dict(t.spatial)
+    if not same and t.blocks > 1:
+        sizes[t.block_axis] = t.blocks
+    lane_factor = t.lanes * (t.blocks if same else 1)
+    for k, width in sorted(sizes.items()):
+        order[k], inner = s.split(outer[k], width)
+        inside.append(inner)
+        peeled.append(order[k])
+    lane_extent = path[t.lane_axis].extent.constant()
+    lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor)
+    if lane_extent == lane_factor:
+        order.pop(t.lane_axis)
+        inside.append(lane_out)
+    else:
+        order[t.lane_axis] = lane_out
+        peeled.append(lane_out)
+    s.reorder(*order, *inside, lane_in)
+    s.compute_at(stage, order[-1])
+    o_block, o_lane = s.split(lane_in, t.lanes)
+    # The reduction inside it.
+    m_block, m_lane = s.split(axes[t.lane_axis], t.lanes)
+    tile = [n for k, n in enumerate(axes) if k != t.lane_axis]
+    if t.skew[0]:
+        nest, tile, tail, steps = _skewed(s, t, axes, reduce)
+    else:
+        steps, tail = _reduction(s, t, reduce)
+        nest = reduce_order(reduce, steps)
+    inits = [n + ".init" for n in (*tile, m_block)] if not t.skew[0] else []
+    s.reorder(*nest, *tile, m_block, m_lane, *tail)
+    s.decompose_reduction(stage, nest[0])
+    if t.skew[0]:
+        known = {f.var.name for f in s.init_loops(stage)}
+        inits = [n for n in (f"{x}.init" for x in (*tile, m_block)) if n in known]
+    if t.pack is not None:
+        s.pack(stage, t.pack)
+    if fma and store.buffer.dtype.is_float:
+        s.contract(stage)
+    if t.dot is not None:
+        s.tensorize(stage, t.dot)
+        s.vectorize(m_lane + ".init")
+    else:
+        s.vectorize(m_lane, m_lane + ".init")
+    s.vectorize(o_lane)
+    s.unroll(*tile, m_block, *inits, o_block, *inside)
+    if len(steps) > 1:
+        s.unroll(steps[-1])
+    for name in (*steps[:-1], *peeled):
+        s.peel(name)
+
+
+def _skewed(
+    s: Schedule, t: Tile, axes: list[str], reduce: list[str]
+) -> tuple[list[str], list[str], list[str], list[str]]:
+    """The window's last axis as dot products: (reduction loops, tile loops, innermost loop,
+    steps)."""
+    outputs, stride, filled = t.skew
+    ((x_axis, _),) = t.spatial
+    pair, within = s.split(axes[x_axis], outputs)
+    taps = s.skew(reduce[-1], within, stride, filled, reduce[-1] + "t")
+    quad, four = s.split(taps, 4)
+    tile = [n for k, n in enumerate(axes) if k not in (t.lane_axis, x_axis)]
+    return reduce[:-1], [*tile, pair, quad, within], [four], []
+
+
+def _reduction(s: Schedule, t: Tile, reduce: list[str]) -> tuple[list[str], list[str]]:
+    """Split the first reduction axis; returns (its loops, the dot product's innermost loop)."""
+    if not reduce:
+        return [], []
+    steps = [reduce[0]]
+    if t.reduce_block:
+        steps = list(s.split(reduce[0], t.reduce_block))
+    if t.dot is not None:
+        outer, inner = s.split(steps[-1], 4)
+        return [*steps[:-1], outer], [inner]
+    if t.reduce_block > UNROLLED_STEPS:
+        outer, inner = s.split(steps[-1], UNROLLED_STEPS)
+        return [steps[0], outer, inner], []
+    return steps, []
+
+
+def reduce_order(reduce: list[str], steps: list[str]) -> list[str]:
+    """Blocks of channels, then the taps, then the channels of a block."""
+    if len(steps) < 2:
+        return [*steps, *reduce[1:]]
+    return [steps[0], *reduce[1:], *steps[1:]]
+
+
+def _reads(s: Store) -> list[Load]:
+    exprs = [s.value] + ([s.init] if s.init is not None else [])
+    return [n for e in exprs for n in walk(e) if isinstance(n, Load)]
+
+
+def _index_vars(x: Load) -> set[Var]:
+    return set().union(*(i.vars() for i in x.idx))
+
+
+def _stride(x: Load, v: Var) -> int | None:
+    flat = x.buffer.flat(x.idx)
+    if any(v in a.leaves() for a in flat.terms if not isinstance(a, Var)):
+        return None
+    return flat.terms.get(v, 0)

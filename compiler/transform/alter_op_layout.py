@@ -1,0 +1,305 @@
+"""AlterOpLayout: convolutions on NCHW[x]c data, and everything between them in the same layout.
+
+Rules, one an operator, say in which layouts it wants to work; users register their own. Values that
+are needed in both layouts are transformed once, and transforms between operators that agree never
+arise. Channels that fill up a last block hold finite values that nobody reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import TypeInferenceError
+from compiler.ir.expr import (
+    Atom,
+    Binding,
+    Call,
+    Constant,
+    Function,
+    IRModule,
+    Value,
+    Var,
+    atom_type,
+    tensor_type,
+)
+from compiler.ir.types import TensorType
+from compiler.op.opdef import Fusion, OpDef, get_op
+from compiler.transform.infer_type import infer_value
+from compiler.transform.passes import FunctionPass, PassContext, register_pass
+
+
+@dataclass(frozen=True)
+class ConvLayout:
+    """What a rule wants for a convolution: channels in a block of its data and of its result."""
+
+    data: int
+    out: int
+
+
+Rule = Callable[[Any, TensorType, TensorType, int], ConvLayout | None]
+"""(attributes, data type, weight type, lanes of the target) -> layout, or None to leave it."""
+
+
+def default_rule(attrs: Any, data: TensorType, weight: TensorType, lanes: int) -> ConvLayout | None:
+    """Blocks of `lanes`; data of at most 4 channels in blocks of 4 if integer, else plain."""
+    channels, outputs = data.shape[1], weight.shape[0]
+    if not isinstance(channels, int) or not isinstance(outputs, int) or data.dtype.is_custom:
+        return None
+    depthwise = attrs.groups == channels == outputs
+    if attrs.groups != 1 and not depthwise:
+        return None
+    if channels <= 4 and not depthwise:
+        return ConvLayout(4 if data.dtype.is_integer else 1, lanes)
+    return ConvLayout(lanes, lanes)
+
+
+_rules: dict[str, Rule] = {"nn.conv2d": default_rule}
+
+
+def register_alter_op_layout(op: str, rule: Rule) -> None:
+    """Let `rule` choose the layouts of operator `op` (nn.conv2d)."""
+    _rules[op] = rule
+
+
+@register_pass
+class AlterOpLayout(FunctionPass):
+    """Rewrites convolutions to blocked layouts, `lanes` channels a block by default."""
+
+    name = "AlterOpLayout"
+    opt_level = 2
+    required = ("InferType",)
+
+    def __init__(self, lanes: int = 16):
+        self.lanes = lanes
+
+    def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
+        """The function in blocked layouts (itself, if it has no convolution to change)."""
+        rewriter = _Layouts(f, self.lanes)
+        return rewriter.run()
+
+
+_POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "qnn.avg_pool2d")
+_MEANS = ("mean", "qnn.mean", "nn.global_avg_pool2d")
+
+
+class _Layouts:
+    def __init__(self, f: Function, lanes: int):
+        self.f, self.lanes = f, lanes
+        self.bindings: list[Binding] = []
+        self.names = {p.name for p in f.params} | {b.var.name for b in f.bindings}
+        self.plain: set[Var] = set(f.params)
+        # Plain variable -> its value in blocks, by block size.
+        self.blocks: dict[Var, dict[int, Var]] = {}
+
+    def run(self) -> Function:
+        for b in self.f.bindings:
+            if not self._blocked(b):
+                self._keep(b)
+        if not self.blocks:
+            return self.f
+        results = [self._as_plain(r) for r in self.f.results]
+        return self.f.with_body(self.bindings, results)
+
+    # ---- emitting --------------------------------------------------------------------------------
+    def _fresh(self, stem: str) -> str:
+        name, k = stem, 1
+        while name in self.names:
+            name, k = f"{stem}_{k}", k + 1
+        self.names.add(name)
+        return name
+
+    def _emit(self, stem: str, value: Value, origins: tuple[str, ...] = ()) -> Var:
+        var = Var(self._fresh(stem), infer_value(value))
+        self.bindings.append(Binding(var, value, origins))
+        return var
+
+    def _call(self, op: str, *args: Atom, **attrs: Any) -> Call:
+        definition = get_op(op)
+        return Call(definition, args, definition.make_attrs(**attrs))
+
+    def _keep(self, b: Binding) -> None:
+        value = b.value
+        if isinstance(value, Call):
+            value = replace(value, args=tuple(self._as_plain(a) for a in value.args))
+        else:
+            from compiler.ir.expr import operands, with_operands
+
+            value = with_operands(value, [self._as_plain(a) for a in operands(value)])
+        self.bindings.append(Binding(b.var, value, b.origins))
+        self.plain.add(b.var)
+
+    def _as_plain(self, a: Atom) -> Atom:
+        if isinstance(a, Constant) or a in self.plain:
+            return a
+        ((block, var),) = list(self.blocks[a].items())[:1]
+        value = self._call(
+            "layout_transform",
+            var,
+            src_layout=f"NCHW{block}c",
+            channels=int(str(tensor_type(a).shape[1])),
+        )
+        self.bindings.append(Binding(a, value))
+        self.plain.add(a)
+        return a
+
+    def _as_blocked(self, a: Var, block: int) -> Var:
+        held = self.blocks.setdefault(a, {})
+        if block not in held:
+            held[block] = self._emit(
+                f"{a.name}_{block}c",
+                self._call("layout_transform", self._as_plain(a), dst_layout=f"NCHW{block}c"),
+            )
+        return held[block]
+
+    def _define(self, b: Binding, value: Value, block: int) -> bool:
+        """Bind the blocked form of `b`'s value."""
+        self.blocks[b.var] = {block: self._emit(f"{b.var.name}_{block}c", value, b.origins)}
+        return True
+
+    def _block_of(self, a: Atom) -> int:
+        """Block size in which `a` is at hand, 0 if it is plain."""
+        if isinstance(a, Var) and a not in self.plain:
+            return next(iter(self.blocks[a]))
+        return 0
+
+    # ---- operators -------------------------------------------------------------------------------
+    def _blocked(self, b: Binding) -> bool:
+        v = b.value
+        if not isinstance(v, Call) or not isinstance(v.op, OpDef):
+            return False
+        name = v.op.name
+        if name in _rules:
+            return self._convolution(b, v)
+        blocks = {self._block_of(a) for a in v.args} - {0}
+        if len(blocks) != 1:
+            return False
+        (block,) = blocks
+        if name in _POOLS:
+            return self._define(b, replace(v, args=(self._read(v.args[0], block),)), block)
+        if name in _MEANS:
+            return self._mean(b, v, block)
+        if name == "concatenate":
+            return self._concatenate(b, v, block)
+        if v.op.fusion is Fusion.ELEMENTWISE:
+            return self._elementwise(b, v, block)
+        return False
+
+    def _read(self, a: Atom, block: int) -> Atom:
+        assert isinstance(a, Var)
+        return self._as_blocked(a, block)
+
+    def _convolution(self, b: Binding, v: Call) -> bool:
+        data, weight, *bias = v.args
+        wanted = None
+        if isinstance(weight, Constant) and all(isinstance(x, Constant) for x in bias):
+            rule = _rules["nn.conv2d"]
+            wanted = rule(v.attrs, tensor_type(data), weight.type, self.lanes)
+        if wanted is None or not isinstance(data, Var) or v.attrs.data_layout != "NCHW":
+            return False
+        assert isinstance(weight, Constant)
+        outputs, inputs = weight.data.shape[:2]
+        attrs = v.attrs
+        o = -(-outputs // wanted.out) * wanted.out
+        i = inputs
+        if attrs.groups > 1:
+            attrs = replace(attrs, groups=o)
+        elif tensor_type(data).dtype.is_integer and wanted.data > 1:
+            i = -(-inputs // 4) * 4  # dot products take channels by fours
+        x: Atom = self._as_plain(data) if wanted.data == 1 else self._as_blocked(data, wanted.data)
+        args = [x, _filled(weight, {0: o, 1: i}), *(_filled(c, {0: o}) for c in bias)]  # type: ignore[arg-type]
+        attrs = replace(
+            attrs,
+            data_layout="NCHW" if wanted.data == 1 else f"NCHW{wanted.data}c",
+            out_layout=f"NCHW{wanted.out}c",
+        )
+        return self._define(b, Call(v.op, tuple(args), attrs), wanted.out)
+
+    def _mean(self, b: Binding, v: Call, block: int) -> bool:
+        if v.op.name == "nn.global_avg_pool2d":  # type: ignore[union-attr]
+            value: Call = self._call(
+                "mean", self._read(v.args[0], block), axis=(2, 3), keepdims=True
+            )
+            return self._define(b, value, block)
+        axis = v.attrs.axis if isinstance(v.attrs.axis, tuple) else (v.attrs.axis,)
+        if {k % 4 for k in axis} != {2, 3}:
+            return False
+        attrs = replace(v.attrs, axis=(2, 3), keepdims=True)
+        kept = replace(v, args=(self._read(v.args[0], block),), attrs=attrs)
+        if v.attrs.keepdims:
+            return self._define(b, kept, block)
+        # [n, c/x, 1, 1, x] -> [n, c, 1, 1] -> [n, c]
+        channels = int(str(tensor_type(b.var).shape[1]))
+        apart = self._emit(f"{b.var.name}_{block}c", kept, b.origins)
+        whole = self._emit(
+            f"{b.var.name}_11",
+            self._call("layout_transform", apart, src_layout=f"NCHW{block}c", channels=channels),
+        )
+        value = self._call("reshape", whole, newshape=(0, channels))
+        self.bindings.append(Binding(b.var, value, b.origins))
+        self.plain.add(b.var)
+        return True
+
+    def _concatenate(self, b: Binding, v: Call, block: int) -> bool:
+        if v.attrs.axis % 4 != 1 or len(tensor_type(b.var).shape) != 4:
+            return False
+        for a in v.args:
+            channels = tensor_type(a).shape[1]
+            if not isinstance(a, Var) or not isinstance(channels, int) or channels % block:
+                return False
+        args = tuple(self._read(a, block) for a in v.args)
+        return self._define(b, replace(v, args=args, attrs=replace(v.attrs, axis=1)), block)
+
+    def _elementwise(self, b: Binding, v: Call, block: int) -> bool:
+        out = atom_type(b.var)
+        if not isinstance(out, TensorType) or out.rank != 4:
+            return False
+        args: list[Atom] = []
+        for a in v.args:
+            if isinstance(a, Constant):
+                c = _constant(a, v, out, block)
+                if c is None:
+                    return False
+                args.append(c)
+            elif tensor_type(a).rank == 4 and tensor_type(a).shape[1] == out.shape[1]:
+                args.append(self._as_blocked(a, block))
+            else:
+                return False
+        value = Call(v.op, tuple(args), v.attrs)
+        try:
+            got = infer_value(value)
+        except TypeInferenceError:
+            return False
+        want = (*out.shape[2:4], block)
+        if not isinstance(got, TensorType) or got.rank != 5 or got.shape[2:] != want:
+            return False
+        return self._define(b, value, block)
+
+
+def _filled(c: Constant, sizes: dict[int, int]) -> Constant:
+    """The constant with axes filled up to `sizes` with zeros."""
+    widths = [(0, sizes.get(k, n) - n) for k, n in enumerate(c.data.shape)]
+    if not any(w for _, w in widths):
+        return c
+    return Constant(np.pad(c.data, widths), c.dtype)
+
+
+def _constant(a: Constant, v: Call, out: TensorType, block: int) -> Constant | None:
+    """A constant operand of an elementwise operator as it broadcasts to blocked data."""
+    data = a.data
+    if data.ndim == 0 or data.size == 1:
+        return Constant(data.reshape(()), a.dtype)
+    channels = out.shape[1]
+    if data.ndim == 1 and getattr(v.attrs, "axis", None) in (1, -3):
+        data = data.reshape(-1, 1, 1)
+    if data.ndim == 4 and data.shape[0] == 1:
+        data = data[0]
+    if data.ndim != 3 or data.shape[0] != channels or data.shape[1:] != (1, 1):
+        return None
+    flat = data.reshape(-1)
+    # Filling repeats the last channel: zeros could divide.
+    flat = np.pad(flat, (0, -flat.size % block), mode="edge")
+    return Constant(np.ascontiguousarray(flat.reshape(1, -1, 1, 1, block)), a.dtype)

@@ -1,0 +1,84 @@
+"""Integer convolutions give the same bits on every instruction set, and equal the interpreter."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import compiler
+from compiler.errors import UnsupportedError
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+from compiler.symbolic import Var as Dim
+
+TARGETS = ["llvm", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"]
+DOTS = ("vpdpbusd", "pmaddwd", "dot4")
+
+
+def available() -> list[str]:
+    out = []
+    for t in TARGETS:
+        try:
+            compiler.Target.parse(t)
+            out.append(t)
+        except UnsupportedError:
+            continue
+    return out
+
+
+@st.composite
+def convolutions(draw: st.DrawFn) -> tuple[IRModule, np.ndarray]:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    depthwise = draw(st.booleans())
+    channels = draw(st.sampled_from([1, 3, 4, 7, 8, 16, 17, 24, 32, 40]))
+    outputs = channels if depthwise else draw(st.sampled_from([1, 5, 8, 16, 19, 33, 48]))
+    groups = channels if depthwise else 1
+    if not depthwise and draw(st.integers(0, 5)) == 0:
+        channels, outputs, groups = 8, 12, draw(st.sampled_from([2, 4]))
+    kernel = draw(st.tuples(st.integers(1, 5), st.integers(2 if depthwise else 1, 5)))
+    dilation = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
+    strides = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
+    padding = draw(st.tuples(*[st.integers(0, 3)] * 4))
+    size = [
+        (k - 1) * d + 1 + draw(st.integers(0, 9)) for k, d in zip(kernel, dilation, strict=True)
+    ]
+    zero, out_zero = draw(st.integers(0, 255)), draw(st.integers(0, 255))
+    b = FunctionBuilder()
+    batch = draw(st.sampled_from([1, 2]))
+    x = b.param("x", (Dim("n") if draw(st.booleans()) else batch, channels, *size), "uint8")
+    weight = b.const(
+        rng.integers(-128, 128, (outputs, channels // groups, *kernel)).astype(np.int8)
+    )
+    bias = b.const(rng.integers(-9999, 9999, outputs).astype(np.int32))
+    y = b.call(
+        "nn.conv2d", x, weight, bias, strides=strides, padding=padding, dilation=dilation,
+        groups=groups, out_dtype="int32", input_zero_point=zero,
+    )  # fmt: skip
+    scale = b.const(rng.uniform(1e-4, 3e-3, outputs).astype(np.float32))
+    y = b.call("qnn.requantize", y, scale, output_zero_point=out_zero, out_dtype="uint8")
+    data = rng.integers(0, 256, (batch, channels, *size)).astype(np.uint8)
+    return IRModule({"main": b.finish(y)}), data
+
+
+tensorized: list[bool] = []
+
+
+@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow)])
+def test_the_same_bits_on_every_instruction_set(count: int) -> None:
+    tensorized.clear()  # also after shrinking
+
+    @settings(
+        max_examples=count, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+    )
+    @given(convolutions())
+    def check(case: tuple[IRModule, np.ndarray]) -> None:
+        mod, data = case
+        want = compiler.evaluate(mod, data)
+        for target in available():
+            exe = compiler.build(mod, target=target)
+            assert exe(data).tobytes() == want.tobytes(), target
+        tensorized.append(any(d in exe.as_text() for d in DOTS))
+
+    check()
+    # Grouped convolutions run on plain vectors.
+    assert np.mean(tensorized) >= 0.6
