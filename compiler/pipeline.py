@@ -80,7 +80,7 @@ def optimize(mod: IRModule, target: str | Target = "llvm") -> IRModule:
     from compiler.transform.fold_zero_point import FoldZeroPoint
     from compiler.transform.fuse_ops import FuseOps
     from compiler.transform.passes import PassContext, Sequential
-    from compiler.transform.prepare import prepare
+    from compiler.transform.preparation import prepare
 
     fuse = FuseOps()
     if not PassContext.current().enables(fuse):  # a kernel each: the executor runs kernels only

@@ -36,9 +36,9 @@ def change_dtype(
 ) -> IRModule:
     """The module with every tensor of dtype `src` in `dst` instead, constants included.
 
-    The module is prepared first (`compiler.transform.prepare`): batch normalization is folded into
-    weights in the original dtype, then weights are encoded, rounding once. Values keep their names
-    and origins; integer tensors stay as they are.
+    The module is prepared first (`compiler.transform.preparation`): batch normalization is folded
+    into weights in the original dtype, then weights are encoded, rounding once. Values keep their
+    names and origins; integer tensors stay as they are.
 
     Args:
         mod: a module that has not been fused.
@@ -56,7 +56,7 @@ def change_dtype(
     """
     if accumulate not in ACCUMULATIONS:
         raise UnsupportedError(unknown("accumulation", accumulate, ACCUMULATIONS))
-    from compiler.transform.prepare import prepare
+    from compiler.transform.preparation import prepare
 
     source, target = DType.parse(src), _target(dst)
     if source == target:

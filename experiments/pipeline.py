@@ -255,7 +255,7 @@ def prepare(
         DtypelabError: the model cannot be imported, quantized or retyped.
     """
     from compiler.analysis import cost
-    from compiler.transform.prepare import prepare as prepare_module
+    from compiler.transform.preparation import prepare as prepare_module
 
     transform, facts = _transform(path, scheme, sample_shape, calibration)
 

@@ -51,7 +51,7 @@ class Annotation:
 
 def prepared(mod: IRModule) -> IRModule:
     """`prepare(mod)` with every pass on, whatever the context: plans depend on its names."""
-    from compiler.transform.prepare import prepare
+    from compiler.transform.preparation import prepare
 
     with PassContext(instruments=PassContext.current().instruments):
         return prepare(mod)

@@ -34,7 +34,7 @@ from compiler.ir.expr import (
 from compiler.op.opdef import get_op
 from compiler.transform.dead_code import live
 from compiler.transform.infer_type import infer_value
-from compiler.transform.prepare import PREPARE_VERSION
+from compiler.transform.preparation import PREPARE_VERSION
 from quantize.annotation import (
     ACTIVATIONS,
     Graph,

@@ -10,7 +10,7 @@ import numpy as np
 from compiler.dtypes import Array
 from compiler.errors import InputError
 from compiler.ir.expr import Call, Constant, IRModule, Var, tensor_type
-from compiler.transform.prepare import PREPARE_VERSION
+from compiler.transform.preparation import PREPARE_VERSION
 from quantize.annotation import (
     Annotation,
     Graph,

@@ -43,7 +43,7 @@ class Plan:
     accumulator is turned into float32 directly.
 
     Attributes:
-        prepare_version: version of `compiler.transform.prepare` that gave the names.
+        prepare_version: version of `compiler.transform.preparation` that gave the names.
         config: the scheme.
         nodes: value name -> decision for the operator call that computes it.
         values: value name -> parameters of the values that exist as 8-bit integers. Values that are

@@ -102,10 +102,11 @@ def scalar_text(data: Any) -> str:
 
 
 def attrs_text(attrs: Any) -> list[str]:
-    """`name=value` of every attribute."""
+    """`name=value` of every attribute that is not at its default."""
     if attrs is None:
         return []
-    return [f"{f.name}={_attr(getattr(attrs, f.name))}" for f in fields(attrs)]
+    values = {f: getattr(attrs, f.name) for f in fields(attrs)}
+    return [f"{f.name}={_attr(v)}" for f, v in values.items() if v != f.default]
 
 
 def _attr(v: Any) -> str:

@@ -15,6 +15,6 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.simplify_inference": ["SimplifyInference"],
         "compiler.transform.dead_code": ["DeadCodeElimination"],
         "compiler.transform.fuse_ops": ["FuseOps"],
-        "compiler.transform.prepare": ["prepare"],
+        "compiler.transform.preparation": ["prepare"],
     },
 )  # fmt: skip

@@ -56,7 +56,7 @@ def compare(
 
     Example: dtypelab compare mnist_resnet8 --input mnist1k --dtype posit8_es0
     """
-    from compiler.transform.prepare import prepare
+    from compiler.transform.preparation import prepare
     from experiments.layers import layer_errors
 
     if (plan is None) == (dtype == "float32"):

@@ -12,7 +12,7 @@ import compiler
 import datatypes
 from compiler.dtypes import Array, DType
 from compiler.ir.expr import Call, IRModule, Var
-from compiler.transform.prepare import prepare
+from compiler.transform.preparation import prepare
 from experiments import datasets, zoo
 from experiments.examples import custom_datatype
 

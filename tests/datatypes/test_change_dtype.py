@@ -96,7 +96,7 @@ def test_batch_norm_is_folded_before_weights_are_rounded() -> None:
     mod = small_net()
     changed = datatypes.change_dtype(mod, "float32", "posit16_es1")
     assert not list(calls(changed.main, "nn.batch_norm"))
-    from compiler.transform.prepare import prepare
+    from compiler.transform.preparation import prepare
 
     ((_, before),) = calls(prepare(mod).main, "nn.conv2d")
     ((_, after),) = calls(changed.main, "nn.conv2d")

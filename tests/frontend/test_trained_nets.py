@@ -15,7 +15,7 @@ from compiler.ir.expr import IRModule, tensor_type
 from compiler.ir.verifier import verify
 from compiler.pipeline import build
 from compiler.transform.passes import PassContext, VerifyInstrument
-from compiler.transform.prepare import prepare
+from compiler.transform.preparation import prepare
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 NETS = {

@@ -17,7 +17,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule, Var, operands, tensor_type
 from compiler.ir.verifier import verify
 from compiler.op.qnn import ROUNDINGS
-from compiler.transform.prepare import prepare
+from compiler.transform.preparation import prepare
 from quantize import QConfig
 
 

@@ -11,7 +11,7 @@ from compiler.ir.expr import Var
 from compiler.symbolic import Var as Dimension
 from compiler.transform.dead_code import live
 from compiler.transform.passes import PassContext, VerifyInstrument
-from compiler.transform.prepare import prepare
+from compiler.transform.preparation import prepare
 
 CHANNELS = 4
 STEPS = ["conv", "conv", "bn", "bn", "scale", "shift", "relu", "dropout", "reshape", "transpose",
