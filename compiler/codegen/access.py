@@ -171,12 +171,7 @@ class Accesses:
         at = place or self.place(b, flat)
         e = self.e
         if b.scope == "register":
-            try:
-                return self.regs[b, at.const, at.offsets]
-            except KeyError:
-                raise LoweringError(
-                    f"register {b.name}+{at.const} read before it is written, or with other lanes"
-                ) from None
+            return self._register(b, at)
         if at.scattered:
             t, size = memory_type(b.dtype), LLVM_BYTES[memory_type(b.dtype)]
             out = e.gather_lanes([e.load(p, c * size, t, 1, size) for p, c in at.scattered])
@@ -187,6 +182,19 @@ class Accesses:
                 self.memo[key] = self._load_lanes(b, at.pointer, at.const, at.offsets)
             out = self.memo[key]
         return self._from_memory(b, out)
+
+    def _register(self, b: Buffer, at: Place) -> Val:
+        """What a register holds: all its lanes, or the first of more that were written."""
+        hit = self.regs.get((b, at.const, at.offsets))
+        if hit is not None:
+            return hit
+        n = len(at.offsets)
+        for (buffer, const, offsets), v in self.regs.items():
+            if buffer is b and const == at.const and offsets[:n] == at.offsets:
+                return self.e.shuffle(v, v, list(range(n)))
+        raise LoweringError(
+            f"register {b.name}+{at.const} read before it is written, or with other lanes"
+        )
 
     def _from_memory(self, b: Buffer, v: Val) -> Val:
         return (

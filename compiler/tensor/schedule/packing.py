@@ -13,7 +13,29 @@ from compiler.tensor.stmt import Buffer, For, Packed, PrimFunc, clone
 
 
 class PackPrimitives(LoopPrimitives):
-    """pack, skew."""
+    """pack, skew, fill."""
+
+    def fill(self, stage: str, loop: str, extent: int) -> None:
+        """Run `loop` of a stage in registers for all of `extent` iterations, also where fewer are
+        needed: the others multiply the zeros that `pack` (which must follow) fills in, and nobody
+        reads what they compute.
+
+        Raises:
+            ScheduleError: the stage is not in registers.
+        """
+        for store, path, _ in self.stage_stores(stage):
+            if store.buffer.scope != "register":
+                raise ScheduleError(f"{stage} is not in registers: it cannot be filled up")
+            moved = next((f.var for f in path if f.var.name == loop), None)
+            env = {f.var: (f.extent.range()[1] or 1) - 1 for f in path}
+            if moved is not None:
+                env[moved] = extent - 1
+            reach = [int(i.value(env)) + 1 for i in store.idx]
+            held = [int(n.const) for n in store.buffer.shape]
+            store.buffer.shape = tuple(Index.of(max(n)) for n in zip(held, reach, strict=True))
+        for s, _, home in self.find(loop):
+            v = Var(loop, extent)
+            self.swap(home, s, [For(v, [clone(x, {s.var: v}) for x in s.body], s.kind)])
 
     def skew(self, loop: str, by: str, factor: int, extent: int, name: str) -> str:
         """Replace reduction loop `loop` by `name`, of `extent` iterations, with

@@ -87,8 +87,6 @@ def choose_tile(
         return _along_data(store, axes, target, data, weight, reduction)
     most = target.vector_bytes // store.buffer.dtype.nbytes
     dot = _dot(store, target, reduction, data, weight)
-    if dot and (lane.extent or 0) % dot.loops["o"]:
-        dot = None
     lanes = dot.loops["o"] if dot else min(most, lane.extent or 1)
     block, blocks = lane.index, 1
     partner = next(
@@ -285,6 +283,8 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     o_block, o_lane = s.split(lane_in, t.lanes)
     # The reduction inside it.
     m_block, m_lane = s.split(axes[t.lane_axis], t.lanes)
+    if t.dot is not None and (lane_extent or 0) % t.lanes:
+        s.fill(stage, m_lane, t.lanes)
     tile = [n for k, n in enumerate(axes) if k != t.lane_axis]
     if t.skew[0]:
         nest, tile, tail, steps = _skewed(s, t, axes, reduce)
