@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT32, INT64, Array, DType
+from compiler.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, Array, DType
 from compiler.ir.types import TensorType, broadcast
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, channelwise, read, require, type_of
@@ -149,6 +149,12 @@ def _add_type(attrs: QuantizedAddAttrs, types: Sequence[TensorType]) -> TensorTy
     require_integer("qnn.add", "the first operand", a)
     require_integer("qnn.add", "the second operand", b)
     return TensorType(broadcast(a.shape, b.shape), integer_dtype("qnn.add", attrs))
+
+
+def _unsigned_type(_: Any, types: Sequence[TensorType]) -> TensorType:
+    (x,) = types
+    require(x.dtype == INT8, f"qnn.to_unsigned takes int8, not {x.dtype}")
+    return x.with_dtype(UINT8)
 
 
 # ---- references ----------------------------------------------------------------------------------
@@ -335,3 +341,15 @@ ADD = _define(
     "qnn.add", QuantizedAddAttrs, "sum of two integer tensors of different scales, broadcasting",
     _add_type, _add, _add_nest,
 )  # fmt: skip
+TO_UNSIGNED = register_op(
+    OpDef(
+        "qnn.to_unsigned",
+        _unsigned_type,
+        lambda ar, attrs, x: (x.astype(np.int64) + 128).astype(np.uint8),
+        lambda b, attrs, x: b.compute(
+            "unsigned", x.shape, UINT8, lambda *i: cast(cast(x[i], INT32) + 128, UINT8)
+        ),
+        fusion=Fusion.ELEMENTWISE,
+        doc="int8 x as uint8 x + 128, which dot product instructions take",
+    )
+)

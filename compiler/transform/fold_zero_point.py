@@ -2,7 +2,8 @@
 
 sum((x - z) * w) = sum(x * w) - z * sum(w): with constant weights the second term is a constant per
 output channel. Padding then holds z itself. The inner loop multiplies plain bytes, which is what
-dot product instructions do.
+dot product instructions do. They take unsigned data: int8 x becomes x + 128, and so does its zero
+point.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.dtypes import Array, DType
-from compiler.ir.expr import Binding, Call, Constant, Function, IRModule
-from compiler.op.opdef import OpDef
+from compiler.dtypes import INT8, UINT8, Array, DType
+from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, Var, tensor_type
+from compiler.op.opdef import OpDef, get_op
 from compiler.transform.passes import FunctionPass, PassContext, register_pass
 
 _OPS = ("nn.conv2d", "nn.dense")
@@ -29,29 +30,52 @@ class FoldZeroPoint(FunctionPass):
 
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
         """The function with zero points folded."""
-        bindings = [self._fold(b) for b in f.bindings]
-        changed = any(a is not b for a, b in zip(bindings, f.bindings, strict=True))
-        return f.with_body(bindings, f.results) if changed else f
+        names = {v.name for v in [*f.params, *(b.var for b in f.bindings)]}
+        bindings = [new for b in f.bindings for new in _fold(b, names)]
+        if len(bindings) == len(f.bindings) and all(map(_is, bindings, f.bindings)):
+            return f
+        return f.with_body(bindings, f.results)
 
-    def _fold(self, b: Binding) -> Binding:
-        v = b.value
-        if not (isinstance(v, Call) and isinstance(v.op, OpDef) and v.op.name in _OPS):
-            return b
-        z = v.attrs.input_zero_point
-        weight, *bias = v.args[1:]
-        if not z or not isinstance(weight, Constant):
-            return b
-        if bias and not isinstance(bias[0], Constant):
-            return b
-        taps = tuple(range(1, weight.data.ndim))
-        before: Array = np.zeros((), np.int64)
-        if bias and isinstance(bias[0], Constant):
-            before = bias[0].data
-        total = before - z * weight.data.astype(np.int64).sum(axis=taps)
-        dtype = DType.parse(v.attrs.out_dtype)
-        # int32 wraps, as the accumulator does.
-        folded = Constant(total.astype(np.int64).astype(dtype.storage), dtype)
-        attrs = replace(v.attrs, input_zero_point=0)
-        if v.op.name == "nn.conv2d":
-            attrs = replace(attrs, padding_value=z)
-        return replace(b, value=Call(v.op, (v.args[0], weight, folded), attrs))
+
+def _is(a: object, b: object) -> bool:
+    return a is b
+
+
+def _fold(b: Binding, names: set[str]) -> list[Binding]:
+    v = b.value
+    if not (isinstance(v, Call) and isinstance(v.op, OpDef) and v.op.name in _OPS):
+        return [b]
+    z = v.attrs.input_zero_point
+    data, weight, *bias = v.args
+    signed = tensor_type(data).dtype == INT8
+    if not (z or signed) or not isinstance(weight, Constant) or not isinstance(data, Var):
+        return [b]
+    if weight.dtype != INT8 or not all(isinstance(c, Constant) for c in bias):
+        return [b]
+    first: list[Binding] = []
+    if signed:
+        first = [_unsigned(data, b.origins, names)]
+        data = first[0].var
+        z += 128
+    taps = tuple(range(1, weight.data.ndim))
+    before: Array = np.zeros((), np.int64)
+    if bias and isinstance(bias[0], Constant):
+        before = bias[0].data
+    total = before - z * weight.data.astype(np.int64).sum(axis=taps)
+    dtype = DType.parse(v.attrs.out_dtype)
+    # int32 wraps, as the accumulator does.
+    folded = Constant(total.astype(np.int64).astype(dtype.storage), dtype)
+    attrs = replace(v.attrs, input_zero_point=0)
+    if v.op.name == "nn.conv2d":
+        attrs = replace(attrs, padding_value=z)
+    return [*first, replace(b, value=Call(v.op, (data, weight, folded), attrs))]
+
+
+def _unsigned(x: Var, origins: tuple[str, ...], names: set[str]) -> Binding:
+    op = get_op("qnn.to_unsigned")
+    name, k = f"{x.name}_unsigned", 1
+    while name in names:
+        name, k = f"{x.name}_unsigned_{k}", k + 1
+    names.add(name)
+    var = Var(name, tensor_type(x).with_dtype(UINT8))
+    return Binding(var, Call(op, (x,), op.make_attrs()), origins)

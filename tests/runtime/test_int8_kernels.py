@@ -42,21 +42,22 @@ def convolutions(draw: st.DrawFn) -> tuple[IRModule, np.ndarray]:
     size = [
         (k - 1) * d + 1 + draw(st.integers(0, 9)) for k, d in zip(kernel, dilation, strict=True)
     ]
-    zero, out_zero = draw(st.integers(0, 255)), draw(st.integers(0, 255))
+    zero, out_zero = draw(st.integers(-128, 127)), draw(st.integers(0, 255))
     b = FunctionBuilder()
     batch = draw(st.sampled_from([1, 2]))
-    x = b.param("x", (Dim("n") if draw(st.booleans()) else batch, channels, *size), "uint8")
+    dtype = draw(st.sampled_from(["uint8", "int8"]))
+    x = b.param("x", (Dim("n") if draw(st.booleans()) else batch, channels, *size), dtype)
     weight = b.const(
         rng.integers(-128, 128, (outputs, channels // groups, *kernel)).astype(np.int8)
     )
     bias = b.const(rng.integers(-9999, 9999, outputs).astype(np.int32))
     y = b.call(
         "nn.conv2d", x, weight, bias, strides=strides, padding=padding, dilation=dilation,
-        groups=groups, out_dtype="int32", input_zero_point=zero,
+        groups=groups, out_dtype="int32", input_zero_point=zero + 128 * (dtype == "uint8"),
     )  # fmt: skip
     scale = b.const(rng.uniform(1e-4, 3e-3, outputs).astype(np.float32))
     y = b.call("qnn.requantize", y, scale, output_zero_point=out_zero, out_dtype="uint8")
-    data = rng.integers(0, 256, (batch, channels, *size)).astype(np.uint8)
+    data = rng.integers(0, 256, (batch, channels, *size)).astype(np.uint8).view(dtype)
     return IRModule({"main": b.finish(y)}), data
 
 
