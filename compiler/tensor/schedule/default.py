@@ -1,7 +1,6 @@
 """Default schedules, chosen from the loop nest alone: no operator is named here.
 
-A sum of products (stage `mac`) with an elementwise consumer gets a register tile (see `tile`).
-Elementwise stages are vectorized along the last axis where it is contiguous. Anything else
+Reductions get a register tile (see `tile`). Elementwise stages are vectorized along the last axis where it is contiguous. Anything else
 runs as written.
 """
 
@@ -15,7 +14,7 @@ from compiler.target import Target
 from compiler.tensor.expr import CallExtern, Gather, IndexValue, Load, loads, walk
 from compiler.tensor.lower_custom import uses_custom
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.tile import apply_tile, choose_tile
+from compiler.tensor.schedule.tile import apply_tile, choose_tile, tileable
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, clone, stores, walk_stmts
 
 TASKS = 16
@@ -27,13 +26,15 @@ def schedule_default(f: PrimFunc, target: Target, constants: Collection[Buffer] 
     s = Schedule(f)
     inline_elementwise(s)
     custom = uses_custom(f)
-    macs = [] if custom else [st for st in s.stages() if st == "mac" or st.startswith("mac")]
-    for stage in macs:
+    fma = "fma" in target.enabled or "neon" in target.enabled
+    for stage in [] if custom else s.stages():
+        if not tileable(s, stage):
+            continue
         if s.stage_stores(stage)[0][0].buffer in f.params:
             s.accumulate_apart(stage)
         tile = choose_tile(s, stage, target, constants)
         if tile is not None:
-            apply_tile(s, stage, tile, fma="fma" in target.enabled or "neon" in target.enabled)
+            apply_tile(s, stage, tile, fma)
     for stage in s.stages():
         _decompose(s, stage)
     if not custom:

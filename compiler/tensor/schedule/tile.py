@@ -1,10 +1,11 @@
-"""Register tiles for sums of products (stage `mac`) with an elementwise consumer.
+"""Register tiles for reductions with an elementwise consumer: sums of products, and others.
 
 The tile is lanes along the output axis that only the constant operand follows (output channels, or
 the channels of a block), times a few vectors along the next such axis, times several neighbouring
 outputs that only the other operand follows (pixels). The whole reduction stays in registers, and
 the constant operand is packed in traversal order. Bytes are multiplied by the target's dot product
-instruction, four reduction steps at a time.
+instruction, four reduction steps at a time. Other reductions (pooling, means) only get lanes along
+the last output axis, where that is contiguous in the data.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from dataclasses import dataclass
 from compiler.dtypes import DType
 from compiler.symbolic import Var
 from compiler.target import Target
-from compiler.tensor.expr import BinOp, Cast, Load, loads, walk
+from compiler.tensor.expr import BinOp, Cast, Gather, IndexValue, Load, loads, walk
 from compiler.tensor.intrinsics import for_target
 from compiler.tensor.intrinsics.intrinsic import Intrinsic
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.stmt import SLACK, Buffer, Store, stores
+from compiler.tensor.stmt import SLACK, Buffer, For, Store, stores
 
 _CONTIGUOUS_STEP = 16
 """How a reduction along the data's innermost axis is split first."""
@@ -64,18 +65,48 @@ class Tile:
     skew: tuple[int, int, int] = (0, 0, 0)
 
 
+def tileable(s: Schedule, stage: str) -> bool:
+    """Whether a stage is a reduction whose form `choose_tile` knows (but perhaps not its shape)."""
+    found = s.stage_stores(stage)
+    ((store, path, _), *more) = found
+    if more or not store.update or store.init is None or not store.idx:
+        return False
+    own = [next(iter(i.vars()), None) for i in store.idx]
+    if any(v is None or i != v for v, i in zip(own, store.idx, strict=True)):
+        return False
+    if any(f.extent.vars() & {g.var for g in path} for f in path):
+        return False  # trimmed loops
+    return _is_product(store) or _last_is_contiguous(store, path)
+
+
+def _is_product(store: Store) -> bool:
+    v = store.value
+    two = len([n for n in walk(v) if isinstance(n, Load)]) == 2
+    return store.update == "Add" and isinstance(v, BinOp) and v.op == "Mul" and two
+
+
+def _last_is_contiguous(store: Store, path: tuple[For, ...]) -> bool:
+    """Whether neighbours along the last output axis read neighbouring data."""
+    (v,) = store.idx[-1].vars()
+    n = v.extent.constant() if v.extent is not None else None
+    reads = [n for n in walk(store.value) if isinstance(n, (Load, Gather, IndexValue))]
+    plain = all(isinstance(x, Load) and _stride(x, v) in (0, 1) for x in reads)
+    return n is not None and n >= 4 and plain and len(path) > len(store.idx)
+
+
 def choose_tile(
     s: Schedule, stage: str, target: Target, constants: Collection[Buffer]
 ) -> Tile | None:
     """The register tile for a stage, or None where it is no sum of products of that form."""
     ((store, path, _),) = s.stage_stores(stage)
-    if consumer(s, store) is None or store.update != "Add" or store.init is None:
+    if consumer(s, store) is None:
         return None
-    if not (isinstance(store.value, BinOp) and store.value.op == "Mul"):
-        return None
+    if not _is_product(store):
+        last = len(store.idx) - 1
+        n = path[last].extent.constant() or 1
+        lanes = min(target.vector_bytes // store.buffer.dtype.nbytes, n)
+        return Tile(last, lanes, last, 1, (), None, 0, None)
     operands = [n for n in walk(store.value) if isinstance(n, Load)]
-    if len(operands) != 2 or any(f.extent.vars() & {g.var for g in path} for f in path):
-        return None  # more than a product, or trimmed loops
     weight = next((x for x in operands if x.buffer in constants), None)
     data = next(x for x in operands if x is not weight)
     axes = _axes(store, weight or operands[1], data)
@@ -285,7 +316,9 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     m_block, m_lane = s.split(axes[t.lane_axis], t.lanes)
     if t.dot is not None and (lane_extent or 0) % t.lanes:
         s.fill(stage, m_lane, t.lanes)
-    tile = [n for k, n in enumerate(axes) if k != t.lane_axis]
+    # Vectors of one pixel follow each other, so that its broadcast is used up at once.
+    apart = [k for k in range(rank) if k not in (t.lane_axis, t.block_axis)]
+    tile = [axes[k] for k in (*apart, *(() if same else (t.block_axis,)))]
     if t.skew[0]:
         nest, tile, tail, steps = _skewed(s, t, axes, reduce)
     else:
@@ -299,7 +332,7 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         inits = [n for n in (f"{x}.init" for x in (*tile, m_block)) if n in known]
     if t.pack is not None:
         s.pack(stage, t.pack)
-    if fma and store.buffer.dtype.is_float:
+    if fma and store.buffer.dtype.is_float and _is_product(store):
         s.contract(stage)
     if t.dot is not None:
         s.tensorize(stage, t.dot)
