@@ -1,7 +1,7 @@
 """Default schedules, chosen from the loop nest alone: no operator is named here.
 
-Reductions get a register tile (see `tile`). Elementwise stages are vectorized along the last axis where it is contiguous. Anything else
-runs as written.
+Reductions get a register tile (see `tile`). Elementwise stages are vectorized along the last axis
+where it is contiguous. Anything else runs as written.
 """
 
 from __future__ import annotations
