@@ -1,8 +1,8 @@
 """One command that measures speed: `python -m experiments.benchmarks [OPTIONS] [GROUP ...]`.
 
-The groups `networks` and `convolutions` have targets: they print PASS or FAIL a row, and a FAIL makes
-the exit status 1. The others time their cases interleaved with a named baseline, pinned to one core,
-and print medians and ratios (baseline / case: above 1 the case is faster).
+The groups `networks` and `convolutions` have targets: they print PASS or FAIL a row, and a FAIL
+makes the exit status 1. The others time their cases interleaved with a named baseline, pinned to
+one core, and print medians and ratios (baseline / case: above 1 the case is faster).
 """
 
 from __future__ import annotations

@@ -28,6 +28,8 @@ Array = NDArray[Any]
 
 PEAK_SHARE = 0.90
 """Least share of the peak for the 3x3 convolutions of ResNet-50."""
+IMPOSSIBLE_SHARE = 1.02
+"""Nothing is faster than the peak: a share above this (clock drift aside) is a wrong measurement."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ DEPTHWISE = tuple(
 
 @dataclass(frozen=True)
 class Layer:
-    """Parameters of a layer with input scale 1/64, zero points 0, and ReLU in the result's range."""
+    """Parameters of a layer: zero points 0, so that clipping the result is a ReLU."""
 
     shape: Shape
     weight: Array
@@ -138,7 +140,7 @@ class Layer:
         from onnx import TensorProto, helper, numpy_helper
 
         s = self.shape
-        constants: dict[str, Array] = {
+        constants: dict[str, Any] = {
             "x_scale": np.float32(self.in_scale), "zero": np.uint8(0),
             "weight": self.weight, "w_scale": self.weight_scale,
             "w_zero": np.zeros(s.outputs, np.int8),
@@ -172,7 +174,7 @@ class Layer:
 
 
 def run(effort: Effort) -> bool:
-    """Measure every shape on one thread, print a line each, and tell whether all reach their target.
+    """Measure every shape on one thread, print a line each, and tell whether all pass.
 
     Raises:
         DtypelabError: onnxruntime is not installed, or this CPU has no known peak.
@@ -216,15 +218,19 @@ def _measure(shape: Shape, top: Peak, effort: Effort) -> bool:
     rate = shape.operations / longest / 1e6
     share = rate / (top.operations / times["peak"] / 1e6)
     wanted = shape.kernel == 3 and not shape.depthwise
-    passed = apart <= 1 and (share >= PEAK_SHARE or not wanted)
+    problem = ""
+    if apart > 1:
+        problem = f"  results are {apart} apart"
+    elif share > IMPOSSIBLE_SHARE:
+        problem = "  above the peak: the measurement is disturbed"
+    passed = not problem and (share >= PEAK_SHARE or not wanted)
     figures = (
         f"{times['layer'] * 1e3:.1f}", f"{times['peer'] * 1e3:.1f}",
         f"{times['peer'] / times['layer']:.2f}x", f"{longest * 1e3:.1f}", f"{rate:.0f}",
         f"{share:.1%}",
     )  # fmt: skip
     verdict = ("PASS" if wanted else "    ") if passed else "FAIL"
-    wrong = f"  results are {apart} apart" if apart > 1 else ""
-    click.echo(f"  {verdict}  {shape!s:<27}" + "".join(f"{f:>11}" for f in figures) + wrong)
+    click.echo(f"  {verdict}  {shape!s:<27}" + "".join(f"{f:>11}" for f in figures) + problem)
     return passed
 
 

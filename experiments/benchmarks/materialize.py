@@ -1,10 +1,10 @@
 """Real architectures without trained weights become networks whose activations look trained.
 
-The "light" models of the onnx package hold real graphs whose weights are all one constant. Here each
-weight is drawn from a seeded generator and scaled on the way through the network, layer by layer, as
-in Mishkin and Matas, All You Need Is a Good Init (2016): every convolution and dense layer gives values
-of standard deviation 1, and batch normalizations hold the statistics that they see. Such a network
-is good for latency and for the error of quantization; its answers mean nothing.
+The "light" models of the onnx package hold real graphs whose weights are all one constant. Here
+each weight is drawn from a seeded generator and scaled on the way through the network, layer by
+layer, as in Mishkin and Matas, All You Need Is a Good Init (2016): every convolution and dense
+layer gives values of standard deviation 1, and batch normalizations hold the statistics that they
+see. Such a network is good for latency and for the error of quantization; its answers mean nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ Values = list[Array]
 
 OPSET = 17
 CENTRED = 0.5
-"""Share of the mean that batch normalizations take away. With all of it, random networks amplify every
-difference between two inputs, an error of quantization included, from layer to layer (Yang et al., A
-Mean Field Theory of Batch Normalization, 2019)."""
+"""Share of the mean that batch normalizations take away. With all of it, random networks amplify
+every difference between two inputs, an error of quantization included, from layer to layer (Yang
+et al., A Mean Field Theory of Batch Normalization, 2019)."""
 LOGIT_STD = 1.0
 RESIDUAL_SCALE = 0.3
 """Of what is added to another value: small, as training leaves it, so that errors do not grow from
@@ -114,8 +114,8 @@ class _Filler:
         return [run_node(node, dict(zip(read, c, strict=True)), self.constants) for c in columns]
 
     def _weighted(self, node: Any, rng: Any, last: bool) -> Values:
-        """He et al., Delving Deep into Rectifiers (2015), then a gain that makes the results' standard
-        deviation 1."""
+        """He et al., Delving Deep into Rectifiers (2015), then a gain that makes the standard
+        deviation of the results 1."""
         _, weight, *bias = node.input
         shape = self.constants[weight].shape
         fan_in = math.prod(shape[1:])

@@ -1,4 +1,4 @@
-"""Whole networks, int8 and float32, against onnxruntime: times, ratios, and whether they suffice."""
+"""Whole networks, int8 and float32, against onnxruntime: times, ratios, PASS or FAIL."""
 
 from __future__ import annotations
 

@@ -117,6 +117,7 @@ class Session:
         self.name = self.session.get_inputs()[0].name
 
     def __call__(self, x: Array) -> Array:
+        """Run the model."""
         return np.asarray(self.session.run(None, {self.name: x})[0])
 
 

@@ -40,8 +40,8 @@ def _call(kernel: Kernel) -> Callable[[], object]:
             size = int(Index.of(buffer.size).value({})) * buffer.dtype.nbytes + _SLACK
             given = aligned_copy(rng.integers(0, 64, size, np.uint8))
         memory.append(given)
-    for size in kernel.temps:
-        memory.append(aligned_copy(np.zeros(int(size.value({})) + _SLACK, np.uint8)))
+    for temp in kernel.temps:
+        memory.append(aligned_copy(np.zeros(int(temp.value({})) + _SLACK, np.uint8)))
     memory += kernel.tables
     pointers = [a.ctypes.data for a in memory]
     calls = []
