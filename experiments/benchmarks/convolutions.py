@@ -29,7 +29,7 @@ Array = NDArray[Any]
 PEAK_SHARE = 0.90
 """Least share of the peak for the 3x3 convolutions of ResNet-50."""
 IMPOSSIBLE_SHARE = 1.02
-"""Nothing is faster than the peak: a share above this (clock drift aside) is a wrong measurement."""
+"""Nothing is faster than the peak: a share above this, clock drift aside, was measured wrongly."""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ FOLDER_VARIABLE = "DTYPELAB_BENCH_DIR"
 """Names the folder that may hold NAME.onnx files; models made here are kept in it as well."""
 CALIBRATION_INPUTS = 8
 EVALUATION_INPUTS = 4
-_RECIPE = 1  # change it when the weights or the inputs that models are made with change
+_RECIPE = 2  # change it when the weights or the inputs that models are made with change
 
 
 # ---- inputs --------------------------------------------------------------------------------------

@@ -14,7 +14,14 @@ from compiler.errors import ConfigError
 from experiments.benchmarks import models
 from experiments.benchmarks.__main__ import ALL_GROUPS, main
 from experiments.benchmarks.materialize import materialize
-from experiments.benchmarks.networks import OUR_INT8, PEER_INT8, TARGETS, Row
+from experiments.benchmarks.networks import (
+    OUR_INT8,
+    PEER_FLOAT,
+    PEER_INT8,
+    TARGETS,
+    Row,
+    disturbance,
+)
 
 
 def test_unknown_group_names_all_groups() -> None:
@@ -33,6 +40,13 @@ def test_row_fails_below_its_target_and_on_a_problem() -> None:
     assert not Row(title, 1.19, 1.2).passed
     assert not Row(title, 2.0, 1.2, "wrong results").passed
     assert not Row(title, 2.0, None, "wrong results").passed
+
+
+def test_peer_slower_on_more_threads_is_a_disturbance() -> None:
+    alone = {PEER_INT8: 10.0, PEER_FLOAT: 20.0}
+    assert disturbance({PEER_INT8: 6.0, PEER_FLOAT: 12.0}, alone) == ""
+    assert PEER_INT8 in disturbance({PEER_INT8: 15.0, PEER_FLOAT: 12.0}, alone)
+    assert disturbance({PEER_INT8: 15.0, PEER_FLOAT: 12.0}, {}) == ""
 
 
 @pytest.mark.parametrize("name", list(models.MODELS))
