@@ -151,18 +151,23 @@ class Source:
         body: Callable[..., tuple[tuple[IntLike, ...], Expr]],
         inner: Mapping[str, Extent],
         update: str,
-        start: Expr,
+        start: Expr | Callable[..., Expr],
         name: str,
     ) -> None:
-        """Stage `out = start; for inner, kh, kw: out (update)= body`.
+        """Stage `out = start; for inner, kh, kw: out (update)= body`; `start` may be a function of
+        out's loops.
 
         `outer` names the loops over out's dimensions; the third and fourth are those of `taps`.
         """
         loops: dict[str, Extent] = dict(zip(outer, out.shape, strict=True))
+
+        def begin(*i: Index) -> Expr:
+            return start if isinstance(start, Expr) else start(*i)
+
         empty = self.y.may_be_empty(out.shape[2]) or self.x.may_be_empty(out.shape[3])
         if empty:  # a reduction without iterations would not start either
-            b.stage(out, loops, lambda *i: (i, start), name=f"{name}_init")
-        init = None if empty else lambda *_: start
+            b.stage(out, loops, lambda *i: (i, begin(*i)), name=f"{name}_init")
+        init = None if empty else begin
         b.stage(out, loops, body, {**inner, **self.taps()}, update, init, name)
 
     def taps(self) -> dict[str, Extent]:

@@ -15,6 +15,7 @@ from compiler.tensor.expr import CallExtern, Gather, IndexValue, Load, loads, wa
 from compiler.tensor.lower_custom import uses_custom
 from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.tile import apply_tile, choose_tile, tileable
+from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, clone, stores, walk_stmts
 
 TASKS = 16
@@ -26,6 +27,8 @@ def schedule_default(f: PrimFunc, target: Target, constants: Collection[Buffer] 
     s = Schedule(f)
     inline_elementwise(s)
     custom = uses_custom(f)
+    for x in stores(f.body):
+        x.value = simplify(x.value)
     fma = "fma" in target.enabled or "neon" in target.enabled
     for stage in [] if custom else s.stages():
         if not tileable(s, stage):
