@@ -48,5 +48,6 @@ def _clip(e: Expr) -> tuple[Expr, int, int] | None:
 
 def _plus(x: Expr, k: int) -> Expr:
     if isinstance(x, BinOp) and x.op == "Add" and isinstance(x.b, IntImm):
-        x, k = x.a, x.b.value + k
+        k += x.b.value
+        x = x.a
     return x if k == 0 else BinOp("Add", x, IntImm(k, INT32), INT32)

@@ -44,8 +44,10 @@ def test_what_fused_operators_leave_behind_goes_away() -> None:
     builder = PrimBuilder("f")
     x = builder.input("x", (4,), INT32)
     u8 = DType.parse("uint8")
-    f = builder.finish(
-        [builder.compute("y", (4,), INT32, lambda i: cast(cast(clipped(x[i], 7, 0, 255), u8), INT32) + -7)]
-    )  # fmt: skip
+
+    def value(i: object) -> Expr:
+        return cast(cast(clipped(x[i], 7, 0, 255), u8), INT32) + -7  # type: ignore[index]
+
+    f = builder.finish([builder.compute("y", (4,), INT32, value)])
     (store,) = stores(f.body)
     assert repr(simplify(store.value)) == "min(max(x[y_s.i0], int32(-7)), int32(248))"
