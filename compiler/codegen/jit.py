@@ -24,6 +24,10 @@ def initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
+    # The first engine makes the symbols of this process (libc) known to LLVM: `_resolves` asks.
+    llvm.create_mcjit_compiler(
+        llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine(jit=True)
+    )
 
 
 @functools.cache
