@@ -2,11 +2,13 @@
 
 The groups `networks` and `convolutions` have targets: they print PASS or FAIL a row, and a FAIL
 makes the exit status 1. The others time their cases interleaved with a named baseline, pinned to
-one core, and print medians and ratios (baseline / case: above 1 the case is faster).
+one core, and print medians and ratios (baseline / case: above 1 the case is faster);
+the group `threads` has all cores.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +16,15 @@ from pathlib import Path
 import click
 
 from compiler.errors import DtypelabError
-from experiments.benchmarks import calibration, convolutions, emulation, kernels, models, networks
+from experiments.benchmarks import (
+    calibration,
+    convolutions,
+    emulation,
+    kernels,
+    models,
+    networks,
+    threads,
+)
 from experiments.benchmarks.report import Group
 from experiments.benchmarks.turns import Effort, pinned
 
@@ -22,8 +32,11 @@ GROUPS: dict[str, Callable[[], list[Group]]] = {
     "kernels": kernels.groups,
     "calibration": calibration.groups,
     "emulation": emulation.groups,
+    "threads": threads.groups,
 }
 ALL_GROUPS = ("networks", "convolutions", *GROUPS)
+ALL_CORES = {"threads"}
+"""Groups that are not pinned to one core."""
 
 
 @click.command()
@@ -44,6 +57,7 @@ ALL_GROUPS = ("networks", "convolutions", *GROUPS)
 )
 @click.option(
     "--threads",
+    "counts",
     multiple=True,
     type=click.IntRange(min=1),
     default=(1, 2),
@@ -57,7 +71,7 @@ def main(
     names: Sequence[str],
     selected: Sequence[str],
     given: Sequence[str],
-    threads: Sequence[int],
+    counts: Sequence[int],
     runs: int,
     quick: bool,
 ) -> None:
@@ -70,11 +84,11 @@ def main(
     try:
         for name in names or ALL_GROUPS:
             if name == "networks":
-                passed &= networks.run(selected, threads, effort, dict(map(_file, given)))
+                passed &= networks.run(selected, counts, effort, dict(map(_file, given)))
             elif name == "convolutions":
                 passed &= convolutions.run(effort)
             else:
-                with pinned(1):
+                with contextlib.nullcontext() if name in ALL_CORES else pinned(1):
                     for group in GROUPS[name]():
                         click.echo(group.render(effort.runs))
     except DtypelabError as error:

@@ -13,6 +13,7 @@ from compiler.errors import DtypelabError
 from experiments.provenance import dtypelab_version
 
 from .bench import bench
+from .cache import cache
 from .compare import compare
 from .dtype import dtype
 from .inspect import inspect
@@ -37,7 +38,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for verb in (inspect, run, quantize, compare, bench, dtype, sweep):
+for verb in (inspect, run, quantize, compare, bench, dtype, sweep, cache):
     cli.add_command(verb)
 
 
