@@ -198,13 +198,39 @@ def source(
         return Source(data, ys, xs)
     pad = b.buffer("pad", (n, c, *padded, *block), data.dtype)
     loops = LOOPS[: len(data.shape)]
-    full = dict(zip(loops, pad.shape, strict=True))
-    b.stage(pad, full, lambda *i: (i, fill(data.dtype)), name="pad_fill")
-    inner = dict(zip(loops, data.shape, strict=True))
+    (height, width), (rows, columns) = sizes, padded
+    # (rows, columns, first row, first column) of the four borders.
+    borders = {
+        "top": (Index.of(wy.before), columns, Index(), Index()),
+        "bottom": (rows - height - wy.before, columns, height + wy.before, Index()),
+        "left": (height, Index.of(wx.before), Index.of(wy.before), Index()),
+        "right": (height, columns - width - wx.before, Index.of(wy.before), width + wx.before),
+    }
+    for side, (high, wide, top, left) in borders.items():
+        if high != 0 and wide != 0:
+            _fill(b, pad, (n, c, high, wide, *block), top, left, fill, f"pad_{side}")
     b.stage(
         pad,
-        inner,
+        dict(zip(loops, data.shape, strict=True)),
         lambda n, c, y, x, *k: ((n, c, y + wy.before, x + wx.before, *k), data[n, c, y, x, *k]),
         name="pad_copy",
     )
     return Source(pad, Axis(wy, sizes[0], False), Axis(wx, sizes[1], False))
+
+
+def _fill(
+    b: PrimBuilder,
+    pad: Buffer,
+    shape: Sequence[IntLike],
+    top: Index,
+    left: Index,
+    value: Callable[[DType], Expr],
+    name: str,
+) -> None:
+    """Stage that fills a rectangle of the padded buffer."""
+    b.stage(
+        pad,
+        dict(zip(LOOPS[: len(shape)], shape, strict=True)),
+        lambda n, c, y, x, *k: ((n, c, y + top, x + left, *k), value(pad.dtype)),
+        name=name,
+    )
