@@ -56,7 +56,9 @@ def machine(kernel: Kernel, arrays: list[Array]) -> list[Array]:
 def kernels(net: str, size: int, int8: bool) -> list[Kernel]:
     mod = compiler.from_onnx(ZOO / f"mnist_{net}.onnx", shapes={"input": (1, 1, size, size)})
     if int8:
-        mod = quantize.quantize(mod, [random((4, 1, size, size), compiler.DType.parse("float32"))[:1]])
+        mod = quantize.quantize(
+            mod, [random((4, 1, size, size), compiler.DType.parse("float32"))[:1]]
+        )
     distinct = {k.func.name: k for k in compiler.build(mod).program.kernels}
     return list(distinct.values())
 
