@@ -1,4 +1,5 @@
-"""The printed, scheduled loop nests are the kernels: interpreted, they give the machine code's bits."""
+"""The printed, scheduled loop nests are the kernels: interpreted, they give the machine code's
+bits."""
 
 import ctypes
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Dot products of processors that are not here: their instructions appear in the emitted text, and the
-loop semantics that a schedule matches them by are right."""
+"""Dot products of processors that are not here: their instructions appear in the emitted text, and
+the loop semantics that a schedule matches them by are right."""
 
 import llvmlite.binding as llvm
 import numpy as np
