@@ -29,6 +29,7 @@ from compiler.ir.expr import (
     Var,
     tensor_type,
 )
+from compiler.ir.names import unique
 from compiler.ir.types import TensorType
 from quantize.plan import Plan
 
@@ -166,11 +167,7 @@ class Writer:
     # ---- what operators use ----------------------------------------------------------------------
     def fresh(self, stem: str) -> str:
         """A name nobody has yet, from `stem`."""
-        name, k = stem, 1
-        while name in self._taken:
-            name, k = f"{stem}_{k}", k + 1
-        self._taken.add(name)
-        return name
+        return unique(stem, self._taken)
 
     def name(self, a: Atom) -> str:
         """The ONNX name of a value; constants become initializers."""

@@ -24,6 +24,7 @@ from compiler.frontend.schema import check_node
 from compiler.frontend.signature import input_types
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Value, Var, tensor_type
+from compiler.ir.names import unique
 from compiler.ir.types import TensorType
 from compiler.symbolic import Index, IntLike, Quasi
 from compiler.symbolic import Var as Dimension
@@ -265,11 +266,7 @@ class _Importer:
         stem = stem or "v"
         if stem[0].isdigit():
             stem = f"v{stem}"
-        name, k = stem, 1
-        while name in self._taken:
-            name, k = f"{stem}_{k}", k + 1
-        self._taken.add(name)
-        return name
+        return unique(stem, self._taken)
 
     # ---- symbolic dimensions as run-time values --------------------------------------------------
     def _computed(self, v: Symbolic, stem: str) -> Atom:

@@ -16,6 +16,7 @@ from compiler.ir.expr import (
     Value,
     Var,
 )
+from compiler.ir.names import unique
 from compiler.ir.types import TensorType, TupleType, Type
 from compiler.symbolic import IntLike
 
@@ -35,11 +36,7 @@ class FunctionBuilder:
 
     def fresh(self, stem: str) -> str:
         """A name nobody has yet, from `stem`."""
-        name, k = stem, 1
-        while name in self._names:
-            name, k = f"{stem}_{k}", k + 1
-        self._names.add(name)
-        return name
+        return unique(stem, self._names)
 
     def param(self, name: str, shape: Sequence[IntLike], dtype: Any = "float32") -> Var:
         """Add a tensor parameter."""

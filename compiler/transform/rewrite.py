@@ -16,6 +16,7 @@ from compiler.ir.expr import (
     substitute,
     uses,
 )
+from compiler.ir.names import unique
 from compiler.transform.dead_code import live
 
 
@@ -68,11 +69,7 @@ class Rewriter:
 
     def fresh(self, stem: str) -> str:
         """A name nobody has yet."""
-        name, k = stem, 1
-        while name in self._names:
-            name, k = f"{stem}_{k}", k + 1
-        self._names.add(name)
-        return name
+        return unique(stem, self._names)
 
     def alias(self, b: Binding, atom: Atom) -> bool:
         """Drop `b`, whose value is `atom`, adding its origins to the producer of `atom`.
