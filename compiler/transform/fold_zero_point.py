@@ -14,6 +14,7 @@ import numpy as np
 
 from compiler.dtypes import INT8, UINT8, Array, DType
 from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, Var, tensor_type
+from compiler.ir.names import unique
 from compiler.op.opdef import OpDef, get_op
 from compiler.transform.passes import FunctionPass, PassContext, register_pass
 
@@ -73,9 +74,6 @@ def _fold(b: Binding, names: set[str]) -> list[Binding]:
 
 def _unsigned(x: Var, origins: tuple[str, ...], names: set[str]) -> Binding:
     op = get_op("qnn.to_unsigned")
-    name, k = f"{x.name}_unsigned", 1
-    while name in names:
-        name, k = f"{x.name}_unsigned_{k}", k + 1
-    names.add(name)
+    name = unique(f"{x.name}_unsigned", names)
     var = Var(name, tensor_type(x).with_dtype(UINT8))
     return Binding(var, Call(op, (x,), op.make_attrs()), origins)

@@ -21,6 +21,7 @@ from compiler.ir.expr import (
     operands,
     uses,
 )
+from compiler.ir.names import unique
 from compiler.ir.types import TensorType
 from compiler.op.opdef import Fusion, OpDef
 from compiler.transform.passes import FunctionPass, PassContext, register_pass
@@ -118,11 +119,7 @@ def _as_primitive(g: _Group) -> Binding:
                 args.append(a)
                 continue
             if a not in params:
-                name, k = a.name, 1
-                while name in names:
-                    name, k = f"{a.name}_{k}", k + 1
-                names.add(name)
-                params[a] = Var(name, a.type)
+                params[a] = Var(unique(a.name, names), a.type)
             args.append(params[a])
         bindings.append(Binding(b.var, Call(b.value.op, tuple(args), b.value.attrs), b.origins))
     tail = g.members[-1]
