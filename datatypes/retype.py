@@ -21,6 +21,7 @@ from compiler.ir.expr import (
     operands,
     with_operands,
 )
+from compiler.ir.names import unique
 from compiler.ir.types import TensorType
 from datatypes.formats import Format, define, get
 
@@ -128,10 +129,7 @@ class _Retype:
         from compiler.op.opdef import get_op
         from compiler.transform.infer_type import infer_value
 
-        name, k = stem, 1
-        while name in self.names:
-            name, k = f"{stem}_{k}", k + 1
-        self.names.add(name)
+        name = unique(stem, self.names)
         op = get_op("cast")
         value = Call(op, (a,), op.make_attrs(dtype=str(dtype)))
         var = Var(name, infer_value(value))
