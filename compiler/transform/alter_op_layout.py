@@ -2,17 +2,21 @@
 
 Rules, one an operator, say in which layouts it wants to work; users register their own. Values that
 are needed in both layouts are transformed once, and transforms between operators that agree never
-arise. Channels that fill up a last block hold finite values that nobody reads.
+arise. Channels that fill up a last block hold values that nobody reads.
+
+Grouped convolutions take and give blocks in which every group starts a block of its own; operators
+between them keep that, and a channel shuffle (reshape, transpose, reshape) moves whole blocks.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from compiler.dtypes import Array
 from compiler.errors import TypeInferenceError
 from compiler.ir.expr import (
     Atom,
@@ -24,9 +28,12 @@ from compiler.ir.expr import (
     Value,
     Var,
     atom_type,
+    operands,
     tensor_type,
+    with_operands,
 )
 from compiler.ir.types import TensorType
+from compiler.op.layout import filled_channels
 from compiler.op.opdef import Fusion, OpDef, get_op
 from compiler.transform.infer_type import infer_value
 from compiler.transform.passes import FunctionPass, PassContext, register_pass
@@ -50,7 +57,7 @@ def default_rule(attrs: Any, data: TensorType, weight: TensorType, lanes: int) -
     if not isinstance(channels, int) or not isinstance(outputs, int) or data.dtype.is_custom:
         return None
     depthwise = attrs.groups == channels == outputs
-    if attrs.groups != 1 and not depthwise:
+    if attrs.groups == channels and not depthwise and channels > 1:
         return None
     if channels <= 4 and not depthwise:
         return ConvLayout(4 if data.dtype.is_integer else 1, lanes)
@@ -82,6 +89,27 @@ class AlterOpLayout(FunctionPass):
         return rewriter.run()
 
 
+class Blocks(NamedTuple):
+    """How channels lie in NCHW[x]c: `size` a block, in `groups` that are filled up to blocks."""
+
+    size: int
+    groups: int = 1
+
+    def at(self, channels: int) -> Array:
+        """Position of every channel."""
+        per, c = channels // self.groups, np.arange(channels)
+        return c // per * (-(-per // self.size) * self.size) + c % per
+
+    def held(self, channels: int) -> int:
+        """Channels, filling included."""
+        return filled_channels(channels, self.size, self.groups)
+
+
+def blocks_of(channels: int, size: int, groups: int) -> Blocks:
+    """The blocks of grouped channels; groups of whole blocks are as good as no groups."""
+    return Blocks(size, groups if channels // groups % size else 1)
+
+
 _POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "qnn.avg_pool2d")
 _MEANS = ("mean", "qnn.mean", "nn.global_avg_pool2d")
 
@@ -93,11 +121,13 @@ class _Layouts:
         self.names = {p.name for p in f.params} | {b.var.name for b in f.bindings}
         self.plain: set[Var] = set(f.params)
         # Plain variable -> its value in blocks, by block size.
-        self.blocks: dict[Var, dict[int, Var]] = {}
+        self.blocks: dict[Var, dict[Blocks, Var]] = {}
+        self.shuffles = _shuffles(f)
+        self.done: set[Var] = set()
 
     def run(self) -> Function:
         for b in self.f.bindings:
-            if not self._blocked(b):
+            if b.var not in self.done and not self._blocked(b):
                 self._keep(b)
         if not self.blocks:
             return self.f
@@ -126,8 +156,6 @@ class _Layouts:
         if isinstance(value, Call):
             value = replace(value, args=tuple(self._as_plain(a) for a in value.args))
         else:
-            from compiler.ir.expr import operands, with_operands
-
             value = with_operands(value, [self._as_plain(a) for a in operands(value)])
         self.bindings.append(Binding(b.var, value, b.origins))
         self.plain.add(b.var)
@@ -139,32 +167,47 @@ class _Layouts:
         value = self._call(
             "layout_transform",
             var,
-            src_layout=f"NCHW{block}c",
-            channels=int(str(tensor_type(a).shape[1])),
+            src_layout=f"NCHW{block.size}c",
+            channels=_channels(a),
+            src_groups=block.groups,
         )
         self.bindings.append(Binding(a, value))
         self.plain.add(a)
         return a
 
-    def _as_blocked(self, a: Var, block: int) -> Var:
+    def _as_blocked(self, a: Var, block: Blocks) -> Var:
         held = self.blocks.setdefault(a, {})
         if block not in held:
-            held[block] = self._emit(
-                f"{a.name}_{block}c",
-                self._call("layout_transform", self._as_plain(a), dst_layout=f"NCHW{block}c"),
-            )
+            alike = [x for x in held if x.size == block.size]
+            if alike:
+                value = self._between(held[alike[0]], _channels(a), alike[0], block)
+            else:
+                value = self._call(
+                    "layout_transform",
+                    self._as_plain(a),
+                    dst_layout=f"NCHW{block.size}c",
+                    dst_groups=block.groups,
+                )
+            held[block] = self._emit(f"{a.name}_{block.size}c", value)
         return held[block]
 
-    def _define(self, b: Binding, value: Value, block: int) -> bool:
+    def _between(self, x: Var, channels: int, src: Blocks, dst: Blocks, shuffle: int = 1) -> Call:
+        layout = f"NCHW{src.size}c"
+        return self._call(
+            "layout_transform", x, src_layout=layout, dst_layout=layout, channels=channels,
+            src_groups=src.groups, dst_groups=dst.groups, shuffle=shuffle,
+        )  # fmt: skip
+
+    def _define(self, b: Binding, value: Value, block: Blocks) -> bool:
         """Bind the blocked form of `b`'s value."""
-        self.blocks[b.var] = {block: self._emit(f"{b.var.name}_{block}c", value, b.origins)}
+        self.blocks[b.var] = {block: self._emit(f"{b.var.name}_{block.size}c", value, b.origins)}
         return True
 
-    def _block_of(self, a: Atom) -> int:
-        """Block size in which `a` is at hand, 0 if it is plain."""
+    def _block_of(self, a: Atom) -> Blocks | None:
+        """Blocks in which `a` is at hand, None if it is plain."""
         if isinstance(a, Var) and a not in self.plain:
             return next(iter(self.blocks[a]))
-        return 0
+        return None
 
     # ---- operators -------------------------------------------------------------------------------
     def _blocked(self, b: Binding) -> bool:
@@ -174,10 +217,12 @@ class _Layouts:
         name = v.op.name
         if name in _rules:
             return self._convolution(b, v)
-        blocks = {self._block_of(a) for a in v.args} - {0}
-        if len(blocks) != 1:
+        blocks = {x for a in v.args if (x := self._block_of(a)) is not None}
+        if len({x.size for x in blocks}) != 1:
             return False
-        (block,) = blocks
+        block = min(blocks, key=lambda x: x.groups)
+        if b.var in self.shuffles:
+            return self._shuffle(b, self.shuffles[b.var], block)
         if name in _POOLS:
             return self._define(b, replace(v, args=(self._read(v.args[0], block),)), block)
         if name in _MEANS:
@@ -188,7 +233,17 @@ class _Layouts:
             return self._elementwise(b, v, block)
         return False
 
-    def _read(self, a: Atom, block: int) -> Atom:
+    def _shuffle(self, b: Binding, chain: tuple[Binding, Binding, int], block: Blocks) -> bool:
+        """The channel shuffle that starts with reshape `b`."""
+        between, last, groups = chain
+        assert isinstance(b.value, Call)
+        (x,) = b.value.args
+        channels = _channels(x)
+        value = self._between(self._as_blocked(x, block), channels, block, block, groups)  # type: ignore[arg-type]
+        self.done |= {between.var, last.var}
+        return self._define(last, value, block)
+
+    def _read(self, a: Atom, block: Blocks) -> Atom:
         assert isinstance(a, Var)
         return self._as_blocked(a, block)
 
@@ -203,22 +258,34 @@ class _Layouts:
         assert isinstance(weight, Constant)
         outputs, inputs = weight.data.shape[:2]
         attrs = v.attrs
-        o = -(-outputs // wanted.out) * wanted.out
-        i = inputs
-        if attrs.groups > 1:
-            attrs = replace(attrs, groups=o)
-        elif tensor_type(data).dtype.is_integer and wanted.data > 1:
-            i = -(-inputs // 4) * 4  # dot products take channels by fours
-        x: Atom = self._as_plain(data) if wanted.data == 1 else self._as_blocked(data, wanted.data)
-        args = [x, _filled(weight, {0: o, 1: i}), *(_filled(c, {0: o}) for c in bias)]  # type: ignore[arg-type]
+        i, depthwise = inputs, inputs == 1 and attrs.groups == outputs > 1
+        source, into = Blocks(wanted.data), Blocks(wanted.out)
+        if depthwise:
+            held = self._block_of(data)
+            if held is not None and held.size == wanted.data == wanted.out:
+                source = into = held  # any order of channels does
+            attrs = replace(attrs, groups=into.held(outputs))
+        else:
+            if attrs.groups > 1:
+                channels = _channels(data)
+                if tensor_type(data).dtype.is_integer:
+                    weight, groups = _merged(weight, attrs.groups, wanted.out)
+                    attrs, i = replace(attrs, groups=groups), weight.data.shape[1]
+                source = blocks_of(channels, wanted.data, attrs.groups)
+                into = blocks_of(outputs, wanted.out, attrs.groups)
+            if tensor_type(data).dtype.is_integer and wanted.data > 1:
+                i = -(-i // 4) * 4  # dot products take channels by fours
+        x: Atom = self._as_plain(data) if wanted.data == 1 else self._as_blocked(data, source)
+        args = [x, *(_placed(c, outputs, into) for c in (weight, *bias))]  # type: ignore[arg-type]
+        args[1] = _filled(args[1], {1: i})  # type: ignore[arg-type]
         attrs = replace(
             attrs,
             data_layout="NCHW" if wanted.data == 1 else f"NCHW{wanted.data}c",
             out_layout=f"NCHW{wanted.out}c",
         )
-        return self._define(b, Call(v.op, tuple(args), attrs), wanted.out)
+        return self._define(b, Call(v.op, tuple(args), attrs), into)
 
-    def _mean(self, b: Binding, v: Call, block: int) -> bool:
+    def _mean(self, b: Binding, v: Call, block: Blocks) -> bool:
         if v.op.name == "nn.global_avg_pool2d":  # type: ignore[union-attr]
             value: Call = self._call(
                 "mean", self._read(v.args[0], block), axis=(2, 3), keepdims=True
@@ -233,27 +300,34 @@ class _Layouts:
             return self._define(b, kept, block)
         # [n, c/x, 1, 1, x] -> [n, c, 1, 1] -> [n, c]
         channels = int(str(tensor_type(b.var).shape[1]))
-        apart = self._emit(f"{b.var.name}_{block}c", kept, b.origins)
+        apart = self._emit(f"{b.var.name}_{block.size}c", kept, b.origins)
         whole = self._emit(
             f"{b.var.name}_11",
-            self._call("layout_transform", apart, src_layout=f"NCHW{block}c", channels=channels),
+            self._call(
+                "layout_transform",
+                apart,
+                src_layout=f"NCHW{block.size}c",
+                channels=channels,
+                src_groups=block.groups,
+            ),
         )
         value = self._call("reshape", whole, newshape=(0, channels))
         self.bindings.append(Binding(b.var, value, b.origins))
         self.plain.add(b.var)
         return True
 
-    def _concatenate(self, b: Binding, v: Call, block: int) -> bool:
+    def _concatenate(self, b: Binding, v: Call, block: Blocks) -> bool:
+        block = Blocks(block.size)
         if v.attrs.axis % 4 != 1 or len(tensor_type(b.var).shape) != 4:
             return False
         for a in v.args:
             channels = tensor_type(a).shape[1]
-            if not isinstance(a, Var) or not isinstance(channels, int) or channels % block:
+            if not isinstance(a, Var) or not isinstance(channels, int) or channels % block.size:
                 return False
         args = tuple(self._read(a, block) for a in v.args)
         return self._define(b, replace(v, args=args, attrs=replace(v.attrs, axis=1)), block)
 
-    def _elementwise(self, b: Binding, v: Call, block: int) -> bool:
+    def _elementwise(self, b: Binding, v: Call, block: Blocks) -> bool:
         out = atom_type(b.var)
         if not isinstance(out, TensorType) or out.rank != 4:
             return False
@@ -273,7 +347,7 @@ class _Layouts:
             got = infer_value(value)
         except TypeInferenceError:
             return False
-        want = (*out.shape[2:4], block)
+        want = (*out.shape[2:4], block.size)
         if not isinstance(got, TensorType) or got.rank != 5 or got.shape[2:] != want:
             return False
         return self._define(b, value, block)
@@ -287,7 +361,76 @@ def _filled(c: Constant, sizes: dict[int, int]) -> Constant:
     return Constant(np.pad(c.data, widths), c.dtype)
 
 
-def _constant(a: Constant, v: Call, out: TensorType, block: int) -> Constant | None:
+def _merged(weight: Constant, groups: int, most: int) -> tuple[Constant, int]:
+    """(weights, groups) with as many neighbouring groups as have at most `most` outputs made one:
+    what they do not share is zero. Exact for integers; zero times infinity is not."""
+    outputs, inputs, *kernel = weight.data.shape
+    per = outputs // groups
+    m = max((k for k in range(1, groups + 1) if groups % k == 0 and k * per <= most), default=1)
+    if m == 1:
+        return weight, groups
+    data = np.zeros((groups // m, m, per, m, inputs, *kernel), weight.data.dtype)
+    for k in range(m):
+        data[:, k, :, k] = weight.data.reshape(groups // m, m, per, inputs, *kernel)[:, k]
+    return Constant(data.reshape(outputs, m * inputs, *kernel), weight.dtype), groups // m
+
+
+def _placed(c: Constant, channels: int, blocks: Blocks) -> Constant:
+    """The constant with its first axis, channels, laid out in blocks; filling is zero."""
+    held = blocks.held(channels)
+    if held == channels:
+        return c
+    data = np.zeros((held, *c.data.shape[1:]), c.data.dtype)
+    data[blocks.at(channels)] = c.data
+    return Constant(data, c.dtype)
+
+
+def _channels(a: Atom) -> int:
+    return int(str(tensor_type(a).shape[1]))
+
+
+def _shuffles(f: Function) -> dict[Var, tuple[Binding, Binding, int]]:
+    """First reshape of a channel shuffle -> (its transpose, its last reshape, groups)."""
+    uses: dict[Atom, int] = {}
+    for a in [*f.results, *(a for b in f.bindings for a in operands(b.value))]:
+        uses[a] = uses.get(a, 0) + 1
+    calls = {
+        b.var: b for b in f.bindings if isinstance(b.value, Call) and isinstance(b.value.op, OpDef)
+    }
+    found = {}
+    for last in calls.values():
+        chain = [last]
+        for name in ("reshape", "transpose", "reshape"):
+            v = chain[-1].value
+            assert isinstance(v, Call)
+            if v.op.name != name:  # type: ignore[union-attr]
+                break
+            if len(chain) == 3:
+                groups = _shuffled(chain[2], chain[1], last)
+                if groups and uses[chain[2].var] == uses[chain[1].var] == 1:
+                    found[chain[2].var] = (chain[1], last, groups)
+                break
+            producer = calls.get(v.args[0])  # type: ignore[arg-type]
+            if producer is None:
+                break
+            chain.append(producer)
+    return found
+
+
+def _shuffled(first: Binding, between: Binding, last: Binding) -> int:
+    """Groups of the channel shuffle that reshape, transpose and reshape make; 0 if they do not."""
+    assert isinstance(first.value, Call)
+    assert isinstance(between.value, Call)
+    (x,), axes = first.value.args, tuple(k % 5 for k in between.value.attrs.axes or ())
+    old, new = tensor_type(x).shape, tensor_type(first.var).shape
+    fits = len(old) == 4 and len(new) == 5 and axes == (0, 2, 1, 3, 4)
+    if not fits or tensor_type(last.var).shape != old or not isinstance(old[1], int):
+        return 0
+    same = new[0] == old[0] and new[3:] == old[2:]
+    return new[1] if same and isinstance(new[1], int) else 0
+
+
+def _constant(a: Constant, v: Call, out: TensorType, block: Blocks) -> Constant | None:
     """A constant operand of an elementwise operator as it broadcasts to blocked data."""
     data = a.data
     if data.ndim == 0 or data.size == 1:
@@ -301,5 +444,6 @@ def _constant(a: Constant, v: Call, out: TensorType, block: int) -> Constant | N
         return None
     flat = data.reshape(-1)
     # Filling repeats the last channel: zeros could divide.
-    flat = np.pad(flat, (0, -flat.size % block), mode="edge")
-    return Constant(np.ascontiguousarray(flat.reshape(1, -1, 1, 1, block)), a.dtype)
+    full = np.full(block.held(flat.size), flat[-1], flat.dtype)
+    full[block.at(flat.size)] = flat
+    return Constant(np.ascontiguousarray(full.reshape(1, -1, 1, 1, block.size)), a.dtype)

@@ -33,8 +33,9 @@ def convolutions(draw: st.DrawFn) -> tuple[IRModule, np.ndarray]:
     channels = draw(st.sampled_from([1, 3, 4, 7, 8, 16, 17, 24, 32, 40]))
     outputs = channels if depthwise else draw(st.sampled_from([1, 5, 8, 16, 19, 33, 48]))
     groups = channels if depthwise else 1
-    if not depthwise and draw(st.integers(0, 5)) == 0:
-        channels, outputs, groups = 8, 12, draw(st.sampled_from([2, 4]))
+    if not depthwise and draw(st.integers(0, 2)) == 0:
+        groups = draw(st.sampled_from([2, 3, 4]))
+        channels, outputs = (groups * draw(st.sampled_from([2, 4, 5, 16, 20])) for _ in range(2))
     kernel = draw(st.tuples(st.integers(1, 5), st.integers(2 if depthwise else 1, 5)))
     dilation = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
     strides = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
@@ -81,5 +82,4 @@ def test_the_same_bits_on_every_instruction_set(count: int) -> None:
         tensorized.append(any(d in exe.as_text() for d in DOTS))
 
     check()
-    # Grouped convolutions run on plain vectors.
-    assert np.mean(tensorized) >= 0.6
+    assert np.mean(tensorized) >= 0.8

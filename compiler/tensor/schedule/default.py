@@ -86,9 +86,10 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
         return
     last = path[-1]
     n = last.extent.constant()
-    if n is None or n < 2 or not _contiguous(store, last.var):
-        return
     lanes = target.vector_bytes // 4
+    whole = n is not None and n <= 2 * lanes
+    if n is None or n < 2 or not _contiguous(store, last.var, whole):
+        return
     if n <= 2 * lanes:
         s.vectorize(last.var.name)
         return
@@ -97,14 +98,19 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
     s.peel(outer)
 
 
-def _contiguous(store: Store, v: Var) -> bool:
+def _contiguous(store: Store, v: Var, whole: bool) -> bool:
+    """Whether neighbours along `v` are neighbours in memory, or, if all of `v` becomes the lanes of
+    one vector (`whole`), their distances are known at build time."""
     out = store.buffer.flat(store.idx)
     if out.terms.get(v) != 1 or _hides(out, v):
         return False
     for n in walk(store.value):
         if isinstance(n, Load):
             flat = n.buffer.flat(n.idx)
-            if flat.terms.get(v, 0) not in (0, 1) or _hides(flat, v):
+            alone = whole and all(
+                a.leaves() == {v} for a in flat.terms if not isinstance(a, Var) and v in a.leaves()
+            )
+            if flat.terms.get(v, 0) not in (0, 1) or (_hides(flat, v) and not alone):
                 return False
         elif isinstance(n, (CallExtern, Gather, IndexValue)):
             return False
