@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 import compiler
 from compiler.errors import UnsupportedError
 from compiler.ir.builder import FunctionBuilder
-from compiler.ir.expr import IRModule
+from compiler.ir.expr import IRModule, Var
+from compiler.pipeline import optimize
 from compiler.symbolic import Var as Dim
 
 TARGETS = ["llvm", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"]
@@ -83,3 +84,59 @@ def test_the_same_bits_on_every_instruction_set(count: int) -> None:
 
     check()
     assert np.mean(tensorized) >= 0.8
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize(("groups", "width"), [(3, 20), (2, 16), (4, 6)])
+def test_grouped_convolutions_and_channel_shuffles_stay_in_blocks(
+    dtype: str, groups: int, width: int
+) -> None:
+    rng = np.random.default_rng(groups)
+    channels = groups * width
+    b = FunctionBuilder()
+    x = first = b.param("x", (1, channels, 5, 6), dtype)
+
+    def conv(x: Var, kernel: int, count: int) -> Var:
+        shape = (channels, channels // count, kernel, kernel)
+        w = rng.integers(-99, 99, shape)
+        pad = (kernel // 2,) * 4
+        if dtype == "float32":
+            weight = b.const((w / 99).astype(np.float32))
+            return b.call("nn.relu", b.call("nn.conv2d", x, weight, padding=pad, groups=count))
+        y = b.call(
+            "nn.conv2d", x, b.const(w.astype(np.int8)), padding=pad, groups=count,
+            out_dtype="int32", input_zero_point=7,
+        )  # fmt: skip
+        scale = b.const(rng.uniform(1e-3, 3e-3, channels).astype(np.float32))
+        return b.call("qnn.requantize", y, scale, output_zero_point=7, out_dtype="uint8")
+
+    x = conv(x, 1, groups)
+    x = b.call("reshape", x, newshape=(1, groups, width, 5, 6))
+    x = b.call("transpose", x, axes=(0, 2, 1, 3, 4))
+    x = b.call("reshape", x, newshape=(1, channels, 5, 6))
+    x = conv(conv(x, 3, channels), 3, groups)
+    x = b.call("concatenate", x, first, axis=1)
+    mod = IRModule({"main": b.finish(x)})
+    data = rng.integers(0, 255, (1, channels, 5, 6)).astype(dtype)
+    want = compiler.evaluate(mod, data)
+    for target in available():
+        text = optimize(mod, target).astext()
+        assert "transpose" not in text
+        assert "shuffle=" in text
+        got = compiler.build(mod, target=target)(data)
+        if dtype == "uint8":
+            assert got.tobytes() == want.tobytes(), target
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-2)
+
+
+def test_an_infinity_stays_in_its_group() -> None:
+    rng = np.random.default_rng(0)
+    b = FunctionBuilder()
+    x = b.param("x", (1, 10, 3, 3), "float32")
+    weight = b.const(rng.normal(size=(10, 5, 1, 1)).astype(np.float32))
+    mod = IRModule({"main": b.finish(b.call("nn.conv2d", x, weight, groups=2))})
+    data = rng.normal(size=(1, 10, 3, 3)).astype(np.float32)
+    data[:, 7] = np.inf
+    got = compiler.build(mod)(data)
+    assert np.isfinite(got[:, :5]).all()
+    assert not np.isfinite(got[:, 5:]).any()
