@@ -194,9 +194,45 @@ class Accesses:
         for (buffer, const, offsets), v in self.regs.items():
             if buffer is b and const == at.const and offsets[:n] == at.offsets:
                 return self.e.shuffle(v, v, list(range(n)))
+        parts = self._parts(b, at)
+        if parts:
+            return self._joined(parts)
         raise LoweringError(
             f"register {b.name}+{at.const} read before it is written, or with other lanes"
         )
+
+    def _parts(self, b: Buffer, at: Place) -> list[Val]:
+        """Equal registers that hold the lanes one after another; none, if that is not so."""
+        n = len(at.offsets)
+        for k in sorted({len(offs) for x, _, offs in self.regs if x is b}, reverse=True):
+            if k >= n or n % k:
+                continue
+            keys = [
+                (
+                    b,
+                    at.const + at.offsets[j],
+                    tuple(o - at.offsets[j] for o in at.offsets[j : j + k]),
+                )
+                for j in range(0, n, k)
+            ]
+            if all(key in self.regs for key in keys):
+                return [self.regs[key] for key in keys]
+        return []
+
+    def _joined(self, parts: list[Val]) -> Val:
+        """Vectors of equal length, one after another."""
+        e = self.e
+        while len(parts) > 1:
+            odd = parts[len(parts) // 2 * 2 :]
+            pairs = zip(parts[::2], parts[1::2], strict=False)
+            if odd and len(parts) == 3:
+                a, c, d = parts
+                n = a.n
+                wide = e.shuffle(d, d, [*range(n), *[None] * n])
+                both = e.shuffle(a, c, list(range(2 * n)))
+                return e.shuffle(both, wide, list(range(3 * n)))
+            parts = [e.shuffle(a, c, list(range(a.n + c.n))) for a, c in pairs]
+        return parts[0]
 
     def _from_memory(self, b: Buffer, v: Val) -> Val:
         return (
@@ -225,6 +261,9 @@ class Accesses:
         if how.kind == "repeat" and size * how.period <= 8 and t.startswith("i"):
             word = e.load(p, at, f"i{8 * size * how.period}", 1, size)
             return e.bitcast(e.splat(word, n // how.period), t, n)
+        if how.kind == "repeat":
+            v = e.load(p, at, t, how.period, size)
+            return e.shuffle(v, v, [k % how.period for k in range(n)])
         if how.kind == "runs" and len({k for _, k in how.runs}) == 1:
             parts = [e.load(p, at + o * size, t, k, size) for o, k in how.runs]
             parts = [x if x.n > 1 else e.gather_lanes([x, Val("poison", t)]) for x in parts]

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from compiler.dtypes import Array
-from compiler.errors import TypeInferenceError
+from compiler.errors import InputError, TypeInferenceError
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -74,7 +74,13 @@ def register_alter_op_layout(op: str, rule: Rule) -> None:
 
 @register_pass
 class AlterOpLayout(FunctionPass):
-    """Rewrites convolutions to blocked layouts, `lanes` channels a block by default."""
+    """Rewrites convolutions to blocked layouts, `lanes` channels a block by default.
+
+    The PassContext's option "AlterOpLayout.block" gives another number, e.g. 4 for NCHW4c.
+
+    Raises:
+        InputError: the option is no number of channels.
+    """
 
     name = "AlterOpLayout"
     opt_level = 2
@@ -85,7 +91,10 @@ class AlterOpLayout(FunctionPass):
 
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
         """The function in blocked layouts (itself, if it has no convolution to change)."""
-        rewriter = _Layouts(f, self.lanes)
+        block = ctx.config.get("AlterOpLayout.block", 0)
+        if not isinstance(block, int) or block < 0 or block == 1:
+            raise InputError(f"AlterOpLayout.block must be a number of channels, not {block!r}")
+        rewriter = _Layouts(f, block or self.lanes)
         return rewriter.run()
 
 

@@ -14,7 +14,7 @@ from compiler.target import Target
 from compiler.tensor.expr import CallExtern, Gather, IndexValue, Load, loads, walk
 from compiler.tensor.lower_custom import uses_custom
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.tile import apply_tile, choose_tile, tileable
+from compiler.tensor.schedule.tile import apply_tile, choose_tile, tileable, widen_blocks
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, clone, stores, walk_stmts
 
 TASKS = 16
@@ -32,6 +32,7 @@ def schedule_default(f: PrimFunc, target: Target, constants: Collection[Buffer] 
             continue
         if s.stage_stores(stage)[0][0].buffer in f.params:
             s.accumulate_apart(stage)
+        widen_blocks(s, stage, target, constants)
         tile = choose_tile(s, stage, target, constants)
         if tile is not None:
             apply_tile(s, stage, tile, fma)
