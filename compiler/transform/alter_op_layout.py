@@ -12,11 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
-
-from compiler.dtypes import Array
 from compiler.errors import InputError, TypeInferenceError
 from compiler.ir.expr import (
     Atom,
@@ -33,8 +30,17 @@ from compiler.ir.expr import (
     with_operands,
 )
 from compiler.ir.types import TensorType
-from compiler.op.layout import filled_channels
 from compiler.op.opdef import Fusion, OpDef, get_op
+from compiler.transform.channel_blocks import (
+    Blocks,
+    blocks_of,
+    broadcast,
+    channels_of,
+    filled,
+    merged,
+    placed,
+    shuffles,
+)
 from compiler.transform.infer_type import infer_value
 from compiler.transform.passes import FunctionPass, PassContext, register_pass
 
@@ -98,27 +104,6 @@ class AlterOpLayout(FunctionPass):
         return rewriter.run()
 
 
-class Blocks(NamedTuple):
-    """How channels lie in NCHW[x]c: `size` a block, in `groups` that are filled up to blocks."""
-
-    size: int
-    groups: int = 1
-
-    def at(self, channels: int) -> Array:
-        """Position of every channel."""
-        per, c = channels // self.groups, np.arange(channels)
-        return c // per * (-(-per // self.size) * self.size) + c % per
-
-    def held(self, channels: int) -> int:
-        """Channels, filling included."""
-        return filled_channels(channels, self.size, self.groups)
-
-
-def blocks_of(channels: int, size: int, groups: int) -> Blocks:
-    """The blocks of grouped channels; groups of whole blocks are as good as no groups."""
-    return Blocks(size, groups if channels // groups % size else 1)
-
-
 _POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "qnn.avg_pool2d")
 _MEANS = ("mean", "qnn.mean", "nn.global_avg_pool2d")
 
@@ -131,7 +116,7 @@ class _Layouts:
         self.plain: set[Var] = set(f.params)
         # Plain variable -> its value in blocks, by block size.
         self.blocks: dict[Var, dict[Blocks, Var]] = {}
-        self.shuffles = _shuffles(f)
+        self.shuffles = shuffles(f)
         self.done: set[Var] = set()
 
     def run(self) -> Function:
@@ -177,7 +162,7 @@ class _Layouts:
             "layout_transform",
             var,
             src_layout=f"NCHW{block.size}c",
-            channels=_channels(a),
+            channels=channels_of(a),
             src_groups=block.groups,
         )
         self.bindings.append(Binding(a, value))
@@ -189,7 +174,7 @@ class _Layouts:
         if block not in held:
             alike = [x for x in held if x.size == block.size]
             if alike:
-                value = self._between(held[alike[0]], _channels(a), alike[0], block)
+                value = self._between(held[alike[0]], channels_of(a), alike[0], block)
             else:
                 value = self._call(
                     "layout_transform",
@@ -247,7 +232,7 @@ class _Layouts:
         between, last, groups = chain
         assert isinstance(b.value, Call)
         (x,) = b.value.args
-        channels = _channels(x)
+        channels = channels_of(x)
         value = self._between(self._as_blocked(x, block), channels, block, block, groups)  # type: ignore[arg-type]
         self.done |= {between.var, last.var}
         return self._define(last, value, block)
@@ -276,17 +261,17 @@ class _Layouts:
             attrs = replace(attrs, groups=into.held(outputs))
         else:
             if attrs.groups > 1:
-                channels = _channels(data)
+                channels = channels_of(data)
                 if tensor_type(data).dtype.is_integer:
-                    weight, groups = _merged(weight, attrs.groups, wanted.out)
+                    weight, groups = merged(weight, attrs.groups, wanted.out)
                     attrs, i = replace(attrs, groups=groups), weight.data.shape[1]
                 source = blocks_of(channels, wanted.data, attrs.groups)
                 into = blocks_of(outputs, wanted.out, attrs.groups)
             if tensor_type(data).dtype.is_integer and wanted.data > 1:
                 i = -(-i // 4) * 4  # dot products take channels by fours
         x: Atom = self._as_plain(data) if wanted.data == 1 else self._as_blocked(data, source)
-        args = [x, *(_placed(c, outputs, into) for c in (weight, *bias))]  # type: ignore[arg-type]
-        args[1] = _filled(args[1], {1: i})  # type: ignore[arg-type]
+        args = [x, *(placed(c, outputs, into) for c in (weight, *bias))]  # type: ignore[arg-type]
+        args[1] = filled(args[1], {1: i})  # type: ignore[arg-type]
         attrs = replace(
             attrs,
             data_layout="NCHW" if wanted.data == 1 else f"NCHW{wanted.data}c",
@@ -343,7 +328,7 @@ class _Layouts:
         args: list[Atom] = []
         for a in v.args:
             if isinstance(a, Constant):
-                c = _constant(a, v, out, block)
+                c = broadcast(a, v, out, block)
                 if c is None:
                     return False
                 args.append(c)
@@ -360,99 +345,3 @@ class _Layouts:
         if not isinstance(got, TensorType) or got.rank != 5 or got.shape[2:] != want:
             return False
         return self._define(b, value, block)
-
-
-def _filled(c: Constant, sizes: dict[int, int]) -> Constant:
-    """The constant with axes filled up to `sizes` with zeros."""
-    widths = [(0, sizes.get(k, n) - n) for k, n in enumerate(c.data.shape)]
-    if not any(w for _, w in widths):
-        return c
-    return Constant(np.pad(c.data, widths), c.dtype)
-
-
-def _merged(weight: Constant, groups: int, most: int) -> tuple[Constant, int]:
-    """(weights, groups) with as many neighbouring groups as have at most `most` outputs made one:
-    what they do not share is zero. Exact for integers; zero times infinity is not."""
-    outputs, inputs, *kernel = weight.data.shape
-    per = outputs // groups
-    m = max((k for k in range(1, groups + 1) if groups % k == 0 and k * per <= most), default=1)
-    if m == 1:
-        return weight, groups
-    data = np.zeros((groups // m, m, per, m, inputs, *kernel), weight.data.dtype)
-    for k in range(m):
-        data[:, k, :, k] = weight.data.reshape(groups // m, m, per, inputs, *kernel)[:, k]
-    return Constant(data.reshape(outputs, m * inputs, *kernel), weight.dtype), groups // m
-
-
-def _placed(c: Constant, channels: int, blocks: Blocks) -> Constant:
-    """The constant with its first axis, channels, laid out in blocks; filling is zero."""
-    held = blocks.held(channels)
-    if held == channels:
-        return c
-    data = np.zeros((held, *c.data.shape[1:]), c.data.dtype)
-    data[blocks.at(channels)] = c.data
-    return Constant(data, c.dtype)
-
-
-def _channels(a: Atom) -> int:
-    return int(str(tensor_type(a).shape[1]))
-
-
-def _shuffles(f: Function) -> dict[Var, tuple[Binding, Binding, int]]:
-    """First reshape of a channel shuffle -> (its transpose, its last reshape, groups)."""
-    uses: dict[Atom, int] = {}
-    for a in [*f.results, *(a for b in f.bindings for a in operands(b.value))]:
-        uses[a] = uses.get(a, 0) + 1
-    calls = {
-        b.var: b for b in f.bindings if isinstance(b.value, Call) and isinstance(b.value.op, OpDef)
-    }
-    found = {}
-    for last in calls.values():
-        chain = [last]
-        for name in ("reshape", "transpose", "reshape"):
-            v = chain[-1].value
-            assert isinstance(v, Call)
-            if v.op.name != name:  # type: ignore[union-attr]
-                break
-            if len(chain) == 3:
-                groups = _shuffled(chain[2], chain[1], last)
-                if groups and uses[chain[2].var] == uses[chain[1].var] == 1:
-                    found[chain[2].var] = (chain[1], last, groups)
-                break
-            producer = calls.get(v.args[0])  # type: ignore[arg-type]
-            if producer is None:
-                break
-            chain.append(producer)
-    return found
-
-
-def _shuffled(first: Binding, between: Binding, last: Binding) -> int:
-    """Groups of the channel shuffle that reshape, transpose and reshape make; 0 if they do not."""
-    assert isinstance(first.value, Call)
-    assert isinstance(between.value, Call)
-    (x,), axes = first.value.args, tuple(k % 5 for k in between.value.attrs.axes or ())
-    old, new = tensor_type(x).shape, tensor_type(first.var).shape
-    fits = len(old) == 4 and len(new) == 5 and axes == (0, 2, 1, 3, 4)
-    if not fits or tensor_type(last.var).shape != old or not isinstance(old[1], int):
-        return 0
-    same = new[0] == old[0] and new[3:] == old[2:]
-    return new[1] if same and isinstance(new[1], int) else 0
-
-
-def _constant(a: Constant, v: Call, out: TensorType, block: Blocks) -> Constant | None:
-    """A constant operand of an elementwise operator as it broadcasts to blocked data."""
-    data = a.data
-    if data.ndim == 0 or data.size == 1:
-        return Constant(data.reshape(()), a.dtype)
-    channels = out.shape[1]
-    if data.ndim == 1 and getattr(v.attrs, "axis", None) in (1, -3):
-        data = data.reshape(-1, 1, 1)
-    if data.ndim == 4 and data.shape[0] == 1:
-        data = data[0]
-    if data.ndim != 3 or data.shape[0] != channels or data.shape[1:] != (1, 1):
-        return None
-    flat = data.reshape(-1)
-    # Filling repeats the last channel: zeros could divide.
-    full = np.full(block.held(flat.size), flat[-1], flat.dtype)
-    full[block.at(flat.size)] = flat
-    return Constant(np.ascontiguousarray(full.reshape(1, -1, 1, 1, block.size)), a.dtype)
