@@ -12,7 +12,7 @@ from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses, clone, stor
 
 
 class RegionPrimitives(LoopPrimitives):
-    """compute_inline, compute_at, decompose_reduction, cache_read, cache_write, contract."""
+    """compute_inline, compute_at, widen, decompose_reduction, cache_read, cache_write, contract."""
 
     def compute_inline(self, stage: str) -> None:
         """Substitute a stage `buffer[i, j, ...] = value` into the stages that read it.
