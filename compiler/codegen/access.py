@@ -16,12 +16,14 @@ Registers = dict[tuple[Buffer, int, tuple[int, ...]], Val]
 class Place(NamedTuple):
     """Where an access goes. Contiguity is in `offsets` (elements, per lane, relative to `const`);
     `pointer` None: a register buffer; `scattered`: lanes whose distances are only known at run
-    time."""
+    time; `block`: the pointer is a multiple of so many elements, the buffer's last extent (0: it
+    may not be)."""
 
     pointer: Val | None
     const: int
     offsets: tuple[int, ...]
     scattered: tuple[tuple[Val, int], ...] = ()
+    block: int = 0
 
 
 class Accesses:
@@ -135,7 +137,7 @@ class Accesses:
                 raise LoweringError(f"register buffer {b.name} indexed by a run-time value {base}")
             return Place(None, position, offs)
         pointer, const = self._scalar_place(b, base)
-        return Place(pointer, const, offs)
+        return Place(pointer, const, offs, (), _block(b, base) if odd else 0)
 
     def _scalar_place(self, b: Buffer, flat: Index) -> tuple[Val, int]:
         """(pointer, constant element offset) of a position without lane variables."""
@@ -179,7 +181,7 @@ class Accesses:
             assert at.pointer is not None
             key = (at.pointer.name, at.const, at.offsets)
             if key not in self.memo or b in self.written:
-                self.memo[key] = self._load_lanes(b, at.pointer, at.const, at.offsets)
+                self.memo[key] = self._load_lanes(b, at.pointer, at.const, at.offsets, at.block)
             out = self.memo[key]
         return self._from_memory(b, out)
 
@@ -192,9 +194,45 @@ class Accesses:
         for (buffer, const, offsets), v in self.regs.items():
             if buffer is b and const == at.const and offsets[:n] == at.offsets:
                 return self.e.shuffle(v, v, list(range(n)))
+        parts = self._parts(b, at)
+        if parts:
+            return self._joined(parts)
         raise LoweringError(
             f"register {b.name}+{at.const} read before it is written, or with other lanes"
         )
+
+    def _parts(self, b: Buffer, at: Place) -> list[Val]:
+        """Equal registers that hold the lanes one after another; none, if that is not so."""
+        n = len(at.offsets)
+        for k in sorted({len(offs) for x, _, offs in self.regs if x is b}, reverse=True):
+            if k >= n or n % k:
+                continue
+            keys = [
+                (
+                    b,
+                    at.const + at.offsets[j],
+                    tuple(o - at.offsets[j] for o in at.offsets[j : j + k]),
+                )
+                for j in range(0, n, k)
+            ]
+            if all(key in self.regs for key in keys):
+                return [self.regs[key] for key in keys]
+        return []
+
+    def _joined(self, parts: list[Val]) -> Val:
+        """Vectors of equal length, one after another."""
+        e = self.e
+        while len(parts) > 1:
+            odd = parts[len(parts) // 2 * 2 :]
+            pairs = zip(parts[::2], parts[1::2], strict=False)
+            if odd and len(parts) == 3:
+                a, c, d = parts
+                n = a.n
+                wide = e.shuffle(d, d, [*range(n), *[None] * n])
+                both = e.shuffle(a, c, list(range(2 * n)))
+                return e.shuffle(both, wide, list(range(3 * n)))
+            parts = [e.shuffle(a, c, list(range(a.n + c.n))) for a, c in pairs]
+        return parts[0]
 
     def _from_memory(self, b: Buffer, v: Val) -> Val:
         return (
@@ -203,7 +241,9 @@ class Accesses:
             else v
         )
 
-    def _load_lanes(self, b: Buffer, p: Val, const: int, offs: tuple[int, ...]) -> Val:
+    def _load_lanes(
+        self, b: Buffer, p: Val, const: int, offs: tuple[int, ...], block: int = 0
+    ) -> Val:
         e, t = self.e, memory_type(b.dtype)
         size, n = LLVM_BYTES[t], len(offs)
         at, how = const * size, classify(offs)
@@ -221,6 +261,9 @@ class Accesses:
         if how.kind == "repeat" and size * how.period <= 8 and t.startswith("i"):
             word = e.load(p, at, f"i{8 * size * how.period}", 1, size)
             return e.bitcast(e.splat(word, n // how.period), t, n)
+        if how.kind == "repeat":
+            v = e.load(p, at, t, how.period, size)
+            return e.shuffle(v, v, [k % how.period for k in range(n)])
         if how.kind == "runs" and len({k for _, k in how.runs}) == 1:
             parts = [e.load(p, at + o * size, t, k, size) for o, k in how.runs]
             parts = [x if x.n > 1 else e.gather_lanes([x, Val("poison", t)]) for x in parts]
@@ -232,7 +275,34 @@ class Accesses:
                 ]
                 width *= 2
             return e.shuffle(parts[0], parts[0], how.selection)
+        used = sorted({(const + o) // block for o in offs}) if block else []
+        if used and 2 * len(used) <= n:
+            return self._from_blocks(b, p, used, block, [const + o for o in offs])
         return e.gather_lanes([e.load(p, at + o * size, t, 1, size) for o in offs])
+
+    def _from_blocks(self, b: Buffer, p: Val, used: list[int], block: int, at: list[int]) -> Val:
+        """Lanes from anywhere in a few blocks: whole blocks are loaded and shuffled."""
+        e, t = self.e, memory_type(b.dtype)
+        size, n = LLVM_BYTES[t], len(at)
+        out: Val | None = None
+        for k in used:
+            part = e.load(p, k * block * size, t, block, size)
+            mine = [o - k * block if o // block == k else None for o in at]
+            if out is None:
+                out = e.shuffle(part, part, mine)
+                continue
+            if block != n:
+                part, mine = (
+                    e.shuffle(part, part, mine),
+                    [None if i is None else j for j, i in enumerate(mine)],
+                )
+            joined = [
+                j if o // block < k else None if i is None else n + i
+                for j, (o, i) in enumerate(zip(at, mine, strict=True))
+            ]
+            out = e.shuffle(out, part, joined)
+        assert out is not None
+        return out
 
     @staticmethod
     def _join(width: int, lanes: int) -> list[int | None]:
@@ -291,3 +361,12 @@ class Accesses:
             w = e.bitcast(v, "i32", v.n // per)
             return e.shuffle(w, w, [i // per for i in sel[::per]])
         return e.shuffle(v, v, sel)
+
+
+def _block(b: Buffer, base: Index) -> int:
+    """The buffer's last extent, if it is a power of two and everything that is not constant in
+    `base` is a multiple of it; else 0."""
+    n = b.shape[-1].constant() if b.shape else None
+    if n is None or n & (n - 1) or not 4 <= n <= 64:
+        return 0
+    return n if (base - base.const).multiple_of(n) else 0

@@ -51,7 +51,7 @@ def classify(offs: Offsets) -> Pattern:
         return Pattern("splat")
     if all(o == first + i for i, o in enumerate(offs)):
         return Pattern("vector")
-    for p in (2, 4, 8):
+    for p in (2, 4, 8, 16, 32):
         if n % p == 0 and all(o == first + i % p for i, o in enumerate(offs)):
             return Pattern("repeat", p)
     runs: list[list[int]] = []

@@ -1,4 +1,8 @@
-"""layout_transform: NCHW <-> NCHW[x]c, where x channels lie together as the innermost axis."""
+"""layout_transform: NCHW <-> NCHW[x]c, where x channels lie together as the innermost axis.
+
+Blocked channels may be in groups, each filled up to whole blocks, as grouped convolutions want
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,9 @@ from compiler.ir.types import TensorType, shape_text
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import need_constant, require, type_of
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
-from compiler.symbolic import ceil_div
+from compiler.symbolic import Index, IntLike, ceil_div, imin
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import const
+from compiler.tensor.expr import Expr, const
 from compiler.tensor.stmt import Buffer
 
 _LAYOUT = re.compile(r"NCHW(?:(\d+)c)?")
@@ -53,12 +57,29 @@ def unblocked(x: Array, channels: int | None = None) -> Array:
 
 @dataclass(frozen=True)
 class LayoutAttrs:
-    """Layouts of operand and result; `channels` of a result in NCHW (the rest was filling)."""
+    """Attributes of layout_transform.
+
+    Attributes:
+        src_layout, dst_layout: NCHW or NCHW[x]c; if both are blocked, x is the same.
+        channels: channels of the data without filling, where src_layout is blocked.
+        fill: what filling holds (from NCHW; otherwise any of the data).
+        src_groups, dst_groups: equal groups of channels, each filled up to whole blocks.
+        shuffle: the result's channel c is the data's channel c % shuffle * (channels / shuffle) +
+            c // shuffle (from blocks to blocks).
+    """
 
     src_layout: str = "NCHW"
     dst_layout: str = "NCHW"
     channels: int = 0
     fill: int = 0
+    src_groups: int = 1
+    dst_groups: int = 1
+    shuffle: int = 1
+
+
+def filled_channels(channels: int, block: int, groups: int) -> int:
+    """Channels that blocked data holds, filling included."""
+    return groups * -(-(channels // groups) // block) * block
 
 
 def _infer(a: LayoutAttrs, types: Sequence[TensorType]) -> TensorType:
@@ -66,18 +87,49 @@ def _infer(a: LayoutAttrs, types: Sequence[TensorType]) -> TensorType:
     src, dst = block_of(a.src_layout), block_of(a.dst_layout)
     fits = x.rank == (4 if src == 1 else 5) and (src == 1 or x.shape[4] == src)
     require(fits, f"layout_transform: {shape_text(x.shape)} is not {a.src_layout}")
-    require(src == 1 or dst == 1, "layout_transform: one of the layouts must be NCHW")
-    channels = need_constant("layout_transform", "the number of channels", x.shape[1]) * src
+    held = need_constant("layout_transform", "the number of channels", x.shape[1]) * src
+    channels = held if src == 1 else a.channels
+    require(src == 1 or dst == 1 or src == dst, "layout_transform: blocks must have the same size")
+    require(
+        src > 1 or a.shuffle == a.src_groups == 1,
+        "layout_transform: data in NCHW has no groups, and is not shuffled",
+    )
+    require(
+        dst > 1 or a.shuffle == a.dst_groups == 1,
+        "layout_transform: a result in NCHW has no groups, and is not shuffled",
+    )
+    divided = all(channels % n == 0 for n in (a.src_groups, a.dst_groups, a.shuffle))
+    require(divided, f"layout_transform: {channels} channels do not divide into the groups")
+    fits = src == 1 or 0 < filled_channels(channels, src, a.src_groups) <= held
+    require(fits, f"layout_transform: there are {held} channels, not {channels}")
     if dst == 1:
-        require(0 < a.channels <= channels, f"layout_transform: there are {channels} channels")
-        return TensorType((x.shape[0], a.channels, *x.shape[2:4]), x.dtype)
-    return TensorType((x.shape[0], ceil_div(channels, dst), *x.shape[2:4], dst), x.dtype)
+        return TensorType((x.shape[0], channels, *x.shape[2:4]), x.dtype)
+    blocks = filled_channels(channels, dst, a.dst_groups) // dst
+    return TensorType((x.shape[0], blocks, *x.shape[2:4], dst), x.dtype)
 
 
 def _reference(_: Arithmetic, a: LayoutAttrs, x: Array) -> Array:
-    if a.dst_layout == "NCHW":
-        return unblocked(x, a.channels)
-    return blocked(x, block_of(a.dst_layout), a.fill)
+    src, dst = block_of(a.src_layout), block_of(a.dst_layout)
+    if src == 1:
+        return _grouped(x, dst, a.dst_groups, a.fill)
+    x = unblocked(x)
+    held = -(-(a.channels // a.src_groups) // src) * src
+    at = np.arange(a.channels)
+    per = a.channels // a.src_groups
+    x = x[:, at // per * held + at % per]
+    if dst == 1:
+        return np.ascontiguousarray(x)
+    x = x[:, at % a.shuffle * (a.channels // a.shuffle) + at // a.shuffle]
+    return _grouped(x, dst, a.dst_groups, None)
+
+
+def _grouped(x: Array, block: int, groups: int, fill: int | None) -> Array:
+    """NCHW -> NCHW[x]c, group by group; `fill` None: the group's last channel."""
+    parts = np.split(x, groups, axis=1) if groups > 1 else [x]
+    if fill is None:
+        missing = -parts[0].shape[1] % block
+        parts = [np.pad(p, ((0, 0), (0, missing), (0, 0), (0, 0)), mode="edge") for p in parts]
+    return np.concatenate([blocked(p, block, fill or 0) for p in parts], axis=1)
 
 
 def _lower(b: PrimBuilder, a: LayoutAttrs, x: Buffer) -> Buffer:
@@ -86,31 +138,65 @@ def _lower(b: PrimBuilder, a: LayoutAttrs, x: Buffer) -> Buffer:
     if dst == 1:
         if src == 1:
             return b.compute("slice", t.shape, t.dtype, lambda *i: x[i])
-        return b.compute(
-            "plain", t.shape, t.dtype, lambda n, c, h, w: x[n, c // src, h, w, c % src]
-        )
+        per = int(str(t.shape[1])) // a.src_groups
+        held = -(-per // src)
+
+        def plain(n: Index, c: Index, h: Index, w: Index) -> Expr:
+            if a.src_groups == 1:
+                return x[n, c // src, h, w, c % src]
+            return x[n, c // per * held + c % per // src, h, w, c % per % src]
+
+        return b.compute("plain", t.shape, t.dtype, plain)
     out = b.buffer("blocked", t.shape, t.dtype)
-    channels = type_of(x).shape[1]
+    if src > 1:
+        _between(b, a, x, out, dst)
+        return out
+    channels = int(str(type_of(x).shape[1]))
+    per = channels // a.dst_groups
     n, _, h, w, _ = t.shape
-    if int(str(channels)) % dst:
+    if per % dst:
         full = dict(zip("ncyxb", t.shape, strict=True))
         b.stage(out, full, lambda *i: (i, const(a.fill, t.dtype)), name="fill")
-    whole = int(str(channels)) // dst
-    for name, first, blocks, lanes in (
-        ("whole", 0, whole, dst),
-        ("rest", whole, 1, int(str(channels)) % dst),
-    ):
-        if blocks and lanes:
+    whole = per // dst
+    for group in range(a.dst_groups):
+        for name, first, blocks, lanes in (
+            ("whole", 0, whole, dst),
+            ("rest", whole, 1, per % dst),
+        ):
+            if not blocks or not lanes:
+                continue
+            start = group * ceil_div(per, dst) + first
+            channel = group * per + first * dst
             b.stage(
                 out,
                 {"n": n, "c": blocks, "y": h, "x": w, "b": lanes},
-                lambda n, c, y, x_, k, first=first: (
-                    (n, c + first, y, x_, k),
-                    x[n, (c + first) * dst + k, y, x_],
+                lambda n, c, y, x_, k, start=start, channel=channel: (
+                    (n, c + start, y, x_, k),
+                    x[n, channel + c * dst + k, y, x_],
                 ),
                 name=name,
             )
     return out
+
+
+def _between(b: PrimBuilder, a: LayoutAttrs, x: Buffer, out: Buffer, block: int) -> None:
+    """From blocks to blocks: a stage for each block of the result, so that it is known at build
+    time where its lanes come from."""
+    n, blocks, h, w, _ = out.shape
+    to, of = a.channels // a.dst_groups, a.channels // a.src_groups
+    held = -(-of // block)
+    for k in range(int(str(blocks))):
+        group, first = divmod(k, -(-to // block))
+
+        def body(
+            n: Index, y: Index, z: Index, lane: Index, k: int = k, g: int = group, p: int = first
+        ) -> tuple[tuple[IntLike, ...], Expr]:
+            c = imin(lane + p * block, to - 1) + g * to  # filling repeats the last channel
+            c = c % a.shuffle * (a.channels // a.shuffle) + c // a.shuffle
+            at = c % of
+            return (n, k, y, z, lane), x[n, c // of * held + at // block, y, z, at % block]
+
+        b.stage(out, {"n": n, "y": h, "x": w, "b": block}, body, name="move")
 
 
 LAYOUT_TRANSFORM = register_op(

@@ -33,7 +33,8 @@ class Conv2dAttrs:
         input_zero_point: integer that stands for zero in integer data; padding has this value.
         padding_value: what padding holds when that is not the zero point (integer data).
         data_layout, out_layout: NCHW or NCHW[x]c. Blocked data may hold more channels than the
-            weights read (a filled-up last block); a blocked result has whole blocks only.
+            weights read (a filled-up last block); a blocked result has whole blocks only. Each
+            group of blocked data starts a block, unless groups have one channel (depthwise).
     """
 
     strides: tuple[int, int] = (1, 1)
@@ -81,7 +82,16 @@ def _channels_fit(a: Conv2dAttrs, x: TensorType, w: TensorType, block: int) -> b
     if block == 1:
         return x.shape[1] == need
     held = x.shape[1] * block
-    return x.shape[4] == block and isinstance(need, int) and isinstance(held, int) and need <= held
+    if x.shape[4] != block or not isinstance(need, int) or not isinstance(held, int):
+        return False
+    if _apart(a, w.shape[1], block):
+        return held % (a.groups * block) == 0 and need <= held
+    return need <= held
+
+
+def _apart(a: Conv2dAttrs, per_group: Dim, block: int) -> bool:
+    """Whether every group of the data starts a block of its own."""
+    return block > 1 and a.groups > 1 and per_group != 1
 
 
 def _reference(ar: Arithmetic, a: Conv2dAttrs, x: Array, w: Array, *bias: Array) -> Array:
@@ -92,6 +102,10 @@ def _reference(ar: Arithmetic, a: Conv2dAttrs, x: Array, w: Array, *bias: Array)
     """
     out = ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar
     g, o = a.groups, w.shape[0] // a.groups
+    if _apart(a, w.shape[1], block_of(a.data_layout)):
+        n, held, height, width = (x := unblocked(x)).shape
+        x = x.reshape(n, g, held // g, height, width)[:, :, : w.shape[1]]
+        x = x.reshape(n, g * w.shape[1], height, width)
     x = unblocked(x, w.shape[1] * g)
     if a.padding_value:
         (top, left, bottom, right), value = a.padding, a.padding_value
@@ -128,10 +142,14 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
     s = source(b, x, across, t.shape[2:4], lambda d: const(filling, d))
     per_group = w.shape[0] // a.groups
     xb, ob = block_of(a.data_layout), block_of(a.out_layout)
-    rank = t.rank
+    rank, apart = t.rank, _apart(a, type_of(w).shape[1], xb)
 
-    def channel(c: IntLike) -> tuple[IntLike, tuple[IntLike, ...]]:
-        """(index of the second axis, indices within the block)."""
+    def channel(idx: Sequence[Index], oc: Index, ic: Index) -> tuple[IntLike, tuple[IntLike, ...]]:
+        """(index of the second axis, indices within the block) of input channel `ic`."""
+        if apart:  # the group, from the block's number if that says it
+            group = idx[1] // (per_group // ob) if per_group % ob == 0 else oc // per_group
+            return group * (x.shape[1] // a.groups) + ic // xb, (ic % xb,)
+        c = ic if a.groups == 1 else (oc // per_group) * w.shape[1] + ic
         return (c, ()) if xb == 1 else (c // xb, (c % xb,))
 
     def out_channel(idx: Sequence[Index]) -> Index:
@@ -141,7 +159,7 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
         idx, (ic, kh, kw) = v[:rank], v[rank:]
         n, _, y, z = idx[:4]
         oc = out_channel(idx)
-        c, within = channel(ic if a.groups == 1 else (oc // per_group) * w.shape[1] + ic)
+        c, within = channel(idx, oc, ic)
         data = s.buffer[n, c, s.y.at(y, kh), s.x.at(z, kw), *within].astype(t.dtype)
         if a.input_zero_point:
             data = data - a.input_zero_point

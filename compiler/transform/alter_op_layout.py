@@ -2,7 +2,10 @@
 
 Rules, one an operator, say in which layouts it wants to work; users register their own. Values that
 are needed in both layouts are transformed once, and transforms between operators that agree never
-arise. Channels that fill up a last block hold finite values that nobody reads.
+arise. Channels that fill up a last block hold values that nobody reads.
+
+Grouped convolutions take and give blocks in which every group starts a block of its own; operators
+between them keep that, and a channel shuffle (reshape, transpose, reshape) moves whole blocks.
 """
 
 from __future__ import annotations
@@ -11,9 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from compiler.errors import TypeInferenceError
+from compiler.errors import InputError, TypeInferenceError
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -24,10 +25,22 @@ from compiler.ir.expr import (
     Value,
     Var,
     atom_type,
+    operands,
     tensor_type,
+    with_operands,
 )
 from compiler.ir.types import TensorType
 from compiler.op.opdef import Fusion, OpDef, get_op
+from compiler.transform.channel_blocks import (
+    Blocks,
+    blocks_of,
+    broadcast,
+    channels_of,
+    filled,
+    merged,
+    placed,
+    shuffles,
+)
 from compiler.transform.infer_type import infer_value
 from compiler.transform.passes import FunctionPass, PassContext, register_pass
 
@@ -50,7 +63,7 @@ def default_rule(attrs: Any, data: TensorType, weight: TensorType, lanes: int) -
     if not isinstance(channels, int) or not isinstance(outputs, int) or data.dtype.is_custom:
         return None
     depthwise = attrs.groups == channels == outputs
-    if attrs.groups != 1 and not depthwise:
+    if attrs.groups == channels and not depthwise and channels > 1:
         return None
     if channels <= 4 and not depthwise:
         return ConvLayout(4 if data.dtype.is_integer else 1, lanes)
@@ -67,7 +80,13 @@ def register_alter_op_layout(op: str, rule: Rule) -> None:
 
 @register_pass
 class AlterOpLayout(FunctionPass):
-    """Rewrites convolutions to blocked layouts, `lanes` channels a block by default."""
+    """Rewrites convolutions to blocked layouts, `lanes` channels a block by default.
+
+    The PassContext's option "AlterOpLayout.block" gives another number, e.g. 4 for NCHW4c.
+
+    Raises:
+        InputError: the option is no number of channels.
+    """
 
     name = "AlterOpLayout"
     opt_level = 2
@@ -78,7 +97,10 @@ class AlterOpLayout(FunctionPass):
 
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
         """The function in blocked layouts (itself, if it has no convolution to change)."""
-        rewriter = _Layouts(f, self.lanes)
+        block = ctx.config.get("AlterOpLayout.block", 0)
+        if not isinstance(block, int) or block < 0 or block == 1:
+            raise InputError(f"AlterOpLayout.block must be a number of channels, not {block!r}")
+        rewriter = _Layouts(f, block or self.lanes)
         return rewriter.run()
 
 
@@ -93,11 +115,13 @@ class _Layouts:
         self.names = {p.name for p in f.params} | {b.var.name for b in f.bindings}
         self.plain: set[Var] = set(f.params)
         # Plain variable -> its value in blocks, by block size.
-        self.blocks: dict[Var, dict[int, Var]] = {}
+        self.blocks: dict[Var, dict[Blocks, Var]] = {}
+        self.shuffles = shuffles(f)
+        self.done: set[Var] = set()
 
     def run(self) -> Function:
         for b in self.f.bindings:
-            if not self._blocked(b):
+            if b.var not in self.done and not self._blocked(b):
                 self._keep(b)
         if not self.blocks:
             return self.f
@@ -126,8 +150,6 @@ class _Layouts:
         if isinstance(value, Call):
             value = replace(value, args=tuple(self._as_plain(a) for a in value.args))
         else:
-            from compiler.ir.expr import operands, with_operands
-
             value = with_operands(value, [self._as_plain(a) for a in operands(value)])
         self.bindings.append(Binding(b.var, value, b.origins))
         self.plain.add(b.var)
@@ -139,32 +161,47 @@ class _Layouts:
         value = self._call(
             "layout_transform",
             var,
-            src_layout=f"NCHW{block}c",
-            channels=int(str(tensor_type(a).shape[1])),
+            src_layout=f"NCHW{block.size}c",
+            channels=channels_of(a),
+            src_groups=block.groups,
         )
         self.bindings.append(Binding(a, value))
         self.plain.add(a)
         return a
 
-    def _as_blocked(self, a: Var, block: int) -> Var:
+    def _as_blocked(self, a: Var, block: Blocks) -> Var:
         held = self.blocks.setdefault(a, {})
         if block not in held:
-            held[block] = self._emit(
-                f"{a.name}_{block}c",
-                self._call("layout_transform", self._as_plain(a), dst_layout=f"NCHW{block}c"),
-            )
+            alike = [x for x in held if x.size == block.size]
+            if alike:
+                value = self._between(held[alike[0]], channels_of(a), alike[0], block)
+            else:
+                value = self._call(
+                    "layout_transform",
+                    self._as_plain(a),
+                    dst_layout=f"NCHW{block.size}c",
+                    dst_groups=block.groups,
+                )
+            held[block] = self._emit(f"{a.name}_{block.size}c", value)
         return held[block]
 
-    def _define(self, b: Binding, value: Value, block: int) -> bool:
+    def _between(self, x: Var, channels: int, src: Blocks, dst: Blocks, shuffle: int = 1) -> Call:
+        layout = f"NCHW{src.size}c"
+        return self._call(
+            "layout_transform", x, src_layout=layout, dst_layout=layout, channels=channels,
+            src_groups=src.groups, dst_groups=dst.groups, shuffle=shuffle,
+        )  # fmt: skip
+
+    def _define(self, b: Binding, value: Value, block: Blocks) -> bool:
         """Bind the blocked form of `b`'s value."""
-        self.blocks[b.var] = {block: self._emit(f"{b.var.name}_{block}c", value, b.origins)}
+        self.blocks[b.var] = {block: self._emit(f"{b.var.name}_{block.size}c", value, b.origins)}
         return True
 
-    def _block_of(self, a: Atom) -> int:
-        """Block size in which `a` is at hand, 0 if it is plain."""
+    def _block_of(self, a: Atom) -> Blocks | None:
+        """Blocks in which `a` is at hand, None if it is plain."""
         if isinstance(a, Var) and a not in self.plain:
             return next(iter(self.blocks[a]))
-        return 0
+        return None
 
     # ---- operators -------------------------------------------------------------------------------
     def _blocked(self, b: Binding) -> bool:
@@ -174,10 +211,12 @@ class _Layouts:
         name = v.op.name
         if name in _rules:
             return self._convolution(b, v)
-        blocks = {self._block_of(a) for a in v.args} - {0}
-        if len(blocks) != 1:
+        blocks = {x for a in v.args if (x := self._block_of(a)) is not None}
+        if len({x.size for x in blocks}) != 1:
             return False
-        (block,) = blocks
+        block = min(blocks, key=lambda x: x.groups)
+        if b.var in self.shuffles:
+            return self._shuffle(b, self.shuffles[b.var], block)
         if name in _POOLS:
             return self._define(b, replace(v, args=(self._read(v.args[0], block),)), block)
         if name in _MEANS:
@@ -188,7 +227,17 @@ class _Layouts:
             return self._elementwise(b, v, block)
         return False
 
-    def _read(self, a: Atom, block: int) -> Atom:
+    def _shuffle(self, b: Binding, chain: tuple[Binding, Binding, int], block: Blocks) -> bool:
+        """The channel shuffle that starts with reshape `b`."""
+        between, last, groups = chain
+        assert isinstance(b.value, Call)
+        (x,) = b.value.args
+        channels = channels_of(x)
+        value = self._between(self._as_blocked(x, block), channels, block, block, groups)  # type: ignore[arg-type]
+        self.done |= {between.var, last.var}
+        return self._define(last, value, block)
+
+    def _read(self, a: Atom, block: Blocks) -> Atom:
         assert isinstance(a, Var)
         return self._as_blocked(a, block)
 
@@ -203,22 +252,34 @@ class _Layouts:
         assert isinstance(weight, Constant)
         outputs, inputs = weight.data.shape[:2]
         attrs = v.attrs
-        o = -(-outputs // wanted.out) * wanted.out
-        i = inputs
-        if attrs.groups > 1:
-            attrs = replace(attrs, groups=o)
-        elif tensor_type(data).dtype.is_integer and wanted.data > 1:
-            i = -(-inputs // 4) * 4  # dot products take channels by fours
-        x: Atom = self._as_plain(data) if wanted.data == 1 else self._as_blocked(data, wanted.data)
-        args = [x, _filled(weight, {0: o, 1: i}), *(_filled(c, {0: o}) for c in bias)]  # type: ignore[arg-type]
+        i, depthwise = inputs, inputs == 1 and attrs.groups == outputs > 1
+        source, into = Blocks(wanted.data), Blocks(wanted.out)
+        if depthwise:
+            held = self._block_of(data)
+            if held is not None and held.size == wanted.data == wanted.out:
+                source = into = held  # any order of channels does
+            attrs = replace(attrs, groups=into.held(outputs))
+        else:
+            if attrs.groups > 1:
+                channels = channels_of(data)
+                if tensor_type(data).dtype.is_integer:
+                    weight, groups = merged(weight, attrs.groups, wanted.out)
+                    attrs, i = replace(attrs, groups=groups), weight.data.shape[1]
+                source = blocks_of(channels, wanted.data, attrs.groups)
+                into = blocks_of(outputs, wanted.out, attrs.groups)
+            if tensor_type(data).dtype.is_integer and wanted.data > 1:
+                i = -(-i // 4) * 4  # dot products take channels by fours
+        x: Atom = self._as_plain(data) if wanted.data == 1 else self._as_blocked(data, source)
+        args = [x, *(placed(c, outputs, into) for c in (weight, *bias))]  # type: ignore[arg-type]
+        args[1] = filled(args[1], {1: i})  # type: ignore[arg-type]
         attrs = replace(
             attrs,
             data_layout="NCHW" if wanted.data == 1 else f"NCHW{wanted.data}c",
             out_layout=f"NCHW{wanted.out}c",
         )
-        return self._define(b, Call(v.op, tuple(args), attrs), wanted.out)
+        return self._define(b, Call(v.op, tuple(args), attrs), into)
 
-    def _mean(self, b: Binding, v: Call, block: int) -> bool:
+    def _mean(self, b: Binding, v: Call, block: Blocks) -> bool:
         if v.op.name == "nn.global_avg_pool2d":  # type: ignore[union-attr]
             value: Call = self._call(
                 "mean", self._read(v.args[0], block), axis=(2, 3), keepdims=True
@@ -233,34 +294,41 @@ class _Layouts:
             return self._define(b, kept, block)
         # [n, c/x, 1, 1, x] -> [n, c, 1, 1] -> [n, c]
         channels = int(str(tensor_type(b.var).shape[1]))
-        apart = self._emit(f"{b.var.name}_{block}c", kept, b.origins)
+        apart = self._emit(f"{b.var.name}_{block.size}c", kept, b.origins)
         whole = self._emit(
             f"{b.var.name}_11",
-            self._call("layout_transform", apart, src_layout=f"NCHW{block}c", channels=channels),
+            self._call(
+                "layout_transform",
+                apart,
+                src_layout=f"NCHW{block.size}c",
+                channels=channels,
+                src_groups=block.groups,
+            ),
         )
         value = self._call("reshape", whole, newshape=(0, channels))
         self.bindings.append(Binding(b.var, value, b.origins))
         self.plain.add(b.var)
         return True
 
-    def _concatenate(self, b: Binding, v: Call, block: int) -> bool:
+    def _concatenate(self, b: Binding, v: Call, block: Blocks) -> bool:
+        block = Blocks(block.size)
         if v.attrs.axis % 4 != 1 or len(tensor_type(b.var).shape) != 4:
             return False
         for a in v.args:
             channels = tensor_type(a).shape[1]
-            if not isinstance(a, Var) or not isinstance(channels, int) or channels % block:
+            if not isinstance(a, Var) or not isinstance(channels, int) or channels % block.size:
                 return False
         args = tuple(self._read(a, block) for a in v.args)
         return self._define(b, replace(v, args=args, attrs=replace(v.attrs, axis=1)), block)
 
-    def _elementwise(self, b: Binding, v: Call, block: int) -> bool:
+    def _elementwise(self, b: Binding, v: Call, block: Blocks) -> bool:
         out = atom_type(b.var)
         if not isinstance(out, TensorType) or out.rank != 4:
             return False
         args: list[Atom] = []
         for a in v.args:
             if isinstance(a, Constant):
-                c = _constant(a, v, out, block)
+                c = broadcast(a, v, out, block)
                 if c is None:
                     return False
                 args.append(c)
@@ -273,33 +341,7 @@ class _Layouts:
             got = infer_value(value)
         except TypeInferenceError:
             return False
-        want = (*out.shape[2:4], block)
+        want = (*out.shape[2:4], block.size)
         if not isinstance(got, TensorType) or got.rank != 5 or got.shape[2:] != want:
             return False
         return self._define(b, value, block)
-
-
-def _filled(c: Constant, sizes: dict[int, int]) -> Constant:
-    """The constant with axes filled up to `sizes` with zeros."""
-    widths = [(0, sizes.get(k, n) - n) for k, n in enumerate(c.data.shape)]
-    if not any(w for _, w in widths):
-        return c
-    return Constant(np.pad(c.data, widths), c.dtype)
-
-
-def _constant(a: Constant, v: Call, out: TensorType, block: int) -> Constant | None:
-    """A constant operand of an elementwise operator as it broadcasts to blocked data."""
-    data = a.data
-    if data.ndim == 0 or data.size == 1:
-        return Constant(data.reshape(()), a.dtype)
-    channels = out.shape[1]
-    if data.ndim == 1 and getattr(v.attrs, "axis", None) in (1, -3):
-        data = data.reshape(-1, 1, 1)
-    if data.ndim == 4 and data.shape[0] == 1:
-        data = data[0]
-    if data.ndim != 3 or data.shape[0] != channels or data.shape[1:] != (1, 1):
-        return None
-    flat = data.reshape(-1)
-    # Filling repeats the last channel: zeros could divide.
-    flat = np.pad(flat, (0, -flat.size % block), mode="edge")
-    return Constant(np.ascontiguousarray(flat.reshape(1, -1, 1, 1, block)), a.dtype)

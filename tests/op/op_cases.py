@@ -157,11 +157,33 @@ CASES: list[Case] = [
             (("n", 7, 2, 3), {"dst_layout": "NCHW4c", "fill": 3}),
             (("n", 2, 3, 2, 4), {"src_layout": "NCHW4c", "channels": 8}),
             (("n", 2, 2, 3, 4), {"src_layout": "NCHW4c", "channels": 5}),
+            (("n", 10, 3, 2), {"dst_layout": "NCHW4c", "dst_groups": 2}),
+            (("n", 4, 3, 2, 4), {"src_layout": "NCHW4c", "channels": 10, "src_groups": 2}),
+            *(
+                (
+                    ("n", 6, 3, 2, 4),
+                    {
+                        "src_layout": "NCHW4c",
+                        "dst_layout": "NCHW4c",
+                        "channels": 18,
+                        "src_groups": src,
+                        "dst_groups": dst,
+                        "shuffle": shuffle,
+                    },
+                )
+                for src, dst, shuffle in [(3, 3, 3), (1, 3, 1), (3, 1, 2), (2, 3, 9), (1, 1, 6)]
+            ),
         ]
     ),
     *(
         Case("nn.conv2d", [(2, *shape), kernel, (kernel[0],)], attrs, dtypes=dtypes, high=99)
         for shape, kernel, attrs in [
+            (
+                (4, 5, 6, 4),
+                (8, 5, 3, 3),
+                {"groups": 2, "data_layout": "NCHW4c", "out_layout": "NCHW4c"},
+            ),
+            ((4, 5, 6, 4), (6, 7, 1, 1), {"groups": 2, "data_layout": "NCHW4c"}),
             ((2, 5, 6, 4), (8, 7, 3, 3), {"padding": (1, 1, 1, 1), "data_layout": "NCHW4c"}),
             ((3, 5, 4), (8, 3, 3, 2), {"out_layout": "NCHW4c"}),
             (

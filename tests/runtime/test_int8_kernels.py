@@ -6,10 +6,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import compiler
-from compiler.errors import UnsupportedError
+from compiler.errors import InputError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
-from compiler.ir.expr import IRModule
+from compiler.ir.expr import IRModule, Var
+from compiler.pipeline import optimize
 from compiler.symbolic import Var as Dim
+from compiler.transform.passes import PassContext
 
 TARGETS = ["llvm", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"]
 DOTS = ("vpdpbusd", "pmaddwd", "dot4")
@@ -33,8 +35,9 @@ def convolutions(draw: st.DrawFn) -> tuple[IRModule, np.ndarray]:
     channels = draw(st.sampled_from([1, 3, 4, 7, 8, 16, 17, 24, 32, 40]))
     outputs = channels if depthwise else draw(st.sampled_from([1, 5, 8, 16, 19, 33, 48]))
     groups = channels if depthwise else 1
-    if not depthwise and draw(st.integers(0, 5)) == 0:
-        channels, outputs, groups = 8, 12, draw(st.sampled_from([2, 4]))
+    if not depthwise and draw(st.integers(0, 2)) == 0:
+        groups = draw(st.sampled_from([2, 3, 4]))
+        channels, outputs = (groups * draw(st.sampled_from([2, 4, 5, 16, 20])) for _ in range(2))
     kernel = draw(st.tuples(st.integers(1, 5), st.integers(2 if depthwise else 1, 5)))
     dilation = draw(st.tuples(st.integers(1, 2), st.integers(1, 2)))
     strides = draw(st.tuples(st.integers(1, 3), st.integers(1, 3)))
@@ -78,8 +81,105 @@ def test_the_same_bits_on_every_instruction_set(count: int) -> None:
         for target in available():
             exe = compiler.build(mod, target=target)
             assert exe(data).tobytes() == want.tobytes(), target
+        with PassContext(config={"AlterOpLayout.block": 4}):
+            assert compiler.build(mod)(data).tobytes() == want.tobytes(), "NCHW4c"
         tensorized.append(any(d in exe.as_text() for d in DOTS))
 
     check()
-    # Grouped convolutions run on plain vectors.
-    assert np.mean(tensorized) >= 0.6
+    assert np.mean(tensorized) >= 0.8
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize(("groups", "width"), [(3, 20), (2, 16), (4, 6)])
+def test_grouped_convolutions_and_channel_shuffles_stay_in_blocks(
+    dtype: str, groups: int, width: int
+) -> None:
+    rng = np.random.default_rng(groups)
+    channels = groups * width
+    b = FunctionBuilder()
+    x = first = b.param("x", (1, channels, 5, 6), dtype)
+
+    def conv(x: Var, kernel: int, count: int) -> Var:
+        shape = (channels, channels // count, kernel, kernel)
+        w = rng.integers(-99, 99, shape)
+        pad = (kernel // 2,) * 4
+        if dtype == "float32":
+            weight = b.const((w / 99).astype(np.float32))
+            return b.call("nn.relu", b.call("nn.conv2d", x, weight, padding=pad, groups=count))
+        y = b.call(
+            "nn.conv2d", x, b.const(w.astype(np.int8)), padding=pad, groups=count,
+            out_dtype="int32", input_zero_point=7,
+        )  # fmt: skip
+        scale = b.const(rng.uniform(1e-3, 3e-3, channels).astype(np.float32))
+        return b.call("qnn.requantize", y, scale, output_zero_point=7, out_dtype="uint8")
+
+    x = conv(x, 1, groups)
+    x = b.call("reshape", x, newshape=(1, groups, width, 5, 6))
+    x = b.call("transpose", x, axes=(0, 2, 1, 3, 4))
+    x = b.call("reshape", x, newshape=(1, channels, 5, 6))
+    x = conv(conv(x, 3, channels), 3, groups)
+    x = b.call("concatenate", x, first, axis=1)
+    mod = IRModule({"main": b.finish(x)})
+    data = rng.integers(0, 255, (1, channels, 5, 6)).astype(dtype)
+    want = compiler.evaluate(mod, data)
+    for target, block in [*((t, 0) for t in available()), ("llvm", 4), ("llvm", 8)]:
+        with PassContext(config={"AlterOpLayout.block": block}):
+            text = optimize(mod, target).astext()
+            got = compiler.build(mod, target=target)(data)
+        assert "transpose" not in text
+        assert "shuffle=" in text
+        if dtype == "uint8":
+            assert got.tobytes() == want.tobytes(), target
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_several_small_blocks_fill_a_vector(dtype: str) -> None:
+    rng = np.random.default_rng(3)
+    b = FunctionBuilder()
+    x = first = b.param("x", (1, 3, 9, 7), dtype)
+    for channels, outputs in [(3, 32), (32, 16), (16, 48)]:
+        w = rng.integers(-99, 99, (outputs, channels, 3, 3))
+        if dtype == "float32":
+            weight = b.const((w / 99).astype(np.float32))
+            x = b.call("nn.relu", b.call("nn.conv2d", x, weight, padding=(1, 1, 1, 1)))
+            continue
+        weight = b.const(w.astype(np.int8))
+        x = b.call("nn.conv2d", x, weight, padding=(1, 1, 1, 1), out_dtype="int32")
+        scale = b.const(rng.uniform(1e-3, 3e-3, outputs).astype(np.float32))
+        x = b.call("qnn.requantize", x, scale, output_zero_point=7, out_dtype="uint8")
+    mod = IRModule({"main": b.finish(b.call("concatenate", x, first, axis=1))})
+    data = rng.integers(0, 255, (1, 3, 9, 7)).astype(dtype)
+    want = compiler.build(mod)(data)
+    for block in (2, 4, 8):
+        with PassContext(config={"AlterOpLayout.block": block}):
+            assert f"NCHW{block}c" in optimize(mod).astext()
+            got = compiler.build(mod)(data)
+        if dtype == "uint8":
+            assert got.tobytes() == want.tobytes(), block
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("block", [-4, 1, "4"])
+def test_a_bad_block_is_reported(block: object) -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (1, 3, 9, 7), "float32")
+    mod = IRModule({"main": b.finish(b.call("nn.relu", x))})
+    with (
+        PassContext(config={"AlterOpLayout.block": block}),
+        pytest.raises(InputError, match=r"AlterOpLayout\.block must be"),
+    ):
+        compiler.build(mod)
+
+
+def test_an_infinity_stays_in_its_group() -> None:
+    rng = np.random.default_rng(0)
+    b = FunctionBuilder()
+    x = b.param("x", (1, 10, 3, 3), "float32")
+    weight = b.const(rng.normal(size=(10, 5, 1, 1)).astype(np.float32))
+    mod = IRModule({"main": b.finish(b.call("nn.conv2d", x, weight, groups=2))})
+    data = rng.normal(size=(1, 10, 3, 3)).astype(np.float32)
+    data[:, 7] = np.inf
+    got = compiler.build(mod)(data)
+    assert np.isfinite(got[:, :5]).all()
+    assert not np.isfinite(got[:, 5:]).any()

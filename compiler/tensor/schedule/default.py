@@ -14,7 +14,7 @@ from compiler.target import Target
 from compiler.tensor.expr import CallExtern, Gather, IndexValue, Load, loads, walk
 from compiler.tensor.lower_custom import uses_custom
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.tile import apply_tile, choose_tile, tileable
+from compiler.tensor.schedule.tile import apply_tile, choose_tile, tileable, widen_blocks
 from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, clone, stores, walk_stmts
 
@@ -35,6 +35,7 @@ def schedule_default(f: PrimFunc, target: Target, constants: Collection[Buffer] 
             continue
         if s.stage_stores(stage)[0][0].buffer in f.params:
             s.accumulate_apart(stage)
+        widen_blocks(s, stage, target, constants)
         tile = choose_tile(s, stage, target, constants)
         if tile is not None:
             apply_tile(s, stage, tile, fma)
@@ -89,9 +90,10 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
         return
     last = path[-1]
     n = last.extent.constant()
-    if n is None or n < 2 or not _contiguous(store, last.var):
-        return
     lanes = target.vector_bytes // 4
+    whole = n is not None and n <= 2 * lanes
+    if n is None or n < 2 or not _contiguous(store, last.var, whole):
+        return
     if n <= 2 * lanes:
         s.vectorize(last.var.name)
         return
@@ -100,14 +102,19 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
     s.peel(outer)
 
 
-def _contiguous(store: Store, v: Var) -> bool:
+def _contiguous(store: Store, v: Var, whole: bool) -> bool:
+    """Whether neighbours along `v` are neighbours in memory, or, if all of `v` becomes the lanes of
+    one vector (`whole`), their distances are known at build time."""
     out = store.buffer.flat(store.idx)
     if out.terms.get(v) != 1 or _hides(out, v):
         return False
     for n in walk(store.value):
         if isinstance(n, Load):
             flat = n.buffer.flat(n.idx)
-            if flat.terms.get(v, 0) not in (0, 1) or _hides(flat, v):
+            alone = whole and all(
+                a.leaves() == {v} for a in flat.terms if not isinstance(a, Var) and v in a.leaves()
+            )
+            if flat.terms.get(v, 0) not in (0, 1) or (_hides(flat, v) and not alone):
                 return False
         elif isinstance(n, (CallExtern, Gather, IndexValue)):
             return False

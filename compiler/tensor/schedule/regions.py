@@ -12,7 +12,7 @@ from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses, clone, stor
 
 
 class RegionPrimitives(LoopPrimitives):
-    """compute_inline, compute_at, decompose_reduction, cache_read, cache_write, contract."""
+    """compute_inline, compute_at, widen, decompose_reduction, cache_read, cache_write, contract."""
 
     def compute_inline(self, stage: str) -> None:
         """Substitute a stage `buffer[i, j, ...] = value` into the stages that read it.
@@ -89,6 +89,50 @@ class RegionPrimitives(LoopPrimitives):
         at = next(k for k, x in enumerate(self.func.body) if x is path[0])
         self.func.body.insert(at + 1, _nest(vs, copy))
         return copy.stage
+
+    def widen(self, stage: str, reader: str, axis: int, factor: int) -> None:
+        """Let `stage` accumulate, and `reader` read, `factor` blocks along `axis` side by side in
+        the last axis: loops c and b, of extent n, become c // factor and c % factor * n + b.
+
+        Raises:
+            ScheduleError: their loops do not divide that way.
+        """
+        ((store, _, _),) = self.stage_stores(stage)
+        there = store.buffer
+        (c, b) = (there.shape[axis].constant(), there.shape[-1].constant())
+        if c is None or b is None or c % factor or len(there.shape) < axis + 2:
+            raise ScheduleError(f"{stage}: {there.name} has no {factor} blocks side by side")
+        shape = list(there.shape)
+        shape[axis], shape[-1] = Index.of(c // factor), Index.of(b * factor)
+        wide = Buffer(there.name + "_wide", tuple(shape), there.dtype, there.scope)
+        self.func.temps = [wide if x is there else x for x in self.func.temps]
+        for name in (stage, reader):
+            ((s, path, _),) = self.stage_stores(name)
+            rank = len(there.shape)
+            old = [f.var for f in path[:rank]]
+            new = list(old)
+            new[axis] = Var(old[axis].name, c // factor)
+            new[-1] = Var(old[-1].name, b * factor)
+            m: dict[Var, IntLike] = {
+                old[axis]: new[axis] * factor + new[-1] // b,
+                old[-1]: new[-1] % b,
+            }
+            body = clone(s, m)
+            assert isinstance(body, Store)
+            at = tuple(Index.of(v) for v in new)
+
+            def put(e: Expr, at: tuple[Index, ...] = at) -> Expr | None:
+                return Load(wide, at) if isinstance(e, Load) and e.buffer is there else None
+
+            if s.buffer is there:
+                body.buffer, body.idx = wide, at
+            body.value = rewrite(body.value, put)
+            node: Stmt = body
+            for f, v in reversed(
+                [*zip(path[:rank], new, strict=True), *((f, f.var) for f in path[rank:])]
+            ):
+                node = For(v, [node], f.kind)
+            self.swap(self.func.body, path[0], [node])
 
     def decompose_reduction(self, stage: str, loop: str) -> None:
         """Make the initialisation of `stage` a nest of its own just before `loop`; its loops and

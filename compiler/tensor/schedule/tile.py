@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from compiler.dtypes import DType
-from compiler.symbolic import Var
+from compiler.symbolic import Quasi, Var
 from compiler.target import Target
 from compiler.tensor.expr import BinOp, Cast, Gather, IndexValue, Load, loads, walk
 from compiler.tensor.intrinsics import for_target
@@ -24,6 +24,8 @@ from compiler.tensor.stmt import SLACK, Buffer, For, Store, stores
 
 _CONTIGUOUS_STEP = 16
 """How a reduction along the data's innermost axis is split first."""
+PIXELS = 4
+"""Neighbouring outputs that are stored together where several blocks lie in one vector."""
 UNROLLED_STEPS = 4
 """Reduction steps in the body of the innermost loop."""
 
@@ -238,7 +240,10 @@ def _reduce_block(data: Load, reduction: list[Var]) -> int:
     inner = data.idx[-1]
     for a in inner.terms:
         if not isinstance(a, Var) and a.op == "%" and a.a == first:
-            return a.b.const
+            n = first.extent.constant() if first.extent is not None else None
+            return (
+                a.b.const if n is not None and n <= a.b.const else max(a.b.const, _CONTIGUOUS_STEP)
+            )
     return _CONTIGUOUS_STEP if inner == first else 0
 
 
@@ -278,7 +283,35 @@ def consumer(s: Schedule, store: Store) -> Store | None:
     ((_, path, _),) = s.stage_stores(reader.stage)
     (position,) = positions
     variables = [f.var for f in path]
-    return reader if list(position) == variables and list(reader.idx) == variables else None
+    if list(position) != variables:
+        return None
+    return reader if list(reader.idx) == variables or _widened(reader) else None
+
+
+def _widened(reader: Store) -> bool:
+    """Whether `widen` made the stage: several blocks lie side by side in its last loop."""
+    last = reader.idx[-1]
+    return any(isinstance(a, Quasi) and a.op == "%" for a in last.terms)
+
+
+def widen_blocks(s: Schedule, stage: str, target: Target, constants: Collection[Buffer]) -> None:
+    """Small blocks of channels, side by side, fill a vector."""
+    ((store, path, _),) = s.stage_stores(stage)
+    reader = consumer(s, store)
+    operands = [n for n in walk(store.value) if isinstance(n, Load)]
+    lanes = target.vector_bytes // 4
+    if reader is None or not _is_product(store) or len(store.idx) != 5:
+        return
+    blocks, size = (path[k].extent.constant() for k in (1, 4))
+    if size not in (2, 4, 8) or size >= lanes or not blocks or blocks % (lanes // size):
+        return
+    if not any(x.buffer in constants for x in operands):
+        return
+    c = path[1].var
+    uses = [a for x in operands for i in x.idx for a in i.terms if not isinstance(a, Var)]
+    if any(c in a.leaves() for a in uses):
+        return  # a group of channels may end within a vector
+    s.widen(stage, reader.stage, 1, lanes // size)
 
 
 def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
@@ -312,6 +345,14 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     s.reorder(*order, *inside, lane_in)
     s.compute_at(stage, order[-1])
     o_block, o_lane = s.split(lane_in, t.lanes)
+    vector = [o_lane]
+    if _widened(reader) and t.spatial:
+        # Neighbouring pixels of a block lie together.
+        x = inside[[k for k, _ in sorted(sizes.items())].index(t.spatial[-1][0])]
+        several, pixel = s.split(x, PIXELS)
+        inside[inside.index(x)] = several
+        s.reorder(*inside, o_block, pixel, o_lane)
+        vector = [pixel, o_lane]
     # The reduction inside it.
     m_block, m_lane = s.split(axes[t.lane_axis], t.lanes)
     if t.dot is not None and (lane_extent or 0) % t.lanes:
@@ -339,7 +380,7 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         s.vectorize(m_lane + ".init")
     else:
         s.vectorize(m_lane, m_lane + ".init")
-    s.vectorize(o_lane)
+    s.vectorize(*vector)
     s.unroll(*tile, m_block, *inits, o_block, *inside)
     if len(steps) > 1:
         s.unroll(steps[-1])
