@@ -19,6 +19,7 @@ from .inspect import inspect
 from .quantize import quantize
 from .run import run
 from .sweep import sweep
+from .tune import tune
 
 OK, INTERNAL_ERROR, USAGE_ERROR = 0, 1, 2
 
@@ -37,7 +38,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for verb in (inspect, run, quantize, compare, bench, dtype, sweep):
+for verb in (inspect, run, quantize, compare, bench, tune, dtype, sweep):
     cli.add_command(verb)
 
 
