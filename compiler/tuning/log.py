@@ -155,6 +155,20 @@ def append_records(path: str | os.PathLike[str], records: list[Record]) -> None:
         raise ConfigError(f"cannot write the tuning log {path}: {e.strerror}") from None
 
 
+def check_log(path: str | os.PathLike[str]) -> None:
+    """Find out before any work whether records can be appended at `path`; nothing is left there.
+
+    Raises:
+        ConfigError: the file cannot be written, or holds something that is no log.
+    """
+    new = not Path(path).exists()
+    if not new:
+        read_log(path)
+    append_records(path, [])
+    if new:
+        Path(path).unlink(missing_ok=True)
+
+
 _active: ContextVar[str | os.PathLike[str] | tuple[Record, ...] | None] = ContextVar(
     "tuning_log", default=None
 )

@@ -14,11 +14,13 @@ import numpy as np
 
 from compiler.codegen import jit
 from compiler.dtypes import Array
+from compiler.ir.expr import Constant
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.symbolic import IntLike, Var
 from compiler.target import Target
 from compiler.tensor.expr import Gather, walk
-from compiler.tensor.stmt import SLACK, PrimFunc, stores
+from compiler.tensor.legalize import Legalized
+from compiler.tensor.stmt import SLACK, stores
 
 SAMPLE_NS = 150_000
 """Nanoseconds that a timed sample should last: short kernels are called several times."""
@@ -26,14 +28,17 @@ SYMBOLIC_SIZE = 1
 """Value of symbolic dimensions."""
 
 
-def random_arrays(f: PrimFunc, seed: int) -> list[Array]:
-    """An array for every input parameter of an unscheduled loop nest: standard normal floats, bytes
-    over their whole range, other integers below 1000. Where other integers may be positions to read
-    at they are zeros."""
+def random_arrays(legal: Legalized, seed: int) -> list[Array]:
+    """An array for every input of an unscheduled loop nest that is no constant: standard normal
+    floats, bytes over their whole range, other integers below 1000. Where other integers may be
+    positions to read at they are zeros."""
+    f = legal.func
     rng = np.random.default_rng(seed)
     gathers = any(isinstance(n, Gather) for s in stores(f.body) for n in walk(s.value))
     arrays = []
-    for b in f.params[: len(f.params) - f.outputs]:
+    for b, atom in zip(f.params, legal.inputs, strict=False):
+        if isinstance(atom, Constant):
+            continue
         shape, storage = _shape(b.shape), b.dtype.storage
         values: Array
         if np.issubdtype(storage, np.floating):
@@ -72,7 +77,7 @@ def _roomy(a: Array) -> Array:
 class KernelRun:
     """A compiled kernel with its memory, ready to be called again and again.
 
-    `inputs`: one array per input parameter; constants come from the kernel.
+    `inputs`: one array per input that is no constant; those come from the kernel.
     """
 
     def __init__(self, kernel: Kernel, target: Target, inputs: Sequence[Array]):
@@ -81,9 +86,8 @@ class KernelRun:
         self.outputs = [
             _roomy(np.zeros(_shape(b.shape), b.dtype.storage)) for b in parameters[: kernel.outputs]
         ]
-        given = [
-            x if a.array is None else a.array for a, x in zip(kernel.arguments, inputs, strict=True)
-        ]
+        rest = iter(inputs)
+        given = [next(rest) if a.array is None else a.array for a in kernel.arguments]
         temps = [_roomy(np.zeros(int(size.value(sizes)), np.uint8)) for size in kernel.temps]
         self._kept = [*given, *self.outputs, *temps, *kernel.tables]
         block: list[int] = []

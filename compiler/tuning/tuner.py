@@ -29,7 +29,7 @@ from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.choice import TileChoice, candidates
 from compiler.tensor.schedule.default import inline_elementwise, rule_tile
 from compiler.tensor.stmt import For, PrimFunc, walk_stmts
-from compiler.tuning.log import Record, append_records, apply_records
+from compiler.tuning.log import Record, append_records, apply_records, check_log
 from compiler.tuning.measure import SYMBOLIC_SIZE, KernelRun, in_turns, quiet, random_arrays
 from compiler.tuning.workload import summary, workload_key
 
@@ -127,13 +127,13 @@ def tune(
         trials: stop after as many candidates, even within the budget.
 
     Raises:
-        ConfigError: a budget or number of trials that is not positive, or a log that cannot be
-            written.
+        ConfigError: a budget or number of trials that is not positive, a log that cannot be
+            written, or a file that is none.
         DtypelabError: the module cannot be built.
     """
     if not budget_s > 0 or (trials is not None and trials < 1):
         raise ConfigError(f"tuning needs a positive budget, not {budget_s} s, {trials} trials")
-    append_records(log, [])  # find out now
+    check_log(log)
     chosen, start = Target.parse(target), time.perf_counter()
     tuner = _Tuner(chosen, seed, start, budget_s, progress, trials)
     with quiet(), apply_records(()):
@@ -227,7 +227,7 @@ class _Tuner:
     def _try(self, task: _Task, stage: str, choice: TileChoice) -> None:
         if task.run is None:
             legal = legalize(task.func)
-            task.inputs = random_arrays(legal.func, self.seed)
+            task.inputs = random_arrays(legal, self.seed)
             task.run = KernelRun(compile_kernel(legal, self.target), self.target, task.inputs)
             task.want = task.run.result()
         try:

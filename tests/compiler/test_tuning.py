@@ -252,6 +252,20 @@ def test_wrong_arguments(tmp_path: Path) -> None:
         tune(net(), budget_s=0, log=tmp_path / "a")
     with pytest.raises(ConfigError, match="cannot write the tuning log"):
         tune(net(), log=tmp_path / "missing" / "a")
+    other = tmp_path / "notes.txt"
+    other.write_text("mine\n")
+    with pytest.raises(ConfigError, match="is no tuning log"):
+        tune(net(), log=other)
+    assert other.read_text() == "mine\n"
+
+
+def test_a_tuner_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(net(), log=tmp_path / "tune.jsonl", trials=4, progress=interrupted)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_log_applies_in_a_new_process(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_candidates_give_the_same_bits(net: str, dtype: str, target: str) -> Non
     tried = 0
     for f, stage, choices in found:
         legal = legalize(f)
-        inputs = random_arrays(legal.func, 1)
+        inputs = random_arrays(legal, 1)
         default = compile_kernel(legal, chosen)
         want = KernelRun(default, chosen, inputs).result()
         for choice in random.Random(f"{net} {stage}").sample(choices, min(3, len(choices))):
