@@ -9,6 +9,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.interpret": ["evaluate"],
         "compiler.pipeline": ["build", "optimize"],
         "compiler.runtime.executable": ["Executable"],
+        "compiler.codegen.jit": ["clear_cache"],
         "compiler.target": ["Target"],
         "compiler.dtypes": ["DType"],
         "compiler.ir.expr": ["Call", "Constant", "Function", "IRModule", "Var"],

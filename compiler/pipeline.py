@@ -23,6 +23,7 @@ from compiler.ir.expr import (
 )
 from compiler.ir.types import TensorType, TupleType
 from compiler.op.opdef import OpDef
+from compiler.runtime import pool
 from compiler.runtime.driver import Pointer, Step, driver_text
 from compiler.runtime.executable import Executable, Program
 from compiler.runtime.kernels import Kernel, aligned_copy, build_kernel
@@ -123,6 +124,8 @@ class _Builder:
         dims = self._dims(steps)
         symbol = "main_" + jit.digest(driver_text("main", steps, dims, self.threads))
         text = driver_text(symbol, steps, dims, self.threads)
+        if self.threads > 1:
+            pool.start()
         entry_address = jit.compile_text(text, symbol, self.target)
         return Program(
             inputs=tuple((p.name, tensor_type(p)) for p in f.params),

@@ -1,4 +1,5 @@
-"""Machine code from LLVM text, once per distinct text and target in a process."""
+"""Machine code from LLVM text, once per distinct text and target in a process; kept on disk for the
+next one."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ import hashlib
 import threading
 from typing import Any
 
+from compiler.codegen import cache
 from compiler.errors import LoweringError
 from compiler.target import Target
 
 _lock = threading.Lock()
 _compiled: dict[str, Any] = {}
 _addresses: dict[str, int] = {}
-_stats = {"compiled": 0, "reused": 0}
+_stats = {"compiled": 0, "loaded": 0, "reused": 0}
 
 
 @functools.cache
@@ -24,6 +26,10 @@ def initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     llvm.initialize_native_asmparser()
+    # The first engine makes the symbols of this process (libc) known to LLVM.
+    llvm.create_mcjit_compiler(
+        llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine(jit=True)
+    )
 
 
 @functools.cache
@@ -56,27 +62,46 @@ def compile_text(text: str, symbol: str, target: Target) -> int:
         if key in _addresses:
             _stats["reused"] += 1
             return _addresses[key]
-        tm = machine(target)
-        try:
-            module = llvm.parse_assembly(text)
-            module.triple = target.triple
-            module.data_layout = str(tm.target_data)
-            module.verify()
-        except RuntimeError as e:
-            raise LoweringError(f"LLVM rejects the code generated for {symbol}: {e}") from None
-        for f in module.functions:
-            if f.is_declaration and not f.name.startswith("llvm.") and not _resolves(f.name):
+        initialize()
+        name = cache.key(text, target)
+        kept = cache.load(name)
+        if kept is None:
+            kept = _object(text, symbol, target)
+            cache.store(name, kept)
+            _stats["compiled"] += 1
+        else:
+            _stats["loaded"] += 1
+        needs, _, code = kept.partition(b"\n")
+        for f in needs.decode().split():
+            if not llvm.address_of_symbol(f):
                 raise LoweringError(
-                    f"C function {f.name!r} is in no loaded library: load it with "
+                    f"C function {f!r} is in no loaded library: load it with "
                     "datatypes.load_library(path)"
                 )
-        engine = llvm.create_mcjit_compiler(module, _fresh_machine(target))
+        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(target))
+        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
         address = int(engine.get_function_address(symbol))
         _compiled[key], _addresses[key] = engine, address
         llvm.add_symbol(symbol, address)
-        _stats["compiled"] += 1
         return address
+
+
+def _object(text: str, symbol: str, target: Target) -> bytes:
+    """The names of the functions that `text` needs, a line break, and its object code."""
+    import llvmlite.binding as llvm
+
+    tm = machine(target)
+    try:
+        module = llvm.parse_assembly(text)
+        module.triple = target.triple
+        module.data_layout = str(tm.target_data)
+        module.verify()
+    except RuntimeError as e:
+        raise LoweringError(f"LLVM rejects the code generated for {symbol}: {e}") from None
+    names = [f.name for f in module.functions if f.is_declaration]
+    needs = " ".join(n for n in names if not n.startswith("llvm."))
+    return needs.encode() + b"\n" + bytes(tm.emit_object(module))
 
 
 def _fresh_machine(target: Target) -> Any:
@@ -88,16 +113,14 @@ def _fresh_machine(target: Target) -> Any:
     )
 
 
-def _resolves(symbol: str) -> bool:
-    import llvmlite.binding as llvm
-
-    return bool(llvm.address_of_symbol(symbol))
-
-
 def statistics() -> dict[str, int]:
-    """How many functions were compiled, and how many were found compiled already, in this
-    process."""
+    """How many functions this process compiled, loaded from the cache on disk, and had already."""
     return dict(_stats)
+
+
+def clear_cache() -> int:
+    """Remove the object code kept on disk; returns how many entries there were."""
+    return cache.clear()
 
 
 def assembly(text: str, target: Target) -> str:

@@ -147,9 +147,14 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
             data = data - a.input_zero_point
         return idx, data * w[oc, ic, s.y.tap(y, kh), s.x.tap(z, kw)].astype(t.dtype)
 
+    def begin(*i: Index) -> Expr:
+        return bias[0][out_channel(i)] if early else const(0, t.dtype)
+
+    # Integers may start from the bias: their sum is the same in any order.
+    early = bool(bias) and t.dtype.is_integer
     out = b.buffer("conv", t.shape, t.dtype)
-    s.accumulate(b, out, LOOPS[:rank], body, {"ic": w.shape[1]}, "Add", const(0, t.dtype), "mac")
-    if not bias:
+    s.accumulate(b, out, LOOPS[:rank], body, {"ic": w.shape[1]}, "Add", begin, "mac")
+    if not bias or early:
         return out
     return b.compute("conv_bias", out.shape, t.dtype, lambda *i: out[i] + bias[0][out_channel(i)])
 

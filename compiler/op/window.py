@@ -151,18 +151,23 @@ class Source:
         body: Callable[..., tuple[tuple[IntLike, ...], Expr]],
         inner: Mapping[str, Extent],
         update: str,
-        start: Expr,
+        start: Expr | Callable[..., Expr],
         name: str,
     ) -> None:
-        """Stage `out = start; for inner, kh, kw: out (update)= body`.
+        """Stage `out = start; for inner, kh, kw: out (update)= body`; `start` may be a function of
+        out's loops.
 
         `outer` names the loops over out's dimensions; the third and fourth are those of `taps`.
         """
         loops: dict[str, Extent] = dict(zip(outer, out.shape, strict=True))
+
+        def begin(*i: Index) -> Expr:
+            return start if isinstance(start, Expr) else start(*i)
+
         empty = self.y.may_be_empty(out.shape[2]) or self.x.may_be_empty(out.shape[3])
         if empty:  # a reduction without iterations would not start either
-            b.stage(out, loops, lambda *i: (i, start), name=f"{name}_init")
-        init = None if empty else lambda *_: start
+            b.stage(out, loops, lambda *i: (i, begin(*i)), name=f"{name}_init")
+        init = None if empty else begin
         b.stage(out, loops, body, {**inner, **self.taps()}, update, init, name)
 
     def taps(self) -> dict[str, Extent]:
@@ -193,13 +198,39 @@ def source(
         return Source(data, ys, xs)
     pad = b.buffer("pad", (n, c, *padded, *block), data.dtype)
     loops = LOOPS[: len(data.shape)]
-    full = dict(zip(loops, pad.shape, strict=True))
-    b.stage(pad, full, lambda *i: (i, fill(data.dtype)), name="pad_fill")
-    inner = dict(zip(loops, data.shape, strict=True))
+    (height, width), (rows, columns) = sizes, padded
+    # (rows, columns, first row, first column) of the four borders.
+    borders = {
+        "top": (Index.of(wy.before), columns, Index(), Index()),
+        "bottom": (rows - height - wy.before, columns, height + wy.before, Index()),
+        "left": (height, Index.of(wx.before), Index.of(wy.before), Index()),
+        "right": (height, columns - width - wx.before, Index.of(wy.before), width + wx.before),
+    }
+    for side, (high, wide, top, left) in borders.items():
+        if high != 0 and wide != 0:
+            _fill(b, pad, (n, c, high, wide, *block), top, left, fill, f"pad_{side}")
     b.stage(
         pad,
-        inner,
+        dict(zip(loops, data.shape, strict=True)),
         lambda n, c, y, x, *k: ((n, c, y + wy.before, x + wx.before, *k), data[n, c, y, x, *k]),
         name="pad_copy",
     )
     return Source(pad, Axis(wy, sizes[0], False), Axis(wx, sizes[1], False))
+
+
+def _fill(
+    b: PrimBuilder,
+    pad: Buffer,
+    shape: Sequence[IntLike],
+    top: Index,
+    left: Index,
+    value: Callable[[DType], Expr],
+    name: str,
+) -> None:
+    """Stage that fills a rectangle of the padded buffer."""
+    b.stage(
+        pad,
+        dict(zip(LOOPS[: len(shape)], shape, strict=True)),
+        lambda n, c, y, x, *k: ((n, c, y + top, x + left, *k), value(pad.dtype)),
+        name=name,
+    )

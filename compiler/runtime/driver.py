@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from compiler.codegen.access import Accesses
 from compiler.codegen.emit import Emitter, Val
 from compiler.codegen.lower import NativeStage
+from compiler.runtime import pool
 from compiler.symbolic import Index, Var
 
 ZERO = Index()
@@ -37,7 +38,7 @@ class Step:
 
 
 PARALLEL_WORK = 1 << 20
-"""Scalar operations below which starting threads costs more than it saves."""
+"""Scalar operations below which sharing out the work costs more than it saves."""
 
 
 def driver_text(symbol: str, steps: Sequence[Step], dims: Sequence[Var], threads: int) -> str:
@@ -128,50 +129,27 @@ class _Driver(Accesses):
         self.externs[symbol] = f"declare void @{symbol}({', '.join(types)})"
 
     def _fork_join(self, stage: NativeStage, args: list[Val], extent: Val) -> None:
-        """Hand each thread a contiguous range of the iterations; the calling thread takes the
-        first. A thread that cannot be started has its range run here."""
-        e, count = self.e, len(args) + 2
+        """Let the thread pool share out the iterations (see `pool`)."""
+        e = self.e
         wrapper = self._wrapper(stage.symbol, [a.t for a in args])
-        self.externs["pthread_create"] = "declare i32 @pthread_create(ptr, ptr, ptr, ptr)"
-        self.externs["pthread_join"] = "declare i32 @pthread_join(i64, ptr)"
-        bounds = [
-            e.bin("sdiv", e.bin("mul", extent, e.const(t, "i64")), e.const(self.threads, "i64"))
-            for t in range(self.threads)
-        ] + [extent]
-        handles = []
-        for t in range(1, self.threads):
-            block = e.op(f"alloca [{count} x i64], align 8", "ptr")
-            for k, a in enumerate([*args, bounds[t], bounds[t + 1]]):
-                e.store(a, block, 8 * k, 8)
-            handle = e.op("alloca i64, align 8", "ptr")
-            failed = e.op(
-                f"call i32 @pthread_create({handle}, ptr null, ptr @{wrapper}, {block})", "i32"
-            )
-            handles.append((handle, failed, block))
-        first = ", ".join(map(str, [*args, bounds[0], bounds[1]]))
-        e.lines.append(f"  call void @{stage.symbol}({first})")
-        for handle, failed, block in handles:
-            ok = e.op(f"icmp eq {failed}, 0", "i1")
-            join, inline, done = (e.fresh(n)[1:] for n in ("join", "inline", "done"))
-            e.lines += [f"  br {ok}, label %{join}, label %{inline}", f"{join}:"]
-            thread = e.load(handle, 0, "i64", 1, 8)
-            e.lines += [f"  call i32 @pthread_join({thread}, ptr null)", f"  br label %{done}"]
-            e.lines += [
-                f"{inline}:",
-                f"  call ptr @{wrapper}({block})",
-                f"  br label %{done}",
-                f"{done}:",
-            ]
+        self.externs[pool.SYMBOL] = f"declare void @{pool.SYMBOL}(ptr, ptr, i64, i64)"
+        block = e.op(f"alloca [{len(args)} x i64], align 8", "ptr")
+        for k, a in enumerate(args):
+            e.store(a, block, 8 * k, 8)
+        job = f"ptr @{wrapper}, {block}, {extent}, i64 {self.threads}"
+        e.lines.append(f"  call void @{pool.SYMBOL}({job})")
 
     def _wrapper(self, symbol: str, types: list[str]) -> str:
-        name = f"thread_{symbol}"
+        """A function that the pool can call: it takes the arguments from a block of memory."""
+        name = f"range_{symbol}"
         if name not in self.wrappers:
             lines, given = [], []
-            for k, t in enumerate([*types, "i64", "i64"]):
+            for k, t in enumerate(types):
                 lines.append(f"  %p{k} = getelementptr i8, ptr %block, i64 {8 * k}")
                 lines.append(f"  %a{k} = load {t}, ptr %p{k}, align 8")
                 given.append(f"{t} %a{k}")
+            given += ["i64 %begin", "i64 %end"]
             lines.append(f"  call void @{symbol}({', '.join(given)})")
-            head = f"define internal ptr @{name}(ptr %block) nounwind {{"
-            self.wrappers[name] = "\n".join([head, "entry:", *lines, "  ret ptr null", "}"])
+            head = f"define internal void @{name}(ptr %block, i64 %begin, i64 %end) nounwind {{"
+            self.wrappers[name] = "\n".join([head, "entry:", *lines, "  ret void", "}"])
         return name

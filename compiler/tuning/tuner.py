@@ -25,9 +25,8 @@ from compiler.runtime.kernels import compile_kernel
 from compiler.symbolic import Index
 from compiler.target import Target, host_cpu
 from compiler.tensor.legalize import legalize
-from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.choice import TileChoice, candidates
-from compiler.tensor.schedule.default import inline_elementwise, rule_tile
+from compiler.tensor.schedule.default import rule_tile, untiled
 from compiler.tensor.stmt import For, PrimFunc, walk_stmts
 from compiler.tuning.log import Record, append_records, apply_records, check_log
 from compiler.tuning.measure import SYMBOLIC_SIZE, KernelRun, in_turns, quiet, random_arrays
@@ -164,8 +163,7 @@ def _tasks(mod: IRModule, target: Target) -> list[_Task]:
             for p, a in zip(legal.func.params, legal.inputs, strict=False)
             if isinstance(a, Constant)
         }
-        s = Schedule(legal.func)
-        inline_elementwise(s)
+        s = untiled(legal.func)
         found = []
         for stage in s.stages():
             tile = rule_tile(s, stage, target, constants)

@@ -1,39 +1,106 @@
-"""One command that measures speed: `python -m experiments.benchmarks [--runs N] [GROUP ...]`.
+"""One command that measures speed: `python -m experiments.benchmarks [OPTIONS] [GROUP ...]`.
 
-Every group times its cases interleaved with a named baseline, pinned to one core, and prints
-medians and ratios (baseline / case: above 1 the case is faster).
+The groups `networks` and `convolutions` have targets: they print PASS or FAIL a row, and a FAIL
+makes the exit status 1. The others time their cases interleaved with a named baseline, pinned to
+one core, and print medians and ratios (baseline / case: above 1 the case is faster);
+the group `threads` has all cores.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+import contextlib
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import click
 
-from experiments.benchmarks import calibration, emulation, kernels
+from compiler.errors import DtypelabError
+from experiments.benchmarks import (
+    calibration,
+    convolutions,
+    emulation,
+    kernels,
+    models,
+    networks,
+    threads,
+)
 from experiments.benchmarks.report import Group
+from experiments.benchmarks.turns import Effort, pinned
 
 GROUPS: dict[str, Callable[[], list[Group]]] = {
     "kernels": kernels.groups,
     "calibration": calibration.groups,
     "emulation": emulation.groups,
+    "threads": threads.groups,
 }
+ALL_GROUPS = ("networks", "convolutions", *GROUPS)
+ALL_CORES = {"threads"}
+"""Groups that are not pinned to one core."""
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=click.Choice(list(GROUPS)), metavar="[GROUP]...")
+@click.argument("names", nargs=-1, type=click.Choice(ALL_GROUPS), metavar="[GROUP]...")
+@click.option(
+    "--model",
+    "selected",
+    multiple=True,
+    type=click.Choice(list(models.MODELS)),
+    help="Measure this network only; may be repeated.",
+)
+@click.option(
+    "--model-file",
+    "given",
+    multiple=True,
+    metavar="NAME=PATH",
+    help=f"Where a network's file is (or put NAME.onnx in ${models.FOLDER_VARIABLE}).",
+)
+@click.option(
+    "--threads",
+    "counts",
+    multiple=True,
+    type=click.IntRange(min=1),
+    default=(1, 2),
+    show_default=True,
+    metavar="N",
+    help="Threads of networks; may be repeated.",
+)
 @click.option("--runs", type=click.IntRange(min=1), default=30, show_default=True, metavar="N")
-def main(names: tuple[str, ...], runs: int) -> None:
-    """Measure kernels, calibration and emulation against their baselines.
+@click.option("--quick", is_flag=True, help="Short slices and few runs: rough figures.")
+def main(
+    names: Sequence[str],
+    selected: Sequence[str],
+    given: Sequence[str],
+    counts: Sequence[int],
+    runs: int,
+    quick: bool,
+) -> None:
+    """Measure networks, convolutions, kernels, calibration and emulation against their baselines.
 
-    Example: python -m experiments.benchmarks kernels --runs 50
+    Example: python -m experiments.benchmarks networks --model resnet50 --threads 1 --quick
     """
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
-    for name in names or GROUPS:
-        for group in GROUPS[name]():
-            click.echo(group.render(runs))
+    effort = Effort.of(runs, quick)
+    passed = True
+    try:
+        for name in names or ALL_GROUPS:
+            if name == "networks":
+                passed &= networks.run(selected, counts, effort, dict(map(_file, given)))
+            elif name == "convolutions":
+                passed &= convolutions.run(effort)
+            else:
+                with contextlib.nullcontext() if name in ALL_CORES else pinned(1):
+                    for group in GROUPS[name]():
+                        click.echo(group.render(effort.runs))
+    except DtypelabError as error:
+        raise click.UsageError(str(error)) from error
+    sys.exit(0 if passed else 1)
+
+
+def _file(text: str) -> tuple[str, Path]:
+    name, equals, path = text.partition("=")
+    if not equals or not path:
+        raise click.UsageError(f"--model-file {text!r} is not NAME=PATH")
+    return name, Path(path)
 
 
 if __name__ == "__main__":

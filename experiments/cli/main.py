@@ -13,6 +13,7 @@ from compiler.errors import DtypelabError
 from experiments.provenance import dtypelab_version
 
 from .bench import bench
+from .cache import cache
 from .compare import compare
 from .dtype import dtype
 from .inspect import inspect
@@ -38,7 +39,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for verb in (inspect, run, quantize, compare, bench, tune, dtype, sweep):
+for verb in (inspect, run, quantize, compare, bench, tune, dtype, sweep, cache):
     cli.add_command(verb)
 
 

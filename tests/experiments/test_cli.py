@@ -202,3 +202,18 @@ def test_imports_are_light() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, cwd=root, check=True
     )
     assert done.stdout.split() == []
+
+
+def test_cache_is_shown_and_cleared(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from compiler.codegen import cache
+
+    monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
+    cache.store("entry", bytes(1 << 20))
+    (tmp_path / "mine.txt").write_text("keep")
+    assert "1 entries, 1.0 MiB" in succeed(capsys, "cache")
+    assert "1 entries removed" in succeed(capsys, "cache", "--clear")
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+    monkeypatch.setenv(cache.VARIABLE, "0")
+    assert "off" in succeed(capsys, "cache")

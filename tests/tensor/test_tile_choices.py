@@ -16,7 +16,7 @@ from compiler.target import Target
 from compiler.tensor.legalize import legalize
 from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.choice import TileChoice, candidates, choice_of, retile
-from compiler.tensor.schedule.default import inline_elementwise, rule_tile
+from compiler.tensor.schedule.default import rule_tile, untiled
 from compiler.tuning.measure import KernelRun, random_arrays
 
 RNG = np.random.default_rng(5)
@@ -89,9 +89,7 @@ def scheduled(f: Function) -> tuple[Schedule, set[object]]:
     legal = legalize(f)
     pairs = zip(legal.func.params, legal.inputs, strict=False)
     constants: set[object] = {p for p, a in pairs if isinstance(a, Constant)}
-    s = Schedule(legal.func)
-    inline_elementwise(s)
-    return s, constants
+    return untiled(legal.func), constants
 
 
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"])

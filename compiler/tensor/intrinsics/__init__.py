@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler.target import Target
-from compiler.tensor.intrinsics import aarch64, generic, x86
+from compiler.tensor.intrinsics import aarch64, generic, nvptx, x86
 from compiler.tensor.intrinsics.intrinsic import Intrinsic
 
 _registered: list[Intrinsic] = []
@@ -18,5 +18,6 @@ def register_intrinsic(intrinsic: Intrinsic) -> Intrinsic:
 def for_target(target: Target) -> list[Intrinsic]:
     """The intrinsics whose CPU features `target` has, best first; the generic ones are always
     last."""
-    every = [*reversed(_registered), *x86.INTRINSICS, *aarch64.INTRINSICS, *generic.INTRINSICS]
+    families = (x86, aarch64, nvptx, generic)
+    every = [*reversed(_registered), *(i for f in families for i in f.INTRINSICS)]
     return [i for i in every if set(i.features) <= target.enabled]

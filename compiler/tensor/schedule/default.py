@@ -16,6 +16,7 @@ from compiler.tensor.lower_custom import uses_custom
 from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.choice import TileChoice, retile
 from compiler.tensor.schedule.tile import Tile, apply_tile, choose_tile, tileable
+from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, clone, stores, walk_stmts
 
 TASKS = 16
@@ -39,8 +40,7 @@ def schedule_default(
     Raises:
         ScheduleError: a choice does not fit its stage.
     """
-    s = Schedule(f)
-    inline_elementwise(s)
+    s = untiled(f)
     custom = uses_custom(f)
     fma = "fma" in target.enabled or "neon" in target.enabled
     left = dict(choices or {})
@@ -58,6 +58,16 @@ def schedule_default(
         for stage in s.stages():
             _vectorize(s, stage, target)
     _parallelize(s)
+
+
+def untiled(f: PrimFunc) -> Schedule:
+    """A schedule of `f` with elementwise stages inlined and expressions simplified: what tiles are
+    chosen for."""
+    s = Schedule(f)
+    inline_elementwise(s)
+    for x in stores(f.body):
+        x.value = simplify(x.value)
+    return s
 
 
 def rule_tile(

@@ -1,0 +1,155 @@
+"""Object code kept on disk between processes.
+
+An entry's name is a hash of everything that shapes the code: the LLVM text, the target, and the
+versions of LLVM, llvmlite and dtypelab. Entries are written under another name and moved into
+place, and carry a checksum: processes may share the folder, and may be killed. A damaged entry is
+as good as none, and is replaced. Where the folder cannot be used there is no caching.
+
+The folder is DTYPELAB_CACHE_DIR (empty or "0": no caching), else `dtypelab` in the user's cache
+folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import tempfile
+import time
+from pathlib import Path
+
+from compiler.target import Target
+
+VARIABLE = "DTYPELAB_CACHE_DIR"
+LIMIT = 256 << 20
+"""Bytes that the entries may take together; beyond it the least recently used ones go."""
+
+_SUFFIX, _PARTIAL = ".obj", ".part"
+_ABANDONED = 3600.0  # seconds after which a partial file is one of a killed process
+_sizes: dict[Path, int] = {}  # what we believe each folder holds
+
+
+def folder() -> Path | None:
+    """Where entries are kept; None: nowhere."""
+    given = os.environ.get(VARIABLE)
+    if given is not None:
+        return Path(given) if given not in ("", "0") else None
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if os.path.isabs(base):  # the XDG specification says to pass over relative ones
+        return Path(base) / "dtypelab"
+    try:
+        return Path.home() / ".cache" / "dtypelab"
+    except RuntimeError:  # no home folder
+        return None
+
+
+def key(text: str, target: Target) -> str:
+    """The name of the entry for LLVM `text` compiled for `target`."""
+    parts = (*_versions(), target.triple, target.cpu, target.features, text)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+@functools.cache
+def _versions() -> tuple[str, ...]:
+    from importlib import metadata
+
+    import llvmlite
+    import llvmlite.binding as llvm
+
+    try:
+        ours = metadata.version("dtypelab")
+    except metadata.PackageNotFoundError:
+        ours = "source"
+    return (ours, llvmlite.__version__, ".".join(map(str, llvm.llvm_version_info)))
+
+
+def load(name: str) -> bytes | None:
+    """The content of an entry, None if there is none that is whole."""
+    where = folder()
+    if where is None:
+        return None
+    path = where / (name + _SUFFIX)
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    content = data[32:]
+    if data[:32] != _checksum(name, content):
+        return None
+    with contextlib.suppress(OSError):  # the time of the last use
+        os.utime(path)
+    return content
+
+
+def store(name: str, content: bytes) -> None:
+    """Keep an entry, if that is possible."""
+    where = folder()
+    if where is None:
+        return
+    partial = ""
+    try:
+        where.mkdir(parents=True, exist_ok=True)
+        handle, partial = tempfile.mkstemp(_PARTIAL, dir=where)
+        with os.fdopen(handle, "wb") as file:
+            file.write(_checksum(name, content) + content)
+        os.replace(partial, where / (name + _SUFFIX))
+    except OSError:  # read-only, full, not a folder
+        if partial:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+        return
+    if where in _sizes:
+        _sizes[where] += len(content) + 32
+    if where not in _sizes or _sizes[where] > LIMIT:
+        _sizes[where] = _trim(where)
+
+
+def clear() -> int:
+    """Remove every entry; returns how many there were. Files of others are left alone."""
+    where, removed = folder(), 0
+    if where is not None:
+        for _, _, path in _files(where):
+            with contextlib.suppress(OSError):
+                path.unlink()
+                removed += path.suffix == _SUFFIX
+        _sizes.pop(where, None)
+    return removed
+
+
+def usage() -> tuple[int, int]:
+    """How many entries there are, and their bytes."""
+    where = folder()
+    sizes = [] if where is None else [n for _, n, p in _files(where) if p.suffix == _SUFFIX]
+    return len(sizes), sum(sizes)
+
+
+def _checksum(name: str, content: bytes) -> bytes:
+    return hashlib.sha256(name.encode() + content).digest()
+
+
+def _files(where: Path) -> list[tuple[float, int, Path]]:
+    """Time of last use, size and path of our files, the least recently used first."""
+    out = []
+    with contextlib.suppress(OSError), os.scandir(where) as entries:
+        for e in entries:
+            if e.name.endswith((_SUFFIX, _PARTIAL)):
+                with contextlib.suppress(OSError):  # another process removed it
+                    facts = e.stat()
+                    out.append((facts.st_mtime, facts.st_size, Path(e.path)))
+    return sorted(out)
+
+
+def _trim(where: Path) -> int:
+    """Remove what killed processes left, and what goes beyond the limit; returns what is left. A
+    quarter of the limit is freed at a time, so that this is rarely needed."""
+    files = _files(where)
+    total = sum(size for _, size, _ in files)
+    goal = LIMIT if total <= LIMIT else LIMIT * 3 // 4
+    for used, size, path in files:
+        abandoned = path.suffix == _PARTIAL and used < time.time() - _ABANDONED
+        if abandoned or total > goal:
+            with contextlib.suppress(OSError):
+                path.unlink()
+            total -= size
+    return total

@@ -1,0 +1,87 @@
+"""What one core can do at most: a loop of multiply-adds that never leaves the registers."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.codegen import jit
+from compiler.errors import UnsupportedError
+from compiler.runtime.kernels import aligned_copy
+from compiler.target import Target
+
+_TURNS = 40_000
+"""Long enough that the microsecond which a call costs is under one percent of the time."""
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A call that does `operations` (a multiply and an add count as two) with `instruction`."""
+
+    instruction: str
+    operations: int
+    call: Callable[[], object]
+
+
+def peak(target: Target) -> Peak:
+    """The fastest multiply-add that `target` has for int8, else that for float32.
+
+    Raises:
+        UnsupportedError: it has neither a dot product nor a fused multiply-add.
+    """
+    width = target.vector_bytes
+    if target.isa in ("avx512_vnni", "avx_vnni"):
+        bits = 512 if target.isa == "avx512_vnni" else 256
+        width = bits // 8
+        # Accumulator, then the two operands of an instruction.
+        types = (f"<{width // 4} x i32>", *[f"<{width} x i8>"] * 2)
+        function, name, operations = (
+            f"llvm.x86.avx512.vpdpbusd.{bits}",
+            f"vpdpbusd {bits}",
+            2 * width,
+        )
+    elif "fma" in target.enabled or "neon" in target.enabled:
+        lanes = width // 4
+        types = (f"<{lanes} x float>",) * 3
+        function, name, operations = f"llvm.fma.v{lanes}f32", f"float32 fma {8 * width}", 2 * lanes
+    else:
+        raise UnsupportedError(f"no peak is known for {target}: it has no fused multiply-add")
+    # Enough chains to hide the latency, few enough for the registers.
+    chains = 20 if width == 64 or "neon" in target.enabled else 12
+    text = _text(function, types, chains, accumulator_first="fma" not in function)
+    symbol = "peak_" + jit.digest(text)
+    address = jit.compile_text(text.replace("@peak(", f"@{symbol}("), symbol, target)
+    memory = aligned_copy(np.ones((chains + 2) * 64, np.uint8))
+    function_type = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)
+    native, pointer = function_type(address), memory.ctypes.data
+
+    def call(keep: object = memory) -> None:
+        native(_TURNS, pointer)
+
+    return Peak(name, _TURNS * chains * operations, call)
+
+
+def _text(function: str, types: tuple[str, ...], chains: int, accumulator_first: bool) -> str:
+    """LLVM text of `peak(turns, memory)`, which reads two operands and the accumulators from memory
+    and writes the accumulators back."""
+    acc, x, y = types
+    lines = [f"declare {acc} @{function}({', '.join(types)})"]
+    lines += ["define void @peak(i64 %turns, ptr %memory) nounwind {", "entry:"]
+    for k in range(chains + 2):
+        lines.append(f"  %at{k} = getelementptr i8, ptr %memory, i64 {64 * k}")
+        kind, name = ((x, "x"), (y, "y"))[k] if k < 2 else (acc, f"from{k - 2}")
+        lines.append(f"  %{name} = load {kind}, ptr %at{k}, align 1")
+    lines += ["  br label %loop", "loop:", "  %i = phi i64 [0, %entry], [%next, %loop]"]
+    for k in range(chains):
+        lines.append(f"  %a{k} = phi {acc} [%from{k}, %entry], [%b{k}, %loop]")
+    for k in range(chains):
+        parts = [f"{x} %x", f"{y} %y"]
+        parts.insert(0 if accumulator_first else 2, f"{acc} %a{k}")
+        lines.append(f"  %b{k} = call {acc} @{function}({', '.join(parts)})")
+    lines += ["  %next = add i64 %i, 1", "  %more = icmp slt i64 %next, %turns"]
+    lines += ["  br i1 %more, label %loop, label %done", "done:"]
+    lines += [f"  store {acc} %b{k}, ptr %at{k + 2}, align 1" for k in range(chains)]
+    return "\n".join([*lines, "  ret void", "}"])

@@ -1,0 +1,131 @@
+"""onnxruntime beside us: its best 8-bit form of a model, and sessions that live one at a time.
+
+The threads of a session spin while they wait, which slows whatever runs next to them; so a session
+is made, warmed up, timed and dropped before anything else is measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import tempfile
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.errors import UnsupportedError
+from experiments import files
+from experiments.benchmarks import models
+
+Array = NDArray[Any]
+_RECIPE = 1  # change it when the options of `quantize_static` below change
+
+
+def onnxruntime() -> Any:
+    """The package.
+
+    Raises:
+        UnsupportedError: it is not installed.
+    """
+    try:
+        import onnxruntime as package
+    except ImportError as error:
+        raise UnsupportedError(
+            "these benchmarks measure against onnxruntime: pip install onnxruntime"
+        ) from error
+    return package
+
+
+def quantized(model: Path, calibration: Sequence[Array], folder: Path) -> Path:
+    """The model in u8s8: QDQ, activations uint8, weights int8 per channel, ranges by minimum and
+    maximum. Kept in `folder` under a name that tells model, inputs and version apart.
+
+    Raises:
+        UnsupportedError: onnxruntime is not installed.
+    """
+    package = onnxruntime()
+    key = hashlib.sha256(model.read_bytes() + package.__version__.encode())
+    for x in calibration:
+        key.update(repr(x.shape).encode() + x.tobytes())
+    target = folder / f"{model.stem}-u8s8-{key.hexdigest()[:12]}-{_RECIPE}.onnx"
+    if target.is_file():
+        return target
+    from onnxruntime.quantization import (
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    class Reader(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self, name: str):
+            self.rest = iter([{name: x} for x in calibration])
+
+        def get_next(self) -> dict[str, Array] | None:
+            return next(self.rest, None)
+
+    with tempfile.TemporaryDirectory() as work, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # onnxruntime calls parts of onnx that are deprecated
+        static, prepared = Path(work) / "static.onnx", Path(work) / "prepared.onnx"
+        name = models.input_name(model)
+        _with_static_input(model, name, calibration[0].shape, static)
+        quant_pre_process(static, prepared, skip_symbolic_shape=True)
+        with files.atomic_path(target) as path:
+            quantize_static(
+                prepared,
+                path,
+                Reader(name),
+                quant_format=QuantFormat.QDQ,
+                per_channel=True,
+                activation_type=QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+            )
+    return target
+
+
+def _with_static_input(model: Path, name: str, shape: Sequence[int], target: Path) -> None:
+    """Write the model with the shape of its input fixed."""
+    import onnx
+    from onnx import version_converter
+
+    loaded = onnx.load(model)
+    if loaded.opset_import[0].version < 13:  # the first with one scale a channel
+        loaded = version_converter.convert_version(loaded, 13)
+    (entry,) = [i for i in loaded.graph.input if i.name == name]
+    for dimension, size in zip(entry.type.tensor_type.shape.dim, shape, strict=True):
+        dimension.dim_value = size
+    del loaded.graph.value_info[:]
+    onnx.save(loaded, target)
+
+
+class Session:
+    """One live onnxruntime session, called with an input array; the first output comes back."""
+
+    def __init__(self, model: Path | bytes, threads: int):
+        package = onnxruntime()
+        options = package.SessionOptions()
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+        options.log_severity_level = 3
+        source = str(model) if isinstance(model, Path) else model
+        self.session = package.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+        self.name = self.session.get_inputs()[0].name
+
+    def __call__(self, x: Array) -> Array:
+        """Run the model."""
+        return np.asarray(self.session.run(None, {self.name: x})[0])
+
+
+@contextlib.contextmanager
+def session(model: Path | bytes, threads: int) -> Iterator[Session]:
+    """A session that is gone afterwards, its threads with it."""
+    live = Session(model, threads)
+    try:
+        yield live
+    finally:
+        del live.session

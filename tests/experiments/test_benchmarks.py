@@ -1,0 +1,79 @@
+"""The benchmark command lists its groups, and its models come out the same every time. Nothing here
+is timed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import compiler
+from compiler.errors import ConfigError
+from experiments.benchmarks import models
+from experiments.benchmarks.__main__ import ALL_GROUPS, main
+from experiments.benchmarks.materialize import materialize
+from experiments.benchmarks.networks import (
+    OUR_INT8,
+    PEER_FLOAT,
+    PEER_INT8,
+    TARGETS,
+    Row,
+    disturbance,
+)
+
+
+def test_unknown_group_names_all_groups() -> None:
+    result = CliRunner().invoke(main, ["no_such_group"])
+    assert result.exit_code == 2
+    assert all(name in result.output for name in ALL_GROUPS)
+
+
+def test_targets_are_of_known_models() -> None:
+    assert {name for name, _ in TARGETS} == set(models.MODELS)
+
+
+def test_row_fails_below_its_target_and_on_a_problem() -> None:
+    title = f"{OUR_INT8} vs {PEER_INT8}"
+    assert Row(title, 1.2, 1.2).passed
+    assert not Row(title, 1.19, 1.2).passed
+    assert not Row(title, 2.0, 1.2, "wrong results").passed
+    assert not Row(title, 2.0, None, "wrong results").passed
+
+
+def test_peer_slower_on_more_threads_is_a_disturbance() -> None:
+    alone = {PEER_INT8: 10.0, PEER_FLOAT: 20.0}
+    assert disturbance({PEER_INT8: 6.0, PEER_FLOAT: 12.0}, alone) == ""
+    assert PEER_INT8 in disturbance({PEER_INT8: 15.0, PEER_FLOAT: 12.0}, alone)
+    assert disturbance({PEER_INT8: 15.0, PEER_FLOAT: 12.0}, {}) == ""
+
+
+@pytest.mark.parametrize("name", list(models.MODELS))
+def test_inputs_repeat_and_differ(name: str) -> None:
+    model = models.MODELS[name]
+    a, b = model.inputs(2, seed=3)
+    assert a.shape == b.shape == model.shape
+    assert a.dtype == np.float32
+    assert not np.array_equal(a, b)
+    assert np.array_equal(a, model.inputs(1, seed=3)[0])
+
+
+def test_light_model_is_filled_alike_and_runs() -> None:
+    onnx = pytest.importorskip("onnx")
+    source = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
+    if not source.is_file():
+        pytest.skip("this onnx package carries no light_squeezenet.onnx")
+    x = models.MODELS["squeezenet"].inputs(1, seed=0)
+    content = materialize(source, x)
+    assert content == materialize(source, x)
+    scores = compiler.build(compiler.from_onnx(content))(x[0]).reshape(-1)
+    assert scores.sum() == pytest.approx(1, abs=1e-4)
+    assert scores.std() > 1e-4  # the constant weights of the original give every class the same
+
+
+def test_missing_model_file_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"nowhere\.onnx"):
+        models.locate("pp_ocrv4_rec", {"pp_ocrv4_rec": Path("nowhere.onnx")})
+    with pytest.raises(ConfigError, match="resnet50"):
+        models.locate("resnet51", {})
