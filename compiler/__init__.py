@@ -19,6 +19,8 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.ir.parser": ["ParseError", "parse"],
         "compiler.ir.equal": ["structural_equal"],
         "compiler.transform.passes": ["PassContext", "Sequential", "function_pass", "module_pass"],
+        "compiler.tuning.log": ["apply_history_best"],
+        "compiler.tuning.tuner": ["tune"],
         "compiler.errors": [
             "ConfigError", "DtypelabError", "InputError", "LoweringError", "ModelError",
             "ScheduleError", "TypeInferenceError", "UnsupportedError", "VerifyError",

@@ -31,6 +31,7 @@ from compiler.runtime.memory import Lifetime, plan_memory
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target import Target
+from compiler.tuning.log import active_history
 
 LOWERINGS = ("library",)
 
@@ -54,6 +55,8 @@ def build(
         UnsupportedError: unknown target.
         LoweringError: an operator or a custom datatype has no lowering; names it.
         InputError: a bad number of threads or lowering.
+        ConfigError: the tuning log in use (see `apply_history_best`) cannot be read or does not
+            fit.
     """
     from compiler.errors import unknown
 
@@ -96,6 +99,7 @@ class _Builder:
 
     def __init__(self, mod: IRModule, target: Target, threads: int):
         self.mod, self.f, self.target, self.threads = mod, mod.main, target, threads
+        self.history = active_history(target)
         self.kernels: list[tuple[Kernel, tuple[Atom, ...], tuple[int, ...]]] = []
         self.compiled: dict[int, Kernel] = {}
         self.constants: list[Array] = []
@@ -190,7 +194,7 @@ class _Builder:
 
     def _kernel(self, f: Function, var: Var) -> Kernel:
         try:
-            return build_kernel(f, self.target)
+            return build_kernel(f, self.target, self.history)
         except LoweringError as e:
             ops = ", ".join(str(b.value.op) for b in f.bindings if isinstance(b.value, Call))
             origins = dict.fromkeys(o for b in f.bindings for o in b.origins)

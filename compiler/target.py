@@ -84,6 +84,11 @@ def _host() -> tuple[str, str, dict[str, bool]]:
     return llvm.get_process_triple(), llvm.get_host_cpu_name(), dict(features)
 
 
+def host_cpu() -> str:
+    """LLVM's name of this machine's CPU, e.g. `znver4`."""
+    return _host()[1]
+
+
 @functools.cache
 def _parse(text: str) -> Target:
     words = text.split()

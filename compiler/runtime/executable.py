@@ -100,6 +100,11 @@ class Executable:
             self._local.workspace = held
         return held
 
+    @property
+    def tuned(self) -> int:
+        """How many kernels have their tiles from a tuning log."""
+        return sum(k.tuned for k in self.program.kernels)
+
     def workspace_bytes(self, **dims: int) -> int:
         """Bytes of intermediate memory for given symbolic dimensions, e.g.
         `workspace_bytes(n=8)`."""

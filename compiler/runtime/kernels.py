@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,14 +10,17 @@ import numpy as np
 from compiler.codegen import jit
 from compiler.codegen.lower import NativeStage, lower_primfunc
 from compiler.dtypes import Array
+from compiler.errors import ConfigError, ScheduleError
 from compiler.ir.expr import Atom, Constant, Function
 from compiler.symbolic import Index, Var
 from compiler.target import Target
-from compiler.tensor.legalize import legalize
+from compiler.tensor.legalize import Legalized, legalize
 from compiler.tensor.lower_custom import lower_custom_dtypes
+from compiler.tensor.schedule.choice import TileChoice
 from compiler.tensor.schedule.default import schedule_default
 from compiler.tensor.schedule.packing import pack_array
 from compiler.tensor.stmt import PrimFunc
+from compiler.tuning.log import History
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,7 @@ class Kernel:
         temps: bytes of each temporary buffer.
         tables: look-up tables, passed after the temporaries.
         dims: symbolic dimensions, passed last.
+        tuned: whether its tiles come from a tuning log.
     """
 
     func: PrimFunc
@@ -49,20 +54,42 @@ class Kernel:
     temps: tuple[Index, ...]
     tables: tuple[Array, ...]
     dims: tuple[Var, ...]
+    tuned: bool = False
 
 
-def build_kernel(f: Function, target: Target) -> Kernel:
-    """Legalize, schedule, lower and compile a primitive function.
+def build_kernel(f: Function, target: Target, history: History | None = None) -> Kernel:
+    """Legalize, schedule, lower and compile a primitive function, with the tiles that `history`
+    has for it.
 
     Raises:
-        compiler.errors.LoweringError: an operation has no lowering for its dtype and target.
+        LoweringError: an operation has no lowering for its dtype and target.
+        ConfigError: the tiles of the history do not fit.
     """
     legal = legalize(f)
+    record = history.find(legal.func) if history is not None else None
+    if record is None or history is None:
+        return compile_kernel(legal, target)
+    try:
+        return replace(compile_kernel(legal, target, record.choice), tuned=True)
+    except ScheduleError as e:
+        text = f"{history.source}: workload {record.workload} ({legal.func.name}): {e}"
+        raise ConfigError(f"{text}; correct or delete its line") from None
+
+
+def compile_kernel(
+    legal: Legalized, target: Target, choices: Mapping[str, TileChoice] | None = None
+) -> Kernel:
+    """Schedule (in place), lower and compile a loop nest.
+
+    Raises:
+        LoweringError: an operation has no lowering for its dtype and target.
+        ScheduleError: a choice does not fit.
+    """
     prim = legal.func
     constants = {
         b: a for b, a in zip(prim.params, legal.inputs, strict=False) if isinstance(a, Constant)
     }
-    schedule_default(prim, target, constants)
+    schedule_default(prim, target, constants, choices)
     arguments = []
     for b, a in zip(prim.params, legal.inputs, strict=False):
         if not isinstance(a, Constant):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict
 from typing import Any
 
 import click
-import numpy as np
 
-from compiler.errors import ConfigError, UnsupportedError
+import compiler
+from compiler.errors import UnsupportedError
 from experiments import pipeline, provenance, schemes
 from experiments.latency import LatencyStats, measure_interleaved
 
@@ -19,11 +20,11 @@ from .common import (
     load_static,
     model_argument,
     print_json,
+    random_inputs,
+    shape_options,
     show,
     target_options,
 )
-
-Arrays = dict[str, pipeline.Array]
 
 
 @click.command(short_help="Measure the latency of a model.")
@@ -31,12 +32,10 @@ Arrays = dict[str, pipeline.Array]
 @format_options
 @target_options
 @click.option("--vs", type=click.Choice(["onnxruntime"]), help="Measure another runtime as well.")
-@click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, metavar="N")
 @click.option("--warmup", type=click.IntRange(min=0), default=5, show_default=True, metavar="N")
 @click.option("--runs", type=click.IntRange(min=1), default=50, show_default=True, metavar="N")
-@click.option(
-    "--shape", "shapes", multiple=True, metavar="INPUT=1,3,224,224", help="Fix an input's shape."
-)
+@shape_options
+@click.option("--tuned", metavar="LOG", help="Apply a log that `dtypelab tune` wrote.")
 @json_option
 def bench(
     model: str,
@@ -50,23 +49,27 @@ def bench(
     warmup: int,
     runs: int,
     shapes: Sequence[str],
+    tuned: str | None,
     as_json: bool,
 ) -> None:
     """Time MODEL on random inputs, taking turns with float32 and, with --vs, another runtime.
 
-    A symbolic first dimension becomes --batch; others need --shape.
+    A symbolic first dimension becomes --batch; others need --shape. With --tuned, float32 is also
+    timed without the log.
 
     Example: dtypelab bench mnist_resnet8 --threads 2 --vs onnxruntime
     """
     scheme = schemes.number_format(dtype, accumulate, lowering)
-    arrays = _random_inputs(model, dict(map(_shape, shapes)), batch)
+    arrays = random_inputs(model, shapes, batch)
     module = load_static(model, arrays)
-    executable = pipeline.build(pipeline.retype(module, scheme), scheme, target, threads)
+    with compiler.apply_history_best(tuned) if tuned else nullcontext():
+        executable = pipeline.build(pipeline.retype(module, scheme), scheme, target, threads)
     calls: dict[str, Callable[[], object]] = {dtype: lambda: executable(*arrays.values())}
-    if scheme.kind != "float32":
+    if scheme.kind != "float32" or tuned:
         base = schemes.parse("float32")
         reference = pipeline.build(module, base, target, threads)
-        calls["float32"] = lambda: reference(*arrays.values())
+        name = "float32" if scheme.kind != "float32" else "untuned"
+        calls[name] = lambda: reference(*arrays.values())
     if vs:
         calls[vs] = _onnxruntime(model, arrays, threads)
     stats = dict(
@@ -78,13 +81,16 @@ def bench(
         facts |= {"shapes": {name: list(array.shape) for name, array in arrays.items()}}
         facts |= {"warmup": warmup, "runs": runs}
         facts["latency_ms"] = _milliseconds(stats[dtype])
-        for name in ("float32", "onnxruntime"):
+        facts["tuned_kernels"] = executable.tuned
+        for name in ("float32", "untuned", "onnxruntime"):
             if name in stats and name != dtype:
                 facts[f"latency_ms_{name}"] = _milliseconds(stats[name])
                 facts[f"speedup_vs_{name}"] = stats[name].median / stats[dtype].median
         print_json({**facts, "provenance": asdict(provenance.collect())})
         return
     show(_table(stats, dtype))
+    if tuned:
+        click.echo(f"{executable.tuned} kernels with tiles from {tuned}")
 
 
 def _milliseconds(stats: LatencyStats) -> dict[str, float]:
@@ -104,39 +110,9 @@ def _table(stats: dict[str, LatencyStats], subject: str) -> Any:
     return table
 
 
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, equals, numbers = text.partition("=")
-    try:
-        shape = tuple(int(number) for number in numbers.replace("x", ",").split(","))
-    except ValueError:
-        shape = ()
-    if not equals or not shape or min(shape) < 1:
-        raise click.UsageError(f"--shape {text!r} is not INPUT=1,3,224,224")
-    return name, shape
-
-
-def _random_inputs(model: str, shapes: dict[str, tuple[int, ...]], batch: int) -> Arrays:
-    """Standard normal floats, and zeros for inputs of other dtypes (often indices), seed 0."""
-    path = pipeline.model_file(model)
-    module = pipeline.load_model(path, tuple(shapes.items()))
-    generator = np.random.default_rng(0)
-    arrays: Arrays = {}
-    for name, kind in pipeline.inputs_of(module).items():
-        shape = [
-            batch if place == 0 and not isinstance(size, int) else size
-            for place, size in enumerate(kind.shape)
-        ]
-        known = [size for size in shape if isinstance(size, int)]
-        if len(known) < len(shape):
-            raise ConfigError(f"input {name!r} is a {kind}; fix its shape with --shape {name}=...")
-        storage = kind.dtype.storage
-        is_float = np.issubdtype(storage, np.floating)
-        values = generator.standard_normal(known) if is_float else np.zeros(known)
-        arrays[name] = values.astype(storage)
-    return arrays
-
-
-def _onnxruntime(model: str, arrays: Arrays, threads: int) -> Callable[[], object]:
+def _onnxruntime(
+    model: str, arrays: dict[str, pipeline.Array], threads: int
+) -> Callable[[], object]:
     try:
         import onnxruntime
     except ImportError as error:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import numpy as np
 
-from compiler.errors import InputError, unknown
+from compiler.errors import ConfigError, InputError, unknown
 from experiments import datasets, pipeline
 
 if TYPE_CHECKING:
@@ -53,6 +53,24 @@ def target_options(function: F) -> F:
     return function
 
 
+def shape_options(function: F) -> F:
+    """--batch and --shape."""
+    for option in (
+        click.option(
+            "--shape",
+            "shapes",
+            multiple=True,
+            metavar="INPUT=1,3,224,224",
+            help="Fix an input's shape.",
+        ),
+        click.option(
+            "--batch", type=click.IntRange(min=1), default=1, show_default=True, metavar="N"
+        ),
+    ):
+        function = option(function)
+    return function
+
+
 def json_option(function: F) -> F:
     """--json."""
     option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -87,6 +105,44 @@ def load_inputs(file: str, module: IRModule) -> dict[str, pipeline.Array]:
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
     return {name: arrays[name] for name in names}
+
+
+def random_inputs(model: str, shapes: Sequence[str], batch: int) -> dict[str, pipeline.Array]:
+    """Standard normal floats, and zeros for inputs of other dtypes (often indices), seed 0.
+
+    `shapes`: as --shape gives them; `batch` is for a symbolic first dimension.
+
+    Raises:
+        ConfigError: another dimension is symbolic.
+    """
+    path = pipeline.model_file(model)
+    module = pipeline.load_model(path, tuple(map(_shape, shapes)))
+    generator = np.random.default_rng(0)
+    arrays: dict[str, pipeline.Array] = {}
+    for name, kind in pipeline.inputs_of(module).items():
+        shape = [
+            batch if place == 0 and not isinstance(size, int) else size
+            for place, size in enumerate(kind.shape)
+        ]
+        known = [size for size in shape if isinstance(size, int)]
+        if len(known) < len(shape):
+            raise ConfigError(f"input {name!r} is a {kind}; fix its shape with --shape {name}=...")
+        storage = kind.dtype.storage
+        is_float = np.issubdtype(storage, np.floating)
+        values = generator.standard_normal(known) if is_float else np.zeros(known)
+        arrays[name] = values.astype(storage)
+    return arrays
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    name, equals, numbers = text.partition("=")
+    try:
+        shape = tuple(int(number) for number in numbers.replace("x", ",").split(","))
+    except ValueError:
+        shape = ()
+    if not equals or not shape or min(shape) < 1:
+        raise click.UsageError(f"--shape {text!r} is not INPUT=1,3,224,224")
+    return name, shape
 
 
 def shapes_of(arrays: Mapping[str, pipeline.Array]) -> pipeline.Shapes:

@@ -20,6 +20,7 @@ from .inspect import inspect
 from .quantize import quantize
 from .run import run
 from .sweep import sweep
+from .tune import tune
 
 OK, INTERNAL_ERROR, USAGE_ERROR = 0, 1, 2
 
@@ -38,7 +39,7 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for verb in (inspect, run, quantize, compare, bench, dtype, sweep, cache):
+for verb in (inspect, run, quantize, compare, bench, tune, dtype, sweep, cache):
     cli.add_command(verb)
 
 

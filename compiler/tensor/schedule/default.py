@@ -6,7 +6,7 @@ where it is contiguous. Anything else runs as written.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 from compiler.errors import ScheduleError
 from compiler.symbolic import Index, IntLike, Var
@@ -14,7 +14,8 @@ from compiler.target import Target
 from compiler.tensor.expr import CallExtern, Gather, IndexValue, Load, loads, walk
 from compiler.tensor.lower_custom import uses_custom
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.tile import apply_tile, choose_tile, tileable, widen_blocks
+from compiler.tensor.schedule.choice import TileChoice, retile
+from compiler.tensor.schedule.tile import Tile, apply_tile, choose_tile, tileable, widen_blocks
 from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, clone, stores, walk_stmts
 
@@ -22,29 +23,63 @@ TASKS = 16
 """Iterations that a parallel loop should at least have."""
 
 
-def schedule_default(f: PrimFunc, target: Target, constants: Collection[Buffer] = ()) -> None:
-    """Schedule `f` in place. `constants`: the parameters whose arrays are known at build time."""
-    s = Schedule(f)
-    inline_elementwise(s)
+def schedule_default(
+    f: PrimFunc,
+    target: Target,
+    constants: Collection[Buffer] = (),
+    choices: Mapping[str, TileChoice] | None = None,
+) -> None:
+    """Schedule `f` in place.
+
+    Args:
+        f: the loop nests.
+        target: what they will run on.
+        constants: the parameters whose arrays are known at build time.
+        choices: register tiles for some stages (a tuner's, say) instead of the rule's.
+
+    Raises:
+        ScheduleError: a choice does not fit its stage.
+    """
+    s = untiled(f)
     custom = uses_custom(f)
-    for x in stores(f.body):
-        x.value = simplify(x.value)
     fma = "fma" in target.enabled or "neon" in target.enabled
-    for stage in [] if custom else s.stages():
-        if not tileable(s, stage):
-            continue
-        if s.stage_stores(stage)[0][0].buffer in f.params:
-            s.accumulate_apart(stage)
-        widen_blocks(s, stage, target, constants)
-        tile = choose_tile(s, stage, target, constants)
+    left = dict(choices or {})
+    for stage in s.stages():
+        tile = None if custom else rule_tile(s, stage, target, constants)
+        if tile is not None and stage in left:
+            tile = retile(s, stage, tile, left.pop(stage), target, constants)
         if tile is not None:
             apply_tile(s, stage, tile, fma)
+    if left:
+        raise ScheduleError(f"{f.name} has no tile for {', '.join(sorted(left))}; leave it out")
     for stage in s.stages():
         _decompose(s, stage)
     if not custom:
         for stage in s.stages():
             _vectorize(s, stage, target)
     _parallelize(s)
+
+
+def untiled(f: PrimFunc) -> Schedule:
+    """A schedule of `f` with elementwise stages inlined and expressions simplified: what tiles are
+    chosen for."""
+    s = Schedule(f)
+    inline_elementwise(s)
+    for x in stores(f.body):
+        x.value = simplify(x.value)
+    return s
+
+
+def rule_tile(
+    s: Schedule, stage: str, target: Target, constants: Collection[Buffer]
+) -> Tile | None:
+    """The register tile that the rule gives a stage; None: the stage is none for a tile."""
+    if not tileable(s, stage):
+        return None
+    if s.stage_stores(stage)[0][0].buffer in s.func.params:
+        s.accumulate_apart(stage)
+    widen_blocks(s, stage, target, constants)
+    return choose_tile(s, stage, target, constants)
 
 
 def inline_elementwise(s: Schedule) -> None:

@@ -54,6 +54,7 @@ class Tile:
         dot: the dot product instruction, if the operands are bytes.
         skew: for a dot product over the taps of a window: (neighbouring outputs that share the
             data they read, stride of the window, taps filled up to fours).
+        unrolled: reduction steps in the body of the innermost loop; a dot product is one step.
     """
 
     lane_axis: int
@@ -65,6 +66,7 @@ class Tile:
     reduce_block: int
     dot: Intrinsic | None
     skew: tuple[int, int, int] = (0, 0, 0)
+    unrolled: int = UNROLLED_STEPS
 
 
 def tileable(s: Schedule, stage: str) -> bool:
@@ -411,9 +413,12 @@ def _reduction(s: Schedule, t: Tile, reduce: list[str]) -> tuple[list[str], list
         steps = list(s.split(reduce[0], t.reduce_block))
     if t.dot is not None:
         outer, inner = s.split(steps[-1], 4)
-        return [*steps[:-1], outer], [inner]
-    if t.reduce_block > UNROLLED_STEPS:
-        outer, inner = s.split(steps[-1], UNROLLED_STEPS)
+        steps = [*steps[:-1], outer]
+        if t.reduce_block > 4 * t.unrolled:
+            steps = [*steps[:-1], *s.split(outer, t.unrolled)]
+        return steps, [inner]
+    if t.reduce_block > t.unrolled:
+        outer, inner = s.split(steps[-1], t.unrolled)
         return [steps[0], outer, inner], []
     return steps, []
 

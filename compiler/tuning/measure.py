@@ -1,0 +1,176 @@
+"""Running single kernels, in turns, on random data."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from compiler.codegen import jit
+from compiler.dtypes import Array
+from compiler.ir.expr import Constant
+from compiler.runtime.kernels import Kernel, aligned_copy
+from compiler.symbolic import IntLike, Var
+from compiler.target import Target
+from compiler.tensor.expr import Gather, walk
+from compiler.tensor.legalize import Legalized
+from compiler.tensor.stmt import SLACK, stores
+
+SAMPLE_NS = 150_000
+"""Nanoseconds that a timed sample should last: short kernels are called several times."""
+SYMBOLIC_SIZE = 1
+"""Value of symbolic dimensions."""
+
+
+def random_arrays(legal: Legalized, seed: int) -> list[Array]:
+    """An array for every input of an unscheduled loop nest that is no constant: standard normal
+    floats, bytes over their whole range, other integers below 1000. Where other integers may be
+    positions to read at they are zeros."""
+    f = legal.func
+    rng = np.random.default_rng(seed)
+    gathers = any(isinstance(n, Gather) for s in stores(f.body) for n in walk(s.value))
+    arrays = []
+    for b, atom in zip(f.params, legal.inputs, strict=False):
+        if isinstance(atom, Constant):
+            continue
+        shape, storage = _shape(b.shape), b.dtype.storage
+        values: Array
+        if np.issubdtype(storage, np.floating):
+            values = rng.standard_normal(shape)
+        elif storage.itemsize == 1:
+            low = -128 if storage.kind == "i" else 0
+            values = rng.integers(low, low + (2 if storage.kind == "b" else 256), shape)
+        elif gathers:
+            values = np.zeros(shape)
+        else:
+            values = rng.integers(0, 1000, shape)
+        arrays.append(_roomy(values.astype(storage)))
+    return arrays
+
+
+def _shape(dims: Sequence[IntLike]) -> tuple[int, ...]:
+    sizes = []
+    for d in dims:
+        if isinstance(d, int):
+            sizes.append(d)
+        else:
+            names: set[Var] = d.vars() if not isinstance(d, Var) else {d}
+            values = dict.fromkeys(names, SYMBOLIC_SIZE)
+            sizes.append(SYMBOLIC_SIZE if isinstance(d, Var) else int(d.value(values)))
+    return tuple(sizes)
+
+
+def _roomy(a: Array) -> Array:
+    """An aligned copy that kernels may read `SLACK` bytes past, as they may in a workspace."""
+    raw = aligned_copy(np.zeros(a.nbytes + SLACK, np.uint8))
+    out: Array = raw[: a.nbytes].view(a.dtype).reshape(a.shape)
+    out[...] = a
+    return out
+
+
+class KernelRun:
+    """A compiled kernel with its memory, ready to be called again and again.
+
+    `inputs`: one array per input that is no constant; those come from the kernel.
+    """
+
+    def __init__(self, kernel: Kernel, target: Target, inputs: Sequence[Array]):
+        sizes = dict.fromkeys(kernel.dims, SYMBOLIC_SIZE)
+        parameters = kernel.func.params[len(kernel.arguments) :]
+        self.outputs = [
+            _roomy(np.zeros(_shape(b.shape), b.dtype.storage)) for b in parameters[: kernel.outputs]
+        ]
+        rest = iter(inputs)
+        given = [next(rest) if a.array is None else a.array for a in kernel.arguments]
+        temps = [_roomy(np.zeros(int(size.value(sizes)), np.uint8)) for size in kernel.temps]
+        self._kept = [*given, *self.outputs, *temps, *kernel.tables]
+        block: list[int] = []
+        for s in kernel.stages:
+            extent = 0 if s.extent is None else int(s.extent.value(sizes))
+            block += [jit.compile_text(s.text, s.symbol, target), extent]
+        block += [a.ctypes.data for a in self._kept] + [sizes[v] for v in kernel.dims]
+        self._block = (ctypes.c_int64 * len(block))(*block)
+        split = tuple(s.extent is not None for s in kernel.stages)
+        text = _loop_text("@", split, len(self._kept), len(kernel.dims))
+        symbol = "repeat_" + jit.digest(text)
+        address = jit.compile_text(text.replace("@", f"@{symbol}"), symbol, target)
+        self._loop = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(address)
+
+    def __call__(self, times: int = 1) -> None:
+        """Run every stage in turn, and that a number of times."""
+        self._loop(times, ctypes.addressof(self._block))
+
+    def result(self) -> bytes:
+        """What the kernel writes."""
+        for out in self.outputs:
+            out[...] = 0
+        self()
+        return b"".join(out.tobytes() for out in self.outputs)
+
+
+def _loop_text(name: str, split: Sequence[bool], pointers: int, dims: int) -> str:
+    """LLVM text of a loop that calls the stages of a kernel: calls through `ctypes` would take
+    longer than small kernels. Its block holds, per stage, function and extent; then the
+    arguments."""
+    stages = len(split)
+    kinds = ["ptr", "i64"] * stages + ["ptr"] * pointers + ["i64"] * dims
+    lines = []
+    for k, kind in enumerate(kinds):
+        lines.append(f"  %p{k} = getelementptr i64, ptr %block, i64 {k}")
+        lines.append(f"  %a{k} = load {kind}, ptr %p{k}, align 8")
+    shared = [f"{kind} %a{k}" for k, kind in enumerate(kinds)][2 * stages :]
+    calls = []
+    for k, parallel in enumerate(split):
+        bounds = ["i64 0", f"i64 %a{2 * k + 1}"] if parallel else []
+        calls.append(f"  call void %a{2 * k}({', '.join([*shared, *bounds])})")
+    return "\n".join(
+        [
+            f"define void {name}(i64 %n, ptr %block) {{", "entry:", *lines, "  br label %loop",
+            "loop:", "  %i = phi i64 [0, %entry], [%next, %loop]", *calls,
+            "  %next = add i64 %i, 1", "  %more = icmp slt i64 %next, %n",
+            "  br i1 %more, label %loop, label %done", "done:", "  ret void", "}",
+        ]
+    )  # fmt: skip
+
+
+def in_turns(
+    first: Callable[[int], object], second: Callable[[int], object], rounds: int
+) -> tuple[float, float]:
+    """Median milliseconds of two functions of a number of repetitions, timed alternately after one
+    call of each."""
+    first(1)
+    start = time.perf_counter_ns()
+    second(1)
+    repeat = max(1, SAMPLE_NS // max(1, time.perf_counter_ns() - start))
+    times: tuple[list[float], list[float]] = ([], [])
+    for _ in range(rounds):
+        for call, record in zip((first, second), times, strict=True):
+            start = time.perf_counter_ns()
+            call(repeat)
+            record.append((time.perf_counter_ns() - start) / 1e6 / repeat)
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keep this thread on one core, where the system lets it, and the garbage collector off."""
+    collecting = gc.isenabled()
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+    gc.disable()
+    try:
+        if cores:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, {max(cores)})
+        yield
+    finally:
+        if cores:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, cores)
+        if collecting:
+            gc.enable()

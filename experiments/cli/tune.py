@@ -1,0 +1,116 @@
+"""dtypelab tune."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import compiler
+from experiments.files import check_writable
+
+from .common import (
+    json_option,
+    load_static,
+    model_argument,
+    print_json,
+    random_inputs,
+    shape_options,
+    show,
+)
+
+if TYPE_CHECKING:
+    from compiler.tuning.tuner import Progress, Tuning
+
+
+@click.command(short_help="Measure faster schedules for a model on this machine.")
+@model_argument
+@click.option("--target", default="llvm", show_default=True, metavar="T")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N")
+@shape_options
+@click.option("-o", "--output", required=True, metavar="LOG.jsonl", help="The log to append to.")
+@json_option
+def tune(
+    model: str,
+    target: str,
+    budget: float,
+    seed: int,
+    batch: int,
+    shapes: Sequence[str],
+    output: str,
+    as_json: bool,
+) -> None:
+    """Try register tiles for the kernels of MODEL (float32) and log those that are faster here.
+
+    Results stay the same bit for bit. `bench --tuned LOG.jsonl` applies the log, as does
+    compiler.apply_history_best in Python.
+
+    Example: dtypelab tune mnist_resnet8 --budget 60 -o tune.jsonl
+    """
+    check_writable(output)
+    compiler.Target.parse(target)
+    module = load_static(model, random_inputs(model, shapes, batch))
+    tuning = _with_bar(module, target, budget, seed, output)
+    if as_json:
+        facts: dict[str, Any] = {"model": model, "target": target, "budget_s": budget}
+        facts |= {"seed": seed, "log": output, "workloads": tuning.workloads}
+        facts |= {"trials": len(tuning.trials), "seconds": tuning.seconds}
+        facts |= {"default_ms": tuning.default_ms, "tuned_ms": tuning.tuned_ms}
+        print_json({**facts, "records": [asdict(record) for record in tuning.records]})
+        return
+    if tuning.records:
+        show(_table(tuning))
+    click.echo(
+        f"{len(tuning.records)} of {tuning.workloads} workloads faster, {len(tuning.trials)} "
+        f"candidates in {tuning.seconds:.0f} s: {tuning.default_ms:.4f} ms -> "
+        f"{tuning.tuned_ms:.4f} ms ({output})"
+    )
+
+
+def _with_bar(module: Any, target: str, budget: float, seed: int, output: str) -> Tuning:
+    """Tune with a bar on a terminal's stderr, and without one elsewhere."""
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bar
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("tuning"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[s]}"),
+    )
+    # Drawn between measurements only: a thread that redraws would be measured with them.
+    with Bar(*columns, console=console, auto_refresh=False, disable=not console.is_terminal) as bar:
+        task = bar.add_task("", total=budget, s="")
+
+        def progress(p: Progress) -> None:
+            state = f"{p.tried} candidates, {p.faster} workloads faster"
+            bar.update(task, completed=min(p.seconds, budget), s=state, refresh=True)
+
+        tuning: Tuning = compiler.tune(module, target, budget, seed, output, progress)
+    return tuning
+
+
+def _table(tuning: Tuning) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("workload", "default ms", "tuned ms", "faster"):
+        table.add_column(
+            column, justify="left" if column == "workload" else "right", overflow="fold"
+        )
+    for record in tuning.records:
+        gain = f"{record.default_ms / record.best_ms:.2f}x"
+        table.add_row(record.text, f"{record.default_ms:.5f}", f"{record.best_ms:.5f}", gain)
+    return table

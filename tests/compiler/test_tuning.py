@@ -1,0 +1,287 @@
+"""The tuning log and the tuner."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import compiler
+from compiler.errors import ConfigError
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+from compiler.target import Target, host_cpu
+from compiler.tensor.schedule.choice import TileChoice
+from compiler.tuning.log import Record, append_records, read_log
+from compiler.tuning.tuner import GAIN, Progress, _tasks, tune
+
+ROOT = Path(__file__).parent.parent.parent
+HOST = Target.parse("llvm")
+
+
+def net(seed: int = 0, layers: int = 2) -> IRModule:
+    """Equal convolutions with other weights, and a smaller one."""
+    rng = np.random.default_rng(seed)
+    b = FunctionBuilder()
+    y = b.param("x", (1, 8, 10, 10))
+    for _ in range(layers):
+        weight = b.const(rng.normal(size=(8, 8, 3, 3)).astype(np.float32))
+        y = b.call("nn.relu", b.call("nn.conv2d", y, weight, padding=(1, 1, 1, 1)))
+    weight = b.const(rng.normal(size=(4, 8, 1, 1)).astype(np.float32))
+    return IRModule({"main": b.finish(b.call("nn.conv2d", y, weight))})
+
+
+X = np.random.default_rng(1).normal(size=(1, 8, 10, 10)).astype(np.float32)
+
+
+def record(mod: IRModule, **change: Any) -> Record:
+    """A handwritten record for the workload with most work, with another tile than the rule's."""
+    task = _tasks(compiler.optimize(mod), HOST)[0]
+    stage, choice = task.candidates[0]
+    where = {"target": "llvm", "isa": HOST.isa, "cpu": host_cpu()}
+    made = Record(
+        workload=task.key, text=task.text, choice={stage: choice}, default_ms=2.0, best_ms=1.0,
+        seed=0, date="2025-01-01T00:00:00+00:00", **where,
+    )  # fmt: skip
+    return replace(made, **change)
+
+
+def test_the_log_round_trip(tmp_path: Path) -> None:
+    log = tmp_path / "tune.jsonl"
+    first = record(net())
+    second = replace(first, seed=7, choice={"mac": TileChoice(8, 2, ((2, 3), (3, 4)), 0, 4, False)})
+    append_records(log, [first])
+    append_records(log, [second, first])
+    assert read_log(log) == [first, second, first]
+    assert all(json.loads(line)["tuning"] == 1 for line in log.read_text().splitlines())
+
+
+def test_an_entry_changes_the_schedule_and_not_the_results(tmp_path: Path) -> None:
+    log = tmp_path / "tune.jsonl"
+    mod = net()
+    append_records(log, [record(mod)])
+    default = compiler.build(mod)
+    with compiler.apply_history_best(log):
+        tuned = compiler.build(mod)
+        with compiler.PassContext(opt_level=2):  # says nothing about logs
+            assert compiler.build(mod).tuned == 2
+    with compiler.PassContext(config={"tune.log": str(log)}):
+        assert compiler.build(mod).as_text() == tuned.as_text()
+    # The two equal convolutions share the entry; the third has none.
+    assert (default.tuned, tuned.tuned) == (0, 2)
+    assert default.as_text() != tuned.as_text()
+    assert default(X).tobytes() == tuned(X).tobytes()
+    assert compiler.build(mod).as_text() == default.as_text()
+
+
+def test_an_entry_is_for_any_weights_and_scales(tmp_path: Path) -> None:
+    log = tmp_path / "tune.jsonl"
+    append_records(log, [record(net())])
+    with compiler.apply_history_best(log):
+        assert compiler.build(net(seed=4)).tuned == 2
+        assert compiler.build(net(seed=4, layers=1)).tuned == 1
+
+
+@pytest.mark.parametrize("field", ["target", "isa", "cpu", "workload"])
+def test_entries_of_other_machines_are_not_applied(tmp_path: Path, field: str) -> None:
+    log = tmp_path / "tune.jsonl"
+    append_records(log, [record(net(), **{field: "another"})])
+    with compiler.apply_history_best(log):
+        assert compiler.build(net()).tuned == 0
+
+
+def test_the_last_entry_counts(tmp_path: Path) -> None:
+    log = tmp_path / "tune.jsonl"
+    mod = net()
+    task = _tasks(compiler.optimize(mod), HOST)[0]
+    texts = []
+    for stage, choice in task.candidates[:2]:
+        append_records(log, [record(mod, choice={stage: choice})])
+        with compiler.apply_history_best(log):
+            texts.append(compiler.build(mod).as_text())
+    assert texts[0] != texts[1]
+
+
+def test_other_lines_are_passed_over(tmp_path: Path) -> None:
+    log = tmp_path / "tune.jsonl"
+    good = record(net()).to_line()
+    later = json.dumps({"tuning": 2, "anything": []})
+    half = good[: len(good) // 2]
+    log.write_text(f"# by hand\n\n[1, 2]\n{{}}\n{later}\n{good}{half}")
+    assert len(read_log(log)) == 1
+    append_records(log, [record(net())])  # does not continue the half line
+    assert len(read_log(log)) == 2
+    log.write_text("")
+    assert read_log(log) == []
+
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda r: r.pop("isa"), "line 2: fields missing or unknown: isa"),
+        (lambda r: r.update(extra=1), "line 2: fields missing or unknown: extra"),
+        (lambda r: r.update(best_ms="fast"), "line 2: best_ms must be a number"),
+        (lambda r: r.update(target=3), "line 2: target must be a string"),
+        (lambda r: r.update(choice=[]), "line 2: choice must be an object"),
+        (lambda r: r["choice"]["mac"].pop("lanes"), "line 2: a tile choice has exactly"),
+        (lambda r: r["choice"]["mac"].update(lanes="8"), "line 2: the numbers of a tile"),
+        (lambda r: r["choice"]["mac"].update(widths=[1]), "line 2: a tile choice has widths"),
+        (lambda r: r["choice"]["mac"].update(widths=[[1, True]]), "line 2: the numbers of a tile"),
+    ],
+)
+def test_a_damaged_entry_is_named(tmp_path: Path, change: Change, message: str) -> None:
+    log = tmp_path / "tune.jsonl"
+    content = json.loads(record(net()).to_line())
+    change(content)
+    log.write_text(record(net()).to_line() + json.dumps(content) + "\n")
+    with pytest.raises(ConfigError, match=message), compiler.apply_history_best(log):
+        pass
+
+
+def test_a_file_that_is_no_log_is_an_error(tmp_path: Path) -> None:
+    bad = tmp_path / "x"
+    with pytest.raises(ConfigError, match="cannot read the tuning log"):
+        read_log(bad)
+    bad.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not text"):
+        read_log(bad)
+    bad.write_text("name,age\nx,3\n")
+    with pytest.raises(ConfigError, match="no line has a record"):
+        read_log(bad)
+    with (
+        compiler.PassContext(config={"tune.log": bad}),
+        pytest.raises(ConfigError, match="no line has a record"),
+    ):
+        compiler.build(net())
+
+
+def test_a_tile_that_does_not_fit_names_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "tune.jsonl"
+    good = record(net())
+    ((stage, choice),) = good.choice.items()
+    append_records(log, [replace(good, choice={stage: replace(choice, lanes=3)})])
+    with (
+        compiler.apply_history_best(log),
+        pytest.raises(ConfigError, match=r"tune\.jsonl.*lanes must be"),
+    ):
+        compiler.build(net())
+
+
+def test_the_tuner_visits_what_the_seed_says_and_keeps_only_what_is_faster(tmp_path: Path) -> None:
+    log = tmp_path / "tune.jsonl"
+    seen: list[Progress] = []
+    first = tune(net(), budget_s=300, seed=3, log=log, trials=10, progress=seen.append)
+    again = tune(net(), budget_s=300, seed=3, log=tmp_path / "b.jsonl", trials=10)
+    other = tune(net(), budget_s=300, seed=4, log=tmp_path / "c.jsonl", trials=10)
+    assert first.workloads == 2  # the equal convolutions are one
+    assert len(first.trials) == 10
+    visits = [[(t.workload, t.stage, t.choice) for t in r.trials] for r in (first, again, other)]
+    assert visits[0] == visits[1] != visits[2]
+    assert len({w for w, _, _ in visits[0]}) == 2  # every workload has its turn
+    assert [p.tried for p in seen] == list(range(1, 11))
+    assert all(t.ms is not None for t in first.trials)
+    assert first.tuned_ms <= first.default_ms
+    assert all(r.best_ms < GAIN * r.default_ms for r in first.records)
+    assert tuple(read_log(log)) == first.records
+    with compiler.apply_history_best(log):
+        assert (compiler.build(net()).tuned > 0) == bool(first.records)
+
+
+def test_a_tiny_budget_ends_and_leaves_a_log_that_applies(tmp_path: Path) -> None:
+    log = tmp_path / "tune.jsonl"
+    done = tune(net(), budget_s=0.3, log=log)
+    assert 0 < len(done.trials) < 300
+    assert done.seconds < 30
+    with compiler.apply_history_best(log):
+        assert compiler.build(net())(X).tobytes() == compiler.build(net())(X).tobytes()
+
+
+def test_what_is_faster_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a clock that prefers every candidate, the first one is kept and written down."""
+    monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.0))
+    log = tmp_path / "tune.jsonl"
+    done = tune(net(), budget_s=300, log=log, trials=8)
+    kept = {r.workload: r for r in done.records}
+    assert len(kept) == done.workloads == 2
+    for t in reversed(done.trials):  # so that the first one is compared last
+        last = t if kept[t.workload].choice == {t.stage: t.choice} else None
+    assert last is not None
+    with compiler.apply_history_best(log):
+        exe = compiler.build(net())
+    assert exe.tuned == 3
+    assert exe(X).tobytes() == compiler.build(net())(X).tobytes()
+
+
+def test_a_network_that_got_slower_loses_its_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels alone seem faster, the network is not: nothing is kept."""
+
+    def clock(a: object, b: object, rounds: int) -> tuple[float, float]:
+        from compiler.tuning.measure import KernelRun
+
+        return (2.0, 1.0) if isinstance(a, KernelRun) else (1.0, 1.5)
+
+    monkeypatch.setattr("compiler.tuning.tuner.in_turns", clock)
+    done = tune(net(), budget_s=300, log=tmp_path / "tune.jsonl", trials=8)
+    assert done.records == ()
+    assert read_log(tmp_path / "tune.jsonl") == []
+
+
+def test_wrong_results_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from compiler.tuning.measure import KernelRun
+
+    results = iter(range(1000))
+    monkeypatch.setattr(KernelRun, "result", lambda self: bytes([next(results)]))
+    done = tune(net(), budget_s=300, log=tmp_path / "tune.jsonl", trials=4)
+    assert [t.ms for t in done.trials] == [None] * 4
+    assert done.records == ()
+
+
+def test_wrong_arguments(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="positive budget"):
+        tune(net(), budget_s=0, log=tmp_path / "a")
+    with pytest.raises(ConfigError, match="cannot write the tuning log"):
+        tune(net(), log=tmp_path / "missing" / "a")
+    other = tmp_path / "notes.txt"
+    other.write_text("mine\n")
+    with pytest.raises(ConfigError, match="is no tuning log"):
+        tune(net(), log=other)
+    assert other.read_text() == "mine\n"
+
+
+def test_a_tuner_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tune(net(), log=tmp_path / "tune.jsonl", trials=4, progress=interrupted)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_applies_in_a_new_process(tmp_path: Path) -> None:
+    log = tmp_path / "tune.jsonl"
+    append_records(log, [record(net())])
+    script = tmp_path / "apply.py"
+    script.write_text(
+        "import sys, compiler\n"
+        "mod = compiler.parse(open(sys.argv[1]).read())\n"
+        "with compiler.apply_history_best(sys.argv[2]):\n"
+        "    print(compiler.build(mod).tuned)\n"
+    )
+    model = tmp_path / "model.txt"
+    model.write_text(net().astext(show_meta_data=True))
+    out = subprocess.run(
+        [sys.executable, str(script), str(model), str(log)],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert out.stdout.strip() == "2"
