@@ -37,7 +37,7 @@ class Step:
     size: Index = ZERO
 
 
-PARALLEL_WORK = 1 << 20
+PARALLEL_WORK = 1 << 16
 """Scalar operations below which sharing out the work costs more than it saves."""
 
 
