@@ -119,7 +119,8 @@ def choose_tile(
     reduction = [f.var for f in path[len(store.idx) :]]
     lane = next((a for a in reversed(axes) if a.constant and not a.other and _wide(a)), None)
     if lane is None:
-        return _along_data(store, axes, target, data, weight, reduction)
+        ours = data.buffer in s.func.temps
+        return _along_data(store, axes, target, data, weight, reduction, ours)
     most = target.vector_bytes // store.buffer.dtype.nbytes
     dot = _dot(store, target, reduction, data, weight)
     lanes = dot.loops["o"] if dot else min(most, lane.extent or 1)
@@ -157,6 +158,7 @@ def _along_data(
     data: Load,
     weight: Load,
     reduction: list[Var],
+    ours: bool,
 ) -> Tile | None:
     """Both operands follow the channels (depthwise): lanes along the last axis."""
     last = axes[-1]
@@ -167,7 +169,8 @@ def _along_data(
         return Tile(last.index, lanes, last.index, 1, (), None, 0, None)
     # Channels are innermost: neighbouring pixels share the weights.
     pixels = [a for a in axes if a.other and not a.constant]
-    dot = _dot(store, target, [], data, weight)
+    # Taps filled up to fours read past the last row, which only our own memory allows.
+    dot = _dot(store, target, [], data, weight) if ours else None
     window = _window(store, pixels, data, reduction)
     if dot is None or window is None or (last.extent or 0) % dot.loops["o"]:
         return Tile(
