@@ -101,14 +101,12 @@ class _Builder:
         self.mod, self.f, self.target, self.threads = mod, mod.main, target, threads
         self.history = active_history(target)
         self.kernels: list[tuple[Kernel, tuple[Atom, ...], tuple[int, ...]]] = []
-        self.compiled: dict[int, Kernel] = {}
         self.constants: list[Array] = []
         self.constant_index: dict[int, int] = {}
         # Every tensor value has a root id; views share their operand's root.
         self.root: dict[Var, tuple[int, ...]] = {}
         self.types: list[TensorType] = []
         self.home: dict[int, Pointer] = {}
-        self.literal: dict[int, Constant] = {}
 
     def run(self) -> Program:
         f = self.f
@@ -156,7 +154,6 @@ class _Builder:
         if isinstance(a, Var):
             return self.root[a]
         r = self._new(a.type)
-        self.literal[r] = a
         self.home[r] = Pointer("constant", self._constant(a.data))
         return (r,)
 

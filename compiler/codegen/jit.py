@@ -34,13 +34,8 @@ def initialize() -> None:
 
 @functools.cache
 def machine(target: Target) -> Any:
-    """LLVM's target machine for `target`."""
-    import llvmlite.binding as llvm
-
-    initialize()
-    return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=1, codemodel="jitdefault", jit=True
-    )
+    """LLVM's target machine for `target`, shared by all compilations."""
+    return _fresh_machine(target)
 
 
 def digest(*parts: str) -> str:
@@ -108,6 +103,7 @@ def _fresh_machine(target: Target) -> Any:
     """An engine takes its machine over, so each gets its own."""
     import llvmlite.binding as llvm
 
+    initialize()
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=1, codemodel="jitdefault", jit=True
     )

@@ -7,6 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,7 @@ def profile(exe: Executable, *args: Any, runs: int = 20, **kwargs: Any) -> list[
         entry = ctypes.CFUNCTYPE(None, *kinds)(
             jit.compile_text(s.stage.text, s.stage.symbol, exe.target)
         )
-        calls.append((s, lambda entry=entry, values=values: entry(*values)))  # type: ignore[misc]
+        calls.append((s, partial(entry, *values)))
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(runs):
         for record, (_, call) in zip(times, calls, strict=True):

@@ -199,3 +199,18 @@ def test_what_runs_can_be_read() -> None:
     assert "define void @main_" in exe.llvm_text()
     assert "x: Tensor[(n, 3, 11, 9), float32]" in repr(exe)
     assert exe.workspace_bytes(n=4) > exe.workspace_bytes(n=1) > 0
+
+
+def test_a_profile_names_every_native_stage_and_leaves_results_alone() -> None:
+    from compiler.runtime.profile import profile
+
+    exe = compiler.build(convnet())
+    x = normal(2, 3, 11, 9)
+    want = exe(x)
+    times = profile(exe, x, runs=2)
+    assert [t.symbol for t in times] == [s.symbol for k in exe.program.kernels for s in k.stages]
+    assert all(t.milliseconds > 0 for t in times)
+    assert max(times, key=lambda t: t.work).symbol.startswith("conv2d")
+    same(exe(x), want)
+    with pytest.raises(InputError):
+        profile(exe)
