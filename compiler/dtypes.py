@@ -4,6 +4,9 @@ A built-in dtype is written as numpy writes it (`float32`, `int8`, `bool`). A cu
 written `custom[NAME]BITS` (`custom[posit]16`), the notation of TVM's Bring Your Own Datatypes; its
 values are kept in an unsigned integer of at least BITS bits. What a custom dtype means is given by
 the `CustomDType` that is registered under NAME: other packages plug in through `register_custom`.
+
+Within a compiled module a custom value may also be kept decoded, as a float that equals it, in a
+*lane*: `custom[posit]16:float32`. That is the same dtype, stored otherwise.
 """
 
 from __future__ import annotations
@@ -38,21 +41,24 @@ _BUILTIN = {
     "uint64": ("uint", 64),
     "bool": ("bool", 8),
 }
-_CUSTOM = re.compile(r"custom\[([A-Za-z_]\w*)\](\d+)")
+_CUSTOM = re.compile(r"custom\[([A-Za-z_]\w*)\](\d+)(?::float(32|64))?")
 
 
 @dataclass(frozen=True, slots=True)
 class DType:
     """A scalar type. `kind` is float, int, uint, bool or custom; `bits` its width; `name` a custom
-    type's.
+    type's; `lane` the width of the float that holds a custom value decoded, 0 if codes are stored.
 
     >>> DType.parse("custom[posit]16").storage
     dtype('uint16')
+    >>> DType.parse("custom[posit]16:float32").storage
+    dtype('float32')
     """
 
     kind: str
     bits: int
     name: str = ""
+    lane: int = 0
 
     @staticmethod
     def parse(text: str | DType | np.dtype[Any] | type[np.generic]) -> DType:
@@ -77,7 +83,7 @@ class DType:
         if not 1 <= bits <= 64:
             raise DtypelabError(f"dtype {text!r}: the width must be 1 to 64 bits")
         custom(name)
-        return DType("custom", bits, name)
+        return DType("custom", bits, name, int(found[3] or 0))
 
     @property
     def is_custom(self) -> bool:
@@ -96,8 +102,8 @@ class DType:
 
     @property
     def storage_bits(self) -> int:
-        """Bits one element takes in memory: `bits` rounded up to 8, 16, 32 or 64."""
-        return max(8, 1 << (self.bits - 1).bit_length())
+        """Bits one element takes in memory: the lane's, or `bits` rounded up to 8, 16, 32 or 64."""
+        return self.lane or max(8, 1 << (self.bits - 1).bit_length())
 
     @property
     def nbytes(self) -> int:
@@ -106,19 +112,31 @@ class DType:
 
     @property
     def storage(self) -> np.dtype[Any]:
-        """numpy dtype of the stored elements: itself, or an unsigned integer for custom types."""
-        if self.kind == "custom":
-            return np.dtype(f"uint{self.storage_bits}")
-        return np.dtype("bool" if self.kind == "bool" else f"{self.kind}{self.bits}")
+        """numpy dtype of the stored elements: itself; for custom types the lane, or an unsigned
+        integer."""
+        stored = self.storage_dtype
+        return np.dtype("bool" if self.kind == "bool" else f"{stored.kind}{stored.bits}")
 
     @property
     def storage_dtype(self) -> DType:
         """The built-in DType of the stored elements."""
-        return DType("uint", self.storage_bits) if self.kind == "custom" else self
+        if self.kind != "custom":
+            return self
+        return DType("float" if self.lane else "uint", self.storage_bits)
+
+    @property
+    def code(self) -> DType:
+        """The same dtype, stored as codes."""
+        return DType(self.kind, self.bits, self.name)
+
+    def in_lanes(self, lane: DType) -> DType:
+        """This custom dtype, decoded into a `lane` (float32 or float64)."""
+        return DType(self.kind, self.bits, self.name, lane.bits)
 
     def __str__(self) -> str:
         if self.kind == "custom":
-            return f"custom[{self.name}]{self.bits}"
+            held = f":float{self.lane}" if self.lane else ""
+            return f"custom[{self.name}]{self.bits}{held}"
         return "bool" if self.kind == "bool" else f"{self.kind}{self.bits}"
 
     __repr__ = __str__
@@ -172,6 +190,49 @@ class CustomDType(Protocol):
 
     def lowest(self, dtype: DType) -> int:
         """Storage integer of the smallest (most negative) finite value."""
+        ...
+
+
+@runtime_checkable
+class VectorDType(CustomDType, Protocol):
+    """A custom datatype that may have a *vector* lowering: its values are held in lanes (float32 or
+    float64 numbers equal to them; NaN for NaN and NaR), and every operation is an expression of
+    ordinary float and integer operations whose result is rounded to the datatype.
+
+    `dtype` is without a lane in every argument. Operands of custom dtype are given as
+    `compiler.tensor.lower_custom.Lane`; what comes back is an expression of the lane's dtype (a
+    comparison: bool; a cast to a built-in dtype: that). A lane may be -0.0 where the datatype has
+    no signed zero; it encodes as zero.
+    """
+
+    def lanes(self, dtype: DType) -> DType | None:
+        """FLOAT32 or FLOAT64; None if `dtype` has no vector lowering."""
+        ...
+
+    def lanes_reason(self, dtype: DType) -> str:
+        """Why these lanes, or why none: words that continue "because"."""
+        ...
+
+    def vector(self, node: Expr, deferred: bool) -> Expr:
+        """One scalar operation (BinOp, Cast, Call, FloatImm) on lanes.
+
+        Args:
+            node: the operation, with the custom dtype in it.
+            deferred: Add and Mul in a sum may be cheaper and give NaN where they are not sure of
+                the result, as long as the NaN stays; such a sum is done again without `deferred`.
+        """
+        ...
+
+    def from_bits(self, bits: Expr, dtype: DType) -> Expr:
+        """The lane of a code, which is an expression of the storage integer's dtype."""
+        ...
+
+    def to_bits(self, value: Expr, dtype: DType) -> Expr:
+        """The code of a lane; the inverse of `from_bits`."""
+        ...
+
+    def lane_array(self, codes: Array, dtype: DType) -> Array:
+        """Lanes of an array of codes."""
         ...
 
 

@@ -43,6 +43,17 @@ class Stored(Expr):
         return f"{self.dtype}<{self.bits!r}>"
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Lane(Expr):
+    """A float that equals a value of custom dtype: what vector lowerings get as operands."""
+
+    value: Expr
+    dtype: DType
+
+    def __repr__(self) -> str:
+        return f"{self.dtype}<{self.value!r}>"
+
+
 def uses_custom(func: PrimFunc) -> bool:
     """Whether any buffer or expression of `func` has a custom dtype."""
     if any(b.dtype.is_custom for b in [*func.params, *func.temps]):
