@@ -19,6 +19,10 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.ir.parser": ["ParseError", "parse"],
         "compiler.ir.equal": ["structural_equal"],
         "compiler.transform.passes": ["PassContext", "Sequential", "function_pass", "module_pass"],
+        "compiler.transform.layout_rules": ["OpLayout", "register_alter_op_layout"],
+        "compiler.tensor.intrinsics": ["register_intrinsic"],
+        "compiler.tensor.intrinsics.intrinsic": ["Intrinsic", "dot_product"],
+        "compiler.tensor.schedule.rules": ["register_schedule_rule"],
         "compiler.tuning.log": ["apply_history_best"],
         "compiler.tuning.tuner": ["tune"],
         "compiler.errors": [

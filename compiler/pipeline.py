@@ -89,8 +89,7 @@ def optimize(mod: IRModule, target: str | Target = "llvm") -> IRModule:
     fuse = FuseOps()
     if not PassContext.current().enables(fuse):  # a kernel each: the executor runs kernels only
         fuse = FuseOps(fuse_opt_level=0)
-    lanes = Target.parse(target).vector_bytes // 4
-    altered = Sequential([FoldZeroPoint(), AlterOpLayout(lanes)], name="layouts")
+    altered = Sequential([FoldZeroPoint(), AlterOpLayout(target)], name="layouts")
     return fuse(altered(prepare(mod)))
 
 

@@ -19,7 +19,7 @@ from compiler.tensor.lower_custom import lower_custom_dtypes
 from compiler.tensor.schedule.choice import TileChoice
 from compiler.tensor.schedule.default import schedule_default
 from compiler.tensor.schedule.packing import pack_array
-from compiler.tensor.stmt import PrimFunc
+from compiler.tensor.stmt import Intrin, PrimFunc, walk_stmts
 from compiler.tuning.log import History
 
 
@@ -99,7 +99,7 @@ def compile_kernel(
         else:
             arguments.append(Argument(None, aligned_copy(a.data)))
     prim, tables = lower_custom_dtypes(prim, target.kind)
-    name = f"{prim.name}_{jit.digest(str(prim), str(target))}"
+    name = f"{prim.name}_{jit.digest(str(prim), _instructions(prim), str(target))}"
     stages = []
     for s in lower_primfunc(replace(prim, name=name), tables):
         jit.compile_text(s.text, s.symbol, target)
@@ -113,6 +113,12 @@ def compile_kernel(
         tables=tuple(t.data for t in tables if t.data is not None),
         dims=tuple(prim.dims),
     )
+
+
+def _instructions(prim: PrimFunc) -> str:
+    """What the function's intrinsics emit (the text of the function only names them)."""
+    used = {s.intrin for s, _, _ in walk_stmts(prim.body) if isinstance(s, Intrin)}
+    return "\n".join(sorted(i.emitted for i in used))
 
 
 def aligned_copy(a: Array, align: int = 64) -> Array:

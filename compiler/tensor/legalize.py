@@ -10,7 +10,7 @@ from compiler.ir.types import TensorType
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index, IntLike
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.stmt import Buffer, PrimFunc
+from compiler.tensor.stmt import Buffer, PrimFunc, stores
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,11 +45,14 @@ def legalize(f: Function) -> Legalized:
         return buffers[a]
 
     outputs: list[Buffer] = []
+    operators: dict[str, str] = {}
     for b in f.bindings:
         assert isinstance(b.value, Call)
         assert isinstance(b.value.op, OpDef)
         op = b.value.op
+        done = len(builder.body)
         out = op.lower(builder, b.value.attrs, *(read(a) for a in b.value.args))
+        operators |= dict.fromkeys((s.stage for s in stores(builder.body[done:])), op.name)
         outputs = list(out) if isinstance(out, tuple) else [out]
         outputs = [_own(builder, o) for o in outputs]
         t = b.var.type
@@ -60,7 +63,7 @@ def legalize(f: Function) -> Legalized:
                 raise LoweringError(f"{op.name} lowers to {o!r}, but its type is {want}")
         if len(outputs) == 1:
             buffers[b.var] = outputs[0]
-    return Legalized(builder.finish(outputs), tuple(atoms))
+    return Legalized(builder.finish(outputs, {"operators": operators}), tuple(atoms))
 
 
 def _own(builder: PrimBuilder, b: Buffer) -> Buffer:

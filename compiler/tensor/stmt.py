@@ -131,6 +131,7 @@ class PrimFunc:
         temps: intermediate buffers, passed after the params; their content does not outlive a call.
         dims: symbolic dimensions, passed as int64 after the temps.
         packed: packed parameter -> its source and index map.
+        attrs: what else is known; "operators": stage -> name of the graph operator it belongs to.
     """
 
     name: str

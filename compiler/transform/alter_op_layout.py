@@ -1,6 +1,6 @@
 """AlterOpLayout: convolutions on NCHW[x]c data, and everything between them in the same layout.
 
-Rules, one an operator, say in which layouts it wants to work; users register their own. Values that
+Rules, one an operator, say in which layouts it wants to work (see `layout_rules`). Values that
 are needed in both layouts are transformed once, and transforms between operators that agree never
 arise. Channels that fill up a last block hold values that nobody reads.
 
@@ -10,8 +10,7 @@ between them keep that, and a channel shuffle (reshape, transpose, reshape) move
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from compiler.errors import InputError, TypeInferenceError
@@ -31,6 +30,7 @@ from compiler.ir.expr import (
 )
 from compiler.ir.types import TensorType
 from compiler.op.opdef import Fusion, OpDef, get_op
+from compiler.target import Target
 from compiler.transform.channel_blocks import (
     Blocks,
     blocks_of,
@@ -42,45 +42,14 @@ from compiler.transform.channel_blocks import (
     shuffles,
 )
 from compiler.transform.infer_type import infer_value
+from compiler.transform.layout_rules import MEANS, POOLS, OpLayout, layout_rule
 from compiler.transform.passes import FunctionPass, PassContext, register_pass
-
-
-@dataclass(frozen=True)
-class ConvLayout:
-    """What a rule wants for a convolution: channels in a block of its data and of its result."""
-
-    data: int
-    out: int
-
-
-Rule = Callable[[Any, TensorType, TensorType, int], ConvLayout | None]
-"""(attributes, data type, weight type, lanes of the target) -> layout, or None to leave it."""
-
-
-def default_rule(attrs: Any, data: TensorType, weight: TensorType, lanes: int) -> ConvLayout | None:
-    """Blocks of `lanes`; data of at most 4 channels in blocks of 4 if integer, else plain."""
-    channels, outputs = data.shape[1], weight.shape[0]
-    if not isinstance(channels, int) or not isinstance(outputs, int) or data.dtype.is_custom:
-        return None
-    depthwise = attrs.groups == channels == outputs
-    if attrs.groups == channels and not depthwise and channels > 1:
-        return None
-    if channels <= 4 and not depthwise:
-        return ConvLayout(4 if data.dtype.is_integer else 1, lanes)
-    return ConvLayout(lanes, lanes)
-
-
-_rules: dict[str, Rule] = {"nn.conv2d": default_rule}
-
-
-def register_alter_op_layout(op: str, rule: Rule) -> None:
-    """Let `rule` choose the layouts of operator `op` (nn.conv2d)."""
-    _rules[op] = rule
 
 
 @register_pass
 class AlterOpLayout(FunctionPass):
-    """Rewrites convolutions to blocked layouts, `lanes` channels a block by default.
+    """Rewrites convolutions to blocked layouts, by default as many channels a block as a vector of
+    the target has 32-bit lanes.
 
     The PassContext's option "AlterOpLayout.block" gives another number, e.g. 4 for NCHW4c.
 
@@ -92,25 +61,20 @@ class AlterOpLayout(FunctionPass):
     opt_level = 2
     required = ("InferType",)
 
-    def __init__(self, lanes: int = 16):
-        self.lanes = lanes
+    def __init__(self, target: str | Target = "llvm"):
+        self.target = Target.parse(target)
 
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
         """The function in blocked layouts (itself, if it has no convolution to change)."""
         block = ctx.config.get("AlterOpLayout.block", 0)
         if not isinstance(block, int) or block < 0 or block == 1:
             raise InputError(f"AlterOpLayout.block must be a number of channels, not {block!r}")
-        rewriter = _Layouts(f, block or self.lanes)
-        return rewriter.run()
-
-
-_POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "qnn.avg_pool2d")
-_MEANS = ("mean", "qnn.mean", "nn.global_avg_pool2d")
+        return _Layouts(f, block or self.target.vector_bytes // 4, self.target).run()
 
 
 class _Layouts:
-    def __init__(self, f: Function, lanes: int):
-        self.f, self.lanes = f, lanes
+    def __init__(self, f: Function, lanes: int, target: Target):
+        self.f, self.lanes, self.target = f, lanes, target
         self.bindings: list[Binding] = []
         self.names = {p.name for p in f.params} | {b.var.name for b in f.bindings}
         self.plain: set[Var] = set(f.params)
@@ -209,17 +173,27 @@ class _Layouts:
         if not isinstance(v, Call) or not isinstance(v.op, OpDef):
             return False
         name = v.op.name
-        if name in _rules:
-            return self._convolution(b, v)
-        blocks = {x for a in v.args if (x := self._block_of(a)) is not None}
-        if len({x.size for x in blocks}) != 1:
+        rule = layout_rule(name, self.target)
+        types = [atom_type(a) for a in v.args]
+        wanted = rule(v.attrs, types, self.lanes, self.target) if rule is not None else None
+        if name == "nn.conv2d":
+            return wanted is not None and self._convolution(b, v, wanted)
+        if rule is not None and wanted is None:
             return False
-        block = min(blocks, key=lambda x: x.groups)
+        blocks = {x for a in v.args if (x := self._block_of(a)) is not None}
+        if wanted is not None:
+            if any(not isinstance(t, TensorType) or t.rank != 4 for t in types[:1]):
+                return False
+            block = Blocks(wanted.out)
+        elif len({x.size for x in blocks}) != 1:
+            return False
+        else:
+            block = min(blocks, key=lambda x: x.groups)
         if b.var in self.shuffles:
             return self._shuffle(b, self.shuffles[b.var], block)
-        if name in _POOLS:
+        if name in POOLS:
             return self._define(b, replace(v, args=(self._read(v.args[0], block),)), block)
-        if name in _MEANS:
+        if name in MEANS:
             return self._mean(b, v, block)
         if name == "concatenate":
             return self._concatenate(b, v, block)
@@ -241,15 +215,12 @@ class _Layouts:
         assert isinstance(a, Var)
         return self._as_blocked(a, block)
 
-    def _convolution(self, b: Binding, v: Call) -> bool:
+    def _convolution(self, b: Binding, v: Call, wanted: OpLayout) -> bool:
         data, weight, *bias = v.args
-        wanted = None
-        if isinstance(weight, Constant) and all(isinstance(x, Constant) for x in bias):
-            rule = _rules["nn.conv2d"]
-            wanted = rule(v.attrs, tensor_type(data), weight.type, self.lanes)
-        if wanted is None or not isinstance(data, Var) or v.attrs.data_layout != "NCHW":
+        if not isinstance(weight, Constant) or not all(isinstance(x, Constant) for x in bias):
             return False
-        assert isinstance(weight, Constant)
+        if not isinstance(data, Var) or v.attrs.data_layout != "NCHW":
+            return False
         outputs, inputs = weight.data.shape[:2]
         attrs = v.attrs
         i, depthwise = inputs, inputs == 1 and attrs.groups == outputs > 1
@@ -268,7 +239,7 @@ class _Layouts:
                 source = blocks_of(channels, wanted.data, attrs.groups)
                 into = blocks_of(outputs, wanted.out, attrs.groups)
             if tensor_type(data).dtype.is_integer and wanted.data > 1:
-                i = -(-i // 4) * 4  # dot products take channels by fours
+                i = -(-i // wanted.steps) * wanted.steps  # for dot products
         x: Atom = self._as_plain(data) if wanted.data == 1 else self._as_blocked(data, source)
         args = [x, *(placed(c, outputs, into) for c in (weight, *bias))]  # type: ignore[arg-type]
         args[1] = filled(args[1], {1: i})  # type: ignore[arg-type]

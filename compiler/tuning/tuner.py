@@ -27,6 +27,7 @@ from compiler.target import Target, host_cpu
 from compiler.tensor.legalize import legalize
 from compiler.tensor.schedule.choice import TileChoice, candidates
 from compiler.tensor.schedule.default import rule_tile, untiled
+from compiler.tensor.schedule.rules import scheduled_by_rule
 from compiler.tensor.stmt import For, PrimFunc, walk_stmts
 from compiler.tuning.log import Record, append_records, apply_records, check_log
 from compiler.tuning.measure import SYMBOLIC_SIZE, KernelRun, in_turns, quiet, random_arrays
@@ -166,6 +167,8 @@ def _tasks(mod: IRModule, target: Target) -> list[_Task]:
         s = untiled(legal.func)
         found = []
         for stage in s.stages():
+            if scheduled_by_rule(s, stage, target, constants):
+                continue
             tile = rule_tile(s, stage, target, constants)
             if tile is not None:
                 found += [(stage, c) for c in candidates(s, stage, tile, target, constants)]

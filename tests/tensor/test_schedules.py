@@ -14,7 +14,7 @@ from compiler.target import Target
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import call, const, maximum
 from compiler.tensor.intrinsics.generic import DOT4
-from compiler.tensor.intrinsics.intrinsic import dot4
+from compiler.tensor.intrinsics.intrinsic import dot_product
 from compiler.tensor.intrinsics.x86 import INTRINSICS as X86
 from compiler.tensor.intrinsics.x86 import PMADDWD
 from compiler.tensor.schedule import Schedule
@@ -247,6 +247,6 @@ def test_intrinsics_are_chosen_by_the_targets_features(monkeypatch: pytest.Monke
     except UnsupportedError as e:
         pytest.skip(str(e))
     assert [i.name for i in intrinsics.for_target(old)] == ["dot4.generic"]
-    mine = dot4("mine", 4, DOT4.emit)
+    mine = dot_product("mine", 4, DOT4.emit)
     intrinsics.register_intrinsic(mine)
     assert intrinsics.for_target(old)[0] is mine

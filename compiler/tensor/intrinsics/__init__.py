@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from compiler.errors import ScheduleError
 from compiler.target import Target
 from compiler.tensor.intrinsics import aarch64, generic, nvptx, x86
 from compiler.tensor.intrinsics.intrinsic import Intrinsic
 
+_FAMILIES = (x86, aarch64, nvptx, generic)
 _registered: list[Intrinsic] = []
 
 
 def register_intrinsic(intrinsic: Intrinsic) -> Intrinsic:
-    """Offer an intrinsic to schedules; it goes before those that come with the compiler."""
-    _registered.append(intrinsic)
+    """Offer an intrinsic to schedules; it goes before those that come with the compiler, and takes
+    the place of a registered one of the same name.
+
+    Raises:
+        ScheduleError: the name is one of the compiler's own.
+    """
+    if any(intrinsic.name == i.name for f in _FAMILIES for i in f.INTRINSICS):
+        raise ScheduleError(f"{intrinsic.name} is an intrinsic of the compiler: take another name")
+    _registered[:] = [i for i in _registered if i.name != intrinsic.name] + [intrinsic]
     return intrinsic
 
 
 def for_target(target: Target) -> list[Intrinsic]:
     """The intrinsics whose CPU features `target` has, best first; the generic ones are always
     last."""
-    families = (x86, aarch64, nvptx, generic)
-    every = [*reversed(_registered), *(i for f in families for i in f.INTRINSICS)]
+    every = [*reversed(_registered), *(i for f in _FAMILIES for i in f.INTRINSICS)]
     return [i for i in every if set(i.features) <= target.enabled]

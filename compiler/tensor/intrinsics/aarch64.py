@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from compiler.codegen.emit import Emitter, Val
-from compiler.tensor.intrinsics.intrinsic import dot4
+from compiler.tensor.intrinsics.intrinsic import dot_product
 
 
 def _emit(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
     return e.call("llvm.aarch64.neon.sdot.v4i32.v16i8", "i32", 4, [c, a[0], b[0]])
 
 
-SDOT = dot4("sdot", 4, _emit, data="int8", features=("dotprod",))
+SDOT = dot_product("sdot", 4, _emit, data="int8", features=("dotprod",))
 INTRINSICS = (SDOT,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler.codegen.emit import Emitter, Val
-from compiler.tensor.intrinsics.intrinsic import dot4
+from compiler.tensor.intrinsics.intrinsic import dot_product
 
 _LANES = 4
 
@@ -18,5 +18,5 @@ def _emit(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
     return c
 
 
-DOT4 = dot4("dot4.generic", _LANES, _emit)
+DOT4 = dot_product("dot4.generic", _LANES, _emit)
 INTRINSICS = (DOT4,)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from compiler.codegen.emit import Val
-from compiler.symbolic import Var
+from compiler.codegen.emit import Emitter, Val, llvm_type
+from compiler.dtypes import INT32, DType
+from compiler.symbolic import Index, Var
 from compiler.tensor.expr import (
     BinOp,
     Call,
@@ -18,7 +21,7 @@ from compiler.tensor.expr import (
     index_vars,
     loads,
 )
-from compiler.tensor.stmt import Store
+from compiler.tensor.stmt import Buffer, Store
 
 Emit = Callable[..., Val]
 
@@ -53,6 +56,34 @@ class Intrinsic:
     def __post_init__(self) -> None:
         self.vars = {n: Var(n, e) for n, e in self.loops.items()}
         self.pattern = self.semantics(*self.vars.values())
+
+    @property
+    def steps(self) -> int:
+        """Reduction steps of a dot product (loops o and i); 0: the intrinsic is none."""
+        p = self.pattern
+        product = isinstance(p.value, BinOp) and p.value.op == "Mul" and p.update == "Add"
+        return self.loops["i"] if product and list(self.loops) == ["o", "i"] else 0
+
+    @property
+    def operand_dtypes(self) -> list[DType]:
+        """dtypes of the values that the pattern reads, in order."""
+        return [n.dtype for n in loads(self.pattern.value)]
+
+    @functools.cached_property
+    def emitted(self) -> str:
+        """LLVM text for placeholder operands: what tells intrinsics of one name apart."""
+        e = Emitter()
+
+        def values(name: str, dtype: DType, lanes: tuple[str, ...]) -> list[Val]:
+            n = math.prod(self.loops[x] for x in lanes)
+            rows = math.prod(self.loops.values()) // n
+            return [Val(f"%{name}{k}", llvm_type(dtype), n) for k in range(rows)]
+
+        dtypes = {x.buffer.name: x.dtype for x in loads(self.pattern.value)}
+        acc = values("acc", self.pattern.buffer.dtype, self.out_lanes)[:1]
+        given = [values(n, dtypes[n], lanes) for n, lanes in self.lanes.items()]
+        out = self.emit(e, acc[0] if self.pattern.update else None, *given)
+        return "\n".join([*e.decls.values(), *e.lines, str(out), str(self.order)])
 
     def match(self, store: Store, variables: Mapping[str, Var]) -> dict[str, Expr] | str:
         """Bind the pattern's operands in `store` (tile loop -> its variable), or say why it
@@ -95,24 +126,28 @@ class Intrinsic:
         return ""
 
 
-def dot4(
-    name: str, lanes: int, emit: Emit, data: str = "uint8", features: tuple[str, ...] = ()
+def dot_product(
+    name: str,
+    lanes: int,
+    emit: Emit,
+    steps: int = 4,
+    data: str = "uint8",
+    weight: str = "int8",
+    features: tuple[str, ...] = (),
 ) -> Intrinsic:
-    """The 4-way int8 dot product c[o] += sum_i a[o, i] * b[o, i]; a broadcast `a` just ignores
-    o."""
-    from compiler.dtypes import DType
-    from compiler.symbolic import Index
-    from compiler.tensor.stmt import Buffer
+    """The dot product c[o] += sum_i int32(a[o, i]) * int32(b[o, i]), o < lanes and i < steps.
 
-    c = Buffer("c", (Index.of(lanes),), DType.parse("int32"))
-    a = Buffer("a", (Index.of(lanes), Index.of(4)), DType.parse(data))
-    b = Buffer("b", (Index.of(lanes), Index.of(4)), DType.parse("int8"))
+    `emit(emitter, c, [a], [b])` gets vectors of `lanes` int32 and of `lanes * steps` values of
+    dtype `data` and `weight`, i innermost. A broadcast `a` just ignores o.
+    """
+    c = Buffer("c", (Index.of(lanes),), INT32)
+    a = Buffer("a", (Index.of(lanes), Index.of(steps)), DType.parse(data))
+    b = Buffer("b", (Index.of(lanes), Index.of(steps)), DType.parse(weight))
 
     def semantics(o: Var, i: Var) -> Store:
-        product = a[o, i].astype("int32") * b[o, i].astype("int32")
+        product = a[o, i].astype(INT32) * b[o, i].astype(INT32)
         return Store("", c, (o,), product, update="Add")
 
-    return Intrinsic(
-        name, {"o": lanes, "i": 4}, {"a": ("o", "i"), "b": ("o", "i")}, semantics, emit, ("o",),
-        features=features,
-    )  # fmt: skip
+    lane_loops = {"a": ("o", "i"), "b": ("o", "i")}
+    loops = {"o": lanes, "i": steps}
+    return Intrinsic(name, loops, lane_loops, semantics, emit, ("o",), features=features)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler.codegen.emit import Emitter, Val
-from compiler.tensor.intrinsics.intrinsic import Emit, dot4
+from compiler.tensor.intrinsics.intrinsic import Emit, dot_product
 
 
 def _dp4a(signs: str) -> Emit:
@@ -14,6 +14,6 @@ def _dp4a(signs: str) -> Emit:
     return emit
 
 
-DP4A_SIGNED = dot4("dp4a.s32.s32", 1, _dp4a("s.s"), data="int8", features=("sm_61",))
-DP4A_UNSIGNED = dot4("dp4a.u32.s32", 1, _dp4a("u.s"), features=("sm_61",))
+DP4A_SIGNED = dot_product("dp4a.s32.s32", 1, _dp4a("s.s"), data="int8", features=("sm_61",))
+DP4A_UNSIGNED = dot_product("dp4a.u32.s32", 1, _dp4a("u.s"), features=("sm_61",))
 INTRINSICS = (DP4A_SIGNED, DP4A_UNSIGNED)

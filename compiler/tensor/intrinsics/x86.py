@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler.codegen.emit import Emitter, Val
-from compiler.tensor.intrinsics.intrinsic import Emit, dot4
+from compiler.tensor.intrinsics.intrinsic import Emit, dot_product
 
 
 def _vpdpbusd(bits: int) -> Emit:
@@ -31,7 +31,7 @@ def _maddwd(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
     return e.bin("add", c, e.bin("add", even, odd))
 
 
-VPDPBUSD_512 = dot4("vpdpbusd.512", 16, _vpdpbusd(512), features=("avx512vnni",))
-VPDPBUSD_256 = dot4("vpdpbusd.256", 8, _vpdpbusd(256), features=("avx512vnni", "avx512vl"))
-PMADDWD = dot4("pmaddwd", 8, _maddwd, features=("avx2",))
+VPDPBUSD_512 = dot_product("vpdpbusd.512", 16, _vpdpbusd(512), features=("avx512vnni",))
+VPDPBUSD_256 = dot_product("vpdpbusd.256", 8, _vpdpbusd(256), features=("avx512vnni", "avx512vl"))
+PMADDWD = dot_product("pmaddwd", 8, _maddwd, features=("avx2",))
 INTRINSICS = (VPDPBUSD_512, VPDPBUSD_256, PMADDWD)

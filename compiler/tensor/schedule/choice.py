@@ -175,6 +175,8 @@ class _Freedom:
             ((axis, _),) = t.spatial
             if axes != [axis] or c.widths[0][1] % t.skew[0]:
                 return f"a window's width goes along axis {axis} by {t.skew[0]}"
+        if c.dot and t.dot is not None and c.step % t.dot.steps:
+            return f"step must be a multiple of {t.dot.steps}, not {c.step}"
         if c.step != t.reduce_block and not (self.steps_free and c.step in (*_STEPS, 4, 8, 128)):
             return f"step must be {t.reduce_block}, not {c.step}"
         if not 1 <= c.unrolled <= 16:
@@ -226,7 +228,11 @@ class _Freedom:
         extent = self.reduction.extent if self.reduction is not None else None
         most = (extent.constant() if extent is not None else None) or c.step
         step = min(c.step, most)
-        return replace(c, step=step, unrolled=min(c.unrolled, max(1, step // (4 if c.dot else 1))))
+        return replace(c, step=step, unrolled=min(c.unrolled, max(1, step // self._steps(c))))
+
+    def _steps(self, c: TileChoice) -> int:
+        """Reduction steps that one operation takes."""
+        return self.tile.dot.steps if c.dot and self.tile.dot is not None else 1
 
     def _lanes(self, dot: bool) -> list[int]:
         t = self.tile
@@ -243,8 +249,8 @@ class _Freedom:
         same = [
             i
             for i in for_target(self.target)
-            if set(i.loops) == {"o", "i"}
-            and i.loops["i"] == own.loops["i"]
+            if i.steps == own.steps
+            and i.operand_dtypes == own.operand_dtypes
             and i.pattern.value.dtype == own.pattern.value.dtype
         ]
         return {i.loops["o"]: i for i in reversed(same)} | {own.loops["o"]: own}

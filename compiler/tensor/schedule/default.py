@@ -1,4 +1,5 @@
-"""Default schedules, chosen from the loop nest alone: no operator is named here.
+"""Default schedules, chosen from the loop nest alone: no operator is named here. Rules that users
+registered go first (see `rules`).
 
 Reductions get a register tile (see `tile`). Elementwise stages are vectorized along the last axis
 where it is contiguous. Anything else runs as written.
@@ -15,6 +16,7 @@ from compiler.tensor.expr import CallExtern, Gather, IndexValue, Load, loads, wa
 from compiler.tensor.lower_custom import uses_custom
 from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.choice import TileChoice, retile
+from compiler.tensor.schedule.rules import scheduled_by_rule
 from compiler.tensor.schedule.tile import Tile, apply_tile, choose_tile, tileable, widen_blocks
 from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, clone, stores, walk_stmts
@@ -45,6 +47,9 @@ def schedule_default(
     fma = "fma" in target.enabled or "neon" in target.enabled
     left = dict(choices or {})
     for stage in s.stages():
+        if scheduled_by_rule(s, stage, target, constants):
+            left.pop(stage, None)
+            continue
         tile = None if custom else rule_tile(s, stage, target, constants)
         if tile is not None and stage in left:
             tile = retile(s, stage, tile, left.pop(stage), target, constants)

@@ -4,8 +4,8 @@ The tile is lanes along the output axis that only the constant operand follows (
 the channels of a block), times a few vectors along the next such axis, times several neighbouring
 outputs that only the other operand follows (pixels). The whole reduction stays in registers, and
 the constant operand is packed in traversal order. Bytes are multiplied by the target's dot product
-instruction, four reduction steps at a time. Other reductions (pooling, means) only get lanes along
-the last output axis, where that is contiguous in the data.
+instruction, several reduction steps at a time. Other reductions (pooling, means) only get lanes
+along the last output axis, where that is contiguous in the data.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from compiler.dtypes import DType
-from compiler.symbolic import Quasi, Var
+from compiler.symbolic import Index, Quasi, Var
 from compiler.target import Target
 from compiler.tensor.expr import BinOp, Cast, Gather, IndexValue, Load, loads, walk
 from compiler.tensor.intrinsics import for_target
@@ -53,7 +52,7 @@ class Tile:
         reduce_block: the reduction's first axis is split by this first (blocked data); 0: not.
         dot: the dot product instruction, if the operands are bytes.
         skew: for a dot product over the taps of a window: (neighbouring outputs that share the
-            data they read, stride of the window, taps filled up to fours).
+            data they read, stride of the window, taps filled up to whole dot products).
         unrolled: reduction steps in the body of the innermost loop; a dot product is one step.
     """
 
@@ -169,17 +168,18 @@ def _along_data(
         return Tile(last.index, lanes, last.index, 1, (), None, 0, None)
     # Channels are innermost: neighbouring pixels share the weights.
     pixels = [a for a in axes if a.other and not a.constant]
-    # Taps filled up to fours read past the last row, which only our own memory allows.
+    # Taps filled up to whole dot products read past the last row, which only our own memory allows.
     dot = _dot(store, target, [], data, weight) if ours else None
-    window = _window(store, pixels, data, reduction)
+    steps = dot.steps if dot is not None else 0
+    window = _window(store, pixels, data, reduction, steps)
     if dot is None or window is None or (last.extent or 0) % dot.loops["o"]:
         return Tile(
             last.index, lanes, last.index, 1, _spatial_tile(pixels, 8), weight.buffer, 0, None
         )
     taps, stride, dilation = window
-    # Outputs that read the same four pixels share one load and byte transpose.
-    outputs = (1 - taps) % 4 + 1 if stride == dilation == 1 else 1
-    filled = -(-(taps + (outputs - 1) * stride) // 4) * 4
+    # Outputs that read the same pixels share one load and byte transpose.
+    outputs = (1 - taps) % steps + 1 if stride == dilation == 1 else 1
+    filled = -(-(taps + (outputs - 1) * stride) // steps) * steps
     x = pixels[-1]
     width = best_width(-(-(x.extent or 1) // outputs), max(1, 12 // outputs)) * outputs
     tile = ((x.index, width),)
@@ -188,10 +188,10 @@ def _along_data(
 
 
 def _window(
-    store: Store, pixels: list[Axis], data: Load, reduction: list[Var]
+    store: Store, pixels: list[Axis], data: Load, reduction: list[Var], steps: int
 ) -> tuple[int, int, int] | None:
     """(taps, stride, dilation) of the last reduction axis, if the data is read at
-    stride * pixel + dilation * tap there."""
+    stride * pixel + dilation * tap there, and taps can be filled up to a multiple of `steps`."""
     if not pixels or pixels[-1].extent is None or not reduction:
         return None
     (x,), tap = store.idx[pixels[-1].index].vars(), reduction[-1]
@@ -200,7 +200,7 @@ def _window(
     if at is None or taps is None or taps < 2 or at.vars() != {x, tap}:
         return None
     stride, dilation = at.terms.get(x), at.terms.get(tap)
-    reach = 3 * (dilation or 0) * (store.buffer.shape[-1].range()[1] or 0)
+    reach = (steps - 1) * (dilation or 0) * (store.buffer.shape[-1].range()[1] or 0)
     if not stride or not dilation or len(at.terms) != 2 or reach > SLACK:
         return None
     return taps, stride, dilation
@@ -255,23 +255,19 @@ def _reduce_block(data: Load, reduction: list[Var]) -> int:
 def _dot(
     store: Store, target: Target, reduction: list[Var], data: Load, weight: Load
 ) -> Intrinsic | None:
-    """The target's 4-way dot product, if the operands are bytes and the reduction goes by fours."""
-    u8, i8 = DType.parse("uint8"), DType.parse("int8")
+    """The target's dot product of such operands whose steps divide the first reduction axis."""
     casts = [n.value for n in walk(store.value) if isinstance(n, Cast)]
-    if (data.dtype, weight.dtype) != (u8, i8) or casts != [data, weight]:
+    if casts != [data, weight]:
         return None
-    for v in reduction[:1]:
-        n = v.extent.constant() if v.extent is not None else None
-        if n is None or n % 4:
-            return None
-    fits = [
-        i
-        for i in for_target(target)
-        if set(i.loops) == {"o", "i"}
-        and i.loops["i"] == 4
-        and i.pattern.value.dtype == store.buffer.dtype
-    ]
-    return fits[0] if fits else None
+    first = reduction[0].extent if reduction else Index()
+    n = first.constant() if first is not None else None
+    if n is None:
+        return None
+    for i in for_target(target):
+        alike = i.steps and i.operand_dtypes == [data.dtype, weight.dtype]
+        if alike and n % i.steps == 0 and i.pattern.value.dtype == store.buffer.dtype:
+            return i
+    return None
 
 
 def consumer(s: Schedule, store: Store) -> Store | None:
@@ -402,9 +398,10 @@ def _skewed(
     ((x_axis, _),) = t.spatial
     pair, within = s.split(axes[x_axis], outputs)
     taps = s.skew(reduce[-1], within, stride, filled, reduce[-1] + "t")
-    quad, four = s.split(taps, 4)
+    assert t.dot is not None
+    several, step = s.split(taps, t.dot.steps)
     tile = [n for k, n in enumerate(axes) if k not in (t.lane_axis, x_axis)]
-    return reduce[:-1], [*tile, pair, quad, within], [four], []
+    return reduce[:-1], [*tile, pair, several, within], [step], []
 
 
 def _reduction(s: Schedule, t: Tile, reduce: list[str]) -> tuple[list[str], list[str]]:
@@ -415,9 +412,9 @@ def _reduction(s: Schedule, t: Tile, reduce: list[str]) -> tuple[list[str], list
     if t.reduce_block:
         steps = list(s.split(reduce[0], t.reduce_block))
     if t.dot is not None:
-        outer, inner = s.split(steps[-1], 4)
+        outer, inner = s.split(steps[-1], t.dot.steps)
         steps = [*steps[:-1], outer]
-        if t.reduce_block > 4 * t.unrolled:
+        if t.reduce_block > t.dot.steps * t.unrolled:
             steps = [*steps[:-1], *s.split(outer, t.unrolled)]
         return steps, [inner]
     if t.reduce_block > t.unrolled:

@@ -1,0 +1,84 @@
+"""In which layout operators want to work: a rule for each, which users may replace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.errors import InputError
+from compiler.ir.types import TensorType
+from compiler.op.opdef import Fusion, get_op
+from compiler.target import Target
+
+POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "qnn.avg_pool2d")
+MEANS = ("mean", "qnn.mean", "nn.global_avg_pool2d")
+
+
+@dataclass(frozen=True)
+class OpLayout:
+    """What a rule wants: channels in a block of the operator's data and of its result (1: NCHW for
+    the data of a convolution; the same for both elsewhere).
+
+    Attributes:
+        steps: an integer convolution's input channels are filled up to a multiple of this, so that
+            dot products of as many steps fit.
+    """
+
+    data: int
+    out: int
+    steps: int = 4
+
+    def __post_init__(self) -> None:
+        if self.data < 1 or self.out < 2 or self.steps < 1:
+            raise InputError(f"{self}: blocks of the result hold at least 2 channels, others 1")
+        if self.data > 1 and self.data % self.steps:
+            raise InputError(f"{self}: a block of data must hold a multiple of {self.steps} steps")
+
+
+LayoutRule = Callable[[Any, Sequence[Any], int, Target], OpLayout | None]
+"""(attributes, operand types in NCHW, channels that a block should have, target) -> layout, or None
+to leave the operator in NCHW."""
+
+
+def default_rule(
+    attrs: Any, types: Sequence[TensorType], lanes: int, target: Target
+) -> OpLayout | None:
+    """Convolutions: blocks of `lanes`; data of at most 4 channels in blocks of 4 if integer, else
+    plain."""
+    data, weight = types[:2]
+    channels, outputs = data.shape[1], weight.shape[0]
+    if not isinstance(channels, int) or not isinstance(outputs, int) or data.dtype.is_custom:
+        return None
+    depthwise = attrs.groups == channels == outputs
+    if attrs.groups == channels and not depthwise and channels > 1:
+        return None
+    steps = 4 if lanes % 4 == 0 else 1
+    if channels <= 4 and not depthwise:
+        return OpLayout(4 if data.dtype.is_integer else 1, lanes, 4)
+    return OpLayout(lanes, lanes, steps)
+
+
+_rules: dict[tuple[str, str], LayoutRule] = {("nn.conv2d", ""): default_rule}
+
+
+def register_alter_op_layout(op: str, rule: LayoutRule, target: str = "") -> LayoutRule:
+    """Let `rule` choose the layouts of operator `op`, for one target or (default) for all.
+
+    Convolutions start blocks of channels. Pooling, means, concatenation and elementwise operators
+    follow their operands' layout unless a rule says otherwise.
+
+    Raises:
+        InputError: the operator works in NCHW only.
+        UnsupportedError: the target is unknown.
+    """
+    known = op in ("nn.conv2d", "concatenate", *POOLS, *MEANS)
+    if not known and get_op(op).fusion is not Fusion.ELEMENTWISE:
+        raise InputError(f"{op} works in NCHW only: it takes no layout rule")
+    _rules[op, str(Target.parse(target)) if target else ""] = rule
+    return rule
+
+
+def layout_rule(op: str, target: Target) -> LayoutRule | None:
+    """The rule for an operator: the target's own, else the general one, if any."""
+    return _rules.get((op, str(target))) or _rules.get((op, ""))
