@@ -13,7 +13,6 @@ from compiler.errors import LoweringError
 from compiler.target import Target
 
 _lock = threading.Lock()
-_compiled: dict[str, Any] = {}
 _addresses: dict[str, int] = {}
 _stats = {"compiled": 0, "loaded": 0, "reused": 0}
 
@@ -73,13 +72,21 @@ def compile_text(text: str, symbol: str, target: Target) -> int:
                     f"C function {f!r} is in no loaded library: load it with "
                     "datatypes.load_library(path)"
                 )
-        engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(target))
+        engine = _engine(target)
         engine.add_object_file(llvm.ObjectFileRef.from_data(code))
         engine.finalize_object()
-        address = int(engine.get_function_address(symbol))
-        _compiled[key], _addresses[key] = engine, address
+        address = _addresses[key] = int(engine.get_function_address(symbol))
         llvm.add_symbol(symbol, address)
         return address
+
+
+@functools.cache
+def _engine(target: Target) -> Any:
+    """What holds the machine code for `target` from now on. One engine for everything: making one
+    takes longer, and more memory, than loading a kernel."""
+    import llvmlite.binding as llvm
+
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(target))
 
 
 def _object(text: str, symbol: str, target: Target) -> bytes:

@@ -168,9 +168,12 @@ def tensor_type(a: Atom) -> TensorType:
     Raises:
         compiler.errors.TypeInferenceError: not inferred yet, or not a tensor.
     """
-    from compiler.ir.types import tensor
+    t = atom_type(a)
+    if isinstance(t, TensorType):
+        return t
+    from compiler.errors import TypeInferenceError
 
-    return tensor(atom_type(a), repr(a))
+    raise TypeInferenceError(f"{a!r} must be a tensor, not {t}")
 
 
 def operands(value: Value) -> tuple[Atom, ...]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from compiler.codegen import jit
 from compiler.codegen.lower import NativeStage, lower_primfunc
 from compiler.dtypes import Array
@@ -16,9 +14,10 @@ from compiler.symbolic import Index, Var
 from compiler.target import Target
 from compiler.tensor.legalize import Legalized, legalize
 from compiler.tensor.lower_custom import lower_custom_dtypes
+from compiler.tensor.packed_arrays import aligned_copy as aligned_copy
+from compiler.tensor.packed_arrays import pack_array
 from compiler.tensor.schedule.choice import TileChoice
 from compiler.tensor.schedule.default import schedule_default
-from compiler.tensor.schedule.packing import pack_array
 from compiler.tensor.stmt import Intrin, PrimFunc, walk_stmts
 from compiler.tuning.log import History
 
@@ -95,7 +94,7 @@ def compile_kernel(
         if not isinstance(a, Constant):
             arguments.append(Argument(a, None))
         elif b in prim.packed:
-            arguments.append(Argument(None, aligned_copy(pack_array(prim, b, a.data))))
+            arguments.append(Argument(None, pack_array(prim.packed[b].order, a.data)))
         else:
             arguments.append(Argument(None, aligned_copy(a.data)))
     prim, tables = lower_custom_dtypes(prim, target.kind)
@@ -119,12 +118,3 @@ def _instructions(prim: PrimFunc) -> str:
     """What the function's intrinsics emit (the text of the function only names them)."""
     used = {s.intrin for s, _, _ in walk_stmts(prim.body) if isinstance(s, Intrin)}
     return "\n".join(sorted(i.emitted for i in used))
-
-
-def aligned_copy(a: Array, align: int = 64) -> Array:
-    """A contiguous copy whose data starts at a multiple of `align` bytes."""
-    raw = np.empty(a.nbytes + align, np.uint8)
-    start = -raw.ctypes.data % align
-    out = raw[start : start + a.nbytes].view(a.dtype).reshape(a.shape)
-    out[...] = a
-    return out

@@ -10,6 +10,7 @@ from compiler.dtypes import Array, DType
 from compiler.errors import TypeInferenceError
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr import Expr, Gather, Load, loads, subst, walk
+from compiler.tensor.packed_arrays import IndexMap
 
 if TYPE_CHECKING:
     from compiler.tensor.intrinsics.intrinsic import Intrinsic
@@ -119,6 +120,11 @@ class Packed:
     source: Buffer
     vars: tuple[Var, ...]
     idx: tuple[Index, ...]
+
+    @property
+    def order(self) -> IndexMap:
+        """How the array is laid out, without the buffers."""
+        return IndexMap(self.vars, self.idx)
 
 
 @dataclass(eq=False)

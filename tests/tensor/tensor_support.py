@@ -16,7 +16,7 @@ from compiler.runtime.kernels import aligned_copy
 from compiler.symbolic import Var
 from compiler.target import Target
 from compiler.tensor import interp
-from compiler.tensor.schedule.packing import pack_array
+from compiler.tensor.packed_arrays import pack_array
 from compiler.tensor.stmt import PrimFunc
 
 
@@ -25,7 +25,7 @@ def buffers(func: PrimFunc, arrays: Sequence[Array]) -> list[Array]:
     outputs."""
     out = []
     for b, a in zip(func.params, arrays, strict=True):
-        data = pack_array(func, b, a) if b in func.packed else a
+        data = pack_array(func.packed[b].order, a) if b in func.packed else a
         out.append(aligned_copy(data))
     return out
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from compiler.dtypes import Array
 from compiler.errors import ScheduleError
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr import Expr, Load, loads, rewrite
 from compiler.tensor.schedule.loops import LoopPrimitives
-from compiler.tensor.stmt import Buffer, For, Packed, PrimFunc, clone
+from compiler.tensor.stmt import Buffer, For, Packed, clone
 
 
 class PackPrimitives(LoopPrimitives):
@@ -87,16 +84,3 @@ class PackPrimitives(LoopPrimitives):
         self.func.params[self.func.params.index(buffer)] = new
         self.func.packed[new] = Packed(buffer, vs, load.idx)
         return new
-
-
-def pack_array(func: PrimFunc, buffer: Buffer, source: Array) -> Array:
-    """numpy twin of `pack`: `source` laid out as the packed parameter `buffer` (zeros outside)."""
-    packed = func.packed[buffer]
-    shape = tuple(int(n.const) for n in buffer.shape)
-    env = dict(zip(packed.vars, np.ogrid[tuple(slice(0, n) for n in shape)], strict=True))
-    at = [np.broadcast_to(i.value(env), shape) for i in packed.idx]
-    inside = np.ones(shape, bool)
-    for a, n in zip(at, source.shape, strict=True):
-        inside &= (a >= 0) & (a < n)
-    clamped = tuple(np.clip(a, 0, n - 1) for a, n in zip(at, source.shape, strict=True))
-    return np.where(inside, source[clamped], 0).astype(source.dtype)
