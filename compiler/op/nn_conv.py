@@ -139,7 +139,9 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
     t = _infer(a, [type_of(v) for v in (x, w, *bias)])
     across = _windows(a, type_of(w).shape[2:])
     filling = a.padding_value or a.input_zero_point
-    s = source(b, x, across, t.shape[2:4], lambda d: const(filling, d))
+    # Lanes that are channels are skipped together; depthwise kernels read whole rows.
+    skip = a.out_layout != "NCHW" and not a.padding_value and type_of(w).shape[1] != 1
+    s = source(b, x, across, t.shape[2:4], lambda d: const(filling, d), skip)
     per_group = w.shape[0] // a.groups
     xb, ob = block_of(a.data_layout), block_of(a.out_layout)
     rank, apart = t.rank, _apart(a, type_of(w).shape[1], xb)
@@ -163,7 +165,7 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
         data = s.buffer[n, c, s.y.at(y, kh), s.x.at(z, kw), *within].astype(t.dtype)
         if a.input_zero_point:
             data = data - a.input_zero_point
-        return idx, data * w[oc, ic, s.y.tap(y, kh), s.x.tap(z, kw)].astype(t.dtype)
+        return idx, data * w[oc, ic, kh, kw].astype(t.dtype)
 
     def begin(*i: Index) -> Expr:
         return bias[0][out_channel(i)] if early else const(0, t.dtype)

@@ -152,14 +152,8 @@ def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer
         tap = s.buffer[n, c, s.y.at(i, kh), s.x.at(j, kw), *block]
         return (n, c, i, j, *block), centred(tap, a.input_zero_point)
 
-    b.stage(
-        total,
-        dict(zip(LOOPS[: t.rank], total.shape, strict=True)),
-        element,
-        reduce=s.taps(),
-        update="Add",
-        init=lambda *_: const(0, INT32),
-    )
+    loops = LOOPS[: t.rank]
+    s.accumulate(b, total, loops, element, {}, "Add", const(0, INT32), "pool_sum_taps")
 
     def counted(w: Window, size: IntLike, at: IntLike) -> Any:
         if a.count_include_pad:

@@ -14,6 +14,11 @@ from compiler.tensor.stmt import Buffer
 
 LOOPS = "ncyxb"
 """Names of the loops over NCHW[x]c data."""
+_GUARDS = ("in_y", "in_x")
+"""Names of the loops that skip taps in the padding."""
+LEAST_GUARDED = 7
+"""Columns from which on taps in the padding are better skipped than multiplied: a row is a register
+tile then."""
 
 
 @dataclass(frozen=True)
@@ -95,44 +100,30 @@ def windows(
 class Axis:
     """How a loop nest reads its source along one axis: window `y`, loop tap `k`.
 
-    For built-in dtypes the source is padded and every window runs all taps. For custom dtypes
-    padding must contribute nothing (acc + 0 * w may round or be NaN), so there is no padded source:
-    the tap loop is trimmed to the taps inside the data.
+    Either the source is padded and every window reads all taps, or the axis is `guarded`: directly
+    inside the tap loop a loop of one or no iteration skips the taps that lie in the padding.
     """
 
     window: Window
     size: Index
-    trimmed: bool
+    guarded: bool
 
-    def first(self, y: IntLike) -> Index:
-        """Number of the tap that the loop starts with."""
-        return self.window.first_tap(self.size, y) if self.trimmed else Index()
-
-    def extent(self, y: IntLike) -> Index:
-        """Number of taps that the loop runs."""
-        if not self.trimmed:
-            return Index.of(self.window.kernel)
-        return self.window.end_tap(self.size, y) - self.first(y)
+    def inside(self, y: IntLike, k: IntLike) -> Index:
+        """1 if tap `k` of window `y` lies inside the data, else 0."""
+        at = self.at(y, k)
+        return imin(imax(at + 1, 0), 1) - imin(imax(at + 1 - self.size, 0), 1)
 
     def may_be_empty(self, outputs: Index) -> bool:
-        """Whether some window of `outputs` may run no tap at all."""
-        if not self.trimmed:
-            return False
-        count, size = outputs.constant(), self.size.constant()
+        """Whether some window of `outputs` may have no tap inside the data."""
+        w, count, size = self.window, outputs.constant(), self.size.constant()
         if count is None or size is None:
-            w = self.window
             return w.dilation > 1 or max(w.before, w.after) >= w.span
-        return any(self.extent(y).const == 0 for y in range(count))
-
-    def tap(self, y: IntLike, k: IntLike) -> Index:
-        """Number of the tap in iteration `k`."""
-        return self.first(y) + k
+        return any(w.end_tap(size, y) == w.first_tap(size, y) for y in range(count))
 
     def at(self, y: IntLike, k: IntLike) -> Index:
-        """Position in the source of the element under that tap."""
+        """Position in the source of the element under tap `k`."""
         w = self.window
-        start = y * w.stride - (w.before if self.trimmed else 0)
-        return Index.of(start + self.tap(y, k) * w.dilation)
+        return Index.of(y * w.stride - (w.before if self.guarded else 0) + k * w.dilation)
 
 
 @dataclass(frozen=True)
@@ -164,15 +155,29 @@ class Source:
         def begin(*i: Index) -> Expr:
             return start if isinstance(start, Expr) else start(*i)
 
-        empty = self.y.may_be_empty(out.shape[2]) or self.x.may_be_empty(out.shape[3])
+        empty = any(
+            axis.guarded and axis.may_be_empty(n)
+            for axis, n in zip((self.y, self.x), out.shape[2:4], strict=True)
+        )
         if empty:  # a reduction without iterations would not start either
             b.stage(out, loops, lambda *i: (i, begin(*i)), name=f"{name}_init")
         init = None if empty else begin
-        b.stage(out, loops, body, {**inner, **self.taps()}, update, init, name)
+        reduce = {**inner, **self._taps()}
+        guards = [len(loops) + k for k, n in enumerate(reduce) if n in _GUARDS]
 
-    def taps(self) -> dict[str, Extent]:
+        def unguarded(*v: Index) -> tuple[tuple[IntLike, ...], Expr]:
+            return body(*(x for k, x in enumerate(v) if k not in guards))
+
+        b.stage(out, loops, unguarded, reduce, update, init, name)
+
+    def _taps(self) -> dict[str, Extent]:
         """Reduction loops over the taps, for stages whose outer loops are n, channel, y, x."""
-        return {"kh": lambda *v: self.y.extent(v[2]), "kw": lambda *v: self.x.extent(v[3])}
+        loops: dict[str, Extent] = {}
+        for at, tap, guard, axis in ((2, "kh", "in_y", self.y), (3, "kw", "in_x", self.x)):
+            loops[tap] = axis.window.kernel
+            if axis.guarded:
+                loops[guard] = lambda *v, at=at, axis=axis: axis.inside(v[at], v[-1])
+        return loops
 
 
 def source(
@@ -181,9 +186,13 @@ def source(
     across: tuple[Window, Window],
     outputs: Sequence[IntLike],
     fill: Callable[[DType], Expr],
+    skip: bool = False,
 ) -> Source:
-    """Padded copy of NCHW or NCHW[x]c `data`; `data` itself if no window leaves it or its dtype is
-    custom."""
+    """What windows over NCHW or NCHW[x]c `data` read: `data` itself or a copy padded with `fill`.
+
+    With `skip`, padding contributes nothing, and taps there are skipped where that is quicker. They
+    always are for custom dtypes, where adding 0 * w may round or be NaN.
+    """
     n, c, *sizes = data.shape[:4]
     block = data.shape[4:]
     wy, wx = across
@@ -192,9 +201,13 @@ def source(
         room = size + (w.before + w.after)
         partial = w.outputs(size) != count  # a last window reaches beyond the padding
         padded.append(imax(room, (Index.of(count) - 1) * w.stride + w.span) if partial else room)
-    plain = all(p == s for p, s in zip(padded, sizes, strict=True))
-    if plain or data.dtype.is_custom:
-        ys, xs = (Axis(w, s, not plain) for w, s in zip(across, sizes, strict=True))
+    wider = [p != s for p, s in zip(padded, sizes, strict=True)]
+    ys, xs = (Axis(w, s, g) for w, s, g in zip(across, sizes, wider, strict=True))
+    skip = skip and (Index.of(outputs[1]).constant() or 0) >= LEAST_GUARDED
+    skip = skip and not any(
+        axis.may_be_empty(Index.of(n)) for axis, n in zip((ys, xs), outputs, strict=True)
+    )
+    if not any(wider) or data.dtype.is_custom or skip:
         return Source(data, ys, xs)
     pad = b.buffer("pad", (n, c, *padded, *block), data.dtype)
     loops = LOOPS[: len(data.shape)]

@@ -17,8 +17,8 @@ import quantize
 from compiler.codegen.emit import Emitter, Val
 from compiler.ir.types import TensorType
 from compiler.tensor.schedule import Schedule
+from compiler.tensor.schedule.apply import apply_tile
 from compiler.tensor.schedule.default import rule_tile
-from compiler.tensor.schedule.tile import apply_tile
 from compiler.tensor.stmt import Buffer
 from experiments import datasets, zoo
 

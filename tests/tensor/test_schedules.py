@@ -9,7 +9,8 @@ from tensor_support import compiled, interpret, three_ways
 
 from compiler.dtypes import DType
 from compiler.errors import LoweringError, ScheduleError, UnsupportedError
-from compiler.symbolic import Var
+from compiler.op.window import Axis, Window
+from compiler.symbolic import Index, Var
 from compiler.target import Target
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import call, const, maximum
@@ -250,3 +251,36 @@ def test_intrinsics_are_chosen_by_the_targets_features(monkeypatch: pytest.Monke
     mine = dot_product("mine", 4, DOT4.emit)
     intrinsics.register_intrinsic(mine)
     assert intrinsics.for_target(old)[0] is mine
+
+
+def window_sum(n: int) -> PrimFunc:
+    """y[i] = sum of x[i - 1 .. i + 1], where what lies outside is skipped by a guard."""
+    b = PrimBuilder("window")
+    x, out = b.input("x", (n,), I32), b.buffer("y", (1, n), I32)
+    axis = Axis(Window(3, 1, 1, 1, 1), Index.of(n), guarded=True)
+    b.stage(
+        out,
+        {"one": 1, "i": n},
+        lambda one, i, k, _: ((one, i), x[axis.at(i, k)]),
+        {"k": 3, "in": lambda _, i, k: axis.inside(i, k)},
+        "Add",
+        lambda *_: const(0, I32),
+        name="sum",
+    )
+    return b.finish([out])
+
+
+@pytest.mark.parametrize("width", [1, 2, 3, 5])
+def test_isolate_leaves_no_guard_between_the_ends(width: int) -> None:
+    n = 3 * width + 2
+    f = window_sum(n)
+    s = Schedule(f)
+    s.decompose_reduction("sum", "sum.k")
+    s.split("sum.i", width)
+    s.peel("sum.io")
+    s.isolate("sum.io", "sum.in")
+    given_ = [np.arange(1, n + 1, dtype=np.int32), np.zeros((1, n), np.int32)]
+    a, b, c = three_ways(window_sum(n), f, given_)
+    assert a.tobytes() == b.tobytes() == c.tobytes()
+    np.testing.assert_array_equal(a[0], np.convolve(given_[0], [1, 1, 1], "same"))
+    assert str(f).count("for sum.in in 1:") == 1, str(f)

@@ -13,7 +13,7 @@ from compiler.target import Target
 from compiler.tensor.expr import Load, walk
 from compiler.tensor.intrinsics import for_target
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.tile import Tile, best_width
+from compiler.tensor.schedule.tile import Tile, best_width, tileable_axis
 from compiler.tensor.stmt import Buffer
 
 ACCUMULATORS = {64: 30, 32: 14}
@@ -136,6 +136,7 @@ class _Freedom:
             for k in range(rank)
             if k not in taken
             and (self.extents[k] or 1) > 1
+            and tileable_axis(path, k)
             and not _follows(packed if tile.pack else None, store.idx[k].vars())
         ]
         data = [x for x in reads if x is not packed]

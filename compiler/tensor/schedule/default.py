@@ -15,9 +15,10 @@ from compiler.target import Target
 from compiler.tensor.expr import CallExtern, Gather, IndexValue, Load, loads, walk
 from compiler.tensor.lower_custom import uses_custom
 from compiler.tensor.schedule import Schedule
+from compiler.tensor.schedule.apply import apply_tile
 from compiler.tensor.schedule.choice import TileChoice, retile
 from compiler.tensor.schedule.rules import scheduled_by_rule
-from compiler.tensor.schedule.tile import Tile, apply_tile, choose_tile, tileable, widen_blocks
+from compiler.tensor.schedule.tile import Tile, choose_tile, tileable, widen_blocks
 from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, clone, stores, walk_stmts
 

@@ -156,6 +156,36 @@ class LoopPrimitives:
                 out.append(For(rest, body, s.kind, s.opaque, fence=s.fence))
             self.swap(home, s, out)
 
+    def isolate(self, name: str, guard: str) -> None:
+        """Separate the first and the last iterations, in which loop `guard` may be skipped, from
+        those between them, where it always runs."""
+        for s, path, home in self.find(name):
+            n = s.extent.constant()
+            below = [f for f, p, _ in self.find(guard) if s in p]
+            if n is None or n == 1 or not path or not below:
+                continue
+
+            def runs(k: int, s: For = s, below: list[For] = below) -> bool:
+                return all(f.extent.subst({s.var: k}) == 1 for f in below)
+
+            lead = next((k for k in range(n) if runs(k)), n)
+            after = next((k for k in range(lead, n) if not runs(k)), n)
+            out: list[Stmt] = []
+            for k in (*range(lead), *range(after, n)):
+                if k == after and lead < after:
+                    out.append(self._part(s, lead, after))
+                out += [clone(x, {s.var: k}) for x in s.body]
+            if after == n and lead < after:
+                out.append(self._part(s, lead, after))
+            self.swap(home, s, out)
+
+    @staticmethod
+    def _part(s: For, start: int, end: int) -> For:
+        """Iterations [start, end) of a loop."""
+        v = Var(s.var.name, end - start)
+        body = [clone(x, {s.var: start + (0 if v.extent == 1 else v)}) for x in s.body]
+        return For(v, body, s.kind, s.opaque, fence=s.fence)
+
     def _mark(self, kind: str, names: tuple[str, ...]) -> None:
         for n in names:
             for s, _, _ in self.find(n):

@@ -10,8 +10,8 @@ along the last output axis, where that is contiguous in the data.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 
 from compiler.symbolic import Index, Quasi, Var
 from compiler.target import Target
@@ -23,8 +23,6 @@ from compiler.tensor.stmt import SLACK, Buffer, For, Store, stores
 
 _CONTIGUOUS_STEP = 16
 """How a reduction along the data's innermost axis is split first."""
-PIXELS = 4
-"""Neighbouring outputs that are stored together where several blocks lie in one vector."""
 UNROLLED_STEPS = 4
 """Reduction steps in the body of the innermost loop."""
 
@@ -77,12 +75,11 @@ def tileable(s: Schedule, stage: str) -> bool:
     own = [next(iter(i.vars()), None) for i in store.idx]
     if any(v is None or i != v for v, i in zip(own, store.idx, strict=True)):
         return False
-    if any(f.extent.vars() & {g.var for g in path} for f in path):
-        return False  # trimmed loops
-    return _is_product(store) or _last_is_contiguous(store, path)
+    return is_product(store) or _last_is_contiguous(store, path)
 
 
-def _is_product(store: Store) -> bool:
+def is_product(store: Store) -> bool:
+    """Whether a reduction adds up products of two elements."""
     v = store.value
     two = len([n for n in walk(v) if isinstance(n, Load)]) == 2
     return store.update == "Add" and isinstance(v, BinOp) and v.op == "Mul" and two
@@ -102,9 +99,20 @@ def choose_tile(
 ) -> Tile | None:
     """The register tile for a stage, or None where it is no sum of products of that form."""
     ((store, path, _),) = s.stage_stores(stage)
-    if consumer(s, store) is None:
-        return None
-    if not _is_product(store):
+    tile = _tile_for(s, store, path, target, constants) if consumer(s, store) is not None else None
+    if tile is None or any(path[tile.lane_axis].var in f.extent.vars() for f in guards(path)):
+        return None  # lanes are skipped together or not at all
+    return tile
+
+
+def _tile_for(
+    s: Schedule,
+    store: Store,
+    path: Sequence[For],
+    target: Target,
+    constants: Collection[Buffer],
+) -> Tile | None:
+    if not is_product(store):
         last = len(store.idx) - 1
         n = path[last].extent.constant() or 1
         lanes = min(target.vector_bytes // store.buffer.dtype.nbytes, n)
@@ -115,7 +123,8 @@ def choose_tile(
     axes = _axes(store, weight or operands[1], data)
     if weight is None:
         return _without_packing(store, axes, operands, target)
-    reduction = [f.var for f in path[len(store.idx) :]]
+    skipping = guards(path)
+    reduction = [f.var for f in path[len(store.idx) :] if f not in skipping]
     lane = next((a for a in reversed(axes) if a.constant and not a.other and _wide(a)), None)
     if lane is None:
         ours = data.buffer in s.func.temps
@@ -132,9 +141,30 @@ def choose_tile(
     elif partner is not None and (partner.extent or 1) >= 2:
         block, blocks = partner.index, 2
     registers = 28 if target.vector_bytes == 64 else 12
-    spatial = _spatial_tile([a for a in axes if a.other and not a.constant], registers // blocks)
+    pixels = [a for a in axes if a.other and not a.constant and tileable_axis(path, a.index)]
+    spatial = _spatial_tile(pixels, registers // blocks)
     step = _reduce_block(data, reduction)
-    return Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
+    tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
+    # With a guard the body repeats the taps: that is long enough.
+    return replace(tile, unrolled=1) if column_guard(path, tile) else tile
+
+
+def guards(path: Sequence[For]) -> list[For]:
+    """Loops of one or no iteration that skip what the loops around them must not reach."""
+    return [f for k, f in enumerate(path) if f.extent.vars() & {g.var for g in path[:k]}]
+
+
+def tileable_axis(path: Sequence[For], axis: int) -> bool:
+    """Whether a tile may be wider than one along an output axis: tiles along x unroll the guards of
+    x, but a row's guard is decided at run time for all of its tile."""
+    mine = [f for f in guards(path) if path[axis].var in f.extent.vars()]
+    return not mine or (mine[-1] is path[-1] and path[axis].extent.constant() is not None)
+
+
+def column_guard(path: Sequence[For], t: Tile) -> str:
+    """Name of the guard that is decided for each of the neighbouring outputs of a tile, if any."""
+    x = path[t.spatial[-1][0]].var if t.spatial else None
+    return next((f.var.name for f in guards(path) if x in f.extent.vars()), "")
 
 
 def _axes(store: Store, weight: Load, data: Load) -> list[Axis]:
@@ -286,10 +316,10 @@ def consumer(s: Schedule, store: Store) -> Store | None:
     variables = [f.var for f in path]
     if list(position) != variables:
         return None
-    return reader if list(reader.idx) == variables or _widened(reader) else None
+    return reader if list(reader.idx) == variables or is_widened(reader) else None
 
 
-def _widened(reader: Store) -> bool:
+def is_widened(reader: Store) -> bool:
     """Whether `widen` made the stage: several blocks lie side by side in its last loop."""
     last = reader.idx[-1]
     return any(isinstance(a, Quasi) and a.op == "%" for a in last.terms)
@@ -301,7 +331,7 @@ def widen_blocks(s: Schedule, stage: str, target: Target, constants: Collection[
     reader = consumer(s, store)
     operands = [n for n in walk(store.value) if isinstance(n, Load)]
     lanes = target.vector_bytes // 4
-    if reader is None or not _is_product(store) or len(store.idx) != 5:
+    if reader is None or not is_product(store) or len(store.idx) != 5:
         return
     blocks, size = (path[k].extent.constant() for k in (1, 4))
     if size not in (2, 4, 8) or size >= lanes or not blocks or blocks % (lanes // size):
@@ -313,121 +343,6 @@ def widen_blocks(s: Schedule, stage: str, target: Target, constants: Collection[
     if any(c in a.leaves() for a in uses):
         return  # a group of channels may end within a vector
     s.widen(stage, reader.stage, 1, lanes // size)
-
-
-def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
-    """Schedule `stage` and its consumer as the tile says."""
-    ((store, path, _),) = s.stage_stores(stage)
-    reader = consumer(s, store)
-    assert reader is not None
-    rank = len(store.idx)
-    outer = s.loops(reader.stage)
-    mine = [f.var.name for f in path]
-    axes, reduce = mine[:rank], mine[rank:]
-    # The output tile: split, and everything inside the tile innermost, lanes last.
-    order, inside, peeled = list(outer), [], []
-    same = t.block_axis == t.lane_axis
-    sizes = dict(t.spatial)
-    if not same and t.blocks > 1:
-        sizes[t.block_axis] = t.blocks
-    lane_factor = t.lanes * (t.blocks if same else 1)
-    for k, width in sorted(sizes.items()):
-        order[k], inner = s.split(outer[k], width)
-        inside.append(inner)
-        peeled.append(order[k])
-    lane_extent = path[t.lane_axis].extent.constant()
-    lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor)
-    if lane_extent == lane_factor:
-        order.pop(t.lane_axis)
-        inside.append(lane_out)
-    else:
-        order[t.lane_axis] = lane_out
-        peeled.append(lane_out)
-    s.reorder(*order, *inside, lane_in)
-    s.compute_at(stage, order[-1])
-    o_block, o_lane = s.split(lane_in, t.lanes)
-    vector = [o_lane]
-    if _widened(reader) and t.spatial:
-        # Neighbouring pixels of a block lie together.
-        x = inside[[k for k, _ in sorted(sizes.items())].index(t.spatial[-1][0])]
-        several, pixel = s.split(x, PIXELS)
-        inside[inside.index(x)] = several
-        s.reorder(*inside, o_block, pixel, o_lane)
-        vector = [pixel, o_lane]
-    # The reduction inside it.
-    m_block, m_lane = s.split(axes[t.lane_axis], t.lanes)
-    if t.dot is not None and (lane_extent or 0) % t.lanes:
-        s.fill(stage, m_lane, t.lanes)
-    # Vectors of one pixel follow each other, so that its broadcast is used up at once.
-    apart = [k for k in range(rank) if k not in (t.lane_axis, t.block_axis)]
-    tile = [axes[k] for k in (*apart, *(() if same else (t.block_axis,)))]
-    if t.skew[0]:
-        nest, tile, tail, steps = _skewed(s, t, axes, reduce)
-    else:
-        steps, tail = _reduction(s, t, reduce)
-        nest = reduce_order(reduce, steps)
-    inits = [n + ".init" for n in (*tile, m_block)] if not t.skew[0] else []
-    s.reorder(*nest, *tile, m_block, m_lane, *tail)
-    s.decompose_reduction(stage, nest[0])
-    if t.skew[0]:
-        known = {f.var.name for f in s.init_loops(stage)}
-        inits = [n for n in (f"{x}.init" for x in (*tile, m_block)) if n in known]
-    if t.pack is not None:
-        s.pack(stage, t.pack)
-    if fma and store.buffer.dtype.is_float and _is_product(store):
-        s.contract(stage)
-    if t.dot is not None:
-        s.tensorize(stage, t.dot)
-        s.vectorize(m_lane + ".init")
-    else:
-        s.vectorize(m_lane, m_lane + ".init")
-    s.vectorize(*vector)
-    s.unroll(*tile, m_block, *inits, o_block, *inside)
-    if len(steps) > 1:
-        s.unroll(steps[-1])
-    for name in (*steps[:-1], *peeled):
-        s.peel(name)
-
-
-def _skewed(
-    s: Schedule, t: Tile, axes: list[str], reduce: list[str]
-) -> tuple[list[str], list[str], list[str], list[str]]:
-    """The window's last axis as dot products: (reduction loops, tile loops, innermost loop,
-    steps)."""
-    outputs, stride, filled = t.skew
-    ((x_axis, _),) = t.spatial
-    pair, within = s.split(axes[x_axis], outputs)
-    taps = s.skew(reduce[-1], within, stride, filled, reduce[-1] + "t")
-    assert t.dot is not None
-    several, step = s.split(taps, t.dot.steps)
-    tile = [n for k, n in enumerate(axes) if k not in (t.lane_axis, x_axis)]
-    return reduce[:-1], [*tile, pair, several, within], [step], []
-
-
-def _reduction(s: Schedule, t: Tile, reduce: list[str]) -> tuple[list[str], list[str]]:
-    """Split the first reduction axis; returns (its loops, the dot product's innermost loop)."""
-    if not reduce:
-        return [], []
-    steps = [reduce[0]]
-    if t.reduce_block:
-        steps = list(s.split(reduce[0], t.reduce_block))
-    if t.dot is not None:
-        outer, inner = s.split(steps[-1], t.dot.steps)
-        steps = [*steps[:-1], outer]
-        if t.reduce_block > t.dot.steps * t.unrolled:
-            steps = [*steps[:-1], *s.split(outer, t.unrolled)]
-        return steps, [inner]
-    if t.reduce_block > t.unrolled:
-        outer, inner = s.split(steps[-1], t.unrolled)
-        return [steps[0], outer, inner], []
-    return steps, []
-
-
-def reduce_order(reduce: list[str], steps: list[str]) -> list[str]:
-    """Blocks of channels, then the taps, then the channels of a block."""
-    if len(steps) < 2:
-        return [*steps, *reduce[1:]]
-    return [steps[0], *reduce[1:], *steps[1:]]
 
 
 def _reads(s: Store) -> list[Load]:

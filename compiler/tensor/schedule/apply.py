@@ -1,0 +1,131 @@
+"""Carrying out a register tile: splits, orders, packing and tensorization as a `Tile` says."""
+
+from __future__ import annotations
+
+from compiler.tensor.expr import loads
+from compiler.tensor.schedule import Schedule
+from compiler.tensor.schedule.tile import Tile, column_guard, consumer, is_product, is_widened
+
+PIXELS = 4
+"""Neighbouring outputs that are stored together where several blocks lie in one vector."""
+
+
+def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
+    """Schedule `stage` and its consumer as the tile says."""
+    ((store, path, _),) = s.stage_stores(stage)
+    reader = consumer(s, store)
+    assert reader is not None
+    rank = len(store.idx)
+    outer = s.loops(reader.stage)
+    mine, columns = [f.var.name for f in path], column_guard(path, t)
+    axes, reduce = mine[:rank], [n for n in mine[rank:] if n != columns]
+    # The output tile: split, and everything inside the tile innermost, lanes last.
+    order, inside, peeled = list(outer), [], []
+    same = t.block_axis == t.lane_axis
+    sizes = dict(t.spatial)
+    if not same and t.blocks > 1:
+        sizes[t.block_axis] = t.blocks
+    lane_factor = t.lanes * (t.blocks if same else 1)
+    for k, width in sorted(sizes.items()):
+        order[k], inner = s.split(outer[k], width)
+        inside.append(inner)
+        peeled.append(order[k])
+    lane_extent = path[t.lane_axis].extent.constant()
+    lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor)
+    if lane_extent == lane_factor:
+        order.pop(t.lane_axis)
+        inside.append(lane_out)
+    else:
+        order[t.lane_axis] = lane_out
+        peeled.append(lane_out)
+    s.reorder(*order, *inside, lane_in)
+    s.compute_at(stage, order[-1])
+    o_block, o_lane = s.split(lane_in, t.lanes)
+    vector = [o_lane]
+    if is_widened(reader) and t.spatial:
+        # Neighbouring pixels of a block lie together.
+        x = inside[[k for k, _ in sorted(sizes.items())].index(t.spatial[-1][0])]
+        several, pixel = s.split(x, PIXELS)
+        inside[inside.index(x)] = several
+        s.reorder(*inside, o_block, pixel, o_lane)
+        vector = [pixel, o_lane]
+    # The reduction inside it.
+    m_block, m_lane = s.split(axes[t.lane_axis], t.lanes)
+    if t.dot is not None and (lane_extent or 0) % t.lanes:
+        s.fill(stage, m_lane, t.lanes)
+    # Vectors of one pixel follow each other, so that its broadcast is used up at once.
+    apart = [k for k in range(rank) if k not in (t.lane_axis, t.block_axis)]
+    tile = [axes[k] for k in apart]
+    tile += [columns] if columns else []
+    tile += [] if same else [axes[t.block_axis]]
+    if t.skew[0]:
+        nest, tile, tail, steps = _skewed(s, t, axes, reduce)
+    else:
+        steps, tail = _reduction(s, t, reduce)
+        nest = reduce_order(reduce, steps)
+    s.reorder(*nest, *tile, m_block, m_lane, *tail)
+    s.decompose_reduction(stage, nest[0])
+    known = {f.var.name for f in s.init_loops(stage)}
+    inits = [n for n in (f"{x}.init" for x in (*tile, m_block)) if n in known]
+    if t.pack is not None:
+        s.pack(stage, t.pack)
+    if fma and store.buffer.dtype.is_float and is_product(store):
+        s.contract(stage)
+    if t.dot is not None:
+        s.tensorize(stage, t.dot)
+        s.vectorize(m_lane + ".init")
+    else:
+        s.vectorize(m_lane, m_lane + ".init")
+    s.vectorize(*vector)
+    s.unroll(*tile, m_block, *inits, o_block, *inside)
+    if len(steps) > 1:
+        s.unroll(steps[-1])
+    for name in (*steps[:-1], *peeled):
+        s.peel(name)
+    if columns:
+        # Which taps of a column lie in the padding is known at build time in the outermost tiles.
+        data = next(n.buffer for n in loads(store.value) if n.buffer is not t.pack)
+        s.unroll(reduce[-1])
+        s.opaque(reduce[-1], data, fence=store.buffer.dtype.is_float)
+        s.isolate(order[t.spatial[-1][0]], columns)
+
+
+def _skewed(
+    s: Schedule, t: Tile, axes: list[str], reduce: list[str]
+) -> tuple[list[str], list[str], list[str], list[str]]:
+    """The window's last axis as dot products: (reduction loops, tile loops, innermost loop,
+    steps)."""
+    outputs, stride, filled = t.skew
+    ((x_axis, _),) = t.spatial
+    pair, within = s.split(axes[x_axis], outputs)
+    taps = s.skew(reduce[-1], within, stride, filled, reduce[-1] + "t")
+    assert t.dot is not None
+    several, step = s.split(taps, t.dot.steps)
+    tile = [n for k, n in enumerate(axes) if k not in (t.lane_axis, x_axis)]
+    return reduce[:-1], [*tile, pair, several, within], [step], []
+
+
+def _reduction(s: Schedule, t: Tile, reduce: list[str]) -> tuple[list[str], list[str]]:
+    """Split the first reduction axis; returns (its loops, the dot product's innermost loop)."""
+    if not reduce:
+        return [], []
+    steps = [reduce[0]]
+    if t.reduce_block:
+        steps = list(s.split(reduce[0], t.reduce_block))
+    if t.dot is not None:
+        outer, inner = s.split(steps[-1], t.dot.steps)
+        steps = [*steps[:-1], outer]
+        if t.reduce_block > t.dot.steps * t.unrolled:
+            steps = [*steps[:-1], *s.split(outer, t.unrolled)]
+        return steps, [inner]
+    if t.reduce_block > t.unrolled:
+        outer, inner = s.split(steps[-1], t.unrolled)
+        return [steps[0], outer, inner], []
+    return steps, []
+
+
+def reduce_order(reduce: list[str], steps: list[str]) -> list[str]:
+    """Blocks of channels, then the taps, then the channels of a block."""
+    if len(steps) < 2:
+        return [*steps, *reduce[1:]]
+    return [steps[0], *reduce[1:], *steps[1:]]
