@@ -83,9 +83,9 @@ def _conversion(source: DType, dest: DType, _changes: int) -> Elementwise:
 
 
 def compile_elementwise(
-    name: str, inputs: Sequence[DType], result: DType, body: Body
+    name: str, inputs: Sequence[DType], result: DType, body: Body, target: str = "llvm"
 ) -> Elementwise:
-    """Compile `out[i] = body(a[i], b[i], ...)` for this host."""
+    """Compile `out[i] = body(a[i], b[i], ...)` for a target that this host can run."""
     from compiler.codegen import jit
     from compiler.codegen.lower import lower_primfunc
     from compiler.symbolic import Var
@@ -93,13 +93,13 @@ def compile_elementwise(
     from compiler.tensor.builder import PrimBuilder
     from compiler.tensor.lower_custom import lower_custom_dtypes
 
-    builder, n, target = PrimBuilder(name), Var("n"), Target.parse("llvm")
+    builder, n, chosen = PrimBuilder(name), Var("n"), Target.parse(target)
     operands = [builder.input(f"x{k}", (n,), dtype) for k, dtype in enumerate(inputs)]
     out = builder.compute("out", (n,), result, lambda i: body(*(x[i] for x in operands)))
-    function, tables = lower_custom_dtypes(builder.finish([out]), target.kind)
+    function, tables = lower_custom_dtypes(builder.finish([out]), chosen.kind)
     symbol = f"elementwise_{name}_{jit.digest(str(function))}"
     (stage,) = lower_primfunc(replace(function, name=symbol), tables)
-    address = jit.compile_text(stage.text, stage.symbol, target)
+    address = jit.compile_text(stage.text, stage.symbol, chosen)
     pointers: list[Any] = [ctypes.c_void_p] * (len(inputs) + 1 + len(tables))
     entry = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(address)
     return Elementwise(entry, result, tuple(t.data for t in tables if t.data is not None))

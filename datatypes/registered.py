@@ -115,6 +115,56 @@ class RegisteredType:
             return int(kernels.constant(value))
         return int(self.encode(np.asarray(value, np.float64), dtype))
 
+    def lanes(self, dtype: DType) -> DType | None:
+        """See VectorDType. A datatype with registered functions of its own has none."""
+        from datatypes import vector
+
+        if self.fmt is None or registry.customized(self.name):
+            return None
+        choice = vector.lanes(self._format(dtype))
+        return None if isinstance(choice, str) else choice.lane.dtype
+
+    def lanes_reason(self, dtype: DType) -> str:
+        """See VectorDType."""
+        from datatypes import vector
+
+        if self.fmt is None or registry.customized(self.name):
+            return "its operations are functions that were registered"
+        choice = vector.lanes(self._format(dtype))
+        return choice if isinstance(choice, str) else choice.reason
+
+    def vector(self, node: Expr, deferred: bool) -> Expr:
+        """See VectorDType.
+
+        Raises:
+            LoweringError: the format has no such operation.
+        """
+        from datatypes import vector
+
+        assert self.fmt is not None
+        lowered = vector.lower(self.fmt, node, deferred)
+        if lowered is None:
+            raise LoweringError(f"{node!r} has no vector lowering; build with the library lowering")
+        return lowered
+
+    def from_bits(self, bits: Expr, dtype: DType) -> Expr:
+        """See VectorDType."""
+        from datatypes import vector
+
+        return vector.from_bits(self._format(dtype), bits)
+
+    def to_bits(self, value: Expr, dtype: DType) -> Expr:
+        """See VectorDType."""
+        from datatypes import vector
+
+        return vector.to_bits(self._format(dtype), value)
+
+    def lane_array(self, codes: Array, dtype: DType) -> Array:
+        """See VectorDType."""
+        from datatypes import vector
+
+        return vector.lane_array(self._format(dtype), codes)
+
     def _described(self, name: str, source: str, dest: str) -> bool:
         """Whether the format's description gives the meaning of a conversion."""
         return self.fmt is not None and not registry.lowering(Operation(name, "llvm", source, dest))

@@ -211,6 +211,11 @@ def lowering(operation: Operation) -> LowerFunc | None:
     return _lowerings.get(operation)
 
 
+def customized(name: str) -> bool:
+    """Whether any function was registered for the datatype called `name`."""
+    return name in _minimums or any(name in (o.source, o.dest) for o in _lowerings)
+
+
 def minimum(name: str) -> MinFunc | None:
     """The function registered by `register_min_func`."""
     return _minimums.get(name)

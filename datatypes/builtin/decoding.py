@@ -27,6 +27,19 @@ def decode(fmt: Format, a: Expr) -> Expr | None:
         return cast(look_up(values(fmt), a), FLOAT64)
     if fmt.name in softposit.PREFIXES:
         return softposit.to_float64(fmt, a)
+    return by_family(fmt, a)
+
+
+def has_family(fmt: Format) -> bool:
+    """Whether `by_family` knows the format."""
+    family: object = fmt.decoder
+    if isinstance(family, FloatCode):
+        return family.style == "ieee"
+    return isinstance(family, (FixedCode, PositCode, TakumCode))
+
+
+def by_family(fmt: Format, a: Expr) -> Expr | None:
+    """float64 of a storage integer of a wide format, in expressions alone."""
     family: object = fmt.decoder
     if isinstance(family, FixedCode):
         return _fixed(fmt, family, a)

@@ -16,9 +16,9 @@ from datatypes.builtin.common import look_up
 from datatypes.builtin.decoding import TABLE_BITS, decode
 from datatypes.formats import Format
 
-_FLOAT64 = ("exp", "log", "tanh", "sigmoid", "erf", "sqrt", *oracle.ROUNDINGS)
-_FAR = 700.0
-"""exp(+-_FAR) is beyond the range of every format, but not of float64: what is too large or
+FLOAT64_FUNCTIONS = ("exp", "log", "tanh", "sigmoid", "erf", "sqrt", *oracle.ROUNDINGS)
+FAR = 700.0
+"""exp(+-FAR) is beyond the range of every format, but not of float64: what is too large or
 too small for the format is then rounded by the format's own rule."""
 
 
@@ -32,7 +32,7 @@ def lower(fmt: Format, fn: str, a: Expr) -> Expr | None:
         if fn not in mathfun.FUNCTIONS and fn not in oracle.ROUNDINGS:
             return None
         return look_up(results(fmt, fn), a)
-    if fn not in _FLOAT64:
+    if fn not in FLOAT64_FUNCTIONS:
         return None
     if fn == "sqrt" and fmt.name in softposit.PREFIXES:
         return softposit.sqrt(fmt, a)
@@ -40,7 +40,7 @@ def lower(fmt: Format, fn: str, a: Expr) -> Expr | None:
     if x is None:
         return None
     if fn in ("exp", "sigmoid"):
-        x = minimum(maximum(x, -_FAR), _FAR)
+        x = minimum(maximum(x, -FAR), FAR)
     return through_float64.encode(fmt, call(fn, x, dtype=FLOAT64))
 
 

@@ -33,7 +33,7 @@ def binary(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
 def encode_any(fmt: Format, x: Expr) -> Expr | None:
     """Storage integer nearest to a value of any dtype."""
     if x.dtype.is_integer and x.dtype.bits == 64:
-        return encode(fmt, _integer_to_float64(x))
+        return encode(fmt, integer_to_float64(x))
     return encode(fmt, cast(x, FLOAT64))
 
 
@@ -45,7 +45,7 @@ def decode_any(fmt: Format, a: Expr, dtype: DType) -> Expr | None:
     return operation("NE", value, 0.0) if dtype == BOOL else cast(value, dtype)
 
 
-def _integer_to_float64(x: Expr) -> Expr:
+def integer_to_float64(x: Expr) -> Expr:
     """float64 of a 64-bit integer, rounded to odd beyond 2**53 (`oracle.integers_to_float64`)."""
 
     def convert(x: Expr) -> Expr:
@@ -63,8 +63,11 @@ def encode(fmt: Format, x: Expr) -> Expr | None:
     if fmt.name in softposit.PREFIXES:
         return softposit.from_float64(fmt, x)
     rounding = binades(fmt)
-    if rounding is None:
-        return None
+    return None if rounding is None else by_binades(fmt, rounding, x)
+
+
+def by_binades(fmt: Format, rounding: Binades, x: Expr) -> Expr:
+    """Storage integer nearest to a float64, in expressions alone."""
     return let(x, lambda value: _encode(fmt, rounding, value))
 
 

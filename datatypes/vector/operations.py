@@ -1,0 +1,142 @@
+"""Scalar operations on lanes, each rounded to the format as the exact result would be."""
+
+from __future__ import annotations
+
+from compiler.dtypes import BOOL, FLOAT64, INT64, DType
+from compiler.tensor.expr import (
+    COMPARISONS,
+    BinOp,
+    Expr,
+    Gather,
+    binary,
+    call,
+    cast,
+    const,
+    let,
+    maximum,
+    minimum,
+    select,
+)
+from datatypes import mathfun, oracle
+from datatypes.builtin import decoding, functions, through_float64
+from datatypes.formats import Format, as_float
+from datatypes.vector.carrier import is_nan, rounded_to_odd
+from datatypes.vector.choice import chosen
+from datatypes.vector.codes import results, to_bits
+from datatypes.vector.rounding import rounded
+
+
+def operate(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
+    """Add Sub Mul Div Max Min, LT LE GT GE EQ NE of two lanes."""
+    if op in COMPARISONS:
+        return _compare(fmt, op, a, b)
+    if op in ("Max", "Min"):  # of NaN and a number NaN, and +0 is above -0: what formats say too
+        return BinOp(op, a, b, a.dtype)
+    if op == "Div" and not fmt.signed_zero:
+        b = b + 0.0  # there is one zero: -0 would give the other infinity
+    choice = chosen(fmt)
+    wide = choice.arithmetic.dtype
+    a, b = cast(a, wide), cast(b, wide)
+    if op not in oracle.ARITHMETIC:
+        return None
+    result = _odd(op, a, b) if choice.odd else BinOp(op, a, b, wide)
+    return cast(rounded(fmt, result, outside=op == "Div"), choice.lane.dtype)
+
+
+def _odd(op: str, a: Expr, b: Expr) -> Expr:
+    """a op b rounded to odd, with the error of the operation by Knuth's two-sum (Sub: of a and -b),
+    and by fma."""
+
+    def of(a: Expr, b: Expr) -> Expr:
+        if op == "Sub":
+            return let(b * -1.0, lambda b: _odd("Add", a, b), "b")
+        nearest = BinOp(op, a, b, a.dtype)
+        return let(nearest, lambda r: rounded_to_odd(r, _error(op, a, b, r)), "r")
+
+    return let(a, lambda a: let(b, lambda b: of(a, b), "b"), "a")
+
+
+def _error(op: str, a: Expr, b: Expr, r: Expr) -> Expr:
+    """What `r`, a op b to nearest, lacks: exactly, or (Div) a number of the same sign."""
+    if op == "Add":
+        return let(r - a, lambda part: (a - (r - part)) + (b - part), "part")
+    if op == "Mul":
+        return call("fma", a, b, r * -1.0)
+    rest = let(call("fma", r * -1.0, b, a), lambda rest: select(b < 0.0, rest * -1.0, rest), "rest")
+    number = call("abs", r) < float("inf")  # the quotient by zero has no error
+    return select(number, rest, 0.0)
+
+
+def _compare(fmt: Format, op: str, a: Expr, b: Expr) -> Expr:
+    """Formats in two's complement compare as integers: NaR is equal to itself and below all."""
+    if fmt.negation == "complement" and fmt.has_nan:
+        a, b = (let(x, lambda x: select(is_nan(x), const(_LOW, x.dtype), x)) for x in (a, b))
+    return binary(op, a, b)
+
+
+_LOW = float("-inf")
+
+
+def function(fmt: Format, fn: str, x: Expr) -> Expr | None:
+    """`fn` of a lane; None if there is no such function.
+
+    Correctly rounded up to 16 bits. Wider formats take the float64 function that their library
+    lowering takes (see `datatypes.builtin.functions`), and round its result once.
+    """
+    if fn in oracle.ROUNDINGS:
+        return _rounded_once(fmt, call(fn, cast(x, chosen(fmt).arithmetic.dtype)))
+    if fn == "sqrt":
+        return _rounded_once(fmt, _sqrt(fmt, cast(x, chosen(fmt).arithmetic.dtype)))
+    if fmt.nbits <= decoding.TABLE_BITS:
+        if fn not in mathfun.FUNCTIONS:
+            return None
+        return Gather(results(fmt, fn), cast(to_bits(fmt, x), INT64))
+    if fn not in functions.FLOAT64_FUNCTIONS:
+        return None
+    x = cast(x, FLOAT64)
+    if fn in ("exp", "sigmoid"):
+        x = minimum(maximum(x, -functions.FAR), functions.FAR)
+    return _rounded_once(fmt, call(fn, x))
+
+
+def _sqrt(fmt: Format, x: Expr) -> Expr:
+    root = call("sqrt", x)
+    if not chosen(fmt).odd:
+        return root
+
+    def odd(x: Expr, root: Expr) -> Expr:
+        rest = call("fma", root * -1.0, root, x)
+        return rounded_to_odd(root, select(root > 0.0, rest, 0.0))
+
+    return let(x, lambda x: let(call("sqrt", x), lambda r: odd(x, r), "root"), "x")
+
+
+def _rounded_once(fmt: Format, x: Expr) -> Expr:
+    """A float of either carrier, if the arithmetic's is no wider, as a lane."""
+    return cast(rounded(fmt, x, outside=True), chosen(fmt).lane.dtype)
+
+
+def constant(fmt: Format, value: float) -> Expr:
+    """The lane nearest to a number."""
+    code = fmt.encode_exact(value)
+    nearest = as_float(fmt.decode_exact(code))
+    lane = chosen(fmt).lane
+    return lane.number(-0.0 if code == fmt.zero(True) and code else nearest)
+
+
+def from_number(fmt: Format, x: Expr) -> Expr:
+    """The lane nearest to a value of a built-in dtype."""
+    if x.dtype.is_integer and x.dtype.bits == 64:
+        return _rounded_once(fmt, through_float64.integer_to_float64(x))
+    choice = chosen(fmt)
+    short = x.dtype.is_float and x.dtype.bits <= choice.arithmetic.dtype.bits
+    return _rounded_once(fmt, cast(x, choice.arithmetic.dtype if short else FLOAT64))
+
+
+def to_number(fmt: Format, x: Expr, dtype: DType) -> Expr:
+    """A lane's value in a built-in dtype (nearest; integers: toward zero)."""
+    if dtype == BOOL:
+        return binary("NE", x, 0.0)
+    if not fmt.signed_zero:
+        x = x + 0.0  # there is one zero
+    return cast(x, dtype)
