@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -119,8 +118,9 @@ class _Builder:
         steps = [s for k, entry in enumerate(self.kernels) for s in self._steps(entry, temps[k])]
         steps += copies
         dims = self._dims(steps)
-        symbol = "main_" + jit.digest(driver_text("main", steps, dims, self.threads))
-        text = driver_text(symbol, steps, dims, self.threads)
+        text = driver_text("main", steps, dims, self.threads)
+        symbol = f"main_{jit.digest(text)}"
+        text = text.replace("@main(", f"@{symbol}(")
         if self.threads > 1:
             pool.start()
         entry_address = jit.compile_text(text, symbol, self.target)
@@ -254,10 +254,7 @@ class _Builder:
         pointers += [self.home[r] for r in outs]
         pointers += temps
         pointers += [Pointer("constant", self._constant(t)) for t in kernel.tables]
-        return [
-            Step(s, tuple(pointers), kernel.dims, work=_work(kernel, k))
-            for k, s in enumerate(kernel.stages)
-        ]
+        return [Step(s, tuple(pointers), kernel.dims, work=s.work) for s in kernel.stages]
 
     def _dims(self, steps: Sequence[Step]) -> list[Dim]:
         found: dict[Dim, None] = {}
@@ -270,19 +267,3 @@ class _Builder:
                 if v not in known:
                     raise LoweringError(f"dimension {v} is not given by any input")
         return list(found)
-
-
-def _work(kernel: Kernel, stage: int) -> Index:
-    """Iterations of the innermost statements of a stage, its symbolic dimensions included."""
-    from compiler.tensor.stmt import For, Intrin, walk_stmts
-
-    out = Index()
-    for s, path, _ in walk_stmts([kernel.func.body[stage]]):
-        if not isinstance(s, For):
-            n = Index.of(1)
-            for loop in path:
-                n = n * (loop.extent.range()[1] or loop.extent)
-            if isinstance(s, Intrin):
-                n = n * math.prod(s.intrin.loops.values())
-            out = out + n
-    return out

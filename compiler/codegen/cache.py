@@ -1,9 +1,10 @@
 """Object code kept on disk between processes.
 
-An entry's name is a hash of everything that shapes the code: the LLVM text, the target, and the
-versions of LLVM, llvmlite and dtypelab. Entries are written under another name and moved into
-place, and carry a checksum: processes may share the folder, and may be killed. A damaged entry is
-as good as none, and is replaced. Where the folder cannot be used there is no caching.
+An entry's name is a hash of everything that shapes the code: the program (see `key`), the target,
+the versions of LLVM and llvmlite, and the compiler's own source files. Entries are written under
+another name and moved into place, and carry a checksum: processes may share the folder, and may be
+killed. A damaged entry is as good as none, and is replaced. Where the folder cannot be used there
+is no caching.
 
 The folder is DTYPELAB_CACHE_DIR (empty or "0": no caching), else `dtypelab` in the user's cache
 folder.
@@ -44,24 +45,32 @@ def folder() -> Path | None:
         return None
 
 
-def key(text: str, target: Target) -> str:
-    """The name of the entry for LLVM `text` compiled for `target`."""
-    parts = (*_versions(), target.triple, target.cpu, target.features, text)
+def key(target: Target, *program: str) -> str:
+    """The name of the entry for what `program` says, compiled for `target`.
+
+    `program` may be LLVM text, or any text from which the code follows, given the source files of
+    this compiler.
+    """
+    parts = (*_versions(), target.triple, target.cpu, target.features, *program)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @functools.cache
 def _versions() -> tuple[str, ...]:
-    from importlib import metadata
-
     import llvmlite
     import llvmlite.binding as llvm
 
-    try:
-        ours = metadata.version("dtypelab")
-    except metadata.PackageNotFoundError:
-        ours = "source"
+    ours = digest_of(Path(__file__).parents[1])
     return (ours, llvmlite.__version__, ".".join(map(str, llvm.llvm_version_info)))
+
+
+def digest_of(package: Path) -> str:
+    """A hash of a package's source files: an edited compiler is another compiler."""
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(package)}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()
 
 
 def load(name: str) -> bytes | None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 from compiler.codegen import cache
 from compiler.errors import LoweringError
 from compiler.target import Target
 
-_lock = threading.Lock()
-_addresses: dict[str, int] = {}
+lock = threading.RLock()
+"""Held while code is compiled and linked."""
+_addresses: dict[tuple[str, Target], int] = {}
 _stats = {"compiled": 0, "loaded": 0, "reused": 0}
 
 
@@ -49,23 +52,40 @@ def compile_text(text: str, symbol: str, target: Target) -> int:
     Raises:
         LoweringError: LLVM rejects the text, or a C function it calls cannot be found.
     """
+    with lock:
+        if (symbol, target) in _addresses:
+            return address(symbol, target)
+        name = cache.key(target, text)
+        code = cache.load(name)
+        if code is None:
+            code = object_code(text, target)
+            cache.store(name, code)
+        else:
+            count("loaded")
+        link(code, [symbol], target)
+        return _addresses[symbol, target]
+
+
+def address(symbol: str, target: Target) -> int:
+    """Address of a function that has been linked."""
+    count("reused")
+    return _addresses[symbol, target]
+
+
+def link(code: bytes, symbols: Sequence[str], target: Target) -> None:
+    """Make the functions in `code` (see `object_code`) callable, by address and by other code.
+
+    Functions of these names that are there already stay.
+
+    Raises:
+        LoweringError: a C function that the code calls cannot be found.
+    """
     import llvmlite.binding as llvm
 
-    with _lock:
-        key = symbol + "\0" + str(target)
-        if key in _addresses:
-            _stats["reused"] += 1
-            return _addresses[key]
-        initialize()
-        name = cache.key(text, target)
-        kept = cache.load(name)
-        if kept is None:
-            kept = _object(text, symbol, target)
-            cache.store(name, kept)
-            _stats["compiled"] += 1
-        else:
-            _stats["loaded"] += 1
-        needs, _, code = kept.partition(b"\n")
+    with lock:
+        if all((s, target) in _addresses for s in symbols):
+            return
+        needs, _, content = code.partition(b"\n")
         for f in needs.decode().split():
             if not llvm.address_of_symbol(f):
                 raise LoweringError(
@@ -73,24 +93,19 @@ def compile_text(text: str, symbol: str, target: Target) -> int:
                     "datatypes.load_library(path)"
                 )
         engine = _engine(target)
-        engine.add_object_file(llvm.ObjectFileRef.from_data(code))
+        engine.add_object_file(llvm.ObjectFileRef.from_data(content))
         engine.finalize_object()
-        address = _addresses[key] = int(engine.get_function_address(symbol))
-        llvm.add_symbol(symbol, address)
-        return address
+        for s in symbols:
+            found = _addresses[s, target] = int(engine.get_function_address(s))
+            llvm.add_symbol(s, found)
 
 
-@functools.cache
-def _engine(target: Target) -> Any:
-    """What holds the machine code for `target` from now on. One engine for everything: making one
-    takes longer, and more memory, than loading a kernel."""
-    import llvmlite.binding as llvm
+def object_code(text: str, target: Target) -> bytes:
+    """The names of the C functions that LLVM `text` needs, a line break, and its object code.
 
-    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(target))
-
-
-def _object(text: str, symbol: str, target: Target) -> bytes:
-    """The names of the functions that `text` needs, a line break, and its object code."""
+    Raises:
+        LoweringError: LLVM rejects the text.
+    """
     import llvmlite.binding as llvm
 
     tm = machine(target)
@@ -100,10 +115,22 @@ def _object(text: str, symbol: str, target: Target) -> bytes:
         module.data_layout = str(tm.target_data)
         module.verify()
     except RuntimeError as e:
-        raise LoweringError(f"LLVM rejects the code generated for {symbol}: {e}") from None
-    names = [f.name for f in module.functions if f.is_declaration]
-    needs = " ".join(n for n in names if not n.startswith("llvm."))
-    return needs.encode() + b"\n" + bytes(tm.emit_object(module))
+        names = ", ".join(re.findall(r"^define .*?@(\w+)", text, re.MULTILINE))
+        raise LoweringError(f"LLVM rejects the code generated for {names}: {e}") from None
+    count("compiled")
+    needs = [f.name for f in module.functions if f.is_declaration]
+    head = " ".join(n for n in needs if not n.startswith("llvm."))
+    return head.encode() + b"\n" + bytes(tm.emit_object(module))
+
+
+@functools.cache
+def _engine(target: Target) -> Any:
+    """What holds the machine code for `target` from now on. One engine for everything: making one
+    takes longer, and more memory, than loading a kernel."""
+    import llvmlite.binding as llvm
+
+    initialize()
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(target))
 
 
 def _fresh_machine(target: Target) -> Any:
@@ -116,8 +143,14 @@ def _fresh_machine(target: Target) -> Any:
     )
 
 
+def count(event: str) -> None:
+    """Note that code was "compiled", "loaded" from the cache on disk, or "reused"."""
+    _stats[event] += 1
+
+
 def statistics() -> dict[str, int]:
-    """How many functions this process compiled, loaded from the cache on disk, and had already."""
+    """How many pieces of code this process compiled, loaded from the cache on disk, and had
+    already."""
     return dict(_stats)
 
 

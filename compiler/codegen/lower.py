@@ -11,7 +11,7 @@ schedule.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler.codegen.access import Accesses, Registers
@@ -48,6 +48,17 @@ def lower_primfunc(f: PrimFunc, tables: list[Buffer]) -> list[NativeStage]:
         stage = _Lower(f, tables, s).run(f"{f.name}_{k}")
         out.append(stage)
     return out
+
+
+def module_text(stages: Sequence[NativeStage]) -> str:
+    """LLVM text of several functions, with what they declare written once."""
+    declared: dict[str, None] = {}
+    bodies = []
+    for s in stages:
+        head, define, body = s.text.partition("define ")
+        declared.update(dict.fromkeys(head.splitlines()))
+        bodies.append(define + body)
+    return "\n".join([*declared, *bodies])
 
 
 class _Lower(Scalars, Accesses):

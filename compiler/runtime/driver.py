@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from compiler.codegen.access import Accesses
 from compiler.codegen.emit import Emitter, Val
-from compiler.codegen.lower import NativeStage
 from compiler.runtime import pool
+from compiler.runtime.native import Stage
 from compiler.symbolic import Index, Var
 
 ZERO = Index()
@@ -30,7 +30,7 @@ class Step:
     scalar operations it does per call. Or, without a stage, a copy of `size` bytes between two
     pointers."""
 
-    stage: NativeStage | None
+    stage: Stage | None
     pointers: tuple[Pointer, ...]
     dims: tuple[Var, ...] = ()
     work: Index = ZERO
@@ -91,7 +91,7 @@ class _Driver(Accesses):
         target, source = (self._pointer(p) for p in s.pointers)
         e.lines.append(f"  call void @{fn}({target}, {source}, {self.runtime(s.size)}, i1 false)")
 
-    def _call(self, s: Step, stage: NativeStage) -> None:
+    def _call(self, s: Step, stage: Stage) -> None:
         e = self.e
         args = [self._pointer(p) for p in s.pointers]
         args += [self._dim(v) for v in s.dims]
@@ -128,7 +128,7 @@ class _Driver(Accesses):
     def _declare(self, symbol: str, types: list[str]) -> None:
         self.externs[symbol] = f"declare void @{symbol}({', '.join(types)})"
 
-    def _fork_join(self, stage: NativeStage, args: list[Val], extent: Val) -> None:
+    def _fork_join(self, stage: Stage, args: list[Val], extent: Val) -> None:
         """Let the thread pool share out the iterations (see `pool`)."""
         e = self.e
         wrapper = self._wrapper(stage.symbol, [a.t for a in args])

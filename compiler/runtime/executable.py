@@ -116,7 +116,7 @@ class Executable:
 
     def llvm_text(self) -> str:
         """The LLVM code of every kernel and of the entry point."""
-        parts = [s.text for k in self.program.kernels for s in k.stages]
+        parts = [k.llvm_text() for k in self.program.kernels]
         return "\n\n".join([*dict.fromkeys(parts), self.program.text])
 
     def __repr__(self) -> str:

@@ -1,24 +1,36 @@
-"""Kernels: primitive functions scheduled, lowered and compiled, once per distinct workload."""
+"""Kernels: primitive functions scheduled, lowered and compiled, once per distinct workload.
+
+What is compiled is known by a key before it is scheduled: where the compiler's own rules decide
+alone, the unscheduled loop nest says everything, and a kernel that was compiled before, in this
+process or another, is neither scheduled nor lowered again. Rules and instructions from outside the
+package, and custom datatypes, may be anything: their keys are of the scheduled program.
+"""
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compiler.codegen import jit
-from compiler.codegen.lower import NativeStage, lower_primfunc
+from compiler.codegen import cache, jit
+from compiler.codegen.lower import NativeStage, lower_primfunc, module_text
 from compiler.dtypes import Array
-from compiler.errors import ConfigError, ScheduleError
+from compiler.errors import ConfigError, LoweringError, ScheduleError
 from compiler.ir.expr import Atom, Constant, Function
+from compiler.runtime.native import Native, Stage
 from compiler.symbolic import Index, Var
 from compiler.target import Target
+from compiler.tensor import intrinsics
+from compiler.tensor.identity import buffers, program_text
 from compiler.tensor.legalize import Legalized, legalize
-from compiler.tensor.lower_custom import lower_custom_dtypes
+from compiler.tensor.lower_custom import lower_custom_dtypes, uses_custom
 from compiler.tensor.packed_arrays import aligned_copy as aligned_copy
 from compiler.tensor.packed_arrays import pack_array
+from compiler.tensor.schedule import rules
 from compiler.tensor.schedule.choice import TileChoice
 from compiler.tensor.schedule.default import schedule_default
-from compiler.tensor.stmt import Intrin, PrimFunc, walk_stmts
+from compiler.tensor.stmt import Buffer, PrimFunc, innermost_work, stores
 from compiler.tuning.log import History
 
 
@@ -32,28 +44,123 @@ class Argument:
 
 
 @dataclass(frozen=True)
+class Scheduled:
+    """A scheduled loop nest on built-in dtypes, the look-up tables it reads, and what its native
+    functions are called: equal names mean equal programs."""
+
+    func: PrimFunc
+    tables: tuple[Buffer, ...]
+    symbol: str
+
+    def lowered(self) -> list[NativeStage]:
+        """Its functions, with LLVM text."""
+        return lower_primfunc(replace(self.func, name=self.symbol), list(self.tables))
+
+
+class Program:
+    """What a kernel computes; scheduled when that is first asked for."""
+
+    def __init__(
+        self,
+        legal: Legalized,
+        target: Target,
+        choices: Mapping[str, TileChoice] | None,
+    ):
+        # Not `legal` itself: that would keep every constant's array alive.
+        self._func, self._target, self._choices = legal.func, target, dict(choices or {})
+        pairs = zip(legal.func.params, legal.inputs, strict=False)
+        self._constants = {b for b, a in pairs if isinstance(a, Constant)}
+        self._lock = threading.Lock()
+        self._scheduled: Scheduled | None = None
+        self._settled = _settled(self._func)
+        self.key = self._key()
+
+    def _key(self) -> str:
+        if not self._settled:
+            return cache.key(self._target, "scheduled", program_text(self.scheduled().func))
+        f = self._func
+        given = {stage: choice.to_json() for stage, choice in self._choices.items()}
+        constant = [k for k, b in enumerate(f.params) if b in self._constants]
+        stages = [s.stage for s in stores(f.body)]
+        facts = json.dumps([constant, stages, given], sort_keys=True)
+        return cache.key(self._target, "unscheduled", program_text(f), facts)
+
+    @property
+    def tables(self) -> tuple[Array, ...]:
+        """Look-up tables."""
+        if self._settled:
+            return ()
+        return tuple(b.data for b in self.scheduled().tables if b.data is not None)
+
+    def scheduled(self) -> Scheduled:
+        """The loops that run.
+
+        Raises:
+            LoweringError: an operation has no lowering for its dtype and target.
+            ScheduleError: a choice does not fit.
+        """
+        with self._lock:
+            if self._scheduled is None:
+                schedule_default(self._func, self._target, self._constants, self._choices)
+                func, tables = lower_custom_dtypes(self._func, self._target.kind)
+                symbol = f"{func.name}_{jit.digest(program_text(func), str(self._target))}"
+                self._scheduled = Scheduled(func, tuple(tables), symbol)
+            return self._scheduled
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A compiled primitive function.
 
     Attributes:
-        func: the scheduled PrimFunc, the very loops that run.
-        stages: native functions, called in order.
+        program: the loops that run.
+        native: how to call it.
         arguments: one per input parameter of `func`.
         outputs: how many output parameters follow.
-        temps: bytes of each temporary buffer.
         tables: look-up tables, passed after the temporaries.
         dims: symbolic dimensions, passed last.
         tuned: whether its tiles come from a tuning log.
     """
 
-    func: PrimFunc
-    stages: tuple[NativeStage, ...]
+    program: Program
+    native: Native
     arguments: tuple[Argument, ...]
     outputs: int
-    temps: tuple[Index, ...]
     tables: tuple[Array, ...]
     dims: tuple[Var, ...]
     tuned: bool = False
+
+    @property
+    def func(self) -> PrimFunc:
+        """The scheduled PrimFunc, the very loops that run.
+
+        Raises:
+            LoweringError: schedule rules or instructions have been registered since the build.
+        """
+        return self._scheduled().func
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Native functions, called in order."""
+        return self.native.stages
+
+    @property
+    def temps(self) -> tuple[Index, ...]:
+        """Bytes of each temporary buffer."""
+        return self.native.temps
+
+    def llvm_text(self) -> str:
+        """LLVM text of the native functions."""
+        return module_text(self._scheduled().lowered())
+
+    def _scheduled(self) -> Scheduled:
+        made = self.program.scheduled()
+        if self.stages[0].symbol != f"{made.symbol}_0":
+            raise LoweringError(
+                f"the schedule of {made.func.name} is not the one that was built, since rules "
+                "were registered or removed: build it again"
+            )
+        return made
 
 
 def build_kernel(f: Function, target: Target, history: History | None = None) -> Kernel:
@@ -78,43 +185,69 @@ def build_kernel(f: Function, target: Target, history: History | None = None) ->
 def compile_kernel(
     legal: Legalized, target: Target, choices: Mapping[str, TileChoice] | None = None
 ) -> Kernel:
-    """Schedule (in place), lower and compile a loop nest.
+    """Compile a loop nest, which is scheduled in place if need be, or take it from the cache.
 
     Raises:
         LoweringError: an operation has no lowering for its dtype and target.
         ScheduleError: a choice does not fit.
     """
-    prim = legal.func
-    constants = {
-        b: a for b, a in zip(prim.params, legal.inputs, strict=False) if isinstance(a, Constant)
-    }
-    schedule_default(prim, target, constants, choices)
+    program = Program(legal, target, choices)
+    native = _native(program, target)
     arguments = []
-    for b, a in zip(prim.params, legal.inputs, strict=False):
+    for k, a in enumerate(legal.inputs):
         if not isinstance(a, Constant):
             arguments.append(Argument(a, None))
-        elif b in prim.packed:
-            arguments.append(Argument(None, pack_array(prim.packed[b].order, a.data)))
+        elif k in native.packed:
+            arguments.append(Argument(None, pack_array(native.packed[k], a.data)))
         else:
             arguments.append(Argument(None, aligned_copy(a.data)))
-    prim, tables = lower_custom_dtypes(prim, target.kind)
-    name = f"{prim.name}_{jit.digest(str(prim), _instructions(prim), str(target))}"
-    stages = []
-    for s in lower_primfunc(replace(prim, name=name), tables):
-        jit.compile_text(s.text, s.symbol, target)
-        stages.append(s)
     return Kernel(
-        func=prim,
-        stages=tuple(stages),
+        program=program,
+        native=native,
         arguments=tuple(arguments),
-        outputs=prim.outputs,
-        temps=tuple(b.size * b.dtype.nbytes for b in prim.temps),
-        tables=tuple(t.data for t in tables if t.data is not None),
-        dims=tuple(prim.dims),
+        outputs=legal.func.outputs,
+        tables=program.tables,
+        dims=tuple(legal.func.dims),
     )
 
 
-def _instructions(prim: PrimFunc) -> str:
-    """What the function's intrinsics emit (the text of the function only names them)."""
-    used = {s.intrin for s, _, _ in walk_stmts(prim.body) if isinstance(s, Intrin)}
-    return "\n".join(sorted(i.emitted for i in used))
+_natives: dict[str, Native] = {}  # what this process has linked
+
+
+def _native(program: Program, target: Target) -> Native:
+    """Compile and link a program, unless that has been done."""
+    with jit.lock:
+        if program.key in _natives:
+            jit.count("reused")
+            return _natives[program.key]
+        entry = cache.load(program.key)
+        if entry is None:
+            native, code = _compiled(program, target)
+            cache.store(program.key, native.to_json().encode() + b"\n" + code)
+        else:
+            head, _, code = entry.partition(b"\n")
+            native = Native.from_json(head.decode())
+            jit.count("loaded")
+        jit.link(code, [s.symbol for s in native.stages], target)
+        _natives[program.key] = native
+        return native
+
+
+def _compiled(program: Program, target: Target) -> tuple[Native, bytes]:
+    scheduled = program.scheduled()
+    func, stages = scheduled.func, scheduled.lowered()
+    native = Native(
+        stages=tuple(
+            Stage(s.symbol, s.extent, innermost_work(body))
+            for s, body in zip(stages, func.body, strict=True)
+        ),
+        packed={k: func.packed[b].order for k, b in enumerate(func.params) if b in func.packed},
+        temps=tuple(b.size * b.dtype.nbytes for b in func.temps),
+    )
+    return native, jit.object_code(module_text(stages), target)
+
+
+def _settled(f: PrimFunc) -> bool:
+    """Whether the compiler alone decides what becomes of a loop nest."""
+    outside = intrinsics.any_registered() or rules.any_registered()
+    return not outside and not uses_custom(f) and all(b.scope == "global" for b in buffers(f))

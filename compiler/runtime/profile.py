@@ -54,9 +54,7 @@ def profile(exe: Executable, *args: Any, runs: int = 20, **kwargs: Any) -> list[
         if s.stage.extent is not None:
             values += [ctypes.c_int64(0), ctypes.c_int64(int(s.stage.extent.value(dims)))]
         kinds = [type(v) for v in values]
-        entry = ctypes.CFUNCTYPE(None, *kinds)(
-            jit.compile_text(s.stage.text, s.stage.symbol, exe.target)
-        )
+        entry = ctypes.CFUNCTYPE(None, *kinds)(jit.address(s.stage.symbol, exe.target))
         calls.append((s, partial(entry, *values)))
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(runs):

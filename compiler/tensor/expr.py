@@ -7,6 +7,8 @@ pure scalar function; `CallExtern` names a C symbol. Nodes are immutable and com
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -152,7 +154,10 @@ class FloatImm(Expr):
     dtype: DType
 
     def __repr__(self) -> str:
-        return f"{self.dtype}({self.value!r})"
+        value = repr(self.value)
+        if math.isnan(self.value):  # one of many
+            value += struct.pack(">d", self.value).hex()
+        return f"{self.dtype}({value})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -267,7 +272,9 @@ class Call(Expr):
         return Call(self.fn, tuple(children), self.dtype)
 
     def __repr__(self) -> str:
-        return f"{self.fn}({', '.join(map(repr, self.args))})"
+        same = bool(self.args) and self.args[0].dtype == self.dtype
+        fn = self.fn if same else f"{self.fn}.{self.dtype}"
+        return f"{fn}({', '.join(map(repr, self.args))})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -287,7 +294,7 @@ class CallExtern(Expr):
         return CallExtern(self.symbol, tuple(children), self.dtype)
 
     def __repr__(self) -> str:
-        return f"extern.{self.symbol}({', '.join(map(repr, self.args))})"
+        return f"extern.{self.symbol}.{self.dtype}({', '.join(map(repr, self.args))})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

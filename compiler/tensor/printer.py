@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.tensor.stmt import For, Intrin, PrimFunc, Stmt, Store
+from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, Store, accesses
 
 _UPDATE = {"Add": "+=", "Max": "max=", "Min": "min=", "Fma": "+=fma", "": "="}
 
@@ -15,13 +15,23 @@ def primfunc_text(f: PrimFunc) -> str:
     if f.dims:
         lines.append(f"  dims {', '.join(map(str, f.dims))}")
     for b in f.temps:
-        lines.append(f"  temp {b!r}")
+        lines.append(f"  temp {b!r}{_alignment(b)}")
+    own = [*f.params, *f.temps]
+    for b in dict.fromkeys(b for b, *_ in accesses(f.body)):
+        if b not in own:
+            lines.append(f"  {b.scope} {b!r}{_alignment(b)}")
     for new, p in f.packed.items():
         order = ", ".join(f"{v}<{v.extent}" for v in p.vars)
         at = ", ".join(map(str, p.idx))
-        lines.append(f"  pack {new.name}[{order}] = {p.source.name}[{at}]")
+        lines.append(f"  pack {new.name}[{order}] = {p.source.name}[{at}]{_alignment(new)}")
+    for b, distance in f.prefetch.items():
+        lines.append(f"  prefetch {b.name} + {distance}")
     _body(f.body, 1, lines)
     return "\n".join([*lines, "}"])
+
+
+def _alignment(b: Buffer) -> str:
+    return f" align {b.align}" if b.align else ""
 
 
 def _body(body: list[Stmt], depth: int, lines: list[str]) -> None:
@@ -44,7 +54,6 @@ def _body(body: list[Stmt], depth: int, lines: list[str]) -> None:
 
 
 def _store(s: Store) -> str:
-
     start = f"  (init {s.init!r})" if s.init is not None else ""
     idx = ", ".join(map(str, s.idx))
     return f"{s.buffer.name}[{idx}] {_UPDATE[s.update]} {s.value!r}{start}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -190,6 +191,20 @@ def accesses(
                     yield n.buffer, None, False, path
 
 
+def innermost_work(s: Stmt) -> Index:
+    """Iterations of the innermost statements of `s`, its symbolic dimensions included."""
+    out = Index()
+    for x, path, _ in walk_stmts([s]):
+        if not isinstance(x, For):
+            n = Index.of(1)
+            for loop in path:
+                n = n * (loop.extent.range()[1] or loop.extent)
+            if isinstance(x, Intrin):
+                n = n * math.prod(x.intrin.loops.values())
+            out = out + n
+    return out
+
+
 def clone(s: Stmt, m: Mapping[Var, IntLike]) -> Stmt:
     """Copy a statement, replacing index variables by `m`; loops below get fresh variables."""
     if isinstance(s, For):
@@ -210,6 +225,6 @@ def clone(s: Stmt, m: Mapping[Var, IntLike]) -> Stmt:
 
 __all__ = [
     "SLACK", "Buffer", "For", "Intrin", "Packed", "PrimFunc", "Stmt", "Store", "accesses", "clone",
-    "loads",
+    "innermost_work", "loads",
     "stores", "walk_stmts",
 ]  # fmt: skip

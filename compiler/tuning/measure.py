@@ -93,7 +93,7 @@ class KernelRun:
         block: list[int] = []
         for s in kernel.stages:
             extent = 0 if s.extent is None else int(s.extent.value(sizes))
-            block += [jit.compile_text(s.text, s.symbol, target), extent]
+            block += [jit.address(s.symbol, target), extent]
         block += [a.ctypes.data for a in self._kept] + [sizes[v] for v in kernel.dims]
         self._block = (ctypes.c_int64 * len(block))(*block)
         split = tuple(s.extent is not None for s in kernel.stages)

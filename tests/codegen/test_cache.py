@@ -166,18 +166,36 @@ def test_the_least_recently_used_go(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_key_tells_versions_and_targets_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = {cache.key("text", HOST), cache.key("text2", HOST)}
+    keys = {cache.key(HOST, "text"), cache.key(HOST, "text2"), cache.key(HOST, "text", "2")}
     v2 = Target("llvm", HOST.triple, "x86-64-v2", HOST.features, HOST.enabled)
     v3 = Target("llvm", HOST.triple, HOST.cpu, "-avx", HOST.enabled)
-    keys |= {cache.key("text", v2), cache.key("text", v3)}
+    keys |= {cache.key(v2, "text"), cache.key(v3, "text")}
     now = cache._versions()
     assert len(now) == 3
     assert re.match(r"\d+\.\d+", now[1])
     for k in range(3):
         changed = tuple(v + "x" if i == k else v for i, v in enumerate(now))
         monkeypatch.setattr(cache, "_versions", lambda v=changed: v)
-        keys.add(cache.key("text", HOST))
-    assert len(keys) == 7
+        keys.add(cache.key(HOST, "text"))
+    assert len(keys) == 8
+
+
+def test_the_versions_follow_the_source_files(tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    for name in ("a.py", "sub/b.py"):
+        (tmp_path / name).write_text("x = 1\n")
+    digests = [cache.digest_of(tmp_path)]
+    (tmp_path / "notes.txt").write_text("no code")
+    assert cache.digest_of(tmp_path) == digests[0]
+    for change in (
+        lambda: (tmp_path / "sub/b.py").write_text("x = 2\n"),
+        lambda: (tmp_path / "sub/b.py").rename(tmp_path / "b.py"),
+        lambda: (tmp_path / "a.py").unlink(),
+    ):
+        change()
+        digests.append(cache.digest_of(tmp_path))
+    assert len(set(digests)) == 4
+    assert cache._versions()[0] == cache.digest_of(Path(compiler.__file__).parent)
 
 
 def test_a_missing_c_function_is_named_by_a_cached_entry_too(folder: Path) -> None:

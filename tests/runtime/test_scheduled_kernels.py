@@ -49,7 +49,7 @@ def machine(kernel: Kernel, arrays: list[Array]) -> list[Array]:
         values: list[Any] = [ctypes.c_void_p(a.ctypes.data) for a in pointers]
         if s.extent is not None:
             values += [ctypes.c_int64(0), ctypes.c_int64(int(s.extent.const))]
-        address = jit.compile_text(s.text, s.symbol, compiler.Target.parse("llvm"))
+        address = jit.address(s.symbol, compiler.Target.parse("llvm"))
         ctypes.CFUNCTYPE(None, *map(type, values))(address)(*values)
     return arrays[len(kernel.arguments) :]
 

@@ -24,6 +24,11 @@ def register_intrinsic(intrinsic: Intrinsic) -> Intrinsic:
     return intrinsic
 
 
+def any_registered() -> bool:
+    """Whether there are intrinsics from outside the package."""
+    return bool(_registered)
+
+
 def for_target(target: Target) -> list[Intrinsic]:
     """The intrinsics whose CPU features `target` has, best first; the generic ones are always
     last."""

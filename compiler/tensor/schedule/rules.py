@@ -52,6 +52,11 @@ def register_schedule_rule(rule: ScheduleRule, op: str = "", target: str = "") -
     return rule
 
 
+def any_registered() -> bool:
+    """Whether there are rules."""
+    return bool(_registered)
+
+
 def scheduled_by_rule(
     s: Schedule, stage: str, target: Target, constants: Collection[Buffer]
 ) -> bool:
