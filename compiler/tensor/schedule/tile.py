@@ -208,7 +208,7 @@ def _along_data(
         )
     taps, stride, dilation = window
     # Outputs that read the same pixels share one load and byte transpose.
-    outputs = (1 - taps) % steps + 1 if stride == dilation == 1 else 1
+    outputs = -taps % steps + 1 if stride == dilation == 1 else 1
     filled = -(-(taps + (outputs - 1) * stride) // steps) * steps
     x = pixels[-1]
     width = best_width(-(-(x.extent or 1) // outputs), max(1, 12 // outputs)) * outputs
