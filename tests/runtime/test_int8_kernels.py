@@ -210,3 +210,23 @@ def test_taps_in_the_padding_are_skipped(dtype: str, width: int, kernel: int, st
         if dtype == "uint8":
             assert exe(data).tobytes() == want.tobytes(), target
         np.testing.assert_allclose(exe(data), want, rtol=1e-4, atol=1e-2)
+
+
+@pytest.mark.parametrize("width", [4, 5, 6, 11])
+def test_neighbouring_vectors_are_clipped_and_stored_together(width: int) -> None:
+    rng = np.random.default_rng(width)
+    b = FunctionBuilder()
+    x = b.param("x", (1, 16, 3, width), "uint8")
+    w = b.const(rng.integers(-99, 99, (32, 16, 1, 1)).astype(np.int8))
+    y = b.call("nn.conv2d", x, w, out_dtype="int32")
+    scale = b.const(np.repeat([1e-3, 1e-2, 1, 1e4], 8).astype(np.float32))  # the last exceed int16
+    mod = IRModule({"main": b.finish(b.call("qnn.requantize", y, scale, output_zero_point=9))})
+    data = rng.integers(0, 255, (1, 16, 3, width)).astype(np.uint8)
+    want = compiler.evaluate(mod, data)
+    assert {0, 255} < set(want.ravel())
+    for target in available():
+        exe = compiler.build(mod, target=target)
+        assert exe(data).tobytes() == want.tobytes(), target
+        if exe.target.isa == "avx512_vnni":
+            assert "narrow.4x16" in exe.as_text()
+            assert (f"narrow.{width % 4}x16" in exe.as_text()) == (width % 4 > 0)

@@ -85,6 +85,10 @@ class Intrinsic:
         out = self.emit(e, acc[0] if self.pattern.update else None, *given)
         return "\n".join([*e.decls.values(), *e.lines, str(out), str(self.order)])
 
+    def computes(self, value: Expr) -> bool:
+        """Whether `value` has the form of what the pattern stores, wherever its operands lie."""
+        return not self._same(self.pattern.value, value, {}, {})
+
     def match(self, store: Store, variables: Mapping[str, Var]) -> dict[str, Expr] | str:
         """Bind the pattern's operands in `store` (tile loop -> its variable), or say why it
         differs."""

@@ -88,6 +88,24 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         s.unroll(reduce[-1])
         s.opaque(reduce[-1], data, fence=store.buffer.dtype.is_float)
         s.isolate(order[t.spatial[-1][0]], columns)
+    if t.spatial and not is_widened(reader):
+        x = inside[[k for k, _ in sorted(sizes.items())].index(t.spatial[-1][0])]
+        _narrow(s, reader.stage, t, [x, *inside[inside.index(x) + 1 :], o_block, o_lane])
+
+
+def _narrow(s: Schedule, stage: str, t: Tile, loops: list[str]) -> None:
+    """Store neighbouring vectors together, by the tile's instructions for it; `loops` go from that
+    over the neighbours to that over a vector's lanes."""
+    x, *between, lane = loops
+    fits = [i for i in t.narrow if i.loops["o"] == t.lanes]
+    whole = all(f.extent.constant() is not None for f, _, _ in s.find(x))
+    if not fits or not whole or any(f.extent != t.lanes for f, _, _ in s.find(lane)):
+        return
+    several, pixel = s.split(x, max(i.loops["p"] for i in fits))
+    s.unroll(several)
+    s.peel(several)
+    s.reorder(*between, pixel, lane)
+    s.tensorize(stage, *fits)
 
 
 def _skewed(

@@ -48,6 +48,8 @@ def schedule_default(
     fma = "fma" in target.enabled or "neon" in target.enabled
     left = dict(choices or {})
     for stage in s.stages():
+        if stage not in s.stages():
+            continue  # the tile of an earlier stage made it an instruction
         if scheduled_by_rule(s, stage, target, constants):
             left.pop(stage, None)
             continue

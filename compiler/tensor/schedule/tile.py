@@ -52,6 +52,7 @@ class Tile:
         skew: for a dot product over the taps of a window: (neighbouring outputs that share the
             data they read, stride of the window, taps filled up to whole dot products).
         unrolled: reduction steps in the body of the innermost loop; a dot product is one step.
+        narrow: instructions that store several neighbouring vectors as bytes.
     """
 
     lane_axis: int
@@ -64,6 +65,7 @@ class Tile:
     dot: Intrinsic | None
     skew: tuple[int, int, int] = (0, 0, 0)
     unrolled: int = UNROLLED_STEPS
+    narrow: tuple[Intrinsic, ...] = ()
 
 
 def tileable(s: Schedule, stage: str) -> bool:
@@ -99,10 +101,19 @@ def choose_tile(
 ) -> Tile | None:
     """The register tile for a stage, or None where it is no sum of products of that form."""
     ((store, path, _),) = s.stage_stores(stage)
-    tile = _tile_for(s, store, path, target, constants) if consumer(s, store) is not None else None
-    if tile is None or any(path[tile.lane_axis].var in f.extent.vars() for f in guards(path)):
+    reader = consumer(s, store)
+    tile = _tile_for(s, store, path, target, constants) if reader is not None else None
+    if reader is None or tile is None:
+        return None
+    if any(path[tile.lane_axis].var in f.extent.vars() for f in guards(path)):
         return None  # lanes are skipped together or not at all
-    return tile
+    return replace(tile, narrow=_narrowing(reader, target))
+
+
+def _narrowing(reader: Store, target: Target) -> tuple[Intrinsic, ...]:
+    """The target's instructions that store what `reader` stores, several vectors at a time."""
+    every = (i for i in for_target(target) if list(i.loops) == ["p", "o"])
+    return tuple(i for i in every if i.computes(reader.value))
 
 
 def _tile_for(
