@@ -118,7 +118,9 @@ class Axis:
         w, count, size = self.window, outputs.constant(), self.size.constant()
         if count is None or size is None:
             return w.dilation > 1 or max(w.before, w.after) >= w.span
-        return any(w.end_tap(size, y) == w.first_tap(size, y) for y in range(count))
+        taps = range(0, w.span, w.dilation)
+        starts = (w.before - y * w.stride for y in range(count))  # elements before the data
+        return any(not any(0 <= k - n < size for k in taps) for n in starts)
 
     def at(self, y: IntLike, k: IntLike) -> Index:
         """Position in the source of the element under tap `k`."""

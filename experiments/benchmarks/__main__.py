@@ -1,9 +1,9 @@
 """One command that measures speed: `python -m experiments.benchmarks [OPTIONS] [GROUP ...]`.
 
-The groups `networks` and `convolutions` have targets: they print PASS or FAIL a row, and a FAIL
-makes the exit status 1. The others time their cases interleaved with a named baseline, pinned to
-one core, and print medians and ratios (baseline / case: above 1 the case is faster);
-the group `threads` has all cores.
+The groups `networks`, `convolutions` and `compile` have targets: they print PASS or FAIL a row, and
+a FAIL makes the exit status 1. The others time their cases interleaved with a named baseline,
+pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster); the
+groups `threads` and `compile` have all cores.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from experiments.benchmarks import (
     kernels,
     models,
     networks,
+    startup,
     threads,
 )
 from experiments.benchmarks.report import Group
@@ -34,7 +35,7 @@ GROUPS: dict[str, Callable[[], list[Group]]] = {
     "emulation": emulation.groups,
     "threads": threads.groups,
 }
-ALL_GROUPS = ("networks", "convolutions", *GROUPS)
+ALL_GROUPS = ("networks", "convolutions", "compile", *GROUPS)
 ALL_CORES = {"threads"}
 """Groups that are not pinned to one core."""
 
@@ -87,6 +88,8 @@ def main(
                 passed &= networks.run(selected, counts, effort, dict(map(_file, given)))
             elif name == "convolutions":
                 passed &= convolutions.run(effort)
+            elif name == "compile":
+                passed &= startup.run(effort, dict(map(_file, given)))
             else:
                 with contextlib.nullcontext() if name in ALL_CORES else pinned(1):
                     for group in GROUPS[name]():

@@ -3,6 +3,10 @@ is timed."""
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +15,11 @@ from click.testing import CliRunner
 
 import compiler
 from compiler.errors import ConfigError
-from experiments.benchmarks import models
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+from experiments.benchmarks import models, startup
 from experiments.benchmarks.__main__ import ALL_GROUPS, main
+from experiments.benchmarks.first_output import Start
 from experiments.benchmarks.materialize import materialize
 from experiments.benchmarks.networks import (
     OUR_INT8,
@@ -77,3 +84,35 @@ def test_missing_model_file_is_named() -> None:
         models.locate("pp_ocrv4_rec", {"pp_ocrv4_rec": Path("nowhere.onnx")})
     with pytest.raises(ConfigError, match="resnet50"):
         models.locate("resnet51", {})
+
+
+def test_startup_rows_fail_beyond_their_limits_and_when_outputs_differ() -> None:
+    quick = Start(0.1, 9.0, 0.2, 0.05, 50.0, "same")
+    assert quick.seconds == pytest.approx(0.35)  # without reading the model
+    peer = replace(quick, grown_mib=60.0, output="another network's")
+
+    def passed(cold: Start, warm: Start) -> list[bool]:
+        return [row.passed for row in startup.rows([cold] * 3, [warm] * 3, [peer] * 3)]
+
+    assert passed(quick, quick) == [True, True, True]
+    assert passed(replace(quick, compiled=2.4), quick) == [False, True, True]
+    assert passed(quick, replace(quick, compiled=0.3)) == [True, False, True]
+    assert passed(quick, replace(quick, grown_mib=60.1)) == [True, True, False]
+    assert passed(quick, replace(quick, output="wrong")) == [False, False, False]
+
+
+def test_a_process_tells_what_its_first_output_took(tmp_path: Path) -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (2, 3))
+    y = b.call("nn.dense", x, b.const(np.full((4, 3), 2, np.float32)))
+    mod = IRModule({"main": b.finish(y)})
+    text, data = tmp_path / "module.txt", tmp_path / "x.npy"
+    text.write_text(mod.astext(show_meta_data=True))
+    np.save(data, np.ones((2, 3), np.float32))
+    done = subprocess.run(
+        [sys.executable, "-m", "experiments.benchmarks.first_output", "ours", text, data],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    start = Start.from_json(done.stdout)
+    assert min(start.imports, start.read, start.compiled, start.ran, start.grown_mib) > 0
+    assert start.output == hashlib.sha256(np.full((2, 4), 6, np.float32).tobytes()).hexdigest()

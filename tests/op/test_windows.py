@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from compiler.dtypes import FLOAT32, INT8, INT32, UINT8
 from compiler.errors import TypeInferenceError
 from compiler.ir.types import TensorType
 from compiler.op.opdef import get_op
-from compiler.op.window import Window
+from compiler.op.window import Axis, Window
 from compiler.symbolic import Index
 
 small = st.integers(1, 3)
@@ -277,3 +278,18 @@ def test_macs() -> None:
     assert count("nn.conv2d", (1, 4, 5, 5), (6, 2, 3, 3), groups=2) == 6 * 9 * 2 * 9
     assert count("nn.dense", (N, 7), (3, 7)) == N * 21
     assert count("nn.matmul", (2, 3, 4), (4, 5)) == 2 * 3 * 4 * 5
+
+
+def test_empty_windows_are_those_without_a_tap_inside() -> None:
+    empty = set()
+    for kernel, stride, before, after, dilation, size in product(
+        (1, 2, 3), (1, 2), (0, 1, 3), (0, 1, 3), (1, 2), (1, 2, 4)
+    ):
+        w = Window(kernel, stride, before, after, dilation)
+        count = int(Index.of(w.outputs(size)).const)
+        if count < 1:
+            continue
+        want = any(w.first_tap(size, y) == w.end_tap(size, y) for y in range(count))
+        assert Axis(w, Index.of(size), True).may_be_empty(Index.of(count)) == want
+        empty.add(want)
+    assert empty == {True, False}
