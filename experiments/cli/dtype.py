@@ -1,4 +1,4 @@
-"""dtypelab dtype list | show."""
+"""dtypelab dtype list | show | check."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .common import json_option, print_json, show
+from .dtype_check import check
 
 if TYPE_CHECKING:
     from datatypes import Format
@@ -15,12 +16,15 @@ if TYPE_CHECKING:
 _MAX_CODES_BITS = 8
 
 
-@click.group(short_help="The number formats: list them, show one.")
+@click.group(short_help="The number formats: list them, show one, check one.")
 def dtype() -> None:
-    """List the built-in number formats, or show one.
+    """List the built-in number formats, show one, or prove its kernels right.
 
     Example: dtypelab dtype show posit8_es0
     """
+
+
+dtype.add_command(check)
 
 
 @dtype.command("list", short_help="All built-in formats.")

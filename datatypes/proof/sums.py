@@ -1,0 +1,143 @@
+"""Sums of products: `nn.dense` and `nn.conv2d` as compiled, against the sequence that defines them.
+
+The sequence: acc = +0; by input channel, kernel row and kernel column, acc = rnd(acc + rnd(a * w));
+what lies in the padding contributes nothing. Vectors are ordinary numbers beside adversarial ones:
+saturating, vanishing, cancelling, with NaN (NaR) and infinities, or any codes at all. In a lowering
+that defers what it is not sure of, these make it compute tiles again, and leave others alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.dtypes import Array
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import Constant
+from datatypes.formats import Format
+from datatypes.proof import samples
+from datatypes.proof.judge import Judge
+from datatypes.proof.report import Operands, Row, compared
+from datatypes.proof.subject import Subject
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution: shapes of data (NCHW) and weight (OIHW), and attributes."""
+
+    name: str
+    data: tuple[int, int, int, int]
+    weight: tuple[int, int, int, int]
+    strides: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    groups: int = 1
+
+
+CONVOLUTIONS = (
+    Conv("conv2d", (1, 17, 9, 10), (33, 17, 3, 3), padding=(1, 1, 1, 1)),
+    Conv("strided and dilated conv2d", (2, 3, 12, 11), (16, 3, 3, 2), (2, 1), (3, 1, 2, 2), (2, 3)),
+    Conv("grouped conv2d", (1, 32, 7, 7), (32, 16, 3, 3), padding=(1, 1, 1, 1), groups=2),
+    Conv("depthwise conv2d", (1, 19, 11, 11), (19, 1, 3, 3), (2, 2), (1, 1, 1, 1), groups=19),
+)
+_DENSE = (24, 97, 70)
+"""Rows, terms and units."""
+
+
+def vectors(fmt: Format, rng: np.random.Generator, count: int, size: int) -> Array:
+    """`count` vectors of codes: first ordinary ones, then one adversarial kind after the other."""
+    rows = samples.ordinary(fmt, rng, count * size).reshape(count, size)
+    kinds = adversarial(fmt, rng, size)
+    for row in range((count + 1) // 2, count):
+        rows[row] = next(kinds)
+    return rows
+
+
+def adversarial(fmt: Format, rng: np.random.Generator, size: int) -> Iterator[Array]:
+    """Vectors that break sums, for ever."""
+    ends = samples.extremes(fmt)
+    while True:
+        yield samples.anything(fmt, rng, size)
+        yield rng.choice(ends, size)
+        mixed = samples.ordinary(fmt, rng, size)
+        for codes in (  # saturating, vanishing, cancelling
+            [fmt.highest, fmt.code(fmt.lowest)],
+            [1, fmt.code(-1 if fmt.lowest < 0 else 1), 0, fmt.zero(True)],
+            [fmt.highest, 1, fmt.code(fmt.lowest), fmt.encode_exact(1)],
+        ):
+            yield rng.choice(np.array(codes, fmt.storage), size)
+        yield np.where(rng.random(size) < 0.04, rng.choice(ends, size), mixed).astype(fmt.storage)
+        single = mixed.copy()
+        single[rng.integers(size)] = fmt.nan_code
+        yield single
+        yield np.full(size, fmt.zero(True), fmt.storage)
+
+
+def dense(subject: Subject, judge: Judge, rng: np.random.Generator) -> Iterator[Row]:
+    """A matrix product with constant weights."""
+    fmt, (count, terms, units) = subject.fmt, _DENSE
+    x, w = vectors(fmt, rng, count, terms), vectors(fmt, rng, units, terms)
+    b = FunctionBuilder()
+    run = subject.build(
+        b, b.call("nn.dense", b.param("x", x.shape, subject.dtype), Constant(w, subject.dtype))
+    )
+    acc = np.zeros((count, units), fmt.storage)
+    for k in range(terms):
+        acc = step(judge, acc, x[:, None, k], w[None, :, k])
+    yield _row(f"nn.dense, {terms} terms", fmt, run(x), acc, judge, subject)
+
+
+def convolution(
+    conv: Conv, subject: Subject, judge: Judge, rng: np.random.Generator
+) -> Iterator[Row]:
+    """A convolution with constant weights."""
+    fmt = subject.fmt
+    height, width = conv.data[2:]
+    outputs, inner, rows, columns = conv.weight
+    x = np.stack([_image(fmt, rng, conv.data), _adversarial_image(fmt, rng, conv.data)])
+    w = vectors(fmt, rng, outputs, inner * rows * columns).reshape(conv.weight)
+    b = FunctionBuilder()
+    data = b.param("x", conv.data, subject.dtype)
+    attrs = {name: getattr(conv, name) for name in ("strides", "padding", "dilation", "groups")}
+    run = subject.build(b, b.call("nn.conv2d", data, Constant(w, subject.dtype), **attrs))
+    got = np.concatenate([run(batch) for batch in x])
+    x = np.concatenate(x)
+    acc = np.zeros(got.shape, fmt.storage)
+    out_y, out_x = np.indices(got.shape[2:])
+    source = np.arange(outputs) // (outputs // conv.groups) * inner
+    for channel, row, column in np.ndindex(inner, rows, columns):
+        y = out_y * conv.strides[0] + row * conv.dilation[0] - conv.padding[0]
+        z = out_x * conv.strides[1] + column * conv.dilation[1] - conv.padding[1]
+        inside = (y >= 0) & (y < height) & (z >= 0) & (z < width)
+        picked = x[:, source + channel][:, :, y.clip(0, height - 1), z.clip(0, width - 1)]
+        weight = w[None, :, channel, row, column, None, None]
+        acc = np.where(inside, step(judge, acc, picked, weight), acc)
+    terms = inner * rows * columns
+    yield _row(f"{conv.name}, {terms} terms", fmt, got, acc, judge, subject)
+
+
+def _image(fmt: Format, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Ordinary numbers, and one extreme."""
+    image = samples.ordinary(fmt, rng, int(np.prod(shape)))
+    image[rng.integers(image.size)] = rng.choice(samples.extremes(fmt))
+    return image.reshape(shape)
+
+
+def _adversarial_image(
+    fmt: Format, rng: np.random.Generator, shape: tuple[int, int, int, int]
+) -> Array:
+    images, channels, height, width = shape
+    planes = vectors(fmt, rng, images * channels, height * width)
+    return rng.permuted(planes.reshape(images, channels, -1), axis=1).reshape(shape)
+
+
+def step(judge: Judge, acc: Array, a: Array, w: Array) -> Array:
+    """rnd(acc + rnd(a * w)) of arrays of codes that broadcast."""
+    return judge.arithmetic("Add", acc, judge.arithmetic("Mul", a, w))
+
+
+def _row(name: str, fmt: Format, got: Array, want: Array, judge: Judge, subject: Subject) -> Row:
+    places: Operands = [(None, np.asarray(index)) for index in np.indices(got.shape)]
+    return compared(name, places, fmt, got, want, judge.name, subject.target)
