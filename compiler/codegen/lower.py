@@ -18,6 +18,7 @@ from compiler.codegen.access import Accesses, Registers
 from compiler.codegen.emit import LLVM_BYTES, Emitter, Val, memory_type
 from compiler.codegen.lanes import points
 from compiler.codegen.scalars import Scalars
+from compiler.codegen.shares import Share, shares
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import Expr
@@ -28,8 +29,9 @@ from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, Store, acc
 class NativeStage:
     """One top-level statement of a PrimFunc as an LLVM function.
 
-    Called with a pointer per param, temp and table, an int64 per dim, and for a parallel loop the
-    range [begin, end) of its iterations; `extent` is that loop's, None if the stage is sequential.
+    Called with a pointer per param, temp and table, an int64 per dim, and, if it has parallel
+    loops, the range [begin, end) of tasks to do (see `shares`); `extent` is the number of tasks,
+    None if the stage is sequential.
     """
 
     symbol: str
@@ -73,6 +75,7 @@ class _Lower(Scalars, Accesses):
         self.block = "entry"
         self.written = {b for b, _, w, _ in accesses([body]) if w}
         self.cursor: dict[Buffer, tuple[Val, dict[Var, int]]] = {}
+        self.shares: dict[int, Share] = {}
         self._flats: dict[int, tuple[Index, tuple[Index, ...]]] = {}
 
     def run(self, symbol: str) -> NativeStage:
@@ -85,9 +88,8 @@ class _Lower(Scalars, Accesses):
         for k, v in enumerate(f.dims):
             params.append(f"i64 %d{k}")
             self.env[v] = Val(f"%d{k}", "i64")
-        extent = None
-        if isinstance(s, For) and s.kind == "parallel":
-            extent = s.extent
+        extent, self.shares = shares(s)
+        if extent is not None:
             params += ["i64 %begin", "i64 %end"]
         self.stmts([s])
         head = f"define void @{symbol}({', '.join(params)}) nounwind {{"
@@ -170,12 +172,13 @@ class _Lower(Scalars, Accesses):
     def serial(self, s: For, n: int | None) -> None:
         e, v = self.e, s.var
         steps, live = self._steps(s)
-        slots = [k for k in self.regs if k[0] in live]
+        before = dict.fromkeys(self.regs)
+        slots = [k for k in before if k[0] in live]
         begin = e.const(0, "i64")
         end = e.const(n, "i64") if n is not None else self.runtime(s.extent)
         lo = s.extent.range()[0] if n is None else n
-        if s.kind == "parallel":  # the caller hands each thread a range of a top-level loop
-            begin, end, lo = Val("%begin", "i64"), Val("%end", "i64"), 0
+        if s.kind == "parallel":
+            (begin, end), lo = self._range(s), 0
         label = e.fresh("loop")[1:]
         guarded = lo is None or lo < 1
         pre = self.block
@@ -216,6 +219,7 @@ class _Lower(Scalars, Accesses):
         c = e.op(f"icmp slt {nxt}, {end.name}", "i1")
         e.lines += [f"  br {c}, label %{label}, label %{label}.x", f"{label}.x:"]
         if guarded:  # the loop may not have run: what the registers hold depends on it
+            self.regs = {k: r for k, r in self.regs.items() if k in before}
             for k in slots:
                 last = self.regs[k]
                 self.regs[k] = e.op(
@@ -224,6 +228,25 @@ class _Lower(Scalars, Accesses):
                     last.n,
                 )
         self.block, self.memo, self.cursor = label + ".x", saved_memo, saved_cursor
+
+    def _range(self, s: For) -> tuple[Val, Val]:
+        """The iterations of a parallel loop that are among the tasks [%begin, %end)."""
+        e, share = self.e, self.shares[id(s)]
+        bounds = [Val("%begin", "i64"), Val("%end", "i64")]
+        if share.stride == 1 and share.offset == 0 and share.aligned:
+            return bounds[0], bounds[1]
+        # Iteration i is task i * stride + offset: divide by the stride, rounding up.
+        stride, up = self.runtime(share.stride), self.runtime(share.stride - 1 - share.offset)
+        found = []
+        for bound in bounds:
+            above = e.bin("add", bound, up)
+            if share.aligned:  # 0 <= offset < stride
+                found.append(e.bin("udiv", above, stride))
+                continue
+            first = e.call("llvm.smax.i64", "i64", 1, [above, e.const(0, "i64")])
+            at = e.bin("udiv", first, stride)
+            found.append(e.call("llvm.smin.i64", "i64", 1, [at, self.runtime(s.extent)]))
+        return found[0], found[1]
 
     def _start(self, b: Buffer, step: int, begin: Val) -> Val:
         p = self.cursor[b][0]

@@ -64,7 +64,8 @@ class Buffer:
 
 @dataclass(eq=False)
 class For:
-    """`for var in range(extent)`. `kind`: serial, unroll, vector (becomes lanes), parallel.
+    """`for var in range(extent)`. `kind`: serial, unroll, vector (becomes lanes), parallel
+    (threads may share its iterations).
 
     `whole`: iterations [0, whole) run a full inner tile (set by split). `opaque`: buffers whose
     pointer LLVM must not see through in each iteration; with `fence`, loads may not cross

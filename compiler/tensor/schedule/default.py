@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from compiler.errors import ScheduleError
-from compiler.symbolic import Index, IntLike, Var
+from compiler.symbolic import Index, Var
 from compiler.target import Target
 from compiler.tensor.expr import CallExtern, Gather, IndexValue, Load, loads, walk
 from compiler.tensor.lower_custom import uses_custom
@@ -18,12 +18,10 @@ from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.apply import apply_tile
 from compiler.tensor.schedule.choice import TileChoice, retile
 from compiler.tensor.schedule.rules import scheduled_by_rule
+from compiler.tensor.schedule.sharing import share_out
 from compiler.tensor.schedule.tile import Tile, choose_tile, tileable, widen_blocks
 from compiler.tensor.simplify import simplify
-from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, clone, stores, walk_stmts
-
-TASKS = 16
-"""Iterations that a parallel loop should at least have."""
+from compiler.tensor.stmt import Buffer, PrimFunc, Store, stores
 
 
 def schedule_default(
@@ -65,7 +63,7 @@ def schedule_default(
     if not custom:
         for stage in s.stages():
             _vectorize(s, stage, target)
-    _parallelize(s)
+    share_out(s, constants)
 
 
 def untiled(f: PrimFunc) -> Schedule:
@@ -166,38 +164,3 @@ def _contiguous(store: Store, v: Var, whole: bool) -> bool:
 
 def _hides(flat: Index, v: Var) -> bool:
     return any(v in a.leaves() for a in flat.terms if not isinstance(a, Var))
-
-
-def _parallelize(s: Schedule) -> None:
-    """Run every top-level loop whose iterations store to different places in parallel, fused with
-    the loops directly inside it while it has few iterations of its own (a batch of one image)."""
-    for k, _ in enumerate(s.func.body):
-        root = s.func.body[k]
-        if not isinstance(root, For) or root.kind != "serial" or not _spatial(root):
-            continue
-        while (root.extent.range()[0] or 0) < TASKS and len(root.body) == 1:
-            inner = root.body[0]
-            n = inner.extent.constant() if isinstance(inner, For) else None
-            if not isinstance(inner, For) or inner.kind != "serial" or n is None:
-                break
-            if (
-                inner.opaque
-                or not inner.body
-                or not _spatial(inner)
-                or not isinstance(inner.body[0], For)
-            ):
-                break
-            fused = For(Var(f"task{k}", root.extent * n), [])
-            m: dict[Var, IntLike] = {root.var: fused.var // n, inner.var: fused.var % n}
-            fused.body = [clone(x, m) for x in inner.body]
-            s.func.body[k] = root = fused
-        root.kind = "parallel"
-
-
-def _spatial(root: For) -> bool:
-    """Whether every statement below stores to places that this loop alone moves between."""
-    return all(
-        any(root.var in i.vars() for i in s.idx)
-        for s, _, _ in walk_stmts([root])
-        if isinstance(s, Store) and s.buffer.scope == "global"
-    )

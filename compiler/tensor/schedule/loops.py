@@ -200,16 +200,16 @@ class LoopPrimitives:
         self._mark("vector", names)
 
     def parallel(self, name: str) -> None:
-        """Split a top-level loop over threads.
+        """Share the iterations out between threads. In every top-level loop nest that has parallel
+        loops, each statement must be in exactly one.
 
         Raises:
-            ScheduleError: the loop is not at the top level.
+            ScheduleError: the loop is inside a parallel loop.
         """
         for s, path, _ in self.find(name):
-            if path:
-                raise ScheduleError(
-                    f"{name} is inside {path[-1].var}: only top-level loops run in parallel"
-                )
+            for f in path:
+                if f.kind == "parallel":
+                    raise ScheduleError(f"{name} is inside {f.var}, which is parallel already")
             s.kind = "parallel"
 
     def opaque(self, name: str, *buffers: Buffer, fence: bool = False) -> None:

@@ -1,0 +1,158 @@
+"""Which loops threads share.
+
+A thread should read what it wrote itself: a cache line that two cores have read costs tens of
+nanoseconds when one of them writes it again, ten times what fetching it costs. So every stage is
+shared out along the same axis of its output where it can be: the first one after batch and channels
+(tensors are N, C, spatial ..., perhaps with a block of channels last). Where the constants are much
+larger than the data, each thread takes channels instead, so as to read its part of the constants
+only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from compiler.symbolic import Var
+from compiler.tensor.schedule import Schedule
+from compiler.tensor.stmt import Buffer, For, Stmt, accesses, stores, walk_stmts
+
+TASKS = 16
+"""Tasks that a stage should at least have, if they can be had."""
+ROWS = 4
+"""Iterations that make a spatial axis worth sharing out."""
+CONSTANTS = 16
+"""A stage with more bytes of constants per byte of data is not shared out along a spatial axis."""
+
+
+def share_out(s: Schedule, constants: Collection[Buffer]) -> None:
+    """Choose parallel loops for every top-level loop nest that has none."""
+    known = {*constants, *s.func.packed}
+    for root in s.func.body:
+        if isinstance(root, For) and not any(
+            isinstance(x, For) and x.kind == "parallel" for x, _, _ in walk_stmts([root])
+        ):
+            chosen = _choose(root, known)
+            if chosen:
+                _mark([root], chosen)
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    """Loops of one name that may be shared out; `tasks` is the least number of iterations there are
+    in all rounds, `extent` in one; `axes` are the axes of the output along which they go."""
+
+    name: str
+    tasks: int
+    extent: int
+    axes: frozenset[int]
+
+
+def _choose(root: For, constants: set[Buffer]) -> str:
+    """The name of the loops to share out; empty: none."""
+    every = list(stores([root]))
+    written = {st.buffer for st in every if st.buffer.scope == "global"}
+    alone = any(b in written and not w for b, _, w, _ in accesses([root]))
+    names = [root.var.name] if alone else _serial_names(root)
+    found = [c for name in names if (c := _candidate(root, name)) is not None]
+    if not found:
+        return ""
+    if found[0].name == root.var.name and found[0].extent >= TASKS:
+        return root.var.name
+    if not _constants_dominate(root, constants):
+        rank = max(len(st.idx) for st in every if st.buffer in written)
+        for axis in range(2, rank - 1) if rank > 3 else range(1, rank - 1):
+            for c in found:
+                if axis in c.axes and c.extent >= ROWS:
+                    return c.name
+    enough = next((c for c in found if c.tasks >= TASKS), None)
+    return (enough or max(found, key=lambda c: c.tasks)).name
+
+
+def _constants_dominate(root: For, constants: set[Buffer]) -> bool:
+    used = {b for b, *_ in accesses([root]) if b.scope == "global"}
+    size = {b: (b.size.range()[0] or 1) * b.dtype.nbytes for b in used}
+    weights = sum(n for b, n in size.items() if b in constants)
+    return weights > CONSTANTS * sum(n for b, n in size.items() if b not in constants)
+
+
+def _serial_names(root: For) -> list[str]:
+    """Names of the loops below `root`, itself included, that are in serial loops only."""
+    names: dict[str, None] = {}
+    for s, path, _ in walk_stmts([root]):
+        if isinstance(s, For) and all(f.kind == "serial" for f in (*path, s)):
+            names[s.var.name] = None
+    return list(names)
+
+
+def _candidate(root: For, name: str) -> _Candidate | None:
+    """What sharing out the loops of this name gives; None if that is not possible."""
+    tasks, widest, axes = 0, 0, set[int]()
+    for unit, path in _units([root], name):
+        loop = unit if isinstance(unit, For) and unit.var.name == name else None
+        nest = path if loop is None else (*path, loop)
+        around = {f.var for f in path}
+        if any(f.kind != "serial" or f.extent.vars() & around for f in nest):
+            return None
+        if not _stands_alone(unit):
+            return None
+        if loop is not None:
+            moved = _moved_axes(loop)
+            if not moved:
+                return None
+            axes |= moved
+            widest = max(widest, _least(loop))
+        tasks += math.prod(map(_least, nest))
+    return _Candidate(name, tasks, widest, frozenset(axes))
+
+
+def _least(loop: For) -> int:
+    return loop.extent.range()[0] or 1
+
+
+def _moved_axes(loop: For) -> set[int]:
+    """Axes of the output along which iterations write to different places; empty if some statement
+    writes to the same place in all of them."""
+    axes = set[int]()
+    for st in stores([loop]):
+        if st.buffer.scope == "global":
+            moved = {k for k, i in enumerate(st.idx) if loop.var in i.vars()}
+            if not moved:
+                return set()
+            axes |= moved
+    return axes
+
+
+def _units(
+    body: list[Stmt], name: str, path: tuple[For, ...] = ()
+) -> Iterator[tuple[Stmt, tuple[For, ...]]]:
+    """The loops called `name`, and the statements beside them, each with the loops around it."""
+    for s in body:
+        if isinstance(s, For) and s.var.name != name and _holds(s, name):
+            yield from _units(s.body, name, (*path, s))
+        else:
+            yield s, path
+
+
+def _holds(s: Stmt, name: str) -> bool:
+    return any(isinstance(x, For) and x.var.name == name for x, _, _ in walk_stmts([s]))
+
+
+def _stands_alone(unit: Stmt) -> bool:
+    """Whether a statement writes memory, and itself starts whatever it keeps in registers."""
+    kept = {b for b, *_ in accesses([unit]) if b.scope == "register"}
+    begun = {st.buffer for st in stores([unit]) if not st.update}
+    return kept <= begun and any(st.buffer.scope == "global" for st in stores([unit]))
+
+
+def _mark(body: list[Stmt], name: str) -> None:
+    """Make the loops called `name` parallel, and put what is beside them in parallel loops of one
+    iteration."""
+    for k, s in enumerate(body):
+        if isinstance(s, For) and s.var.name == name:
+            s.kind = "parallel"
+        elif isinstance(s, For) and _holds(s, name):
+            _mark(s.body, name)
+        else:
+            body[k] = For(Var(name + "_rest", 1), [s], "parallel")
