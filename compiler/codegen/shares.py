@@ -44,17 +44,13 @@ def shares(body: Stmt) -> tuple[Index | None, dict[int, Share]]:
             bare |= not parallel
         elif s.kind == "parallel":
             if parallel:
-                raise LoweringError(
-                    f"{s.var} is inside {parallel[0].var}: only one may be parallel"
-                )
+                raise LoweringError(f"{s.var} and {parallel[0].var} around it are both parallel")
             index, rounds = Index(), Index.of(1)
             for f in path:
                 if f.extent != 1:
                     index, rounds = index * f.extent + f.var, rounds * f.extent
             if (rounds.vars() | s.extent.vars()) & {f.var for f in path}:
-                raise LoweringError(
-                    f"the loops around the parallel loop {s.var} are not rectangular"
-                )
+                raise LoweringError(f"the extents around {s.var} vary: it cannot be parallel")
             found.append((s, index, rounds))
     if not found:
         return None, {}

@@ -93,6 +93,16 @@ def test_jobs_after_pauses_of_every_length(loop: Loop) -> None:
         np.testing.assert_array_equal(loop(64, 50, 3), want)
 
 
+def test_jobs_of_changing_sizes(loop: Loop) -> None:
+    """A worker that is late for one job meets the next with other chunks."""
+    rng = np.random.default_rng(1)
+    want = hashes(64, 2)
+    for extent, threads in zip(
+        rng.integers(2, 65, 20_000), rng.integers(2, 5, 20_000), strict=True
+    ):
+        np.testing.assert_array_equal(loop(int(extent), 2, int(threads)), want[:extent])
+
+
 def test_concurrent_callers(loop: Loop) -> None:
     wrong: list[int] = []
 
