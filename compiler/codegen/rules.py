@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.codegen.emit import Emitter, Val, llvm_type
-from compiler.dtypes import BOOL, DType
+from compiler.dtypes import BOOL, FLOAT64, DType
 from compiler.errors import LoweringError
 
 _FLOAT = {"Add": "fadd", "Sub": "fsub", "Mul": "fmul", "Div": "fdiv"}
@@ -24,7 +24,11 @@ _INTRINSIC = {
     "sqrt": "llvm.sqrt", "floor": "llvm.floor", "ceil": "llvm.ceil", "round": "llvm.roundeven",
     "abs": "llvm.fabs", "sin": "llvm.sin", "cos": "llvm.cos", "pow": "llvm.pow", "fma": "llvm.fma",
 }  # fmt: skip
-_LIBM = {"exp", "log", "tanh", "erf"}
+_LIBM = {
+    "exp", "log", "tanh", "erf", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
+    "atanh", "fmod",
+}  # fmt: skip
+_THROUGH_DOUBLE = _LIBM - {"exp", "log", "tanh", "erf"}
 
 
 def suffix(v: Val) -> str:
@@ -102,5 +106,10 @@ def function(e: Emitter, fn: str, dtype: DType, args: Sequence[Val]) -> Val:
     if dtype.is_float and fn in _INTRINSIC:
         return e.call(f"{_INTRINSIC[fn]}.{suffix(a)}", a.t, a.n, args)
     if fn in _LIBM and a.t == "double":
-        return e.gather_lanes([e.call(fn, "double", 1, [e.extract(a, k)]) for k in range(a.n)])
+        return e.gather_lanes(
+            [e.call(fn, "double", 1, [e.extract(x, k) for x in args]) for k in range(a.n)]
+        )
+    if fn in _THROUGH_DOUBLE and dtype.is_float:
+        wide = [cast(e, x, dtype, FLOAT64) for x in args]
+        return cast(e, function(e, fn, FLOAT64, wide), FLOAT64, dtype)
     raise LoweringError(f"no function {fn} of {dtype}")

@@ -23,6 +23,14 @@ _UNARY = {
     "Floor": "floor",
     "Ceil": "ceil",
     "Erf": "erf",
+    "Round": "round",
+    "Sign": "sign",
+    "Not": "logical_not",
+    "BitwiseNot": "bitwise_not",
+    "IsNaN": "isnan",
+    **{f.capitalize(): f for f in (
+        "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+    )},
     "Dropout": "nn.dropout",
 }
 
@@ -33,7 +41,15 @@ _BINARY = {
     "Div": "divide",
     "Equal": "equal",
     "Less": "less",
+    "LessOrEqual": "less_equal",
     "Greater": "greater",
+    "GreaterOrEqual": "greater_equal",
+    "And": "logical_and",
+    "Or": "logical_or",
+    "Xor": "logical_xor",
+    "BitwiseAnd": "bitwise_and",
+    "BitwiseOr": "bitwise_or",
+    "BitwiseXor": "bitwise_xor",
 }
 
 _VARIADIC = {"Sum": "add", "Max": "maximum", "Min": "minimum"}
@@ -61,6 +77,49 @@ def variadic(n: Node) -> Imported:
     for a in rest[:-1]:
         first = n.step(op, first, a)
     return n.call(op, first, rest[-1])
+
+
+@converts("Mean")
+def mean(n: Node) -> Imported:
+    """The sum of any number of operands, divided by that number."""
+    first, *rest = n.atoms()
+    for a in rest:
+        first = n.step("add", first, a)
+    return n.call("divide", first, scalar(1 + len(rest), n.type(0)))
+
+
+@converts("Reciprocal")
+def reciprocal(n: Node) -> Imported:
+    """1 / x."""
+    return n.call("divide", scalar(1, n.type(0)), n.atom(0))
+
+
+@converts("Mod")
+def mod(n: Node) -> Imported:
+    """Remainder with the sign of the divisor, or (fmod=1) of the dividend."""
+    return n.call("fmod" if n.attr("fmod", 0) else "mod", n.atom(0), n.atom(1))
+
+
+@converts("BitShift")
+def bit_shift(n: Node) -> Imported:
+    """Of unsigned integers, by counts of the same dtype."""
+    direction = n.expect("direction", None, "LEFT", "RIGHT")
+    return n.call(f"{direction.lower()}_shift", n.atom(0), n.atom(1))
+
+
+@converts("IsInf")
+def is_inf(n: Node) -> Imported:
+    """Infinities of the signs asked for."""
+    below, above = bool(n.attr("detect_negative", 1)), bool(n.attr("detect_positive", 1))
+    return n.call("isinf", n.atom(0), detect_negative=below, detect_positive=above)
+
+
+@converts("PRelu")
+def prelu(n: Node) -> Imported:
+    """max(x, 0) + slope * min(x, 0); the slope broadcasts to x."""
+    x, zero = n.atom(0), scalar(0, n.type(0))
+    below = n.step("multiply", n.atom(1), n.step("minimum", x, zero))
+    return n.call("add", n.step("maximum", x, zero), below)
 
 
 @converts("Identity")
@@ -151,9 +210,12 @@ def power(n: Node) -> Imported:
         if value == 0.5 and t.dtype.is_float:
             return n.call("sqrt", x)
     exponent = n.atom(1)
-    if tensor_type(exponent).dtype != t.dtype:
-        exponent = n.step("cast", exponent, dtype=str(t.dtype))
-    return n.call("power", x, exponent)
+    if t.dtype.is_float and not t.dtype.is_custom:
+        if tensor_type(exponent).dtype != t.dtype:
+            exponent = n.step("cast", exponent, dtype=str(t.dtype))
+        return n.call("power", x, exponent)
+    wide = [n.step("cast", a, dtype="float64") for a in (x, exponent)]
+    return n.call("cast", n.step("power", *wide), dtype=str(t.dtype))
 
 
 @converts("Where")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from compiler.frontend.node import Imported, Node, converts
 
-_OPS = {"ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min"}
+_OPS = {
+    "ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min",
+    "ReduceProd": "prod",
+}  # fmt: skip
 
 
 @converts(*_OPS)

@@ -17,6 +17,8 @@ _DTYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
     9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64",
 }  # fmt: skip
+CODES = {name: code for code, name in _DTYPES.items()}
+"""ONNX element type of a dtype, by its name."""
 _EXTERNAL = 1
 
 

@@ -130,7 +130,8 @@ class Node:
         data = self.constant(i)
         if data is None:
             raise self.unsupported(
-                f"{what} must be a constant; fix the symbolic dimensions with shapes=..."
+                f"{what} computed at run time; give the input it comes from as constants="
+                f"{{{self.inputs[i]!r}: ...}}, or fix symbolic dimensions with shapes=..."
             )
         return data
 

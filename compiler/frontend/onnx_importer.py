@@ -18,7 +18,8 @@ from compiler.frontend import (  # noqa: F401  (each registers its converters)
     converters_reduce,
     symbolic_ops,
 )
-from compiler.frontend.model_file import constant, opset_of, read_model
+from compiler.frontend.function_body import body_of, has_body
+from compiler.frontend.model_file import CODES, constant, element_dtype, opset_of, read_model
 from compiler.frontend.node import CONVERTERS, Imported, Node, Symbolic
 from compiler.frontend.schema import check_node
 from compiler.frontend.signature import input_types
@@ -30,6 +31,7 @@ from compiler.symbolic import Index, IntLike, Quasi
 from compiler.symbolic import Var as Dimension
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import onnx
 
 _FOLD_ELEMENTS = 4096
@@ -44,6 +46,7 @@ def supported_ops() -> list[str]:
 def from_onnx(
     model: str | Path | bytes | onnx.ModelProto,
     shapes: Mapping[str, Sequence[int | str | None]] | None = None,
+    constants: Mapping[str, npt.ArrayLike] | None = None,
 ) -> IRModule:
     """Import a model of the default ONNX domain, opset 9 or newer.
 
@@ -57,6 +60,11 @@ def from_onnx(
         model: path, serialized bytes, or a ModelProto.
         shapes: input name -> dimensions that replace the model's, e.g. `{"x": (1, 3, 224, 224)}`;
             a string is a symbolic dimension, None or -1 keeps the model's.
+        constants: input name -> value, for inputs that are to be known now: axes, shapes, pads, or
+            anything else. They are no inputs of the module.
+
+    Operators without a converter of our own that ONNX defines by other operators are imported as
+    their definition.
 
     Raises:
         ModelError: the file cannot be read, or what it holds is not a valid model.
@@ -68,9 +76,9 @@ def from_onnx(
         proto = _inlined(proto)
     if not proto.graph.output:
         raise ModelError("the model has no outputs; export it again")
-    _check_operators(proto.graph)
+    _check_operators(proto.graph, opset)
     importer = _Importer(proto.graph, folder, opset)
-    main = importer.run(shapes or {})
+    main = importer.run(shapes or {}, constants or {})
     attrs = {
         "opset": opset,
         "producer": f"{proto.producer_name} {proto.producer_version}".strip(),
@@ -97,12 +105,12 @@ def _first_line(e: Exception) -> str:
     return (str(e).splitlines() or [type(e).__name__])[0]
 
 
-def _check_operators(graph: Any) -> None:
+def _check_operators(graph: Any, opset: int) -> None:
     """Raise one UnsupportedError for all operators without a converter."""
     missing: dict[str, list[str]] = {}
     for n in graph.node:
         default = n.domain in ("", "ai.onnx")
-        if not default or n.op_type not in CONVERTERS:
+        if not default or not (n.op_type in CONVERTERS or has_body(n.op_type, opset)):
             op = n.op_type if default else f"{n.domain}.{n.op_type}"
             missing.setdefault(op, []).append(n.name or (n.output[0] if n.output else "?"))
     if not missing:
@@ -130,13 +138,19 @@ class _Importer:
         self._taken: set[str] = set()
 
     # ---- the import ------------------------------------------------------------------------------
-    def run(self, shapes: Mapping[str, Sequence[int | str | None]]) -> Any:
+    def run(
+        self,
+        shapes: Mapping[str, Sequence[int | str | None]],
+        constants: Mapping[str, npt.ArrayLike],
+    ) -> Any:
         """The function that the graph computes."""
         g = self.proto
         if g.sparse_initializer:
             raise UnsupportedError("sparse initializers are not supported: store them densely")
         weights = {t.name for t in g.initializer}
         entries = [i for i in g.input if i.name not in weights]
+        self._bind_constants(entries, constants)
+        entries = [i for i in entries if i.name not in constants]
         self.inputs = [i.name for i in entries]
         if len(set(self.inputs)) < len(self.inputs):
             raise ModelError("the model has two inputs of the same name; export it again")
@@ -157,6 +171,24 @@ class _Importer:
             results.append(self.atom(o.name))
         return self.builder.finish(*results)
 
+    def _bind_constants(
+        self, entries: Sequence[Any], constants: Mapping[str, npt.ArrayLike]
+    ) -> None:
+        """Take the given values of inputs.
+
+        Raises:
+            ModelError: there is no such input, or it has another element type.
+        """
+        declared = {e.name: e for e in entries}
+        for name, given in constants.items():
+            if name not in declared:
+                raise ModelError(unknown("input", name, list(declared)) + " (in constants)")
+            code = declared[name].type.tensor_type.elem_type
+            dtype, data = element_dtype(code, f"input {name!r}"), np.asarray(given)
+            if data.dtype != dtype.storage:
+                raise ModelError(f"the constant {name!r} must be {dtype}, not {data.dtype}")
+            self._values[name] = Constant(np.array(data, order="C"), dtype)
+
     def _name_through_identities(self) -> None:
         """Let a value that an Identity makes an output have the output's name."""
         makers = {name: n for n in self.proto.node for name in n.output}
@@ -175,6 +207,9 @@ class _Importer:
             return
         where = f"node {proto.name or outputs[0]!r} ({proto.op_type})"
         check_node(proto, self.opset, where)
+        if proto.op_type not in CONVERTERS:
+            self._convert_body(proto)
+            return
         attrs = {a.name: self._attribute(a, where) for a in proto.attribute}
         node = Node(proto.op_type, proto.name, tuple(proto.input), outputs, attrs, self)
         try:
@@ -196,6 +231,15 @@ class _Importer:
                 self._values[name] = values[i]
             elif name:
                 self._missing[name] = f"{node.where} is not supported with its output {i} in use"
+
+    def _convert_body(self, proto: Any) -> None:
+        """Convert the nodes by which ONNX defines the operator."""
+        types = [tensor_type(self.atom(i)) if i else None for i in proto.input]
+        for n in body_of(proto, self.opset, types, CODES):
+            if n.op_type not in CONVERTERS and not has_body(n.op_type, self.opset):
+                where = f"node {proto.name or proto.output[0]!r} ({proto.op_type})"
+                raise UnsupportedError(f"{where}: {n.op_type}, which defines it, is not supported")
+            self._convert(n)
 
     def _hint(self, node: Node) -> str:
         """Advice for a node whose operands do not fit, in case symbolic dimensions are why."""

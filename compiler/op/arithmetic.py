@@ -36,8 +36,36 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "round": np.rint,
     "sin": np.sin,
     "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
 }
 """Unary functions that tensor expressions may call, and their float64 meaning."""
+
+
+BITS: dict[str, Any] = {
+    "And": np.bitwise_and, "Or": np.bitwise_or, "Xor": np.bitwise_xor,
+    "Shl": np.left_shift, "Shr": np.right_shift,
+}  # fmt: skip
+"""Operations on the bits of integers (of truth values: the first three)."""
+
+
+class Choice:
+    """Operations of every arithmetic over arrays that do not round."""
+
+    def bitwise(self, op: str, a: Array, b: Array) -> Array:
+        """And, Or, Xor, Shl or Shr of integers, or of truth values."""
+        return np.asarray(BITS[op](a, b))
+
+    def select(self, condition: Array, a: Array, b: Array) -> Array:
+        """Elements of `a` where `condition` holds, else of `b`."""
+        return np.where(condition, a, b)
 
 
 class Arithmetic(Protocol):
@@ -81,6 +109,18 @@ class Arithmetic(Protocol):
         """A unary function of FUNCTIONS."""
         ...
 
+    def remainder(self, a: Array, b: Array) -> Array:
+        """What is left of a after the division by b, with the sign of a (C's fmod); floats only."""
+        ...
+
+    def bitwise(self, op: str, a: Array, b: Array) -> Array:
+        """And, Or, Xor, Shl or Shr of integers, or of truth values."""
+        ...
+
+    def select(self, condition: Array, a: Array, b: Array) -> Array:
+        """Elements of `a` where `condition` holds, else of `b`."""
+        ...
+
     def const(self, value: float) -> Array:
         """Scalar array nearest to `value`."""
         ...
@@ -94,7 +134,7 @@ class Arithmetic(Protocol):
         ...
 
 
-class NumpyArithmetic:
+class NumpyArithmetic(Choice):
     """Built-in dtypes: float arithmetic as numpy rounds it; integer arithmetic in int64, then
     wrapped."""
 
@@ -154,6 +194,10 @@ class NumpyArithmetic:
         with np.errstate(all="ignore"):
             return FUNCTIONS[fn](np.asarray(a, np.float64)).astype(self._np)
 
+    def remainder(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        return self._binary(np.fmod, a, b)
+
     def const(self, value: float) -> Array:
         """See Arithmetic."""
         with np.errstate(over="ignore"):
@@ -174,7 +218,7 @@ class NumpyArithmetic:
             return np.asarray(a).astype(self._np)
 
 
-class CustomArithmetic:
+class CustomArithmetic(Choice):
     """A registered custom dtype: every operation asks its oracle."""
 
     def __init__(self, dtype: DType):
@@ -216,6 +260,10 @@ class CustomArithmetic:
     def call(self, fn: str, a: Array) -> Array:
         """See Arithmetic."""
         return self._type.apply(fn, self.dtype, a)
+
+    def remainder(self, a: Array, b: Array) -> Array:
+        """See Arithmetic."""
+        raise UnsupportedError(f"no remainder of {self.dtype}")
 
     def const(self, value: float) -> Array:
         """See Arithmetic."""

@@ -60,6 +60,18 @@ class ExprArithmetic:
         """A unary function of arithmetic.FUNCTIONS."""
         return expr.call(fn, a)
 
+    def remainder(self, a: Expr, b: Expr) -> Expr:
+        """C's fmod of floats."""
+        return expr.call("fmod", a, b)
+
+    def bitwise(self, op: str, a: Expr, b: Expr) -> Expr:
+        """And, Or, Xor, Shl or Shr."""
+        return expr.binary(op, a, b)
+
+    def select(self, condition: Expr, a: Expr, b: Expr) -> Expr:
+        """`a` where `condition` holds, else `b`."""
+        return expr.select(condition, a, b)
+
     def const(self, value: float) -> Expr:
         """`value` as a constant."""
         return expr.const(value, self.dtype)

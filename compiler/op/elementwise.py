@@ -28,6 +28,10 @@ Scalar = Callable[..., Any]
 Check = Callable[[DType], bool]
 
 
+def _any(_: DType) -> bool:
+    return True
+
+
 def _number(d: DType) -> bool:
     return d.kind != "bool"
 
@@ -94,16 +98,26 @@ for _name, _method, _quantized in (
 
     elementwise(_name, _binary, 2, f"{_name} of two tensors, broadcasting", quantized=_quantized)
 
-for _name, _op in (("less", "LT"), ("greater", "GT"), ("equal", "EQ")):
+for _name, _op in (
+    ("less", "LT"),
+    ("less_equal", "LE"),
+    ("greater", "GT"),
+    ("greater_equal", "GE"),
+    ("equal", "EQ"),
+    ("not_equal", "NE"),
+):
 
     def _compare(ar: Any, _: NoAttrs, a: Any, b: Any, op: str = _op) -> Any:
         return ar.compare(op, a, b)
 
-    elementwise(_name, _compare, 2, f"boolean tensor of a {_op} b", result=BOOL)
+    elementwise(_name, _compare, 2, f"boolean tensor of a {_op} b", result=BOOL, accepts=_any)
 
 
 # ---- one operand ---------------------------------------------------------------------------------
-for _fn in ("exp", "log", "sqrt", "tanh", "sigmoid", "erf", "floor", "ceil", "round"):
+for _fn in (
+    "exp", "log", "sqrt", "sigmoid", "erf", "floor", "ceil", "round",
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+):  # fmt: skip
 
     def _function(ar: Any, _: NoAttrs, x: Any, fn: str = _fn) -> Any:
         return ar.call(fn, x)

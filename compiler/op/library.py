@@ -3,6 +3,7 @@
 from compiler.op import (  # noqa: F401
     elementwise,
     layout,
+    logic,
     mixed,
     move,
     move_index,

@@ -60,6 +60,11 @@ def smallest(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
     return fold(ar.minimum, _first(x, axes), x, axes)
 
 
+def product_of(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
+    """acc = 1; over `axes`, row-major: acc = acc * x."""
+    return fold(ar.mul, ar.const(1), x, axes)
+
+
 def _first(x: Array, axes: Sequence[int]) -> Array:
     return x[tuple(0 if k in axes else slice(None) for k in range(x.ndim))]
 
@@ -68,7 +73,8 @@ def _first(x: Array, axes: Sequence[int]) -> Array:
 def lower_fold(
     b: PrimBuilder, name: str, x: Buffer, axes: Sequence[int], update: str, keepdims: bool = True
 ) -> Buffer:
-    """Loop nest of `total` (update "Add"), `largest` ("Max") or `smallest` ("Min")."""
+    """Loop nest of `total` (update "Add"), `product_of` ("Mul"), `largest` ("Max") or `smallest`
+    ("Min")."""
     shape = _reduced(type_of(x).shape, axes, keepdims)
     rank = len(shape)
 
@@ -78,7 +84,8 @@ def lower_fold(
         return x[tuple(next(reduced if k in axes else rest) for k in range(len(x.shape)))]
 
     def start(*outer: Any) -> Expr:
-        return const(0, x.dtype) if update == "Add" else at(outer, [0] * len(axes))
+        neutral = {"Add": 0, "Mul": 1}.get(update)
+        return at(outer, [0] * len(axes)) if neutral is None else const(neutral, x.dtype)
 
     extents = {f"r{k}": x.shape[k] for k in axes}
     return b.reduce(name, shape, x.dtype, extents, lambda *v: at(v[:rank], v[rank:]), start, update)
@@ -126,6 +133,7 @@ def _register(
 for _name, _reference, _update, _quantized, _doc in (
     ("sum", total, "Add", Quantized.FLOAT, "sum over axes, row-major"),
     ("mean", mean, "Add", Quantized.INTEGER, "sum over axes, then one division"),
+    ("prod", product_of, "Mul", Quantized.FLOAT, "product over axes, row-major"),
     ("max", largest, "Max", Quantized.SAME, "largest value over axes"),
     ("min", smallest, "Min", Quantized.SAME, "smallest value over axes"),
 ):

@@ -11,7 +11,7 @@ import numpy as np
 from compiler.codegen.lanes import points
 from compiler.dtypes import BOOL, FLOAT32, FLOAT64, Array, DType
 from compiler.errors import LoweringError
-from compiler.op.arithmetic import arithmetic
+from compiler.op.arithmetic import BITS, arithmetic
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import (
     COMPARISONS,
@@ -40,10 +40,6 @@ _METHODS = {
     "Max": "maximum",
     "Min": "minimum",
 }
-_BITS: dict[str, Any] = {
-    "And": np.bitwise_and, "Or": np.bitwise_or, "Xor": np.bitwise_xor,
-    "Shl": np.left_shift, "Shr": np.right_shift,
-}  # fmt: skip
 
 
 def run(func: PrimFunc, arrays: Sequence[Array], dims: Mapping[Var, int] | None = None) -> None:
@@ -106,8 +102,8 @@ class _Interpreter:
         ar = arithmetic(dtype)
         if op in COMPARISONS:
             return ar.compare(op, a, b)
-        if op in _BITS:
-            return _BITS[op](a, b)
+        if op in BITS:
+            return BITS[op](a, b)
         return getattr(ar, _METHODS[op])(a, b)
 
     def value(self, e: Expr) -> Any:
@@ -171,6 +167,8 @@ class _Interpreter:
             return np.abs(args[0])
         if e.fn == "pow":
             return np.power(*args)
+        if e.fn == "fmod":
+            return np.fmod(*args)
         return np.asarray(arithmetic(e.dtype).call(e.fn, np.asarray(args[0])))[()]
 
 

@@ -1,0 +1,124 @@
+"""Operators that ONNX itself defines by other operators: their bodies, written out node by node.
+
+Where we have no converter for an operator, the function body of its schema is imported instead;
+its meaning is ONNX's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from compiler.ir.types import TensorType
+from compiler.symbolic import Index
+
+@cache
+def has_body(op: str, opset: int) -> bool:
+    """Whether the standard defines the operator by others in this opset."""
+    import onnx
+
+    try:
+        schema = onnx.defs.get_schema(op, opset, "")
+    except onnx.defs.SchemaError:
+        return False
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def body_of(
+    node: Any, opset: int, types: Sequence[TensorType | None], codes: Mapping[str, int]
+) -> list[Any]:
+    """The nodes that compute `node`, with their values named after it.
+
+    Args:
+        node: a NodeProto of the default domain whose operator `has_body`.
+        opset: version of the default operator set.
+        types: of its inputs; None for one that is left out.
+        codes: built-in dtype as printed -> ONNX element type.
+
+    Raises:
+        UnsupportedError: the standard has no body for these types and attributes.
+    """
+    import onnx
+
+    from compiler.errors import UnsupportedError
+
+    schema = onnx.defs.get_schema(node.op_type, opset, "")
+    if schema.has_function:
+        function = schema.function_body
+        versions = [v for v in schema.function_opset_versions if v <= opset]
+        if versions:
+            text = schema.get_function_with_opset_version(max(versions))
+            function = onnx.FunctionProto.FromString(text) if isinstance(text, bytes) else function
+    else:
+        versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+        given = [_type_proto(t, codes) for t in types]
+        text = b""
+        if versions:
+            text = schema.get_context_dependent_function_with_opset_version(
+                max(versions), node.SerializeToString(), [g.SerializeToString() for g in given]
+            )
+        if not text:
+            raise UnsupportedError(
+                f"{node.op_type} is not supported with these operand types and attributes"
+            )
+        function = onnx.FunctionProto.FromString(text)
+    return _renamed(function, node, schema)
+
+
+def _type_proto(t: TensorType | None, codes: Mapping[str, int]) -> Any:
+    import onnx
+
+    if t is None or str(t.dtype) not in codes:
+        return onnx.TypeProto()
+    shape = [str(d) if isinstance(d, Index) else d for d in t.shape]
+    return onnx.helper.make_tensor_type_proto(codes[str(t.dtype)], shape)
+
+
+def _renamed(function: Any, node: Any, schema: Any) -> list[Any]:
+    """The function's nodes with the caller's values and attributes in place of its own."""
+    prefix = f"{node.name or node.output[0]}/{node.op_type}/"
+    names = {"": ""}
+    for formal, actual in zip(function.input, node.input, strict=False):
+        names[formal] = actual
+    for formal in list(function.input)[len(node.input) :]:
+        names[formal] = ""
+    for formal, actual in zip(function.output, node.output, strict=False):
+        names[formal] = actual or prefix + formal
+    given = {a.name: a for a in node.attribute}
+    defaults = {a.name: a for a in function.attribute_proto}
+    defaults |= {n: a.default_value for n, a in schema.attributes.items() if a.default_value.name}
+    return [_copy(n, names, {**defaults, **given}, node, prefix) for n in function.node]
+
+
+def _copy(n: Any, names: dict[str, str], attributes: Mapping[str, Any], node: Any, at: str) -> Any:
+    import onnx
+
+    out = onnx.NodeProto()
+    out.CopyFrom(n)
+    out.name = node.name or node.output[0]
+    del out.input[:], out.output[:], out.attribute[:]
+    out.input.extend(names.setdefault(i, at + i) for i in n.input)
+    out.output.extend(names.setdefault(o, at + o) for o in n.output)
+    for a in n.attribute:
+        if not a.ref_attr_name:
+            made = out.attribute.add()
+            made.CopyFrom(a)
+            if a.HasField("g"):
+                for inner in made.g.node:
+                    _rename_within(inner, names, at)
+        elif a.ref_attr_name in attributes:
+            made = out.attribute.add()
+            made.CopyFrom(attributes[a.ref_attr_name])
+            made.name = a.name
+    return out
+
+
+def _rename_within(n: Any, names: Mapping[str, str], at: str) -> None:
+    """Names of the enclosing function in a subgraph."""
+    for k, i in enumerate(n.input):
+        if i in names:
+            n.input[k] = names[i]
+
+
+__all__ = ["body_of", "has_body"]
