@@ -13,6 +13,7 @@ from compiler.dtypes import INT64
 from compiler.errors import DtypelabError, ModelError, UnsupportedError, nearest, unknown
 from compiler.frontend import (  # noqa: F401  (each registers its converters)
     converters_elementwise,
+    converters_index,
     converters_move,
     converters_nn,
     converters_reduce,

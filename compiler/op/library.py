@@ -1,6 +1,7 @@
 """Imports every family of operators; each module registers its own."""
 
 from compiler.op import (  # noqa: F401
+    einsum,
     elementwise,
     layout,
     logic,
@@ -8,6 +9,7 @@ from compiler.op import (  # noqa: F401
     move,
     move_index,
     move_join,
+    move_scatter,
     nn_conv,
     nn_dense,
     nn_norm,
@@ -16,4 +18,6 @@ from compiler.op import (  # noqa: F401
     qnn_pool,
     reduce,
     resize,
+    scan,
+    search,
 )

@@ -1,0 +1,162 @@
+"""Converters of operators that search, count or address elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from compiler.dtypes import BOOL, INT64
+from compiler.frontend.model_file import element_dtype
+from compiler.frontend.node import Imported, Node, converts, symbolic
+from compiler.ir.expr import Atom, Constant, tensor_type
+from compiler.symbolic import Index
+
+
+@converts("Size")
+def size(n: Node) -> Imported:
+    """Number of elements of the input's type."""
+    out = Index.of(1)
+    for d in n.type(0).shape:
+        out = out * d
+    return symbolic(out, INT64)
+
+
+@converts("Range")
+def range_(n: Node) -> Imported:
+    """Numbers from start by delta up to limit; all three known."""
+    start, limit, delta = (n.known(i, what) for i, what in enumerate(("start", "limit", "delta")))
+    steps = (limit.astype(np.float64) - start) / delta
+    count = max(int(np.ceil(steps)), 0)
+    values = start + np.arange(count, dtype=start.dtype) * delta
+    return Constant(np.asarray(values, start.dtype).reshape(-1), n.type(0).dtype)
+
+
+@converts("ArgMax", "ArgMin")
+def arg(n: Node) -> Imported:
+    """Position of the extreme along one axis."""
+    axis, keep = n.axis(0, n.type(0).rank), bool(n.attr("keepdims", 1))
+    last = bool(n.attr("select_last_index", 0))
+    return n.call(n.op.lower(), n.atom(0), axis=axis, keepdims=keep, last=last)
+
+
+@converts("TopK")
+def topk(n: Node) -> Sequence[Imported]:
+    """Values and positions; what is not sorted may come in any order, so it is sorted too."""
+    x, rank = n.atom(0), n.type(0).rank
+    k = int(n.need("k")) if n.opset < 10 else int(n.known(1, "k").reshape(()))
+    axis, largest = n.axis(-1, rank), bool(n.attr("largest", 1))
+    both = n.step("topk", x, k=k, axis=axis, largest=largest)
+    return [n.field(both, i) if name else both for i, name in enumerate(n.outputs)]
+
+
+@converts("CumSum", "CumProd")
+def cumulative(n: Node) -> Imported:
+    """Running sum or product along an axis that is known."""
+    axis = n.front(int(n.known(1, "axis").reshape(())), n.type(0).rank)
+    exclusive, reverse = bool(n.attr("exclusive", 0)), bool(n.attr("reverse", 0))
+    return n.call(n.op.lower(), n.atom(0), axis=axis, exclusive=exclusive, reverse=reverse)
+
+
+@converts("GatherElements")
+def gather_elements(n: Node) -> Imported:
+    """Elements at positions along an axis."""
+    return n.call("gather_elements", n.atom(0), n.atom(1), axis=n.axis(0, n.type(0).rank))
+
+
+@converts("GatherND")
+def gather_nd(n: Node) -> Imported:
+    """Slices at positions."""
+    return n.call("gather_nd", n.atom(0), n.atom(1), batch_dims=n.attr("batch_dims", 0))
+
+
+@converts("ScatterElements", "Scatter")
+def scatter_elements(n: Node) -> Imported:
+    """Updates at positions along an axis."""
+    reduction = n.attr("reduction", "none")
+    axis = n.axis(0, n.type(0).rank)
+    return n.call(
+        "scatter_elements", n.atom(0), n.atom(1), n.atom(2), axis=axis, reduction=reduction
+    )
+
+
+@converts("ScatterND")
+def scatter_nd(n: Node) -> Imported:
+    """Updates of slices at positions."""
+    reduction = n.attr("reduction", "none")
+    return n.call("scatter_nd", n.atom(0), n.atom(1), n.atom(2), reduction=reduction)
+
+
+@converts("Einsum")
+def einsum(n: Node) -> Imported:
+    """A sum of products."""
+    return n.call("einsum", *n.atoms(), equation=n.need("equation"))
+
+
+@converts("Trilu")
+def trilu(n: Node) -> Imported:
+    """One triangle of the last two axes; zeros in the other."""
+    t = n.type(0)
+    rows, columns = t.shape[-2:]
+    if not isinstance(rows, int) or not isinstance(columns, int):
+        raise n.unsupported(f"the symbolic matrix {t}; use shapes=...")
+    k = int(n.known(1, "k").reshape(())) if n.has(1) else 0
+    upper = np.arange(columns)[None, :] - np.arange(rows)[:, None] >= k
+    keep = upper if n.attr("upper", 1) else ~upper | np.eye(rows, columns, k, dtype=bool)
+    zero = Constant.of(np.zeros((), t.dtype.storage), t.dtype)
+    return n.call("where", Constant(keep, BOOL), n.atom(0), zero)
+
+
+@converts("EyeLike")
+def eye_like(n: Node) -> Imported:
+    """Ones on a diagonal of a matrix as large as the input."""
+    t = n.type(0)
+    rows, columns = t.static_shape
+    dtype = element_dtype(n.attr("dtype"), n.where) if n.attr("dtype") else t.dtype
+    return Constant(np.eye(rows, columns, n.attr("k", 0), dtype=dtype.storage), dtype)
+
+
+@converts("OneHot")
+def one_hot(n: Node) -> Imported:
+    """`on` where the new axis counts the index, else `off`; indices may count from the end."""
+    indices, rank = n.atom(0), n.type(0).rank
+    depth = int(n.known(1, "depth").reshape(()))
+    axis = n.front(n.attr("axis", -1), rank + 1)
+    if n.type(0).dtype != INT64:
+        indices = n.step("cast", indices, dtype="int64")
+    wrapped = n.step("mod", indices, Constant.of(np.int64(depth), INT64))
+    inside = n.step(
+        "logical_and",
+        n.step("less", indices, Constant.of(np.int64(depth), INT64)),
+        n.step("greater_equal", indices, Constant.of(np.int64(-depth), INT64)),
+    )
+    at = n.step("where", inside, wrapped, Constant.of(np.int64(-1), INT64))
+    hit = _counts(n, n.step("expand_dims", at, axes=(axis,)), depth, axis, rank + 1)
+    values = n.atom(2)
+    off, on = (n.step("take", values, Constant.of(np.int64(k), INT64), axis=0) for k in (0, 1))
+    return n.call("where", hit, on, off)
+
+
+def _counts(n: Node, at: Atom, depth: int, axis: int, rank: int) -> Atom:
+    """Whether `at` is the position along `axis`."""
+    shape = [-1 if k == axis else 1 for k in range(rank)]
+    return n.step("equal", at, Constant.of(np.arange(depth).reshape(shape), INT64))
+
+
+@converts("Hardmax")
+def hardmax(n: Node) -> Imported:
+    """1 at the first largest element along an axis, else 0."""
+    x, t = n.atom(0), n.type(0)
+    axis = n.axis(-1 if n.opset >= 13 else 1, t.rank)
+    shape = t.shape
+    if n.opset < 13 and axis != t.rank - 1:
+        x, axis = n.step("flatten", x, axis=axis), 1
+    inner = tensor_type(x)
+    count = inner.shape[axis]
+    if not isinstance(count, int):
+        raise n.unsupported(f"the symbolic dimension {count}; use shapes=...")
+    first = n.step("argmax", x, axis=axis, keepdims=True)
+    hit = _counts(n, first, count, axis, inner.rank)
+    if inner.shape == shape:
+        return n.call("cast", hit, dtype=str(t.dtype))
+    return n.call("reshape", n.step("cast", hit, dtype=str(t.dtype)), newshape=shape)

@@ -1,0 +1,127 @@
+"""einsum: a sum of products written with an index letter per axis."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import Array
+from compiler.errors import TypeInferenceError
+from compiler.ir.types import TensorType
+from compiler.op.arithmetic import Arithmetic
+from compiler.op.common import one_dtype, require, type_of
+from compiler.op.opdef import Fusion, OpDef, register_op
+from compiler.op.reduce import total
+from compiler.symbolic import Dim, Index
+from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.expr import Expr, const
+from compiler.tensor.stmt import Buffer
+
+
+@dataclass(frozen=True)
+class EinsumAttrs:
+    """The equation as numpy writes it, e.g. `bij,bjk->bik`; `...` stands for any axes. Letters that
+    are not in the result are summed over, in alphabetical order; products go from the left."""
+
+    equation: str
+
+
+def _letters(a: EinsumAttrs, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
+    """Index names of every operand and of the result; the axes of `...` are called 0, 1, ..."""
+    text = a.equation.replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    require(len(terms) == len(ranks), f"einsum: {text!r} is not for {len(ranks)} operands")
+    extra = max(r - len(t.replace("...", "")) for t, r in zip(terms, ranks, strict=True))
+    dots = [str(k) for k in range(max(extra, 0))]
+    operands = []
+    for t, r in zip(terms, ranks, strict=True):
+        plain = t.replace("...", "")
+        own = r - len(plain)
+        require(
+            (own == 0 or (own > 0 and "..." in t)) and all(c.isalpha() for c in plain),
+            f"einsum: {t!r} does not describe an operand of rank {r}",
+        )
+        before, _, after = t.partition("...")
+        operands.append([*before, *dots[len(dots) - own :], *after] if own else list(plain))
+    if arrow:
+        before, dotted, after = right.partition("...")
+        result = [*before, *(dots if dotted else []), *after]
+    else:
+        letters = [c for t in operands for c in t if c.isalpha()]
+        result = [*dots, *sorted(c for c in set(letters) if letters.count(c) == 1)]
+    known = {c for t in operands for c in t}
+    require(
+        set(result) <= known and len(set(result)) == len(result),
+        f"einsum: the result of {text!r} must name axes of the operands, each once",
+    )
+    return operands, result
+
+
+def _extents(operands: Sequence[Sequence[str]], shapes: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for names, shape in zip(operands, shapes, strict=True):
+        for c, n in zip(names, shape, strict=True):
+            if out.setdefault(c, n) == 1 and c.isdigit():
+                out[c] = n
+            elif n != out[c] and not (n == 1 and c.isdigit()):
+                raise TypeInferenceError(f"einsum: axis {c} has both {out[c]} and {n} elements")
+    return out
+
+
+def _infer(a: EinsumAttrs, types: Sequence[TensorType]) -> TensorType:
+    dtype = one_dtype("einsum", types)
+    require(dtype.kind != "bool", "einsum is not defined for bool; cast the operands first")
+    operands, result = _letters(a, [t.rank for t in types])
+    extents = _extents(operands, [t.shape for t in types])
+    shape: list[Dim] = [extents[c] for c in result]
+    return TensorType(tuple(shape), dtype)
+
+
+def _reference(ar: Arithmetic, a: EinsumAttrs, *xs: Array) -> Array:
+    operands, result = _letters(a, [x.ndim for x in xs])
+    extents = _extents(operands, [x.shape for x in xs])
+    summed = sorted(set(extents) - set(result))
+    order = [*result, *summed]
+    product: Array | None = None
+    for names, x in zip(operands, xs, strict=True):
+        at = np.ix_(*(np.arange(extents[c]) for c in order))
+        part = x[tuple(at[order.index(c)] % n for c, n in zip(names, x.shape, strict=True))]
+        product = part if product is None else ar.mul(product, part)
+    assert product is not None
+    full = np.broadcast_to(product, tuple(extents[c] for c in order))
+    axes = tuple(range(len(result), len(order)))
+    return total(ar, full, axes).reshape(tuple(extents[c] for c in result)) if axes else full
+
+
+def _lower(b: PrimBuilder, a: EinsumAttrs, *xs: Buffer) -> Buffer:
+    operands, result = _letters(a, [len(x.shape) for x in xs])
+    extents = _extents(operands, [type_of(x).shape for x in xs])
+    summed = sorted(set(extents) - set(result))
+    order = [*result, *summed]
+
+    def value(*i: Any) -> Expr:
+        out: Expr | None = None
+        for names, x in zip(operands, xs, strict=True):
+            at = (
+                0 if n == 1 else i[order.index(c)] for c, n in zip(names, x.shape, strict=True)
+            )
+            part = x[tuple(map(Index.of, at))]
+            out = part if out is None else out * part
+        assert out is not None
+        return out
+
+    shape, dtype = [extents[c] for c in result], xs[0].dtype
+    if not summed:
+        return b.compute("einsum", shape, dtype, value)
+    axes = {f"r{c}": extents[c] for c in summed}
+    return b.reduce("einsum", shape, dtype, axes, value, const(0, dtype))
+
+
+register_op(
+    OpDef("einsum", _infer, _reference, _lower, EinsumAttrs, (1, None), Fusion.ANCHOR,
+          doc="sum of products over the letters that the result does not have")
+)  # fmt: skip
