@@ -8,6 +8,9 @@ from compiler.codegen.emit import Emitter, Val, llvm_type
 from compiler.dtypes import BOOL, FLOAT64, DType
 from compiler.errors import LoweringError
 
+FLOAT16 = DType("float", 16)
+
+
 _FLOAT = {"Add": "fadd", "Sub": "fsub", "Mul": "fmul", "Div": "fdiv"}
 _INT = {
     "Add": "add",
@@ -61,10 +64,24 @@ def binary(e: Emitter, op: str, dtype: DType, a: Val, b: Val) -> Val:
         fn = f"llvm.{'s' if dtype.kind == 'int' else 'u'}{op.lower()}.{suffix(a)}"
         return e.call(fn, a.t, a.n, [a, b])
     elif op == "Div" and dtype.is_integer:
-        return e.bin("sdiv" if dtype.kind == "int" else "udiv", a, b)
+        return _divide(e, dtype.kind == "int", a, b)
     elif op == "Shr" and dtype.is_integer:
         return e.bin("ashr" if dtype.kind == "int" else "lshr", a, b)
     raise LoweringError(f"no operation {op} of {dtype}")
+
+
+def _divide(e: Emitter, signed: bool, a: Val, b: Val) -> Val:
+    """Integer division toward zero; by zero gives 0, and the least number by -1 wraps, where the
+    processor would stop the program."""
+    zero, one = e.const(0, a.t, a.n), e.const(1, a.t, a.n)
+    none = e.op(f"icmp eq {b}, {zero.name}", "i1", a.n)
+    safe = e.op(f"select {none}, {one}, {b}", a.t, a.n)
+    if not signed:
+        return e.op(f"select {none}, {zero}, {e.bin('udiv', a, safe)}", a.t, a.n)
+    negated = e.op(f"icmp eq {b}, {e.const(-1, a.t, a.n).name}", "i1", a.n)
+    safe = e.op(f"select {negated}, {one}, {safe}", a.t, a.n)
+    quotient = e.op(f"select {none}, {zero}, {e.bin('sdiv', a, safe)}", a.t, a.n)
+    return e.op(f"select {negated}, {e.bin('sub', zero, a)}, {quotient}", a.t, a.n)
 
 
 def cast(e: Emitter, a: Val, source: DType, dtype: DType) -> Val:
@@ -76,6 +93,8 @@ def cast(e: Emitter, a: Val, source: DType, dtype: DType) -> Val:
     if dtype == BOOL:
         zero = e.const(0, a.t, a.n)
         return e.op(f"{'fcmp une' if source.is_float else 'icmp ne'} {a}, {zero.name}", "i1", a.n)
+    if source == FLOAT64 and dtype == FLOAT16:
+        return e.op(f"fptrunc {_float_to_odd(e, a)} to {to}", t, a.n)
     if source.is_float and dtype.is_float:
         return e.op(f"{'fpext' if dtype.bits > source.bits else 'fptrunc'} {a} to {to}", t, a.n)
     signed = "s" if dtype.kind == "int" else "u"
@@ -88,6 +107,24 @@ def cast(e: Emitter, a: Val, source: DType, dtype: DType) -> Val:
     if source != BOOL and dtype.bits < source.bits:
         return e.op(f"trunc {a} to {to}", t, a.n)
     return e.op(f"{'sext' if source.kind == 'int' else 'zext'} {a} to {to}", t, a.n)
+
+
+def _float_to_odd(e: Emitter, a: Val) -> Val:
+    """float32 of float64 lanes rounded to odd, so that it can be rounded once more (Boldo and
+    Melquiond, 2008). LLVM converts float64 to float16 by a function that few processes have."""
+    n = a.n
+    near = e.op(f"fptrunc {a} to {Val('', 'float', n).ty}", "float", n)
+    back = e.op(f"fpext {near} to {a.ty}", "double", n)
+    size = [e.call(f"llvm.fabs.{suffix(x)}", "double", n, [x]) for x in (a, back)]
+    below = e.op(f"fcmp olt {size[1]}, {size[0].name}", "i1", n)
+    differs = e.op(f"fcmp one {a}, {back.name}", "i1", n)
+    bits = e.bitcast(near, "i32", n)
+    one = e.const(1, "i32", n)
+    even = e.op(f"icmp eq {e.bin('and', bits, one)}, {e.const(0, 'i32', n).name}", "i1", n)
+    up, down = e.bin("add", bits, one), e.bin("sub", bits, one)
+    toward = e.op(f"select {below}, {up}, {down}", "i32", n)
+    odd = e.bin("and", differs, even)
+    return e.bitcast(e.op(f"select {odd}, {toward}, {bits}", "i32", n), "float", n)
 
 
 def function(e: Emitter, fn: str, dtype: DType, args: Sequence[Val]) -> Val:

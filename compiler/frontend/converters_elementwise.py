@@ -28,9 +28,22 @@ _UNARY = {
     "Not": "logical_not",
     "BitwiseNot": "bitwise_not",
     "IsNaN": "isnan",
-    **{f.capitalize(): f for f in (
-        "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
-    )},
+    **{
+        f.capitalize(): f
+        for f in (
+            "sin",
+            "cos",
+            "tan",
+            "asin",
+            "acos",
+            "atan",
+            "sinh",
+            "cosh",
+            "asinh",
+            "acosh",
+            "atanh",
+        )
+    },
     "Dropout": "nn.dropout",
 }
 

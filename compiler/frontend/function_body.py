@@ -13,6 +13,7 @@ from typing import Any
 from compiler.ir.types import TensorType
 from compiler.symbolic import Index
 
+
 @cache
 def has_body(op: str, opset: int) -> bool:
     """Whether the standard defines the operator by others in this opset."""

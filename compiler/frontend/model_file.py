@@ -11,7 +11,7 @@ from compiler.dtypes import DType
 from compiler.errors import ModelError, UnsupportedError
 from compiler.ir.expr import Constant
 
-OLDEST_OPSET = 9
+OLDEST_OPSET = 7
 
 _DTYPES = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",

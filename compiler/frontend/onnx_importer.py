@@ -49,7 +49,7 @@ def from_onnx(
     shapes: Mapping[str, Sequence[int | str | None]] | None = None,
     constants: Mapping[str, npt.ArrayLike] | None = None,
 ) -> IRModule:
-    """Import a model of the default ONNX domain, opset 9 or newer.
+    """Import a model of the default ONNX domain, opset 7 or newer.
 
     Inputs keep their names (made printable); a symbolic dimension `N` of the model is the dimension
     `N` of the types, and unnamed ones are called `d0`, `d1` ... Weights become constants. The

@@ -90,7 +90,7 @@ class Arithmetic(Protocol):
         ...
 
     def div(self, a: Array, b: Array) -> Array:
-        """a / b, rounded to the dtype (integers: toward zero)."""
+        """a / b, rounded to the dtype (integers: toward zero; by zero: 0)."""
         ...
 
     def maximum(self, a: Array, b: Array) -> Array:
@@ -172,8 +172,12 @@ class NumpyArithmetic(Choice):
         """See Arithmetic."""
         if self.dtype.is_float:
             return self._binary(np.divide, a, b)
-        q = np.abs(a.astype(np.int64)) // np.abs(b.astype(np.int64))
-        return (q * np.sign(a.astype(np.int64)) * np.sign(b.astype(np.int64))).astype(self._np)
+        if self.dtype == DType("uint", 64):
+            return np.where(b == 0, 0, a // np.where(b == 0, 1, b)).astype(self._np)
+        with np.errstate(over="ignore"):
+            x, y = np.asarray(a).astype(np.int64), np.asarray(b).astype(np.int64)
+            q = np.abs(x) // np.where(y == 0, 1, np.abs(y))
+            return (q * np.sign(x) * np.sign(y)).astype(self._np)
 
     def maximum(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""

@@ -106,9 +106,7 @@ def _lower(b: PrimBuilder, a: EinsumAttrs, *xs: Buffer) -> Buffer:
     def value(*i: Any) -> Expr:
         out: Expr | None = None
         for names, x in zip(operands, xs, strict=True):
-            at = (
-                0 if n == 1 else i[order.index(c)] for c, n in zip(names, x.shape, strict=True)
-            )
+            at = (0 if n == 1 else i[order.index(c)] for c, n in zip(names, x.shape, strict=True))
             part = x[tuple(map(Index.of, at))]
             out = part if out is None else out * part
         assert out is not None

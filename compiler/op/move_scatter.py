@@ -79,9 +79,7 @@ def _strides(shape: Sequence[Index]) -> list[Index]:
 
 
 def _require_indices(op: str, t: TensorType) -> None:
-    require(
-        t.dtype.is_integer, f"{op}: indices must be integers, not {t.dtype}; cast them"
-    )
+    require(t.dtype.is_integer, f"{op}: indices must be integers, not {t.dtype}; cast them")
 
 
 # ---- gathering -----------------------------------------------------------------------------------
@@ -187,13 +185,6 @@ def _scatter_elements(
         if 0 <= place[axis] < x.shape[axis]:
             out[place] = _combined(ar, a.reduction, out[place], updates[i])
     return out
-
-
-def _combined(ar: Arithmetic, reduction: str, old: Any, new: Any) -> Any:
-    if reduction == "none":
-        return new
-    step = {"add": ar.add, "mul": ar.mul, "max": ar.maximum, "min": ar.minimum}[reduction]
-    return step(np.asarray(old), np.asarray(new))
 
 
 def _lower_scatter_elements(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, Store, accesses
 
-_UPDATE = {"Add": "+=", "Max": "max=", "Min": "min=", "Fma": "+=fma", "": "="}
+_UPDATE = {"Add": "+=", "Mul": "*=", "Max": "max=", "Min": "min=", "Fma": "+=fma", "": "="}
 
 
 def primfunc_text(f: PrimFunc) -> str:

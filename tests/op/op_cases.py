@@ -58,11 +58,43 @@ CASES: list[Case] = [
         for op in ("add", "subtract", "multiply", "maximum", "minimum", "less", "greater", "equal")
         for shapes in ([("n", 3), ("n", 3)], [("n", 1, 3), (4, 1)], [(2,), ()])
     ),
+    *(
+        Case(op, [("n", 3), (3,)], dtypes=(*NUMBERS, BOOL), low=-2, high=2)
+        for op in ("less_equal", "greater_equal", "not_equal", "equal")
+    ),
+    *(Case(f"logical_{op}", [("n", 3), (3,)], dtypes=(BOOL,)) for op in ("and", "or", "xor")),
+    Case("logical_not", [("n", 3)], dtypes=(BOOL,)),
+    *(
+        Case(f"bitwise_{op}", [("n", 3), (3,)], dtypes=(I32, UINT8), low=-9, high=99)
+        for op in ("and", "or", "xor")
+    ),
+    Case("bitwise_not", [("n", 3)], dtypes=(I32, UINT8, INT64), low=-9, high=99),
+    *(
+        Case(op, [("n", 8), ("n", 8)], dtypes=(UINT8, DType("uint", 64)), low=0, high=12)
+        for op in ("left_shift", "right_shift")
+    ),
+    *(
+        Case(op, [("n", 9), ("n", 9)], dtypes=(F32, DType("float", 64)), low=-9, high=9)
+        for op in ("mod", "fmod")
+    ),
+    *(
+        Case(op, [("n", 9), (9,)], dtypes=(UINT8, I32, INT8, INT64), low=-3, high=9)
+        for op in ("mod", "fmod", "divide")
+    ),
+    Case("sign", [("n", 9)], dtypes=NUMBERS, low=-2, high=2),
+    *(Case(op, [("n", 9)], dtypes=(F32,)) for op in ("isnan", "isinf")),
+    Case("isinf", [(9,)], {"detect_negative": False}, dtypes=(F32,)),
     Case("divide", [("n", 3), (3,)], dtypes=NUMBERS, low=1, high=9),
     *(
         Case(op, [("n", 3)], low=0.1, high=3)
         for op in ("exp", "log", "sqrt", "tanh", "sigmoid", "erf", "floor", "ceil", "round")
     ),
+    *(
+        Case(op, [("n", 3)], low=-0.9, high=0.9)
+        for op in ("sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "atanh")
+    ),
+    Case("acosh", [("n", 3)], low=1.1, high=3),
+    Case("tan", [("n", 3)], dtypes=(DType("float", 16), DType("float", 64))),
     *(Case(op, [("n", 3)], dtypes=NUMBERS, low=-9, high=9) for op in ("negative", "abs")),
     Case("abs", [(5,)], dtypes=(UINT8,), high=200),
     Case("nn.relu", [("n", 3)], dtypes=NUMBERS, low=-9, high=9),
@@ -219,7 +251,7 @@ CASES: list[Case] = [
     Case("nn.dropout", [("n", 3)], {"rate": 0.1}),
     *(
         Case(op, [("n", 3, 4)], {"axis": axis, "keepdims": keep}, dtypes=NUMBERS, low=-9, high=9)
-        for op in ("sum", "mean", "max", "min")
+        for op in ("sum", "prod", "mean", "max", "min")
         for axis, keep in (((1, 2), True), (-1, False), ((0, 2), False), ((), False))
     ),
     # ---- movement
@@ -248,6 +280,58 @@ CASES: list[Case] = [
         {"begin": (-1, 4), "end": (-99, 0), "strides": (-1, -2), "axes": (1, 2)},
     ),
     Case("strided_slice", [("n", 7)], {"begin": (0, 1), "end": (99, 99), "strides": (1, 3)}),
+    *(
+        Case(op, [("n", 5, 3)], {"axis": axis, "last": last, "keepdims": last}, NUMBERS, -3, 3)
+        for op in ("argmax", "argmin")
+        for axis, last in ((1, False), (-1, True))
+    ),
+    *(
+        Case("topk", [("n", 9, 3)], {"k": 4, "axis": 1, "largest": big}, NUMBERS, -3, 3)
+        for big in (True, False)
+    ),
+    *(
+        Case(op, [("n", 6, 2)], {"axis": 1, "exclusive": e, "reverse": r}, NUMBERS)
+        for op in ("cumsum", "cumprod")
+        for e, r in ((False, False), (True, False), (False, True), (True, True))
+    ),
+    Case("gather_elements", [("n", 4, 3), ("n", 2, 3)], {"axis": 1}, ((F32, INT64), (TOY, I32)),
+         -4, 3),
+    Case("gather_elements", [(4, 3), (2, 2)], {"axis": -1}, ((F32, INT64),), -3, 2),
+    Case("gather_nd", [("n", 3, 3, 2), ("n", 5, 2)], {"batch_dims": 1}, ((F32, INT64),), -3, 2),
+    Case("gather_nd", [(3, 4), (2, 2, 1)], dtypes=((TOY, I32),), low=-3, high=2),
+    *(
+        Case(
+            "scatter_elements",
+            [(4, 3, 2), (5, 2, 2), (5, 2, 2)],
+            {"axis": 0, "reduction": r},
+            ((F32, INT64, F32), (TOY, INT64, TOY), (I32, I32, I32)),
+            -4,
+            3,
+        )
+        for r in ("none", "add", "mul", "max", "min")
+    ),
+    *(
+        Case(
+            "scatter_nd",
+            [(4, 3, 2), (5, 2), (5, 2)],
+            {"reduction": r},
+            ((F32, INT64, F32), (TOY, I32, TOY)),
+            -3,
+            2,
+        )
+        for r in ("none", "add", "mul", "max", "min")
+    ),
+    *(
+        Case("einsum", shapes, {"equation": e}, NUMBERS)
+        for e, shapes in (
+            ("bij,bjk->bik", [("n", 3, 4), ("n", 4, 2)]),
+            ("...ij->...ji", [("n", 3, 4)]),
+            ("...i,i", [("n", 3, 4), (4,)]),
+            ("ii->i", [(3, 3)]),
+            ("ij,jk,kl->il", [(2, 3), (3, 4), (4, 2)]),
+            ("ij->", [("n", 4)]),
+        )
+    ),
     Case("take", [("n", 4, 2), (3, 2)], {"axis": 1}, ((F32, INT64), (TOY, I32)), -6, 6),
     Case("take", [(4, 3), ()], {"axis": -1}, dtypes=((F32, UINT8),)),
     Case("nn.pad", [("n", 3)], {"pad_width": ((0, 0), (1, 2)), "value": 1.5}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from compiler.dtypes import FLOAT32, FLOAT64
 from compiler.tensor.expr import loads
 from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.tile import Tile, column_guard, consumer, is_product, is_widened
@@ -32,7 +33,7 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         peeled.append(order[k])
     lane_extent = path[t.lane_axis].extent.constant()
     lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor)
-    if lane_extent == lane_factor:
+    if lane_extent == lane_factor and rank > 1:
         order.pop(t.lane_axis)
         inside.append(lane_out)
     else:
@@ -69,7 +70,8 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     inits = [n for n in (f"{x}.init" for x in (*tile, m_block)) if n in known]
     if t.pack is not None:
         s.pack(stage, t.pack)
-    if fma and store.buffer.dtype.is_float and is_product(store):
+    # LLVM has no fma of float16 in one rounding.
+    if fma and store.buffer.dtype in (FLOAT32, FLOAT64) and is_product(store):
         s.contract(stage)
     if t.dot is not None:
         s.tensorize(stage, t.dot)
