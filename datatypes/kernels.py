@@ -91,14 +91,15 @@ def compile_elementwise(
     from compiler.symbolic import Var
     from compiler.target import Target
     from compiler.tensor.builder import PrimBuilder
+    from compiler.tensor.identity import program_text
     from compiler.tensor.lower_custom import lower_custom_dtypes
 
     builder, n, chosen = PrimBuilder(name), Var("n"), Target.parse(target)
     operands = [builder.input(f"x{k}", (n,), dtype) for k, dtype in enumerate(inputs)]
     out = builder.compute("out", (n,), result, lambda i: body(*(x[i] for x in operands)))
     function, tables = lower_custom_dtypes(builder.finish([out]), chosen.kind)
-    symbol = f"elementwise_{name}_{jit.digest(str(function))}"
-    (stage,) = lower_primfunc(replace(function, name=symbol), tables)
+    symbol = f"elementwise_{name}_{jit.digest(program_text(function))}"
+    (stage,) = lower_primfunc(replace(function, name=symbol), tables, chosen.enabled)
     address = jit.compile_text(stage.text, stage.symbol, chosen)
     pointers: list[Any] = [ctypes.c_void_p] * (len(inputs) + 1 + len(tables))
     entry = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(address)

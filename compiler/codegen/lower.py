@@ -39,15 +39,22 @@ class NativeStage:
     extent: Index | None
 
 
-def lower_primfunc(f: PrimFunc, tables: list[Buffer]) -> list[NativeStage]:
+def lower_primfunc(
+    f: PrimFunc, tables: list[Buffer], enabled: frozenset[str] = frozenset()
+) -> list[NativeStage]:
     """LLVM functions for the top-level statements of `f`, to be called in order.
+
+    Args:
+        f: scheduled and free of custom dtypes.
+        tables: constant buffers that it reads, passed after its temporaries.
+        enabled: features of the target (`Target.enabled`) that instructions may be used of.
 
     Raises:
         LoweringError: an expression or schedule that cannot be lowered.
     """
     out = []
     for k, s in enumerate(f.body):
-        stage = _Lower(f, tables, s).run(f"{f.name}_{k}")
+        stage = _Lower(f, tables, s, enabled).run(f"{f.name}_{k}")
         out.append(stage)
     return out
 
@@ -64,8 +71,9 @@ def module_text(stages: Sequence[NativeStage]) -> str:
 
 
 class _Lower(Scalars, Accesses):
-    def __init__(self, func: PrimFunc, tables: list[Buffer], body: Stmt):
+    def __init__(self, func: PrimFunc, tables: list[Buffer], body: Stmt, enabled: frozenset[str]):
         self.func, self.body, self.tables = func, body, tables
+        self.enabled = enabled
         self.e = Emitter()
         self.env: dict[Var, int | Val] = {}
         self.lanes: list[tuple[Var, int]] = []

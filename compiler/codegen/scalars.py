@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.codegen import rules
+from compiler.codegen import look_up, rules
 from compiler.codegen.access import Accesses
 from compiler.codegen.emit import LLVM_BYTES, Val, llvm_type, memory_type
 from compiler.codegen.lanes import points
@@ -41,6 +41,7 @@ class Scalars(Accesses):
     """Mixin of the lowering: expressions to values."""
 
     values: dict[Expr, Val]
+    enabled: frozenset[str]
 
     @property
     def width(self) -> int:
@@ -126,6 +127,10 @@ class Scalars(Accesses):
     def _gather(self, x: Gather) -> Val:
         e = self.e
         t = memory_type(x.buffer.dtype)
+        found = look_up.permutation(x.buffer, self.width, self.enabled)
+        if found is not None:
+            at = e.splat(self.eval(look_up.position(x.at, x.buffer, found)), self.width)
+            return look_up.look_up(e, x.buffer, at, found)
         position = e.splat(self.eval(x.at), self.width)
         base, inc = self.cursor[x.buffer]
         if inc:

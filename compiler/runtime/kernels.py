@@ -46,15 +46,17 @@ class Argument:
 @dataclass(frozen=True)
 class Scheduled:
     """A scheduled loop nest on built-in dtypes, the look-up tables it reads, and what its native
-    functions are called: equal names mean equal programs."""
+    functions are called: equal names mean equal programs. `enabled`: features of the target."""
 
     func: PrimFunc
     tables: tuple[Buffer, ...]
     symbol: str
+    enabled: frozenset[str]
 
     def lowered(self) -> list[NativeStage]:
         """Its functions, with LLVM text."""
-        return lower_primfunc(replace(self.func, name=self.symbol), list(self.tables))
+        named = replace(self.func, name=self.symbol)
+        return lower_primfunc(named, list(self.tables), self.enabled)
 
 
 class Program:
@@ -104,7 +106,7 @@ class Program:
                 schedule_default(self._func, self._target, self._constants, self._choices)
                 func, tables = lower_custom_dtypes(self._func, self._target.kind)
                 symbol = f"{func.name}_{jit.digest(program_text(func), str(self._target))}"
-                self._scheduled = Scheduled(func, tuple(tables), symbol)
+                self._scheduled = Scheduled(func, tuple(tables), symbol, self._target.enabled)
             return self._scheduled
 
 

@@ -1,0 +1,95 @@
+"""Look-ups in small tables: permutations of registers where the target has them, else loads."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler.codegen import jit
+from compiler.codegen.lower import lower_primfunc
+from compiler.dtypes import INT64, Array, DType
+from compiler.target import Target
+from compiler.tensor import interp
+from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.expr import Gather, cast
+from compiler.tensor.lower_custom import table
+from compiler.tensor.stmt import Buffer, For, PrimFunc
+
+HOST = "llvm"
+TARGETS = (HOST, "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2")
+needs_avx512 = pytest.mark.skipif(
+    "avx512bw" not in Target.parse(HOST).enabled, reason="no AVX-512 here"
+)
+
+
+def looked_up(entries: Buffer, position: str, lanes: int) -> PrimFunc:
+    """out[i] = entries[at[i] & (size - 1)], vectorized."""
+    assert entries.data is not None
+    b, dtype = PrimBuilder("look"), DType.parse(position)
+    at = b.input("at", (64,), dtype)
+    size = int(entries.data.size)
+    out = b.buffer("out", (64,), entries.dtype)
+
+    def body(i: Any, j: Any) -> Any:
+        where = i * lanes + j
+        return (where,), Gather(entries, cast(at[where] & (size - 1), INT64))
+
+    b.stage(out, {"i": 64 // lanes, "j": lanes}, body)
+    f = b.finish([out])
+    (outer,) = f.body
+    assert isinstance(outer, For)
+    (inner,) = outer.body
+    assert isinstance(inner, For)
+    inner.kind = "vector"
+    return f
+
+
+def run(f: PrimFunc, entries: Buffer, at: Array, target: str) -> tuple[Array, str]:
+    """Result of the machine code, and the LLVM text."""
+    chosen = Target.parse(target)
+    (stage,) = lower_primfunc(f, [entries], chosen.enabled)
+    symbol = f"look_{jit.digest(stage.text, target)}"
+    text = stage.text.replace(f"@{stage.symbol}(", f"@{symbol}(")
+    address = jit.compile_text(text, symbol, chosen)
+    assert entries.data is not None
+    out = np.zeros(64, entries.dtype.storage)
+    arrays = [at, out, entries.data]
+    ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)(address)(*(a.ctypes.data for a in arrays))
+    return out, text
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize("size", [8, 16, 32, 64, 256])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint16", "int32"])
+@pytest.mark.parametrize("position", ["int32", "int64"])
+def test_look_ups_equal_the_interpreter(
+    dtype: str, size: int, lanes: int, target: str, position: str
+) -> None:
+    rng = np.random.default_rng(size)
+    entries = table("entries", (rng.integers(0, 2**15, size)).astype(dtype))
+    f = looked_up(entries, position, lanes)
+    at = rng.integers(-(2**31), 2**31, 64).astype(position)
+    want = np.zeros(64, dtype)
+    interp.run(f, [at, want])
+    got, _ = run(f, entries, at, target)
+    np.testing.assert_array_equal(got, want)
+
+
+@needs_avx512
+@pytest.mark.parametrize(
+    ("dtype", "size", "lanes"),
+    [("float32", 16, 16), ("float32", 32, 16), ("uint16", 64, 16), ("float64", 16, 8)],
+)
+def test_small_tables_are_permuted_without_loads(dtype: str, size: int, lanes: int) -> None:
+    entries = table("entries", np.arange(size).astype(dtype))
+    position = "int32" if lanes == 16 else "int64"
+    f = looked_up(entries, position, lanes)
+    _, text = run(f, entries, np.arange(64).astype(position), HOST)
+    assert ".permvar." in text or ".vpermi2var." in text
+    loads = [line for line in text.splitlines() if "load" in line]
+    assert len(loads) == 1, "only the positions are loaded"
+    assert " and <" not in text, "the permutation masks the positions itself"
