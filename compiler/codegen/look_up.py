@@ -7,7 +7,6 @@ lower bits of the positions only. Where no permutation fits, the elements are lo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -90,7 +89,7 @@ def _permute(e: Emitter, data: Array, at: Val, p: Permutation) -> Val:
     return e.call(p.intrinsic, p.t, at.n, [tables[0], at, *tables[1:]])
 
 
-def _vector(e: Emitter, entries: Sequence[float], t: str) -> Val:
+def _vector(e: Emitter, entries: Array, t: str) -> Val:
     """A constant vector."""
     items = ", ".join(str(e.const(float(x) if t != "i16" else int(x), t)) for x in entries)
     return Val(f"<{items}>", t, len(entries))
