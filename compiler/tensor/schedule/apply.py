@@ -16,6 +16,9 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     ((store, path, _),) = s.stage_stores(stage)
     reader = consumer(s, store)
     assert reader is not None
+    if t.copy is not None:
+        s.copy_in_blocks(stage, t.copy, t.lane_axis, t.lanes)
+        ((store, path, _),) = s.stage_stores(stage)
     rank = len(store.idx)
     outer = s.loops(reader.stage)
     mine, columns = [f.var.name for f in path], column_guard(path, t)
@@ -52,7 +55,7 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         vector = [pixel, o_lane]
     # The reduction inside it.
     m_block, m_lane = s.split(axes[t.lane_axis], t.lanes)
-    if t.dot is not None and (lane_extent or 0) % t.lanes:
+    if (t.dot is not None or t.copy is not None) and (lane_extent or 0) % t.lanes:
         s.fill(stage, m_lane, t.lanes)
     # Vectors of one pixel follow each other, so that its broadcast is used up at once.
     apart = [k for k in range(rank) if k not in (t.lane_axis, t.block_axis)]

@@ -19,7 +19,7 @@ from compiler.tensor.schedule.apply import apply_tile
 from compiler.tensor.schedule.choice import TileChoice, retile
 from compiler.tensor.schedule.rules import scheduled_by_rule
 from compiler.tensor.schedule.sharing import share_out
-from compiler.tensor.schedule.tile import Tile, choose_tile, tileable, widen_blocks
+from compiler.tensor.schedule.tile import Tile, choose_tile, consumer, tileable, widen_blocks
 from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import Buffer, PrimFunc, Store, stores
 
@@ -82,7 +82,8 @@ def rule_tile(
     """The register tile that the rule gives a stage; None: the stage is none for a tile."""
     if not tileable(s, stage):
         return None
-    if s.stage_stores(stage)[0][0].buffer in s.func.params:
+    ((store, _, _),) = s.stage_stores(stage)
+    if store.buffer in s.func.params or consumer(s, store) is None:
         s.accumulate_apart(stage)
     widen_blocks(s, stage, target, constants)
     return choose_tile(s, stage, target, constants)

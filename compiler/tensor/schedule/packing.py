@@ -4,18 +4,75 @@ from __future__ import annotations
 
 from compiler.errors import ScheduleError
 from compiler.symbolic import Index, IntLike, Var
-from compiler.tensor.expr import Expr, Load, loads, rewrite
+from compiler.tensor.expr import Expr, Load, loads, rewrite, subst
 from compiler.tensor.schedule.loops import LoopPrimitives
-from compiler.tensor.stmt import Buffer, For, Packed, clone
+from compiler.tensor.stmt import Buffer, For, Packed, Stmt, Store, clone
 
 
 class PackPrimitives(LoopPrimitives):
-    """pack, skew, fill."""
+    """pack, copy_in_blocks, skew, fill."""
+
+    def copy_in_blocks(self, stage: str, buffer: Buffer, axis: int, lanes: int) -> Buffer:
+        """Let `stage` read `buffer` from a temporary in which `lanes` neighbours along its output
+        `axis` lie together, in the order in which the reduction walks them; the stages
+        `<stage>.<buffer>` and, if the axis ends within a block, `<stage>.<buffer>.rest` copy.
+
+        The twin of `pack` for data that is not known at build time. The end of the last block is
+        left as it is: `fill` may multiply it, and nobody reads the result.
+
+        Raises:
+            ScheduleError: the stage does not read the buffer exactly once, or the axis' extent is
+                not known.
+        """
+        ((store, path, _),) = self.stage_stores(stage)
+        mine = [x for x in loads(store.value) if x.buffer is buffer]
+        n = path[axis].extent.constant()
+        if len(mine) != 1 or n is None:
+            raise ScheduleError(f"{stage} must read {buffer.name} once, over a known extent")
+        (load,) = mine
+        used: set[Var] = set().union(*(i.vars() for i in load.idx))
+        lane, rank = path[axis].var, len(store.idx)
+        shared = [f.var for f in path[:rank] if f.var in used and f.var is not lane]
+        inner = [f.var for f in path[rank:] if f.var in used]
+        outer, walked = ([v.extent or Index.of(1) for v in vs] for vs in (shared, inner))
+        shape = (*outer, Index.of(-(-n // lanes)), *walked, Index.of(lanes))
+        blocks = Buffer(f"{buffer.name}_blocks", shape, buffer.dtype, align=64)
+        self.func.temps.append(blocks)
+        at = next(k for k, x in enumerate(self.func.body) if x is path[0])
+        for name, first, count, width in (
+            ("", 0, n // lanes, lanes), (".rest", n // lanes, 1, n % lanes),
+        ):  # fmt: skip
+            if not count or not width:
+                continue
+            name = f"{stage}.{buffer.name}{name}"
+            fresh = {
+                v: Var(f"{name}.{v.name.rsplit('.', 1)[-1]}", v.extent) for v in shared + inner
+            }
+            block, within = Var(f"{name}.block", count), Var(f"{name}.lane", width)
+            m: dict[Var, IntLike] = {**fresh, lane: (block + first) * lanes + within}
+            order = [*(fresh[v] for v in shared), block, *(fresh[v] for v in inner), within]
+            idx = [Index.of(v) for v in order]
+            idx[len(shared)] = block + first
+            node: Stmt = Store(name, blocks, tuple(idx), subst(load, m))
+            for v in reversed(order):
+                node = For(v, [node])
+            self.func.body.insert(at, node)
+            at += 1
+
+        def put(e: Expr) -> Expr | None:
+            if e is not load:
+                return None
+            return Load(
+                blocks, tuple(map(Index.of, (*shared, lane // lanes, *inner, lane % lanes)))
+            )
+
+        store.value = rewrite(store.value, put)
+        return blocks
 
     def fill(self, stage: str, loop: str, extent: int) -> None:
         """Run `loop` of a stage in registers for all of `extent` iterations, also where fewer are
-        needed: the others multiply the zeros that `pack` (which must follow) fills in, and nobody
-        reads what they compute.
+        needed: the others multiply the zeros that `pack` (which must follow) fills in, or what lies
+        at the end of a block (`copy_in_blocks`), and nobody reads what they compute.
 
         Raises:
             ScheduleError: the stage is not in registers.

@@ -10,6 +10,7 @@ along the last output axis, where that is contiguous in the data.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,6 +24,10 @@ from compiler.tensor.stmt import SLACK, Buffer, For, Store, stores
 
 _CONTIGUOUS_STEP = 16
 """How a reduction along the data's innermost axis is split first."""
+SHARED_COPY = 8
+"""Outputs that must share an element of an operand for a copy of it to pay."""
+ROWS = 8
+"""Reductions that run side by side where neighbours cannot be the lanes of a vector."""
 UNROLLED_STEPS = 4
 """Reduction steps in the body of the innermost loop."""
 
@@ -46,7 +51,8 @@ class Tile:
         block_axis, blocks: vectors along another axis of the constant operand (or along the lane
             axis itself).
         spatial: (axis, width) of neighbouring outputs, outermost first.
-        pack: the constant operand, if it is one.
+        pack: the constant operand, if there is one.
+        copy: the operand that is copied in blocks of lanes first, if none is constant.
         reduce_block: the reduction's first axis is split by this first (blocked data); 0: not.
         dot: the dot product instruction, if the operands are bytes.
         skew: for a dot product over the taps of a window: (neighbouring outputs that share the
@@ -66,6 +72,7 @@ class Tile:
     skew: tuple[int, int, int] = (0, 0, 0)
     unrolled: int = UNROLLED_STEPS
     narrow: tuple[Intrinsic, ...] = ()
+    copy: Buffer | None = None
 
 
 def tileable(s: Schedule, stage: str) -> bool:
@@ -77,7 +84,7 @@ def tileable(s: Schedule, stage: str) -> bool:
     own = [next(iter(i.vars()), None) for i in store.idx]
     if any(v is None or i != v for v, i in zip(own, store.idx, strict=True)):
         return False
-    return is_product(store) or _last_is_contiguous(store, path)
+    return is_product(store) or _last_is_contiguous(store, path) or _rows(store, path) is not None
 
 
 def is_product(store: Store) -> bool:
@@ -87,13 +94,36 @@ def is_product(store: Store) -> bool:
     return store.update == "Add" and isinstance(v, BinOp) and v.op == "Mul" and two
 
 
-def _last_is_contiguous(store: Store, path: tuple[For, ...]) -> bool:
+def _last_is_contiguous(store: Store, path: Sequence[For]) -> bool:
     """Whether neighbours along the last output axis read neighbouring data."""
     (v,) = store.idx[-1].vars()
     n = v.extent.constant() if v.extent is not None else None
     reads = [n for n in walk(store.value) if isinstance(n, (Load, Gather, IndexValue))]
     plain = all(isinstance(x, Load) and _stride(x, v) in (0, 1) for x in reads)
     return n is not None and n >= 4 and plain and len(path) > len(store.idx)
+
+
+def _rows(store: Store, path: Sequence[For]) -> int | None:
+    """The last output axis of several elements, of a reduction."""
+    if guards(path):
+        return None
+    extents = [f.extent.constant() or 0 for f in path[: len(store.idx)]]
+    several = [k for k, n in enumerate(extents) if n > 1]
+    return several[-1] if several and len(path) > len(store.idx) else None
+
+
+def _row_tile(store: Store, path: Sequence[For]) -> Tile | None:
+    """Neighbouring reductions side by side, one element at a time: each keeps its order, and none
+    waits for its own last addition."""
+    axis = _rows(store, path)
+    if axis is None:
+        return None
+    rows = path[axis].extent.constant() or 1
+    width = -(-rows // -(-rows // ROWS))
+    last = path[-1]
+    along = all(_stride(x, last.var) == 1 for x in _reads(store) if last.var in _index_vars(x))
+    alone = len(path) == len(store.idx) + 1
+    return Tile(axis, 1, axis, width, (), None, _CONTIGUOUS_STEP if along and alone else 0, None)
 
 
 def choose_tile(
@@ -124,6 +154,8 @@ def _tile_for(
     constants: Collection[Buffer],
 ) -> Tile | None:
     if not is_product(store):
+        if not _last_is_contiguous(store, path):
+            return _row_tile(store, path)
         last = len(store.idx) - 1
         n = path[last].extent.constant() or 1
         lanes = min(target.vector_bytes // store.buffer.dtype.nbytes, n)
@@ -133,7 +165,8 @@ def _tile_for(
     data = next(x for x in operands if x is not weight)
     axes = _axes(store, weight or operands[1], data)
     if weight is None:
-        return _without_packing(store, axes, operands, target)
+        found = None if guards(path) else _copied(store, operands, target)
+        return found or _without_packing(store, axes, operands, target)
     skipping = guards(path)
     reduction = [f.var for f in path[len(store.idx) :] if f not in skipping]
     lane = next((a for a in reversed(axes) if a.constant and not a.other and _wide(a)), None)
@@ -151,9 +184,8 @@ def _tile_for(
         blocks = 2
     elif partner is not None and (partner.extent or 1) >= 2:
         block, blocks = partner.index, 2
-    registers = 28 if target.vector_bytes == 64 else 12
     pixels = [a for a in axes if a.other and not a.constant and tileable_axis(path, a.index)]
-    spatial = _spatial_tile(pixels, registers // blocks)
+    spatial = _spatial_tile(pixels, _registers(target) // blocks)
     step = _reduce_block(data, reduction)
     tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
     # With a guard the body repeats the taps: that is long enough.
@@ -176,6 +208,11 @@ def column_guard(path: Sequence[For], t: Tile) -> str:
     """Name of the guard that is decided for each of the neighbouring outputs of a tile, if any."""
     x = path[t.spatial[-1][0]].var if t.spatial else None
     return next((f.var.name for f in guards(path) if x in f.extent.vars()), "")
+
+
+def _registers(target: Target) -> int:
+    """Accumulating vectors of a tile."""
+    return 28 if target.vector_bytes == 64 else 12
 
 
 def _axes(store: Store, weight: Load, data: Load) -> list[Axis]:
@@ -247,10 +284,30 @@ def _window(
     return taps, stride, dilation
 
 
+def _copied(store: Store, operands: list[Load], target: Target) -> Tile | None:
+    """No operand is constant: one of them is copied in blocks, if enough outputs share a copy."""
+    most = target.vector_bytes // store.buffer.dtype.nbytes
+    for weight, data in (operands, operands[::-1]):
+        axes = _axes(store, weight, data)
+        lane = axes[-1]
+        rows = [a for a in axes if a.other and not a.constant and a.extent]
+        shared = math.prod(a.extent or 1 for a in rows)
+        if not _wide(lane) or lane.other or not lane.constant or shared < SHARED_COPY:
+            continue
+        blocks = min(4, -(-(lane.extent or 1) // most))
+        spatial = _spatial_tile(rows, _registers(target) // blocks)
+        step = _CONTIGUOUS_STEP
+        return Tile(
+            lane.index, most, lane.index, blocks, spatial, None, step, None, copy=weight.buffer
+        )
+    return None
+
+
 def _without_packing(
     store: Store, axes: list[Axis], operands: list[Load], target: Target
 ) -> Tile | None:
-    """No operand is constant: lanes along an axis that one of them follows contiguously."""
+    """No operand is constant or worth a copy: lanes along an axis that one of them follows
+    contiguously."""
     for k, i in reversed(list(enumerate(store.idx))):
         (v,) = i.vars()
         mine = [x for x in operands if v in _index_vars(x)]
