@@ -214,7 +214,7 @@ class VectorDType(CustomDType, Protocol):
         ...
 
     def vector(self, node: Expr, deferred: bool) -> Expr:
-        """One scalar operation (BinOp, Cast, Call, FloatImm) on lanes.
+        """One scalar operation (BinOp, Cast, Call) on lanes.
 
         Args:
             node: the operation, with the custom dtype in it.

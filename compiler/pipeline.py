@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler.codegen import jit
+from compiler.dtype_lowering import DtypeLowering, choose_lowerings, lanes_of
 from compiler.dtypes import Array
 from compiler.errors import InputError, LoweringError
 from compiler.ir.expr import (
@@ -30,9 +31,8 @@ from compiler.runtime.memory import Lifetime, plan_memory
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target import Target
+from compiler.transform.preparation import prepare
 from compiler.tuning.log import active_history
-
-LOWERINGS = ("library",)
 
 
 def build(
@@ -44,11 +44,11 @@ def build(
     """Compile `main` of a module.
 
     Args:
-        mod: the module; it is optimized as the current PassContext says. target: `llvm` for this
-        host, or e.g. `llvm -mcpu=haswell`. threads: threads that kernels may use, at least 1.
-        dtype_lowering: how custom datatypes are computed: "library" (calls of C functions and
-        look-ups);
-            None chooses.
+        mod: the module; it is optimized as the current PassContext says.
+        target: `llvm` for this host, or e.g. `llvm -mcpu=haswell`.
+        threads: threads that kernels may use, at least 1.
+        dtype_lowering: how custom datatypes are computed (see `compiler.dtype_lowering`): "vector",
+            "library"; None chooses the fastest for each datatype.
 
     Raises:
         UnsupportedError: unknown target.
@@ -57,39 +57,40 @@ def build(
         ConfigError: the tuning log in use (see `apply_history_best`) cannot be read or does not
             fit.
     """
-    from compiler.errors import unknown
-
     if threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
-    if dtype_lowering is not None and dtype_lowering not in LOWERINGS:
-        raise InputError(unknown("datatype lowering", dtype_lowering, LOWERINGS))
     chosen = Target.parse(target)
-    mod = optimize(mod, chosen)
-    program = _Builder(mod, chosen, threads).run()
-    lowering = (dtype_lowering or LOWERINGS[0]) if uses_custom_dtypes(mod) else ""
-    return Executable(program, chosen, threads, lowering)
+    mod = prepare(mod)
+    lowerings = choose_lowerings(mod, dtype_lowering)
+    program = _Builder(_optimize(mod, chosen, lowerings), chosen, threads).run()
+    return Executable(program, chosen, threads, lowerings)
 
 
-def uses_custom_dtypes(mod: IRModule) -> bool:
-    """Whether any value of `main` has a custom datatype."""
-    f = mod.main
-    types = [v.type for v in [*f.params, *(b.var for b in f.bindings)]]
-    return any(isinstance(t, TensorType) and t.dtype.is_custom for t in types)
+def optimize(
+    mod: IRModule, target: str | Target = "llvm", dtype_lowering: str | None = None
+) -> IRModule:
+    """The graph-level passes that `build` runs: simplify, fold constants, hold custom values in
+    lanes, block layouts, fuse.
+
+    Raises:
+        InputError, LoweringError: as `build`.
+    """
+    mod = prepare(mod)
+    return _optimize(mod, Target.parse(target), choose_lowerings(mod, dtype_lowering))
 
 
-def optimize(mod: IRModule, target: str | Target = "llvm") -> IRModule:
-    """The graph-level passes that `build` runs: simplify, fold constants, block layouts, fuse."""
+def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...]) -> IRModule:
     from compiler.transform.alter_op_layout import AlterOpLayout
     from compiler.transform.fold_zero_point import FoldZeroPoint
     from compiler.transform.fuse_ops import FuseOps
+    from compiler.transform.hold_in_lanes import HoldInLanes
     from compiler.transform.passes import PassContext, Sequential
-    from compiler.transform.preparation import prepare
 
     fuse = FuseOps()
     if not PassContext.current().enables(fuse):  # a kernel each: the executor runs kernels only
         fuse = FuseOps(fuse_opt_level=0)
-    altered = Sequential([FoldZeroPoint(), AlterOpLayout(target)], name="layouts")
-    return fuse(altered(prepare(mod)))
+    passes = [HoldInLanes(lanes_of(lowerings)), FoldZeroPoint(), AlterOpLayout(target)]
+    return fuse(Sequential(passes, name="layouts")(mod))
 
 
 class _Builder:

@@ -112,7 +112,7 @@ def isa_of(target: str) -> str:
 
 def check_lowering(name: str) -> None:
     """Raise a ConfigError unless `name` is a way to compute custom datatypes."""
-    from compiler.pipeline import LOWERINGS
+    from compiler.dtype_lowering import LOWERINGS
 
     if name not in LOWERINGS:
         raise ConfigError(unknown("datatype lowering", name, LOWERINGS))

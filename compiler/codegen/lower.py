@@ -6,7 +6,9 @@ schedule.
 - unrolled loop: the body again, with the variable bound to an int; vector loop: the variable
   becomes lanes;
 - access: flat offset = int + lane pattern (+ what is not in the pointer), see `access`;
-- register buffer: SSA values keyed by (offset, lane pattern).
+- register buffer: SSA values keyed by (offset, lane pattern);
+- local buffer: memory on the stack;
+- attempt: a branch on whether any of the watched registers is NaN.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from compiler.codegen.shares import Share, shares
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import Expr
-from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, Store, accesses
+from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store, accesses
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class _Lower(Scalars, Accesses):
         self.cursor: dict[Buffer, tuple[Val, dict[Var, int]]] = {}
         self.shares: dict[int, Share] = {}
         self._flats: dict[int, tuple[Index, tuple[Index, ...]]] = {}
+        self.stack: list[str] = []
 
     def run(self, symbol: str) -> NativeStage:
         e, f, s = self.e, self.func, self.body
@@ -101,7 +104,9 @@ class _Lower(Scalars, Accesses):
             params += ["i64 %begin", "i64 %end"]
         self.stmts([s])
         head = f"define void @{symbol}({', '.join(params)}) nounwind {{"
-        text = "\n".join([*e.decls.values(), head, "entry:", *e.lines, "  ret void", "}"])
+        text = "\n".join(
+            [*e.decls.values(), head, "entry:", *self.stack, *e.lines, "  ret void", "}"]
+        )
         return NativeStage(symbol, text, extent)
 
     # ---- statements ------------------------------------------------------------------------------
@@ -111,6 +116,8 @@ class _Lower(Scalars, Accesses):
                 self.loop(s)
             elif isinstance(s, Intrin):
                 self.intrin(s)
+            elif isinstance(s, Attempt):
+                self.attempt(s)
             else:
                 self.store(s)
 
@@ -255,6 +262,56 @@ class _Lower(Scalars, Accesses):
             at = e.bin("udiv", first, stride)
             found.append(e.call("llvm.smin.i64", "i64", 1, [at, self.runtime(s.extent)]))
         return found[0], found[1]
+
+    def attempt(self, s: Attempt) -> None:
+        e = self.e
+        outer = dict(self.regs)
+        self.stmts(s.body)
+        values = [v for (b, _, _), v in self.regs.items() if b in s.watched]
+        unsure = self._any_nan(values)
+        for b in {b for b, *_ in accesses(s.again) if b.scope == "local"}:
+            self.cursor[b] = (self._on_stack(b), {})
+        again, rest, done = (e.fresh(n)[1:] for n in ("again", "rest", "done"))
+        e.lines += [f"  br {unsure}, label %{again}, label %{rest}"]
+        for label, part in ((rest, s.rest), (again, s.again)):
+            e.lines.append(f"{label}:")
+            self.block = label
+            held = (dict(self.memo), dict(self.cursor), dict(self.regs))
+            self.stmts(part)
+            self.memo, self.cursor, self.regs = held
+            e.lines.append(f"  br label %{done}")
+        e.lines.append(f"{done}:")
+        self.block, self.regs = done, outer
+
+    def _any_nan(self, values: list[Val]) -> Val:
+        """Whether any lane of any of the values is NaN."""
+        e, found = self.e, list[Val]()
+        for n, t in sorted({(v.n, v.t) for v in values}):
+            alike = [v for v in values if (v.n, v.t) == (n, t)]
+            alike += alike[-1:] * (len(alike) % 2)
+            masks = [
+                e.op(f"fcmp uno {a}, {b.name}", "i1", n)
+                for a, b in zip(alike[::2], alike[1::2], strict=True)
+            ]
+            mask = masks[0]
+            for m in masks[1:]:
+                mask = e.bin("or", mask, m)
+            if n > 1:
+                mask = e.call(f"llvm.vector.reduce.or.v{n}i1", "i1", 1, [mask])
+            found.append(mask)
+        out = found[0]
+        for m in found[1:]:
+            out = e.bin("or", out, m)
+        return out
+
+    def _on_stack(self, b: Buffer) -> Val:
+        n = self.known(b.size)
+        if n is None:
+            raise LoweringError(f"local buffer {b.name} needs a constant size")
+        t = memory_type(b.dtype)
+        p = Val(self.e.fresh("stack"), "ptr")
+        self.stack.append(f"  {p.name} = alloca [{n} x {t}], align {max(b.align, LLVM_BYTES[t])}")
+        return p
 
     def _start(self, b: Buffer, step: int, begin: Val) -> Val:
         p = self.cursor[b][0]

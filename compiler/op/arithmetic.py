@@ -214,6 +214,8 @@ class NumpyArithmetic(Choice):
 
     def cast(self, a: Array, source: DType) -> Array:
         """See Arithmetic."""
+        if source.lane:
+            return self.cast(a, source.storage_dtype)
         if source.is_custom:
             return self.cast(custom(source.name).decode(a, source), DType("float", 64))
         if self.dtype.is_integer and source.is_float:
@@ -223,11 +225,26 @@ class NumpyArithmetic(Choice):
 
 
 class CustomArithmetic(Choice):
-    """A registered custom dtype: every operation asks its oracle."""
+    """A registered custom dtype: every operation asks its oracle. Lanes are encoded, and the result
+    is decoded again."""
 
     def __init__(self, dtype: DType):
         self.dtype = dtype
         self._type: CustomDType = custom(dtype.name)
+
+    def _apply(self, op: str, *args: Array) -> Array:
+        code = self.dtype.code
+        if not self.dtype.lane:
+            return self._type.apply(op, code, *args)
+        out = self._type.apply(op, code, *(self._type.encode(a, code) for a in args))
+        return out if op in _COMPARE else self._stored(out)
+
+    def _stored(self, codes: Array) -> Array:
+        """Codes as this dtype stores them."""
+        if not self.dtype.lane:
+            return codes
+        with np.errstate(all="ignore"):
+            return self._type.decode(codes, self.dtype.code).astype(self.dtype.storage)
 
     def of(self, dtype: DType) -> Arithmetic:
         """See Arithmetic."""
@@ -235,35 +252,35 @@ class CustomArithmetic(Choice):
 
     def add(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
-        return self._type.apply("Add", self.dtype, a, b)
+        return self._apply("Add", a, b)
 
     def sub(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
-        return self._type.apply("Sub", self.dtype, a, b)
+        return self._apply("Sub", a, b)
 
     def mul(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
-        return self._type.apply("Mul", self.dtype, a, b)
+        return self._apply("Mul", a, b)
 
     def div(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
-        return self._type.apply("Div", self.dtype, a, b)
+        return self._apply("Div", a, b)
 
     def maximum(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
-        return self._type.apply("Max", self.dtype, a, b)
+        return self._apply("Max", a, b)
 
     def minimum(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
-        return self._type.apply("Min", self.dtype, a, b)
+        return self._apply("Min", a, b)
 
     def compare(self, op: str, a: Array, b: Array) -> Array:
         """See Arithmetic."""
-        return self._type.apply(op, self.dtype, a, b)
+        return self._apply(op, a, b)
 
     def call(self, fn: str, a: Array) -> Array:
         """See Arithmetic."""
-        return self._type.apply(fn, self.dtype, a)
+        return self._apply(fn, a)
 
     def remainder(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
@@ -271,17 +288,18 @@ class CustomArithmetic(Choice):
 
     def const(self, value: float) -> Array:
         """See Arithmetic."""
-        return self._type.encode(np.asarray(value, np.float64), self.dtype)
+        return self._stored(self._type.encode(np.asarray(value, np.float64), self.dtype.code))
 
     def lowest(self) -> Array:
         """See Arithmetic."""
-        return np.asarray(self._type.lowest(self.dtype), self.dtype.storage)
+        code = self.dtype.code
+        return self._stored(np.asarray(self._type.lowest(code), code.storage))
 
     def cast(self, a: Array, source: DType) -> Array:
         """See Arithmetic."""
-        if source.is_custom:
+        if source.is_custom and not source.lane:
             a = custom(source.name).decode(a, source)
-        return self._type.encode(a, self.dtype)
+        return self._stored(self._type.encode(a, self.dtype.code))
 
 
 _COMPARE: dict[str, Any] = {

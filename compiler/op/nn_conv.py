@@ -141,7 +141,7 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
     filling = a.padding_value or a.input_zero_point
     # Lanes that are channels are skipped together; depthwise kernels read whole rows.
     skip = a.out_layout != "NCHW" and not a.padding_value and type_of(w).shape[1] != 1
-    s = source(b, x, across, t.shape[2:4], lambda d: const(filling, d), skip)
+    s = source(b, x, across, t.shape[2:4], lambda d: const(filling, d), skip, w.finite)
     per_group = w.shape[0] // a.groups
     xb, ob = block_of(a.data_layout), block_of(a.out_layout)
     rank, apart = t.rank, _apart(a, type_of(w).shape[1], xb)

@@ -189,11 +189,13 @@ def source(
     outputs: Sequence[IntLike],
     fill: Callable[[DType], Expr],
     skip: bool = False,
+    neutral: bool = True,
 ) -> Source:
     """What windows over NCHW or NCHW[x]c `data` read: `data` itself or a copy padded with `fill`.
 
     With `skip`, padding contributes nothing, and taps there are skipped where that is quicker. They
-    always are for custom dtypes, where adding 0 * w may round or be NaN.
+    always are for codes of custom dtypes, where adding 0 * w may round or be NaN, and for their
+    lanes where `fill` is not `neutral`: meets a weight that may be no number.
     """
     n, c, *sizes = data.shape[:4]
     block = data.shape[4:]
@@ -209,7 +211,8 @@ def source(
     skip = skip and not any(
         axis.may_be_empty(Index.of(n)) for axis, n in zip((ys, xs), outputs, strict=True)
     )
-    if not any(wider) or data.dtype.is_custom or skip:
+    apart = data.dtype.is_custom and not (data.dtype.lane and neutral)
+    if not any(wider) or apart or skip:
         return Source(data, ys, xs)
     pad = b.buffer("pad", (n, c, *padded, *block), data.dtype)
     loops = LOOPS[: len(data.shape)]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.dtype_lowering import DtypeLowering
 from compiler.dtypes import Array
 from compiler.ir.types import TensorType
 from compiler.runtime.driver import Step
@@ -44,12 +45,18 @@ class Executable:
         inputs, outputs: name -> TensorType.
         target: what it was compiled for.
         threads: how many threads its kernels use.
-        dtype_lowering: how custom datatypes are computed; empty if there are none.
+        lowerings: how each custom datatype is computed, and why.
     """
 
-    def __init__(self, program: Program, target: Target, threads: int, dtype_lowering: str = ""):
+    def __init__(
+        self,
+        program: Program,
+        target: Target,
+        threads: int,
+        lowerings: tuple[DtypeLowering, ...] = (),
+    ):
         self.program, self.target, self.threads = program, target, threads
-        self.dtype_lowering = dtype_lowering
+        self.lowerings = lowerings
         self.inputs = dict(program.inputs)
         self.outputs = dict(program.outputs)
         self._entry = _ENTRY(program.entry)
@@ -99,6 +106,12 @@ class Executable:
             held = aligned_copy(np.zeros(max(size, 64), np.uint8))
             self._local.workspace = held
         return held
+
+    @property
+    def dtype_lowering(self) -> str:
+        """How custom datatypes are computed, e.g. `vector`, or `library, vector`; empty if there
+        are none."""
+        return ", ".join(sorted({c.lowering for c in self.lowerings}))
 
     @property
     def tuned(self) -> int:

@@ -30,7 +30,7 @@ from compiler.tensor.expr import (
     Select,
 )
 from compiler.tensor.mathlib import EXPANSIONS
-from compiler.tensor.stmt import SLACK, Buffer, For, Intrin, PrimFunc, Stmt, Store
+from compiler.tensor.stmt import SLACK, Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store
 
 _METHODS = {
     "Add": "add",
@@ -77,6 +77,12 @@ class _Interpreter:
                 for x in points(list(loops.values())):
                     self.env.update({s.vars[n]: i for n, i in zip(loops, x, strict=True)})
                     self.store(s.store)
+            elif isinstance(s, Attempt):
+                for b in s.watched:
+                    self.array(b).fill(0)  # an earlier, larger tile may have left something
+                self.body(s.body)
+                unsure = any(np.isnan(self.array(b)).any() for b in s.watched)
+                self.body(s.again if unsure else s.rest)
             else:
                 self.store(s)
 

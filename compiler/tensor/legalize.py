@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Call, Constant, Function, Var, tensor_type
 from compiler.ir.types import TensorType
@@ -41,6 +43,8 @@ def legalize(f: Function) -> Legalized:
             t = tensor_type(a)
             stem = "c" if isinstance(a, Constant) else "x"
             buffers[a] = builder.input(f"{stem}{len(atoms)}", t.shape, t.dtype)
+            if isinstance(a, Constant) and t.dtype.lane:
+                buffers[a].finite = bool(np.isfinite(a.data).all())
             atoms.append(a)
         return buffers[a]
 

@@ -1,15 +1,18 @@
-"""Replaces custom datatypes in a loop nest by operations on their storage integers.
+"""Replaces custom datatypes in a loop nest by operations of built-in dtypes.
 
-Every operation on a custom datatype is handed, with its operands, to that datatype's registered
-lowering function; what comes back works on storage integers: calls of C functions, table look-ups,
-or expressions.
+Every operation on a custom datatype is handed, with its operands, to that datatype. On codes, what
+comes back works on storage integers: calls of C functions, table look-ups, or expressions. On
+lanes, it works on floats. Sums in registers first take the datatype's deferred expressions; where
+these leave a NaN, the whole tile is computed again with those that are always right (`Attempt`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from compiler.dtypes import DType, custom
+import numpy as np
+
+from compiler.dtypes import FLOAT64, CustomDType, DType, VectorDType, custom
 from compiler.errors import LoweringError
 from compiler.symbolic import Index
 from compiler.tensor.expr import (
@@ -26,7 +29,19 @@ from compiler.tensor.expr import (
     rewrite,
     walk,
 )
-from compiler.tensor.stmt import Buffer, For, PrimFunc, Stmt, Store, accesses
+from compiler.tensor.stmt import (
+    Attempt,
+    Buffer,
+    For,
+    Intrin,
+    PrimFunc,
+    Stmt,
+    Store,
+    accesses,
+    clone,
+    stores,
+    walk_stmts,
+)
 
 _DEPTH = 8
 
@@ -58,13 +73,35 @@ def uses_custom(func: PrimFunc) -> bool:
     """Whether any buffer or expression of `func` has a custom dtype."""
     if any(b.dtype.is_custom for b in [*func.params, *func.temps]):
         return True
-    from compiler.tensor.stmt import stores
-
     return any(n.dtype.is_custom for s in stores(func.body) for n in walk(s.value))
 
 
+def works_on_codes(store: Store) -> bool:
+    """Whether a statement does more with codes than to move, decode and encode them."""
+    nodes = [n for e in (store.value, store.init) if e is not None for n in walk(e)]
+    if store.update and _is_code(store.buffer.dtype):
+        return True
+    return any(
+        not isinstance(n, (Load, Select))
+        and not _recoding(n)
+        and any(_is_code(t) for t in (n.dtype, *(k.dtype for k in n.children())))
+        for n in nodes
+    )
+
+
+def _is_code(d: DType) -> bool:
+    return d.is_custom and not d.lane
+
+
+def _recoding(n: Expr) -> bool:
+    """Whether `n` decodes or encodes: casts between codes and lanes of one datatype."""
+    if not isinstance(n, Cast) or not (n.dtype.is_custom and n.value.dtype.is_custom):
+        return False
+    return n.dtype.code == n.value.dtype.code
+
+
 def lower_custom_dtypes(func: PrimFunc, target: str) -> tuple[PrimFunc, list[Buffer]]:
-    """(the same function on storage integers, the look-up tables it reads).
+    """(the same function on storage integers and lanes, the look-up tables it reads).
 
     Reductions must have been decomposed.
 
@@ -82,7 +119,7 @@ class _Lowering:
         self.buffers: dict[Buffer, Buffer] = {}
 
     def run(self, f: PrimFunc) -> PrimFunc:
-        body = [self.stmt(s) for s in f.body]
+        body = self.body(f.body)
         return replace(
             f,
             params=[self.buffer(b) for b in f.params],
@@ -101,25 +138,45 @@ class _Lowering:
             self.buffers[b] = replace(b, dtype=b.dtype.storage_dtype)
         return self.buffers[b]
 
-    def stmt(self, s: Stmt) -> Stmt:
+    # ---- statements ------------------------------------------------------------------------------
+    def body(self, body: list[Stmt]) -> list[Stmt]:
+        return [new for life in _lives(body) for new in self.life(life)]
+
+    def life(self, body: list[Stmt]) -> list[Stmt]:
+        sums = _sums(body)
+        if not sums:
+            return [self.stmt(s) for s in body]
+        # The statements up to the last that adds are tried, those after it use the sums.
+        last = max(k for k, s in enumerate(body) if any(x.buffer in sums for x in stores([s])))
+        again = [self.stmt(s) for s in _in_memory(body)]
+        tried = [self.stmt(s, sums) for s in body[: last + 1]]
+        rest = [self.stmt(s) for s in body[last + 1 :]]
+        return [Attempt(tried, tuple(self.buffer(b) for b in sums), rest, again)]
+
+    def stmt(self, s: Stmt, deferred: tuple[Buffer, ...] = ()) -> Stmt:
+        """`s` lowered; sums into the buffers `deferred` by the expressions of that name."""
         if isinstance(s, For):
-            return replace(s, body=[self.stmt(x) for x in s.body])
-        if not isinstance(s, Store):
+            body = [self.stmt(x, deferred) for x in s.body] if deferred else self.body(s.body)
+            return replace(s, body=body, opaque=frozenset(map(self.buffer, s.opaque)))
+        if isinstance(s, Intrin):
             raise LoweringError(f"{s.intrin.name} cannot be used with custom datatypes")
+        assert isinstance(s, Store)
         if s.init is not None:
             raise LoweringError(f"stage {s.stage}: its reduction was not decomposed")
         value, update = s.value, s.update
         if s.buffer.dtype.is_custom and update:
             value, update = BinOp(update, Load(s.buffer, s.idx), value, s.buffer.dtype), ""
-        return Store(s.stage, self.buffer(s.buffer), s.idx, self.value(value), update)
+        late = s.buffer in deferred
+        return Store(s.stage, self.buffer(s.buffer), s.idx, self.value(value, late), update)
 
-    def value(self, e: Expr, depth: int = 0) -> Expr:
-        """`e` on storage integers."""
+    # ---- expressions -----------------------------------------------------------------------------
+    def value(self, e: Expr, deferred: bool = False, depth: int = 0) -> Expr:
+        """`e` on storage integers and lanes."""
         if isinstance(e, Stored):
             return e.bits
         if isinstance(e, Load):
             return Load(self.buffer(e.buffer), e.idx)
-        kids = [self.value(k, depth) for k in e.children()]
+        kids = [self.value(k, deferred, depth) for k in e.children()]
         types = [k.dtype for k in e.children()]
         if isinstance(e, Gather):
             return Gather(self.buffer(e.buffer), kids[0])
@@ -129,25 +186,69 @@ class _Lowering:
             return CallExtern(e.symbol, tuple(kids), e.dtype.storage_dtype)
         if not e.dtype.is_custom and not any(t.is_custom for t in types):
             return e.rebuilt(kids)
+        if isinstance(e, Cast) and e.dtype.is_custom and types[0].is_custom:
+            return self.between(kids[0], types[0], e.dtype, depth)
+        operands = [_view(k, t) for k, t in zip(kids, types, strict=True)]
+        return self.operation(e, operands, deferred, depth)
+
+    def operation(self, e: Expr, operands: list[Expr], deferred: bool, depth: int) -> Expr:
+        """The lowering of one operation, by the datatype it belongs to."""
+        dtypes = [e.dtype, *(k.dtype for k in e.children())]
+        held = next(t for t in dtypes if t.is_custom)
+        dtype, kind = held.code, custom(held.name)
         if isinstance(e, Call) and e.fn == "lowest":
-            return IntImm(custom(e.dtype.name).lowest(e.dtype), e.dtype.storage_dtype)
-        operands = [Stored(k, t) if t.is_custom else k for k, t in zip(kids, types, strict=True)]
+            return self.constant(kind, kind.lowest(dtype), held)
+        if isinstance(e, FloatImm) and held.lane:
+            code = kind.encode(np.asarray(e.value, np.float64), dtype)
+            return self.constant(kind, int(code), held)
+        result = e.dtype.code if e.dtype.is_custom else e.dtype
         if isinstance(e, BinOp):
-            node: Expr = BinOp(e.op, operands[0], operands[1], e.dtype)
-        elif isinstance(e, (Cast, Call, FloatImm)):
-            node = e.rebuilt(operands)
+            node: Expr = BinOp(e.op, operands[0], operands[1], result)
+        elif isinstance(e, Cast):
+            node = Cast(operands[0], result)
+        elif isinstance(e, Call):
+            node = Call(e.fn, tuple(operands), result)
+        elif isinstance(e, FloatImm):
+            node = FloatImm(e.value, result)
         else:
             raise LoweringError(f"no lowering of {type(e).__name__} for {e.dtype}")
-        owner = e.dtype if e.dtype.is_custom else next(t for t in types if t.is_custom)
-        return self.finish(custom(owner.name).lower(node, self.target), node, depth)
+        if not held.lane:
+            return self.finish(kind.lower(node, self.target), node, depth)
+        late = deferred and isinstance(e, BinOp) and e.op in ("Add", "Mul")
+        return _on_lanes(_vector(kind, held).vector(node, late), node, held)
+
+    @staticmethod
+    def constant(kind: CustomDType, code: int, held: DType) -> Expr:
+        if not held.lane:
+            return IntImm(code, held.storage_dtype)
+        codes = np.asarray([code], held.code.storage)
+        (value,) = _vector(kind, held).lane_array(codes, held.code)
+        return FloatImm(float(value), held.storage_dtype)
+
+    def between(self, value: Expr, source: DType, dest: DType, depth: int) -> Expr:
+        """A value of one custom dtype in another, or in another form."""
+        a, b = custom(source.name), custom(dest.name)
+        if source.code == dest.code:
+            if source.lane == dest.lane:
+                return value
+            if dest.lane:
+                return _vector(b, dest).from_bits(value, source)
+            return _vector(a, source).to_bits(value, dest)
+        if source.lane or dest.lane:  # by way of a float that equals the value
+            if not source.lane:
+                node: Expr = Cast(Stored(value, source), FLOAT64)
+                value = self.finish(a.lower(node, self.target), node, depth)
+            return self.operation(Cast(value, dest), [value], False, depth)
+        node = Cast(Stored(value, source), dest)
+        return self.finish(b.lower(node, self.target), node, depth)
 
     def finish(self, lowered: Expr, node: Expr, depth: int) -> Expr:
-        """Strip the storage views; operations the result still does on custom dtypes are lowered
+        """Strip the views of codes; operations the result still does on custom dtypes are lowered
         too."""
         if any(map(_pending, walk(lowered))):
             if depth >= _DEPTH:
                 raise LoweringError(f"the lowering of {node!r} does not come to an end")
-            return self.value(lowered, depth + 1)
+            return self.value(lowered, False, depth + 1)
 
         def strip(x: Expr) -> Expr | None:
             if isinstance(x, Stored):
@@ -159,6 +260,92 @@ class _Lowering:
         return rewrite(lowered, strip)
 
 
+def _view(value: Expr, dtype: DType) -> Expr:
+    """An operand as lowerings get it."""
+    if not dtype.is_custom:
+        return value
+    return Lane(value, dtype.code) if dtype.lane else Stored(value, dtype)
+
+
+def _on_lanes(lowered: Expr, node: Expr, held: DType) -> Expr:
+    """What a vector lowering returned, without the views of its operands."""
+    out = rewrite(lowered, lambda x: x.value if isinstance(x, Lane) else None)
+    want = held.storage_dtype if node.dtype.is_custom else node.dtype
+    if out.dtype != want or any(n.dtype.is_custom for n in walk(out)):
+        raise LoweringError(f"the vector lowering of {node!r} must be an expression of {want}")
+    return out
+
+
+def _vector(kind: CustomDType, dtype: DType) -> VectorDType:
+    if not isinstance(kind, VectorDType):
+        raise LoweringError(f"{dtype.code} has no vector lowering, but is held in lanes")
+    return kind
+
+
+def _lives(body: list[Stmt]) -> list[list[Stmt]]:
+    """The statements in groups: a loop that starts and adds up sums itself; or statements that
+    together start sums in registers, add them up and use them."""
+    out: list[list[Stmt]] = [[]]
+    added: set[Buffer] = set()
+    for s in body:
+        starts, adds = _register_stores(s, ""), _register_stores(s, "Add")
+        if starts & adds:
+            out += [[s], []]
+            added = set()
+            continue
+        if starts & added:
+            out.append([])
+            added = set()
+        out[-1].append(s)
+        added |= adds
+    return [group for group in out if group]
+
+
+def _sums(body: list[Stmt]) -> tuple[Buffer, ...]:
+    """The register buffers that the statements of a group add up together."""
+    apart = [s for s in body if not _register_stores(s, "") & _register_stores(s, "Add")]
+    found = [x.buffer for x in stores(apart) if x.buffer in _register_stores(x, "Add")]
+    return tuple(dict.fromkeys(found))
+
+
+def _register_stores(s: Stmt, update: str) -> set[Buffer]:
+    """Buffers of lanes in registers that `s` stores to with this update."""
+    return {
+        x.buffer
+        for x in stores([s])
+        if x.buffer.scope == "register" and x.buffer.dtype.lane and x.update == update
+    }
+
+
+def _in_memory(body: list[Stmt]) -> list[Stmt]:
+    """A copy of `body` in few instructions: what was unrolled becomes loops, registers become
+    memory."""
+    moved = {
+        b: replace(b, name=f"{b.name}.again", scope="local", align=64)
+        for b, *_ in accesses(body)
+        if b.scope == "register"
+    }
+
+    def put(e: Expr) -> Expr | None:
+        return Load(moved[e.buffer], e.idx) if isinstance(e, Load) and e.buffer in moved else None
+
+    out = [clone(s, {}) for s in body]
+    every = [s for s, _, _ in walk_stmts(out)]
+    # A partial last vector's length must be constant.
+    needed = {
+        v for s in every if isinstance(s, For) and s.kind == "vector" for v in s.extent.vars()
+    }
+    for s in every:
+        if isinstance(s, For):
+            if s.kind == "unroll" and s.var not in needed:
+                s.kind = "serial"
+            s.opaque = frozenset()
+        elif isinstance(s, Store):
+            s.buffer = moved.get(s.buffer, s.buffer)
+            s.value = rewrite(s.value, put)
+    return out
+
+
 def _pending(e: Expr) -> bool:
     """Whether `e` does, rather than passes on, an operation on custom dtypes."""
     if isinstance(e, (Stored, CallExtern)):
@@ -168,7 +355,5 @@ def _pending(e: Expr) -> bool:
 
 def table(name: str, data: object) -> Buffer:
     """A constant buffer for look-ups (`Gather(table, position)`) from a one-dimensional array."""
-    import numpy as np
-
     array = np.ascontiguousarray(data)
     return Buffer(name, (Index.of(array.size),), DType.parse(array.dtype), "constant", data=array)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, Store, accesses
+from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store, accesses
 
 _UPDATE = {"Add": "+=", "Mul": "*=", "Max": "max=", "Min": "min=", "Fma": "+=fma", "": "="}
 
@@ -49,6 +49,12 @@ def _body(body: list[Stmt], depth: int, lines: list[str]) -> None:
                 f"{v}<{n}" for v, n in zip(s.vars.values(), s.intrin.loops.values(), strict=True)
             )
             lines.append(f"{pad}{s.intrin.name}<{tile}>: {_store(s.store)}")
+        elif isinstance(s, Attempt):
+            names = ", ".join(b.name for b in s.watched)
+            heads = ("attempt:", f"where {names} has no NaN:", "else, all again:")
+            for head, part in zip(heads, s.parts, strict=True):
+                lines.append(pad + head)
+                _body(part, depth + 1, lines)
         else:
             lines.append(pad + _store(s))
 

@@ -1,4 +1,5 @@
-"""Statements of loop nests: buffers, For / Store / Intrin, and the PrimFunc that holds them."""
+"""Statements of loop nests: buffers, For / Store / Intrin / Attempt, and the PrimFunc that holds
+them."""
 
 from __future__ import annotations
 
@@ -23,9 +24,12 @@ SLACK = 256
 
 @dataclass(eq=False, repr=False)
 class Buffer:
-    """A tensor in memory, row-major. `scope`: `global` (a pointer parameter), `register` (values
-    that stay in registers; every index must become a constant) or `constant` (a table, in
-    `data`)."""
+    """A tensor in memory, row-major.
+
+    `scope`: `global` (a pointer parameter), `register` (values that stay in registers; every index
+    must become a constant), `local` (memory of the kernel's own) or `constant` (a table, in
+    `data`). `finite`: known to hold neither NaN nor infinities.
+    """
 
     name: str
     shape: tuple[Index, ...]
@@ -33,6 +37,7 @@ class Buffer:
     scope: str = "global"
     align: int = 0
     data: Array | None = None
+    finite: bool = False
 
     def __post_init__(self) -> None:
         self.shape = tuple(Index.of(d) for d in self.shape)
@@ -111,7 +116,27 @@ class Intrin:
     leaves: dict[str, Expr]
 
 
-Stmt = For | Store | Intrin
+@dataclass(eq=False)
+class Attempt:
+    """`body`, then `rest`; but if `body` left a NaN in any of the buffers `watched`, `again`
+    instead of `rest`.
+
+    `body` is quick and gives NaN where it is not sure of a result. `again` computes everything that
+    `body` and `rest` compute, and is always right.
+    """
+
+    body: list[Stmt]
+    watched: tuple[Buffer, ...]
+    rest: list[Stmt]
+    again: list[Stmt]
+
+    @property
+    def parts(self) -> tuple[list[Stmt], ...]:
+        """The three lists of statements."""
+        return (self.body, self.rest, self.again)
+
+
+Stmt = For | Store | Intrin | Attempt
 
 
 @dataclass(frozen=True)
@@ -166,12 +191,15 @@ def walk_stmts(
         yield s, path, body
         if isinstance(s, For):
             yield from walk_stmts(s.body, (*path, s))
+        elif isinstance(s, Attempt):
+            for part in s.parts:
+                yield from walk_stmts(part, path)
 
 
 def stores(body: list[Stmt]) -> Iterator[Store]:
     """Every Store below `body`, also inside tensorized statements."""
     for s, _, _ in walk_stmts(body):
-        if not isinstance(s, For):
+        if not isinstance(s, (For, Attempt)):
             yield s.store if isinstance(s, Intrin) else s
 
 
@@ -180,7 +208,7 @@ def accesses(
 ) -> Iterator[tuple[Buffer, tuple[Index, ...] | None, bool, tuple[For, ...]]]:
     """Yield (buffer, indices, is a store, enclosing loops); indices None: a run-time position."""
     for s, path, _ in walk_stmts(body):
-        if isinstance(s, For):
+        if isinstance(s, (For, Attempt)):
             continue
         st = s.store if isinstance(s, Intrin) else s
         yield st.buffer, st.idx, True, path
@@ -196,7 +224,7 @@ def innermost_work(s: Stmt) -> Index:
     """Iterations of the innermost statements of `s`, its symbolic dimensions included."""
     out = Index()
     for x, path, _ in walk_stmts([s]):
-        if not isinstance(x, For):
+        if not isinstance(x, (For, Attempt)):
             n = Index.of(1)
             for loop in path:
                 n = n * (loop.extent.range()[1] or loop.extent)
@@ -219,13 +247,15 @@ def clone(s: Stmt, m: Mapping[Var, IntLike]) -> Stmt:
         store = clone(s.store, inner)
         assert isinstance(store, Store)
         return Intrin(s.intrin, store, fresh, {n: subst(e, inner) for n, e in s.leaves.items()})
+    if isinstance(s, Attempt):
+        body, rest, again = ([clone(x, m) for x in part] for part in s.parts)
+        return Attempt(body, s.watched, rest, again)
     init = None if s.init is None else subst(s.init, m)
     idx = tuple(i.subst(m) for i in s.idx)
     return Store(s.stage, s.buffer, idx, subst(s.value, m), s.update, init)
 
 
 __all__ = [
-    "SLACK", "Buffer", "For", "Intrin", "Packed", "PrimFunc", "Stmt", "Store", "accesses", "clone",
-    "innermost_work", "loads",
-    "stores", "walk_stmts",
+    "SLACK", "Attempt", "Buffer", "For", "Intrin", "Packed", "PrimFunc", "Stmt", "Store",
+    "accesses", "clone", "innermost_work", "loads", "stores", "walk_stmts",
 ]  # fmt: skip

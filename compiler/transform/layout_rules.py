@@ -48,7 +48,8 @@ def default_rule(
     plain."""
     data, weight = types[:2]
     channels, outputs = data.shape[1], weight.shape[0]
-    if not isinstance(channels, int) or not isinstance(outputs, int) or data.dtype.is_custom:
+    codes = data.dtype.is_custom and not data.dtype.lane
+    if not isinstance(channels, int) or not isinstance(outputs, int) or codes:
         return None
     depthwise = attrs.groups == channels == outputs
     if attrs.groups == channels and not depthwise and channels > 1:

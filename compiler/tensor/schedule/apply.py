@@ -5,7 +5,14 @@ from __future__ import annotations
 from compiler.dtypes import FLOAT32, FLOAT64
 from compiler.tensor.expr import loads
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.tile import Tile, column_guard, consumer, is_product, is_widened
+from compiler.tensor.schedule.tile import (
+    UNROLLED_STEPS,
+    Tile,
+    column_guard,
+    consumer,
+    is_product,
+    is_widened,
+)
 
 PIXELS = 4
 """Neighbouring outputs that are stored together where several blocks lie in one vector."""
@@ -53,7 +60,8 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         inside[inside.index(x)] = several
         s.reorder(*inside, o_block, pixel, o_lane)
         vector = [pixel, o_lane]
-    # The reduction inside it.
+    # The reduction inside it. Sums that round keep their order: channels before taps.
+    pinned = store.buffer.dtype.is_custom and any(f.extent != 1 for f in path[rank + 1 :])
     m_block, m_lane = s.split(axes[t.lane_axis], t.lanes)
     if (t.dot is not None or t.copy is not None) and (lane_extent or 0) % t.lanes:
         s.fill(stage, m_lane, t.lanes)
@@ -65,8 +73,8 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     if t.skew[0]:
         nest, tile, tail, steps = _skewed(s, t, axes, reduce)
     else:
-        steps, tail = _reduction(s, t, reduce)
-        nest = reduce_order(reduce, steps)
+        steps, tail = _reduction(s, t, reduce, pinned)
+        nest = [*steps, *reduce[1:]] if pinned else reduce_order(reduce, steps)
     s.reorder(*nest, *tile, m_block, m_lane, *tail)
     s.decompose_reduction(stage, nest[0])
     known = {f.var.name for f in s.init_loops(stage)}
@@ -83,8 +91,10 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         s.vectorize(m_lane, m_lane + ".init")
     s.vectorize(*vector)
     s.unroll(*tile, m_block, *inits, o_block, *inside)
-    if len(steps) > 1:
+    if len(steps) > 1 and not pinned:
         s.unroll(steps[-1])
+    elif pinned and (path[-1].extent.constant() or UNROLLED_STEPS + 1) <= UNROLLED_STEPS:
+        s.unroll(reduce[-1])
     for name in (*steps[:-1], *peeled):
         s.peel(name)
     if columns:
@@ -128,8 +138,11 @@ def _skewed(
     return reduce[:-1], [*tile, pair, several, within], [step], []
 
 
-def _reduction(s: Schedule, t: Tile, reduce: list[str]) -> tuple[list[str], list[str]]:
-    """Split the first reduction axis; returns (its loops, the dot product's innermost loop)."""
+def _reduction(
+    s: Schedule, t: Tile, reduce: list[str], pinned: bool
+) -> tuple[list[str], list[str]]:
+    """Split the first reduction axis; returns (its loops, the dot product's innermost loop).
+    `pinned`: others stay inside it, so that it is not split for the innermost loop's body."""
     if not reduce:
         return [], []
     steps = [reduce[0]]
@@ -141,7 +154,7 @@ def _reduction(s: Schedule, t: Tile, reduce: list[str]) -> tuple[list[str], list
         if t.reduce_block > t.dot.steps * t.unrolled:
             steps = [*steps[:-1], *s.split(outer, t.unrolled)]
         return steps, [inner]
-    if t.reduce_block > t.unrolled:
+    if t.reduce_block > t.unrolled and not pinned:
         outer, inner = s.split(steps[-1], t.unrolled)
         return [steps[0], outer, inner], []
     return steps, []

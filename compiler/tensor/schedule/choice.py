@@ -149,9 +149,7 @@ class _Freedom:
             for a in i.terms
         )
         # Another order of additions would change a sum of floats.
-        self.steps_free = (
-            bool(tile.reduce_block) and not blocked and not store.buffer.dtype.is_float
-        )
+        self.steps_free = bool(tile.reduce_block) and not blocked and store.buffer.dtype.is_integer
 
     def problem(self, c: TileChoice) -> str:
         """What is wrong with a choice; empty: nothing."""

@@ -13,7 +13,7 @@ from compiler.errors import ScheduleError
 from compiler.symbolic import Index, Var
 from compiler.target import Target
 from compiler.tensor.expr import CallExtern, Gather, IndexValue, Load, loads, walk
-from compiler.tensor.lower_custom import uses_custom
+from compiler.tensor.lower_custom import works_on_codes
 from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.apply import apply_tile
 from compiler.tensor.schedule.choice import TileChoice, retile
@@ -42,7 +42,6 @@ def schedule_default(
         ScheduleError: a choice does not fit its stage.
     """
     s = untiled(f)
-    custom = uses_custom(f)
     fma = "fma" in target.enabled or "neon" in target.enabled
     left = dict(choices or {})
     for stage in s.stages():
@@ -51,7 +50,7 @@ def schedule_default(
         if scheduled_by_rule(s, stage, target, constants):
             left.pop(stage, None)
             continue
-        tile = None if custom else rule_tile(s, stage, target, constants)
+        tile = rule_tile(s, stage, target, constants)
         if tile is not None and stage in left:
             tile = retile(s, stage, tile, left.pop(stage), target, constants)
         if tile is not None:
@@ -60,9 +59,8 @@ def schedule_default(
         raise ScheduleError(f"{f.name} has no tile for {', '.join(sorted(left))}; leave it out")
     for stage in s.stages():
         _decompose(s, stage)
-    if not custom:
-        for stage in s.stages():
-            _vectorize(s, stage, target)
+    for stage in s.stages():
+        _vectorize(s, stage, target)
     share_out(s, constants)
 
 
@@ -80,7 +78,7 @@ def rule_tile(
     s: Schedule, stage: str, target: Target, constants: Collection[Buffer]
 ) -> Tile | None:
     """The register tile that the rule gives a stage; None: the stage is none for a tile."""
-    if not tileable(s, stage):
+    if any(works_on_codes(x) for x, _, _ in s.stage_stores(stage)) or not tileable(s, stage):
         return None
     ((store, _, _),) = s.stage_stores(stage)
     if store.buffer in s.func.params or consumer(s, store) is None:
@@ -129,6 +127,8 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
     found = s.stage_stores(stage)
     ((store, path, home), *more) = found
     if more or store.update or not path or any(f.kind != "serial" for f in path) or len(home) != 1:
+        return
+    if works_on_codes(store):
         return
     last = path[-1]
     n = last.extent.constant()

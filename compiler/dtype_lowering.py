@@ -1,0 +1,87 @@
+"""Which lowering each custom datatype of a module gets, and why.
+
+- `vector`: values are held in float lanes, and operations are float and integer expressions;
+- `table`: every operation of a datatype of up to 8 bits is a look-up of codes;
+- `library`: every operation is what was registered for it, such as the call of a C function.
+
+All give the same bits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.dtypes import DType, VectorDType, custom
+from compiler.errors import InputError, LoweringError, unknown
+from compiler.ir.expr import IRModule, operands
+from compiler.ir.types import TensorType
+
+LOWERINGS = ("library", "vector")
+
+
+@dataclass(frozen=True)
+class DtypeLowering:
+    """The lowering that a custom datatype gets in a module, and the reason in words."""
+
+    dtype: DType
+    lowering: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}: {self.lowering}, because {self.reason}"
+
+
+def choose_lowerings(mod: IRModule, wanted: str | None = None) -> tuple[DtypeLowering, ...]:
+    """The lowering of every custom datatype in `main`: `wanted`, or the fastest that it has.
+
+    Raises:
+        InputError: there is no lowering of that name.
+        LoweringError: a datatype does not have the wanted lowering.
+    """
+    if wanted is not None and wanted not in LOWERINGS:
+        raise InputError(unknown("datatype lowering", wanted, LOWERINGS))
+    return tuple(_choose(d, wanted) for d in custom_dtypes(mod))
+
+
+def custom_dtypes(mod: IRModule) -> list[DType]:
+    """The custom dtypes of the values of `main`, in order of appearance."""
+    f = mod.main
+    read = [a for b in f.bindings for a in operands(b.value)]
+    types = [a.type for a in (*f.params, *read, *(b.var for b in f.bindings), *f.results)]
+    found = [t.dtype for t in types if isinstance(t, TensorType) and t.dtype.is_custom]
+    return list(dict.fromkeys(found))
+
+
+def lanes_of(choices: tuple[DtypeLowering, ...]) -> dict[DType, DType]:
+    """The dtypes that are held in lanes, and what they become."""
+    out = {}
+    for c in choices:
+        if c.lowering == "vector":
+            lane = lane_of(c.dtype)
+            assert lane is not None
+            out[c.dtype] = c.dtype.in_lanes(lane)
+    return out
+
+
+def lane_of(dtype: DType) -> DType | None:
+    """FLOAT32 or FLOAT64; None if the custom dtype has no vector lowering."""
+    kind = custom(dtype.name)
+    return kind.lanes(dtype) if isinstance(kind, VectorDType) else None
+
+
+def _choose(dtype: DType, wanted: str | None) -> DtypeLowering:
+    kind = custom(dtype.name)
+    lane = lane_of(dtype)
+    if isinstance(kind, VectorDType):
+        reason = kind.lanes_reason(dtype)
+    else:
+        reason = "only functions are known of it"
+    if wanted == "library":
+        return DtypeLowering(dtype, "library", "the build asks for it")
+    if lane is not None:
+        return DtypeLowering(dtype, "vector", reason)
+    if wanted == "vector":
+        raise LoweringError(
+            f"{dtype} has no vector lowering, because {reason}; leave dtype_lowering out"
+        )
+    return DtypeLowering(dtype, "library", reason)
