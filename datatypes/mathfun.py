@@ -21,7 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.errors import InputError, UnsupportedError, unknown
+from datatypes import logarithms
 from datatypes.formats import Format, decode, encode, get
+from datatypes.formats.value import Number, Special
 
 Array = npt.NDArray[Any]
 Interval = tuple[Fraction, Fraction]
@@ -29,6 +31,9 @@ Interval = tuple[Fraction, Fraction]
 _MARGIN = 2.0**-45
 """Relative error that the float64 estimates stay below: 256 units in the last place, where numpy
 and the C library promise less than 5."""
+
+_INEXACT_MARGIN = 2.0**-40
+"""The same where the operands themselves are irrational, and float64 has them to 2**-53."""
 
 _FAR = 700.0
 """exp(+-_FAR) is beyond the range of every format, which ends at 2**+-1000, but not of float64."""
@@ -92,6 +97,8 @@ def apply(fmt: Format | str, name: str, codes: npt.ArrayLike) -> Array:
     """
     fmt = get(fmt)
     function = _function(name)
+    if fmt.logarithmic and name in logarithms.ROOTS:
+        return logarithms.apply(fmt, name, np.asarray(codes))
     operands = decode(fmt, codes)
     finite = np.isfinite(operands)
     with np.errstate(all="ignore"):
@@ -101,7 +108,8 @@ def apply(fmt: Format | str, name: str, codes: npt.ArrayLike) -> Array:
     estimate = np.where(operands == math.inf, at_plus, estimate)
     estimate = np.where(np.isnan(operands), math.nan, estimate)
     result = encode(fmt, estimate)
-    doubtful = encode(fmt, estimate * (1 - _MARGIN)) != encode(fmt, estimate * (1 + _MARGIN))
+    margin = _INEXACT_MARGIN if fmt.logarithmic else _MARGIN
+    doubtful = encode(fmt, estimate * (1 - margin)) != encode(fmt, estimate * (1 + margin))
     doubtful &= finite & np.isfinite(estimate)
     patterns = np.asarray(codes)
     for index in zip(*np.nonzero(doubtful), strict=True):
@@ -116,18 +124,32 @@ def refine(fmt: Format, name: str, code: int) -> int:
         InputError: the code is not a finite number, or f has no value there.
     """
     x = fmt.decode_exact(code)
-    if not isinstance(x, Fraction):
+    if isinstance(x, Special):
         raise InputError(f"code {code:#x} of {fmt.name} is not a finite number")
     function = _function(name)
     for digits in _DIGITS:
         try:
-            low, high = function.enclose(x, digits)
+            low, high = _enclose(function, x, digits)
         except (ArithmeticError, ValueError):
             raise InputError(f"{name}({x}) is not a number") from None
         result = fmt.encode_exact(low)
         if result == fmt.encode_exact(high):
             return result
     raise InputError(f"{name}({x}) is too near to a rounding boundary of {fmt.name} to decide")
+
+
+def _enclose(function: MathFunction, x: Number, digits: int) -> Interval:
+    """Bounds of f(x); of an irrational x, from bounds of it, where f increases or decreases."""
+    if isinstance(x, Fraction):
+        return function.enclose(x, digits)
+    with localcontext(_context(digits + 20)):
+        power = Decimal(2) ** (Decimal(x.exponent.numerator) / Decimal(x.exponent.denominator))
+    ends = (
+        function.enclose(end, digits)
+        for end in _around(-power if x.negative else power, digits + 10)
+    )
+    bounds = [bound for interval in ends for bound in interval]
+    return min(bounds), max(bounds)
 
 
 def _function(name: str) -> MathFunction:
@@ -174,9 +196,9 @@ def _around(value: Decimal, digits: int) -> Interval:
 
 
 def _below_one(negative: bool) -> Interval:
-    """Bounds of a number that differs from 1 (or -1) by less than 10**-80."""
-    near = 1 - Fraction(1, 10**80)
-    return (Fraction(-1), -near) if negative else (near, Fraction(1))
+    """Stands for a number that differs from 1 (or -1) by less than 10**-80."""
+    near = 1 - Fraction(1, 10**80)  # No format has a value or a boundary between this and 1.
+    return (-near, -near) if negative else (near, near)
 
 
 def _bound_exp(x: Fraction, digits: int) -> Interval:

@@ -10,6 +10,7 @@ sums", 2008); its error comes from Knuth's two-sum and Dekker's two-product.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from compiler.errors import UnsupportedError
 from compiler.tensor.expr import COMPARISONS
-from datatypes import mathfun
+from datatypes import logarithms, mathfun
 from datatypes.formats import Format, decode, encode
 from datatypes.formats.fixed import FixedCode
 
@@ -56,11 +57,19 @@ def apply(fmt: Format, op: str, *codes: Array) -> Array:
         complement compare as integers, so that NaR equals itself and is below every number.
 
     Raises:
-        UnsupportedError: no such operation, or one that is not defined for so wide a format.
+        UnsupportedError: no such operation, or one that is not defined for so wide a format, or
+            the format only stores values.
     """
+    table = fmt.table(op)
+    if fmt.storage_only:
+        raise UnsupportedError(f"{fmt.name} only stores values; compute in another format")
     if op in COMPARISONS:
         a, b = (_comparable(fmt, c) for c in codes)
         return np.asarray(_COMPARE[op](a, b))
+    if table is not None:
+        return table.results(*codes).astype(fmt.storage)
+    if fmt.logarithmic and op in ARITHMETIC:
+        return logarithms.apply(fmt, op, *codes)
     if op in ARITHMETIC:
         values = [decode(fmt, c) for c in codes]
         with np.errstate(all="ignore"):
@@ -68,11 +77,20 @@ def apply(fmt: Format, op: str, *codes: Array) -> Array:
     if op in ("Max", "Min"):
         a, b = (np.asarray(c, fmt.storage) for c in codes)
         return _extreme(fmt, op, a, b)
+    fmt = functions_format(fmt)
     if op in ROUNDINGS:
         return encode(fmt, ROUNDINGS[op](decode(fmt, codes[0])))
     if fmt.nbits > 16:
         raise UnsupportedError(f"{op} of {fmt.name} has no definition on arrays of codes")
     return mathfun.table(fmt, op)[codes[0]]
+
+
+def functions_format(fmt: Format) -> Format:
+    """The format that functions of one operand round to: the nearest value, if not stochastically.
+
+    Only sums, differences, products, quotients and conversions round stochastically.
+    """
+    return replace(fmt, rounding="nearest") if fmt.rounding == "stochastic" else fmt
 
 
 def arithmetic(fmt: Format, op: str, a: Array, b: Array) -> Array:
@@ -92,13 +110,15 @@ def float64_range(fmt: Format) -> bool:
 
 @lru_cache(maxsize=256)
 def double_rounding_is_innocuous(fmt: Format) -> bool:
-    """Whether 53 >= 2 * p + 2, for the most significant bits p of any value.
+    """Whether the nearest is sought and 53 >= 2 * p + 2, for the most significant bits p.
 
     Neighbours around 1 (or maxpos, in formats that do not reach 1) are as close as any relative to
     their size in floats, posits and takums. In fixed point a product within the range is an integer
     of nbits - 1 + fraction bits, hence exact, and a quotient differs from a tie by more than
     2**-(nbits + fraction) of its size, or not at all.
     """
+    if not fmt.rounding.startswith("nearest") or fmt.negation == "none":
+        return False
     if fmt.nbits <= 16:
         return True
     family: object = fmt.decoder
@@ -133,7 +153,7 @@ def integers_to_float64(values: Array) -> Array:
 
 def _comparable(fmt: Format, codes: Array) -> Array:
     """Numbers that compare as the codes do."""
-    if fmt.negation == "sign":
+    if fmt.negation != "complement":
         return decode(fmt, codes)
     signed = np.asarray(codes).astype(np.int64)
     return np.where(signed >= fmt.sign_bit, signed - fmt.mask - 1, signed)
@@ -141,7 +161,7 @@ def _comparable(fmt: Format, codes: Array) -> Array:
 
 def _extreme(fmt: Format, op: str, a: Array, b: Array) -> Array:
     x, y = _comparable(fmt, a), _comparable(fmt, b)
-    if fmt.negation == "sign":
+    if fmt.negation != "complement":
         below = (x < y) | ((x == y) & np.signbit(x) & ~np.signbit(y))
     else:
         below = x < y

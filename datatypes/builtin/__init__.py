@@ -3,8 +3,8 @@
 - `softposit`: posit8_es0, posit16_es1 and posit32_es2 call SoftPosit's C functions;
 - `bfloat16`: float32 arithmetic and integer rounding;
 - `pairs`: a table of all pairs of operands, for the other formats of up to 8 bits;
-- `through_float64`: float64 arithmetic and one rounding, for all others where that is exact: up to
-  25 significant bits;
+- `logarithmic`: integer arithmetic and a table of corrections, for wider logarithmic formats;
+- `through_float64`: float64 arithmetic and one rounding, for all others;
 - `compare`, `functions`: order and functions of one operand, for all.
 
 Every one gives the bits of `datatypes.oracle`.
@@ -12,8 +12,17 @@ Every one gives the bits of `datatypes.oracle`.
 
 from __future__ import annotations
 
+from compiler.errors import LoweringError
 from compiler.tensor.expr import COMPARISONS, BinOp, Call, Cast, Expr
-from datatypes.builtin import bfloat16, compare, functions, pairs, softposit, through_float64
+from datatypes.builtin import (
+    bfloat16,
+    compare,
+    functions,
+    logarithmic,
+    pairs,
+    softposit,
+    through_float64,
+)
 from datatypes.formats import Format
 from datatypes.lowering import stored
 
@@ -22,11 +31,15 @@ def lower(fmt: Format, node: Expr) -> Expr | None:
     """`node`, whose operands are `Stored`, on storage integers; None where there is no lowering."""
     if isinstance(node, Cast):
         return _cast(fmt, node)
+    if fmt.storage_only:
+        raise LoweringError(f"{fmt.name} only stores values; compute in another format")
     if isinstance(node, Call):
         return functions.lower(fmt, node.fn, stored(node.args[0])) if node.args else None
     if not isinstance(node, BinOp):
         return None
     a, b = stored(node.a), stored(node.b)
+    if fmt.table(node.op) is not None:
+        return pairs.binary(fmt, node.op, a, b)
     if fmt.name == bfloat16.NAME:
         return bfloat16.binary(node.op, a, b)
     if node.op in COMPARISONS or node.op in ("Max", "Min"):
@@ -35,6 +48,8 @@ def lower(fmt: Format, node: Expr) -> Expr | None:
         return softposit.binary(fmt, node.op, a, b)
     if fmt.nbits <= pairs.BITS:
         return pairs.binary(fmt, node.op, a, b)
+    if fmt.logarithmic:
+        return logarithmic.binary(fmt, node.op, a, b)
     return through_float64.binary(fmt, node.op, a, b)
 
 

@@ -34,7 +34,7 @@ def has_family(fmt: Format) -> bool:
     """Whether `by_family` knows the format."""
     family: object = fmt.decoder
     if isinstance(family, FloatCode):
-        return family.style == "ieee"
+        return family.style == "ieee" and family.subnormals
     return isinstance(family, (FixedCode, PositCode, TakumCode))
 
 
@@ -43,7 +43,7 @@ def by_family(fmt: Format, a: Expr) -> Expr | None:
     family: object = fmt.decoder
     if isinstance(family, FixedCode):
         return _fixed(fmt, family, a)
-    if isinstance(family, FloatCode) and family.style == "ieee":
+    if isinstance(family, FloatCode) and has_family(fmt):
         return let(cast(a, INT64), lambda code: _float(fmt, family, code), "code")
     if isinstance(family, PositCode):
         return _signed(fmt, a, lambda magnitude: _posit(fmt, family, magnitude))

@@ -36,7 +36,7 @@ def lower(fmt: Format, fn: str, a: Expr) -> Expr | None:
         return None
     if fn == "sqrt" and fmt.name in softposit.PREFIXES:
         return softposit.sqrt(fmt, a)
-    x = decode(fmt, a)
+    x, fmt = decode(fmt, a), oracle.functions_format(fmt)
     if x is None:
         return None
     if fn in ("exp", "sigmoid"):

@@ -18,8 +18,8 @@ BITS = 8
 
 
 def binary(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
-    """Add, Sub, Mul, Div on storage integers."""
-    if op not in oracle.ARITHMETIC:
+    """Add, Sub, Mul, Div on storage integers, and what the format has a table for."""
+    if op not in oracle.ARITHMETIC and fmt.table(op) is None:
         return None
     return look_up(results(fmt, op), cast(a, INT32) << fmt.nbits | cast(b, INT32))
 

@@ -5,7 +5,7 @@ Rounding is `datatypes.formats.binades` as an expression.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from compiler.dtypes import BOOL, FLOAT64, INT64, DType
 from compiler.tensor.expr import BinOp, Expr, call, cast, const, let, select
@@ -13,20 +13,23 @@ from compiler.tensor.expr import binary as operation
 from compiler.tensor.lower_custom import table
 from compiler.tensor.stmt import Buffer
 from datatypes import oracle
-from datatypes.builtin import softposit
+from datatypes.builtin import odd, softposit
 from datatypes.builtin.common import code, look_up, storage
-from datatypes.builtin.decoding import decode
-from datatypes.formats import Binades, Format, binades
+from datatypes.builtin.decoding import TABLE_BITS, decode
+from datatypes.formats import Binades, Format, binades, interval_starts, sorted_codes
+from datatypes.formats.rules import Rounding
 
 
 def binary(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
-    """Add, Sub, Mul, Div on storage integers, where float64 is wide enough."""
+    """Add, Sub, Mul, Div on storage integers, where float64 has the range."""
     if op not in oracle.ARITHMETIC or not oracle.float64_range(fmt):
         return None
-    if not oracle.double_rounding_is_innocuous(fmt):
-        return None
     x, y = decode(fmt, a), decode(fmt, b)
-    return None if x is None or y is None else encode(fmt, BinOp(op, x, y, FLOAT64))
+    if x is None or y is None:
+        return None
+    if oracle.double_rounding_is_innocuous(fmt):
+        return encode(fmt, BinOp(op, x, y, FLOAT64))
+    return encode(fmt, let(x, lambda x: let(y, lambda y: odd.operation(op, x, y))))
 
 
 # ---- conversions ---------------------------------------------------------------------------------
@@ -59,27 +62,33 @@ def integer_to_float64(x: Expr) -> Expr:
 
 # ---- encode --------------------------------------------------------------------------------------
 def encode(fmt: Format, x: Expr) -> Expr | None:
-    """Storage integer nearest to a float64; None where the format is spaced too irregularly."""
+    """Storage integer of a float64; None where a wide format is spaced too irregularly."""
     if fmt.name in softposit.PREFIXES:
         return softposit.from_float64(fmt, x)
-    rounding = binades(fmt)
-    return None if rounding is None else by_binades(fmt, rounding, x)
+    if fmt.rounding == "stochastic" or (binades(fmt) is None and fmt.nbits > TABLE_BITS):
+        return None
+    return by_expression(fmt, x)
 
 
-def by_binades(fmt: Format, rounding: Binades, x: Expr) -> Expr:
-    """Storage integer nearest to a float64, in expressions alone."""
-    return let(x, lambda value: _encode(fmt, rounding, value))
+def by_expression(fmt: Format, x: Expr) -> Expr:
+    """Storage integer of a float64, in expressions alone."""
+    return let(x, lambda value: _encode(fmt, value))
 
 
-def _encode(fmt: Format, rounding: Binades, x: Expr) -> Expr:
+def _encode(fmt: Format, x: Expr) -> Expr:
     bits = call("bits", x, dtype=INT64)
     negative, magnitude = bits < 0, call("abs", x)
-    regular = let(_order(fmt, rounding, bits, magnitude), lambda order: _code(fmt, order, negative))
+    rounding = binades(fmt)
+    if rounding is not None:
+        order = _order(fmt, rounding, bits, magnitude)
+        regular = let(order, lambda order: _code(fmt, order, negative))
+    else:
+        regular = let(_searched(fmt, x), lambda entry: _listed(fmt, entry, negative))
     nan, infinity = code(fmt, fmt.nan_code), float("inf")
     beyond = _signed(fmt, negative, fmt.beyond(fmt.infinity, True), fmt.beyond(fmt.infinity, False))
     special = select(magnitude.equal(infinity), beyond, nan)
     result = select(magnitude < infinity, regular, special)
-    zero = _signed(fmt, negative, fmt.zero(True), 0)
+    zero = _signed(fmt, negative, fmt.zero(True), fmt.zero(False))
     return select(x.equal(0.0), zero, result)
 
 
@@ -91,10 +100,76 @@ def _order(fmt: Format, rounding: Binades, bits: Expr, magnitude: Expr) -> Expr:
 
     def rounded(entry: Expr) -> Expr:
         steps = magnitude * look_up(scale, entry) - look_up(shift, entry)
-        return call("round", steps) + look_up(base, entry)
+        return _to_integer(rounding.rounding, steps, bits < 0) + look_up(base, entry)
 
     clipped = operation("Min", operation("Max", exponent, 0), last)
-    return operation("Max", cast(let(clipped, rounded, "entry"), INT64), rounding.least)
+    order = operation("Max", cast(let(clipped, rounded, "entry"), INT64), rounding.least)
+    if rounding.rounding in ("zero", "up", "down"):
+        # Beyond the range only what is rounded away from zero.
+        most = _signed_order(bits < 0, -fmt.lowest, fmt.highest)
+        inner = operation("Min", order, most)
+        outward = {"zero": None, "up": bits >= 0, "down": bits < 0}[rounding.rounding]
+        order = inner if outward is None else select(outward, order, inner)
+    return order
+
+
+def _to_integer(rounding: Rounding, steps: Expr, negative: Expr) -> Expr:
+    """A magnitude, counted in steps, rounded to an integer."""
+    if rounding == "nearest":
+        return call("round", steps)
+    if rounding == "nearest_away":
+
+        def away(steps: Expr) -> Expr:
+            whole = call("floor", steps)
+            return whole + select(steps - whole >= 0.5, const(1.0, FLOAT64), 0.0)
+
+        return let(steps, away)
+    if rounding == "zero":
+        return call("floor", steps)
+    up, down = call("ceil", steps), call("floor", steps)
+    return select(negative, down, up) if rounding == "up" else select(negative, up, down)
+
+
+def _searched(fmt: Format, x: Expr) -> Expr:
+    """int64: how many entries of `interval_starts` are at or below x, by bisection."""
+    starts = _starts(fmt)
+    count = len(interval_starts(fmt))
+    found = const(0, INT64)
+    step = 1 << (count.bit_length() - 1)
+    while step:
+        found = let(found, partial(_next, starts, count, step, x), "found")
+        step //= 2
+    return found
+
+
+def _next(starts: Buffer, count: int, step: int, x: Expr, found: Expr) -> Expr:
+    """One more bit of the count: set if the entry there exists and is at or below x."""
+    start = look_up(starts, operation("Min", found + (step - 1), count - 1))
+    return select((start <= x) & (found + step <= count), found + step, found)
+
+
+def _listed(fmt: Format, entry: Expr, negative: Expr) -> Expr:
+    """Code of the value number lowest - 1 + entry; beyond the range by the rule of the format."""
+    codes = _codes(fmt)
+    kept = look_up(
+        codes, operation("Min", operation("Max", entry - 1, 0), fmt.highest - fmt.lowest)
+    )
+    if fmt.signed_zero:
+        zero = entry.equal(1 - fmt.lowest) & negative
+        kept = select(zero, code(fmt, fmt.sign_bit), kept)
+    below, above = fmt.beyond(fmt.overflow, True), fmt.beyond(fmt.overflow, False)
+    outside = (entry < 1) | (entry > fmt.highest - fmt.lowest + 1)
+    return select(outside, _signed(fmt, negative, below, above), kept)
+
+
+@lru_cache(maxsize=64)
+def _starts(fmt: Format) -> Buffer:
+    return table(f"{fmt.name}_starts", interval_starts(fmt))
+
+
+@lru_cache(maxsize=64)
+def _codes(fmt: Format) -> Buffer:
+    return table(f"{fmt.name}_codes", sorted_codes(fmt).astype(fmt.storage))
 
 
 def _code(fmt: Format, order: Expr, negative: Expr) -> Expr:

@@ -1,17 +1,27 @@
 """Number formats as data: `Format`, the families that make them, and their codecs."""
 
-from datatypes.formats.arrays import decode, encode, interval_starts, value_table
+from datatypes.formats.arrays import (
+    decode,
+    encode,
+    interval_starts,
+    ordered_values,
+    sorted_codes,
+    value_table,
+)
 from datatypes.formats.binades import Binades, binades
 from datatypes.formats.catalogue import define, families, get, list_formats
-from datatypes.formats.description import Format, Special, Value, as_float
+from datatypes.formats.description import Format
+from datatypes.formats.exchange import to_ml_dtypes
 from datatypes.formats.fixed import fixed
 from datatypes.formats.minifloat import minifloat
 from datatypes.formats.posit import posit
 from datatypes.formats.takum import takum
+from datatypes.formats.value import Power, Special, Value, as_float
 
 __all__ = [
     "Binades",
     "Format",
+    "Power",
     "Special",
     "Value",
     "as_float",
@@ -25,7 +35,10 @@ __all__ = [
     "interval_starts",
     "list_formats",
     "minifloat",
+    "ordered_values",
     "posit",
+    "sorted_codes",
     "takum",
+    "to_ml_dtypes",
     "value_table",
 ]

@@ -20,7 +20,11 @@ import numpy.typing as npt
 from compiler.errors import InputError
 from datatypes.formats.binades import binades
 from datatypes.formats.catalogue import get
-from datatypes.formats.description import Format, Overflow, as_float
+from datatypes.formats.description import Format
+from datatypes.formats.exchange import ml_dtype
+from datatypes.formats.randomness import random_bits
+from datatypes.formats.rules import RANDOM_BITS, Overflow
+from datatypes.formats.value import Number, Power, as_float
 
 Array = npt.NDArray[Any]
 
@@ -37,12 +41,16 @@ class ArrayDecoder(Protocol):
         ...
 
 
-def encode(fmt: Format | str, array: npt.ArrayLike) -> Array:
-    """Codes nearest to the numbers of `array`, each rounded once by the format's rules.
+def encode(
+    fmt: Format | str, array: npt.ArrayLike, random: npt.NDArray[np.unsignedinteger] | None = None
+) -> Array:
+    """Codes of the numbers of `array`, each rounded once by the format's rules.
 
     Args:
         fmt: the format or its name.
-        array: any shape; float16/32/64, bool, or integers that float64 holds.
+        array: any shape; float16/32/64, a dtype of ml_dtypes, bool, or integers that float64 holds.
+        random: for stochastic rounding, uint32 of that shape whose upper `RANDOM_BITS` bits count;
+            without it, they are those of node 0, step 0 (`datatypes.formats.randomness`).
 
     Returns:
         Array of `fmt.storage`, same shape.
@@ -53,30 +61,60 @@ def encode(fmt: Format | str, array: npt.ArrayLike) -> Array:
     """
     fmt = get(fmt)
     values = _as_float64(fmt, array)
-    rounding = binades(fmt)
-    if rounding is None and fmt.nbits > TABLE_BITS:
+    if fmt.nbits > TABLE_BITS and binades(fmt) is None:
         exact = (fmt.encode_exact(float(value)) for value in values.flat)
         return np.fromiter(exact, fmt.storage, values.size).reshape(values.shape)
     ordinary = np.isfinite(values) & (values != 0)
     numbers = np.where(ordinary, values, 1.0)
-    if rounding is not None:
-        orders = rounding.orders(numbers.ravel()).reshape(values.shape)
-    else:
-        orders = np.searchsorted(interval_starts(fmt), numbers, side="right") + (fmt.lowest - 1)
+    orders = _orders(fmt, numbers, random)
     negative = np.signbit(values)
     if fmt.negation == "complement":
         codes = orders & fmt.mask
-    else:
+    elif fmt.negation == "sign":
         codes = np.where(orders < 0, -orders | fmt.sign_bit, orders)
+    else:
+        codes = sorted_codes(fmt)[np.clip(orders, fmt.lowest, fmt.highest) - fmt.lowest]
     if fmt.signed_zero:
         codes = np.where((orders == 0) & negative, fmt.sign_bit, codes)
     beyond = (orders < fmt.lowest) | (orders > fmt.highest)
     codes = np.where(beyond, _beyond(fmt, fmt.overflow, negative), codes)
     if not ordinary.all():
-        codes = np.where(values == 0, np.where(negative, fmt.zero(True), 0), codes)
+        codes = np.where(values == 0, np.where(negative, fmt.zero(True), fmt.zero(False)), codes)
         codes = np.where(np.isinf(values), _beyond(fmt, fmt.infinity, negative), codes)
         codes = np.where(np.isnan(values), fmt.nan_code, codes)
     return codes.astype(fmt.storage)
+
+
+def _orders(fmt: Format, numbers: Array, random: Array | None) -> Array:
+    """Orders that finite, nonzero numbers round to; beyond the range where they overflow."""
+    if fmt.rounding == "stochastic":
+        if random is None:
+            random = random_bits(fmt.seed, 0, np.arange(numbers.size), 0).reshape(numbers.shape)
+        return _stochastic(fmt, numbers, random >> (32 - RANDOM_BITS))
+    rounding = binades(fmt)
+    if rounding is None:
+        return np.searchsorted(interval_starts(fmt), numbers, side="right") + (fmt.lowest - 1)
+    orders: Array = rounding.orders(numbers.ravel()).reshape(numbers.shape)
+    # Numbers beyond the range stay there only if they are rounded away from zero.
+    least = fmt.lowest if fmt.rounding in ("zero", "up") else None
+    most = fmt.highest if fmt.rounding in ("zero", "down") else None
+    return orders if least is most is None else np.clip(orders, least, most)
+
+
+def _stochastic(fmt: Format, numbers: Array, random: Array) -> Array:
+    """`Format.rounded` for stochastic rounding: one comparison, whose sides are exact."""
+    values = ordered_values(fmt)
+    below = np.searchsorted(values[1:-1], numbers, side="right")
+    low, high = values[below], values[below + 1]
+    part = np.where(numbers > 0, numbers - low, high - numbers)
+    away = part * 2.0**RANDOM_BITS >= (high - low) * (2.0**RANDOM_BITS - random)
+    orders = below + (fmt.lowest - 1) + (away == (numbers > 0))
+    if fmt.underflow == "minpos":
+        first = 1 if fmt.has_zero else 0
+        orders = np.where(numbers > 0, np.maximum(orders, first), np.minimum(orders, -1))
+    return np.asarray(
+        np.clip(orders, fmt.lowest, fmt.highest) if fmt.overflow == "saturate" else orders
+    )
 
 
 def decode(fmt: Format | str, bits: npt.ArrayLike, dtype: npt.DTypeLike = np.float64) -> Array:
@@ -84,7 +122,8 @@ def decode(fmt: Format | str, bits: npt.ArrayLike, dtype: npt.DTypeLike = np.flo
 
     Args:
         fmt: the format or its name.
-        bits: integer array of any shape; bits above `fmt.nbits` must be zero.
+        bits: integer array of any shape; bits above `fmt.nbits` must be zero. An array in the dtype
+            of ml_dtypes of the same name will do too.
         dtype: float64 holds every value exactly; float32 rounds to nearest where it does not, and
             gives infinity beyond its range.
 
@@ -97,6 +136,8 @@ def decode(fmt: Format | str, bits: npt.ArrayLike, dtype: npt.DTypeLike = np.flo
     """
     fmt = get(fmt)
     codes = np.asarray(bits)
+    if ml_dtype(codes.dtype) == fmt.name:
+        codes = codes.view(fmt.storage)
     if codes.dtype.kind not in "ui":
         raise InputError(f"codes of {fmt.name} must be integers, got {codes.dtype}")
     if codes.size and (int(codes.min()) < 0 or int(codes.max()) > fmt.mask):
@@ -129,19 +170,42 @@ def value_table(fmt: Format) -> Array:
 
 
 @lru_cache(maxsize=64)
+def sorted_codes(fmt: Format) -> Array:
+    """Read-only array of the codes number `fmt.lowest` to `fmt.highest`, of at most 16 bits."""
+    codes = np.array([fmt.code(order) for order in range(fmt.lowest, fmt.highest + 1)])
+    codes.flags.writeable = False
+    return codes
+
+
+@lru_cache(maxsize=64)
+def ordered_values(fmt: Format) -> Array:
+    """Read-only, increasing float64 array: the values number `fmt.lowest` - 1 to `fmt.highest` + 1.
+
+    The first and the last lie one step beyond the range (`Format.point`).
+    """
+    inner = value_table(fmt)[sorted_codes(fmt)]
+    ends = float(fmt.value(fmt.lowest - 1)), float(fmt.value(fmt.highest + 1))
+    values = np.concatenate([ends[:1], inner, ends[1:]])
+    values.flags.writeable = False
+    return values
+
+
+@lru_cache(maxsize=64)
 def interval_starts(fmt: Format) -> Array:
     """Read-only, increasing float64 array: the first number of each code's interval.
 
     Entry i is the smallest float64 that rounds to order `fmt.lowest + i` or above; where the format
-    overflows rather than saturates, the last entry is where that begins.
+    overflows rather than saturates, the last entry is where that begins. Not for stochastic
+    rounding.
     """
-    last = fmt.highest if fmt.overflow == "saturate" else fmt.highest + 1
-    first = fmt.lowest + 1 if fmt.overflow == "saturate" else fmt.lowest
-    starts = [
-        _first_float(fmt.boundary(k - 1), inclusive=k % 2 == 0) for k in range(first, last + 1)
-    ]
-    if fmt.overflow == "saturate":
-        starts.insert(0, -math.inf)
+    saturates = fmt.overflow == "saturate"
+    starts = []
+    for order in range(fmt.lowest, fmt.highest + (1 if saturates else 2)):
+        start = fmt.start(order)
+        if start is None or (saturates and order == fmt.lowest):
+            starts.append(-math.inf if order == fmt.lowest else math.inf)
+        else:
+            starts.append(_first_float(*start))
     table = np.array(starts)
     table.flags.writeable = False
     return table
@@ -153,13 +217,25 @@ def _array_decoder(fmt: Format) -> ArrayDecoder | None:
     return code if isinstance(code, ArrayDecoder) else None
 
 
-def _first_float(boundary: Fraction, *, inclusive: bool) -> float:
+def _first_float(boundary: Number, inclusive: bool) -> float:
     """Smallest float64 above `boundary`, or at it if `inclusive`."""
+    if isinstance(boundary, Power):  # irrational: it is not a float64 itself
+        whole = math.floor(boundary.exponent)
+        above = math.ldexp(_above_power(boundary.exponent - whole), whole)
+        return -math.nextafter(above, 0) if boundary.negative else above
     nearest = float(boundary)
     exact = Fraction(nearest)
     if exact < boundary or (exact == boundary and not inclusive):
         return math.nextafter(nearest, math.inf)
     return nearest
+
+
+@lru_cache(maxsize=1 << 17)
+def _above_power(exponent: Fraction) -> float:
+    """Smallest float64 above 2**exponent, for 0 < exponent < 1."""
+    power = Power(False, exponent)
+    nearest = float(power)
+    return nearest if power < Fraction(nearest) else math.nextafter(nearest, math.inf)
 
 
 def _beyond(fmt: Format, rule: Overflow, negative: Array) -> Array:
@@ -169,6 +245,8 @@ def _beyond(fmt: Format, rule: Overflow, negative: Array) -> Array:
 
 def _as_float64(fmt: Format, array: npt.ArrayLike) -> Array:
     values = np.asarray(array)
+    if ml_dtype(values.dtype):
+        return values.astype(np.float64)
     if values.dtype.kind == "f" and values.dtype.itemsize <= 8:
         return np.asarray(values, np.float64)
     if values.dtype.kind in "iub":

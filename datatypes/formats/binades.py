@@ -6,8 +6,9 @@ positive x in [2**e, 2**(e+1)) is
 
     base[e] + rint(x * scale[e] - shift[e])
 
-with `rint` to nearest even, and every step exact in float64 but the rounding itself. The tables
-come from the format's exact description alone, which is asked whether the formula holds.
+with `rint` to nearest even, and every step exact in float64 but the rounding itself. Formats that
+round otherwise have `rint` replaced. The tables come from the format's exact description alone,
+which is asked whether the formula holds.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from datatypes.formats.description import Format
+from datatypes.formats.rules import Rounding
 
 Array = npt.NDArray[Any]
 
@@ -36,6 +38,7 @@ class Binades:
     The entry at either end stands for all smaller and all larger numbers.
 
     Attributes:
+        rounding: of the format; "zero" for stochastic rounding, which starts from there.
         first: exponent e of entry 0.
         scale: float64[n], a power of two: 1 / spacing of the values; 0 where the order is constant.
         shift: float64[n], 1 where ties would go to the odd order without it, else 0.
@@ -43,6 +46,7 @@ class Binades:
         least: the order of the smallest results: 1 where nothing rounds to zero, else 0.
     """
 
+    rounding: Rounding
     first: int
     scale: Array
     shift: Array
@@ -60,11 +64,24 @@ class Binades:
             np.clip(entry, 0, last, out=entry)
             magnitude *= self.scale.take(entry)
             magnitude -= self.shift.take(entry)
-            np.rint(magnitude, out=magnitude)
+            self._round(magnitude, block)
             magnitude += self.base.take(entry)
             np.maximum(magnitude, self.least, out=magnitude)
             orders[start : start + _BLOCK] = np.copysign(magnitude, block)
         return orders
+
+    def _round(self, steps: Array, values: Array) -> None:
+        """Replace magnitudes, counted in steps, by integers."""
+        if self.rounding == "nearest":
+            np.rint(steps, out=steps)
+        elif self.rounding == "nearest_away":
+            whole = np.floor(steps)
+            np.add(whole, steps - whole >= 0.5, out=steps)
+        elif self.rounding == "zero":
+            np.floor(steps, out=steps)
+        else:
+            away = np.signbit(values) == (self.rounding == "down")
+            np.copyto(steps, np.where(away, np.ceil(steps), np.floor(steps)))
 
 
 @lru_cache(maxsize=64)
@@ -74,18 +91,23 @@ def binades(fmt: Format) -> Binades | None:
     That the spacing within a binade is even is checked at its two ends and at distances of powers
     of two from its first value.
     """
+    if fmt.negation == "none" or fmt.logarithmic:
+        return None
+    to_nearest = fmt.rounding.startswith("nearest")
+    rounding = "zero" if fmt.rounding == "stochastic" else fmt.rounding
     least = 1 if fmt.underflow == "minpos" else 0
     # The first binade with numbers that may round to minpos, and the last with finite values.
-    first, last = _exponent(fmt.minpos / (2 - least)), _exponent(fmt.maxpos)
-    entries = [(0.0, 0, least)]
+    first, last = exponent_of(fmt.minpos / (2 - least)), exponent_of(fmt.maxpos)
+    entries = [(0.0 if to_nearest else math.ldexp(1.0, -first), 0, 0 if not to_nearest else least)]
+    other = _sparse if to_nearest else _single
     for exponent in range(first, last + 1):
-        entry = _spaced(fmt, exponent) or _sparse(fmt, exponent)
+        entry = _spaced(fmt, exponent) or other(fmt, exponent)
         if entry is None:
             return None
         entries.append(entry)
     entries.append((0.0, 0, fmt.highest + 1))
     scale, shift, base = (np.array(column, np.float64) for column in zip(*entries, strict=True))
-    return Binades(first - 1, scale, shift, base, least)
+    return Binades(rounding, first - 1, scale, shift, base, least)
 
 
 Entry = tuple[float, int, int]
@@ -97,7 +119,7 @@ def _spaced(fmt: Format, exponent: int) -> Entry | None:
     first = fmt.nearest(start)
     if not 1 <= first <= fmt.highest:
         return None
-    if first == 1 and start < fmt.minpos:
+    if first == 1 and start < fmt.minpos and fmt.underflow == "minpos":
         first = 0  # a takum starts one step after the power of two
     elif fmt.value(first) != start:
         return None
@@ -114,7 +136,7 @@ def _spaced(fmt: Format, exponent: int) -> Entry | None:
     for order in [*(probe for probe in probes if probe < final), final]:
         if fmt.value(order) != start + (order - first) * spacing:
             return None
-    for order in (max(first, 1), final):
+    for order in (max(first, 1), final) if fmt.rounding.startswith("nearest") else ():
         saturated = order == fmt.highest and fmt.overflow == "saturate"
         if not saturated and fmt.boundary(order) != fmt.value(order) + spacing / 2:
             return None
@@ -126,8 +148,8 @@ def _spaced(fmt: Format, exponent: int) -> Entry | None:
 def _sparse(fmt: Format, exponent: int) -> Entry | None:
     """The same for a binade whose numbers all round alike, but for the power of two itself."""
     start = Fraction(2) ** exponent
-    at_start = fmt.nearest(start)
-    above, below_end = fmt.nearest(start * (1 + _TINY)), fmt.nearest(start * (2 - _TINY))
+    at_start = fmt.rounded(start)
+    above, below_end = fmt.rounded(start * (1 + _TINY)), fmt.rounded(start * (2 - _TINY))
     if above != below_end or above - at_start not in (0, 1):
         return None
     if at_start == above:
@@ -135,10 +157,23 @@ def _sparse(fmt: Format, exponent: int) -> Entry | None:
     return math.ldexp(1.0, -1 - exponent), 0, at_start  # rint(1/2) is 0; above 1/2 it is 1
 
 
+def _single(fmt: Format, exponent: int) -> Entry | None:
+    """The same, where no half-way point counts, for a binade with no value after its start."""
+    start = Fraction(2) ** exponent
+    below = fmt.nearest(start)
+    while fmt.value(below) > start:
+        below -= 1
+    if below < fmt.highest and fmt.value(below + 1) < 2 * start:
+        return None
+    if fmt.value(below) == start:
+        return float(1 / start), 0, below - 1
+    return float(1 / (2 * start)), 0, below
+
+
 _TINY = Fraction(1, 2**60)  # less than float64 tells apart
 
 
-def _exponent(value: Fraction) -> int:
+def exponent_of(value: Fraction) -> int:
     """Floor of log2 of a positive value."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length()
     return exponent if Fraction(2) ** exponent <= value else exponent - 1

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from compiler.errors import DtypelabError, unknown
+from datatypes.formats.codebook import NF4
 from datatypes.formats.description import Format
 from datatypes.formats.fixed import fixed
+from datatypes.formats.logarithmic import lns
 from datatypes.formats.minifloat import NAMED, minifloat
 from datatypes.formats.posit import posit
 from datatypes.formats.takum import takum
@@ -38,12 +40,15 @@ FAMILIES = (
     Family("float<N>_e<E>m<M>", r"float(\d+)_e(\d+)m(\d+)", _ieee),
     Family("fixed<N>_<F>", r"fixed(\d+)_(\d+)", fixed),
     Family("takum<N>", r"takum(\d+)", takum),
+    Family("lns<N>_<F>", r"lns(\d+)_(\d+)", lns),
 )
 
 _EXAMPLES = (
     *(posit(n, e) for n, e in ((8, 0), (16, 1), (32, 2), (8, 2), (16, 2))),
     *(takum(n) for n in (8, 16)),
     *(fixed(n, f) for n, f in ((8, 4), (16, 8))),
+    *(lns(n, f) for n, f in ((8, 3), (16, 8))),
+    NF4,
 )
 
 _known: dict[str, Format] = {fmt.name: fmt for fmt in (*_EXAMPLES[:5], *NAMED, *_EXAMPLES[5:])}

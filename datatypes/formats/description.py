@@ -1,12 +1,13 @@
 """`Format`: a number format as frozen data, and its exact scalar codec (the oracle).
 
-A format is a width, a function from bits to the exact value, and five rules; everything else is
+A format is a width, a function from bits to the exact value, and a few rules; everything else is
 derived. The codec here works on `fractions.Fraction`, is meant to be read, and judges every fast
 path (`datatypes.formats.arrays`, tables, vector code).
 
 The finite codes of a format, sorted by value, are numbered by consecutive integers, their *order*:
-0 is zero, 1 is minpos, -1 is -minpos, `highest` is maxpos. Two ways to negate a code cover the
-formats in use: two's complement (posits, takums, fixed point) and a sign bit (floats).
+0 is zero, 1 is minpos, -1 is -minpos, `highest` is maxpos. (In a format without zero, 0 is minpos.)
+Two ways to negate a code cover most formats: two's complement (posits, takums, fixed point) and a
+sign bit (floats). Codebooks, whose codes follow no such rule, are sorted.
 """
 
 from __future__ import annotations
@@ -14,34 +15,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from compiler.errors import DtypelabError
+from datatypes.formats.listed import SortedCodes, sort_codes
+from datatypes.formats.rules import (
+    RANDOM_BITS,
+    Negation,
+    Overflow,
+    Rounding,
+    Ties,
+    Underflow,
+    check_rules,
+)
+from datatypes.formats.tables import OperationTable
+from datatypes.formats.value import ZERO, Number, Power, Special, Value
 
-
-class Special(Enum):
-    """Values that are not numbers. A posit's NaR counts as NAN."""
-
-    NAN = "nan"
-    INF = "inf"
-    NEG_INF = "-inf"
-
-
-Value = Fraction | Special
 Decoder = Callable[[int, int], Value]
 """(bits, nbits) -> exact value of `bits` read as an `nbits`-wide member of the format's family."""
-
-Negation = Literal["complement", "sign"]
-Ties = Literal["value", "encoding"]
-Overflow = Literal["saturate", "inf", "nan"]
-Underflow = Literal["minpos", "zero"]
-
-_FLOAT64_SAFE = Fraction(2) ** 1000
 
 
 @dataclass(frozen=True)
@@ -53,16 +48,24 @@ class Format:
         nbits: width; codes are right-aligned in `storage`, with zeros above.
         decoder: exact value of every code. It is asked at `nbits`, and at `nbits + 1` too where
             `ties` is "encoding". Positive codes 0, 1, 2, ... must increase in value up to maxpos.
-        nan_code: the code that NaN becomes. A format without NaN names here what it gives instead.
-        negation: "complement" (two's complement of the code) or "sign" (top bit).
-        ties: where neighbours p, p+1 part. "value": at their arithmetic mean. "encoding": at the
-            value of the code between them that is one bit longer (Posit Standard 2022, 4.1). A
-            value exactly there goes to the even code.
-        overflow: what a finite value beyond the range becomes: maxpos, infinity or NaN. For the
-            last two, a value counts as beyond from half a step above maxpos, as in IEEE 754.
+        nan_code: the code that NaN, and the result of an invalid operation, becomes. A format
+            without NaN names here what it gives instead.
+        negation: "complement" (two's complement of the code), "sign" (top bit) or "none": codes in
+            any order, for up to 16 bits.
+        rounding: which of its two neighbours a value between them becomes. "nearest" with ties to
+            the even code, "nearest_away" with ties away from zero, toward "zero", "up", "down", or
+            "stochastic": see `RANDOM_BITS`.
+        seed: of stochastic rounding.
+        ties: where neighbours p, p+1 part, for the nearest one. "value": at their arithmetic mean.
+            "encoding": at the value of the code between them that is one bit longer (Posit
+            Standard 2022, 4.1).
+        overflow: what a finite value that rounds beyond the range becomes: maxpos, infinity or NaN.
+            For the last two, values continue above maxpos with the steps below it, as in IEEE 754.
         infinity: the same choice for an infinite value.
-        underflow: what a nonzero value nearer to zero than to minpos becomes.
+        underflow: what a nonzero value that would round to zero becomes.
         signed_zero: whether the code with only the sign bit set is -0.
+        storage_only: whether values are only kept in this format, not computed in it.
+        tables: operations that do not round the exact result, but look it up.
         source: the specification.
 
     Raises:
@@ -80,33 +83,14 @@ class Format:
     infinity: Overflow = "nan"
     underflow: Underflow = "zero"
     signed_zero: bool = False
+    rounding: Rounding = "nearest"
+    seed: int = 0
+    storage_only: bool = False
+    tables: tuple[OperationTable, ...] = ()
     source: str = ""
 
     def __post_init__(self) -> None:
-        if not 2 <= self.nbits <= 32:
-            raise DtypelabError(f"format {self.name!r}: nbits is {self.nbits}, must be 2 to 32")
-        if not 0 <= self.nan_code <= self.mask:
-            raise DtypelabError(f"format {self.name!r}: nan_code {self.nan_code} exceeds its width")
-        choices = {
-            "negation": Negation,
-            "ties": Ties,
-            "overflow": Overflow,
-            "infinity": Overflow,
-            "underflow": Underflow,
-        }
-        for field, choice in choices.items():
-            if getattr(self, field) not in get_args(choice):
-                raise DtypelabError(
-                    f"format {self.name!r}: {field} is {getattr(self, field)!r}, "
-                    f"choose one of {', '.join(get_args(choice))}"
-                )
-        if "inf" in (self.overflow, self.infinity) and not self.has_inf:
-            raise DtypelabError(f"format {self.name!r} has no infinity; choose saturate or nan")
-        if self.maxpos > _FLOAT64_SAFE or self.minpos < 1 / _FLOAT64_SAFE:
-            raise DtypelabError(
-                f"format {self.name!r} reaches beyond 2**-1000 .. 2**1000; choose fewer bits or a "
-                "smaller exponent"
-            )
+        check_rules(self)
 
     # Derived facts
 
@@ -127,24 +111,28 @@ class Format:
 
     @cached_property
     def highest(self) -> int:
-        """Order, and code, of maxpos: the last finite code before the specials."""
+        """Order, and code unless `negation` is "none", of maxpos."""
+        if self.negation == "none":
+            return self._sorted.first_order + len(self._sorted.codes) - 1
         low, high = 0, self.sign_bit
         while high - low > 1:
             middle = (low + high) // 2
-            if isinstance(self.decode_exact(middle), Fraction):
-                low = middle
-            else:
+            if isinstance(self.decode_exact(middle), Special):
                 high = middle
+            else:
+                low = middle
         if low == 0:
             raise DtypelabError(f"format {self.name!r} has no positive value")
         return low
 
     @cached_property
     def lowest(self) -> int:
-        """Order of the most negative finite value."""
+        """Order of the least finite value."""
+        if self.negation == "none":
+            return self._sorted.first_order
         # Two's complement leaves one code over, which is NaR in a posit and a value in fixed point.
         spare = self.negation == "complement" and self.highest == self.sign_bit - 1
-        if spare and isinstance(self.decode_exact(self.sign_bit), Fraction):
+        if spare and not isinstance(self.decode_exact(self.sign_bit), Special):
             return -self.sign_bit
         return -self.highest
 
@@ -156,7 +144,12 @@ class Format:
     @property
     def minpos(self) -> Fraction:
         """Smallest positive value."""
-        return self.value(1)
+        return self.value(1 if self.has_zero else 0)
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether zero is a value of the format."""
+        return self.negation != "none" or self._sorted.has_zero
 
     @property
     def has_nan(self) -> bool:
@@ -165,53 +158,110 @@ class Format:
 
     @property
     def has_inf(self) -> bool:
-        """Whether the code above maxpos means infinity."""
+        """Whether a code means infinity: the one above maxpos."""
+        if self.negation == "none":
+            return Special.INF in self._sorted.infinities
         above = self.highest + 1
         return above < self.sign_bit and self.decode_exact(above) is Special.INF
+
+    @cached_property
+    def logarithmic(self) -> bool:
+        """Whether values are powers of two with fractional exponents."""
+        middle = range(self.sign_bit // 2 - 1, self.sign_bit // 2 + 2)
+        return any(isinstance(self.decode_exact(bits), Power) for bits in middle)
+
+    @cached_property
+    def irregular(self) -> str:
+        """Why operations are not just exact results rounded to the nearest value; else empty."""
+        if self.storage_only:
+            return "it only stores values"
+        if self.tables:
+            return f"{', '.join(table.op for table in self.tables)} are looked up in tables"
+        if self.logarithmic:
+            return "its values are irrational"
+        if self.rounding != "nearest":
+            return f"it rounds {self.rounding}"
+        return "its codes are in no order" if self.negation == "none" else ""
+
+    def table(self, op: str) -> OperationTable | None:
+        """The table of an operation, if it is given by one."""
+        return next((table for table in self.tables if table.op == op), None)
 
     # Codes and orders
 
     def code(self, order: int) -> int:
         """Code of the value number `order` (and, one beyond the range, of an infinity)."""
+        if self.negation == "none":
+            return self._sorted.code(order)
         if self.negation == "complement":
             return order & self.mask
         return order if order >= 0 else -order | self.sign_bit
 
     def order(self, bits: int) -> int:
         """Order of a code; the inverse of `code` on finite values."""
+        if self.negation == "none":
+            return self._sorted.orders[bits]
         if bits < self.sign_bit:
             return bits
         return bits - self.mask - 1 if self.negation == "complement" else self.sign_bit - bits
 
     def value(self, order: int) -> Fraction:
-        """Exact value number `order`, for lowest <= order <= highest."""
+        """`point` as a fraction: of an irrational value, the nearest float64."""
+        value = self.point(order)
+        return value if isinstance(value, Fraction) else Fraction(float(value))
+
+    def point(self, order: int) -> Number:
+        """Exact value number `order`, for lowest <= order <= highest.
+
+        One beyond the range: the value that would follow if the steps went on.
+        """
+        if order > self.highest:
+            return _next(self.value(self.highest), self.value(self.highest - 1))
+        if order < self.lowest:
+            return _next(self.value(self.lowest), self.value(self.lowest + 1))
         value = self.decode_exact(self.code(order))
-        assert isinstance(value, Fraction)
+        assert not isinstance(value, Special)
         return value
 
-    def boundary(self, order: int) -> Fraction:
-        """Exact value where the values number `order` and `order + 1` part.
+    def boundary(self, order: int) -> Number:
+        """Exact value where the values number `order` and `order + 1` part, for the nearest one.
 
-        A number below it rounds to `order`, one above it to `order + 1`, and the boundary itself to
-        the even one of the two. One step beyond the range this is the start of overflow.
+        A number below it rounds to `order`, one above it to `order + 1`. One step beyond the range
+        this is the start of overflow.
         """
-        if order in (-1, 0) and self.underflow == "minpos":
-            return Fraction(0)  # only zero itself is zero
-        if order >= self.highest:
-            return self.maxpos + (self.maxpos - self.value(self.highest - 1)) / 2
-        if order < self.lowest:
-            least = self.value(self.lowest)
-            return least - (self.value(self.lowest + 1) - least) / 2
-        if self.ties == "encoding":
-            between = self.decoder((2 * order + 1) & (2 * self.mask + 1), self.nbits + 1)
-            assert isinstance(between, Fraction)
+        if self.underflow == "minpos" and order in (-1, self._first_positive - 1):
+            return ZERO  # only zero itself is zero
+        if self.ties == "encoding" and self.lowest <= order < self.highest:
+            odd = 2 * order + 1
+            if self.negation == "sign" and odd < 0:
+                odd = -odd | 2 * self.sign_bit
+            between = self.decoder(odd & (2 * self.mask + 1), self.nbits + 1)
+            assert not isinstance(between, Special)
             return between
         return (self.value(order) + self.value(order + 1)) / 2
+
+    def start(self, order: int) -> tuple[Number, bool] | None:
+        """Where the numbers begin that round to `order` or above, and whether they include it.
+
+        None: at minus infinity for orders up to `lowest`, else never. Not for stochastic rounding.
+        """
+        if order > self.highest and self.rounding in ("zero", "down"):
+            return None
+        if order <= self.lowest and self.rounding in ("zero", "up"):
+            return None
+        if self.underflow == "minpos" and order in (0, self._first_positive):
+            return ZERO, order < self._first_positive
+        if self.rounding.startswith("nearest"):
+            boundary = self.boundary(order - 1)
+            return boundary, order % 2 == 0 if self.rounding == "nearest" else boundary > ZERO
+        if self.rounding == "down" or (self.rounding == "zero" and order >= self._first_positive):
+            return self.point(order), True
+        return self.point(order - 1), False
 
     # The scalar codec
 
     def decode_exact(self, bits: int) -> Value:
-        """Exact value of a code: a Fraction, or what kind of non-number it is. -0 gives 0.
+        """Exact value of a code, or what kind of non-number it is. -0 gives 0.
 
         Raises:
             DtypelabError: `bits` is negative or does not fit into `nbits`.
@@ -220,10 +270,11 @@ class Format:
             raise DtypelabError(f"{bits} is not a {self.nbits}-bit code of {self.name}")
         return self.decoder(bits, self.nbits)
 
-    def encode_exact(self, value: Fraction | float) -> int:
-        """Code nearest to `value`, rounded once by the format's rules.
+    def encode_exact(self, value: Fraction | float, random: int = 0) -> int:
+        """Code of `value`, rounded once by the format's rules.
 
-        Integers and Fractions are exact; a float may also be NaN, infinite or -0.0.
+        Integers and Fractions are exact; a float may also be NaN, infinite or -0.0. `random` are
+        the bits (0 <= random < 2**RANDOM_BITS) of stochastic rounding.
         """
         if not isinstance(value, Fraction | int):
             value = float(value)
@@ -235,18 +286,29 @@ class Format:
                 return self.zero(math.copysign(1.0, value) < 0)
             value = Fraction(value)
         if value == 0:
-            return 0
-        order = self.nearest(Fraction(value))
+            return self.zero(False)
+        order = self.rounded(Fraction(value), random)
         if not self.lowest <= order <= self.highest:
             return self.beyond(self.overflow, value < 0)
-        return self.zero(value < 0) if order == 0 else self.code(order)
+        if order == 0 and self.has_zero:
+            return self.zero(value < 0)
+        return self.code(order)
 
     def nearest(self, value: Fraction) -> int:
+        """Order nearest to a value, ties to even; one beyond the range where it overflows."""
+        below = self._last_not_above(value)
+        boundary = self.boundary(below)
+        return self._kept(below + (value > boundary or (value == boundary and below % 2 != 0)))
+
+    def rounded(self, value: Fraction, random: int = 0) -> int:
         """Order that a nonzero value rounds to; one beyond the range where it overflows."""
-        order = self._last_not_above(value)
-        boundary = self.boundary(order)
-        order += value > boundary or (value == boundary and order % 2 != 0)
-        return min(max(order, self.lowest), self.highest) if self.overflow == "saturate" else order
+        if self.rounding == "nearest":
+            return self.nearest(value)
+        below = self._last_not_above(value)
+        order = self._kept(below + self._goes_up(value, below, random))
+        if self.underflow == "minpos":
+            return max(order, self._first_positive) if value > 0 else min(order, -1)
+        return order
 
     def beyond(self, rule: Overflow, negative: bool) -> int:
         """Code of a value beyond the range on the given side, under `overflow` or `infinity`."""
@@ -257,21 +319,50 @@ class Format:
         return self.code(self.lowest if negative else self.highest)
 
     def zero(self, negative: bool) -> int:
-        """Code of a zero of the given sign."""
-        return self.sign_bit if negative and self.signed_zero else 0
+        """Code of a zero of the given sign; without one, NaN's, or the nearest value's."""
+        if negative and self.signed_zero:
+            return self.sign_bit
+        if self.has_zero:
+            return self.code(0)
+        return self.nan_code if self.underflow == "minpos" else self.code(self.nearest(Fraction(0)))
+
+    def _goes_up(self, value: Fraction, below: int, random: int) -> bool:
+        """Whether a value from number `below` up to the next one rounds to the next one."""
+        if self.rounding == "nearest_away":
+            boundary = self.boundary(below)
+            return value > boundary or (value == boundary and value > 0)
+        if self.rounding == "stochastic":
+            low, high = self.value(below), self.value(below + 1)
+            part = (value - low if value > 0 else high - value) / (high - low)
+            away = part * 2**RANDOM_BITS >= 2**RANDOM_BITS - random
+            return away if value > 0 else not away
+        inexact = below < self.lowest or value > self.point(below)
+        return inexact and (self.rounding == "up" or (self.rounding == "zero" and value < 0))
+
+    def _kept(self, order: int) -> int:
+        """An order, kept within the range by a format that saturates."""
+        return min(max(order, self.lowest), self.highest) if self.overflow == "saturate" else order
 
     def _last_not_above(self, value: Fraction) -> int:
         """Largest order whose value is <= `value`; lowest - 1 if there is none."""
         low, high = self.lowest - 1, self.highest + 1
         while high - low > 1:
             middle = (low + high) // 2
-            if self.value(middle) <= value:
+            if self.point(middle) <= value:
                 low = middle
             else:
                 high = middle
         return low
 
+    @property
+    def _first_positive(self) -> int:
+        return 1 if self.has_zero else 0
 
-def as_float(value: Value) -> float:
-    """float64 nearest to an exact value."""
-    return float(value.value) if isinstance(value, Special) else float(value)
+    @cached_property
+    def _sorted(self) -> SortedCodes:
+        return sort_codes(self.name, [self.decode_exact(code) for code in range(self.mask + 1)])
+
+
+def _next(last: Fraction, previous: Fraction) -> Fraction:
+    """What follows two values: in equal steps, or doubling like powers of two."""
+    return 2 * last if last == 2 * previous else 2 * last - previous

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.errors import DtypelabError
-from datatypes.formats.description import Format, Value
+from datatypes.formats.description import Format
+from datatypes.formats.value import Value
 
 Array = npt.NDArray[Any]
 

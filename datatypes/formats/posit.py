@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from datatypes.formats.description import Format, Special, Value
+from datatypes.formats.description import Format
+from datatypes.formats.value import Special, Value
 
 Array = npt.NDArray[Any]
 

@@ -42,6 +42,8 @@ def lanes(fmt: Format) -> Lanes | str:
     one (S. Figueroa, "When is double rounding innocuous?", 1995) if no result leaves the carrier's
     normal range on its way.
     """
+    if fmt.irregular:
+        return fmt.irregular
     if fmt.nbits > decoding.TABLE_BITS and not decoding.has_family(fmt):
         return "its codes of more than 16 bits are decoded by a function, not by an expression"
     if binades(fmt) is None:

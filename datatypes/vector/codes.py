@@ -13,7 +13,7 @@ from compiler.tensor.expr import Expr, Gather, cast
 from compiler.tensor.lower_custom import table
 from compiler.tensor.stmt import Buffer
 from datatypes.builtin import decoding, through_float64
-from datatypes.formats import Format, binades, decode, value_table
+from datatypes.formats import Format, decode, value_table
 from datatypes.vector.choice import chosen
 
 Array = npt.NDArray[Any]
@@ -31,9 +31,7 @@ def from_bits(fmt: Format, bits: Expr) -> Expr:
 
 def to_bits(fmt: Format, lane: Expr) -> Expr:
     """The storage integer of a lane."""
-    rounding = binades(fmt)
-    assert rounding is not None  # or the format has no lanes
-    return through_float64.by_binades(fmt, rounding, cast(lane, FLOAT64))
+    return through_float64.by_expression(fmt, cast(lane, FLOAT64))
 
 
 def lane_array(fmt: Format, codes: Array) -> Array:

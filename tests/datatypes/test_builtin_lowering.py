@@ -11,22 +11,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from variants import VARIANTS, defined_variants
 
 from compiler.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT8, Array, DType, custom
 from compiler.errors import DtypelabError, LoweringError, UnsupportedError
 from datatypes import kernels, mathfun, oracle
 from datatypes.formats import Format, decode, encode, get, list_formats
 
-EXTRA = ["posit10_es1", "takum12", "fixed12_5", "float12_e5m6"]
+EXTRA = ["lns12_7", "lns5_1", "posit31_es2", "posit10_es1", "takum12", "fixed12_5", "float12_e5m6"]
 WIDE = [
     "posit17_es0", "posit20_es2", "posit24_es1", "posit28_es2", "posit27_es3", "takum17", "takum24",
     "takum29", "fixed17_3", "fixed24_8", "fixed32_16", "fixed32_20", "float19_e8m10",
     "float24_e7m16", "float32_e8m23",
 ]  # fmt: skip
-FORMATS = [*list_formats(), *EXTRA, *WIDE]
+COMPUTING = [name for name in list_formats() if not get(name).storage_only]
+FORMATS = [*COMPUTING, *EXTRA, *WIDE, *VARIANTS]
 BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min", "LT", "LE", "GT", "GE", "EQ", "NE")
 FUNCTIONS = ("exp", "log", "tanh", "sigmoid", "erf", "sqrt", "floor", "ceil", "round")
 OUTSIDE = np.array([0.0, -0.0, math.inf, -math.inf, math.nan, 1e300, -1e300, 1e-300, -1e-300])
+
+
+__all__ = ["defined_variants"]
 
 
 def dtype_of(fmt: Format) -> DType:
@@ -42,6 +47,12 @@ def some_codes(fmt: Format, seed: int, count: int) -> Array:
     return rng.permutation(np.concatenate([anywhere, near, edges]).astype(fmt.storage))
 
 
+def slow_functions(name: str) -> bool:
+    """Whether most results are near to a boundary, so that tables take seconds to fill."""
+    fmt = VARIANTS.get(name) or get(name)
+    return fmt.rounding in ("zero", "up", "down") and fmt.nbits == 16
+
+
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("name", FORMATS)
 def test_binary_operations(name: str, op: str) -> None:
@@ -52,7 +63,7 @@ def test_binary_operations(name: str, op: str) -> None:
 
 
 @pytest.mark.parametrize("fn", FUNCTIONS)
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("name", [n for n in FORMATS if not slow_functions(n)])
 def test_functions(name: str, fn: str) -> None:
     fmt = get(name)
     a = np.arange(fmt.mask + 1) if fmt.nbits <= 8 else some_codes(fmt, 3, 2000)
@@ -64,7 +75,7 @@ def test_functions(name: str, fn: str) -> None:
     else:  # one float64 function, then one rounding
         steps = np.abs(got.astype(np.int64) - want.astype(np.int64))
         assert steps.max() <= 1
-        assert (steps == 0).mean() > 0.99
+        assert (steps == 0).mean() > (0.99 if fmt.rounding == "nearest" else 0.5)
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -121,8 +132,8 @@ def test_oracle_is_exact(name: str, op: str) -> None:
     got = oracle.apply(fmt, op, a, b)
     for x, y, z in zip(a.tolist(), b.tolist(), got.tolist(), strict=True):
         want = exactly(fmt, op, x, y)
-        if want == 0:  # a rational zero has no sign
-            assert z in (0, fmt.zero(True)), (hex(x), hex(y))
+        if want == fmt.zero(False):  # a rational zero has no sign
+            assert z in (want, fmt.zero(True)), (hex(x), hex(y))
         elif want is not None:
             assert z == want, (hex(x), hex(y))
 
@@ -173,7 +184,7 @@ def test_bfloat16_subnormal_results_round_once() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("op", BINARY)
-@pytest.mark.parametrize("name", [n for n in FORMATS if get(n).nbits <= 8])
+@pytest.mark.parametrize("name", [n for n in FORMATS if (VARIANTS.get(n) or get(n)).nbits <= 8])
 def test_all_pairs(name: str, op: str) -> None:
     fmt = get(name)
     codes = np.arange(fmt.mask + 1)
@@ -235,8 +246,8 @@ def test_comparisons_with_nar_and_nan() -> None:
 
 
 def test_what_has_no_lowering_is_named() -> None:
-    with pytest.raises(LoweringError, match=r"Mul of custom\[posit31_es2\]31 .*register_op"):
-        kernels.operate("Mul", DType.parse("custom[posit31_es2]31"), np.array([1]), np.array([1]))
+    with pytest.raises(LoweringError, match=r"Mul of custom\[posit32_es4\]32 .*register_op"):
+        kernels.operate("Mul", DType.parse("custom[posit32_es4]32"), np.array([1]), np.array([1]))
     with pytest.raises(LoweringError, match=r'sin of .* intrinsic_name="sin"'):
         kernels.operate("sin", dtype_of(get("posit16_es1")), np.array([1]))
 

@@ -26,7 +26,9 @@ from op_harness import N, known
 from toy_dtype import TOY
 
 COMMON = ["posit16_es1", "posit8_es0", "posit32_es2", "bfloat16", "float8_e4m3fn"]
-OTHERS = [name for name in datatypes.list_formats() if name not in COMMON]
+OTHERS = [
+    name for name in datatypes.list_formats() if name not in COMMON and not get(name).storage_only
+]
 RUNS = [
     (case, dtypes) for case in CASES for dtypes in case.dtypes if TOY in case.operand_dtypes(dtypes)
 ]

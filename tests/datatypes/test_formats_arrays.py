@@ -124,7 +124,12 @@ def test_wide_formats_against_the_exact_codec(name: str) -> None:
         assert value == exact or (math.isnan(value) and math.isnan(exact))
 
 
-@pytest.mark.parametrize("name", [*SIXTEEN, *SMALL])
+def even_binades(name: str) -> bool:
+    """Whether the values of a format are spaced evenly between powers of two."""
+    return get(name).negation != "none" and not get(name).logarithmic
+
+
+@pytest.mark.parametrize("name", [name for name in (*SIXTEEN, *SMALL) if even_binades(name)])
 def test_binades_agree_with_the_intervals(name: str) -> None:
     """At both sides of every boundary, which `interval_starts` takes from the exact description."""
     fmt = get(name)
@@ -168,6 +173,9 @@ def test_against_ml_dtypes(name: str) -> None:
         theirs = values.astype(other)
         ours = encode(fmt, values)
         same = ours == theirs.view(fmt.storage)
+        if name == "float8_e8m0fnu":
+            # ml_dtypes rounds the subnormal float32 just above 2**-127 up, not to nearest.
+            same |= (values > 2.0**-127) & (values < 1.5 * 2.0**-127)
         # NaN has many codes; ours is one of them.
         same |= np.isnan(decode(fmt, ours)) & np.isnan(theirs.astype(np.float64))
     assert same.all(), values[~same][:5]

@@ -41,6 +41,8 @@ def test_names(name: str, nbits: int) -> None:
         ("posit016_es1", "write 'posit16_es1'"),
         ("float8_e4m4", "write float9_e4m4"),
         ("float8_e7m0", "1 mantissa bit"),
+        ("lns8_6", "0 to 5 of them after the point"),
+        ("lns17_4", "4 to 16 bits"),
         ("fixed8_99", "0 to 64"),
         ("takum64", "nbits is 64"),
         ("", "unknown format"),
@@ -72,7 +74,9 @@ def test_define() -> None:
         define(dataclasses.replace(mine, name="posit10_es1"))
 
 
-@pytest.mark.parametrize("name", ["posit16_es1", "bfloat16", "fixed8_4", "takum16"])
+@pytest.mark.parametrize(
+    "name", ["posit16_es1", "bfloat16", "fixed8_4", "takum16", "lns8_3", "nf4"]
+)
 def test_formats_are_plain_data(name: str) -> None:
     fmt = get(name)
     again = pickle.loads(pickle.dumps(fmt))

@@ -14,10 +14,21 @@ import pytest
 
 from compiler.errors import InputError, UnsupportedError
 from datatypes import mathfun
-from datatypes.formats import decode, encode, fixed, get, list_formats, minifloat, posit
+from datatypes.formats import (
+    Format,
+    Power,
+    decode,
+    encode,
+    fixed,
+    get,
+    list_formats,
+    minifloat,
+    posit,
+)
 
-EIGHT = [name for name in list_formats() if get(name).nbits <= 8]
-SIXTEEN = [name for name in list_formats() if get(name).nbits == 16]
+COMPUTING = [name for name in list_formats() if not get(name).storage_only]
+EIGHT = [name for name in COMPUTING if get(name).nbits <= 8]
+SIXTEEN = [name for name in COMPUTING if get(name).nbits == 16]
 FUNCTIONS = ["exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt"]
 DIGITS = 90
 BEYOND = Decimal(2) ** 1001
@@ -103,19 +114,31 @@ def expected(fmt_name: str, function: str, code: int) -> int:
     """Code of f(x) for a finite nonzero x in the domain, from the reference alone."""
     fmt = get(fmt_name)
     x = fmt.decode_exact(code)
-    assert isinstance(x, Fraction)
+    assert isinstance(x, Fraction | Power)
     with localcontext() as context:
         context.prec = DIGITS + 40
         # 400 digits hold every operand used here exactly.
         with localcontext() as exact:
             exact.prec = 400
-            operand = Decimal(x.numerator) / Decimal(x.denominator)
+            operand = in_decimal(x)
         return fmt.encode_exact(Fraction(REFERENCE[function](operand)))
+
+
+def in_decimal(x: Fraction | Power) -> Decimal:
+    if isinstance(x, Power):
+        power = Decimal(2) ** in_decimal(x.exponent)
+        return -power if x.negative else power
+    return Decimal(x.numerator) / Decimal(x.denominator)
 
 
 def in_domain(function: str, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     inside = np.isfinite(x) & (x != 0)
     return inside & (x > 0) if function in ("log", "sqrt", "rsqrt") else inside
+
+
+def halves(fmt: Format, function: str) -> bool:
+    """Whether results are at ties, which digits do not tell (see test_logarithmic)."""
+    return fmt.logarithmic and function in ("sqrt", "rsqrt")
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -128,6 +151,8 @@ def test_eight_bits_exhaustively(name: str, function: str) -> None:
     operands = decode(fmt, np.arange(1 << fmt.nbits))
     codes = np.nonzero(in_domain(function, operands) & (operands != 1))[0].tolist()
     assert len(codes) > 2
+    if halves(fmt, function):
+        pytest.skip("see test_logarithmic")
     wrong = [code for code in codes if table[code] != expected(name, function, code)]
     assert wrong == []
 
@@ -139,6 +164,8 @@ def test_sixteen_bits_sampled(name: str, function: str) -> None:
     table = mathfun.table(fmt, function)
     operands = decode(fmt, np.arange(1 << fmt.nbits))
     codes = np.nonzero(in_domain(function, operands) & (operands != 1))[0]
+    if halves(fmt, function):
+        pytest.skip("see test_logarithmic")
     rng = np.random.default_rng(len(name) + len(function))
     chosen = [
         *rng.choice(codes, 60, replace=False).tolist(),
@@ -156,7 +183,7 @@ def test_exact_points(name: str) -> None:
     def at(function: str, x: float) -> int:
         return int(mathfun.table(fmt, function)[fmt.encode_exact(x)])
 
-    one, zero = fmt.encode_exact(1.0), 0
+    one, zero = fmt.encode_exact(1.0), fmt.encode_exact(0.0)
     assert at("exp", 0.0) == one
     assert at("log", 1.0) == zero
     assert at("tanh", 0.0) == at("erf", 0.0) == at("sqrt", 0.0) == zero

@@ -39,7 +39,7 @@ WIDE = [
     "takum29", "takum32", "fixed17_3", "fixed24_8", "fixed32_16", "fixed32_20", "float19_e8m10",
     "float24_e7m16", "float32_e8m23",
 ]  # fmt: skip
-NAMES = [*list_formats(), *EXTRA]
+NAMES = [*(name for name in list_formats() if not get(name).irregular), *EXTRA]
 SHORT = [n for n in NAMES if get(n).nbits <= 8]
 MEDIUM = [n for n in NAMES if 8 < get(n).nbits <= 16]
 FEW = ["posit8_es0", "posit16_es1", "posit32_es2", "bfloat16", "float8_e4m3fn", "takum16"]
