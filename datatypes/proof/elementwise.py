@@ -8,7 +8,7 @@ import numpy as np
 
 from compiler.dtypes import BOOL, FLOAT32, FLOAT64, INT32, INT64, UINT8, Array, DType
 from datatypes import mathfun, oracle
-from datatypes.formats import Format, Special, decode, encode
+from datatypes.formats import Format, Power, Special, decode, encode
 from datatypes.proof import integers, peers, rational, samples
 from datatypes.proof.judge import ROUNDINGS, TABULATED_BITS, Judge
 from datatypes.proof.report import Operands, Row, compared
@@ -36,6 +36,8 @@ def _again(fmt: Format, code: int) -> int:
     value = fmt.decode_exact(code)
     if isinstance(value, Special):
         return fmt.encode_exact(float(value.value))
+    if isinstance(value, Power):
+        return fmt.encode_exact(float(value))
     return fmt.encode_exact(value) if value else fmt.zero(bool(code & fmt.sign_bit))
 
 

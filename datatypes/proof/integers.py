@@ -32,7 +32,7 @@ from compiler.tensor.expr import (
 )
 from compiler.tensor.lower_custom import table
 from compiler.tensor.stmt import Buffer
-from datatypes.formats import Format, Special
+from datatypes.formats import Format, Special, Value
 from datatypes.kernels import Elementwise, compile_elementwise
 
 OPERATIONS = {"Add": 2, "Sub": 2, "Mul": 2, "Div": 2, "Fma": 3}
@@ -94,8 +94,9 @@ def by_sign(buffer: Buffer) -> Array:
 
 
 def judges(fmt: Format) -> bool:
-    """Whether the format is narrow enough, and its values are integers short enough."""
-    return fmt.nbits <= MAX_BITS and 2 * tables(fmt).precision + 2 <= _FRAME
+    """Whether the format is narrow enough and regular, and its values are integers short enough."""
+    regular = fmt.nbits <= MAX_BITS and not fmt.irregular
+    return regular and 2 * tables(fmt).precision + 2 <= _FRAME
 
 
 def apply(fmt: Format, op: str, *codes: Array) -> Array:
@@ -169,12 +170,13 @@ def _odd(value: Fraction) -> tuple[int, int]:
     return numerator >> zeros, shift + zeros
 
 
-def _fields(fmt: Format, code: int, value: Fraction | Special, precision: int) -> int:
+def _fields(fmt: Format, code: int, value: Value, precision: int) -> int:
     negative = bool(fmt.negation == "sign" and code & fmt.sign_bit)
     if isinstance(value, Special):
         negative = value is Special.NEG_INF
         flags = (_NAN if value is Special.NAN else _INF) | (_NEGATIVE if negative else 0)
         return flags << 32
+    assert isinstance(value, Fraction)  # `judges` leaves irrational formats out
     if value == 0:
         return _ZERO_EXPONENT << 40 | (_NEGATIVE if negative else 0) << 32
     odd, exponent = _odd(value)
@@ -189,7 +191,9 @@ def _magnitudes(fmt: Format, negative: bool) -> tuple[list[int], list[int]]:
     last = -fmt.lowest if negative else fmt.highest
     starts: list[int] = []
     for k in range(1, last + 1 if fmt.overflow == "saturate" else last + 2):
-        boundary = abs(fmt.boundary(-k if negative else k - 1))
+        boundary = fmt.boundary(-k if negative else k - 1)
+        assert isinstance(boundary, Fraction)
+        boundary = abs(boundary)
         # A tie goes to the even one of magnitudes k - 1 and k. Past it, a key is one larger.
         starts.append(_key(boundary) + k % 2 if boundary else -_NEVER)
     codes = [fmt.zero(negative), *(fmt.code(sign * k) for k in range(1, last + 1))]

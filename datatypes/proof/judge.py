@@ -15,7 +15,7 @@ import numpy as np
 
 from compiler.dtypes import Array
 from datatypes import mathfun, oracle
-from datatypes.formats import Format, as_float, decode
+from datatypes.formats import Format, as_float, decode, ordered_values
 from datatypes.proof import integers, rational
 
 COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
@@ -78,6 +78,8 @@ class Judge:
         fmt, signed = self.fmt, np.asarray(codes).astype(np.int64)
         if fmt.negation == "complement":
             return np.where(signed >= fmt.sign_bit, signed - fmt.mask - 1, signed)
+        if fmt.negation == "none":
+            return np.searchsorted(ordered_values(fmt), decode(fmt, codes))
         return np.where(signed >= fmt.sign_bit, fmt.sign_bit - signed, signed)
 
     def is_nan(self, codes: Array) -> Array:
@@ -88,7 +90,7 @@ class Judge:
 
     def unordered(self, codes: Array) -> Array:
         """Which codes compare as NaN does."""
-        return self.is_nan(codes) & (self.fmt.negation == "sign")
+        return self.is_nan(codes) & (self.fmt.negation != "complement")
 
     def function(self, fn: str, codes: Array) -> Array:
         """A function of one operand, correctly rounded, on an array of codes."""

@@ -8,17 +8,26 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
+import numpy as np
+
+from datatypes import logarithms
 from datatypes.formats import Format, Special, Value
+from datatypes.formats.value import ZERO
 
 
 def apply(fmt: Format, op: str, *codes: int) -> int:
     """Code of Add, Sub, Mul, Div or Fma (a * b + c) on codes of a format of any width."""
+    table = fmt.table(op)
+    if table is not None:
+        return int(table.results(*map(np.array, codes)))
     values = [fmt.decode_exact(code) for code in codes]
     if Special.NAN in values:
         return fmt.nan_code
     negative = [_is_negative(fmt, code, v) for code, v in zip(codes, values, strict=True)]
     if Special.INF in values or Special.NEG_INF in values:
         return fmt.encode_exact(_float(op, [*map(_sized, values, negative)]))
+    if fmt.logarithmic:
+        return _logarithmic(fmt, op, *codes)
     numbers = [v for v in values if isinstance(v, Fraction)]
     if op == "Sub":
         numbers[1], negative[1] = -numbers[1], not negative[1]
@@ -34,10 +43,25 @@ def apply(fmt: Format, op: str, *codes: int) -> int:
     return fmt.encode_exact(math.nan if not numbers[0] else -math.inf if sign else math.inf)
 
 
+def _logarithmic(fmt: Format, op: str, a: int, b: int) -> int:
+    """Products and quotients by exact exponents, sums by interval arithmetic."""
+    x, y = (c & (fmt.sign_bit - 1) for c in (a, b))
+    if op in ("Add", "Sub"):
+        return logarithms.sum_of_codes(fmt, a, b ^ (fmt.sign_bit if op == "Sub" and y else 0))
+    if op == "Div" and y == 0:
+        return fmt.nan_code
+    if x == 0 or y == 0:
+        return 0
+    exponents = Fraction(x - fmt.encode_exact(1)), Fraction(y - fmt.encode_exact(1))
+    exact = exponents[0] + exponents[1] if op == "Mul" else exponents[0] - exponents[1]
+    magnitude = min(int(exact) + fmt.encode_exact(1), fmt.highest)
+    return magnitude | (a ^ b) & fmt.sign_bit if magnitude >= 1 else 0
+
+
 def _is_negative(fmt: Format, code: int, value: Value) -> bool:
     if isinstance(value, Special):
         return value is Special.NEG_INF
-    return value < 0 or (value == 0 and fmt.signed_zero and bool(code & fmt.sign_bit))
+    return value < ZERO or (value == 0 and fmt.signed_zero and bool(code & fmt.sign_bit))
 
 
 def _code(fmt: Format, value: Fraction, negative_zero: bool) -> int:
