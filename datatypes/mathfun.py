@@ -127,6 +127,8 @@ def refine(fmt: Format, name: str, code: int) -> int:
     if isinstance(x, Special):
         raise InputError(f"code {code:#x} of {fmt.name} is not a finite number")
     function = _function(name)
+    if fmt.logarithmic and name in logarithms.ROOTS:  # half of the exponent, which may be a tie
+        return int(logarithms.apply(fmt, name, np.array(code)))
     for digits in _DIGITS:
         try:
             low, high = _enclose(function, x, digits)

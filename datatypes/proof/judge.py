@@ -101,7 +101,7 @@ class Judge:
         if fn == "abs":
             return self.extreme("Max", codes, self.function("negative", codes))
         if fn == "nn.relu":
-            return self.extreme("Max", codes, np.zeros_like(codes))
+            return self.extreme("Max", codes, np.full_like(codes, self.fmt.zero(False)))
         if self.fmt.nbits <= TABULATED_BITS:
             return mathfun.table(self.fmt, fn)[codes]
         return mathfun.apply(self.fmt, fn, codes)

@@ -43,9 +43,10 @@ def apply(fmt: Format, op: str, *codes: int) -> int:
     return fmt.encode_exact(math.nan if not numbers[0] else -math.inf if sign else math.inf)
 
 
-def _logarithmic(fmt: Format, op: str, a: int, b: int) -> int:
+def _logarithmic(fmt: Format, op: str, *codes: int) -> int:
     """Products and quotients by exact exponents, sums by interval arithmetic."""
-    x, y = (c & (fmt.sign_bit - 1) for c in (a, b))
+    a, b = codes
+    x, y = (c & (fmt.sign_bit - 1) for c in codes)
     if op in ("Add", "Sub"):
         return logarithms.sum_of_codes(fmt, a, b ^ (fmt.sign_bit if op == "Sub" and y else 0))
     if op == "Div" and y == 0:

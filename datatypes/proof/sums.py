@@ -64,7 +64,7 @@ def adversarial(fmt: Format, rng: np.random.Generator, size: int) -> Iterator[Ar
         mixed = samples.ordinary(fmt, rng, size)
         for codes in (  # saturating, vanishing, cancelling
             [fmt.highest, fmt.code(fmt.lowest)],
-            [1, fmt.code(-1 if fmt.lowest < 0 else 1), 0, fmt.zero(True)],
+            [fmt.code(1), fmt.code(-1), fmt.zero(False), fmt.zero(True)],
             [fmt.highest, 1, fmt.code(fmt.lowest), fmt.encode_exact(1)],
         ):
             yield rng.choice(np.array(codes, fmt.storage), size)
@@ -83,7 +83,7 @@ def dense(subject: Subject, judge: Judge, rng: np.random.Generator) -> Iterator[
     run = subject.build(
         b, b.call("nn.dense", b.param("x", x.shape, subject.dtype), Constant(w, subject.dtype))
     )
-    acc = np.zeros((count, units), fmt.storage)
+    acc = np.full((count, units), fmt.zero(False), fmt.storage)
     for k in range(terms):
         acc = step(judge, acc, x[:, None, k], w[None, :, k])
     yield _row(f"nn.dense, {terms} terms", fmt, run(x), acc, judge, subject)
@@ -104,7 +104,7 @@ def convolution(
     run = subject.build(b, b.call("nn.conv2d", data, Constant(w, subject.dtype), **attrs))
     got = np.concatenate([run(batch) for batch in x])
     x = np.concatenate(x)
-    acc = np.zeros(got.shape, fmt.storage)
+    acc = np.full(got.shape, fmt.zero(False), fmt.storage)
     out_y, out_x = np.indices(got.shape[2:])
     source = np.arange(outputs) // (outputs // conv.groups) * inner
     for channel, row, column in np.ndindex(inner, rows, columns):
