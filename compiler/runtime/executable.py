@@ -19,6 +19,8 @@ from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.symbolic import Index, Var
 from compiler.target import Target
 
+KNOWN_SIZES = 64
+"""Combinations of symbolic dimensions whose sizes an executable remembers."""
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5)
 
 
@@ -62,6 +64,7 @@ class Executable:
         self._entry = _ENTRY(program.entry)
         self._constants = _table(program.constants)
         self._local = threading.local()
+        self._known: dict[tuple[int, ...], tuple[list[tuple[int, ...]], int, Any]] = {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model.
@@ -79,16 +82,12 @@ class Executable:
 
     def run(self, arrays: Sequence[Array], dims: Mapping[Var, int]) -> list[Array]:
         """Run on checked arrays, in parameter order, with the symbolic dimensions' values."""
-        p = self.program
+        shapes, size, values = self._sizes(dims)
         outs = [
-            np.empty(
-                tuple(d.value(dims) if isinstance(d, Index) else d for d in t.shape),
-                t.dtype.storage,
-            )
-            for _, t in p.outputs
+            np.empty(shape, t.dtype.storage)
+            for shape, (_, t) in zip(shapes, self.program.outputs, strict=True)
         ]
-        values = (ctypes.c_int64 * max(1, len(p.dims)))(*(dims[v] for v in p.dims))
-        work = self._workspace(int(p.workspace.value(dims)))
+        work = self._workspace(size)
         given, made = _table(arrays), _table(outs)  # alive until the call returns
         self._entry(
             ctypes.addressof(given),
@@ -98,6 +97,22 @@ class Executable:
             ctypes.addressof(values),
         )
         return outs
+
+    def _sizes(self, dims: Mapping[Var, int]) -> tuple[list[tuple[int, ...]], int, Any]:
+        """(shapes of the outputs, bytes of workspace, dims as int64s), remembered for a few dims:
+        evaluating them takes microseconds."""
+        p = self.program
+        key = tuple(dims[v] for v in p.dims)
+        if key not in self._known:
+            shapes = [
+                tuple(d.value(dims) if isinstance(d, Index) else d for d in t.shape)
+                for _, t in p.outputs
+            ]
+            values = (ctypes.c_int64 * max(1, len(key)))(*key)
+            if len(self._known) >= KNOWN_SIZES:
+                self._known = {}
+            self._known[key] = (shapes, int(p.workspace.value(dims)), values)
+        return self._known[key]
 
     def _workspace(self, size: int) -> Array:
         """This thread's workspace; it grows to the largest batch seen."""

@@ -61,8 +61,12 @@ def bind_inputs(
         arrays.append(np.asarray(a, order="C"))  # ascontiguousarray makes scalars vectors
     for (name, t), a in zip(params, arrays, strict=True):
         for want, got in zip(t.shape, a.shape, strict=True):
-            known = isinstance(want, Index) and want.vars() <= dims.keys()
-            if isinstance(want, Index) and known and want.value(dims) != got:
+            if isinstance(want, int):
+                continue
+            variable = _variable(want)
+            if variable is not None and dims[variable] == got:
+                continue
+            if want.vars() <= dims.keys() and want.value(dims) != got:
                 values = ", ".join(f"{v} = {k}" for v, k in dims.items())
                 raise InputError(
                     f"input {name!r} has shape {shape_text(a.shape)}, but "
@@ -83,7 +87,14 @@ def _bind(
         return
     if got < 1:
         raise InputError(f"input {name!r} is empty: dimension {want} must be at least 1")
-    if len(want.terms) == 1 and want.const == 0:
-        ((atom, coefficient),) = want.terms.items()
-        if isinstance(atom, Var) and coefficient == 1:
-            dims.setdefault(atom, got)
+    variable = _variable(want)
+    if variable is not None:
+        dims.setdefault(variable, got)
+
+
+def _variable(d: Index) -> Var | None:
+    """The variable that a dimension is, if it is nothing more."""
+    if len(d.terms) != 1 or d.const != 0:
+        return None
+    ((atom, coefficient),) = d.terms.items()
+    return atom if isinstance(atom, Var) and coefficient == 1 else None

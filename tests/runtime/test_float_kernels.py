@@ -91,3 +91,30 @@ def test_rows_run_side_by_side(rows: int) -> None:
     x = b.param("x", (rows, 48))
     exe = compiler.build(IRModule({"main": b.finish(b.call("sum", x, axis=(-1,)))}))
     assert any(f"unroll for sum_s.i0o in {n}:" in exe.as_text() for n in range(2, 9)), exe.as_text()
+
+
+@pytest.mark.parametrize("int8", [False, True])
+def test_one_build_serves_every_batch_size(int8: bool) -> None:
+    rng = np.random.default_rng(1)
+    b = FunctionBuilder()
+    n = Dim("n")
+    x = b.param("x", (n, 36), "uint8" if int8 else "float32")
+    if int8:
+        w = b.const(rng.integers(-128, 128, (40, 36)).astype(np.int8))
+        y = b.call("nn.dense", x, w, out_dtype="int32")
+        scale = b.const(rng.uniform(1e-4, 3e-3, 40).astype(np.float32))
+        y = b.call("qnn.requantize", y, scale, axis=-1, output_zero_point=7, out_dtype="uint8")
+    else:
+        y = b.call(
+            "nn.relu", b.call("nn.dense", x, b.const(rng.normal(size=(40, 36)).astype(np.float32)))
+        )
+    mod = IRModule({"main": b.finish(y)})
+    exe = compiler.build(mod)
+    (kernel,) = exe.program.kernels
+    assert "_few" in str(kernel.func)
+    data = rng.integers(0, 255, (30, 36)).astype("uint8" if int8 else "float32")
+    alone = np.concatenate([exe(row[None]) for row in data])
+    for batch in (1, 2, 7, 8, 9, 15, 16, 17, 30):
+        assert exe(data[:batch]).tobytes() == alone[:batch].tobytes(), batch
+        assert_same_bits(kernel, {n: batch})
+    np.testing.assert_allclose(alone, compiler.evaluate(mod, data), rtol=1e-4, atol=1e-3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compiler.dtypes import FLOAT32, FLOAT64
 from compiler.tensor.expr import loads
 from compiler.tensor.schedule import Schedule
@@ -23,6 +25,12 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     ((store, path, _),) = s.stage_stores(stage)
     reader = consumer(s, store)
     assert reader is not None
+    for axis, width in t.run_time:
+        few = s.versions(stage, reader.stage, axis, width)
+        apply_tile(s, few, replace(t, run_time=()), fma)
+        ((store, path, _),) = s.stage_stores(stage)
+        reader = consumer(s, store)
+        assert reader is not None
     if t.copy is not None:
         s.copy_in_blocks(stage, t.copy, t.lane_axis, t.lanes)
         ((store, path, _),) = s.stage_stores(stage)
@@ -33,12 +41,13 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     # The output tile: split, and everything inside the tile innermost, lanes last.
     order, inside, peeled = list(outer), [], []
     same = t.block_axis == t.lane_axis
-    sizes = dict(t.spatial)
+    sizes = dict((*t.spatial, *t.run_time))
     if not same and t.blocks > 1:
         sizes[t.block_axis] = t.blocks
     lane_factor = t.lanes * (t.blocks if same else 1)
     for k, width in sorted(sizes.items()):
-        order[k], inner = s.split(outer[k], width)
+        ending = "shift" if (k, width) in t.run_time else "peel"
+        order[k], inner = s.split(outer[k], width, tail=ending)
         inside.append(inner)
         peeled.append(order[k])
     lane_extent = path[t.lane_axis].extent.constant()

@@ -114,14 +114,16 @@ class PackPrimitives(LoopPrimitives):
         stream.
 
         The packed buffer takes the parameter's place; `pack_array` lays out the array at build
-        time.
+        time. Several stages may read it, in the same order.
 
         Raises:
-            ScheduleError: the stage does not read the buffer exactly once, or it is no parameter.
+            ScheduleError: the stage does not read the buffer exactly once, it is no parameter, or
+                another stage reads it in another order.
         """
         ((store, path, _),) = self.stage_stores(stage)
         mine = [x for x in loads(store.value) if x.buffer is buffer]
-        if len(mine) != 1 or buffer not in self.func.params:
+        held = next((b for b, p in self.func.packed.items() if p.source is buffer), None)
+        if len(mine) != 1 or (buffer not in self.func.params and held is None):
             raise ScheduleError(f"{stage} must read the parameter {buffer.name} exactly once")
         (load,) = mine
         used: set[Var] = set().union(*(i.vars() for i in load.idx))
@@ -132,12 +134,19 @@ class PackPrimitives(LoopPrimitives):
             if hi is None:
                 raise ScheduleError(f"cannot pack {buffer.name}: the extent of {v} is not known")
             shape.append(Index.of(hi))
-        new = Buffer(buffer.name + "_packed", tuple(shape), buffer.dtype, align=align)
+        new = held or Buffer(buffer.name + "_packed", tuple(shape), buffer.dtype, align=align)
+        if held is not None:
+            p = self.func.packed[held]
+            m: dict[Var, IntLike] = dict(zip(vs, p.vars, strict=False))
+            alike = held.shape == tuple(shape) and [i.subst(m) for i in load.idx] == list(p.idx)
+            if not alike:
+                raise ScheduleError(f"{buffer.name} is packed in another order already")
 
         def put(e: Expr) -> Expr | None:
             return Load(new, vs) if e is load else None
 
         store.value = rewrite(store.value, put)
-        self.func.params[self.func.params.index(buffer)] = new
-        self.func.packed[new] = Packed(buffer, vs, load.idx)
+        if held is None:
+            self.func.params[self.func.params.index(buffer)] = new
+            self.func.packed[new] = Packed(buffer, vs, load.idx)
         return new

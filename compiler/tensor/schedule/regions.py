@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from compiler.errors import ScheduleError
-from compiler.symbolic import Index, IntLike, Var
+from compiler.symbolic import Index, IntLike, Var, imin
 from compiler.tensor.expr import BinOp, Expr, Load, rewrite, subst
 from compiler.tensor.schedule.loops import LoopPrimitives
 from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses, clone, stores, walk_stmts
 
 
 class RegionPrimitives(LoopPrimitives):
-    """compute_inline, compute_at, widen, decompose_reduction, cache_read, cache_write, contract."""
+    """compute_inline, compute_at, widen, versions, decompose_reduction, cache_read, cache_write,
+    contract."""
 
     def compute_inline(self, stage: str) -> None:
         """Substitute a stage `buffer[i, j, ...] = value` into the stages that read it.
@@ -133,6 +134,43 @@ class RegionPrimitives(LoopPrimitives):
             ):
                 node = For(v, [node], f.kind)
             self.swap(self.func.body, path[0], [node])
+
+    def versions(self, stage: str, reader: str, axis: int, least: int) -> str:
+        """Copies of `stage` and `reader` that run in their place when `axis` is shorter than
+        `least`; returns the copy of the stage (both are called `<name>.few`, as are their loops).
+
+        For an axis whose extent is known at run time only: of each stage and its copy, one has no
+        iterations.
+        """
+        ((store, path, _),) = self.stage_stores(stage)
+        n = path[axis].extent
+        many = imin(n // least, 1)
+        there = store.buffer
+        few = Buffer(there.name + "_few", there.shape, there.dtype, there.scope)
+        self.func.temps.append(few)
+
+        def put(e: Expr) -> Expr | None:
+            return Load(few, e.idx) if isinstance(e, Load) and e.buffer is there else None
+
+        for name in (stage, reader):
+            ((_, (root, *_), _),) = self.stage_stores(name)
+            copy = clone(root, {})
+            for s, _, _ in walk_stmts([copy]):
+                if isinstance(s, For):
+                    s.var.name += ".few"
+            for st in stores([copy]):
+                st.stage += ".few"
+                st.buffer = few if st.buffer is there else st.buffer
+                st.value = rewrite(st.value, put)
+            at = next(k for k, x in enumerate(self.func.body) if x is root)
+            self.func.body.insert(at, copy)
+        for name, extent in ((reader, n * many), (reader + ".few", n - n * many)):
+            ((_, around, _),) = self.stage_stores(name)
+            old = around[axis]
+            v = Var(old.var.name, extent)
+            home = around[axis - 1].body if axis else self.func.body
+            self.swap(home, old, [For(v, [clone(x, {old.var: v}) for x in old.body], old.kind)])
+        return stage + ".few"
 
     def decompose_reduction(self, stage: str, loop: str) -> None:
         """Make the initialisation of `stage` a nest of its own just before `loop`; its loops and

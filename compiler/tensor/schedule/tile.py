@@ -26,6 +26,8 @@ _CONTIGUOUS_STEP = 16
 """How a reduction along the data's innermost axis is split first."""
 SHARED_COPY = 8
 """Outputs that must share an element of an operand for a copy of it to pay."""
+RUN_TIME = 8
+"""Neighbouring outputs along an axis of any extent."""
 ROWS = 8
 """Reductions that run side by side where neighbours cannot be the lanes of a vector."""
 UNROLLED_STEPS = 4
@@ -57,6 +59,9 @@ class Tile:
         dot: the dot product instruction, if the operands are bytes.
         skew: for a dot product over the taps of a window: (neighbouring outputs that share the
             data they read, stride of the window, taps filled up to whole dot products).
+        run_time: (axis, width) of neighbouring outputs along an axis whose extent is known at run
+            time only; the last tile overlaps the one before, and extents below the width have a
+            nest of their own (see `versions`).
         unrolled: reduction steps in the body of the innermost loop; a dot product is one step.
         narrow: instructions that store several neighbouring vectors as bytes.
     """
@@ -73,6 +78,7 @@ class Tile:
     unrolled: int = UNROLLED_STEPS
     narrow: tuple[Intrinsic, ...] = ()
     copy: Buffer | None = None
+    run_time: tuple[tuple[int, int], ...] = ()
 
 
 def tileable(s: Schedule, stage: str) -> bool:
@@ -188,6 +194,10 @@ def _tile_for(
     spatial = _spatial_tile(pixels, _registers(target) // blocks)
     step = _reduce_block(data, reduction)
     tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
+    unknown = [a for a in axes if a.other and not a.constant and a.extent is None]
+    if unknown and not spatial and not skipping:
+        width = min(RUN_TIME, _registers(target) // blocks)
+        tile = replace(tile, run_time=((unknown[-1].index, width),))
     # With a guard the body repeats the taps: that is long enough.
     return replace(tile, unrolled=1) if column_guard(path, tile) else tile
 
