@@ -120,3 +120,16 @@ def test_registers_are_not_carried_between_iterations_that_threads_share() -> No
     f.body[:] = [For(Var("once", 1), [begin, loop])]
     share_out(Schedule(f), [])
     assert not [p for p in parallel_loops(f) if p.extent != 1]
+
+
+def test_a_last_block_by_itself_is_a_task_too() -> None:
+    """A dense layer: blocks of outputs, and statements for what is left of them."""
+    b = PrimBuilder("dense")
+    x, w = b.input("x", (1, 64), FLOAT32), b.input("w", (1000, 64), FLOAT32)
+    zero = FloatImm(0.0, FLOAT32)
+    acc = b.reduce("mac", (1, 1000), FLOAT32, {"k": 64}, lambda i, j, k: x[i, k] * w[j, k], zero)
+    out = b.compute("y", (1, 1000), FLOAT32, lambda i, j: acc[i, j] + FloatImm(1.0, FLOAT32))
+    f = b.finish([out])
+    schedule_default(f, Target.parse("llvm -mcpu=x86-64-v4"), [w])
+    extent, _ = shares(f.body[-1])
+    assert extent == 32  # 31 times two vectors of 16, and the last 8

@@ -10,6 +10,7 @@ only.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -90,7 +91,7 @@ def _candidate(root: For, name: str) -> _Candidate | None:
     """What sharing out the loops of this name gives; None if that is not possible."""
     tasks, widest, axes = 0, 0, set[int]()
     for unit, path in _units([root], name):
-        loop = unit if isinstance(unit, For) and unit.var.name == name else None
+        loop = _named(unit, name)
         nest = path if loop is None else (*path, loop)
         around = {f.var for f in path}
         if any(f.kind != "serial" or f.extent.vars() & around for f in nest):
@@ -126,33 +127,54 @@ def _moved_axes(loop: For) -> set[int]:
 
 def _units(
     body: list[Stmt], name: str, path: tuple[For, ...] = ()
-) -> Iterator[tuple[Stmt, tuple[For, ...]]]:
-    """The loops called `name`, and the statements beside them, each with the loops around it."""
-    for s in body:
-        if isinstance(s, For) and s.var.name != name and _holds(s, name):
-            yield from _units(s.body, name, (*path, s))
+) -> Iterator[tuple[list[Stmt], tuple[For, ...]]]:
+    """The loops called `name`, each by itself, and the statements before, between and after them,
+    with the loops around them."""
+    for unit in _parts(body, name):
+        (first, *_) = unit
+        if isinstance(first, For) and first.var.name != name and _holds(first, name):
+            yield from _units(first.body, name, (*path, first))
         else:
-            yield s, path
+            yield unit, path
+
+
+def _parts(body: list[Stmt], name: str) -> list[list[Stmt]]:
+    """A body cut into single loops that hold or are `name`, and runs of other statements."""
+    return [
+        part
+        for holds, run in itertools.groupby(body, lambda s: _holds(s, name))
+        for part in ([[s] for s in run] if holds else [list(run)])
+    ]
 
 
 def _holds(s: Stmt, name: str) -> bool:
     return any(isinstance(x, For) and x.var.name == name for x, _, _ in walk_stmts([s]))
 
 
-def _stands_alone(unit: Stmt) -> bool:
-    """Whether a statement writes memory, and itself starts whatever it keeps in registers."""
-    kept = {b for b, *_ in accesses([unit]) if b.scope == "register"}
-    begun = {st.buffer for st in stores([unit]) if not st.update}
-    return kept <= begun and any(st.buffer.scope == "global" for st in stores([unit]))
+def _named(unit: list[Stmt], name: str) -> For | None:
+    (first, *_) = unit
+    return first if isinstance(first, For) and first.var.name == name else None
+
+
+def _stands_alone(unit: list[Stmt]) -> bool:
+    """Whether statements write memory, and themselves start whatever they keep in registers."""
+    kept = {b for b, *_ in accesses(unit) if b.scope == "register"}
+    begun = {st.buffer for st in stores(unit) if not st.update}
+    return kept <= begun and any(st.buffer.scope == "global" for st in stores(unit))
 
 
 def _mark(body: list[Stmt], name: str) -> None:
     """Make the loops called `name` parallel, and put what is beside them in parallel loops of one
     iteration."""
-    for k, s in enumerate(body):
-        if isinstance(s, For) and s.var.name == name:
-            s.kind = "parallel"
-        elif isinstance(s, For) and _holds(s, name):
-            _mark(s.body, name)
+    new: list[Stmt] = []
+    for unit in _parts(body, name):
+        (first, *_) = unit
+        if isinstance(first, For) and _holds(first, name):
+            if first.var.name == name:
+                first.kind = "parallel"
+            else:
+                _mark(first.body, name)
+            new.append(first)
         else:
-            body[k] = For(Var(name + "_rest", 1), [s], "parallel")
+            new.append(For(Var(name + "_rest", 1), unit, "parallel"))
+    body[:] = new
