@@ -42,6 +42,10 @@ PARALLEL_WORK = 1 << 13
 join, but one thread that does them alone takes half of the data from the other's cache."""
 
 
+SLICES = 1 << 16
+"""What the tasks of stages that run together are divided into."""
+
+
 def driver_text(symbol: str, steps: Sequence[Step], dims: Sequence[Var], threads: int) -> str:
     """LLVM text of `symbol(inputs, outputs, constants, workspace, dims)`: tables of pointers, the
     workspace, and the symbolic dimensions as int64."""
@@ -62,11 +66,11 @@ class _Driver(Accesses):
         e = self.e
         for k, v in enumerate(self.dims):
             self.env[v] = e.load(Val("%dims", "ptr"), 8 * k, "i64", 1, 8)
-        for s in steps:
-            if s.stage is None:
-                self._copy(s)
+        for group in _groups(steps):
+            if group[0].stage is None:
+                self._copy(group[0])
             else:
-                self._call(s, s.stage)
+                self._call(group)
         params = ", ".join(
             f"ptr %{n}" for n in ("input", "output", "constant", "workspace", "dims")
         )
@@ -92,34 +96,46 @@ class _Driver(Accesses):
         target, source = (self._pointer(p) for p in s.pointers)
         e.lines.append(f"  call void @{fn}({target}, {source}, {self.runtime(s.size)}, i1 false)")
 
-    def _call(self, s: Step, stage: Stage) -> None:
+    def _call(self, group: Sequence[Step]) -> None:
+        """Run stages of one kernel, together if there are several."""
         e = self.e
-        args = [self._pointer(p) for p in s.pointers]
-        args += [self._dim(v) for v in s.dims]
-        types = [a.t for a in args]
-        if stage.extent is None:
-            self._declare(stage.symbol, types)
-            e.lines.append(f"  call void @{stage.symbol}({', '.join(map(str, args))})")
+        args = [self._pointer(p) for p in group[0].pointers]
+        args += [self._dim(v) for v in group[0].dims]
+        stages = [s.stage for s in group if s.stage is not None]
+        extents = [self.runtime(s.extent) for s in stages if s.extent is not None]
+        if len(extents) < len(stages):
+            for stage in stages:
+                self._alone(stage, args)
             return
-        self._declare(stage.symbol, [*types, "i64", "i64"])
-        extent = self.runtime(stage.extent)
-        alone = ", ".join(map(str, [*args, e.const(0, "i64"), extent]))
-        low, high = s.work.range()
+        work = sum((s.work for s in group), ZERO)
+        low, high = work.range()
         if self.threads == 1 or (high is not None and high < PARALLEL_WORK):
-            e.lines.append(f"  call void @{stage.symbol}({alone})")
+            for stage in stages:
+                self._alone(stage, args)
             return
         if low is not None and low >= PARALLEL_WORK:
-            self._fork_join(stage, args, extent)
+            self._fork_join(stages, args, extents)
             return
         # How much there is to do depends on the symbolic dimensions: decide when it is known.
-        enough = e.op(f"icmp sge {self.runtime(s.work)}, {PARALLEL_WORK}", "i1")
+        enough = e.op(f"icmp sge {self.runtime(work)}, {PARALLEL_WORK}", "i1")
         fork, inline, done = (e.fresh(n)[1:] for n in ("fork", "alone", "next"))
         e.lines += [f"  br {enough}, label %{fork}, label %{inline}", f"{inline}:"]
-        e.lines += [f"  call void @{stage.symbol}({alone})", f"  br label %{done}", f"{fork}:"]
         kept, self.memo = self.memo, dict(self.memo)
-        self._fork_join(stage, args, extent)
+        for stage in stages:
+            self._alone(stage, args)
+        e.lines += [f"  br label %{done}", f"{fork}:"]
+        self.memo = dict(kept)
+        self._fork_join(stages, args, extents)
         self.memo = kept
         e.lines += [f"  br label %{done}", f"{done}:"]
+
+    def _alone(self, stage: Stage, args: Sequence[Val]) -> None:
+        """Call a stage on this thread."""
+        given = list(args)
+        if stage.extent is not None:
+            given += [self.e.const(0, "i64"), self.runtime(stage.extent)]
+        self._declare(stage.symbol, [a.t for a in given])
+        self.e.lines.append(f"  call void @{stage.symbol}({', '.join(map(str, given))})")
 
     def _dim(self, v: Var) -> Val:
         x = self.env[v]
@@ -129,28 +145,53 @@ class _Driver(Accesses):
     def _declare(self, symbol: str, types: list[str]) -> None:
         self.externs[symbol] = f"declare void @{symbol}({', '.join(types)})"
 
-    def _fork_join(self, stage: Stage, args: list[Val], extent: Val) -> None:
-        """Let the thread pool share out the iterations (see `pool`)."""
+    def _fork_join(
+        self, stages: Sequence[Stage], args: Sequence[Val], extents: Sequence[Val]
+    ) -> None:
+        """Let the thread pool share out the tasks (see `pool`)."""
         e = self.e
-        wrapper = self._wrapper(stage.symbol, [a.t for a in args])
+        wrapper = self._wrapper([s.symbol for s in stages], [a.t for a in args])
         self.externs[pool.SYMBOL] = f"declare void @{pool.SYMBOL}(ptr, ptr, i64, i64)"
-        block = e.op(f"alloca [{len(args)} x i64], align 8", "ptr")
-        for k, a in enumerate(args):
+        given = [*args, *extents]
+        block = e.op(f"alloca [{len(given)} x i64], align 8", "ptr")
+        for k, a in enumerate(given):
             e.store(a, block, 8 * k, 8)
+        extent = extents[0] if len(stages) == 1 else e.const(SLICES, "i64")
         job = f"ptr @{wrapper}, {block}, {extent}, i64 {self.threads}"
         e.lines.append(f"  call void @{pool.SYMBOL}({job})")
 
-    def _wrapper(self, symbol: str, types: list[str]) -> str:
-        """A function that the pool can call: it takes the arguments from a block of memory."""
-        name = f"range_{symbol}"
-        if name not in self.wrappers:
-            lines, given = [], []
-            for k, t in enumerate(types):
-                lines.append(f"  %p{k} = getelementptr i8, ptr %block, i64 {8 * k}")
-                lines.append(f"  %a{k} = load {t}, ptr %p{k}, align 8")
-                given.append(f"{t} %a{k}")
-            given += ["i64 %begin", "i64 %end"]
-            lines.append(f"  call void @{symbol}({', '.join(given)})")
-            head = f"define internal void @{name}(ptr %block, i64 %begin, i64 %end) nounwind {{"
-            self.wrappers[name] = "\n".join([head, "entry:", *lines, "  ret void", "}"])
+    def _wrapper(self, symbols: Sequence[str], types: Sequence[str]) -> str:
+        """A function that the pool can call: it takes the arguments, and the extents of several
+        stages, from a block of memory. A range of slices is the same part of every stage."""
+        name = f"range_{symbols[0]}_{len(symbols)}"
+        if name in self.wrappers:
+            return name
+        lines, given = [], []
+        for k, t in enumerate([*types, *(["i64"] * len(symbols))]):
+            lines.append(f"  %p{k} = getelementptr i8, ptr %block, i64 {8 * k}")
+            lines.append(f"  %a{k} = load {t}, ptr %p{k}, align 8")
+        given = [f"{t} %a{k}" for k, t in enumerate(types)]
+        for k, symbol in enumerate(symbols):
+            begin, end = "%begin", "%end"
+            if len(symbols) > 1:
+                for bound in ("begin", "end"):
+                    lines.append(f"  %{bound}{k}.s = mul i64 %{bound}, %a{len(types) + k}")
+                    lines.append(f"  %{bound}{k} = udiv i64 %{bound}{k}.s, {SLICES}")
+                begin, end = f"%begin{k}", f"%end{k}"
+            call = ", ".join([*given, f"i64 {begin}", f"i64 {end}"])
+            lines.append(f"  call void @{symbol}({call})")
+            self._declare(symbol, [*types, "i64", "i64"])
+        head = f"define internal void @{name}(ptr %block, i64 %begin, i64 %end) nounwind {{"
+        self.wrappers[name] = "\n".join([head, "entry:", *lines, "  ret void", "}"])
         return name
+
+
+def _groups(steps: Sequence[Step]) -> list[list[Step]]:
+    """Steps that follow each other, with stages of one kernel that may run together as one."""
+    groups: list[list[Step]] = []
+    for s in steps:
+        if s.stage is not None and s.stage.joins:
+            groups[-1].append(s)
+        else:
+            groups.append([s])
+    return groups

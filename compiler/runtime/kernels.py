@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from compiler.codegen import cache, jit
+from compiler.codegen.barriers import joined
 from compiler.codegen.lower import NativeStage, lower_primfunc, module_text
 from compiler.dtypes import Array
 from compiler.errors import ConfigError, LoweringError, ScheduleError
@@ -240,8 +241,8 @@ def _compiled(program: Program, target: Target) -> tuple[Native, bytes]:
     func, stages = scheduled.func, scheduled.lowered()
     native = Native(
         stages=tuple(
-            Stage(s.symbol, s.extent, innermost_work(body))
-            for s, body in zip(stages, func.body, strict=True)
+            Stage(s.symbol, s.extent, innermost_work(body), joins)
+            for s, body, joins in zip(stages, func.body, joined(func.body), strict=True)
         ),
         packed={k: func.packed[b].order for k, b in enumerate(func.params) if b in func.packed},
         temps=tuple(b.size * b.dtype.nbytes for b in func.temps),

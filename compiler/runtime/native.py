@@ -16,13 +16,14 @@ class Stage:
     """One native function of a kernel.
 
     Called with a pointer per parameter, temporary and table, an int64 per symbolic dimension, and,
-    unless `extent` is None, the range [begin, end) of the `extent` iterations it shall do. `work`
-    counts its innermost iterations.
+    unless `extent` is None, the range [begin, end) of the `extent` tasks it shall do. `work` counts
+    its innermost iterations. `joins`: threads may begin it before the stage before it is finished.
     """
 
     symbol: str
     extent: Index | None
     work: Index
+    joins: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Native:
     def to_json(self) -> str:
         """One line of text."""
         stages = [
-            [s.symbol, None if s.extent is None else _index(s.extent), _index(s.work)]
+            [s.symbol, None if s.extent is None else _index(s.extent), _index(s.work), s.joins]
             for s in self.stages
         ]
         packed = [[k, *_order(order)] for k, order in self.packed.items()]
@@ -60,7 +61,8 @@ class Native:
 
         return Native(
             tuple(
-                Stage(s, None if n is None else index(n), index(w)) for s, n, w in given["stages"]
+                Stage(s, None if n is None else index(n), index(w), j)
+                for s, n, w, j in given["stages"]
             ),
             {k: _order_of(shape, idx) for k, shape, idx in given["packed"]},
             tuple(index(t) for t in given["temps"]),

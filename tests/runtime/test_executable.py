@@ -81,6 +81,23 @@ def test_threads_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
             assert a.tobytes() == b.tobytes()
 
 
+def test_stages_that_run_together_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A depthwise convolution pads a copy of its input in several stages, and waits for them."""
+    b = FunctionBuilder()
+    x = b.param("x", (N, 32, 13, 9))
+    weight = b.const(normal(32, 1, 5, 5))
+    y = b.call("nn.conv2d", x, weight, groups=32, padding=(2, 2, 2, 2))
+    mod = IRModule({"main": b.finish(y)})
+    xs = [normal(n, 32, 13, 9) for n in (1, 3)]
+    want = [compiler.build(mod)(image) for image in xs]
+    monkeypatch.setattr("compiler.runtime.driver.PARALLEL_WORK", 1)
+    for threads in (2, 3, 8):
+        exe = compiler.build(mod, threads=threads)
+        assert sum(s.joins for k in exe.program.kernels for s in k.stages) > 3
+        for image, answer in zip(xs, want, strict=True):
+            assert all(exe(image).tobytes() == answer.tobytes() for _ in range(20))
+
+
 def test_callers_may_share_an_executable_between_threads() -> None:
     exe = compiler.build(convnet())
     xs = [normal(n, 3, 11, 9) for n in (1, 6, 3, 8)]

@@ -135,12 +135,13 @@ def indices(draw: st.DrawFn, variables: tuple[Var, ...], depth: int = 2) -> Inde
 
 @given(indices((N, Var("m"))), st.integers(1, 99), st.integers(1, 99))
 def test_sizes_mean_the_same_after_they_were_kept(size: Index, n: int, m: int) -> None:
-    native = Native((Stage("f", size, size), Stage("g", None, size)), {}, (size,))
+    native = Native((Stage("f", size, size, True), Stage("g", None, size)), {}, (size,))
     again = Native.from_json(native.to_json())
     env = {N: n, Var("m"): m}
     (first, second), (temp,) = again.stages, again.temps
     assert first.extent is not None
     assert second.extent is None
+    assert (first.joins, second.joins) == (True, False)
     for got in (first.extent, first.work, second.work, temp):
         assert got == size
         assert got.value(env) == size.value(env)
