@@ -11,6 +11,7 @@ from compiler.symbolic import Atom, Index, Quasi, Var
 from compiler.tensor.stmt import Buffer, PrimFunc
 
 Registers = dict[tuple[Buffer, int, tuple[int, ...]], Val]
+Split = tuple[Index, tuple[int, ...], list[tuple[Quasi, int]]]
 
 
 class Place(NamedTuple):
@@ -38,6 +39,7 @@ class Accesses:
     cursor: dict[Buffer, tuple[Val, dict[Var, int]]]
     written: set[Buffer]
     _flats: dict[int, tuple[Index, tuple[Index, ...]]]
+    _splits: dict[tuple[Index, tuple[tuple[Var, int], ...]], Split]
 
     def flat_of(self, b: Buffer, idx: tuple[Index, ...]) -> Index:
         """Row-major position, remembered per index tuple."""
@@ -48,12 +50,21 @@ class Accesses:
 
     def known(self, i: Index) -> int | None:
         """The value of `i` if it is a constant here."""
-        if not i.terms:
-            return i.const
-        if all(isinstance(self.env.get(v), int) for v in i.vars()):
-            return int(i.value(self.env))
+        total = i.const
+        for a, c in i.terms.items():
+            x = self.env.get(a) if isinstance(a, Var) else self._known_atom(a)
+            if not isinstance(x, int):
+                break
+            total += c * x
+        else:
+            return total
         lo, hi = i.range()
         return lo if lo is not None and lo == hi else None
+
+    def _known_atom(self, a: Quasi) -> int | None:
+        if all(isinstance(self.env.get(v), int) for v in a.leaves()):
+            return int(a.eval(self.env))
+        return None
 
     def runtime(self, i: Index) -> Val:
         """Emit an index expression as i64."""
@@ -102,18 +113,7 @@ class Accesses:
         """Where the access at row-major position `flat` goes, for the current lanes."""
         at = [v for v, _ in self.lanes]
         extents = tuple(n for _, n in self.lanes)
-        offs = lane_offsets(extents, tuple(flat.terms.get(v, 0) for v in at))
-        odd: list[tuple[Quasi, int]] = []
-        rest: dict[Atom, int] = {}
-        for a, c in flat.terms.items():
-            if isinstance(a, Var):
-                if a not in at:
-                    rest[a] = c
-            elif a.leaves() & set(at):
-                odd.append((a, c))
-            else:
-                rest[a] = c
-        base = Index(rest, flat.const)
+        base, offs, odd = self._split(flat)
         if odd:  # a // or % of a lane variable: look at every lane
             bound = {v: x for v, x in self.env.items() if isinstance(x, int)}
             per_lane = []
@@ -129,8 +129,6 @@ class Accesses:
                     raise LoweringError(f"register buffer {b.name} indexed by a run-time value")
                 return Place(None, 0, (), tuple(self._scalar_place(b, base + p) for p in per_lane))
             base, offs = base + per_lane[0], tuple(s.const for s in steps)
-        else:
-            base, offs = base + offs[0], tuple(o - offs[0] for o in offs)
         if b.scope == "register":
             position = self.known(base)
             if position is None:
@@ -138,6 +136,29 @@ class Accesses:
             return Place(None, position, offs)
         pointer, const = self._scalar_place(b, base)
         return Place(pointer, const, offs, (), _block(b, base) if odd else 0)
+
+    def _split(self, flat: Index) -> Split:
+        """`flat` as what all lanes share, the offsets of the lanes (the first is 0), and the atoms
+        that mix lane variables with others; remembered."""
+        key = (flat, tuple(self.lanes))
+        hit = self._splits.get(key)
+        if hit is not None:
+            return hit
+        at = {v for v, _ in self.lanes}
+        rest: dict[Atom, int] = {}
+        odd: list[tuple[Quasi, int]] = []
+        for a, c in flat.terms.items():
+            if isinstance(a, Var):
+                if a not in at:
+                    rest[a] = c
+            elif a.leaves() & at:
+                odd.append((a, c))
+            else:
+                rest[a] = c
+        factors = tuple(flat.terms.get(v, 0) for v, _ in self.lanes)
+        offs = lane_offsets(tuple(n for _, n in self.lanes), factors)
+        out = self._splits[key] = (Index(rest, flat.const), offs, odd)
+        return out
 
     def _scalar_place(self, b: Buffer, flat: Index) -> tuple[Val, int]:
         """(pointer, constant element offset) of a position without lane variables."""

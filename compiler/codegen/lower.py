@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compiler.codegen.access import Accesses, Registers
+from compiler.codegen.access import Accesses, Registers, Split
 from compiler.codegen.emit import LLVM_BYTES, Emitter, Val, memory_type
 from compiler.codegen.lanes import points
 from compiler.codegen.scalars import Scalars
@@ -88,6 +88,7 @@ class _Lower(Scalars, Accesses):
         self.shares: dict[int, Share] = {}
         self._flats: dict[int, tuple[Index, tuple[Index, ...]]] = {}
         self.stack: list[str] = []
+        self._splits: dict[tuple[Index, tuple[tuple[Var, int], ...]], Split] = {}
 
     def run(self, symbol: str) -> NativeStage:
         e, f, s = self.e, self.func, self.body
