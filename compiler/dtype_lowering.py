@@ -16,7 +16,9 @@ from compiler.errors import InputError, LoweringError, unknown
 from compiler.ir.expr import IRModule, operands
 from compiler.ir.types import TensorType
 
-LOWERINGS = ("library", "vector")
+LOWERINGS = ("library", "table", "vector")
+TABLE_BITS = 8
+"""Widest datatypes that tables of all pairs are made for."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +54,11 @@ def custom_dtypes(mod: IRModule) -> list[DType]:
     return list(dict.fromkeys(found))
 
 
-def lanes_of(choices: tuple[DtypeLowering, ...]) -> dict[DType, DType]:
-    """The dtypes that are held in lanes, and what they become."""
-    out = {}
-    for c in choices:
-        if c.lowering == "vector":
-            lane = lane_of(c.dtype)
-            assert lane is not None
-            out[c.dtype] = c.dtype.in_lanes(lane)
-    return out
+def forms_of(choices: tuple[DtypeLowering, ...]) -> dict[DType, DType]:
+    """The dtypes that are not held as they are, and the forms they are held in."""
+    forms = {"table": "table", "library": ""}
+    held = {c.dtype: forms.get(c.lowering, str(lane_of(c.dtype))) for c in choices}
+    return {dtype: dtype.in_form(form) for dtype, form in held.items() if form}
 
 
 def lane_of(dtype: DType) -> DType | None:
@@ -70,18 +68,25 @@ def lane_of(dtype: DType) -> DType | None:
 
 
 def _choose(dtype: DType, wanted: str | None) -> DtypeLowering:
-    kind = custom(dtype.name)
-    lane = lane_of(dtype)
+    kind, lane = custom(dtype.name), lane_of(dtype)
     if isinstance(kind, VectorDType):
         reason = kind.lanes_reason(dtype)
     else:
         reason = "only functions are known of it"
     if wanted == "library":
-        return DtypeLowering(dtype, "library", "the build asks for it")
-    if lane is not None:
-        return DtypeLowering(dtype, "vector", reason)
-    if wanted == "vector":
+        return DtypeLowering(dtype, wanted, "the build asks for it")
+    if wanted == "table" and dtype.bits > TABLE_BITS:
+        raise LoweringError(
+            f"{dtype} has no table lowering, because it has more than {TABLE_BITS} bits; "
+            "leave dtype_lowering out"
+        )
+    if wanted == "vector" and lane is None:
         raise LoweringError(
             f"{dtype} has no vector lowering, because {reason}; leave dtype_lowering out"
         )
+    if lane is not None and wanted != "table":
+        return DtypeLowering(dtype, "vector", reason)
+    if dtype.bits <= TABLE_BITS:
+        text = "the build asks for it" if wanted else f"{reason}, and it has {dtype.bits} bits"
+        return DtypeLowering(dtype, "table", text)
     return DtypeLowering(dtype, "library", reason)

@@ -5,8 +5,9 @@ written `custom[NAME]BITS` (`custom[posit]16`), the notation of TVM's Bring Your
 values are kept in an unsigned integer of at least BITS bits. What a custom dtype means is given by
 the `CustomDType` that is registered under NAME: other packages plug in through `register_custom`.
 
-Within a compiled module a custom value may also be kept decoded, as a float that equals it, in a
-*lane*: `custom[posit]16:float32`. That is the same dtype, stored otherwise.
+Within a compiled module a custom value may be held in another *form*. It may be kept decoded, as a
+float that equals it, in a *lane*: `custom[posit]16:float32`. Or its operations are look-ups:
+`custom[posit]8:table`. That is the same dtype, stored or computed with otherwise.
 """
 
 from __future__ import annotations
@@ -41,13 +42,14 @@ _BUILTIN = {
     "uint64": ("uint", 64),
     "bool": ("bool", 8),
 }
-_CUSTOM = re.compile(r"custom\[([A-Za-z_]\w*)\](\d+)(?::float(32|64))?")
+_CUSTOM = re.compile(r"custom\[([A-Za-z_]\w*)\](\d+)(?::(float32|float64|table))?")
 
 
 @dataclass(frozen=True, slots=True)
 class DType:
     """A scalar type. `kind` is float, int, uint, bool or custom; `bits` its width; `name` a custom
-    type's; `lane` the width of the float that holds a custom value decoded, 0 if codes are stored.
+    type's; `form` how a custom value is held: as a code (""), as a code whose operations are
+    look-ups ("table"), or decoded ("float32", "float64").
 
     >>> DType.parse("custom[posit]16").storage
     dtype('uint16')
@@ -58,7 +60,7 @@ class DType:
     kind: str
     bits: int
     name: str = ""
-    lane: int = 0
+    form: str = ""
 
     @staticmethod
     def parse(text: str | DType | np.dtype[Any] | type[np.generic]) -> DType:
@@ -83,7 +85,7 @@ class DType:
         if not 1 <= bits <= 64:
             raise DtypelabError(f"dtype {text!r}: the width must be 1 to 64 bits")
         custom(name)
-        return DType("custom", bits, name, int(found[3] or 0))
+        return DType("custom", bits, name, found[3] or "")
 
     @property
     def is_custom(self) -> bool:
@@ -99,6 +101,11 @@ class DType:
     def is_integer(self) -> bool:
         """Whether this is a built-in signed or unsigned integer type."""
         return self.kind in ("int", "uint")
+
+    @property
+    def lane(self) -> int:
+        """Width of the float that holds a custom value decoded; 0 if codes are stored."""
+        return int(self.form.removeprefix("float")) if self.form.startswith("float") else 0
 
     @property
     def storage_bits(self) -> int:
@@ -126,16 +133,16 @@ class DType:
 
     @property
     def code(self) -> DType:
-        """The same dtype, stored as codes."""
+        """The same dtype in the form of codes."""
         return DType(self.kind, self.bits, self.name)
 
-    def in_lanes(self, lane: DType) -> DType:
-        """This custom dtype, decoded into a `lane` (float32 or float64)."""
-        return DType(self.kind, self.bits, self.name, lane.bits)
+    def in_form(self, form: str) -> DType:
+        """This custom dtype in a form: "float32", "float64", "table" or ""."""
+        return DType(self.kind, self.bits, self.name, form)
 
     def __str__(self) -> str:
         if self.kind == "custom":
-            held = f":float{self.lane}" if self.lane else ""
+            held = f":{self.form}" if self.form else ""
             return f"custom[{self.name}]{self.bits}{held}"
         return "bool" if self.kind == "bool" else f"{self.kind}{self.bits}"
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler.codegen import jit
-from compiler.dtype_lowering import DtypeLowering, choose_lowerings, lanes_of
+from compiler.dtype_lowering import DtypeLowering, choose_lowerings, forms_of
 from compiler.dtypes import Array
 from compiler.errors import InputError, LoweringError
 from compiler.ir.expr import (
@@ -48,7 +48,7 @@ def build(
         target: `llvm` for this host, or e.g. `llvm -mcpu=haswell`.
         threads: threads that kernels may use, at least 1.
         dtype_lowering: how custom datatypes are computed (see `compiler.dtype_lowering`): "vector",
-            "library"; None chooses the fastest for each datatype.
+            "table", "library"; None chooses the fastest for each datatype.
 
     Raises:
         UnsupportedError: unknown target.
@@ -70,7 +70,7 @@ def optimize(
     mod: IRModule, target: str | Target = "llvm", dtype_lowering: str | None = None
 ) -> IRModule:
     """The graph-level passes that `build` runs: simplify, fold constants, hold custom values in
-    lanes, block layouts, fuse.
+    forms, block layouts, fuse.
 
     Raises:
         InputError, LoweringError: as `build`.
@@ -83,13 +83,13 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
     from compiler.transform.alter_op_layout import AlterOpLayout
     from compiler.transform.fold_zero_point import FoldZeroPoint
     from compiler.transform.fuse_ops import FuseOps
-    from compiler.transform.hold_in_lanes import HoldInLanes
+    from compiler.transform.hold_forms import HoldForms
     from compiler.transform.passes import PassContext, Sequential
 
     fuse = FuseOps()
     if not PassContext.current().enables(fuse):  # a kernel each: the executor runs kernels only
         fuse = FuseOps(fuse_opt_level=0)
-    passes = [HoldInLanes(lanes_of(lowerings)), FoldZeroPoint(), AlterOpLayout(target)]
+    passes = [HoldForms(forms_of(lowerings)), FoldZeroPoint(), AlterOpLayout(target)]
     return fuse(Sequential(passes, name="layouts")(mod))
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from compiler.dtypes import DType, register_custom
 from compiler.errors import DtypelabError, LoweringError, unknown
 from compiler.tensor.expr import BinOp, Call, Cast, Expr, FloatImm
+from compiler.tensor.lower_table import forget
 
 LowerFunc = Callable[[Expr], Expr]
 MinFunc = Callable[[int], "Expr | float"]
@@ -186,6 +187,8 @@ def register_op(
     operation = Operation(op_name, target, src_type_name, dest_type_name or "", function)
     _lowerings[operation] = lower_func
     _changes += 1
+    for name in custom_types:
+        forget(name)
 
 
 def register_min_func(func: MinFunc, type_name: str) -> None:

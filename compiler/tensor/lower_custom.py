@@ -14,7 +14,6 @@ import numpy as np
 
 from compiler.dtypes import FLOAT64, CustomDType, DType, VectorDType, custom
 from compiler.errors import LoweringError
-from compiler.symbolic import Index
 from compiler.tensor.expr import (
     BinOp,
     Call,
@@ -29,6 +28,8 @@ from compiler.tensor.expr import (
     rewrite,
     walk,
 )
+from compiler.tensor.lower_table import by_table
+from compiler.tensor.lower_table import table as table
 from compiler.tensor.stmt import (
     Attempt,
     Buffer,
@@ -77,7 +78,8 @@ def uses_custom(func: PrimFunc) -> bool:
 
 
 def works_on_codes(store: Store) -> bool:
-    """Whether a statement does more with codes than to move, decode and encode them."""
+    """Whether a statement does more with codes than to move, decode and encode them: such
+    statements are not vectorized."""
     nodes = [n for e in (store.value, store.init) if e is not None for n in walk(e)]
     if store.update and _is_code(store.buffer.dtype):
         return True
@@ -212,6 +214,9 @@ class _Lowering:
             node = FloatImm(e.value, result)
         else:
             raise LoweringError(f"no lowering of {type(e).__name__} for {e.dtype}")
+        looked_up = by_table(kind, node, operands) if held.form == "table" else None
+        if looked_up is not None:
+            return looked_up
         if not held.lane:
             return self.finish(kind.lower(node, self.target), node, depth)
         late = deferred and isinstance(e, BinOp) and e.op in ("Add", "Mul")
@@ -234,6 +239,7 @@ class _Lowering:
             if dest.lane:
                 return _vector(b, dest).from_bits(value, source)
             return _vector(a, source).to_bits(value, dest)
+        source, dest = (d if d.lane else d.code for d in (source, dest))
         if source.lane or dest.lane:  # by way of a float that equals the value
             if not source.lane:
                 node: Expr = Cast(Stored(value, source), FLOAT64)
@@ -264,7 +270,7 @@ def _view(value: Expr, dtype: DType) -> Expr:
     """An operand as lowerings get it."""
     if not dtype.is_custom:
         return value
-    return Lane(value, dtype.code) if dtype.lane else Stored(value, dtype)
+    return Lane(value, dtype.code) if dtype.lane else Stored(value, dtype.code)
 
 
 def _on_lanes(lowered: Expr, node: Expr, held: DType) -> Expr:
@@ -351,9 +357,3 @@ def _pending(e: Expr) -> bool:
     if isinstance(e, (Stored, CallExtern)):
         return False
     return e.dtype.is_custom or any(k.dtype.is_custom for k in e.children())
-
-
-def table(name: str, data: object) -> Buffer:
-    """A constant buffer for look-ups (`Gather(table, position)`) from a one-dimensional array."""
-    array = np.ascontiguousarray(data)
-    return Buffer(name, (Index.of(array.size),), DType.parse(array.dtype), "constant", data=array)

@@ -50,6 +50,7 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         order[k], inner = s.split(outer[k], width, tail=ending)
         inside.append(inner)
         peeled.append(order[k])
+    outer_x = order[t.spatial[-1][0]] if t.spatial else ""
     lane_extent = path[t.lane_axis].extent.constant()
     lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor)
     if lane_extent == lane_factor and rank > 1:
@@ -111,7 +112,7 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         data = next(n.buffer for n in loads(store.value) if n.buffer is not t.pack)
         s.unroll(reduce[-1])
         s.opaque(reduce[-1], data, fence=store.buffer.dtype.is_float)
-        s.isolate(order[t.spatial[-1][0]], columns)
+        s.isolate(outer_x, columns)
     if t.spatial and not is_widened(reader):
         x = inside[[k for k, _ in sorted(sizes.items())].index(t.spatial[-1][0])]
         _narrow(s, reader.stage, t, [x, *inside[inside.index(x) + 1 :], o_block, o_lane])

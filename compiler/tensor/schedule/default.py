@@ -78,7 +78,11 @@ def rule_tile(
     s: Schedule, stage: str, target: Target, constants: Collection[Buffer]
 ) -> Tile | None:
     """The register tile that the rule gives a stage; None: the stage is none for a tile."""
-    if any(works_on_codes(x) for x, _, _ in s.stage_stores(stage)) or not tileable(s, stage):
+    every = [x for x, _, _ in s.stage_stores(stage)]
+    looked_up = all(x.buffer.dtype.form == "table" for x in every)
+    if any(works_on_codes(x) for x in every) and not looked_up:
+        return None
+    if not tileable(s, stage):
         return None
     ((store, _, _),) = s.stage_stores(stage)
     if store.buffer in s.func.params or consumer(s, store) is None:

@@ -32,6 +32,8 @@ ROWS = 8
 """Reductions that run side by side where neighbours cannot be the lanes of a vector."""
 UNROLLED_STEPS = 4
 """Reduction steps in the body of the innermost loop."""
+CHAINS = 8
+"""Sums side by side where each step of a sum waits for a look-up."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,33 @@ def _row_tile(store: Store, path: Sequence[For]) -> Tile | None:
     return Tile(axis, 1, axis, width, (), None, _CONTIGUOUS_STEP if along and alone else 0, None)
 
 
+def _scalar_tile(store: Store, path: Sequence[For], constants: Collection[Buffer]) -> Tile | None:
+    """Several reductions side by side, one element at a time, as look-ups go: some along an axis of
+    the constant operand, others along one of the data, so that both are used more than once."""
+    reads = [n for n in walk(store.value) if isinstance(n, Load)]
+    weight = next((x for x in reads if x.buffer in constants), None)
+    data = next((x for x in reads if x is not weight), None)
+    if data is None or len(path) == len(store.idx):
+        return None
+    axes = [
+        a
+        for a in _axes(store, weight or data, data)
+        if (a.extent or 1) > 1 and tileable_axis(path, a.index)
+    ]
+    apart = next((a for a in reversed(axes) if weight and a.constant and not a.other), None)
+    moved = next((a for a in reversed(axes) if a.other and a is not apart), None)
+    lane = apart or moved
+    if lane is None:
+        return None
+    blocks = best_width(lane.extent or 1, CHAINS)
+    pack = weight.buffer if weight else None
+    if apart is None or moved is None:
+        still = next((k for k in range(len(store.idx)) if k != lane.index), lane.index)
+        return Tile(still, 1, still, 1, ((lane.index, blocks),), pack, 0, None)
+    widths = ((moved.index, best_width(moved.extent or 1, CHAINS // blocks)),)
+    return Tile(lane.index, 1, lane.index, blocks, widths, pack, 0, None, unrolled=1)
+
+
 def choose_tile(
     s: Schedule, stage: str, target: Target, constants: Collection[Buffer]
 ) -> Tile | None:
@@ -159,6 +188,8 @@ def _tile_for(
     target: Target,
     constants: Collection[Buffer],
 ) -> Tile | None:
+    if store.buffer.dtype.form == "table":
+        return _scalar_tile(store, path, constants)
     if not is_product(store):
         if not _last_is_contiguous(store, path):
             return _row_tile(store, path)

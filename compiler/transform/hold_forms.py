@@ -1,8 +1,10 @@
-"""HoldInLanes: values of custom datatypes are kept decoded between the operators of a module.
+"""HoldForms: values of custom datatypes are held in the form of their lowering between the
+operators of a module.
 
-Parameters and results keep their dtypes. A cast behind each parameter decodes it and one before
-each result encodes it; constants are decoded here, once. All between are floats in memory, so that
-layouts, tiles and threads are those of float32.
+Parameters and results keep their dtypes: a cast behind each parameter changes its form, and one
+before each result changes it back. For the vector lowering these decode and encode, constants are
+decoded here, once, and all between are floats in memory, so that layouts, tiles and threads are
+those of float32.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import DType, VectorDType, custom
+from compiler.dtypes import Array, DType, VectorDType, custom
 from compiler.errors import LoweringError
 from compiler.ir.expr import (
     Atom,
@@ -33,24 +35,24 @@ from compiler.transform.infer_type import infer_value
 from compiler.transform.passes import FunctionPass, PassContext
 
 
-class HoldInLanes(FunctionPass):
-    """Retypes every value whose dtype is a key of `lanes` to the dtype that it maps to."""
+class HoldForms(FunctionPass):
+    """Retypes every value whose dtype is a key of `forms` to the dtype in the form it maps to."""
 
-    name = "HoldInLanes"
+    name = "HoldForms"
     required = ("InferType",)
 
-    def __init__(self, lanes: Mapping[DType, DType]):
-        self.lanes = dict(lanes)
+    def __init__(self, forms: Mapping[DType, DType]):
+        self.forms = dict(forms)
 
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
-        """The function on lanes (itself, if it has none of these dtypes)."""
-        return _Lanes(f, self.lanes).run()
+        """The function in these forms (itself, if it has none of these dtypes)."""
+        return _Forms(f, self.forms).run()
 
 
-class _Lanes:
-    def __init__(self, f: Function, lanes: Mapping[DType, DType]):
-        self.f, self.lanes = f, lanes
-        self.named = {str(k): str(v) for k, v in lanes.items()}
+class _Forms:
+    def __init__(self, f: Function, forms: Mapping[DType, DType]):
+        self.f, self.forms = f, forms
+        self.named = {str(k): str(v) for k, v in forms.items()}
         self.new: dict[Var, Atom] = {}
         self.constants: dict[int, Constant] = {}
         self.bindings: list[Binding] = []
@@ -75,7 +77,7 @@ class _Lanes:
         return f.with_body(self.bindings, [self.result(r, origins) for r in f.results])
 
     def held(self, a: Atom) -> DType | None:
-        return self.lanes.get(a.type.dtype) if isinstance(a.type, TensorType) else None
+        return self.forms.get(a.type.dtype) if isinstance(a.type, TensorType) else None
 
     def result(self, r: Atom, origins: Mapping[Var, tuple[str, ...]]) -> Atom:
         new = self.atom(r)
@@ -89,7 +91,7 @@ class _Lanes:
         op = get_op("cast")
         value = Call(op, (a,), op.make_attrs(dtype=str(dtype)))
         stem = a.name if isinstance(a, Var) else "output"
-        name = unique(f"{stem}_{'lanes' if dtype.lane else 'codes'}", self.names)
+        name = unique(f"{stem}_{dtype.form or 'codes'}", self.names)
         var = Var(name, infer_value(value))
         self.bindings.append(Binding(var, value, origins))
         return var
@@ -97,19 +99,15 @@ class _Lanes:
     def atom(self, a: Atom) -> Atom:
         if isinstance(a, Var):
             return self.new[a]
-        held = self.lanes.get(a.dtype)
+        held = self.forms.get(a.dtype)
         if held is None:
             return a
         if id(a) not in self.constants:
-            kind = custom(a.dtype.name)
-            if not isinstance(kind, VectorDType):
-                raise LoweringError(f"{a.dtype} has no lanes")
-            data = np.asarray(kind.lane_array(a.data, a.dtype), held.storage)
-            self.constants[id(a)] = Constant(data.reshape(a.data.shape), held)
+            self.constants[id(a)] = Constant(_decoded(a, held) if held.lane else a.data, held)
         return self.constants[id(a)]
 
     def attrs(self, attrs: Any) -> Any:
-        """Attributes that name a dtype name the lanes instead."""
+        """Attributes that name a dtype name its form instead."""
         if not is_dataclass(attrs) or isinstance(attrs, type):
             return attrs
         values = {f.name: getattr(attrs, f.name) for f in fields(attrs)}
@@ -117,3 +115,10 @@ class _Lanes:
             k: self.named[v] for k, v in values.items() if isinstance(v, str) and v in self.named
         }
         return replace(attrs, **new) if new else attrs
+
+
+def _decoded(a: Constant, held: DType) -> Array:
+    kind = custom(a.dtype.name)
+    if not isinstance(kind, VectorDType):
+        raise LoweringError(f"{a.dtype} has no lanes")
+    return np.asarray(kind.lane_array(a.data, a.dtype), held.storage).reshape(a.data.shape)
