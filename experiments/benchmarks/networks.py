@@ -1,4 +1,5 @@
-"""Whole networks, int8 and float32, against onnxruntime: times, ratios, PASS or FAIL."""
+"""Whole networks, int8 and float32, against onnxruntime: times, ratios, PASS or FAIL. OpenVINO,
+where it is installed, takes part without targets."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments import metrics
-from experiments.benchmarks import models, peer
+from experiments.benchmarks import models, openvino, peer
 from experiments.benchmarks.turns import Contender, Effort, always, medians, pinned
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ Array = NDArray[Any]
 
 OUR_INT8, OUR_FLOAT = "int8", "float32"
 PEER_INT8, PEER_FLOAT = "onnxruntime u8s8", "onnxruntime float32"
+OPENVINO_INT8, OPENVINO_FLOAT = "openvino u8s8", "openvino float32"
+PEERS = (PEER_INT8, PEER_FLOAT, OPENVINO_INT8, OPENVINO_FLOAT)
 
 #: (model, peer) -> least ratio of its time to that of our int8, by number of threads.
 TARGETS: Mapping[tuple[str, str], Mapping[int, float]] = {
@@ -147,6 +150,12 @@ def measure(network: Network, threads: int, effort: Effort) -> tuple[dict[str, f
         for (our_name, executable), (name, file) in zip(ours.items(), files.items(), strict=True):
             contenders[our_name] = always(_bound(executable, x))
             contenders[name] = _opened(file, threads, x)
+        if openvino.installed():
+            given = {models.input_name(network.float_file): x}
+            for name, file in (
+                (OPENVINO_INT8, network.int8_file), (OPENVINO_FLOAT, network.float_file),
+            ):  # fmt: skip
+                contenders[name] = _openvino(file, threads, given)
         times = medians(contenders, effort)
     for name, value in times.items():
         click.echo(f"  {name:<22} {value:9.3f} ms")
@@ -200,11 +209,20 @@ def _opened(file: Path, threads: int, x: Array) -> Contender:
     return open_session
 
 
+def _openvino(file: Path, threads: int, given: Mapping[str, Array]) -> Contender:
+    @contextlib.contextmanager
+    def open_session() -> Iterator[Callable[[], object]]:
+        with openvino.session(file, given, threads) as session:
+            yield lambda: session(given)
+
+    return open_session
+
+
 # ---- rows ----------------------------------------------------------------------------------------
 def _rows(name: str, threads: int, times: Mapping[str, float], problem: str) -> list[Row]:
     """The rows of one model: those with targets, and its float32 ratio."""
     rows = []
-    for peer_name in (PEER_INT8, PEER_FLOAT):
+    for peer_name in (n for n in PEERS if n in times):
         target = TARGETS.get((name, peer_name), {}).get(threads)
         title = f"{name} int8 vs {peer_name}, {_threads(threads)}"
         rows.append(Row(title, times[peer_name] / times[OUR_INT8], target, problem))

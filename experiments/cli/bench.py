@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import click
 
 import compiler
-from compiler.errors import UnsupportedError
+from compiler.errors import ConfigError, UnsupportedError
 from experiments import pipeline, provenance, schemes
 from experiments.latency import LatencyStats, measure_interleaved
 
@@ -25,16 +26,20 @@ from .common import (
     show,
     target_options,
 )
+from .int8 import int8_module, int8_options
+
+PEERS = ("onnxruntime", "openvino")
 
 
 @click.command(short_help="Measure the latency of a model.")
 @model_argument
 @format_options
 @target_options
-@click.option("--vs", type=click.Choice(["onnxruntime"]), help="Measure another runtime as well.")
+@click.option("--vs", type=click.Choice(PEERS), help="Measure another runtime as well.")
 @click.option("--warmup", type=click.IntRange(min=0), default=5, show_default=True, metavar="N")
 @click.option("--runs", type=click.IntRange(min=1), default=50, show_default=True, metavar="N")
 @shape_options
+@int8_options
 @click.option("--tuned", metavar="LOG", help="Apply a log that `dtypelab tune` wrote.")
 @json_option
 def bench(
@@ -49,29 +54,44 @@ def bench(
     warmup: int,
     runs: int,
     shapes: Sequence[str],
+    calib: str | None,
+    settings: Sequence[str],
     tuned: str | None,
     as_json: bool,
 ) -> None:
     """Time MODEL on random inputs, taking turns with float32 and, with --vs, another runtime.
 
-    A symbolic first dimension becomes --batch; others need --shape. With --tuned, float32 is also
-    timed without the log.
+    A symbolic first dimension becomes --batch; others need --shape. With --calib, int8 is timed,
+    and --vs also times the other runtime's int8 (uint8 data, int8 weights a channel, quantized by
+    onnxruntime from the same shapes). With --tuned, the model is also timed without the log.
 
-    Example: dtypelab bench mnist_resnet8 --threads 2 --vs onnxruntime
+    Example: dtypelab bench mnist_resnet8 --calib mnist1k --vs onnxruntime
     """
     scheme = schemes.number_format(dtype, accumulate, lowering)
+    base = schemes.parse("float32")
+    if calib and scheme.kind != "float32":
+        raise ConfigError("--calib makes the model int8: leave --dtype out")
     arrays = random_inputs(model, shapes, batch)
     module = load_static(model, arrays)
+    subject = int8_module(model, module, arrays, calib, settings)
+    if calib:
+        dtype = "int8"
+    elif scheme.kind != "float32":
+        subject = pipeline.retype(module, scheme)
     with compiler.apply_history_best(tuned) if tuned else nullcontext():
-        executable = pipeline.build(pipeline.retype(module, scheme), scheme, target, threads)
+        executable = pipeline.build(subject, scheme, target, threads)
     calls: dict[str, Callable[[], object]] = {dtype: lambda: executable(*arrays.values())}
-    if scheme.kind != "float32" or tuned:
-        base = schemes.parse("float32")
+    if tuned:
+        untuned = pipeline.build(subject, scheme, target, threads)
+        calls["untuned"] = lambda: untuned(*arrays.values())
+    if dtype != "float32":
         reference = pipeline.build(module, base, target, threads)
-        name = "float32" if scheme.kind != "float32" else "untuned"
-        calls[name] = lambda: reference(*arrays.values())
+        calls["float32"] = lambda: reference(*arrays.values())
     if vs:
-        calls[vs] = _onnxruntime(model, arrays, threads)
+        path = pipeline.model_file(model)
+        calls[vs] = _PEERS[vs](path, arrays, threads)
+        if calib:
+            calls[f"{vs} u8s8"] = _PEERS[vs](_u8s8(path, arrays), arrays, threads)
     stats = dict(
         zip(calls, measure_interleaved(list(calls.values()), warmup=warmup, runs=runs), strict=True)
     )
@@ -82,10 +102,11 @@ def bench(
         facts |= {"warmup": warmup, "runs": runs}
         facts["latency_ms"] = _milliseconds(stats[dtype])
         facts["tuned_kernels"] = executable.tuned
-        for name in ("float32", "untuned", "onnxruntime"):
-            if name in stats and name != dtype:
-                facts[f"latency_ms_{name}"] = _milliseconds(stats[name])
-                facts[f"speedup_vs_{name}"] = stats[name].median / stats[dtype].median
+        for name in stats:
+            if name != dtype:
+                key = name.replace(" ", "_")
+                facts[f"latency_ms_{key}"] = _milliseconds(stats[name])
+                facts[f"speedup_vs_{key}"] = stats[name].median / stats[dtype].median
         print_json({**facts, "provenance": asdict(provenance.collect())})
         return
     show(_table(stats, dtype))
@@ -111,18 +132,28 @@ def _table(stats: dict[str, LatencyStats], subject: str) -> Any:
 
 
 def _onnxruntime(
-    model: str, arrays: dict[str, pipeline.Array], threads: int
+    model: Path, arrays: dict[str, pipeline.Array], threads: int
 ) -> Callable[[], object]:
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise UnsupportedError(
-            "--vs onnxruntime needs that package: pip install onnxruntime"
-        ) from error
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        str(pipeline.model_file(model)), options, providers=["CPUExecutionProvider"]
-    )
+    from experiments.benchmarks.peer import Session
+
+    session = Session(model, threads).session
     return lambda: session.run(None, arrays)
+
+
+def _openvino(model: Path, arrays: dict[str, pipeline.Array], threads: int) -> Callable[[], object]:
+    from experiments.benchmarks.openvino import OpenVinoSession
+
+    session = OpenVinoSession(model, arrays, threads)
+    return lambda: session(arrays)
+
+
+_PEERS = {"onnxruntime": _onnxruntime, "openvino": _openvino}
+
+
+def _u8s8(model: Path, arrays: dict[str, pipeline.Array]) -> Path:
+    """The model as onnxruntime quantizes it."""
+    from experiments.benchmarks import models, peer
+
+    if len(arrays) != 1:
+        raise UnsupportedError("--vs with --calib is for models with one input")
+    return peer.quantized(model, list(arrays.values()), models.folder())

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import click
 
-from experiments import datasets, pipeline
+from experiments import pipeline
 from experiments.files import atomic_path, check_writable
 
-from .common import json_option, load_inputs, model_argument, print_json
+from .common import json_option, model_argument, print_json
+from .int8 import batches, set_option, setting
 
 
 @click.command(short_help="Quantize a model to 8 bits and write it as ONNX (QDQ).")
@@ -21,13 +20,7 @@ from .common import json_option, load_inputs, model_argument, print_json
 @click.option(
     "--calib", "file", required=True, metavar="X.npz", help="Arrays by input name, or mnist1k."
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A field of quantize.QConfig, for example calibrate=percentile; may be repeated.",
-)
+@set_option
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="Q.onnx")
 @click.option(
     "--plan", "plan_file", type=click.Path(path_type=Path), metavar="P.json", help="Save the plan."
@@ -53,9 +46,9 @@ def quantize(
     for path in (output, plan_file):
         if path:
             check_writable(path)
-    config = pipeline.qconfig(dict(map(_setting, settings)))
+    config = pipeline.qconfig(dict(map(setting, settings)))
     module = pipeline.load_model(pipeline.model_file(model))
-    plan = quantizer.calibrate(module, _batches(file, module), config)
+    plan = quantizer.calibrate(module, batches(file, module), config)
     with ExitStack() as outputs:
         temporary = outputs.enter_context(atomic_path(output))
         quantizer.export_onnx(module, plan, temporary)
@@ -68,30 +61,3 @@ def quantize(
     click.echo(f"{len(plan.nodes)} nodes quantized, {len(plan.skipped)} left in float: {output}")
     for name, reason in plan.skipped.items():
         click.echo(f"  {name}: {reason}")
-
-
-def _batches(file: str, module: Any) -> list[dict[str, pipeline.Array]]:
-    """The calibration inputs in batches; all inputs of a batch have the same number of rows."""
-    if file in datasets.names():
-        (name,) = pipeline.inputs_of(module)
-        arrays = {name: datasets.load(file).calibration}
-    else:
-        arrays = load_inputs(file, module)
-    rows = len(next(iter(arrays.values())))
-    size = pipeline.CALIBRATION_BATCH
-    return [
-        {name: array[start : start + size] for name, array in arrays.items()}
-        for start in range(0, rows, size)
-    ]
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    """KEY=VALUE; VALUE is TOML (a number, true, a list) or else a plain string."""
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise click.UsageError(f"--set {text!r} is not KEY=VALUE")
-    try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
-    return key.strip(), tuple(parsed) if isinstance(parsed, list) else parsed

@@ -20,6 +20,7 @@ from .common import (
     shape_options,
     show,
 )
+from .int8 import int8_module, int8_options
 
 if TYPE_CHECKING:
     from compiler.tuning.tuner import Progress, Tuning
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 )
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N")
 @shape_options
+@int8_options
 @click.option("-o", "--output", required=True, metavar="LOG.jsonl", help="The log to append to.")
 @json_option
 def tune(
@@ -47,22 +49,26 @@ def tune(
     seed: int,
     batch: int,
     shapes: Sequence[str],
+    calib: str | None,
+    settings: Sequence[str],
     output: str,
     as_json: bool,
 ) -> None:
-    """Try register tiles for the kernels of MODEL (float32) and log those that are faster here.
+    """Try register tiles for the kernels of MODEL and log those that are faster here.
 
-    Results stay the same bit for bit. `bench --tuned LOG.jsonl` applies the log, as does
-    compiler.apply_history_best in Python.
+    The model is tuned in float32 or, with --calib, in int8. Results stay the same bit for bit.
+    `bench --tuned LOG.jsonl` applies the log, as does compiler.apply_history_best in Python.
 
-    Example: dtypelab tune mnist_resnet8 --budget 60 -o tune.jsonl
+    Example: dtypelab tune mnist_resnet8 --calib mnist1k --budget 60 -o tune.jsonl
     """
     check_writable(output)
     compiler.Target.parse(target)
-    module = load_static(model, random_inputs(model, shapes, batch))
+    arrays = random_inputs(model, shapes, batch)
+    module = int8_module(model, load_static(model, arrays), arrays, calib, settings)
     tuning = _with_bar(module, target, budget, seed, output)
     if as_json:
-        facts: dict[str, Any] = {"model": model, "target": target, "budget_s": budget}
+        facts: dict[str, Any] = {"model": model, "dtype": "int8" if calib else "float32"}
+        facts |= {"target": target, "budget_s": budget}
         facts |= {"seed": seed, "log": output, "workloads": tuning.workloads}
         facts |= {"trials": len(tuning.trials), "seconds": tuning.seconds}
         facts |= {"default_ms": tuning.default_ms, "tuned_ms": tuning.tuned_ms}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,60 @@ def test_the_default_is_kept_where_nothing_is_faster(
     assert done.records == ()
     append_records(tmp_path / "t", [])
     assert (tmp_path / "t").read_text() == ""
+
+
+def test_an_int8_network_is_tuned_and_measured(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "tune.jsonl"
+    monkeypatch.setattr("compiler.tuning.tuner.in_turns", lambda a, b, rounds: (2.0, 1.0))
+    int8 = ["mnist_mlp", "--calib", "random", "--set", "weight_granularity=tensor"]
+    assert run_command(["tune", *int8, "--budget", "1", "-o", str(log), "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["dtype"] == "int8"
+    assert facts["records"]
+    assert any("uint8" in r["text"] for r in facts["records"])
+    bench = ["bench", *int8, "--runs", "2", "--warmup", "0", "--tuned", str(log), "--json"]
+    assert run_command(bench) == 0
+    measured = json.loads(capsys.readouterr().out)
+    assert measured["dtype"] == "int8"
+    assert measured["tuned_kernels"] == len(facts["records"])
+    assert measured["speedup_vs_untuned"] > 0
+    assert measured["speedup_vs_float32"] > 0
+    # float32 networks have other workloads: the log does not touch them.
+    assert run_command(["bench", "mnist_mlp", *bench[-7:]]) == 0
+    assert json.loads(capsys.readouterr().out)["tuned_kernels"] == 0
+
+
+def test_bench_int8_beside_onnxruntime(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("onnxruntime")
+    from experiments.benchmarks import models
+
+    monkeypatch.setattr(models, "folder", lambda: tmp_path)
+    arguments = ["bench", "mnist_mlp", "--calib", "mnist1k", "--vs", "onnxruntime", "--json"]
+    assert run_command([*arguments, "--runs", "2", "--warmup", "1"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["latency_ms_onnxruntime_u8s8"]["median"] > 0
+    assert facts["speedup_vs_onnxruntime_u8s8"] > 0
+    assert facts["speedup_vs_onnxruntime"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--set", "calibrate=minmax"], "give --calib as well"),
+        (["--calib", "random", "--dtype", "bfloat16"], "leave --dtype out"),
+        (["--calib", "random", "--set", "calibrate"], "is not KEY=VALUE"),
+        (["--vs", "openvino"], "pip install openvino"),
+    ],
+)
+def test_bad_int8_options(
+    capsys: Capture, arguments: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "openvino", None)  # as if it were not installed
+    assert run_command(["bench", "mnist_mlp", "--runs", "1", *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err

@@ -1,0 +1,92 @@
+"""Quantizing a model to int8 on the command line: --calib and --set."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from compiler.errors import ConfigError
+from experiments import datasets, pipeline
+
+from .common import load_inputs
+
+if TYPE_CHECKING:
+    from compiler.ir.expr import IRModule
+
+F = TypeVar("F", bound=Callable[..., Any])
+Batch = dict[str, pipeline.Array]
+
+RANDOM = "random"
+"""--calib that stands for the random inputs of a measurement."""
+
+
+def set_option(function: F) -> F:
+    """--set."""
+    return click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="A field of quantize.QConfig, for example calibrate=percentile; may be repeated.",
+    )(function)
+
+
+def int8_options(function: F) -> F:
+    """--calib, which makes the model int8, and --set."""
+    text = f"Make the model int8, calibrated on these inputs: an .npz file, mnist1k, or {RANDOM}."
+    return set_option(click.option("--calib", metavar="X.npz", help=text)(function))
+
+
+def int8_module(
+    model: str, module: IRModule, arrays: Batch, calib: str | None, settings: Sequence[str]
+) -> IRModule:
+    """`module`, which is the model with its shapes fixed to those of `arrays`, in int8 as --calib
+    and --set say (itself, without --calib).
+
+    Raises:
+        ConfigError: --set without --calib, or settings that are none.
+        DtypelabError: the inputs do not fit, or the model cannot be quantized.
+    """
+    if calib is None:
+        if settings:
+            raise ConfigError("--set is for int8: give --calib as well")
+        return module
+    import quantize
+
+    config = pipeline.qconfig(dict(map(setting, settings)))
+    if calib == RANDOM:
+        plan = quantize.calibrate(module, [arrays], config)
+    else:  # names do not depend on the shapes, so the plan of the model as it is does
+        whole = pipeline.load_model(pipeline.model_file(model))
+        plan = quantize.calibrate(whole, batches(calib, whole), config)
+    return quantize.realize(module, plan)
+
+
+def batches(file: str, module: IRModule) -> list[Batch]:
+    """The calibration inputs in batches; all inputs of a batch have the same number of rows."""
+    if file in datasets.names():
+        (name,) = pipeline.inputs_of(module)
+        arrays = {name: datasets.load(file).calibration}
+    else:
+        arrays = load_inputs(file, module)
+    rows = len(next(iter(arrays.values())))
+    size = pipeline.CALIBRATION_BATCH
+    return [
+        {name: array[start : start + size] for name, array in arrays.items()}
+        for start in range(0, rows, size)
+    ]
+
+
+def setting(text: str) -> tuple[str, Any]:
+    """KEY=VALUE; VALUE is TOML (a number, true, a list) or else a plain string."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise click.UsageError(f"--set {text!r} is not KEY=VALUE")
+    try:
+        parsed = tomllib.loads(f"value = {value}")["value"]
+    except tomllib.TOMLDecodeError:
+        return key.strip(), value.strip()
+    return key.strip(), tuple(parsed) if isinstance(parsed, list) else parsed
