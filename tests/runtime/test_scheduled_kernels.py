@@ -2,95 +2,119 @@
 bits."""
 
 import ctypes
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from kernel_runs import assert_same_bits, interpreted, operands, random
 
 import compiler
 import quantize
 from compiler.codegen import jit
-from compiler.dtypes import Array
+from compiler.codegen.lower import lower_primfunc
+from compiler.dtypes import FLOAT32, Array
 from compiler.runtime.kernels import Kernel, aligned_copy
-from compiler.symbolic import Index
-from compiler.tensor import interp
-from compiler.tensor.expr import BinOp, IntImm
-from compiler.tensor.stmt import stores
+from compiler.tensor.expr import BinOp, FloatImm, IntImm
+from compiler.tensor.stmt import SLACK, PrimFunc, Store, innermost_work, walk_stmts
 
-ZOO = Path(__file__).parents[2] / "experiments" / "zoo"
-RNG = np.random.default_rng(0)
-
-
-def random(shape: tuple[int, ...], dtype: Any) -> Array:
-    if dtype.is_integer:
-        info = np.iinfo(dtype.storage)
-        low, high = max(info.min, -(2**20)), min(info.max, 2**20)
-        return RNG.integers(low, high + 1, shape).astype(dtype.storage)
-    return RNG.normal(size=shape).astype(dtype.storage)
+ROOT = Path(__file__).parents[2]
+ZOO, DATA = ROOT / "experiments" / "zoo", ROOT.parent / "shared" / "data"
+QUICK = 8_000
+"""Innermost iterations of a kernel that the scalar interpreter walks in a second or so."""
 
 
-def operands(kernel: Kernel) -> list[Array]:
-    """Random inputs, the kernel's own constants, and zeroed outputs."""
-    arrays = []
-    for k, b in enumerate(kernel.func.params):
-        given = kernel.arguments[k].array if k < len(kernel.arguments) else None
-        shape = tuple(int(Index.of(n).const) for n in b.shape)
-        if k >= len(kernel.arguments):
-            given = np.zeros(shape, b.dtype.storage)
-        arrays.append(aligned_copy(random(shape, b.dtype) if given is None else given))
-    return arrays
-
-
-def machine(kernel: Kernel, arrays: list[Array]) -> list[Array]:
-    temps = [aligned_copy(np.zeros(int(n.const) + 256, np.uint8)) for n in kernel.temps]
-    pointers = [*arrays, *temps, *kernel.tables]
-    for s in kernel.stages:
-        values: list[Any] = [ctypes.c_void_p(a.ctypes.data) for a in pointers]
-        if s.extent is not None:
-            values += [ctypes.c_int64(0), ctypes.c_int64(int(s.extent.const))]
-        address = jit.address(s.symbol, compiler.Target.parse("llvm"))
-        ctypes.CFUNCTYPE(None, *map(type, values))(address)(*values)
-    return arrays[len(kernel.arguments) :]
+STATEMENTS = 24
+"""Statements (loops included) of a kernel that are changed at most."""
 
 
 def kernels(net: str, size: int, int8: bool) -> list[Kernel]:
-    mod = compiler.from_onnx(ZOO / f"mnist_{net}.onnx", shapes={"input": (1, 1, size, size)})
+    """The distinct kernels of a network for one image of `size` x `size`."""
+    path = next((p for f in (ZOO, DATA) if (p := f / f"mnist_{net}.onnx").exists()), None)
+    if path is None:
+        pytest.skip(f"mnist_{net}.onnx is not here")
+    shape = (1, 1, size, size)
+    mod = compiler.from_onnx(path, shapes={"input": shape})
     if int8:
-        mod = quantize.quantize(
-            mod, [random((4, 1, size, size), compiler.DType.parse("float32"))[:1]]
-        )
-    distinct = {k.func.name: k for k in compiler.build(mod).program.kernels}
+        mod = quantize.quantize(mod, [random(np.random.default_rng(0), shape, FLOAT32)])
+    distinct = {str(k.func): k for k in compiler.build(mod).program.kernels}
     return list(distinct.values())
 
 
-@pytest.mark.parametrize("int8", [False, True])
+def work(kernel: Kernel) -> int:
+    return sum(int(innermost_work(s).const) for s in kernel.func.body)
+
+
+@pytest.mark.parametrize("int8", [False, True], ids=["float32", "int8"])
 @pytest.mark.parametrize(
-    ("net", "size"),
+    ("net", "size", "most"),
     [
-        ("dwsep", 5),
-        pytest.param("resnet8", 6, marks=pytest.mark.slow),
-        pytest.param("dwsep", 12, marks=pytest.mark.slow),
+        ("dwsep", 5, QUICK),
+        ("resnet8", 6, QUICK),
+        ("mlp", 28, QUICK),
+        ("vit", 28, QUICK),
+        *(
+            pytest.param(net, size, 10**9, marks=pytest.mark.slow)
+            for net, size in (("dwsep", 12), ("resnet8", 6), ("mlp", 28), ("vit", 28))
+        ),
     ],
 )
-def test_interpreted_equals_machine_code(net: str, size: int, int8: bool) -> None:
-    for kernel in kernels(net, size, int8):
+def test_interpreted_equals_machine_code(net: str, size: int, most: int, int8: bool) -> None:
+    small = [k for k in kernels(net, size, int8) if work(k) <= most]
+    assert small
+    for kernel in small:
+        assert_same_bits(kernel)
+
+
+def compiled(func: PrimFunc, arrays: list[Array]) -> list[Array]:
+    """Outputs of the machine code of a loop nest without look-up tables."""
+    given = [aligned_copy(a) for a in arrays]
+    temps = [aligned_copy(np.zeros(int(b.size.const) * 8 + SLACK, np.uint8)) for b in func.temps]
+    target = compiler.Target.parse("llvm")
+    name = f"m_{jit.digest(str(func))}"
+    for s in lower_primfunc(replace(func, name=name), []):
+        values: list[Any] = [ctypes.c_void_p(a.ctypes.data) for a in (*given, *temps)]
+        if s.extent is not None:
+            values += [ctypes.c_int64(0), ctypes.c_int64(int(s.extent.const))]
+        address = jit.compile_text(s.text, s.symbol, target)
+        ctypes.CFUNCTYPE(None, *map(type, values))(address)(*values)
+    return given[len(given) - func.outputs :]
+
+
+def changed(s: Store) -> None:
+    """Make the expression of a statement another one, in place."""
+    d = s.value.dtype
+    if s.update == "Fma":
+        assert isinstance(s.value, BinOp)
+        s.value = replace(s.value, a=BinOp("Add", s.value.a, FloatImm(1.0, d), d))
+    elif d.is_float:
+        s.value = BinOp("Add", s.value, FloatImm(1.0, d), d)
+    else:
+        s.value = BinOp("Xor", s.value, IntImm(1, d), d)
+
+
+@pytest.mark.parametrize(
+    ("net", "int8"),
+    [("dwsep", False), ("dwsep", True), pytest.param("vit", False, marks=pytest.mark.slow)],
+)
+def test_changing_an_expression_changes_the_result(net: str, int8: bool) -> None:
+    """One statement of a small kernel after the other: the machine code follows."""
+    tried = seen = 0
+    for kernel in kernels(net, 28 if net == "vit" else 5, int8):
+        if work(kernel) > QUICK or kernel.tables:
+            continue
         arrays = operands(kernel)
-        slow = [a.copy() for a in arrays]
-        with np.errstate(all="ignore"):
-            interp.run(kernel.func, slow)
-        fast = machine(kernel, arrays)
-        for a, b in zip(slow[len(kernel.arguments) :], fast, strict=True):
-            assert a.tobytes() == b.tobytes(), kernel.func.name
-
-
-def test_changing_an_expression_changes_the_result() -> None:
-    kernel = next(k for k in kernels("dwsep", 5, True) if "requantize" in k.func.name)
-    arrays = operands(kernel)
-    before = [a.copy() for a in arrays]
-    interp.run(kernel.func, before)
-    *_, last = stores(kernel.func.body)
-    last.value = BinOp("Xor", last.value, IntImm(1, last.value.dtype), last.value.dtype)
-    after = [a.copy() for a in arrays]
-    interp.run(kernel.func, after)
-    assert (before[-1] != after[-1]).any()
+        before = interpreted(kernel, arrays)
+        for s in [x for x, _, _ in walk_stmts(kernel.func.body)][:STATEMENTS]:
+            if not isinstance(s, Store) or s.buffer.dtype.kind == "bool":
+                continue
+            whole = s.value
+            changed(s)
+            after, ran = interpreted(kernel, arrays), compiled(kernel.func, arrays)
+            seen += any(a.tobytes() != b.tobytes() for a, b in zip(before, after, strict=True))
+            assert all(a.tobytes() == b.tobytes() for a, b in zip(after, ran, strict=True)), s.value
+            s.value = whole
+            tried += 1
+    assert tried >= 8
+    assert seen >= 0.6 * tried  # clipping and rounding hide the others
