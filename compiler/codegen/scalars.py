@@ -25,7 +25,7 @@ from compiler.tensor.expr import (
     Load,
     Select,
 )
-from compiler.tensor.mathlib import EXPANSIONS, sigmoid64
+from compiler.tensor.mathlib import EXPANSIONS, EXPANSIONS64
 from compiler.tensor.stmt import Store
 
 
@@ -92,8 +92,8 @@ class Scalars(Accesses):
             bound = [_Bound(v, a.dtype) for v, a in zip(args, x.args, strict=True)]
             if x.dtype == FLOAT32 and x.fn in EXPANSIONS:
                 return self.eval(EXPANSIONS[x.fn](bound[0]))
-            if x.dtype == FLOAT64 and x.fn == "sigmoid":
-                return self.eval(sigmoid64(bound[0]))
+            if x.dtype == FLOAT64 and x.fn in EXPANSIONS64:
+                return self.eval(EXPANSIONS64[x.fn](bound[0]))
             if x.dtype == DType("float", 16) and x.fn in EXPANSIONS:
                 wide = Call(x.fn, (Cast(bound[0], FLOAT32),), FLOAT32)
                 return self.eval(Cast(wide, x.dtype))

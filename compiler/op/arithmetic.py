@@ -31,6 +31,7 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "sigmoid": _sigmoid,
     "erf": lambda x: _erf(x) if x.size else x,
     "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,

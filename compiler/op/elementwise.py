@@ -115,7 +115,7 @@ for _name, _op in (
 
 # ---- one operand ---------------------------------------------------------------------------------
 for _fn in (
-    "exp", "log", "sqrt", "sigmoid", "erf", "floor", "ceil", "round",
+    "exp", "log", "sqrt", "rsqrt", "sigmoid", "erf", "floor", "ceil", "round",
     "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
 ):  # fmt: skip
 

@@ -102,12 +102,19 @@ def erf(x: Expr) -> Expr:
     return select(a < 1.0, small, select(x < 0.0, 0.0 - large, large))
 
 
+def rsqrt(x: Expr) -> Expr:
+    """1 / sqrt(x), of any float."""
+    return 1.0 / call("sqrt", x)
+
+
+def _sigmoid64(x: Expr) -> Expr:
+    return 1.0 / (1.0 + call("exp", 0.0 - x))
+
+
 EXPANSIONS: dict[str, Callable[[Expr], Expr]] = {
-    "exp": exp, "log": log, "tanh": tanh, "sigmoid": sigmoid, "erf": erf,
+    "exp": exp, "log": log, "tanh": tanh, "sigmoid": sigmoid, "erf": erf, "rsqrt": rsqrt,
 }  # fmt: skip
 """What a float32 `Call` of these functions means."""
 
-
-def sigmoid64(x: Expr) -> Expr:
-    """Float64 1 / (1 + e^-x)."""
-    return 1.0 / (1.0 + call("exp", 0.0 - x))
+EXPANSIONS64: dict[str, Callable[[Expr], Expr]] = {"sigmoid": _sigmoid64, "rsqrt": rsqrt}
+"""What a float64 `Call` of these functions means; the C library has the others."""

@@ -16,7 +16,7 @@ from datatypes.builtin.common import look_up
 from datatypes.builtin.decoding import TABLE_BITS, decode
 from datatypes.formats import Format
 
-FLOAT64_FUNCTIONS = ("exp", "log", "tanh", "sigmoid", "erf", "sqrt", *oracle.ROUNDINGS)
+FLOAT64_FUNCTIONS = ("exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt", *oracle.ROUNDINGS)
 FAR = 700.0
 """exp(+-FAR) is beyond the range of every format, but not of float64: what is too large or
 too small for the format is then rounded by the format's own rule."""

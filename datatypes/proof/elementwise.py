@@ -73,7 +73,7 @@ def functions_judged(judge: Judge, fn: str, rng: np.random.Generator) -> Iterato
     results = judge.function(fn, codes)
     values, images = decode(fmt, codes), decode(fmt, results)
     proper = np.isfinite(values) & (values != 0) & np.isfinite(images)
-    if fn in ("log", "sqrt"):
+    if fn in ("log", "sqrt", "rsqrt"):
         proper &= values > 0
     chosen = np.flatnonzero(proper)[:100]
     refined = [mathfun.refine(fmt, fn, int(code)) for code in codes[chosen]]

@@ -22,8 +22,8 @@ OPERATORS = {
 }  # fmt: skip
 """Scalar operation -> operator of two operands."""
 FUNCTIONS = (
-    "negative", "abs", "nn.relu", "floor", "ceil", "round", "sqrt", "exp", "log", "tanh", "sigmoid",
-    "erf",
+    "negative", "abs", "nn.relu", "floor", "ceil", "round", "sqrt", "rsqrt", "exp", "log", "tanh",
+    "sigmoid", "erf",
 )  # fmt: skip
 """Operators of one operand."""
 TARGETS = ("llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2")
