@@ -42,8 +42,8 @@ CONVOLUTIONS = (
     Conv("grouped conv2d", (1, 32, 7, 7), (32, 16, 3, 3), padding=(1, 1, 1, 1), groups=2),
     Conv("depthwise conv2d", (1, 19, 11, 11), (19, 1, 3, 3), (2, 2), (1, 1, 1, 1), groups=19),
 )
-_DENSE = (24, 97, 70)
-"""Rows, terms and units."""
+PRODUCTS = ((24, 97, 70), (31, 5, 66))
+"""Rows, terms and units of matrix products: in long sums small errors may drown."""
 
 
 def vectors(fmt: Format, rng: np.random.Generator, count: int, size: int) -> Array:
@@ -76,8 +76,15 @@ def adversarial(fmt: Format, rng: np.random.Generator, size: int) -> Iterator[Ar
 
 
 def dense(subject: Subject, judge: Judge, rng: np.random.Generator) -> Iterator[Row]:
-    """A matrix product with constant weights."""
-    fmt, (count, terms, units) = subject.fmt, _DENSE
+    """Matrix products with constant weights."""
+    for shape in PRODUCTS:
+        yield _product(shape, subject, judge, rng)
+
+
+def _product(
+    shape: tuple[int, int, int], subject: Subject, judge: Judge, rng: np.random.Generator
+) -> Row:
+    fmt, (count, terms, units) = subject.fmt, shape
     x, w = vectors(fmt, rng, count, terms), vectors(fmt, rng, units, terms)
     b = FunctionBuilder()
     run = subject.build(
@@ -86,7 +93,7 @@ def dense(subject: Subject, judge: Judge, rng: np.random.Generator) -> Iterator[
     acc = np.full((count, units), fmt.zero(False), fmt.storage)
     for k in range(terms):
         acc = step(judge, acc, x[:, None, k], w[None, :, k])
-    yield _row(f"nn.dense, {terms} terms", fmt, run(x), acc, judge, subject)
+    return _row(f"nn.dense, {terms} terms", fmt, run(x), acc, judge, subject)
 
 
 def convolution(
