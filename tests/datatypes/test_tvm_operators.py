@@ -107,8 +107,16 @@ def module(fmt: Format, use: Use, rng: np.random.Generator) -> IRModule:
     return IRModule({"main": b.finish(b.call(use.op, *operands, **use.attrs))})
 
 
-@pytest.mark.parametrize("which", USES)
-@pytest.mark.parametrize(("name", "lowering"), RUNS)
+def cases() -> list[Any]:
+    """All; those that compile for seconds are slow."""
+    big = {"conv2d", "conv2d_dilated", "conv2d_depthwise", "conv2d_strided", "conv2d_pointwise"}
+    wide = {"posit16_es1", "posit32_es2"}
+    slow = {(n, "vector", which) for n in wide for which in big}
+    every = [(*run, which) for run in RUNS for which in USES]
+    return [pytest.param(*c, marks=[pytest.mark.slow] * (c in slow)) for c in every]
+
+
+@pytest.mark.parametrize(("name", "lowering", "which"), cases())
 def test_operator(name: str, lowering: str, which: str) -> None:
     fmt, use, rng = get(name), USES[which], np.random.default_rng(len(which))
     mod = module(fmt, use, rng)

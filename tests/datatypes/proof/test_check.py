@@ -34,8 +34,9 @@ def test_eight_bit_formats_pass_on_all_pairs(name: str) -> None:
         assert cases["nn.dense, 97 terms", target] > 1000
 
 
-def test_a_sixteen_bit_format_passes_on_one_target() -> None:
-    report = check_format("posit16_es1", targets=["llvm"])
+@pytest.mark.parametrize(("name", "lowering"), [("posit16_es1", "library"), ("bfloat16", None)])
+def test_a_sixteen_bit_format_passes_on_one_target(name: str, lowering: str | None) -> None:
+    report = check_format(name, lowering, targets=["llvm"])
     assert [row for row in report.rows if row.wrong] == []
     cases = {row.name: row.cases for row in report.rows if row.target}
     assert cases["Mul of pairs"] > 3_000_000
