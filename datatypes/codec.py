@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.dtypes import DType, custom
-from datatypes import formats
-from datatypes.formats import Format
+from datatypes.formats import Format, get
+from datatypes.vector import large_arrays
 
 Array = npt.NDArray[Any]
 
@@ -29,7 +29,7 @@ def encode(dtype: Format | DType | str, array: npt.ArrayLike) -> Array:
     named = _custom(dtype)
     if named is None:
         assert not isinstance(dtype, DType)
-        return formats.encode(dtype, array)
+        return large_arrays.encode(get(dtype), array)
     return custom(named.name).encode(np.asarray(array), named)
 
 
@@ -51,7 +51,7 @@ def decode(
     named = _custom(dtype)
     if named is None:
         assert not isinstance(dtype, DType)
-        return formats.decode(dtype, bits, into)
+        return large_arrays.decode(get(dtype), bits, into)
     values = custom(named.name).decode(np.asarray(bits), named)
     with np.errstate(over="ignore"):
         return np.asarray(values, into)

@@ -8,7 +8,7 @@ from compiler.dtypes import FLOAT32, FLOAT64, Array, DType
 from compiler.errors import DtypelabError, LoweringError
 from compiler.tensor.expr import COMPARISONS, Expr, FloatImm, IntImm
 from datatypes import kernels, oracle, registry
-from datatypes.formats import Format, decode, encode, get
+from datatypes.formats import Format, get
 from datatypes.registry import Operation, type_name_of
 
 _BINARY = (*oracle.ARITHMETIC, "Max", "Min", *COMPARISONS)
@@ -75,7 +75,9 @@ class RegisteredType:
             fmt = self._format(dtype)
             if array.dtype.kind in "iu":
                 array = oracle.integers_to_float64(array)
-            return encode(fmt, array)
+            from datatypes.vector import large_arrays
+
+            return large_arrays.encode(fmt, array)
         if source != FLOAT64:
             return kernels.convert(array, source, dtype)
         try:
@@ -87,7 +89,9 @@ class RegisteredType:
     def decode(self, bits: Array, dtype: DType) -> Array:
         """See CustomDType. Goes through float32 if the datatype converts only to that."""
         if self._described("Cast", self.name, "float"):
-            return decode(self._format(dtype), bits)
+            from datatypes.vector import large_arrays
+
+            return large_arrays.decode(self._format(dtype), bits)
         try:
             return kernels.convert(bits, dtype, FLOAT64)
         except LoweringError:

@@ -13,85 +13,105 @@ import numpy as np
 
 from compiler.codegen.emit import Emitter, Val, memory_type
 from compiler.dtypes import Array
-from compiler.tensor.expr import BinOp, Cast, Expr, IntImm
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import BinOp, Cast, Expr, Gather, IntImm
 
 
 @dataclass(frozen=True)
 class Permutation:
-    """An instruction that picks `entries` elements of `t` by the lower bits of `lanes` positions.
+    """An instruction that picks `entries` elements by the lower bits of as many positions.
 
-    `vectors`: how many registers the table takes; with two, the positions come between them.
+    Attributes:
+        intrinsic: its LLVM name; a table in two registers goes around the positions.
+        feature: of the targets that have it.
+        element: what it moves, in LLVM's words.
+        entries: elements of the table.
+        lanes: positions.
+        t: elements of the table as the program sees them: `element`, or i32 if those are words.
     """
 
     intrinsic: str
     feature: str
-    t: str
+    element: str
     entries: int
     lanes: int
-    vectors: int
+    t: str
 
 
+_X86 = "llvm.x86."
 PERMUTATIONS = (
-    Permutation("llvm.x86.avx512.permvar.sf.512", "avx512f", "float", 16, 16, 1),
-    Permutation("llvm.x86.avx512.vpermi2var.ps.512", "avx512f", "float", 32, 16, 2),
-    Permutation("llvm.x86.avx512.permvar.df.512", "avx512f", "double", 8, 8, 1),
-    Permutation("llvm.x86.avx512.vpermi2var.pd.512", "avx512f", "double", 16, 8, 2),
-    Permutation("llvm.x86.avx512.permvar.hi.512", "avx512bw", "i16", 32, 16, 1),
-    Permutation("llvm.x86.avx512.vpermi2var.hi.512", "avx512bw", "i16", 64, 16, 2),
-    Permutation("llvm.x86.avx2.permps", "avx2", "float", 8, 8, 1),
+    Permutation(_X86 + "avx512.permvar.sf.512", "avx512f", "float", 16, 16, "float"),
+    Permutation(_X86 + "avx512.vpermi2var.ps.512", "avx512f", "float", 32, 16, "float"),
+    Permutation(_X86 + "avx512.permvar.df.512", "avx512f", "double", 8, 8, "double"),
+    Permutation(_X86 + "avx512.vpermi2var.pd.512", "avx512f", "double", 16, 8, "double"),
+    Permutation(_X86 + "avx512.vpermi2var.hi.512", "avx512bw", "i16", 64, 16, "i32"),
+    Permutation(_X86 + "avx2.permps", "avx2", "float", 8, 8, "float"),
 )
 """In order of preference."""
 
 
-def permutation(table: Buffer, lanes: int, enabled: frozenset[str]) -> Permutation | None:
-    """The instruction for a table and a number of lanes, of those a target has."""
-    if table.data is None:
+def permutation(x: Gather, lanes: int, enabled: frozenset[str]) -> Permutation | None:
+    """The instruction for a look-up in a number of lanes, of those a target has."""
+    data = x.buffer.data
+    if data is None:
         return None
-    t = memory_type(table.dtype)
-    fitting = (
-        p
-        for p in PERMUTATIONS
-        if p.feature in enabled and (p.t, p.lanes) == (t, lanes) and table.data.size <= p.entries
-    )
-    return next(fitting, None)
+    t = memory_type(x.buffer.dtype)
+    for p in PERMUTATIONS:
+        fits = (p.t, p.lanes) == (t, lanes) and data.size <= p.entries and p.feature in enabled
+        if fits and (p.t == p.element or _by_words(x, data)):
+            return p
+    return None
 
 
-def position(at: Expr, table: Buffer, p: Permutation) -> Expr:
+def _by_words(x: Gather, data: Array) -> bool:
+    """Whether looking up both halves of 32-bit positions in the lower halves of the entries gives
+    the entries: the upper halves of the positions are zero, so that they find the lower half of
+    entry 0, and that is every entry's upper half."""
+    at = x.at.value if isinstance(x.at, Cast) else x.at
+    entries = data.view(np.uint32)
+    match at:
+        case BinOp(op="And", a=BinOp(op="Shr", a=number, b=IntImm(value=places)), b=IntImm()):
+            small = number.dtype.kind == "uint" and number.dtype.bits == 32 and places >= 16
+            return small and bool((entries >> 16 == entries[0] & 0xFFFF).all())
+    return False
+
+
+def position(x: Gather, p: Permutation) -> Expr:
     """The position, without a mask that the permutation applies anyway."""
+    at = x.at
     if isinstance(at, Cast) and at.value.dtype.is_integer and at.value.dtype.bits >= 32:
         at = at.value
-    size = 0 if table.data is None else table.data.size
+    size = 0 if x.buffer.data is None else x.buffer.data.size
     match at:
         case BinOp(op="And", a=any_position, b=IntImm(value=mask)) if size == p.entries:
             return any_position if mask & (size - 1) == size - 1 else at
     return at
 
 
-def look_up(e: Emitter, table: Buffer, at: Val, p: Permutation) -> Val:
+def look_up(e: Emitter, x: Gather, at: Val, p: Permutation) -> Val:
     """The entries at the positions `at`, which lie within the table."""
-    assert table.data is not None
+    assert x.buffer.data is not None
     bits = 64 if p.t == "double" else 32
     if at.t != f"i{bits}":
         convert = "trunc" if int(at.t[1:]) > bits else "zext"
         at = e.op(f"{convert} {at} to <{at.n} x i{bits}>", f"i{bits}", at.n)
-    if p.t == "i16":  # a position is two of its words, of which the upper one picks nothing of use
-        words = e.op(f"bitcast {at} to <{2 * at.n} x i16>", "i16", 2 * at.n)
-        found = _permute(e, table.data, words, p)
-        pairs = e.op(f"bitcast {found} to {at.ty}", at.t, at.n)
-        return e.op(f"trunc {pairs} to <{at.n} x i16>", "i16", at.n)
-    return _permute(e, table.data, at, p)
+    if p.t == p.element:
+        return _permute(e, x.buffer.data, at, p)
+    words = e.bitcast(at, p.element, 2 * at.n)
+    lower = x.buffer.data.view(np.uint16)[::2]
+    return e.bitcast(_permute(e, lower, words, p), p.t, at.n)
 
 
 def _permute(e: Emitter, data: Array, at: Val, p: Permutation) -> Val:
     entries = np.concatenate([data, np.zeros(p.entries - data.size, data.dtype)])
-    tables = [_vector(e, part, p.t) for part in np.split(entries, p.vectors)]
-    return e.call(p.intrinsic, p.t, at.n, [tables[0], at, *tables[1:]])
+    parts = np.split(entries, p.entries // at.n)
+    first, *second = (_vector(e, part, p.element) for part in parts)
+    return e.call(p.intrinsic, p.element, at.n, [first, at, *second])
 
 
 def _vector(e: Emitter, entries: Array, t: str) -> Val:
     """A constant vector."""
-    items = ", ".join(str(e.const(float(x) if t != "i16" else int(x), t)) for x in entries)
+    number = int if entries.dtype.kind in "iu" else float
+    items = ", ".join(str(e.const(number(x), t)) for x in entries)
     return Val(f"<{items}>", t, len(entries))
 
 

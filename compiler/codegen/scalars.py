@@ -127,10 +127,10 @@ class Scalars(Accesses):
     def _gather(self, x: Gather) -> Val:
         e = self.e
         t = memory_type(x.buffer.dtype)
-        found = look_up.permutation(x.buffer, self.width, self.enabled)
+        found = look_up.permutation(x, self.width, self.enabled)
         if found is not None:
-            at = e.splat(self.eval(look_up.position(x.at, x.buffer, found)), self.width)
-            return look_up.look_up(e, x.buffer, at, found)
+            at = e.splat(self.eval(look_up.position(x, found)), self.width)
+            return look_up.look_up(e, x, at, found)
         position = e.splat(self.eval(x.at), self.width)
         base, inc = self.cursor[x.buffer]
         if inc:

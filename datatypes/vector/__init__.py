@@ -41,7 +41,7 @@ def lower(fmt: Format, node: Expr, deferred: bool = False) -> Expr | None:
     if isinstance(node, Call) and len(node.args) == 1:
         return function(fmt, node.fn, _lane(node.args[0]))
     if isinstance(node, BinOp):
-        return operate(fmt, node.op, _lane(node.a), _lane(node.b))
+        return operate(fmt, node.op, _lane(node.a), _lane(node.b), deferred)
     return None
 
 

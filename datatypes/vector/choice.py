@@ -82,14 +82,20 @@ def significant_bits(fmt: Format) -> int:
 
 
 def is_short_single(fmt: Format) -> bool:
-    """Whether the format is float32 with fewer bits (bfloat16), and at most half of them less one:
-    two roundings then equal one down to the subnormals, which both have in the same places."""
+    """Whether the format is float32 with fewer bits, p (bfloat16), and at most a third of them.
+
+    Two roundings then equal one down to the subnormals: a product is at least half of minpos,
+    2**(-126 - p), or rounds to zero; its last place then is 2**(-125 - 3 p) or more, which float32
+    has.
+    """
     family: object = fmt.decoder
     return (
         isinstance(family, FloatCode)
         and family.style == "ieee"
+        and family.subnormals
+        and fmt.overflow == fmt.infinity == "inf"
         and (family.exponent, family.bias) == (8, SINGLE.bias)
-        and 2 * (family.mantissa + 1) + 2 <= SINGLE.significant
+        and 3 * (family.mantissa + 1) <= SINGLE.significant
     )
 
 

@@ -20,14 +20,22 @@ from compiler.tensor.expr import (
 from datatypes import mathfun, oracle
 from datatypes.builtin import decoding, functions, through_float64
 from datatypes.formats import Format, as_float
+from datatypes.vector import deferred
 from datatypes.vector.carrier import is_nan, rounded_to_odd
 from datatypes.vector.choice import chosen
 from datatypes.vector.codes import results, to_bits
 from datatypes.vector.rounding import rounded
 
 
-def operate(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
-    """Add Sub Mul Div Max Min, LT LE GT GE EQ NE of two lanes."""
+def operate(fmt: Format, op: str, a: Expr, b: Expr, unsure: bool = False) -> Expr | None:
+    """Add Sub Mul Div Max Min, LT LE GT GE EQ NE of two lanes.
+
+    `unsure`: Add and Mul may give NaN instead, where the format has a cheaper way (`deferred`).
+    """
+    if unsure and op in deferred.OPERATIONS:
+        found = deferred.OPERATIONS[op](fmt, a, b)
+        if found is not None:
+            return found
     if op in COMPARISONS:
         return _compare(fmt, op, a, b)
     if op in ("Max", "Min"):  # of NaN and a number NaN, and +0 is above -0: what formats say too

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.dtypes import INT64
-from compiler.tensor.expr import Expr, Gather, cast, let, maximum, minimum, select
+from compiler.tensor.expr import Expr, Gather, binary, cast, let, maximum, minimum, select
 from compiler.tensor.lower_custom import table
 from compiler.tensor.stmt import Buffer
 from datatypes.formats import Binades, Format, as_float, binades
@@ -59,7 +59,7 @@ def _finished(fmt: Format, x: Expr, outside: bool) -> Expr:
     if x.dtype == SINGLE.dtype and is_short_single(fmt):
         nearest = _shortened(fmt, x)
     else:
-        nearest = _nearest(fmt, _clamped(fmt, x), outside)
+        nearest = _nearest(fmt, clamped(fmt, x), outside)
         if fmt.overflow != "saturate":
             over = magnitude(x) > c.number(largest_kept(fmt, c))
             nearest = select(over, _beyond(fmt, fmt.overflow, x), nearest)
@@ -71,7 +71,7 @@ def _finished(fmt: Format, x: Expr, outside: bool) -> Expr:
     return nearest
 
 
-def _clamped(fmt: Format, x: Expr) -> Expr:
+def clamped(fmt: Format, x: Expr) -> Expr:
     """x within the range, if what lies beyond saturates."""
     if fmt.overflow != "saturate":
         return x
@@ -111,8 +111,9 @@ def _shortened(fmt: Format, x: Expr) -> Expr:
     dropped = SINGLE.mantissa - (fmt.nbits - 9)
 
     def nearest(bits: Expr) -> Expr:
-        odd = (bits >> dropped) & 1
-        return SINGLE.value((bits + ((1 << (dropped - 1)) - 1) + odd) & -(1 << dropped))
+        odd = binary("NE", bits & (1 << dropped), 0)
+        half = bits + ((1 << (dropped - 1)) - 1)
+        return SINGLE.value(select(odd, half + 1, half) & -(1 << dropped))
 
     return let(SINGLE.bits(x), nearest, "bits")
 
@@ -152,13 +153,13 @@ def _nearest(fmt: Format, x: Expr, outside: bool) -> Expr:
         x = at_most(at_least(x, -far), far)
 
     def nearest(x: Expr) -> Expr:
-        r = let(_even_c(fmt, spacing, x), lambda big: (x + big) - big, "c")
+        r = let(even_c(fmt, spacing, x), lambda big: (x + big) - big, "c")
         return with_sign(r, x) if fmt.signed_zero else r
 
     return let(x, nearest, "x")
 
 
-def _even_c(fmt: Format, spacing: Uniform, x: Expr) -> Expr:
+def even_c(fmt: Format, spacing: Uniform, x: Expr) -> Expr:
     """C for x."""
     c = carrier_of(x.dtype)
     factor = 1.5 * 2.0 ** (c.mantissa - spacing.fraction)

@@ -96,7 +96,14 @@ def operate(
     """`op` on arrays of codes through lanes; codes (or bools)."""
     x, y = vector.lane_array(fmt, a), vector.lane_array(fmt, b)
     out = binary_kernel(fmt.name, op, deferred, target)(x, y)
-    return out if op in COMPARISONS else encoder(fmt.name)(out)
+    return out if op in COMPARISONS else encoded(fmt, out)
+
+
+def encoded(fmt: Format, lanes: Array) -> Array:
+    """Codes of lanes, which must be values of the format: encoding does not round them."""
+    codes = encoder(fmt.name)(lanes)
+    np.testing.assert_array_equal(lanes, vector.lane_array(fmt, codes))
+    return codes
 
 
 def all_pairs(fmt: Format) -> tuple[Array, Array]:

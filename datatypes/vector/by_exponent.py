@@ -1,0 +1,195 @@
+"""Finding C (see `magic`) by the exponent of a number, in tables as small as can be.
+
+Tables of up to 64 entries stay in registers where the target permutes those; others are read from
+memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.dtypes import INT64, DType
+from compiler.tensor.expr import Expr, Gather, call, cast, let
+from compiler.tensor.lower_custom import table
+from compiler.tensor.stmt import Buffer
+from datatypes.vector.carrier import SINGLE, Carrier
+from datatypes.vector.magic import Magic
+
+Array = npt.NDArray[Any]
+Numbers = dict[int, Magic | None]
+"""C of every exponent that there may be; None: a number of that size is not sure."""
+
+_UINT32 = DType.parse("uint32")
+_SIZES = {32: (16, 32, 64), 64: (8, 16)}
+"""Entries of tables that fit into vector registers."""
+_WORDS = 64
+"""Entries of a table that fits if their lower halves are enough."""
+_GROUP = 2
+"""log2 of how many binades share an entry, in tables by groups."""
+
+
+@dataclass(frozen=True, eq=False)
+class Binade:
+    """C by the lower bits of the biased exponent of x * 2**lift.
+
+    Attributes:
+        entries: C; or, if they are integers, its bits as `_turned` has them.
+        lift: log2 of what a product is multiplied by, so that products that are too large overflow.
+    """
+
+    entries: Buffer
+    lift: int = 0
+
+    def rounded(self, x: Expr, at: Expr, c: Carrier) -> Expr:
+        """(x + C) - C, given at = x * 2**lift."""
+        return let(self.of(at, c), lambda big: (x + big) - big, "c")
+
+    def of(self, x: Expr, c: Carrier) -> Expr:
+        """C, given x * 2**lift."""
+        last = _size(self.entries) - 1
+        if self.entries.dtype.is_float:
+            return Gather(self.entries, cast((c.bits(x) >> c.mantissa) & last, INT64))
+        at = (call("bits", x, dtype=_UINT32) >> c.mantissa) & last
+        left = 32 - _TURN
+        return c.value(let(Gather(self.entries, cast(at, INT64)), lambda t: t << left | t >> _TURN))
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """C as a multiple of the power of two below x, by groups of 2**_GROUP binades. It rounds
+    nothing to zero.
+
+    Attributes:
+        entries: the multiples; or, if they are integers, their upper halves.
+    """
+
+    entries: Buffer
+    lift: int = 0
+
+    def rounded(self, x: Expr, at: Expr, c: Carrier) -> Expr:
+        """(x + C) - C, given at = x. The product C is exact, so that fma changes nothing."""
+
+        def nearest(power: Expr, factor: Expr) -> Expr:
+            moved = call("fma", power, factor, x)
+            return call("fma", c.number(-0.0) - power, factor, moved)
+
+        power, factor = self._parts(at, c)
+        return let(power, lambda p: let(factor, lambda f: nearest(p, f), "factor"), "power")
+
+    def of(self, x: Expr, c: Carrier) -> Expr:
+        """C."""
+        power, factor = self._parts(x, c)
+        return power * factor
+
+    def _parts(self, x: Expr, c: Carrier) -> tuple[Expr, Expr]:
+        # Groups start at multiples of their size: the bias is one less than such a one.
+        bits = call("bits", x, dtype=_UINT32) + (1 << c.mantissa)
+        at = (bits >> (c.mantissa + _GROUP)) & (_size(self.entries) - 1)
+        found: Expr = Gather(self.entries, cast(at, INT64))
+        factor = found if found.dtype.is_float else c.value(found << 16)
+        return c.value(c.bits(x) & (c.sign | c.exponents)), factor
+
+
+Entries = Binade | Group
+
+
+def _size(b: Buffer) -> int:
+    assert b.data is not None
+    return int(b.data.size)
+
+
+def for_sums(name: str, magic: Numbers, c: Carrier) -> Entries:
+    """The table for sums."""
+    return _plain(name, magic, c) or _grouped(name, magic, c) or _whole(name, magic, c)
+
+
+def for_products(name: str, magic: Numbers, c: Carrier) -> Entries:
+    """The table for products."""
+    found = _plain(name, magic, c) or _lifted(name, magic, c) or _grouped(name, magic, c)
+    return found or _whole(name, magic, c)
+
+
+def _plain(name: str, magic: Numbers, c: Carrier) -> Binade | None:
+    """A small table, if it tells all exponents apart."""
+    size = next((n for n in _SIZES[c.dtype.bits] if len(magic) <= n), 0)
+    return Binade(_table(name, magic, c, size)) if size else None
+
+
+def _lifted(name: str, magic: Numbers, c: Carrier) -> Binade | None:
+    """A small table, if too large products can be made to overflow, while too small ones, which all
+    become minpos, find a C that rounds them to zero."""
+    size = _SIZES[c.dtype.bits][-1]
+    top = max(e for e, m in magic.items() if m is not None)
+    lift = c.bias - top  # 2**(top + 1) overflows; the exponent of infinity has the last entry
+    zero = top + 2 - size  # has the entry that zero has
+    found = {e: m for e, m in magic.items() if zero <= e <= top}
+    for e, m in magic.items():
+        if e < zero:
+            other = found.get(top + 1 - (top + 1 - e) % size)
+            vanishes = m is not None and m.unit >= e + 2
+            if not vanishes or (other is not None and other.unit < e + 2):
+                return None
+    if zero in found and found[zero] is None:
+        return None
+    return Binade(_table(name, found, c, size, lift), lift)
+
+
+def _grouped(name: str, magic: Numbers, c: Carrier) -> Group | None:
+    """A small table by groups of binades, if those of ordinary numbers are alike in it."""
+    if c != SINGLE:
+        return None
+    groups: dict[int, set[int | None]] = {}
+    for e, m in magic.items():
+        even = m is not None and not m.odd and m.unit <= e
+        groups.setdefault(e >> _GROUP, set()).add(m.unit - e if m is not None and even else None)
+    alike = {g: next(iter(u)) for g, u in groups.items() if len(u) == 1}
+    if alike.get(0) is None or alike.get(-1) is None:
+        return None
+    size = 32 if len(groups) <= 32 else _WORDS
+    if len(groups) > size:
+        return None
+    factors = np.full(size, np.nan, np.float32)
+    factors[0] = 1.0  # of zero, unless a group has the same entry
+    for g in groups:
+        unit = alike.get(g)
+        ordinary = 1.5 * 2.0 ** (c.mantissa + unit) if unit is not None else np.nan
+        factors[(g + ((c.bias + 1) >> _GROUP)) % size] = ordinary
+    if np.isnan(factors[0]):
+        return None
+    halves = factors.view(np.uint32) >> 16
+    return Group(table(f"{name}_c", halves | halves[0] << 16 if size == _WORDS else factors))
+
+
+def _whole(name: str, magic: Numbers, c: Carrier) -> Binade:
+    """A table with an entry for every exponent of the carrier."""
+    return Binade(_table(name, magic, c, 2 * c.bias + 2))
+
+
+def _table(name: str, magic: Numbers, c: Carrier, size: int, lift: int = 0) -> Buffer:
+    entries = np.full(size, np.nan, c.dtype.storage)
+    entries[0] = 0.0  # of zero, unless a number has the same entry
+    for e, m in magic.items():
+        entries[(e + lift + c.bias) % size] = np.nan if m is None else m.number(c)
+    words = size == _WORDS and c == SINGLE
+    return table(f"{name}_c", _turned(entries) if words else entries)
+
+
+_TURN = 9
+"""Places by which the bits of a float32 are turned to bring its exponent to the bottom."""
+
+
+def _turned(entries: Array) -> Array:
+    """Integers for 64 numbers C, which differ in their lower halves only, so that words can be
+    looked up instead: C is a power of two, or odd, and the upper half is that of entry 0 below.
+
+    Turned left, sign and exponent are at the bottom and the last place of the mantissa is next to
+    them; what else is in the mantissa does not matter for rounding.
+    """
+    bits = entries.view(np.uint32)
+    lower = (bits << _TURN | bits >> (32 - _TURN)) & 0x3FF
+    lower[0] |= 0x8000  # as the upper half of all, this is the first place of the mantissa
+    return np.asarray(lower | lower[0] << 16)

@@ -1,0 +1,132 @@
+"""Products and sums of lanes at least cost, for sums of products: NaN where the result is not sure.
+
+As in `rounding`, adding and subtracting a number C rounds to nearest; here C comes straight from
+the exponent of the unrounded result, and must serve all numbers of that binade (`magic`). Where
+none does, C is NaN, and so is the result. A product is rounded once, inside a fused multiply-add
+with C, even if it does not fit the lane.
+
+Posits never round to zero: a product that C rounds to zero becomes minpos, unless it is zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+
+from compiler.tensor.expr import BinOp, Expr, binary, call, let, select
+from datatypes.formats import Format
+from datatypes.formats.fixed import FixedCode
+from datatypes.vector.by_exponent import Binade, Entries, for_products, for_sums
+from datatypes.vector.carrier import magnitude, with_sign
+from datatypes.vector.choice import chosen, is_short_single, significant_bits
+from datatypes.vector.magic import (
+    exponent_of,
+    product_magic,
+    spaced_magic,
+    sum_magic,
+    sums_are_safe,
+)
+from datatypes.vector.rounding import clamped, even_c, largest_kept, uniform
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """How the products and sums of a format are rounded at least cost."""
+
+    products: Entries
+    sums: Entries
+
+
+@lru_cache(maxsize=256)
+def plan(fmt: Format) -> Plan | None:
+    """The plan for a format that is rounded by tables; None if none is sure to be right."""
+    c = chosen(fmt).lane
+    if uniform(fmt) is not None or not sums_are_safe(fmt, c):
+        return None
+    square, bound = fmt.maxpos * fmt.maxpos, Fraction(2) ** c.bias
+    if square >= bound or fmt.minpos * fmt.minpos < Fraction(2) / bound:
+        return None
+    low, high = exponent_of(fmt.minpos), exponent_of(fmt.maxpos)
+    sums = {e: sum_magic(fmt, e) for e in range(low, high + 2)}
+    for e in sums:  # In sparse binades, sums must be exact to be sure.
+        if spaced_magic(fmt, e) is None and e >= low + c.mantissa:
+            sums[e] = None
+    products = {e: product_magic(fmt, e) for e in range(2 * low - 1, 2 * high + 2)}
+    return Plan(
+        for_products(f"{fmt.name}_products", products, c), for_sums(f"{fmt.name}_sums", sums, c)
+    )
+
+
+def product(fmt: Format, a: Expr, b: Expr) -> Expr | None:
+    """a * b; None if there is no such expression for the format."""
+    if uniform(fmt) is not None:
+        return _even(fmt, "Mul", a, b)
+    found = plan(fmt)
+    if found is None:
+        return None
+    c, entries = chosen(fmt).lane, found.products
+    exact = 2 * significant_bits(fmt) <= c.significant
+
+    def rounded(a: Expr, b: Expr) -> Expr:
+        at = a * (b * 2.0**entries.lift) if entries.lift else a * b
+        return let(at, lambda at: nearest(a, b, at), "at")
+
+    def nearest(a: Expr, b: Expr, at: Expr) -> Expr:
+        if exact and not entries.lift:
+            r = entries.rounded(at, at, c)
+        else:
+            r = let(entries.of(at, c), lambda big: call("fma", a, b, big) - big, "c")
+        vanishes = fmt.underflow == "minpos" and isinstance(entries, Binade)
+        return let(r, lambda r: lifted(r, at), "r") if vanishes else r
+
+    def lifted(r: Expr, at: Expr) -> Expr:
+        vanished = binary("And", r.equal(0.0), binary("NE", at, 0.0))
+        return select(vanished, with_sign(c.number(float(fmt.minpos)), at), r)
+
+    return let(a, lambda a: let(b, lambda b: rounded(a, b), "b"), "a")
+
+
+def total(fmt: Format, a: Expr, b: Expr) -> Expr | None:
+    """a + b; None if there is no such expression for the format."""
+    if uniform(fmt) is not None:
+        return _even(fmt, "Add", a, b)
+    found = plan(fmt)
+    if found is None:
+        return None
+    c, entries = chosen(fmt).lane, found.sums
+    return let(
+        BinOp("Add", a, b, a.dtype),
+        lambda s: entries.rounded(s, s, c),
+        "s",
+    )
+
+
+def _even(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
+    """a op b in a format of even precision: too large results are NaN, or saturate."""
+    choice, spacing = chosen(fmt), uniform(fmt)
+    assert spacing is not None
+    c = choice.lane
+    if isinstance(fmt.decoder, FixedCode) and fmt.nbits + 1 < c.significant:
+        if op == "Add":  # exact
+            return clamped(fmt, BinOp(op, a, b, a.dtype))
+        big = even_c(fmt, spacing, a)
+        return clamped(fmt, call("fma", a, b, big) - big)
+    if choice.arithmetic != c or is_short_single(fmt):
+        return None
+
+    def rounded(x: Expr) -> Expr:
+        inside = clamped(fmt, x)
+        r = let(even_c(fmt, spacing, inside), lambda big: (inside + big) - big, "c")
+        if fmt.overflow == "saturate":
+            return r
+        return select(magnitude(x) > largest_kept(fmt, c), c.number(math.nan), r)
+
+    return let(BinOp(op, a, b, a.dtype), rounded, "x")
+
+
+OPERATIONS: dict[str, Callable[[Format, Expr, Expr], Expr | None]] = {
+    "Add": total, "Mul": product,
+}  # fmt: skip
