@@ -3,7 +3,9 @@ schedules and code generation."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -187,9 +189,9 @@ class _Literal(FloatImm):
 
 def fma(a: Any, b: Any, c: Any, dtype: DType) -> Any:
     """a * b + c rounded once: float32 through float64 rounded to odd, which makes the second
-    rounding harmless (Boldo and Melquiond, 2008)."""
+    rounding harmless (Boldo and Melquiond, 2008); float64 through fractions."""
     if dtype == FLOAT64:
-        raise LoweringError("fma of float64 has no reference")
+        return _fma64(float(a), float(b), float(c))
     with np.errstate(all="ignore"):
         product = np.float64(a) * np.float64(b)
         s = product + np.float64(c)
@@ -201,3 +203,16 @@ def fma(a: Any, b: Any, c: Any, dtype: DType) -> Any:
         if error != 0 and not odd:
             s = np.nextafter(s, np.inf if error > 0 else -np.inf)
         return np.float32(s)
+
+
+def _fma64(a: float, b: float, c: float) -> np.float64:
+    plain = np.float64(a * b + c)  # right where it is no number, and of a zero's sign
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return plain
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        return plain
+    try:
+        return np.float64(float(exact))
+    except OverflowError:
+        return np.float64(math.inf if exact > 0 else -math.inf)
