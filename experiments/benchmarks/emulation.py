@@ -1,37 +1,198 @@
-"""Emulated formats: cost per multiply-accumulate of a dense layer, against native float32."""
+"""Emulated formats: what a multiply-accumulate costs in each lowering, against native float32.
+
+The case is a matrix product of 512 x 512 x 512 on one core, products and sums rounded (the library
+lowering does some rows of it only). Its figures count only where the run itself is in order: our
+float32 product comes near the measured peak of multiply-adds, and the library lowering is not
+slower than a C loop over the same functions.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import click
 import numpy as np
+from numpy.typing import NDArray
 
+from compiler import Executable, build
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from experiments import pipeline, schemes
-from experiments.benchmarks.report import Group
+from compiler.target import Target
+from datatypes import change_dtype
+from experiments.benchmarks import c_loop, models
+from experiments.benchmarks.peak import peak_float32
+from experiments.benchmarks.turns import Effort, always, medians, pinned
 
-FORMATS = ("float32", "bfloat16", "posit8_es0", "posit16_es1", "posit32_es2")
-M, N, K = 16, 64, 256
+SIZE = 512
+LIBRARY_ROWS = 8
+"""Rows of the product that the library lowering computes."""
+PEAK_SHARE = 0.85
+LOOP_RATIO = 1.2
+NATIVE = "float32"
+HASWELL = "llvm -mcpu=haswell"
+
+FASTER_THAN_LIBRARY = {"posit16_es1": 300, "posit8_es0": 250, "posit32_es2": 35}
+SLOWER_THAN_NATIVE = {
+    "posit16_es1": 11, "posit16_es2": 10, "posit8_es0": 8, "bfloat16": 7.5,
+    "float8_e4m3fn": 13, "float8_e5m2": 18,
+}  # fmt: skip
+ON_AVX2 = {"posit16_es1": 30}
+TABLE_NS = {"posit8_es0": 0.45}
+NETWORK = ("resnet50", "posit16_es1", 1.0, 25.0)
+"""Network, format, and the most it may take: seconds an image, and times float32."""
 
 
-def groups() -> list[Group]:
-    """One group: a dense layer of 16 x 64 x 256 in each format."""
-    rng = np.random.default_rng(0)
+@dataclass(frozen=True)
+class Row:
+    """A figure and its bound: `most` or at `least` so much."""
+
+    title: str
+    value: float
+    unit: str
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the figure is within the bound."""
+        return (self.least is None or self.value >= self.least) and (
+            self.most is None or self.value <= self.most
+        )
+
+    def __str__(self) -> str:
+        bound = f">= {self.least:g}" if self.least is not None else f"<= {self.most:g}"
+        verdict = "PASS" if self.passed else "FAIL"
+        return f"  {self.title:<52} {self.value:9.3f} {self.unit:<7} {bound:>8}  {verdict}"
+
+
+def product(rows: int, dtype: str = "", seed: int = 0) -> IRModule:
+    """A dense layer of `rows` x SIZE x SIZE on normal data, in a format."""
+    rng = np.random.default_rng(seed)
     b = FunctionBuilder()
-    x = b.param("x", (M, K))
-    w = b.const(rng.normal(size=(N, K)).astype(np.float32))
+    x = b.param("x", (rows, SIZE))
+    w = b.const((rng.normal(size=(SIZE, SIZE)) / np.sqrt(SIZE)).astype(np.float32))
     mod = IRModule({"main": b.finish(b.call("nn.dense", x, w))})
-    data = rng.normal(size=(M, K)).astype(np.float32)
-    cases: dict[str, Callable[[], object]] = {}
-    for name in FORMATS:
-        scheme = schemes.parse(name)
-        cases[name] = _call(pipeline.build(pipeline.retype(mod, scheme), scheme), data)
-    per = dict.fromkeys(FORMATS, M * N * K * 1e-6)
-    title = f"emulation, dense {M}x{N}x{K}"
-    return [Group(title, "float32", cases, per, "ns/MAC")]
+    return change_dtype(mod, NATIVE, dtype) if dtype else mod
 
 
-def _call(executable: Any, data: Any) -> Callable[[], object]:
-    return lambda: executable(data)
+@dataclass(frozen=True)
+class Case:
+    """A matrix product to measure."""
+
+    format: str
+    lowering: str
+    target: str = "llvm"
+
+    @property
+    def name(self) -> str:
+        """What the case is called."""
+        where = " on AVX2" if self.target == HASWELL else ""
+        return f"{self.format} {self.lowering}{where}".strip()
+
+    @property
+    def rows(self) -> int:
+        """Rows that are computed."""
+        return LIBRARY_ROWS if self.lowering == "library" else SIZE
+
+    def call(self) -> Callable[[], object]:
+        """What is timed."""
+        mod = product(self.rows, "" if self.format == NATIVE else self.format)
+        exe = build(mod, target=self.target, dtype_lowering=self.lowering or None)
+        x = np.random.default_rng(1).normal(size=(self.rows, SIZE)).astype(np.float32)
+        return _bound(exe, x)
+
+
+def cases() -> list[Case]:
+    """Every product that the rows compare."""
+    vector = dict.fromkeys([*SLOWER_THAN_NATIVE, *FASTER_THAN_LIBRARY])
+    out = [Case(NATIVE, ""), *(Case(f, "vector") for f in vector)]
+    out += [Case(f, "library") for f in FASTER_THAN_LIBRARY]
+    out += [Case(f, "table") for f in TABLE_NS]
+    if set(Target.parse(HASWELL).enabled) <= Target.parse("llvm").enabled:
+        out += [Case(f, "vector", HASWELL) for f in ON_AVX2]
+    return out
+
+
+def run(effort: Effort) -> bool:
+    """Measure and print all rows; whether every one passed."""
+    with pinned(1):
+        ns = costs(effort)
+    every = [*validity(ns), *rows(ns)]
+    click.echo(f"emulation, dense {SIZE}x{SIZE}x{SIZE}, one core")
+    for name, value in ns.items():
+        click.echo(f"  {name:<52} {value:9.4f} ns/MAC {value / ns[NATIVE]:8.1f} x float32")
+    every += network(effort)
+    for row in every:
+        click.echo(str(row))
+    return all(row.passed for row in every)
+
+
+def costs(effort: Effort) -> dict[str, float]:
+    """Nanoseconds per multiply-accumulate of every case, of the peak and of the loop in C."""
+    peak = peak_float32(Target.parse("llvm"))
+    calls = {c.name: c.call() for c in cases()}
+    macs = {c.name: c.rows * SIZE * SIZE for c in cases()}
+    calls["peak"], macs["peak"] = peak.call, peak.operations // 2
+    loop = c_loop.posit16(LIBRARY_ROWS, SIZE)
+    if loop is not None:
+        calls["loop in C"], macs["loop in C"] = loop, LIBRARY_ROWS * SIZE * SIZE
+    times = medians({name: always(call) for name, call in calls.items()}, effort)
+    return {name: times[name] * 1e6 / macs[name] for name in calls}
+
+
+def validity(ns: dict[str, float]) -> list[Row]:
+    """Whether the run is in order."""
+    share = ns["peak"] / ns[NATIVE]
+    out = [Row("float32, share of the peak of multiply-adds", share, "", least=PEAK_SHARE)]
+    if "loop in C" in ns:
+        ratio = ns["posit16_es1 library"] / ns["loop in C"]
+        out.append(Row("posit16_es1 library / the same loop in C", ratio, "", most=LOOP_RATIO))
+    return out
+
+
+def rows(ns: dict[str, float]) -> list[Row]:
+    """The figures that have bounds."""
+    out = [
+        Row(f"{f}: library / vector", ns[f"{f} library"] / ns[f"{f} vector"], "x", least=n)
+        for f, n in FASTER_THAN_LIBRARY.items()
+    ]
+    out += [
+        Row(f"{f}: vector / float32", ns[f"{f} vector"] / ns[NATIVE], "x", most=n)
+        for f, n in SLOWER_THAN_NATIVE.items()
+    ]
+    out += [Row(f"{f}: table", ns[f"{f} table"], "ns/MAC", most=n) for f, n in TABLE_NS.items()]
+    for f, n in ON_AVX2.items():
+        name = Case(f, "vector", HASWELL).name
+        if name in ns:
+            out.append(Row(f"{f} on AVX2: library / vector", ns[f"{f} library"] / ns[name], "x", n))
+    return out
+
+
+def network(effort: Effort) -> list[Row]:
+    """A whole network on one image and one core."""
+    name, fmt, seconds, ratio = NETWORK
+    model = models.MODELS[name]
+    path = models.locate(name, {})
+    if path is None:
+        click.echo(f"  {name} is not here: {model.hint}")
+        return []
+    from compiler import from_onnx
+
+    mod = from_onnx(path, shapes={})
+    x = model.inputs(1, seed=2)[0]
+    calls = {
+        NATIVE: _bound(build(mod), x),
+        fmt: _bound(build(change_dtype(mod, NATIVE, fmt), dtype_lowering="vector"), x),
+    }
+    with pinned(1):
+        ms = medians({k: always(call) for k, call in calls.items()}, effort)
+    return [
+        Row(f"{name}, {fmt}, one image", ms[fmt] / 1e3, "s", most=seconds),
+        Row(f"{name}, {fmt} / float32", ms[fmt] / ms[NATIVE], "x", most=ratio),
+    ]
+
+
+def _bound(exe: Executable, x: NDArray[Any]) -> Callable[[], object]:
+    return lambda: exe(x)

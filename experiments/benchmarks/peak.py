@@ -43,12 +43,28 @@ def peak(target: Target) -> Peak:
             f"vpdpbusd {bits}",
             2 * width,
         )
-    elif "fma" in target.enabled or "neon" in target.enabled:
-        lanes = width // 4
-        types = (f"<{lanes} x float>",) * 3
-        function, name, operations = f"llvm.fma.v{lanes}f32", f"float32 fma {8 * width}", 2 * lanes
-    else:
+        return _measured(target, name, function, types, operations)
+    return peak_float32(target)
+
+
+def peak_float32(target: Target) -> Peak:
+    """The widest float32 multiply-add that `target` has.
+
+    Raises:
+        UnsupportedError: it has no fused multiply-add.
+    """
+    if not {"fma", "neon"} & target.enabled:
         raise UnsupportedError(f"no peak is known for {target}: it has no fused multiply-add")
+    lanes = target.vector_bytes // 4
+    types = (f"<{lanes} x float>",) * 3
+    name = f"float32 fma {8 * target.vector_bytes}"
+    return _measured(target, name, f"llvm.fma.v{lanes}f32", types, 2 * lanes)
+
+
+def _measured(
+    target: Target, name: str, function: str, types: tuple[str, ...], operations: int
+) -> Peak:
+    width = target.vector_bytes
     # Enough chains to hide the latency, few enough for the registers.
     chains = 20 if width == 64 or "neon" in target.enabled else 12
     text = _text(function, types, chains, accumulator_first="fma" not in function)
