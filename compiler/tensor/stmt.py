@@ -221,10 +221,12 @@ def accesses(
 
 
 def innermost_work(s: Stmt) -> Index:
-    """Iterations of the innermost statements of `s`, its symbolic dimensions included."""
+    """Iterations of the innermost statements of `s`, its symbolic dimensions included; what is
+    computed again does not count."""
     out = Index()
+    spare = {id(y) for x, _, _ in walk_stmts([s]) if isinstance(x, Attempt) for y in x.again}
     for x, path, _ in walk_stmts([s]):
-        if not isinstance(x, (For, Attempt)):
+        if not isinstance(x, (For, Attempt)) and not spare & {id(y) for y in (*path, x)}:
             n = Index.of(1)
             for loop in path:
                 n = n * (loop.extent.range()[1] or loop.extent)
