@@ -62,7 +62,9 @@ def classify(offs: Offsets) -> Pattern:
             runs.append([o])
     lengths = {len(r) for r in runs}
     count = len(runs)
-    if len(lengths) == 1 and count & (count - 1) == 0 and (len(runs[0]) > 1 or count <= 4):
+    length = len(runs[0])
+    even = length & (length - 1) == 0 or length < 16  # others make slow shuffles
+    if len(lengths) == 1 and even and count & (count - 1) == 0 and (length > 1 or count <= 4):
         where = {o: i for i, o in enumerate(o for r in runs for o in r)}
         spans = tuple((r[0], len(r)) for r in runs)
         return Pattern("runs", 0, spans, tuple(where[o] for o in offs))

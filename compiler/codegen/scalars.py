@@ -10,7 +10,7 @@ from compiler.codegen.emit import LLVM_BYTES, Val, llvm_type, memory_type
 from compiler.codegen.lanes import points
 from compiler.dtypes import BOOL, FLOAT32, FLOAT64, DType
 from compiler.errors import LoweringError
-from compiler.symbolic import Index
+from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr import (
     BinOp,
     Call,
@@ -24,6 +24,7 @@ from compiler.tensor.expr import (
     Let,
     Load,
     Select,
+    index_condition,
 )
 from compiler.tensor.mathlib import EXPANSIONS, EXPANSIONS64
 from compiler.tensor.stmt import Store
@@ -72,6 +73,12 @@ class Scalars(Accesses):
             return rules.binary(e, x.op, x.a.dtype, *self._same(self.eval(x.a), self.eval(x.b)))
         if isinstance(x, Cast):
             return rules.cast(e, self.eval(x.value), x.value.dtype, x.dtype)
+        if isinstance(x, Select) and (mask := self._mask(x)):
+            if len(set(mask)) == 1:
+                return e.splat(self.eval(x.a if mask[0] else x.b), n)
+            a, b = (e.splat(self.eval(k), n) for k in (x.a, x.b))
+            c = e.vector([int(k) for k in mask], "i1")
+            return e.op(f"select {c}, {a}, {b}", a.t, n)
         if isinstance(x, Select):
             c, a, b = (e.splat(self.eval(k), n) for k in (x.cond, x.a, x.b))
             return e.op(f"select {c}, {a}, {b}", a.t, n)
@@ -116,6 +123,21 @@ class Scalars(Accesses):
             a, b = (self.e.splat(self.eval(k), n) for k in (s.value.a, s.value.b))
             return rules.function(self.e, "fma", dtype, [a, b, self.e.splat(old, n)])
         return rules.binary(self.e, s.update, dtype, *self._same(old, self.eval(s.value)))
+
+    def _mask(self, x: Select) -> list[bool]:
+        """Which lanes take `x.a`, if that is known here; else none."""
+        index = index_condition(x)
+        if index is None:
+            return []
+        at = [v for v, _ in self.lanes]
+        env: dict[Var, IntLike] = {v: k for v, k in self.env.items() if isinstance(k, int)}
+        out = []
+        for p in points([n for _, n in self.lanes]):
+            low, high = index.subst({**env, **dict(zip(at, p, strict=True))}).range()
+            if low is None or low != high:
+                return []
+            out.append(low != 0)
+        return out
 
     def _index(self, index: Index) -> Val:
         e, at = self.e, [v for v, _ in self.lanes]

@@ -15,7 +15,7 @@ from compiler.op.common import need_constant, require, require_rank, type_of
 from compiler.op.contraction import check_bias, operand, result_dtype, start, step
 from compiler.op.layout import block_of, blocked, unblocked
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
-from compiler.op.window import LOOPS, Window, source, windows
+from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import Dim, Index, IntLike, dim, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, const
@@ -139,8 +139,9 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
     t = _infer(a, [type_of(v) for v in (x, w, *bias)])
     across = _windows(a, type_of(w).shape[2:])
     filling = a.padding_value or a.input_zero_point
-    # Lanes that are channels are skipped together; depthwise kernels read whole rows.
-    skip = a.out_layout != "NCHW" and not a.padding_value and type_of(w).shape[1] != 1
+    skip = Skip.NEVER
+    if a.out_layout != "NCHW" and not a.padding_value:  # lanes that are channels skip together
+        skip = Skip.TAPS if type_of(w).shape[1] != 1 else Skip.ROWS
     s = source(b, x, across, t.shape[2:4], lambda d: const(filling, d), skip, w.finite)
     per_group = w.shape[0] // a.groups
     xb, ob = block_of(a.data_layout), block_of(a.out_layout)
@@ -162,7 +163,7 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
         n, _, y, z = idx[:4]
         oc = out_channel(idx)
         c, within = channel(idx, oc, ic)
-        data = s.buffer[n, c, s.y.at(y, kh), s.x.at(z, kw), *within].astype(t.dtype)
+        data = s.read(n, c, [(y, kh), (z, kw)], *within).astype(t.dtype)
         if a.input_zero_point:
             data = data - a.input_zero_point
         return idx, data * w[oc, ic, kh, kw].astype(t.dtype)

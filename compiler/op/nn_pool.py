@@ -94,7 +94,7 @@ def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update
 
     def body(n: Index, c: Index, y: Index, x: Index, *rest: Index) -> Any:
         *block, kh, kw = rest
-        return (n, c, y, x, *block), s.buffer[n, c, s.y.at(y, kh), s.x.at(x, kw), *block]
+        return (n, c, y, x, *block), s.read(n, c, [(y, kh), (x, kw)], *block)
 
     loops = LOOPS[: t.rank]
     s.accumulate(b, out, loops, body, {}, update, start(t.dtype), f"{name}_taps")

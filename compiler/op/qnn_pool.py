@@ -149,7 +149,7 @@ def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer
 
     def element(n: Any, c: Any, i: Any, j: Any, *rest: Any) -> tuple[tuple[Any, ...], Expr]:
         *block, kh, kw = rest
-        tap = s.buffer[n, c, s.y.at(i, kh), s.x.at(j, kw), *block]
+        tap = s.read(n, c, [(i, kh), (j, kw)], *block)
         return (n, c, i, j, *block), centred(tap, a.input_zero_point)
 
     loops = LOOPS[: t.rank]

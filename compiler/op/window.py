@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 
 from compiler.dtypes import DType
 from compiler.op.common import require
 from compiler.symbolic import Dim, Index, IntLike, ceil_div, dim, imax, imin
 from compiler.tensor.builder import Extent, PrimBuilder
-from compiler.tensor.expr import Expr
+from compiler.tensor.expr import Expr, binary, const, index_value, select
 from compiler.tensor.stmt import Buffer
 
 LOOPS = "ncyxb"
 """Names of the loops over NCHW[x]c data."""
 _GUARDS = ("in_y", "in_x")
 """Names of the loops that skip taps in the padding."""
-LEAST_GUARDED = 7
+LEAST_SKIPPED = 7
 """Columns from which on taps in the padding are better skipped than multiplied: a row is a register
 tile then."""
 
@@ -96,17 +97,35 @@ def windows(
     return y, x
 
 
+class Skip(Enum):
+    """Which taps in the padding a kernel may leave out: none, all, or those of whole rows, where it
+    reads neighbouring columns at once (those outside are made zero)."""
+
+    NEVER = "never"
+    TAPS = "taps"
+    ROWS = "rows"
+
+
+class Reading(Enum):
+    """What happens to the taps of a window that lie in the padding.
+
+    PADDED: the source holds the padding, all taps are read. GUARDED: directly inside the tap loop a
+    loop of one or no iteration skips them. ZEROED: a select makes them zero; unlike a guard, it may
+    differ between the lanes of a vector.
+    """
+
+    PADDED = "padded"
+    GUARDED = "guarded"
+    ZEROED = "zeroed"
+
+
 @dataclass(frozen=True)
 class Axis:
-    """How a loop nest reads its source along one axis: window `y`, loop tap `k`.
-
-    Either the source is padded and every window reads all taps, or the axis is `guarded`: directly
-    inside the tap loop a loop of one or no iteration skips the taps that lie in the padding.
-    """
+    """How a loop nest reads its source along one axis: window `y`, loop tap `k`."""
 
     window: Window
     size: Index
-    guarded: bool
+    reading: Reading
 
     def inside(self, y: IntLike, k: IntLike) -> Index:
         """1 if tap `k` of window `y` lies inside the data, else 0."""
@@ -125,7 +144,8 @@ class Axis:
     def at(self, y: IntLike, k: IntLike) -> Index:
         """Position in the source of the element under tap `k`."""
         w = self.window
-        return Index.of(y * w.stride - (w.before if self.guarded else 0) + k * w.dilation)
+        before = 0 if self.reading is Reading.PADDED else w.before
+        return Index.of(y * w.stride - before + k * w.dilation)
 
 
 @dataclass(frozen=True)
@@ -135,6 +155,23 @@ class Source:
     buffer: Buffer
     y: Axis
     x: Axis
+
+    def read(
+        self, n: IntLike, c: IntLike, taps: Sequence[tuple[IntLike, IntLike]], *block: IntLike
+    ) -> Expr:
+        """The element under (window, tap) in y and in x."""
+        axes = (self.y, self.x)
+        at = [a.at(*tap) for a, tap in zip(axes, taps, strict=True)]
+        clamped = [
+            imin(imax(i, 0), a.size - 1) if a.reading is Reading.ZEROED else i
+            for a, i in zip(axes, at, strict=True)
+        ]
+        value: Expr = self.buffer[n, c, *clamped, *block]
+        for a, tap in zip(axes, taps, strict=True):
+            if a.reading is Reading.ZEROED:
+                inside = binary("NE", index_value(a.inside(*tap)), 0)
+                value = select(inside, value, const(0, value.dtype))
+        return value
 
     def accumulate(
         self,
@@ -158,7 +195,7 @@ class Source:
             return start if isinstance(start, Expr) else start(*i)
 
         empty = any(
-            axis.guarded and axis.may_be_empty(n)
+            axis.reading is Reading.GUARDED and axis.may_be_empty(n)
             for axis, n in zip((self.y, self.x), out.shape[2:4], strict=True)
         )
         if empty:  # a reduction without iterations would not start either
@@ -177,7 +214,7 @@ class Source:
         loops: dict[str, Extent] = {}
         for at, tap, guard, axis in ((2, "kh", "in_y", self.y), (3, "kw", "in_x", self.x)):
             loops[tap] = axis.window.kernel
-            if axis.guarded:
+            if axis.reading is Reading.GUARDED:
                 loops[guard] = lambda *v, at=at, axis=axis: axis.inside(v[at], v[-1])
         return loops
 
@@ -188,14 +225,14 @@ def source(
     across: tuple[Window, Window],
     outputs: Sequence[IntLike],
     fill: Callable[[DType], Expr],
-    skip: bool = False,
+    skip: Skip = Skip.NEVER,
     neutral: bool = True,
 ) -> Source:
     """What windows over NCHW or NCHW[x]c `data` read: `data` itself or a copy padded with `fill`.
 
-    With `skip`, padding contributes nothing, and taps there are skipped where that is quicker. They
-    always are for codes of custom dtypes, where adding 0 * w may round or be NaN, and for their
-    lanes where `fill` is not `neutral`: meets a weight that may be no number.
+    `skip`: padding contributes nothing, and taps there need not be computed. They never are for
+    codes of custom dtypes, where adding 0 * w may round or be NaN, nor for their lanes where `fill`
+    is not `neutral`: meets a weight that may be no number.
     """
     n, c, *sizes = data.shape[:4]
     block = data.shape[4:]
@@ -206,13 +243,16 @@ def source(
         partial = w.outputs(size) != count  # a last window reaches beyond the padding
         padded.append(imax(room, (Index.of(count) - 1) * w.stride + w.span) if partial else room)
     wider = [p != s for p, s in zip(padded, sizes, strict=True)]
-    ys, xs = (Axis(w, s, g) for w, s, g in zip(across, sizes, wider, strict=True))
-    skip = skip and (Index.of(outputs[1]).constant() or 0) >= LEAST_GUARDED
-    skip = skip and not any(
-        axis.may_be_empty(Index.of(n)) for axis, n in zip((ys, xs), outputs, strict=True)
-    )
+    guarded = [Reading.GUARDED if w else Reading.PADDED for w in wider]
+    ys, xs = (Axis(w, s, r) for w, s, r in zip(across, sizes, guarded, strict=True))
     apart = data.dtype.is_custom and not (data.dtype.lane and neutral)
-    if not any(wider) or apart or skip:
+    if not any(wider) or apart:
+        return Source(data, ys, xs)
+    long = (Index.of(outputs[1]).constant() or 0) >= LEAST_SKIPPED
+    empty = ys.may_be_empty(Index.of(outputs[0])) or xs.may_be_empty(Index.of(outputs[1]))
+    zeroed = skip is Skip.ROWS and wider[1]
+    if skip is not Skip.NEVER and long and not empty and not (zeroed and data.dtype.is_custom):
+        xs = replace(xs, reading=Reading.ZEROED) if zeroed else xs
         return Source(data, ys, xs)
     pad = b.buffer("pad", (n, c, *padded, *block), data.dtype)
     loops = LOOPS[: len(data.shape)]
@@ -233,7 +273,7 @@ def source(
         lambda n, c, y, x, *k: ((n, c, y + wy.before, x + wx.before, *k), data[n, c, y, x, *k]),
         name="pad_copy",
     )
-    return Source(pad, Axis(wy, sizes[0], False), Axis(wx, sizes[1], False))
+    return Source(pad, Axis(wy, sizes[0], Reading.PADDED), Axis(wx, sizes[1], Reading.PADDED))
 
 
 def _fill(

@@ -433,9 +433,19 @@ def subst(e: Expr, m: Mapping[Var, IntLike]) -> Expr:
             return Load(n.buffer, tuple(i.subst(m) for i in n.idx))
         if isinstance(n, IndexValue):
             return IndexValue(n.index.subst(m))
+        if isinstance(n, Select) and (i := index_condition(n)) is not None and not i.terms:
+            return n.a if i.const else n.b
         return None
 
     return rewrite(e, put)
+
+
+def index_condition(e: Select) -> Index | None:
+    """The index that `e` selects by where that is not 0; None: another condition."""
+    c = e.cond
+    if not isinstance(c, BinOp) or c.op != "NE" or not isinstance(c.a, IndexValue):
+        return None
+    return c.a.index if isinstance(c.b, IntImm) and c.b.value == 0 else None
 
 
 def index_vars(e: Expr) -> set[Var]:
@@ -449,7 +459,8 @@ def index_vars(e: Expr) -> set[Var]:
 
 __all__ = [
     "BinOp", "Call", "CallExtern", "Cast", "Expr", "FloatImm", "Gather", "IndexValue", "IntImm",
-    "Let", "LetVar", "Load", "Select", "binary", "call", "cast", "const", "index_value",
+    "Let", "LetVar", "Load", "Select", "binary", "call", "cast", "const", "index_condition",
+    "index_value",
     "index_vars", "let", "loads", "lowest", "maximum", "minimum", "rewrite", "select", "subst",
     "walk",
 ]  # fmt: skip

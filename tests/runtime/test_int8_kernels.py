@@ -190,19 +190,24 @@ def test_an_infinity_stays_in_its_group() -> None:
 @pytest.mark.parametrize(
     ("width", "kernel", "stride"), [(7, 3, 1), (14, 5, 1), (15, 3, 2), (31, 3, 1), (58, 5, 1)]
 )
-def test_taps_in_the_padding_are_skipped(dtype: str, width: int, kernel: int, stride: int) -> None:
+@pytest.mark.parametrize("groups", [1, 32])
+def test_taps_in_the_padding_are_skipped(
+    dtype: str, width: int, kernel: int, stride: int, groups: int
+) -> None:
     rng = np.random.default_rng(width)
     b = FunctionBuilder()
-    x = b.param("x", (Dim("n"), 16, 6, width), dtype)
-    w = rng.integers(-99, 99, (32, 16, kernel, kernel))
-    window = {"strides": (stride, stride), "padding": (kernel // 2, 1, 1, kernel // 2)}
+    x = b.param("x", (Dim("n"), 32, 6, width), dtype)
+    w = rng.integers(-99, 99, (32, 32 // groups, kernel, kernel))
+    window = {
+        "strides": (stride, stride), "padding": (kernel // 2, 1, 1, kernel // 2), "groups": groups,
+    }  # fmt: skip
     if dtype == "uint8":
         x = b.call("nn.conv2d", x, b.const(w.astype(np.int8)), out_dtype="int32", **window)
         x = b.call("qnn.requantize", x, b.const(np.full(32, 1e-3, np.float32)))
     else:
         x = b.call("nn.relu", b.call("nn.conv2d", x, b.const((w / 99).astype("float32")), **window))
     mod = IRModule({"main": b.finish(x)})
-    data = rng.integers(0, 255, (2, 16, 6, width)).astype(dtype)
+    data = rng.integers(0, 255, (2, 32, 6, width)).astype(dtype)
     want = compiler.evaluate(mod, data)
     for target in available():
         exe = compiler.build(mod, target=target)

@@ -12,6 +12,7 @@ from compiler.tensor.schedule.tile import (
     Tile,
     column_guard,
     consumer,
+    has_select,
     is_product,
     is_widened,
 )
@@ -112,7 +113,10 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         data = next(n.buffer for n in loads(store.value) if n.buffer is not t.pack)
         s.unroll(reduce[-1])
         s.opaque(reduce[-1], data, fence=store.buffer.dtype.is_float)
-        s.isolate(outer_x, columns)
+    elif has_select(store) and not t.skew[0]:
+        s.unroll(reduce[-1])
+    if outer_x in s.loops(reader.stage):  # several tiles in a row
+        s.isolate(outer_x)
     if t.spatial and not is_widened(reader):
         x = inside[[k for k, _ in sorted(sizes.items())].index(t.spatial[-1][0])]
         _narrow(s, reader.stage, t, [x, *inside[inside.index(x) + 1 :], o_block, o_lane])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from compiler.errors import ScheduleError, unknown
 from compiler.symbolic import Index, IntLike, Var, imin
-from compiler.tensor.stmt import Buffer, For, PrimFunc, Stmt, Store, clone, walk_stmts
+from compiler.tensor.expr import Select, index_condition, walk
+from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, Store, clone, walk_stmts
 
 Found = tuple[For, tuple[For, ...], list[Stmt]]
 
@@ -156,17 +157,16 @@ class LoopPrimitives:
                 out.append(For(rest, body, s.kind, s.opaque, fence=s.fence))
             self.swap(home, s, out)
 
-    def isolate(self, name: str, guard: str) -> None:
-        """Separate the first and the last iterations, in which loop `guard` may be skipped, from
-        those between them, where it always runs."""
+    def isolate(self, name: str) -> None:
+        """Separate the first and the last iterations, in which guards and selects below may leave
+        something out, from those between them, where they never do."""
         for s, path, home in self.find(name):
-            n = s.extent.constant()
-            below = [f for f, p, _ in self.find(guard) if s in p]
-            if n is None or n == 1 or not path or not below:
+            n, conditions = s.extent.constant(), _conditions(s)
+            if n is None or n == 1 or not path or not conditions:
                 continue
 
-            def runs(k: int, s: For = s, below: list[For] = below) -> bool:
-                return all(f.extent.subst({s.var: k}) == 1 for f in below)
+            def runs(k: int, s: For = s, conditions: list[Index] = conditions) -> bool:
+                return all(i.subst({s.var: k}) == 1 for i in conditions)
 
             lead = next((k for k in range(n) if runs(k)), n)
             after = next((k for k in range(lead, n) if not runs(k)), n)
@@ -222,3 +222,16 @@ class LoopPrimitives:
     def prefetch(self, buffer: Buffer, distance: int) -> None:
         """Prefetch `distance` bytes ahead of every vector load of `buffer`."""
         self.func.prefetch[buffer] = distance
+
+
+def _conditions(loop: For) -> list[Index]:
+    """Indices that depend on a loop and below it decide (1 or 0) whether something is computed."""
+    out = []
+    for s, _, _ in walk_stmts(loop.body):
+        if isinstance(s, For):
+            out += [s.extent] if s.extent.range()[1] == 1 else []
+            continue
+        value = s.store.value if isinstance(s, Intrin) else s.value
+        found = (index_condition(e) for e in walk(value) if isinstance(e, Select))
+        out += [i for i in found if i is not None]
+    return [i for i in out if loop.var in i.vars()]

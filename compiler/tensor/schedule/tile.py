@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from compiler.symbolic import Index, Quasi, Var
 from compiler.target import Target
-from compiler.tensor.expr import BinOp, Cast, Gather, IndexValue, Load, loads, walk
+from compiler.tensor.expr import BinOp, Cast, Gather, IndexValue, Load, Select, loads, walk
 from compiler.tensor.intrinsics import for_target
 from compiler.tensor.intrinsics.intrinsic import Intrinsic
 from compiler.tensor.schedule import Schedule
@@ -208,8 +208,8 @@ def _tile_for(
     reduction = [f.var for f in path[len(store.idx) :] if f not in skipping]
     lane = next((a for a in reversed(axes) if a.constant and not a.other and _wide(a)), None)
     if lane is None:
-        ours = data.buffer in s.func.temps
-        return _along_data(store, axes, target, data, weight, reduction, ours)
+        ours = data.buffer in s.func.temps or has_select(store)
+        return _along_data(store, path, axes, target, data, weight, reduction, ours)
     most = target.vector_bytes // store.buffer.dtype.nbytes
     dot = _dot(store, target, reduction, data, weight)
     lanes = dot.loops["o"] if dot else min(most, lane.extent or 1)
@@ -245,6 +245,11 @@ def tileable_axis(path: Sequence[For], axis: int) -> bool:
     return not mine or (mine[-1] is path[-1] and path[axis].extent.constant() is not None)
 
 
+def has_select(store: Store) -> bool:
+    """Whether a select decides what the stage reads."""
+    return any(isinstance(n, Select) for n in walk(store.value))
+
+
 def column_guard(path: Sequence[For], t: Tile) -> str:
     """Name of the guard that is decided for each of the neighbouring outputs of a tile, if any."""
     x = path[t.spatial[-1][0]].var if t.spatial else None
@@ -271,6 +276,7 @@ def _wide(a: Axis) -> bool:
 
 def _along_data(
     store: Store,
+    path: Sequence[For],
     axes: list[Axis],
     target: Target,
     data: Load,
@@ -286,8 +292,9 @@ def _along_data(
     if not last.constant:
         return Tile(last.index, lanes, last.index, 1, (), None, 0, None)
     # Channels are innermost: neighbouring pixels share the weights.
-    pixels = [a for a in axes if a.other and not a.constant]
-    # Taps filled up to whole dot products read past the last row, which only our own memory allows.
+    pixels = [a for a in axes if a.other and not a.constant and tileable_axis(path, a.index)]
+    # Taps filled up to whole dot products read past the last row, which only our own memory allows
+    # or a select.
     dot = _dot(store, target, [], data, weight) if ours else None
     steps = dot.steps if dot is not None else 0
     window = _window(store, pixels, data, reduction, steps)
@@ -300,7 +307,9 @@ def _along_data(
     outputs = -taps % steps + 1 if stride == dilation == 1 else 1
     filled = -(-(taps + (outputs - 1) * stride) // steps) * steps
     x = pixels[-1]
-    width = best_width(-(-(x.extent or 1) // outputs), max(1, 12 // outputs)) * outputs
+    # Data that several outputs share leave registers free for more of them.
+    most = _registers(target) if outputs > 1 else _registers(target) // 2
+    width = best_width(-(-(x.extent or 1) // outputs), max(1, most // outputs)) * outputs
     tile = ((x.index, width),)
     lanes, skew = dot.loops["o"], (outputs, stride, filled)
     return Tile(last.index, lanes, last.index, 1, tile, weight.buffer, 0, dot, skew)
@@ -318,6 +327,7 @@ def _window(
     at = next((i for i in data.idx if tap in i.vars()), None)
     if at is None or taps is None or taps < 2 or at.vars() != {x, tap}:
         return None
+    at = _unclamped(at)
     stride, dilation = at.terms.get(x), at.terms.get(tap)
     reach = (steps - 1) * (dilation or 0) * (store.buffer.shape[-1].range()[1] or 0)
     if not stride or not dilation or len(at.terms) != 2 or reach > SLACK:
@@ -342,6 +352,16 @@ def _copied(store: Store, operands: list[Load], target: Target) -> Tile | None:
             lane.index, most, lane.index, blocks, spatial, None, step, None, copy=weight.buffer
         )
     return None
+
+
+def _unclamped(i: Index) -> Index:
+    """`i` without bounds that keep it inside the data."""
+    if len(i.terms) != 1:
+        return i
+    ((atom, c),) = i.terms.items()
+    if isinstance(atom, Var) or atom.op != "min" or abs(c) != 1 or atom.b.terms:
+        return i
+    return _unclamped(atom.a) * c
 
 
 def _without_packing(
@@ -396,7 +416,7 @@ def _dot(
 ) -> Intrinsic | None:
     """The target's dot product of such operands whose steps divide the first reduction axis."""
     casts = [n.value for n in walk(store.value) if isinstance(n, Cast)]
-    if casts != [data, weight]:
+    if [n.a if isinstance(n, Select) else n for n in casts] != [data, weight]:
         return None
     first = reduction[0].extent if reduction else Index()
     n = first.constant() if first is not None else None
