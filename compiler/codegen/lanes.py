@@ -61,11 +61,13 @@ def classify(offs: Offsets) -> Pattern:
         else:
             runs.append([o])
     lengths = {len(r) for r in runs}
-    count = len(runs)
+    distinct, count = len(runs), 1 << (len(runs) - 1).bit_length()
     length = len(runs[0])
     even = length & (length - 1) == 0 or length < 16  # others make slow shuffles
-    if len(lengths) == 1 and even and count & (count - 1) == 0 and (length > 1 or count <= 4):
+    whole = distinct == count or length >= 4  # loading one of few runs again is cheap
+    if len(lengths) == 1 and even and whole and (length > 1 or count <= 4):
         where = {o: i for i, o in enumerate(o for r in runs for o in r)}
+        runs += [runs[-1]] * (count - distinct)
         spans = tuple((r[0], len(r)) for r in runs)
         return Pattern("runs", 0, spans, tuple(where[o] for o in offs))
     return Pattern("scalars")

@@ -19,7 +19,7 @@ from compiler.op.common import need_constant, require, type_of
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Index, IntLike, ceil_div, imin
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, const
+from compiler.tensor.expr import Expr
 from compiler.tensor.stmt import Buffer
 
 _LAYOUT = re.compile(r"NCHW(?:(\d+)c)?")
@@ -37,13 +37,12 @@ def block_of(layout: str) -> int:
     return int(found[1] or 1)
 
 
-def blocked(x: Array, block: int, fill: int = 0) -> Array:
-    """NCHW -> NCHW[x]c; missing channels of the last block hold `fill`."""
+def blocked(x: Array, block: int) -> Array:
+    """NCHW -> NCHW[x]c; missing channels of the last block repeat the last channel."""
     if block == 1:
         return x
     n, c, h, w = x.shape
-    missing = -c % block
-    x = np.pad(x, ((0, 0), (0, missing), (0, 0), (0, 0)), constant_values=fill)
+    x = np.pad(x, ((0, 0), (0, -c % block), (0, 0), (0, 0)), mode="edge")
     return np.ascontiguousarray(x.reshape(n, -1, block, h, w).transpose(0, 1, 3, 4, 2))
 
 
@@ -62,8 +61,8 @@ class LayoutAttrs:
     Attributes:
         src_layout, dst_layout: NCHW or NCHW[x]c; if both are blocked, x is the same.
         channels: channels of the data without filling, where src_layout is blocked.
-        fill: what filling holds (from NCHW; otherwise any of the data).
-        src_groups, dst_groups: equal groups of channels, each filled up to whole blocks.
+        src_groups, dst_groups: equal groups of channels, each filled up to whole blocks by its last
+            channel.
         shuffle: the result's channel c is the data's channel c % shuffle * (channels / shuffle) +
             c // shuffle (from blocks to blocks).
     """
@@ -71,7 +70,6 @@ class LayoutAttrs:
     src_layout: str = "NCHW"
     dst_layout: str = "NCHW"
     channels: int = 0
-    fill: int = 0
     src_groups: int = 1
     dst_groups: int = 1
     shuffle: int = 1
@@ -111,7 +109,7 @@ def _infer(a: LayoutAttrs, types: Sequence[TensorType]) -> TensorType:
 def _reference(_: Arithmetic, a: LayoutAttrs, x: Array) -> Array:
     src, dst = block_of(a.src_layout), block_of(a.dst_layout)
     if src == 1:
-        return _grouped(x, dst, a.dst_groups, a.fill)
+        return _grouped(x, dst, a.dst_groups)
     x = unblocked(x)
     held = -(-(a.channels // a.src_groups) // src) * src
     at = np.arange(a.channels)
@@ -120,16 +118,12 @@ def _reference(_: Arithmetic, a: LayoutAttrs, x: Array) -> Array:
     if dst == 1:
         return np.ascontiguousarray(x)
     x = x[:, at % a.shuffle * (a.channels // a.shuffle) + at // a.shuffle]
-    return _grouped(x, dst, a.dst_groups, None)
+    return _grouped(x, dst, a.dst_groups)
 
 
-def _grouped(x: Array, block: int, groups: int, fill: int | None) -> Array:
-    """NCHW -> NCHW[x]c, group by group; `fill` None: the group's last channel."""
-    parts = np.split(x, groups, axis=1) if groups > 1 else [x]
-    if fill is None:
-        missing = -parts[0].shape[1] % block
-        parts = [np.pad(p, ((0, 0), (0, missing), (0, 0), (0, 0)), mode="edge") for p in parts]
-    return np.concatenate([blocked(p, block, fill or 0) for p in parts], axis=1)
+def _grouped(x: Array, block: int, groups: int) -> Array:
+    """NCHW -> NCHW[x]c, group by group."""
+    return np.concatenate([blocked(p, block) for p in np.split(x, groups, axis=1)], axis=1)
 
 
 def _lower(b: PrimBuilder, a: LayoutAttrs, x: Buffer) -> Buffer:
@@ -154,28 +148,22 @@ def _lower(b: PrimBuilder, a: LayoutAttrs, x: Buffer) -> Buffer:
     channels = int(str(type_of(x).shape[1]))
     per = channels // a.dst_groups
     n, _, h, w, _ = t.shape
-    if per % dst:
-        full = dict(zip("ncyxb", t.shape, strict=True))
-        b.stage(out, full, lambda *i: (i, const(a.fill, t.dtype)), name="fill")
-    whole = per // dst
     for group in range(a.dst_groups):
-        for name, first, blocks, lanes in (
-            ("whole", 0, whole, dst),
-            ("rest", whole, 1, per % dst),
-        ):
-            if not blocks or not lanes:
+        for name, first, blocks in (("whole", 0, per // dst), ("rest", per // dst, 1)):
+            if first * dst >= per or not blocks:
                 continue
-            start = group * ceil_div(per, dst) + first
-            channel = group * per + first * dst
-            b.stage(
-                out,
-                {"n": n, "c": blocks, "y": h, "x": w, "b": lanes},
-                lambda n, c, y, x_, k, start=start, channel=channel: (
-                    (n, c + start, y, x_, k),
-                    x[n, channel + c * dst + k, y, x_],
-                ),
-                name=name,
-            )
+
+            def body(
+                n: Index, c: Index, y: Index, z: Index, lane: Index, group: int = group,
+                first: int = first, blocks: int = blocks,
+            ) -> tuple[tuple[IntLike, ...], Expr]:  # fmt: skip
+                k = first + (
+                    c if blocks > 1 else 0
+                )  # of one block it is known what each lane reads
+                channel = imin(k * dst + lane, per - 1) + group * per
+                return (n, c + first + group * ceil_div(per, dst), y, z, lane), x[n, channel, y, z]
+
+            b.stage(out, {"n": n, "c": blocks, "y": h, "x": w, "b": dst}, body, name=name)
     return out
 
 

@@ -187,7 +187,9 @@ CASES: list[Case] = [
         Case("layout_transform", [shape], attrs, dtypes=(F32, UINT8), high=200)
         for shape, attrs in [
             (("n", 8, 3, 2), {"dst_layout": "NCHW4c"}),
-            (("n", 7, 2, 3), {"dst_layout": "NCHW4c", "fill": 3}),
+            (("n", 7, 2, 3), {"dst_layout": "NCHW4c"}),
+            (("n", 3, 2, 37), {"dst_layout": "NCHW4c"}),
+            ((1, 1, 3, 64), {"dst_layout": "NCHW4c"}),
             (("n", 2, 3, 2, 4), {"src_layout": "NCHW4c", "channels": 8}),
             (("n", 2, 2, 3, 4), {"src_layout": "NCHW4c", "channels": 5}),
             (("n", 10, 3, 2), {"dst_layout": "NCHW4c", "dst_groups": 2}),

@@ -21,7 +21,7 @@ from compiler.tensor.schedule.rules import scheduled_by_rule
 from compiler.tensor.schedule.sharing import share_out
 from compiler.tensor.schedule.tile import Tile, choose_tile, consumer, tileable, widen_blocks
 from compiler.tensor.simplify import simplify
-from compiler.tensor.stmt import Buffer, PrimFunc, Store, stores
+from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, stores
 
 
 def schedule_default(
@@ -127,7 +127,8 @@ def _decompose(s: Schedule, stage: str) -> None:
 
 
 def _vectorize(s: Schedule, stage: str, target: Target) -> None:
-    """Vectorize an elementwise stage (a perfect nest of serial loops) along its last axis."""
+    """Vectorize an elementwise stage (a perfect nest of serial loops) along its last axis, or its
+    last two if the last is that short."""
     found = s.stage_stores(stage)
     ((store, path, home), *more) = found
     if more or store.update or not path or any(f.kind != "serial" for f in path) or len(home) != 1:
@@ -137,6 +138,8 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
     last = path[-1]
     n = last.extent.constant()
     lanes = target.vector_bytes // 4
+    if _vectorize_pair(s, store, path, target):
+        return
     whole = n is not None and n <= 2 * lanes
     if n is None or n < 2 or not _contiguous(store, last.var, whole):
         return
@@ -146,6 +149,33 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
     outer, inner = s.split(last.var.name, lanes)
     s.vectorize(inner)
     s.peel(outer)
+
+
+def _vectorize_pair(s: Schedule, store: Store, path: tuple[For, ...], target: Target) -> bool:
+    """Vectorize a short last axis together with the one before it, where the result is contiguous
+    over both and neighbours along the latter are neighbours in the data."""
+    if len(path) < 3:
+        return False
+    x, last = path[-2:]
+    n, wide = last.extent.constant(), x.extent.constant()
+    step = target.vector_bytes // store.buffer.dtype.nbytes // (n or 1)
+    out = store.buffer.flat(store.idx)
+    if n is None or wide is None or not 2 <= n <= 4 or wide < step or out.terms.get(x.var) != n:
+        return False
+    for e in walk(store.value):
+        if isinstance(e, Load):
+            flat = e.buffer.flat(e.idx)
+            odd = [a for a in flat.terms if not isinstance(a, Var)]
+            if flat.terms.get(x.var) != 1 or any(a.leaves() - {last.var} for a in odd):
+                return False
+        elif isinstance(e, (CallExtern, Gather, IndexValue)):
+            return False
+    if out.terms.get(last.var) != 1 or _hides(out, x.var) or _hides(out, last.var):
+        return False
+    outer, inner = s.split(x.var.name, step)
+    s.vectorize(inner, last.var.name)
+    s.peel(outer)
+    return True
 
 
 def _contiguous(store: Store, v: Var, whole: bool) -> bool:

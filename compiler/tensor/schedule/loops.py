@@ -5,7 +5,7 @@ from __future__ import annotations
 from compiler.errors import ScheduleError, unknown
 from compiler.symbolic import Index, IntLike, Var, imin
 from compiler.tensor.expr import Select, index_condition, walk
-from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, Store, clone, walk_stmts
+from compiler.tensor.stmt import Buffer, For, PrimFunc, Stmt, Store, clone, stores, walk_stmts
 
 Found = tuple[For, tuple[For, ...], list[Stmt]]
 
@@ -226,12 +226,8 @@ class LoopPrimitives:
 
 def _conditions(loop: For) -> list[Index]:
     """Indices that depend on a loop and below it decide (1 or 0) whether something is computed."""
-    out = []
-    for s, _, _ in walk_stmts(loop.body):
-        if isinstance(s, For):
-            out += [s.extent] if s.extent.range()[1] == 1 else []
-            continue
-        value = s.store.value if isinstance(s, Intrin) else s.value
-        found = (index_condition(e) for e in walk(value) if isinstance(e, Select))
-        out += [i for i in found if i is not None]
-    return [i for i in out if loop.var in i.vars()]
+    extents = [s.extent for s, _, _ in walk_stmts(loop.body) if isinstance(s, For)]
+    selects = [e for s in stores(loop.body) for e in walk(s.value) if isinstance(e, Select)]
+    conditions = [i for e in selects if (i := index_condition(e)) is not None]
+    guards = [e for e in extents if e.range()[1] == 1]
+    return [i for i in (*guards, *conditions) if loop.var in i.vars()]

@@ -16,7 +16,17 @@ from dataclasses import dataclass, replace
 
 from compiler.symbolic import Index, Quasi, Var
 from compiler.target import Target
-from compiler.tensor.expr import BinOp, Cast, Gather, IndexValue, Load, Select, loads, walk
+from compiler.tensor.expr import (
+    BinOp,
+    Cast,
+    Gather,
+    IndexValue,
+    Load,
+    Select,
+    index_condition,
+    loads,
+    walk,
+)
 from compiler.tensor.intrinsics import for_target
 from compiler.tensor.intrinsics.intrinsic import Intrinsic
 from compiler.tensor.schedule import Schedule
@@ -246,8 +256,9 @@ def tileable_axis(path: Sequence[For], axis: int) -> bool:
 
 
 def has_select(store: Store) -> bool:
-    """Whether a select decides what the stage reads."""
-    return any(isinstance(n, Select) for n in walk(store.value))
+    """Whether selects by an index decide what a product reads."""
+    found = (n for n in walk(store.value) if isinstance(n, Select))
+    return is_product(store) and any(index_condition(n) is not None for n in found)
 
 
 def column_guard(path: Sequence[For], t: Tile) -> str:
