@@ -140,7 +140,9 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
     across = _windows(a, type_of(w).shape[2:])
     filling = a.padding_value or a.input_zero_point
     skip = Skip.NEVER
-    if a.out_layout != "NCHW" and not a.padding_value:  # lanes that are channels skip together
+    planes = a.data_layout == "NCHW" and x.dtype.is_integer  # dot products go along a padded row
+    if a.out_layout != "NCHW" and not a.padding_value and not planes:
+        # Lanes that are channels skip together.
         skip = Skip.TAPS if type_of(w).shape[1] != 1 else Skip.ROWS
     s = source(b, x, across, t.shape[2:4], lambda d: const(filling, d), skip, w.finite)
     per_group = w.shape[0] // a.groups

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from compiler.dtypes import UINT8
 from compiler.errors import InputError
 from compiler.ir.types import TensorType
 from compiler.op.opdef import Fusion, get_op
@@ -41,6 +42,18 @@ LayoutRule = Callable[[Any, Sequence[Any], int, Target], OpLayout | None]
 to leave the operator in NCHW."""
 
 
+def _by_rows(attrs: Any, types: Sequence[TensorType]) -> bool:
+    """Whether few channels are better left apart: dot products over the taps of a row are no more
+    than those over the channels, filled up to 4. They read beyond the row, which padding leaves
+    room for."""
+    data, weight = types[:2]
+    channels, taps = data.shape[1], weight.shape[3]
+    if not isinstance(channels, int) or not isinstance(taps, int) or data.dtype != UINT8:
+        return False
+    roomy = any(attrs.padding) and attrs.groups == attrs.dilation[1] == 1
+    return roomy and channels * -(-taps // 4) <= taps
+
+
 def default_rule(
     attrs: Any, types: Sequence[TensorType], lanes: int, target: Target
 ) -> OpLayout | None:
@@ -56,7 +69,7 @@ def default_rule(
         return None
     steps = 4 if lanes % 4 == 0 else 1
     if channels <= 4 and not depthwise:
-        return OpLayout(4 if data.dtype.is_integer else 1, lanes, 4)
+        return OpLayout(4 if data.dtype.is_integer and not _by_rows(attrs, types) else 1, lanes, 4)
     return OpLayout(lanes, lanes, steps)
 
 

@@ -235,3 +235,29 @@ def test_neighbouring_vectors_are_clipped_and_stored_together(width: int) -> Non
         if exe.target.isa == "avx512_vnni":
             assert "narrow.4x16" in exe.as_text()
             assert (f"narrow.{width % 4}x16" in exe.as_text()) == (width % 4 > 0)
+
+
+@pytest.mark.parametrize(
+    ("channels", "kernel", "stride", "planes"),
+    [(1, 3, 1, True), (1, 5, 2, True), (3, 3, 2, True), (3, 7, 2, True), (3, 5, 1, False)],
+)
+def test_few_channels_are_read_as_planes_where_rows_of_taps_fill_dot_products(
+    channels: int, kernel: int, stride: int, planes: bool
+) -> None:
+    rng = np.random.default_rng(kernel)
+    b = FunctionBuilder()
+    x = b.param("x", (2, channels, 9, 37), "uint8")
+    w = b.const(rng.integers(-99, 99, (40, channels, kernel, kernel)).astype(np.int8))
+    y = b.call(
+        "nn.conv2d", x, w, out_dtype="int32", strides=(stride, stride), input_zero_point=5,
+        padding=(1, 0, kernel // 2, 1),
+    )  # fmt: skip
+    scale = b.const(rng.uniform(1e-4, 3e-3, 40).astype(np.float32))
+    mod = IRModule({"main": b.finish(b.call("qnn.requantize", y, scale, output_zero_point=9))})
+    data = rng.integers(0, 255, (2, channels, 9, 37)).astype(np.uint8)
+    want = compiler.evaluate(mod, data)
+    for target in available():
+        exe = compiler.build(mod, target=target)
+        assert exe(data).tobytes() == want.tobytes(), target
+        assert any(d in exe.as_text() for d in DOTS), target
+        assert ('dst_layout="NCHW4c"' in optimize(mod, target).astext()) == (not planes)

@@ -148,8 +148,9 @@ def _skewed(
     taps = s.skew(reduce[-1], within, stride, filled, reduce[-1] + "t")
     assert t.dot is not None
     several, step = s.split(taps, t.dot.steps)
-    tile = [n for k, n in enumerate(axes) if k not in (t.lane_axis, x_axis)]
-    return reduce[:-1], [*tile, pair, several, within], [step], []
+    tile = [n for k, n in enumerate(axes) if k not in (t.lane_axis, t.block_axis, x_axis)]
+    blocks = [] if t.block_axis == t.lane_axis else [axes[t.block_axis]]
+    return reduce[:-1], [*tile, pair, several, within, *blocks], [step], []
 
 
 def _reduction(

@@ -153,20 +153,23 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
 
 def _vectorize_pair(s: Schedule, store: Store, path: tuple[For, ...], target: Target) -> bool:
     """Vectorize a short last axis together with the one before it, where the result is contiguous
-    over both and neighbours along the latter are neighbours in the data."""
+    over both, and so is the data, or (for the shortest) neighbours along the latter are neighbours
+    in the data."""
     if len(path) < 3:
         return False
     x, last = path[-2:]
     n, wide = last.extent.constant(), x.extent.constant()
     step = target.vector_bytes // store.buffer.dtype.nbytes // (n or 1)
     out = store.buffer.flat(store.idx)
-    if n is None or wide is None or not 2 <= n <= 4 or wide < step or out.terms.get(x.var) != n:
+    fits = n is not None and wide is not None and n >= 2 and 2 <= step <= wide
+    if n is None or not fits or out.terms.get(x.var) != n:
         return False
     for e in walk(store.value):
         if isinstance(e, Load):
             flat = e.buffer.flat(e.idx)
-            odd = [a for a in flat.terms if not isinstance(a, Var)]
-            if flat.terms.get(x.var) != 1 or any(a.leaves() - {last.var} for a in odd):
+            odd = [a for a in flat.terms if not isinstance(a, Var) and a.leaves() - {last.var}]
+            contiguous = (flat.terms.get(x.var), flat.terms.get(last.var)) == (n, 1)
+            if odd or not (contiguous or (n <= 4 and flat.terms.get(x.var) == 1)):
                 return False
         elif isinstance(e, (CallExtern, Gather, IndexValue)):
             return False

@@ -222,6 +222,12 @@ def _tile_for(
         return _along_data(store, path, axes, target, data, weight, reduction, ours)
     most = target.vector_bytes // store.buffer.dtype.nbytes
     dot = _dot(store, target, reduction, data, weight)
+    over_taps = dot is None and data.buffer in s.func.temps  # it may be read beyond its last row
+    dot = _dot(store, target, [], data, weight) if over_taps else dot
+    pixels = [a for a in axes if a.other and not a.constant and tileable_axis(path, a.index)]
+    window = _window(store, pixels, data, reduction, dot.steps) if over_taps and dot else None
+    if over_taps and (window is None or window[2] != 1 or reduction[-1] not in data.idx[-1].vars()):
+        dot = window = None
     lanes = dot.loops["o"] if dot else min(most, lane.extent or 1)
     block, blocks = lane.index, 1
     partner = next(
@@ -231,7 +237,14 @@ def _tile_for(
         blocks = 2
     elif partner is not None and (partner.extent or 1) >= 2:
         block, blocks = partner.index, 2
-    pixels = [a for a in axes if a.other and not a.constant and tileable_axis(path, a.index)]
+    if dot is not None and window is not None:
+        # Few channels that lie apart: the taps of a row are multiplied together.
+        taps, stride, _ = window
+        x = pixels[-1]
+        width = best_width(x.extent or 1, _registers(target) // blocks)
+        skew = (1, stride, -(-taps // dot.steps) * dot.steps)
+        tiles = ((x.index, width),)
+        return Tile(lane.index, lanes, block, blocks, tiles, weight.buffer, 0, dot, skew)
     spatial = _spatial_tile(pixels, _registers(target) // blocks)
     step = _reduce_block(data, reduction)
     tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
