@@ -12,7 +12,8 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "datatypes.codec": ["decode", "encode"],
-        "datatypes.formats": ["Format", "define", "get", "list_formats"],
+        "datatypes.defining": ["define"],
+        "datatypes.formats": ["Format", "get", "list_formats", "to_ml_dtypes"],
         "datatypes.library": ["load_library"],
         "datatypes.lowering": [
             "call_pure_extern",

@@ -48,6 +48,21 @@ def load_library(source: str | os.PathLike[str] | ModuleType) -> ctypes.CDLL:
     return _loaded[key]
 
 
+def require_symbol(name: str) -> None:
+    """Raise unless compiled code can call the C function `name`.
+
+    Raises:
+        DtypelabError: no loaded library has it.
+    """
+    import llvmlite.binding as llvm
+
+    if llvm.address_of_symbol(name) is None:
+        raise DtypelabError(
+            f"no loaded library has the C function {name!r}; call datatypes.load_library first, or "
+            "correct the name"
+        )
+
+
 def _extension_of(module: ModuleType) -> Path:
     """File of the compiled extension that `module` is, or that it imported."""
     for candidate in (module, *_imported(module)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from compiler.dtypes import FLOAT32, DType
 from compiler.errors import LoweringError
@@ -17,6 +18,7 @@ from compiler.tensor.expr import (
     Select,
     const,
 )
+from datatypes.library import require_symbol
 from datatypes.registry import LowerFunc, MinFunc, Operation
 
 Widths = Mapping["int | tuple[int, int]", str]
@@ -33,19 +35,30 @@ def create_lower_func(extern_func_map: Widths) -> LowerFunc:
     Returns:
         The lowering function; it raises LoweringError for a width that is not in the map.
     """
-    functions = dict(extern_func_map)
+    return LibraryCalls(dict(extern_func_map))
 
-    def lower(node: Expr) -> Expr:
+
+@dataclass(frozen=True)
+class LibraryCalls:
+    """What `create_lower_func` makes: a lowering to the C functions in `functions`."""
+
+    functions: dict[int | tuple[int, int], str]
+
+    def __call__(self, node: Expr) -> Expr:
+        """The call for an operation."""
         key, args, result = _signature(node)
-        if key not in functions:
+        if key not in self.functions:
             raise LoweringError(
                 f"{Operation.of(node, 'llvm')} of {_custom_dtype(node)} has no C function for "
-                f"{_width(key)} bits, only for {', '.join(map(_width, functions)) or 'none'}; "
+                f"{_width(key)} bits, only for {', '.join(map(_width, self.functions)) or 'none'}; "
                 f"add {key}: SYMBOL to what create_lower_func is given"
             )
-        return CallExtern(functions[key], tuple(map(stored, args)), result)
+        return CallExtern(self.functions[key], tuple(map(stored, args)), result)
 
-    return lower
+    def check(self) -> None:
+        """Raise a DtypelabError unless loaded libraries have all the functions."""
+        for symbol in self.functions.values():
+            require_symbol(symbol)
 
 
 def create_min_lower_func(extern_func_map: Mapping[int, str], type_name: str) -> MinFunc:

@@ -164,7 +164,8 @@ def register_op(
         intrinsic_name: for Call only, the function (`exp`, or `tir.exp` as in TVM).
 
     Raises:
-        DtypelabError: an unknown operation, target or type, or an argument that is not for it.
+        DtypelabError: an unknown operation, target or type, an argument that is not for it, or a C
+            function that no loaded library has.
     """
     global _changes
     if op_name not in OPERATIONS:
@@ -183,6 +184,9 @@ def register_op(
         _require_type(name)
     if not custom_types:
         raise DtypelabError(f"{op_name} of {' and '.join(types)} has no custom datatype in it")
+    check = getattr(lower_func, "check", None)
+    if check is not None:
+        check()
     function = (intrinsic_name or "").removeprefix("tir.")
     operation = Operation(op_name, target, src_type_name, dest_type_name or "", function)
     _lowerings[operation] = lower_func

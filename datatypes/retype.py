@@ -1,13 +1,15 @@
-"""change_dtype: a module in another number format."""
+"""change_dtype: a module in another number format, or each of its layers in its own."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array, DType, custom
+from compiler.dtypes import FLOAT32, Array, DType, custom
 from compiler.errors import DtypelabError, TypeInferenceError, UnsupportedError, unknown
 from compiler.ir.expr import (
     Atom,
@@ -23,15 +25,20 @@ from compiler.ir.expr import (
 )
 from compiler.ir.names import unique
 from compiler.ir.types import TensorType
-from datatypes.formats import Format, define, get
+from datatypes.defining import define
+from datatypes.formats import Format, get
 
 ACCUMULATIONS = ("sequential",)
+
+Target = str | DType | Format
+Choice = Callable[[Binding], DType]
+"""The dtype that a binding is computed in."""
 
 
 def change_dtype(
     mod: IRModule,
-    src: str | DType,
-    dst: str | DType | Format,
+    src: str | DType | Mapping[str, Target],
+    dst: Target | None = None,
     boundary: bool = True,
     accumulate: str = "sequential",
 ) -> IRModule:
@@ -43,14 +50,18 @@ def change_dtype(
 
     Args:
         mod: a module that has not been fused.
-        src: dtype to replace, usually `float32`.
-        dst: `custom[NAME]BITS`, or a format or its name.
+        src: dtype to replace, usually `float32`. Or a mapping from patterns to formats
+            (`{"conv*": "posit8_es0", "*": "bfloat16"}`): each float32 value is computed in the
+            format of the first pattern that matches its name or one of its origins (`*`, `?` and
+            `[...]` as in file names), else in float32. Operands are cast where formats meet.
+        dst: `custom[NAME]BITS`, or a format or its name; left out with a mapping.
         boundary: keep the dtypes of inputs and outputs, converting them with casts. Without it they
-            are of `dst` too, as storage integers.
+            are of `dst` too, as storage integers; not with a mapping.
         accumulate: how sums are formed. `sequential`: every product and every sum is rounded.
 
     Raises:
-        DtypelabError: no such dtype or format.
+        DtypelabError: no such dtype or format, a format that only stores values, or a pattern that
+            decides nothing.
         UnsupportedError: an unknown accumulation.
         TypeInferenceError: an operator of the model is not defined for custom dtypes; names it.
         LoweringError: the datatype cannot encode the constants.
@@ -59,35 +70,74 @@ def change_dtype(
         raise UnsupportedError(unknown("accumulation", accumulate, ACCUMULATIONS))
     from compiler.transform.preparation import prepare
 
-    source, target = DType.parse(src), _target(dst)
-    if source == target:
-        raise DtypelabError(f"the module would stay as it is: both dtypes are {source}")
     prepared = prepare(mod)
+    if isinstance(src, Mapping):
+        if dst is not None or not boundary:
+            raise DtypelabError("a mapping names the formats itself, and keeps the boundary")
+        source = inputs = FLOAT32
+        choose = _by_pattern(prepared, src)
+    else:
+        if dst is None:
+            raise DtypelabError("change_dtype needs the dtype to change to")
+        source, inputs = DType.parse(src), _target(dst)
+        if source == inputs:
+            raise DtypelabError(f"the module would stay as it is: both dtypes are {source}")
+
+        def choose(b: Binding) -> DType:
+            return inputs
+
     retyped = {
-        name: _Retype(source, target, boundary).run(f) if isinstance(f, Function) else f
+        name: _Retype(source, choose, inputs, boundary).run(f) if isinstance(f, Function) else f
         for name, f in prepared.functions.items()
     }
     names = [r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(mod.main.results)]
     return replace(prepared, functions=retyped, attrs={"outputs": tuple(names), **prepared.attrs})
 
 
-def _target(dst: str | DType | Format) -> DType:
-    """The custom dtype that `dst` names."""
+def _target(dst: Target) -> DType:
+    """The dtype that `dst` names."""
     if isinstance(dst, Format):
         define(dst)
-    elif isinstance(dst, DType) or dst.startswith("custom["):
+    elif isinstance(dst, DType) or dst.startswith("custom[") or dst == str(FLOAT32):
         return DType.parse(dst)
     fmt = get(dst)
+    if fmt.storage_only:
+        raise DtypelabError(f"{fmt.name} only stores values; choose a format to compute in")
     return DType.parse(f"custom[{fmt.name}]{fmt.nbits}")
 
 
-class _Retype:
-    """Rewrites one function."""
+def _by_pattern(mod: IRModule, mapping: Mapping[str, Target]) -> Choice:
+    """The choice that a mapping from patterns to formats makes."""
+    targets = [(pattern, _target(target)) for pattern, target in mapping.items()]
+    chosen: dict[Var, DType] = {}
+    used = set()
+    for f in mod.functions.values():
+        for b in f.bindings if isinstance(f, Function) else ():
+            names = (b.var.name, *b.origins)
+            for pattern, target in targets:
+                if any(fnmatchcase(name, pattern) for name in names):
+                    chosen[b.var] = target
+                    used.add(pattern)
+                    break
+    for pattern in mapping:
+        if pattern not in used:
+            known = [n for b in mod.main.bindings for n in dict.fromkeys((b.var.name, *b.origins))]
+            raise DtypelabError(
+                f"{unknown('layer or pattern', pattern, known)}; every pattern must decide the "
+                "format of a value that no pattern before it does"
+            )
+    return lambda b: chosen.get(b.var, FLOAT32)
 
-    def __init__(self, source: DType, target: DType, boundary: bool):
-        self.source, self.target, self.boundary = source, target, boundary
-        self.new: dict[Var, Atom] = {}
-        self.constants: dict[int, Constant] = {}
+
+class _Retype:
+    """Rewrites one function; its inputs become `inputs`, by casts if the boundary stays."""
+
+    def __init__(self, source: DType, choose: Choice, inputs: DType, boundary: bool):
+        self.source, self.choose, self.inputs, self.boundary = source, choose, inputs, boundary
+        self.new: dict[Var, Var] = {}
+        self.origins: dict[Var, tuple[str, ...]] = {}
+        self.casts: dict[tuple[Var, DType], Var] = {}
+        self.constants: dict[tuple[int, DType], Constant] = {}
         self.bindings: list[Binding] = []
         self.names: set[str] = set()
 
@@ -98,75 +148,79 @@ class _Retype:
             value = self.value(b)
             var = Var(b.var.name, _infer(b, value))
             self.bindings.append(Binding(var, value, b.origins))
-            self.new[b.var] = var
-        origins = {b.var: b.origins for b in f.bindings}
-        results = [self.result(r, origins) for r in f.results]
-        return replace(f, params=params, bindings=tuple(self.bindings), results=tuple(results))
+            self.new[b.var], self.origins[b.var] = var, b.origins
+        results = tuple(map(self.result, f.results))
+        return replace(f, params=params, bindings=tuple(self.bindings), results=results)
 
     def is_source(self, a: Atom) -> bool:
         return isinstance(a.type, TensorType) and a.type.dtype == self.source
 
     def param(self, p: Var) -> Var:
-        if not self.is_source(p):
-            self.new[p] = p
-        elif self.boundary:
-            self.new[p] = self.cast(p, self.target, f"{p.name}_{self.target.name}", ())
-        else:
-            assert isinstance(p.type, TensorType)
-            changed = Var(p.name, p.type.with_dtype(self.target))
-            self.new[p] = changed
-            return changed
-        return p
+        self.new[p] = p
+        if self.inputs == self.source or not self.is_source(p):
+            return p
+        if self.boundary:
+            self.new[p] = self.cast(p, self.inputs)
+            return p
+        assert isinstance(p.type, TensorType)
+        self.new[p] = Var(p.name, p.type.with_dtype(self.inputs))
+        return self.new[p]
 
-    def result(self, r: Atom, origins: dict[Var, tuple[str, ...]]) -> Atom:
-        new = self.atom(r)
-        if not self.boundary or not self.is_source(r):
-            return new
-        stem, made = (r.name, origins.get(r, ())) if isinstance(r, Var) else ("output", ())
-        return self.cast(new, self.source, f"{stem}_{self.source}", made)
+    def result(self, r: Atom) -> Atom:
+        return self.atom(r, self.source if self.boundary else self.inputs)
 
-    def cast(self, a: Atom, dtype: DType, stem: str, origins: tuple[str, ...]) -> Var:
+    def atom(self, a: Atom, dtype: DType) -> Atom:
+        """An operand; if it was of the source dtype, as a value of `dtype`."""
+        if isinstance(a, Var):
+            new = self.new[a]
+            if not self.is_source(a) or _dtype(new) == dtype:
+                return new
+            if (a, dtype) not in self.casts:
+                self.casts[a, dtype] = self.cast(a, dtype)
+            return self.casts[a, dtype]
+        if a.dtype != self.source or dtype == self.source:
+            return a
+        if (id(a), dtype) not in self.constants:
+            self.constants[id(a), dtype] = Constant(self.encoded(a.data, dtype), dtype)
+        return self.constants[id(a), dtype]
+
+    def cast(self, a: Var, dtype: DType) -> Var:
         from compiler.op.opdef import get_op
         from compiler.transform.infer_type import infer_value
 
-        name = unique(stem, self.names)
+        name = unique(f"{a.name}_{dtype.name or dtype}", self.names)
         op = get_op("cast")
-        value = Call(op, (a,), op.make_attrs(dtype=str(dtype)))
+        value = Call(op, (self.new[a],), op.make_attrs(dtype=str(dtype)))
         var = Var(name, infer_value(value))
-        self.bindings.append(Binding(var, value, origins))
+        self.bindings.append(Binding(var, value, self.origins.get(a, ())))
         return var
 
-    def atom(self, a: Atom) -> Atom:
-        if isinstance(a, Var):
-            return self.new[a]
-        if a.dtype != self.source:
-            return a
-        if id(a) not in self.constants:
-            self.constants[id(a)] = Constant(self.encoded(a.data), self.target)
-        return self.constants[id(a)]
-
-    def encoded(self, data: Array) -> Array:
+    def encoded(self, data: Array, dtype: DType) -> Array:
         if self.source.is_custom:
             data = custom(self.source.name).decode(data, self.source)
-        codes = custom(self.target.name).encode(data, self.target)
-        return np.asarray(codes, self.target.storage)
+        return np.asarray(custom(dtype.name).encode(data, dtype), dtype.storage)
 
     def value(self, b: Binding) -> Value:
-        value = with_operands(b.value, map(self.atom, operands(b.value)))
+        dtype = self.choose(b)
+        value = with_operands(b.value, (self.atom(a, dtype) for a in operands(b.value)))
         if not isinstance(value, Call):
             return value
         if isinstance(value.op, Function):
             raise UnsupportedError(
                 f"%{b.var.name} is a fused function; change the dtype before optimizing the module"
             )
-        return replace(value, attrs=self.attrs(value.attrs))
+        return replace(value, attrs=self.attrs(value.attrs, dtype))
 
-    def attrs(self, attrs: Any) -> Any:
-        """Attributes that name the source dtype name the target instead."""
+    def attrs(self, attrs: Any, dtype: DType) -> Any:
+        """Attributes that name the source dtype name the new one instead."""
         if not is_dataclass(attrs) or isinstance(attrs, type):
             return attrs
         named = [f.name for f in fields(attrs) if getattr(attrs, f.name) == str(self.source)]
-        return replace(attrs, **dict.fromkeys(named, str(self.target)))
+        return replace(attrs, **dict.fromkeys(named, str(dtype)))
+
+
+def _dtype(a: Atom) -> DType | None:
+    return a.type.dtype if isinstance(a.type, TensorType) else None
 
 
 def _infer(b: Binding, value: Value) -> Any:

@@ -25,12 +25,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("readme")
 
 
-def test_there_are_four_examples() -> None:
-    assert len(PYTHON) == 4
+def test_there_are_five_examples_in_four_sections() -> None:
+    assert len(PYTHON) == 5
     assert len(re.findall(r"^### \d", README, re.MULTILINE)) == 4
 
 
-@pytest.mark.parametrize("k", range(4))
+@pytest.mark.parametrize("k", range(5))
 def test_python_examples(k: int, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(PYTHON[k])
     done = run(tmp_path, "-W", "error", "example.py")
@@ -53,6 +53,13 @@ def test_the_custom_datatype_is_quoted_whole_and_short() -> None:
     source = (ROOT / "experiments" / "examples" / "custom_datatype.py").read_text()
     assert PYTHON[1] == source
     assert len(source.rstrip().splitlines()) <= 40
+
+
+def test_a_described_format_takes_eight_lines() -> None:
+    statements = PYTHON[2].rstrip().splitlines()
+    defining = [line for line in statements if "import" not in line]
+    assert "datatypes.define" in PYTHON[2]
+    assert len(defining) <= 8
 
 
 def test_commands_make_their_own_environment() -> None:

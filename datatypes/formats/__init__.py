@@ -9,7 +9,7 @@ from datatypes.formats.arrays import (
     value_table,
 )
 from datatypes.formats.binades import Binades, binades
-from datatypes.formats.catalogue import define, families, get, list_formats
+from datatypes.formats.catalogue import add, families, get, list_formats
 from datatypes.formats.description import Format
 from datatypes.formats.exchange import to_ml_dtypes
 from datatypes.formats.fixed import fixed
@@ -24,10 +24,10 @@ __all__ = [
     "Power",
     "Special",
     "Value",
+    "add",
     "as_float",
     "binades",
     "decode",
-    "define",
     "encode",
     "families",
     "fixed",

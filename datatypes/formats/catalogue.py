@@ -65,8 +65,8 @@ def get(name: str | Format) -> Format:
     return _known[name] if name in _known else _parse(name)
 
 
-def define(fmt: Format) -> Format:
-    """Make `get` find a format of your own, and return it.
+def add(fmt: Format) -> Format:
+    """Make `get` find a format, and return it. `datatypes.define` checks it first.
 
     Raises:
         DtypelabError: another format has this name.

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from compiler.errors import DtypelabError
-from datatypes.formats import Format, define, families, get, list_formats
+from datatypes.formats import Format, add, families, get, list_formats
 from datatypes.formats.posit import PositCode
 
 
@@ -62,16 +62,16 @@ def test_list() -> None:
     assert "posit<N>_es<E>" in families()
 
 
-def test_define() -> None:
+def test_add() -> None:
     mine = Format(name="my_posit10", nbits=10, decoder=PositCode(1), nan_code=512, ties="encoding")
-    assert define(mine) is mine
+    assert add(mine) is mine
     assert get("my_posit10") is mine
     assert "my_posit10" in list_formats()
-    assert define(dataclasses.replace(mine)) == mine  # the same again is no conflict
+    assert add(dataclasses.replace(mine)) == mine  # the same again is no conflict
     with pytest.raises(DtypelabError, match="'my_posit10' exists"):
-        define(dataclasses.replace(mine, underflow="minpos"))
+        add(dataclasses.replace(mine, underflow="minpos"))
     with pytest.raises(DtypelabError, match="names a format of a family"):
-        define(dataclasses.replace(mine, name="posit10_es1"))
+        add(dataclasses.replace(mine, name="posit10_es1"))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from itertools import product
 
 import pytest
 
-from datatypes.formats import Format, catalogue, define, get, minifloat
+from datatypes.formats import Format, add, catalogue, get, minifloat
 
 ROUNDED = (
     *product(("float8_e4m3fn", "fixed8_4"), ("nearest_away", "zero", "up", "down")),
@@ -42,7 +42,7 @@ VARIANTS = {fmt.name: fmt for fmt in _variants()}
 def defined_variants() -> Iterator[None]:
     """The variants have names while a module that imports this runs."""
     for fmt in VARIANTS.values():
-        define(fmt)
+        add(fmt)
     yield
     for name in VARIANTS:
         del catalogue._known[name]

@@ -1,0 +1,180 @@
+"""datatypes.define: a format in one call, after which networks run in it; and what it refuses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import compiler
+import datatypes
+from compiler.dtypes import Array, DType
+from compiler.errors import DtypelabError
+from datatypes.formats import catalogue, get
+from datatypes.proof import check_format
+from experiments import datasets, zoo
+
+
+@pytest.fixture(autouse=True)
+def forget() -> Iterator[None]:
+    """Formats of one test are unknown to the next."""
+    known = dict(catalogue._known)
+    yield
+    catalogue._known.clear()
+    catalogue._known.update(known)
+
+
+def hybrid(code: int) -> float:
+    """Sign and magnitude: steps of 1/32 up to 2, then eight steps per doubling."""
+    size = code & 0x7F
+    large = math.ldexp(1 + size % 8 / 8, (size - 64) // 8 + 1)
+    return (-1 if code & 0x80 else 1) * (size / 32 if size < 64 else large)
+
+
+def products(fmt_name: str) -> Array:
+    """Mitchell's approximate product of floats: codes are logarithms, so they are added."""
+    fmt = get(fmt_name)
+    codes = np.arange(256)
+    a, b = np.meshgrid(codes, codes, indexing="ij")
+    size = (a & 0x7F) + (b & 0x7F) - fmt.encode_exact(1)
+    size = np.where((a & 0x7F == 0) | (b & 0x7F == 0), 0, size.clip(0, fmt.highest))
+    nan = np.isnan(datatypes.decode(fmt, a)) | np.isnan(datatypes.decode(fmt, b))
+    return np.where(nan, fmt.nan_code, size | ((a ^ b) & 0x80))
+
+
+FIBONACCI = (0, 1, 2, 3, 5, 8, 13, 21, -1, -2, -3, -5, -8, -13, -21, -34)
+WAYS: dict[str, dict[str, Any]] = {
+    "mine_e5m2": {"exponent": 5, "mantissa": 2, "nan": False},
+    "mine_hybrid": {"nbits": 8, "decode": hybrid, "negation": "sign"},
+    "mine_fibonacci": {"values": [k / 8 for k in FIBONACCI]},
+    "mine_up": {"like": "bfloat16", "rounding": "up"},
+}
+
+
+@pytest.mark.parametrize("name", WAYS)
+def test_whole_nets_run_in_a_format_of_one_call(name: str) -> None:
+    fmt = datatypes.define(name, **WAYS[name])
+    assert datatypes.get(name) is fmt
+    assert name in datatypes.list_formats()
+    assert DType.parse(name) == DType("custom", fmt.nbits, name)
+    digits = datasets.load("mnist1k").x[:4]
+    net = compiler.from_onnx(zoo.FOLDER / "mnist_dwsep.onnx")
+    changed = datatypes.change_dtype(net, "float32", name)
+    np.testing.assert_array_equal(
+        compiler.build(changed)(digits), compiler.evaluate(changed, digits)
+    )
+
+
+@pytest.mark.parametrize("name", ["mine_e5m2", "mine_hybrid"])
+def test_its_check_is_green(name: str) -> None:
+    datatypes.define(name, **WAYS[name])
+    report = check_format(name, targets=["llvm"])
+    assert report.passed, report
+
+
+def test_a_float_without_nan_uses_every_code() -> None:
+    fmt = datatypes.define("mine", exponent=5, mantissa=2, nan=False)
+    assert np.isfinite(datatypes.decode("mine", np.arange(256))).all()
+    assert fmt.maxpos == 7 * 2**14
+
+
+def test_an_approximate_multiplier_is_a_table() -> None:
+    table = products("float8_e4m3fn")
+    datatypes.define("mitchell", like="float8_e4m3fn", tables={"Mul": table})
+    x = datatypes.encode("mitchell", [1.5, 1.25, 2.0])
+    ours = compiler.dtypes.custom("mitchell").apply("Mul", DType.parse("mitchell"), x, x)
+    assert datatypes.decode("mitchell", ours).tolist() == [2.0, 1.5, 4.0]
+    net = compiler.from_onnx(zoo.FOLDER / "mnist_dwsep.onnx")
+    changed = datatypes.change_dtype(net, "float32", "mitchell")
+    digits = datasets.load("mnist1k").x[:2]
+    got = compiler.build(changed)(digits)
+    np.testing.assert_array_equal(got, compiler.evaluate(changed, digits))
+    exact = compiler.build(datatypes.change_dtype(net, "float32", "float8_e4m3fn"))(digits)
+    assert (got != exact).any()
+
+
+SPECIALS = [0.0, 0.5, 1.0, 2.0, math.nan, math.inf, -math.inf, -1.0]
+
+
+def test_special_values_of_a_function_are_found() -> None:
+    fmt = datatypes.define("mine", nbits=3, decode=SPECIALS.__getitem__)
+    assert (fmt.has_nan, fmt.has_inf, fmt.nan_code) == (True, True, 4)
+    numbers = [9.0, -9.0, math.nan, 0.7]
+    back = datatypes.decode("mine", datatypes.encode("mine", numbers)).tolist()
+    assert back[:2] == [math.inf, -math.inf]
+    assert math.isnan(back[2])
+    assert back[3] == 0.5
+
+
+def contradicting(code: int) -> float:
+    return hybrid(code ^ 3 if code in (17, 18) else code)
+
+
+NARROW = np.zeros((255, 256), int)
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"nbits": 8, "decode": contradicting, "negation": "sign"}, "do not increase: 0.5625"),
+    ({"nbits": 8, "decode": lambda c: hybrid(c & 254), "negation": "sign"}, "0x1 both mean 0, 0"),
+    ({"nbits": 8, "decode": lambda c: hybrid(c & ~1)}, "both mean"),
+    ({"nbits": 8, "decode": lambda c: hybrid(c) + 1, "negation": "sign"}, "code 0 must mean 0"),
+    ({"nbits": 8, "decode": hybrid, "negation": "sign", "signed_zero": False}, "a second time"),
+    ({"nbits": 8, "decode": hybrid, "negation": "complement"}, "is not the negative of"),
+    ({"nbits": 4, "decode": lambda c: c + 1.0, "negation": "sign"}, "code 0 must mean 0"),
+    ({"values": [0.0, 1.0, 1.0, 2.0]}, "both mean 1.0"),
+    ({"values": [0.0, 1.0, 2.0]}, r"list 2\*\*n"),
+    ({"nbits": 2, "decode": lambda c: Fraction(c, 3)}, "more bits than float64 can prove"),
+    ({"nbits": 20, "decode": float}, "nbits from 2 to 16"),
+    ({"nbits": 8, "decode": lambda: 1.0}, "a function of one integer"),
+    ({"nbits": 8, "decode": lambda c: 1 / (c - 5)}, "decode fails: division by zero"),
+    ({"exponent": 11, "mantissa": 20}, "reaches beyond"),
+    ({"exponent": 4, "mantissa": 30}, "nbits is 35"),
+    ({"exponent": 8, "mantissa": 16, "nan": False}, "IEEE's special values"),
+    ({"exponent": 4, "mantissa": 3, "nan": False, "infinities": True}, "has NaN too"),
+    ({"exponent": 4, "mantissa": 3, "tables": {"Mul": NARROW}}, r"need \(256, 256\)"),
+    ({"exponent": 5, "mantissa": 10, "tables": {"Mul": NARROW}}, "at most 8"),
+    ({"like": "float8_e4m3fn", "roundign": "up"}, "did you mean 'rounding'"),
+    ({"like": "float8_e4m3fn", "rounding": "sideways"}, "choose one of nearest"),
+    ({"like": "float32_e8m23", "rounding": "stochastic"}, "at most 16 bits"),
+    ({"like": "float8_e4m3", "exponent": 4}, "one of like, exponent, decode, values"),
+    ({}, "one of like, exponent, decode, values"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("description", "message"), BAD)
+def test_what_contradicts_itself_is_refused_and_not_registered(
+    description: dict[str, Any], message: str
+) -> None:
+    before = datatypes.list_formats()
+    with pytest.raises(DtypelabError, match=message):
+        datatypes.define("broken", **description)
+    assert datatypes.list_formats() == before
+    with pytest.raises(DtypelabError):
+        datatypes.get("broken")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("float32", "built-in type"),
+        ("int8", "built-in type"),
+        ("two words", "cannot name a format"),
+        ("posit16_es1", "exists"),
+        ("posit9_es1", "names a format of a family"),
+    ],
+)
+def test_names_that_are_taken(name: str, message: str) -> None:
+    with pytest.raises(DtypelabError, match=message):
+        datatypes.define(name, exponent=5, mantissa=2)
+
+
+def test_a_missing_c_function_is_an_error_at_registration() -> None:
+    datatypes.register("with_library")
+    lower = datatypes.create_lower_func({16: "no_such_function"})
+    with pytest.raises(DtypelabError, match=r"no loaded library has .* 'no_such_function'"):
+        datatypes.register_op(lower, "Add", "llvm", "with_library")
+    from datatypes import registry
+
+    assert registry.lowering(registry.Operation("Add", "llvm", "with_library")) is None
