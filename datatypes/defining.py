@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
@@ -125,8 +124,6 @@ def _decoded(name: str, nbits: int | None, decode: Decode, rules: Mapping[str, A
             f"format {name!r}: a function needs nbits from 2 to {SORTED_BITS}; wider formats are "
             "floats, or posits, takums and fixed point, which have names"
         )
-    if len(inspect.signature(decode).parameters) != 1:
-        raise DtypelabError(f"format {name!r}: decode must be a function of one integer, the code")
     decoder = Decoded(decode, nbits)
     try:
         values = [decoder(code, nbits) for code in range(1 << nbits)]

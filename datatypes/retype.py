@@ -103,6 +103,11 @@ def _target(dst: Target) -> DType:
     fmt = get(dst)
     if fmt.storage_only:
         raise DtypelabError(f"{fmt.name} only stores values; choose a format to compute in")
+    if fmt.rounding == "stochastic":
+        raise UnsupportedError(
+            f"{fmt.name} rounds stochastically, which encode does, but networks do not; choose "
+            "another rounding"
+        )
     return DType.parse(f"custom[{fmt.name}]{fmt.nbits}")
 
 

@@ -57,7 +57,7 @@ def check_rules(fmt: Format) -> None:
         "nearest", "encoding", "saturate",
     ):  # fmt: skip
         raise DtypelabError(f"{where}: powers of two round to the nearest exponent, and saturate")
-    if fmt.maxpos > _FLOAT64_SAFE or fmt.minpos < 1 / _FLOAT64_SAFE:
+    if fmt.maxpos > _FLOAT64_SAFE or 0 < fmt.minpos < 1 / _FLOAT64_SAFE:
         raise DtypelabError(
             f"{where} reaches beyond 2**-1000 .. 2**1000; choose fewer bits or a smaller exponent"
         )
