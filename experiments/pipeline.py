@@ -6,6 +6,7 @@ through here, imported only when used, so that `import experiments` stays quick.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -89,18 +90,41 @@ def format_names() -> list[str]:
 
 
 def format_bits(name: str) -> int:
-    """Width of a format, or of a registered datatype written `custom[NAME]BITS`.
+    """Width of a format, or of a registered datatype written `custom[NAME]BITS`; of a mixture, the
+    largest.
 
     Raises:
         DtypelabError: there is none of this name.
     """
     import datatypes
 
+    mixed = mixture(name)
+    if mixed is not None:
+        return max(format_bits(part) for part in mixed.values())
     if name.startswith("custom["):
         from compiler.dtypes import DType
 
         return DType.parse(name).bits
     return int(datatypes.get(name).nbits)
+
+
+def mixture(dtype: str) -> dict[str, str] | None:
+    """Pattern of layer names -> format, if `dtype` is written as an inline TOML table.
+
+    Raises:
+        ConfigError: it starts like one, but is none.
+    """
+    if not dtype.startswith("{"):
+        return None
+    try:
+        table = tomllib.loads(f"mixture = {dtype}")["mixture"]
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f'formats by layer are written {{"conv*" = "posit8_es0", "*" = "bfloat16"}}: {error}'
+        ) from None
+    if not table or not all(isinstance(value, str) for value in table.values()):
+        raise ConfigError(f"{dtype}: every pattern of layer names needs the name of a format")
+    return dict(table)
 
 
 def isa_of(target: str) -> str:
@@ -200,8 +224,11 @@ def retype(module: IRModule, scheme: Scheme) -> IRModule:
     import datatypes
 
     accumulate = scheme.option("accumulate") or "sequential"
-    changed: IRModule = datatypes.change_dtype(
-        module, "float32", scheme.dtype, accumulate=accumulate
+    mixed = mixture(scheme.dtype)
+    changed: IRModule = (
+        datatypes.change_dtype(module, "float32", scheme.dtype, accumulate=accumulate)
+        if mixed is None
+        else datatypes.change_dtype(module, mixed, accumulate=accumulate)
     )
     return changed
 

@@ -45,8 +45,9 @@ class Scheme:
 def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
     """The scheme called `name`.
 
-    That is float32, int8, int8_tensor, int8_channel, the name of a format, or a datatype that this
-    process has registered, written `custom[NAME]BITS`.
+    That is float32, int8, int8_tensor, int8_channel, the name of a format, a datatype that this
+    process has registered, written `custom[NAME]BITS`, or formats by layer, as an inline TOML table
+    (`pipeline.mixture`).
 
     `options` of int8 schemes are fields of `quantize.QConfig` (also by the short names granularity
     and calibrator), those of a format `accumulate` and `lowering`.
@@ -74,7 +75,7 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
     try:
         pipeline.format_bits(name)
     except DtypelabError as error:
-        if name.startswith("custom["):
+        if name.startswith(("custom[", "{")):
             raise
         names = ["float32", "int8", *_INT8, *pipeline.format_names()]
         raise ConfigError(unknown("scheme or format", name, names)) from error

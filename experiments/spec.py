@@ -189,7 +189,11 @@ def _schemes(
         top.fail("a scheme is a name or a table with the key scheme", "schemes", index)
     values = {"scheme": item} if isinstance(item, str) else item
     reader = Reader(values, top.source, (*top.path, "schemes", index), top.lines)
-    name = reader.text("scheme")
+    given = values.get("scheme")
+    if isinstance(given, dict):  # formats by layer
+        name = "{" + ", ".join(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in given.items()) + "}"
+    else:
+        name = reader.text("scheme")
     options = {k: v for k, v in values.items() if k != "scheme" and k not in _OVERRIDES}
     scheme = reader.checked(lambda: schemes.parse(name, options), "scheme")
     settings = _override(reader, common)

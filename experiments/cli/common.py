@@ -36,7 +36,13 @@ def format_options(function: F) -> F:
     for option in (
         click.option("--lowering", metavar="KIND", help="library, table or vector."),
         click.option("--accumulate", metavar="MODE", help="How sums of the format are rounded."),
-        click.option("--dtype", default="float32", show_default=True, metavar="F", help="Format."),
+        click.option(
+            "--dtype",
+            default="float32",
+            show_default=True,
+            metavar="F",
+            help='Format, or {"PATTERN" = "FORMAT", ...} by layer.',
+        ),
     ):
         function = option(function)
     return function

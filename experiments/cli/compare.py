@@ -41,6 +41,7 @@ DEFAULT_IMAGES = 8
     metavar="N",
     help="Use the first N inputs.",
 )
+@click.option("--events", is_flag=True, help="Count overflows, underflows, NaNs, absorbed sums.")
 @json_option
 def compare(
     model: str,
@@ -50,6 +51,7 @@ def compare(
     lowering: str | None,
     plan: str | None,
     images: int,
+    events: bool,
     as_json: bool,
 ) -> None:
     """Show where a number format or a quantization plan hurts: SQNR and cosine of every value.
@@ -61,6 +63,8 @@ def compare(
 
     if (plan is None) == (dtype == "float32"):
         raise click.UsageError("give either --dtype or --plan, to compare with float32")
+    if events and plan is not None:
+        raise click.UsageError("--events counts what happens in a format: give --dtype, not --plan")
     scheme = schemes.number_format(dtype, accumulate, lowering)
     arrays = load_inputs(file, pipeline.load_model(pipeline.model_file(model)))
     arrays = {name: array[:images] for name, array in arrays.items()}
@@ -70,7 +74,7 @@ def compare(
         variant = pipeline.retype(module, scheme)
     else:
         variant = pipeline.simulate(module, plan)
-    errors = layer_errors(module, variant, list(arrays.values()))
+    errors = layer_errors(module, variant, list(arrays.values()), events)
     if as_json:
         layers = [asdict(error) for error in errors]
         print_json({"model": model, "dtype": dtype, "plan": plan or "", "layers": layers})
@@ -86,6 +90,9 @@ def _table(errors: list[LayerError]) -> Any:
         table.add_column(column, overflow="fold")
     for column in ("SQNR dB", "cosine", "max |error|"):
         table.add_column(column, justify="right", no_wrap=True)
+    counted = [name for name in ("overflow", "underflow", "nan", "absorbed") if errors[0].events]
+    for column in counted:
+        table.add_column(column, justify="right", no_wrap=True)
     worst = min(errors, key=lambda error: error.sqnr_db)
     for error in errors:
         table.add_row(
@@ -95,6 +102,7 @@ def _table(errors: list[LayerError]) -> Any:
             f"{error.sqnr_db:.2f}",
             f"{error.cosine:.6f}",
             f"{error.max_abs_error:.3g}",
+            *(f"{getattr(error.events, name):,}" for name in counted),
             style="bold" if error is worst else None,
         )
     return table

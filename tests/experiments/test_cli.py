@@ -177,6 +177,11 @@ def test_dtype_list_and_show(capsys: Capture) -> None:
     assert shown["codes"]["128"] is None  # NaR
     assert "posit8_es0" in succeed(capsys, "dtype", "list")
     assert succeed(capsys, "dtype", "show", "fixed8_4").startswith("name")
+    assert shown["lowering"] in ("library", "table", "vector")
+    assert shown["special"]["NaN becomes"] == "0x80"
+    assert {row["exponent"]: row["values"] for row in shown["precision"]}[0] == 32
+    stored = as_json(capsys, "dtype", "show", "float8_e8m0fnu")
+    assert (stored["lowering"], stored["lowering_reason"]) == ("none", "it only stores values")
 
 
 def test_sweep_writes_and_shows_its_rows(tmp_path: Path, capsys: Capture) -> None:
@@ -217,3 +222,30 @@ def test_cache_is_shown_and_cleared(
     assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
     monkeypatch.setenv(cache.VARIABLE, "0")
     assert "off" in succeed(capsys, "cache")
+
+
+MIXTURE = '{"linear" = "posit8_es2", "*" = "bfloat16"}'
+
+
+def test_formats_by_layer_and_events(capsys: Capture) -> None:
+    args = ["compare", "mnist_mlp", "--input", "mnist1k", "--images", "2", "--dtype", MIXTURE]
+    layers = as_json(capsys, *args, "--events")["layers"]
+    assert all(
+        set(layer["events"]) == {"overflow", "underflow", "nan", "absorbed"} for layer in layers
+    )
+    assert sum(layer["events"]["absorbed"] for layer in layers) > 0
+    assert "absorbed" in succeed(capsys, *args, "--events")
+    assert all(layer["events"] is None for layer in as_json(capsys, *args)["layers"])
+
+
+def test_plots_need_matplotlib(capsys: Capture, tmp_path: Path) -> None:
+    file = tmp_path / "profile.png"
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        assert run_command(["dtype", "show", "posit8_es0", "--plot", str(file)]) == 2
+        message = capsys.readouterr().err
+        assert "install dtypelab with its extra `plot`" in message
+    else:
+        succeed(capsys, "dtype", "show", "posit8_es0", "--plot", str(file))
+        assert file.stat().st_size > 1000
