@@ -132,7 +132,7 @@ class _Lower(Scalars, Accesses):
             self.lanes.append((s.var, n))
             self.stmts(s.body)
             self.lanes.pop()
-        elif s.kind == "parallel":
+        elif id(s) in self.shares:
             self.serial(s, n)
         elif n is not None and (s.kind == "unroll" or n <= 1):
             for i in range(n):
@@ -193,7 +193,7 @@ class _Lower(Scalars, Accesses):
         begin = e.const(0, "i64")
         end = e.const(n, "i64") if n is not None else self.runtime(s.extent)
         lo = s.extent.range()[0] if n is None else n
-        if s.kind == "parallel":
+        if id(s) in self.shares:
             (begin, end), lo = self._range(s), 0
         label = e.fresh("loop")[1:]
         guarded = lo is None or lo < 1

@@ -5,8 +5,10 @@ parallel loop in one round of the loops around it. Where all parallel loops of a
 often, tasks are numbered with the rounds innermost: for a convolution that takes the rows of an
 image for every block of output channels, a range of tasks is then a range of rows, give or take
 some blocks of the first and the last one, while the loops still run block by block. So threads
-share the work evenly, and a thread reads what it wrote itself in the layer before. Other stages
-number the tasks of one loop after those of another.
+share the work evenly, and a thread reads what it wrote itself in the layer before. Parallel loops
+inside parallel loops are numbered as one loop over all their iterations: with blocks of channels
+around rows, a range of tasks is a range of channels. Other stages number the tasks of one loop
+after those of another.
 """
 
 from __future__ import annotations
@@ -33,37 +35,61 @@ def shares(body: Stmt) -> tuple[Index | None, dict[int, Share]]:
     these, by id.
 
     Raises:
-        LoweringError: a statement is in no parallel loop though others are, or in two; or the
-            rounds of a parallel loop differ in length.
+        LoweringError: a statement is in no parallel loop though others are; or the rounds of a
+            parallel loop differ in length.
     """
-    found: list[tuple[For, Index, Index]] = []  # loop, round, number of rounds
+    found: list[_Loop] = []
     bare = False
     for s, path, _ in walk_stmts([body]):
-        parallel = [f for f in path if f.kind == "parallel"]
+        outer = [f for f in path if f.kind == "parallel"]
         if not isinstance(s, For):
-            bare |= not parallel
+            bare |= not outer
         elif s.kind == "parallel":
-            if parallel:
-                raise LoweringError(f"{s.var} and {parallel[0].var} around it are both parallel")
-            index, rounds = Index(), Index.of(1)
-            for f in path:
-                if f.extent != 1:
-                    index, rounds = index * f.extent + f.var, rounds * f.extent
-            if (rounds.vars() | s.extent.vars()) & {f.var for f in path}:
-                raise LoweringError(f"the extents around {s.var} vary: it cannot be parallel")
-            found.append((s, index, rounds))
+            found = [x for x in found if all(x.loop is not f for f in path)]  # it is not innermost
+            found.append(_loop(s, path))
     if not found:
         return None, {}
     if bare:
-        raise LoweringError(f"a statement beside the parallel loop {found[0][0].var} is in none")
+        raise LoweringError(f"a statement beside the parallel loop {found[0].loop.var} is in none")
     out, before = {}, Index()
-    if all(s.extent == found[0][0].extent for s, _, _ in found):
-        total = sum((rounds for _, _, rounds in found), Index())
-        for s, index, rounds in found:
-            out[id(s)] = Share(before + index, total, True)
-            before = before + rounds
-        return total * found[0][0].extent, out
-    for s, index, rounds in found:
-        out[id(s)] = Share(before + index, rounds, False)
-        before = before + rounds * s.extent
+    extent = found[0].loop.extent
+    if all(x.loop.extent == extent and x.outer == 1 for x in found):
+        total = sum((x.rounds for x in found), Index())
+        for x in found:
+            out[id(x.loop)] = Share(before + x.round, total, True)
+            before = before + x.rounds
+        return total * extent, out
+    for x in found:
+        offset = before + x.at * x.loop.extent * x.rounds + x.round
+        out[id(x.loop)] = Share(offset, x.rounds, False)
+        before = before + x.outer * x.loop.extent * x.rounds
     return before, out
+
+
+@dataclass(frozen=True)
+class _Loop:
+    """An innermost parallel loop: `at`, of `outer`, counts the iterations of the parallel loops
+    around it, and `round`, of `rounds`, those of the others."""
+
+    loop: For
+    at: Index
+    outer: Index
+    round: Index
+    rounds: Index
+
+
+def _loop(loop: For, path: tuple[For, ...]) -> _Loop:
+    if (set().union(*(f.extent.vars() for f in (*path, loop)))) & {f.var for f in path}:
+        raise LoweringError(f"the extents around {loop.var} vary: it cannot be parallel")
+    at, outer = _count([f for f in path if f.kind == "parallel"])
+    turn, rounds = _count([f for f in path if f.kind != "parallel"])
+    return _Loop(loop, at, outer, turn, rounds)
+
+
+def _count(loops: list[For]) -> tuple[Index, Index]:
+    """The number of an iteration of nested loops, and of how many."""
+    at, total = Index(), Index.of(1)
+    for f in loops:
+        if f.extent != 1:
+            at, total = at * f.extent + f.var, total * f.extent
+    return at, total

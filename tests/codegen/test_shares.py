@@ -94,14 +94,27 @@ def test_a_range_is_a_range_of_rows_for_every_round() -> None:
     assert [out[k, 4, 0] for k in range(3)] == [1, 0, 0]
 
 
-def test_what_cannot_be_shared_out_is_refused() -> None:
-    f = counting((3, 4, 5))
+@given(st.permutations(["s.i0", "s.i1", "s.i2"]), st.integers(1, 3), st.integers(0, 41))
+def test_parallel_loops_inside_each_other_are_shared_out_as_one(
+    names: list[str], count: int, cut: int
+) -> None:
+    f = counting((2, 3, 7))
     s = Schedule(f)
-    s.parallel("s.i0")
-    for loop, _, _ in s.find("s.i1"):
-        loop.kind = "parallel"
-    with pytest.raises(LoweringError, match="both parallel"):
-        shares(f.body[0])
+    for name in names[:count]:
+        s.parallel(name)
+    stage = stage_of(f)
+    assert stage.extent == 42 if "s.i2" in names[:count] else stage.extent is not None
+    tasks = int(stage.extent.value({}))
+    cut = cut % (tasks + 1)
+    out = np.zeros((2, 3, 7), np.int32)
+    run(stage, out, 0, cut)
+    if count == 3:
+        assert np.all(out.reshape(-1) == (np.arange(42) < cut))  # in the order of memory
+    run(stage, out, cut, tasks)
+    assert np.all(out == 1)
+
+
+def test_what_cannot_be_shared_out_is_refused() -> None:
     g = counting((3, 4, 5))
     Schedule(g).parallel("s.i1")
     root, other = g.body[0], counting((2, 2, 2)).body[0]

@@ -188,9 +188,6 @@ def test_illegal_schedules_are_refused() -> None:
     s = Schedule(f)
     with pytest.raises(ScheduleError, match="did you mean"):
         s.split("mac_s.i9", 2)
-    s.parallel("mac_s.i0")
-    with pytest.raises(ScheduleError, match="parallel already"):
-        s.parallel("mac_s.i1")
     s.split("mac_s.i1", 4, ("o", "i"))
     with pytest.raises(ScheduleError, match="depends on a loop inside"):
         s.reorder("i", "o")

@@ -47,23 +47,33 @@ def rows_of(f: PrimFunc) -> set[int]:
 
 
 def test_a_convolution_is_shared_out_by_rows() -> None:
-    f = convolution(1, 32, 64, 14)
+    f = convolution(1, 32, 64, 28)
     assert rows_of(f) == {2}
     extent, _ = shares(f.body[-1])
-    assert extent == 28  # 14 rows of two pairs of blocks: the shares of two threads are equal
+    assert extent == 56  # 28 rows of two pairs of blocks: the shares of two threads are equal
+
+
+def test_small_maps_are_shared_out_by_channels_and_the_last_block_by_rows() -> None:
+    f = convolution(1, 32, 96, 14)
+    assert rows_of(f) == {0, 1, 2}
+    extent, share = shares(f.body[-1])
+    assert extent == 42
+    (only,) = share.values()
+    assert only.stride == 1
 
 
 def test_an_odd_number_of_blocks_leaves_no_block_out() -> None:
-    f = convolution(1, 32, 80, 14)
+    f = convolution(1, 32, 80, 28)
     assert rows_of(f) == {2}
     assert len(parallel_loops(f)) == 2  # pairs of blocks, and the last one
     extent, _ = shares(f.body[-1])
-    assert extent == 42
+    assert extent == 84
 
 
 def test_many_weights_for_little_data_are_shared_out_by_channels() -> None:
     f = convolution(1, 512, 512, 7, kernel=3)
-    assert rows_of(f) == {1}
+    assert 1 in rows_of(f)
+    assert 2 not in rows_of(f)
 
 
 def test_many_images_are_shared_out_one_by_one() -> None:
@@ -72,10 +82,10 @@ def test_many_images_are_shared_out_one_by_one() -> None:
 
 
 def test_a_symbolic_batch_is_shared_out_by_rows() -> None:
-    f = convolution(Var("n"), 32, 64, 14)
+    f = convolution(Var("n"), 32, 64, 28)
     assert rows_of(f) == {2}
     extent, _ = shares(f.body[-1])
-    assert extent == Index.of(Var("n")) * 28
+    assert extent == Index.of(Var("n")) * 56
 
 
 def test_a_nest_that_reads_what_it_writes_is_shared_out_at_its_root_only() -> None:

@@ -200,17 +200,10 @@ class LoopPrimitives:
         self._mark("vector", names)
 
     def parallel(self, name: str) -> None:
-        """Share the iterations out between threads. In every top-level loop nest that has parallel
-        loops, each statement must be in exactly one.
-
-        Raises:
-            ScheduleError: the loop is inside a parallel loop.
-        """
-        for s, path, _ in self.find(name):
-            for f in path:
-                if f.kind == "parallel":
-                    raise ScheduleError(f"{name} is inside {f.var}, which is parallel already")
-            s.kind = "parallel"
+        """Share the iterations out between threads; those of parallel loops inside each other
+        together. In a top-level loop nest that has parallel loops, every statement must be in
+        one."""
+        self._mark("parallel", (name,))
 
     def opaque(self, name: str, *buffers: Buffer, fence: bool = False) -> None:
         """Each iteration reads `buffers` through a pointer LLVM cannot see through: loads are not

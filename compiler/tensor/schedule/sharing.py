@@ -3,9 +3,10 @@
 A thread should read what it wrote itself: a cache line that two cores have read costs tens of
 nanoseconds when one of them writes it again, ten times what fetching it costs. So every stage is
 shared out along the same axis of its output where it can be: the first one after batch and channels
-(tensors are N, C, spatial ..., perhaps with a block of channels last). Where the constants are much
-larger than the data, each thread takes channels instead, so as to read its part of the constants
-only.
+(tensors are N, C, spatial ..., perhaps with a block of channels last). Where blocks of channels are
+small, threads take ranges of blocks, and rows of the last block only: processors fetch some
+kilobytes ahead, and would fetch the rows of others. Where the constants are much larger than the
+data, each thread takes channels as well, so as to read its part of the constants only.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ TASKS = 16
 """Tasks that a stage should at least have, if they can be had."""
 ROWS = 4
 """Iterations that make a spatial axis worth sharing out."""
+MAP_BYTES = 1 << 14
+"""Bytes of one channel block of the output (or one channel) below which threads take channels."""
 CONSTANTS = 16
 """A stage with more bytes of constants per byte of data is not shared out along a spatial axis."""
 
@@ -36,7 +39,7 @@ def share_out(s: Schedule, constants: Collection[Buffer]) -> None:
         ):
             chosen = _choose(root, known)
             if chosen:
-                _mark([root], chosen)
+                _mark([root], chosen, _small_maps(root))
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,14 @@ def _choose(root: For, constants: set[Buffer]) -> str:
                     return c.name
     enough = next((c for c in found if c.tasks >= TASKS), None)
     return (enough or max(found, key=lambda c: c.tasks)).name
+
+
+def _small_maps(root: For) -> bool:
+    """Whether a block of channels is so small that a thread which reads its rows of it would fetch,
+    ahead of need, many of another's."""
+    out = next(st.buffer for st in stores([root]) if st.buffer.scope == "global")
+    size = math.prod(n.range()[1] or MAP_BYTES for n in out.shape[2:]) * out.dtype.nbytes
+    return len(out.shape) > 3 and size < MAP_BYTES
 
 
 def _constants_dominate(root: For, constants: set[Buffer]) -> bool:
@@ -163,9 +174,9 @@ def _stands_alone(unit: list[Stmt]) -> bool:
     return kept <= begun and any(st.buffer.scope == "global" for st in stores(unit))
 
 
-def _mark(body: list[Stmt], name: str) -> None:
-    """Make the loops called `name` parallel, and put what is beside them in parallel loops of one
-    iteration."""
+def _mark(body: list[Stmt], name: str, around: bool) -> None:
+    """Make the loops called `name` parallel (and those around them, to number tasks in the order in
+    which they run), and put what is beside them in parallel loops of one iteration."""
     new: list[Stmt] = []
     for unit in _parts(body, name):
         (first, *_) = unit
@@ -173,7 +184,9 @@ def _mark(body: list[Stmt], name: str) -> None:
             if first.var.name == name:
                 first.kind = "parallel"
             else:
-                _mark(first.body, name)
+                _mark(first.body, name, around)
+                if around:
+                    first.kind = "parallel"
             new.append(first)
         else:
             new.append(For(Var(name + "_rest", 1), unit, "parallel"))
