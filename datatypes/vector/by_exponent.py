@@ -17,7 +17,7 @@ from compiler.tensor.expr import Expr, Gather, call, cast, let
 from compiler.tensor.lower_custom import table
 from compiler.tensor.stmt import Buffer
 from datatypes.vector.carrier import SINGLE, Carrier
-from datatypes.vector.magic import Magic
+from datatypes.vector.magic import Magic, Scaled
 
 Array = npt.NDArray[Any]
 Numbers = dict[int, Magic | None]
@@ -39,14 +39,25 @@ class Binade:
     Attributes:
         entries: C; or, if they are integers, its bits as `_turned` has them.
         lift: log2 of what a product is multiplied by, so that products that are too large overflow.
+        factors: by which the result is multiplied, if it has to be (`magic.Scaled`).
     """
 
     entries: Buffer
     lift: int = 0
+    factors: Buffer | None = None
 
     def rounded(self, x: Expr, at: Expr, c: Carrier) -> Expr:
         """(x + C) - C, given at = x * 2**lift."""
-        return let(self.of(at, c), lambda big: (x + big) - big, "c")
+        if self.factors is None:
+            return let(self.of(at, c), lambda big: (x + big) - big, "c")
+        factors, last = self.factors, _size(self.factors) - 1
+
+        def scaled(exponent: Expr) -> Expr:
+            # Each look-up has its own mask, which goes where a permutation has it built in.
+            big, factor = (Gather(b, cast(exponent & last, INT64)) for b in (self.entries, factors))
+            return let(big, lambda big: (x + big) - big, "c") * factor
+
+        return let(c.bits(at) >> c.mantissa, scaled, "exponent")
 
     def of(self, x: Expr, c: Carrier) -> Expr:
         """C, given x * 2**lift."""
@@ -111,6 +122,18 @@ def for_products(name: str, magic: Numbers, c: Carrier) -> Entries:
     """The table for products."""
     found = _plain(name, magic, c) or _lifted(name, magic, c) or _grouped(name, magic, c)
     return found or _whole(name, magic, c)
+
+
+def scaled(name: str, magic: dict[int, Scaled | None], c: Carrier) -> Binade | None:
+    """Small tables of C and of factors, if they tell all exponents apart."""
+    size = next((n for n in (8, 16, 32) if len(magic) <= n), 0)
+    if not size or c != SINGLE:
+        return None
+    numbers = {e: None if m is None else m.magic for e, m in magic.items()}
+    factors = np.ones(size, np.float32)
+    for e, m in magic.items():
+        factors[(e + c.bias) % size] = 1 if m is None else float(m.factor)
+    return Binade(_table(name, numbers, c, size), 0, table(f"{name}_factor", factors))
 
 
 def _plain(name: str, magic: Numbers, c: Carrier) -> Binade | None:

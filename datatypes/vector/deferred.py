@@ -19,12 +19,13 @@ from functools import lru_cache
 from compiler.tensor.expr import BinOp, Expr, binary, call, let, select
 from datatypes.formats import Format
 from datatypes.formats.fixed import FixedCode
-from datatypes.vector.by_exponent import Binade, Entries, for_products, for_sums
+from datatypes.vector.by_exponent import Binade, Entries, for_products, for_sums, scaled
 from datatypes.vector.carrier import magnitude, with_sign
 from datatypes.vector.choice import chosen, is_short_single, significant_bits
 from datatypes.vector.magic import (
     exponent_of,
     product_magic,
+    scaled_magic,
     spaced_magic,
     sum_magic,
     sums_are_safe,
@@ -54,10 +55,15 @@ def plan(fmt: Format) -> Plan | None:
     for e in sums:  # In sparse binades, sums must be exact to be sure.
         if spaced_magic(fmt, e) is None and e >= low + c.mantissa:
             sums[e] = None
-    products = {e: product_magic(fmt, e) for e in range(2 * low - 1, 2 * high + 2)}
-    return Plan(
-        for_products(f"{fmt.name}_products", products, c), for_sums(f"{fmt.name}_sums", sums, c)
-    )
+    exponents = range(2 * low - 1, 2 * high + 2)
+    sum_entries = for_sums(f"{fmt.name}_sums", sums, c)
+    name = f"{fmt.name}_products"
+    if fmt.underflow == "minpos" and 2 * significant_bits(fmt) <= c.significant:
+        exact = scaled(name, {e: scaled_magic(fmt, e) for e in exponents[1:]}, c)
+        if exact is not None:
+            return Plan(exact, sum_entries)
+    products = {e: product_magic(fmt, e) for e in exponents}
+    return Plan(for_products(name, products, c), sum_entries)
 
 
 def product(fmt: Format, a: Expr, b: Expr) -> Expr | None:
@@ -79,7 +85,7 @@ def product(fmt: Format, a: Expr, b: Expr) -> Expr | None:
             r = entries.rounded(at, at, c)
         else:
             r = let(entries.of(at, c), lambda big: call("fma", a, b, big) - big, "c")
-        vanishes = fmt.underflow == "minpos" and isinstance(entries, Binade)
+        vanishes = fmt.underflow == "minpos" and isinstance(entries, Binade) and not entries.factors
         return let(r, lambda r: lifted(r, at), "r") if vanishes else r
 
     def lifted(r: Expr, at: Expr) -> Expr:

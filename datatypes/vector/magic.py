@@ -78,6 +78,28 @@ def product_magic(fmt: Format, exponent: int) -> Magic | None:
     return next((m for m in _coarse(exponent) if all(right(m, x) for x in points)), None)
 
 
+@dataclass(frozen=True)
+class Scaled:
+    """C for one binade, and a power of two that what it rounds to is multiplied by."""
+
+    magic: Magic
+    factor: Fraction
+
+
+def scaled_magic(fmt: Format, exponent: int) -> Scaled | None:
+    """The same for products that are exact, without 0 standing for minpos.
+
+    Where all products of the binade become minpos, C rounds them all to the next power of two.
+    """
+    start = Fraction(2) ** exponent
+    if _value(fmt, start) == _value(fmt, start * (2 - _TINY)) == fmt.minpos:
+        return Scaled(Magic(exponent + 1, True), fmt.minpos / (2 * start))
+    found = product_magic(fmt, exponent)
+    if found is None or any(found.rounds_to(x) == 0 for x in _probes(fmt, exponent)):
+        return None
+    return Scaled(found, Fraction(1))
+
+
 @lru_cache(maxsize=8192)
 def sum_magic(fmt: Format, exponent: int) -> Magic | None:
     """C for sums of two values in [2**exponent, 2**(exponent + 1)); None if there is none.

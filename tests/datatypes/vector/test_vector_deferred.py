@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -140,3 +141,14 @@ def test_a_wrong_unit_is_found_out() -> None:
 def test_sums_of_wide_formats_are_not_taken_for_safe() -> None:
     assert magic.sums_are_safe(get("posit16_es1"), chosen(get("posit16_es1")).lane)
     assert not magic.sums_are_safe(get("posit24_es1"), chosen(get("posit24_es1")).lane)
+
+
+def test_exact_products_that_become_minpos_are_scaled() -> None:
+    """One C per binade and a factor, instead of taking zero for minpos."""
+    fmt = get("posit8_es0")
+    for exponent in range(-12, -6):
+        found = magic.scaled_magic(fmt, exponent)
+        assert found is not None
+        for k in range(32):
+            x = Fraction(2) ** exponent * (1 + Fraction(k, 32))
+            assert found.magic.rounds_to(x) * found.factor == fmt.minpos
