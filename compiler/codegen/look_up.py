@@ -1,8 +1,8 @@
-"""Look-ups in small constant tables that fit into vector registers.
+"""Look-ups in constant tables, for all lanes at once.
 
-A table becomes one or two constant vectors, and a look-up one permutation of them, which reads the
-lower bits of the positions only. Where no permutation fits, the elements are loaded one by one
-(`compiler.codegen.scalars`).
+A small table becomes one or two constant vectors, and a look-up one permutation of them, which
+reads the lower bits of the positions only. Longer tables are gathered from memory. Elements that
+cannot be gathered are loaded one by one (`compiler.codegen.scalars`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.codegen.emit import Emitter, Val, memory_type
+from compiler.codegen.emit import LLVM_BYTES, Emitter, Val, memory_type
 from compiler.dtypes import Array
 from compiler.tensor.expr import BinOp, Cast, Expr, Gather, IntImm
 
@@ -101,6 +101,17 @@ def look_up(e: Emitter, x: Gather, at: Val, p: Permutation) -> Val:
     return e.bitcast(_permute(e, lower, words, p), p.t, at.n)
 
 
+def gather(e: Emitter, table: Val, at: Val, t: str) -> Val:
+    """The entries at the positions `at` of a table in memory, of elements of 4 or 8 bytes."""
+    v, pointers = Val("", t, at.n), f"<{at.n} x ptr>"
+    places = e.op(f"getelementptr inbounds {t}, ptr {table.name}, {at}", "ptr", at.n)
+    name = {"float": "f32", "double": "f64"}.get(t, t)
+    fn, mask = f"llvm.masked.gather.v{at.n}{name}.v{at.n}p0", f"<{at.n} x i1>"
+    e.decls[fn] = f"declare {v.ty} @{fn}({pointers}, {mask}, {v.ty})"
+    where = f"{pointers} align {LLVM_BYTES[t]} {places.name}"
+    return e.op(f"call {v.ty} @{fn}({where}, {mask} splat (i1 true), {v.ty} poison)", t, at.n)
+
+
 def _permute(e: Emitter, data: Array, at: Val, p: Permutation) -> Val:
     entries = np.concatenate([data, np.zeros(p.entries - data.size, data.dtype)])
     parts = np.split(entries, p.entries // at.n)
@@ -115,4 +126,4 @@ def _vector(e: Emitter, entries: Array, t: str) -> Val:
     return Val(f"<{items}>", t, len(entries))
 
 
-__all__ = ["Permutation", "look_up", "permutation", "position"]
+__all__ = ["Permutation", "gather", "look_up", "permutation", "position"]

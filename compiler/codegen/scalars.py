@@ -153,10 +153,17 @@ class Scalars(Accesses):
         if found is not None:
             at = e.splat(self.eval(look_up.position(x, found)), self.width)
             return look_up.look_up(e, x, at, found)
-        position = e.splat(self.eval(x.at), self.width)
         base, inc = self.cursor[x.buffer]
         if inc:
             raise LoweringError(f"{x.buffer.name} is read at run-time positions in a moving loop")
+        if self.width == 1 and isinstance(x.at, BinOp) and x.at.op == "Add":
+            # The parts one by one, as other look-ups in the same row share the first.
+            for part in (x.at.a, x.at.b):
+                base = e.at(base, e.bin("mul", self.eval(part), e.const(LLVM_BYTES[t], "i64")))
+            return self._from_memory(x.buffer, e.load(base, 0, t, 1, LLVM_BYTES[t]))
+        position = e.splat(self.eval(x.at), self.width)
+        if self.width > 1 and LLVM_BYTES[t] >= 4:
+            return look_up.gather(e, base, position, t)
         out = []
         for k in range(position.n):
             at = e.bin("mul", e.extract(position, k), e.const(LLVM_BYTES[t], "i64"))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.dtypes import INT32, INT64, CustomDType, DType
+from compiler.dtypes import INT64, CustomDType, DType
 from compiler.symbolic import Index
 from compiler.tensor.expr import BinOp, Call, Cast, Expr, Gather, cast
 from compiler.tensor.stmt import Buffer
@@ -43,7 +43,7 @@ def by_table(kind: CustomDType, node: Expr, operands: Sequence[Expr]) -> Expr | 
     codes = [getattr(x, "bits", x) for x in operands]
     if isinstance(node, BinOp):
         dtype = operands[0].dtype
-        at = cast(codes[0], INT32) << dtype.bits | cast(codes[1], INT32)
+        at = (cast(codes[0], INT64) << dtype.bits) + cast(codes[1], INT64)
         return _entry(_table(kind, node.op, dtype, node.dtype), at)
     if isinstance(node, Call) and len(codes) == 1:
         return _entry(_table(kind, node.fn, node.dtype, node.dtype), codes[0])

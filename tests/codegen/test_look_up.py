@@ -121,3 +121,11 @@ def test_tables_of_words_are_permuted_by_words() -> None:
     got, text = run(f, entries, positions, HOST)
     np.testing.assert_array_equal(got, want)
     assert ".vpermi2var.hi." in text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+def test_long_tables_are_gathered(dtype: str) -> None:
+    entries = table("entries", np.arange(256).astype(dtype))
+    out, text = run(looked_up(entries, "int32", 16), entries, np.arange(64, dtype=np.int32), HOST)
+    assert "llvm.masked.gather" in text
+    np.testing.assert_array_equal(out, np.arange(64))

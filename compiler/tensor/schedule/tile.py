@@ -42,7 +42,7 @@ ROWS = 8
 """Reductions that run side by side where neighbours cannot be the lanes of a vector."""
 UNROLLED_STEPS = 4
 """Reduction steps in the body of the innermost loop."""
-CHAINS = 8
+CHAINS = 12
 """Sums side by side where each step of a sum waits for a look-up."""
 
 
