@@ -55,9 +55,12 @@ class Power:
             return (mine > theirs) - (mine < theirs)
         if other == 0 or (other < 0) != self.negative:
             return -1 if self.negative else 1
+        size = abs(Fraction(other))
+        apart = float(self.exponent) - math.log2(size.numerator) + math.log2(size.denominator)
+        if abs(apart) > _SURE:
+            return -1 if (apart < 0) != self.negative else 1
         # |other| against 2**(p/q): its q-th power against 2**p.
         p, q = self.exponent.numerator, self.exponent.denominator
-        size = abs(Fraction(other))
         powered = size**q
         target = Fraction(2) ** p
         larger = (target > powered) - (target < powered)
@@ -66,6 +69,9 @@ class Power:
     def _key(self) -> tuple[int, Fraction]:
         return (-1, -self.exponent) if self.negative else (1, self.exponent)
 
+
+_SURE = 1e-6
+"""Logarithms that differ by more are told apart in float64, which has them to 1e-12."""
 
 Number = Fraction | Power
 ZERO = Fraction(0)
