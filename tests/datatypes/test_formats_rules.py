@@ -52,6 +52,7 @@ def directed(fmt: Format, x: Fraction) -> int | None:
 
 @pytest.mark.parametrize("name", [f.name for f in SMALL if f.rounding in ("zero", "up", "down")])
 @given(st.fractions(min_value=-600, max_value=600), st.integers(0, 12))
+@settings(deadline=None)
 def test_directed_rounding_by_definition(name: str, value: Fraction, halvings: int) -> None:
     fmt = VARIANTS[name]
     value /= 2**halvings
@@ -149,6 +150,7 @@ def test_nf4_rounds_to_the_nearest_of_its_list() -> None:
 
 
 @given(st.permutations([-3.0, -1.0, -0.5, 0.0, 0.25, 1.5, 2.0, math.nan]))
+@settings(deadline=None)
 def test_codebook_order_does_not_matter(values: list[float]) -> None:
     fmt = codebook("any_order", values)
     assert fmt.nan_code == next(i for i, v in enumerate(values) if math.isnan(v))
@@ -190,6 +192,7 @@ def test_bad_codebooks(values: list[float], message: str) -> None:
 
 # ---- logarithmic numbers -------------------------------------------------------------------------
 @given(st.integers(-300, 300), st.integers(0, 6), st.fractions(Fraction(1, 10**6), 10**6))
+@settings(deadline=None)
 def test_powers_compare_exactly(numerator: int, shift: int, other: Fraction) -> None:
     exponent = Fraction(numerator, 1 << shift)
     if exponent.denominator == 1:
