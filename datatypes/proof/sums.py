@@ -8,7 +8,7 @@ that defers what it is not sure of, these make it compute tiles again, and leave
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,34 +85,42 @@ def _product(
     shape: tuple[int, int, int], subject: Subject, judge: Judge, rng: np.random.Generator
 ) -> Row:
     fmt, (count, terms, units) = subject.fmt, shape
-    x, w = vectors(fmt, rng, count, terms), vectors(fmt, rng, units, terms)
-    b = FunctionBuilder()
-    run = subject.build(
-        b, b.call("nn.dense", b.param("x", x.shape, subject.dtype), Constant(w, subject.dtype))
-    )
-    acc = np.full((count, units), fmt.zero(False), fmt.storage)
-    for k in range(terms):
-        acc = step(judge, acc, x[:, None, k], w[None, :, k])
-    return _row(f"nn.dense, {terms} terms", fmt, run(x), acc, judge, subject)
+    x, results = vectors(fmt, rng, count, terms), list[tuple[Array, Array]]()
+    for w in _weights(fmt, rng, (units, terms)):
+        b = FunctionBuilder()
+        data, weight = b.param("x", x.shape, subject.dtype), Constant(w, subject.dtype)
+        run = subject.build(b, b.call("nn.dense", data, weight))
+        acc = np.full((count, units), fmt.zero(False), fmt.storage)
+        for k in range(terms):
+            acc = step(judge, acc, x[:, None, k], w[None, :, k])
+        results.append((run(x), acc))
+    return _row(f"nn.dense, {terms} terms", results, judge, subject)
 
 
 def convolution(
     conv: Conv, subject: Subject, judge: Judge, rng: np.random.Generator
 ) -> Iterator[Row]:
     """A convolution with constant weights."""
-    fmt = subject.fmt
+    fmt, results = subject.fmt, list[tuple[Array, Array]]()
+    images = [_image(fmt, rng, conv.data), _adversarial_image(fmt, rng, conv.data)]
+    for w in _weights(fmt, rng, conv.weight):
+        b = FunctionBuilder()
+        data, weight = b.param("x", conv.data, subject.dtype), Constant(w, subject.dtype)
+        attrs = {name: getattr(conv, name) for name in ("strides", "padding", "dilation", "groups")}
+        run = subject.build(b, b.call("nn.conv2d", data, weight, **attrs))
+        for x in images:
+            got = run(x)
+            results.append((got, _convolved(conv, judge, x, w, got.shape)))
+    terms = int(np.prod(conv.weight[1:]))
+    yield _row(f"{conv.name}, {terms} terms", results, judge, subject)
+
+
+def _convolved(conv: Conv, judge: Judge, x: Array, w: Array, shape: tuple[int, ...]) -> Array:
+    """The convolution by the sequence that defines it."""
     height, width = conv.data[2:]
     outputs, inner, rows, columns = conv.weight
-    x = np.stack([_image(fmt, rng, conv.data), _adversarial_image(fmt, rng, conv.data)])
-    w = vectors(fmt, rng, outputs, inner * rows * columns).reshape(conv.weight)
-    b = FunctionBuilder()
-    data = b.param("x", conv.data, subject.dtype)
-    attrs = {name: getattr(conv, name) for name in ("strides", "padding", "dilation", "groups")}
-    run = subject.build(b, b.call("nn.conv2d", data, Constant(w, subject.dtype), **attrs))
-    got = np.concatenate([run(batch) for batch in x])
-    x = np.concatenate(x)
-    acc = np.full(got.shape, fmt.zero(False), fmt.storage)
-    out_y, out_x = np.indices(got.shape[2:])
+    acc = np.full(shape, judge.fmt.zero(False), judge.fmt.storage)
+    out_y, out_x = np.indices(shape[2:])
     source = np.arange(outputs) // (outputs // conv.groups) * inner
     for channel, row, column in np.ndindex(inner, rows, columns):
         y = out_y * conv.strides[0] + row * conv.dilation[0] - conv.padding[0]
@@ -121,8 +129,14 @@ def convolution(
         picked = x[:, source + channel][:, :, y.clip(0, height - 1), z.clip(0, width - 1)]
         weight = w[None, :, channel, row, column, None, None]
         acc = np.where(inside, step(judge, acc, picked, weight), acc)
-    terms = inner * rows * columns
-    yield _row(f"{conv.name}, {terms} terms", fmt, got, acc, judge, subject)
+    return acc
+
+
+def _weights(fmt: Format, rng: np.random.Generator, shape: tuple[int, ...]) -> tuple[Array, Array]:
+    """Ordinary weights, which leave tiles as they were first computed, and adversarial ones."""
+    outputs, terms = shape[0], int(np.prod(shape[1:]))
+    plain = samples.ordinary(fmt, rng, outputs * terms)
+    return plain.reshape(shape), vectors(fmt, rng, outputs, terms).reshape(shape)
 
 
 def _image(fmt: Format, rng: np.random.Generator, shape: tuple[int, ...]) -> Array:
@@ -145,6 +159,7 @@ def step(judge: Judge, acc: Array, a: Array, w: Array) -> Array:
     return judge.arithmetic("Add", acc, judge.arithmetic("Mul", a, w))
 
 
-def _row(name: str, fmt: Format, got: Array, want: Array, judge: Judge, subject: Subject) -> Row:
+def _row(name: str, results: Sequence[tuple[Array, Array]], judge: Judge, subject: Subject) -> Row:
+    got, want = (np.concatenate(arrays) for arrays in zip(*results, strict=True))
     places: Operands = [(None, np.asarray(index)) for index in np.indices(got.shape)]
-    return compared(name, places, fmt, got, want, judge.name, subject.target)
+    return compared(name, places, subject.fmt, got, want, judge.name, subject.target)
