@@ -243,6 +243,17 @@ class VectorDType(CustomDType, Protocol):
         ...
 
 
+@runtime_checkable
+class SpannedDType(Protocol):
+    """A custom datatype whose finite values are known to lie on a grid, so that sums of them can be
+    exact."""
+
+    def span(self, dtype: DType) -> tuple[int, int] | None:
+        """(low, high): every finite value is a multiple of 2**low and below 2**high in magnitude;
+        None if they are no such numbers, or products are not those of the values."""
+        ...
+
+
 _custom: dict[str, CustomDType] = {}
 
 notations: list[Callable[[str], str | None]] = []

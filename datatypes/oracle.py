@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.errors import UnsupportedError
+from compiler.op.fused import product_error, to_odd
 from compiler.tensor.expr import COMPARISONS
 from datatypes import logarithms, mathfun
 from datatypes.formats import Format, decode, encode
@@ -48,8 +49,8 @@ def apply(fmt: Format, op: str, *codes: Array) -> Array:
 
     Args:
         fmt: the format.
-        op: Add Sub Mul Div Max Min, LT LE GT GE EQ NE, or a function's name.
-        codes: one or two integer arrays.
+        op: Add Sub Mul Div Max Min, LT LE GT GE EQ NE, fma, or a function's name.
+        codes: one, two or (fma: a * b + c) three integer arrays.
 
     Returns:
         Array of `fmt.storage`; bool for comparisons. A result that is not a number is
@@ -74,6 +75,8 @@ def apply(fmt: Format, op: str, *codes: Array) -> Array:
         values = [decode(fmt, c) for c in codes]
         with np.errstate(all="ignore"):
             return encode(fmt, arithmetic(fmt, op, *values))
+    if op == "fma":
+        return encode(fmt, multiply_add(fmt, *(decode(fmt, c) for c in codes)))
     if op in ("Max", "Min"):
         a, b = (np.asarray(c, fmt.storage) for c in codes)
         return _extreme(fmt, op, a, b)
@@ -101,6 +104,29 @@ def arithmetic(fmt: Format, op: str, a: Array, b: Array) -> Array:
         )
     result = np.asarray(_FLOAT64[op](a, b))
     return result if double_rounding_is_innocuous(fmt) else _round_to_odd(op, a, b, result)
+
+
+def multiply_add(fmt: Format, a: Array, b: Array, c: Array) -> Array:
+    """float64 numbers that round to the format as a * b + c does."""
+    require_fused(fmt)
+    return to_odd(a, b, c)
+
+
+def require_fused(fmt: Format) -> None:
+    """Check that sums of products, rounded once, have a meaning that is computed here.
+
+    Raises:
+        UnsupportedError: they have none, and why.
+    """
+    if fmt.logarithmic:
+        why = "its values are no sums of powers of two"
+    elif fmt.tables:
+        why = "its operations are tables"
+    elif not float64_range(fmt):
+        why = "its products leave the range of float64"
+    else:
+        return
+    raise UnsupportedError(f"{fmt.name} has only sequential accumulation, because {why}")
 
 
 def float64_range(fmt: Format) -> bool:
@@ -180,24 +206,11 @@ def _round_to_odd(op: str, a: Array, b: Array, result: Array) -> Array:
         part = result - a
         error = (a - (result - part)) + (b - part)
     elif op == "Mul":
-        error = _product_error(a, b, result)
+        error = product_error(a, b, result)
     else:
         product = result * b
-        rest = (a - product) - _product_error(result, b, product)
+        rest = (a - product) - product_error(result, b, product)
         error = np.where(b < 0, -rest, rest)
     even = (result.view(np.int64) & 1) == 0
     change = np.isfinite(result) & np.isfinite(error) & (error != 0) & even
     return np.where(change, np.nextafter(result, np.where(error > 0, np.inf, -np.inf)), result)
-
-
-def _product_error(a: Array, b: Array, product: Array) -> Array:
-    """a * b - product, exactly (Dekker 1971, with Veltkamp's splitting)."""
-    (a_high, a_low), (b_high, b_low) = _halves(a), _halves(b)
-    high = (a_high * b_high - product) + a_high * b_low + a_low * b_high
-    return np.asarray(high + a_low * b_low)
-
-
-def _halves(a: Array) -> tuple[Array, Array]:
-    scaled = a * 134217729.0
-    high = scaled - (scaled - a)
-    return high, a - high

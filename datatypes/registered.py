@@ -10,6 +10,7 @@ from compiler.tensor.expr import COMPARISONS, Expr, FloatImm, IntImm
 from datatypes import kernels, oracle, registry
 from datatypes.formats import Format, get
 from datatypes.registry import Operation, type_name_of
+from datatypes.spans import span as formats_span
 
 _BINARY = (*oracle.ARITHMETIC, "Max", "Min", *COMPARISONS)
 
@@ -62,7 +63,7 @@ class RegisteredType:
         if self.fmt is None or registry.lowering(operation) is not None:
             return kernels.operate(op, dtype, *args)
         fmt = self._format(dtype)
-        if function and function not in oracle.ROUNDINGS and fmt.nbits > 16:
+        if function and function not in (*oracle.ROUNDINGS, "fma") and fmt.nbits > 16:
             # Correct to 1 ulp, not always correctly rounded: the compiled function says how.
             return kernels.operate(op, dtype, *args)
         return oracle.apply(fmt, op, *args)
@@ -168,6 +169,12 @@ class RegisteredType:
         from datatypes import vector
 
         return vector.lane_array(self._format(dtype), codes)
+
+    def span(self, dtype: DType) -> tuple[int, int] | None:
+        """See compiler.dtypes.SpannedDType."""
+        if self.fmt is None or registry.customized(self.name):
+            return None
+        return formats_span(self._format(dtype))
 
     def _described(self, name: str, source: str, dest: str) -> bool:
         """Whether the format's description gives the meaning of a conversion."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, Array, DType, custom
+from compiler.dtypes import FLOAT32, Array, DType, SpannedDType, custom
 from compiler.errors import DtypelabError, TypeInferenceError, UnsupportedError, unknown
 from compiler.ir.expr import (
     Atom,
@@ -25,19 +25,27 @@ from compiler.ir.expr import (
 )
 from compiler.ir.names import unique
 from compiler.ir.types import TensorType
+from compiler.op.accumulate import MODES, unknown_mode
 from datatypes.defining import define
 from datatypes.formats import Format, get
 
-ACCUMULATIONS = ("sequential",)
-
 Target = str | DType | Format
-Choice = Callable[[Binding], DType]
-"""The dtype that a binding is computed in."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What a binding is computed in, and how its sums are formed."""
+
+    dtype: DType
+    accumulate: str
+
+
+Choice = Callable[[Binding], Layer]
 
 
 def change_dtype(
     mod: IRModule,
-    src: str | DType | Mapping[str, Target],
+    src: str | DType | Mapping[str, Target | tuple[Target, str]],
     dst: Target | None = None,
     boundary: bool = True,
     accumulate: str = "sequential",
@@ -53,21 +61,21 @@ def change_dtype(
         src: dtype to replace, usually `float32`. Or a mapping from patterns to formats
             (`{"conv*": "posit8_es0", "*": "bfloat16"}`): each float32 value is computed in the
             format of the first pattern that matches its name or one of its origins (`*`, `?` and
-            `[...]` as in file names), else in float32. Operands are cast where formats meet.
+            `[...]` as in file names), else in float32. Operands are cast where formats meet. A pair
+            (format, accumulation) chooses both.
         dst: `custom[NAME]BITS`, or a format or its name; left out with a mapping.
         boundary: keep the dtypes of inputs and outputs, converting them with casts. Without it they
             are of `dst` too, as storage integers; not with a mapping.
-        accumulate: how sums are formed. `sequential`: every product and every sum is rounded.
+        accumulate: how sums are formed, one of `compiler.op.accumulate.MODES`. `sequential`: every
+            product and every sum is rounded. Operators that are not sequential print it.
 
     Raises:
         DtypelabError: no such dtype or format, a format that only stores values, or a pattern that
             decides nothing.
-        UnsupportedError: an unknown accumulation.
+        UnsupportedError: an unknown accumulation, or one that the datatype does not have.
         TypeInferenceError: an operator of the model is not defined for custom dtypes; names it.
         LoweringError: the datatype cannot encode the constants.
     """
-    if accumulate not in ACCUMULATIONS:
-        raise UnsupportedError(unknown("accumulation", accumulate, ACCUMULATIONS))
     from compiler.transform.preparation import prepare
 
     prepared = prepare(mod)
@@ -75,7 +83,7 @@ def change_dtype(
         if dst is not None or not boundary:
             raise DtypelabError("a mapping names the formats itself, and keeps the boundary")
         source = inputs = FLOAT32
-        choose = _by_pattern(prepared, src)
+        choose = _by_pattern(prepared, src, accumulate)
     else:
         if dst is None:
             raise DtypelabError("change_dtype needs the dtype to change to")
@@ -83,8 +91,10 @@ def change_dtype(
         if source == inputs:
             raise DtypelabError(f"the module would stay as it is: both dtypes are {source}")
 
-        def choose(b: Binding) -> DType:
-            return inputs
+        layer = _layer(inputs, accumulate)
+
+        def choose(b: Binding) -> Layer:
+            return layer
 
     retyped = {
         name: _Retype(source, choose, inputs, boundary).run(f) if isinstance(f, Function) else f
@@ -92,6 +102,23 @@ def change_dtype(
     }
     names = [r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(mod.main.results)]
     return replace(prepared, functions=retyped, attrs={"outputs": tuple(names), **prepared.attrs})
+
+
+def _layer(dtype: DType, mode: str) -> Layer:
+    """The datatype with this accumulation.
+
+    Raises:
+        UnsupportedError: there is none of this name, or not for the datatype.
+    """
+    if mode not in MODES:
+        raise UnsupportedError(unknown_mode(mode))
+    kind = custom(dtype.name) if dtype.is_custom else None
+    if mode == "sequential" or (isinstance(kind, SpannedDType) and kind.span(dtype) is not None):
+        return Layer(dtype, mode)
+    raise UnsupportedError(
+        f"{dtype} has only sequential accumulation, because its products are not those of known "
+        "numbers; choose a described format"
+    )
 
 
 def _target(dst: Target) -> DType:
@@ -111,10 +138,12 @@ def _target(dst: Target) -> DType:
     return DType.parse(f"custom[{fmt.name}]{fmt.nbits}")
 
 
-def _by_pattern(mod: IRModule, mapping: Mapping[str, Target]) -> Choice:
+def _by_pattern(
+    mod: IRModule, mapping: Mapping[str, Target | tuple[Target, str]], accumulate: str
+) -> Choice:
     """The choice that a mapping from patterns to formats makes."""
-    targets = [(pattern, _target(target)) for pattern, target in mapping.items()]
-    chosen: dict[Var, DType] = {}
+    targets = [(pattern, _choice(choice, accumulate)) for pattern, choice in mapping.items()]
+    chosen: dict[Var, Layer] = {}
     used = set()
     for f in mod.functions.values():
         for b in f.bindings if isinstance(f, Function) else ():
@@ -131,7 +160,14 @@ def _by_pattern(mod: IRModule, mapping: Mapping[str, Target]) -> Choice:
                 f"{unknown('layer or pattern', pattern, known)}; every pattern must decide the "
                 "format of a value that no pattern before it does"
             )
-    return lambda b: chosen.get(b.var, FLOAT32)
+    return lambda b: chosen.get(b.var, Layer(FLOAT32, "sequential"))
+
+
+def _choice(choice: Target | tuple[Target, str], accumulate: str) -> Layer:
+    if isinstance(choice, tuple):
+        return _layer(_target(choice[0]), choice[1])
+    dtype = _target(choice)
+    return _layer(dtype, accumulate if dtype.is_custom else "sequential")
 
 
 class _Retype:
@@ -206,7 +242,8 @@ class _Retype:
         return np.asarray(custom(dtype.name).encode(data, dtype), dtype.storage)
 
     def value(self, b: Binding) -> Value:
-        dtype = self.choose(b)
+        layer = self.choose(b)
+        dtype = layer.dtype
         value = with_operands(b.value, (self.atom(a, dtype) for a in operands(b.value)))
         if not isinstance(value, Call):
             return value
@@ -214,7 +251,10 @@ class _Retype:
             raise UnsupportedError(
                 f"%{b.var.name} is a fused function; change the dtype before optimizing the module"
             )
-        return replace(value, attrs=self.attrs(value.attrs, dtype))
+        attrs = self.attrs(value.attrs, dtype)
+        if hasattr(attrs, "accumulate") and any(map(self.is_source, operands(b.value))):
+            attrs = replace(attrs, accumulate=layer.accumulate)
+        return replace(value, attrs=attrs)
 
     def attrs(self, attrs: Any, dtype: DType) -> Any:
         """Attributes that name the source dtype name the new one instead."""

@@ -15,6 +15,7 @@ import numpy as np
 
 from compiler.dtypes import Array, CustomDType, DType, custom
 from compiler.errors import UnsupportedError
+from compiler.op import fused
 
 _erf: Callable[[Array], Array] = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -92,6 +93,10 @@ class Arithmetic(Protocol):
 
     def div(self, a: Array, b: Array) -> Array:
         """a / b, rounded to the dtype (integers: toward zero; by zero: 0)."""
+        ...
+
+    def fma(self, a: Array, b: Array, c: Array) -> Array:
+        """a * b + c, rounded once; of floats and custom dtypes."""
         ...
 
     def maximum(self, a: Array, b: Array) -> Array:
@@ -180,6 +185,14 @@ class NumpyArithmetic(Choice):
             q = np.abs(x) // np.where(y == 0, 1, np.abs(y))
             return (q * np.sign(x) * np.sign(y)).astype(self._np)
 
+    def fma(self, a: Array, b: Array, c: Array) -> Array:
+        """See Arithmetic."""
+        if self.dtype == DType("float", 32):
+            return fused.to_odd(a, b, c).astype(np.float32)
+        if self.dtype == DType("float", 64):
+            return fused.multiply_add(a, b, c)
+        raise UnsupportedError(f"no fused multiply-add of {self.dtype}")
+
     def maximum(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
         return np.maximum(a, b)
@@ -266,6 +279,10 @@ class CustomArithmetic(Choice):
     def div(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
         return self._apply("Div", a, b)
+
+    def fma(self, a: Array, b: Array, c: Array) -> Array:
+        """See Arithmetic."""
+        return self._apply("fma", a, b, c)
 
     def maximum(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""

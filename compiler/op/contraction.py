@@ -1,14 +1,11 @@
-"""The multiply-accumulate that convolution, dense and matmul share: dtypes, operands, one step."""
+"""What convolution, dense and matmul ask of the dtypes of their operands."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from compiler.dtypes import INT8, UINT8, Array, DType
+from compiler.dtypes import INT8, UINT8, DType
 from compiler.ir.types import TensorType, shape_text
-from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import require
 
 
@@ -48,26 +45,3 @@ def check_bias(op: str, types: Sequence[TensorType], channels: int, dtype: DType
             f"{op}: the bias must be {dtype} of shape ({channels},), "
             f"not {bias.dtype} of shape {shape_text(bias.shape)}",
         )
-
-
-def operand(out: Arithmetic, a: Array, source: DType, zero_point: int = 0) -> Array:
-    """`a` ready for `step`: int64 counted from the zero point, or values of out's dtype."""
-    if out.dtype.is_integer:
-        return a.astype(np.int64) - zero_point
-    return a if source == out.dtype else out.cast(a, source)
-
-
-def start(out: Arithmetic) -> Array:
-    """What an accumulation starts from: +0."""
-    return np.zeros((), np.int64) if out.dtype.is_integer else out.const(0)
-
-
-def step(out: Arithmetic, acc: Array, x: Array, w: Array) -> Array:
-    """acc + x * w, product and sum rounded to out's dtype.
-
-    Integers wrap in int64; wrapping the result to out's dtype at the end gives the same bits as
-    wrapping at every step.
-    """
-    if out.dtype.is_integer:
-        return np.asarray(acc + x * w)
-    return out.add(acc, out.mul(x, w))

@@ -10,9 +10,10 @@ import numpy as np
 
 from compiler.dtypes import Array, DType
 from compiler.ir.types import TensorType, shape_text
+from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import need_constant, require, require_rank, type_of
-from compiler.op.contraction import check_bias, operand, result_dtype, start, step
+from compiler.op.contraction import check_bias, result_dtype
 from compiler.op.layout import block_of, blocked, unblocked
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.op.window import LOOPS, Skip, Window, source, windows
@@ -35,6 +36,7 @@ class Conv2dAttrs:
         data_layout, out_layout: NCHW or NCHW[x]c. Blocked data may hold more channels than the
             weights read (a filled-up last block); a blocked result has whole blocks only. Each
             group of blocked data starts a block, unless groups have one channel (depthwise).
+        accumulate: how sums are formed (see `compiler.op.accumulate`).
     """
 
     strides: tuple[int, int] = (1, 1)
@@ -46,6 +48,7 @@ class Conv2dAttrs:
     padding_value: int = 0
     data_layout: str = "NCHW"
     out_layout: str = "NCHW"
+    accumulate: str = "sequential"
 
 
 def _windows(a: Conv2dAttrs, kernel: Sequence[Any]) -> tuple[Window, Window]:
@@ -72,6 +75,7 @@ def _infer(a: Conv2dAttrs, types: Sequence[TensorType]) -> TensorType:
         f"{shape_text(x.shape)} padded by {a.padding}",
     )
     check_bias("nn.conv2d", types, out_channels, dtype)
+    check_mode("nn.conv2d", a.accumulate, dtype)
     if ob == 1:
         return TensorType((x.shape[0], out_channels, *out), dtype)
     return TensorType((x.shape[0], out_channels // ob, *out, ob), dtype)
@@ -100,7 +104,7 @@ def _reference(ar: Arithmetic, a: Conv2dAttrs, x: Array, w: Array, *bias: Array)
     Taps in the padding contribute nothing, or padding_value * w. Integer data counts from
     input_zero_point; integers accumulate exactly and wrap to the result's dtype.
     """
-    out = ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar
+    s = accumulation(a.accumulate, ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar)
     g, o = a.groups, w.shape[0] // a.groups
     if _apart(a, w.shape[1], block_of(a.data_layout)):
         n, held, height, width = (x := unblocked(x)).shape
@@ -116,16 +120,15 @@ def _reference(ar: Arithmetic, a: Conv2dAttrs, x: Array, w: Array, *bias: Array)
     height, width = wy.outputs(size[0]), wx.outputs(size[1])
     assert isinstance(height, int)
     assert isinstance(width, int)
-    xs = operand(out, x, ar.dtype, a.input_zero_point).reshape(n, g, 1, channels // g, *size)
-    ws = operand(out, w, ar.dtype).reshape(1, g, o, *w.shape[1:])
-    acc = np.broadcast_to(start(out), (n, g, o, height, width)).copy()
+    xs = s.operand(x, ar.dtype, a.input_zero_point).reshape(n, g, 1, channels // g, *size)
+    ws = s.operand(w, ar.dtype).reshape(1, g, o, *w.shape[1:])
+    acc = np.broadcast_to(s.start(), (n, g, o, height, width)).copy()
     for ic, kh, kw in np.ndindex(*w.shape[1:]):
         ys, rows = wy.valid(size[0], height, kh)
         zs, columns = wx.valid(size[1], width, kw)
         data, weight = xs[:, :, :, ic, rows, columns], ws[:, :, :, ic, kh, kw, None, None]
-        acc[..., ys, zs] = step(out, acc[..., ys, zs], data, weight)
-    y = acc.reshape(n, g * o, height, width).astype(out.dtype.storage)
-    y = out.add(y, bias[0].reshape(1, -1, 1, 1)) if bias else y
+        acc[..., ys, zs] = s.step(acc[..., ys, zs], data, weight)
+    y = s.result(acc.reshape(n, g * o, height, width), *(v.reshape(1, -1, 1, 1) for v in bias))
     return blocked(y, block_of(a.out_layout))
 
 
@@ -168,18 +171,19 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
         data = s.read(n, c, [(y, kh), (z, kw)], *within).astype(t.dtype)
         if a.input_zero_point:
             data = data - a.input_zero_point
-        return idx, data * w[oc, ic, kh, kw].astype(t.dtype)
+        weight = w[oc, ic, kh, kw].astype(t.dtype)
+        return idx, held.factor(data) * held.factor(weight)
 
     def begin(*i: Index) -> Expr:
-        return bias[0][out_channel(i)] if early else const(0, t.dtype)
+        return bias[0][out_channel(i)] if early else const(0, held.held)
 
     # Integers may start from the bias: their sum is the same in any order.
     early = bool(bias) and t.dtype.is_integer
-    out = b.buffer("conv", t.shape, t.dtype)
-    s.accumulate(b, out, LOOPS[:rank], body, {"ic": w.shape[1]}, "Add", begin, "mac")
-    if not bias or early:
-        return out
-    return b.compute("conv_bias", out.shape, t.dtype, lambda *i: out[i] + bias[0][out_channel(i)])
+    held = sums(a.accumulate, t.dtype, product(type_of(w).shape[1:]) + 1)
+    out = b.buffer("conv", t.shape, held.held)
+    s.accumulate(b, out, LOOPS[:rank], body, {"ic": w.shape[1]}, held.update, begin, "mac")
+    last = (lambda *i: bias[0][out_channel(i)]) if bias and not early else None
+    return finished(b, held, "conv_bias", out, last)
 
 
 def _macs(_: Conv2dAttrs, types: Sequence[TensorType], result: TensorType) -> Any:

@@ -10,9 +10,10 @@ import numpy as np
 
 from compiler.dtypes import Array, DType
 from compiler.ir.types import TensorType, broadcast, shape_text
+from compiler.op.accumulate import Sums, accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import known_shape, need_constant, read, require, require_rank, type_of
-from compiler.op.contraction import check_bias, operand, result_dtype, start, step
+from compiler.op.contraction import check_bias, result_dtype
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
@@ -27,39 +28,42 @@ class DenseAttrs:
     Attributes:
         out_dtype: dtype of products, accumulator and result; empty: that of the operands.
         input_zero_point: integer that stands for zero in integer data.
+        accumulate: how sums are formed (see `compiler.op.accumulate`).
     """
 
     out_dtype: str = ""
     input_zero_point: int = 0
+    accumulate: str = "sequential"
 
 
 @dataclass(frozen=True)
 class MatmulAttrs:
-    """Attributes of nn.matmul: `out_dtype` as in nn.dense."""
+    """Attributes of nn.matmul: `out_dtype` and `accumulate` as in nn.dense."""
 
     out_dtype: str = ""
+    accumulate: str = "sequential"
 
 
 def _sum_of_products(
-    b: PrimBuilder, name: str, t: TensorType, inner: IntLike, factors: Any
+    b: PrimBuilder, name: str, t: TensorType, held: Sums, inner: IntLike, factors: Any
 ) -> Buffer:
     """The stage "mac": loops over t's shape (the last is called oc), reduction k."""
-    out = b.buffer(name, t.shape, t.dtype)
+    out = b.buffer(name, t.shape, held.held)
     loops: dict[str, Any] = {f"i{k}": n for k, n in enumerate(out.shape[:-1])}
     if out.shape:
         loops["oc"] = out.shape[-1]
 
     def body(*v: Any) -> tuple[tuple[Any, ...], Expr]:
         x, w = factors(v[:-1], v[-1])
-        return v[:-1], x * w
+        return v[:-1], held.factor(x) * held.factor(w)
 
     b.stage(
         out,
         loops,
         body,
         reduce={"k": inner},
-        update="Add",
-        init=lambda *_: const(0, t.dtype),
+        update=held.update,
+        init=lambda *_: const(0, held.held),
         name="mac",
     )
     return out
@@ -77,18 +81,18 @@ def _infer_dense(a: DenseAttrs, types: Sequence[TensorType]) -> TensorType:
     units = need_constant("nn.dense", "the number of units", w.shape[0])
     dtype = result_dtype("nn.dense", x.dtype, w.dtype, a.out_dtype, a.input_zero_point)
     check_bias("nn.dense", types, units, dtype)
+    check_mode("nn.dense", a.accumulate, dtype)
     return TensorType((*x.shape[:-1], units), dtype)
 
 
 def _dense(ar: Arithmetic, a: DenseAttrs, x: Array, w: Array, *bias: Array) -> Array:
     """acc = +0; for k ascending: acc = acc + x[..., k] * w[:, k]; then the bias."""
-    out = ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar
-    xs, ws = operand(out, x, ar.dtype, a.input_zero_point), operand(out, w, ar.dtype)
-    acc = np.broadcast_to(start(out), (*x.shape[:-1], w.shape[0]))
+    s = accumulation(a.accumulate, ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar)
+    xs, ws = s.operand(x, ar.dtype, a.input_zero_point), s.operand(w, ar.dtype)
+    acc = np.broadcast_to(s.start(), (*x.shape[:-1], w.shape[0]))
     for k in range(w.shape[1]):
-        acc = step(out, acc, xs[..., k, None], ws[:, k])
-    y = acc.astype(out.dtype.storage)
-    return out.add(y, bias[0]) if bias else y
+        acc = s.step(acc, xs[..., k, None], ws[:, k])
+    return s.result(acc, *bias)
 
 
 def _lower_dense(b: PrimBuilder, a: DenseAttrs, x: Buffer, w: Buffer, *bias: Buffer) -> Buffer:
@@ -100,10 +104,10 @@ def _lower_dense(b: PrimBuilder, a: DenseAttrs, x: Buffer, w: Buffer, *bias: Buf
             data = data - a.input_zero_point
         return data, w[i[-1], k].astype(t.dtype)
 
-    out = _sum_of_products(b, "dense", t, w.shape[1], factors)
-    if not bias:
-        return out
-    return b.compute("dense_bias", out.shape, t.dtype, lambda *i: out[i] + bias[0][i[-1]])
+    held = sums(a.accumulate, t.dtype, w.shape[1] + 1)
+    out = _sum_of_products(b, "dense", t, held, w.shape[1], factors)
+    last = (lambda *i: bias[0][i[-1]]) if bias else None
+    return finished(b, held, "dense_bias", out, last)
 
 
 # ---- matmul --------------------------------------------------------------------------------------
@@ -120,20 +124,21 @@ def _infer_matmul(a: MatmulAttrs, types: Sequence[TensorType]) -> TensorType:
     x, w = types
     batch, rows, columns = _matmul_parts(x.shape, w.shape)
     dtype = result_dtype("nn.matmul", x.dtype, w.dtype, a.out_dtype)
+    check_mode("nn.matmul", a.accumulate, dtype)
     return TensorType((*batch, *rows, *columns), dtype)
 
 
 def _matmul(ar: Arithmetic, a: MatmulAttrs, x: Array, w: Array) -> Array:
     """acc = +0; for k ascending: acc = acc + x[..., :, k] * w[..., k, :]."""
-    out = ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar
+    s = accumulation(a.accumulate, ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar)
     batch, rows, columns = _matmul_parts(x.shape, w.shape)
-    xs, ws = operand(out, x, ar.dtype), operand(out, w, ar.dtype)
+    xs, ws = s.operand(x, ar.dtype), s.operand(w, ar.dtype)
     xs = xs if rows else xs[None]
     ws = ws if columns else ws[:, None]
-    acc = np.broadcast_to(start(out), known_shape((*batch, xs.shape[-2], ws.shape[-1])))
+    acc = np.broadcast_to(s.start(), known_shape((*batch, xs.shape[-2], ws.shape[-1])))
     for k in range(x.shape[-1]):
-        acc = step(out, acc, xs[..., k, None], ws[..., k, None, :])
-    return acc.astype(out.dtype.storage).reshape(known_shape((*batch, *rows, *columns)))
+        acc = s.step(acc, xs[..., k, None], ws[..., k, None, :])
+    return s.result(acc).reshape(known_shape((*batch, *rows, *columns)))
 
 
 def _lower_matmul(b: PrimBuilder, a: MatmulAttrs, x: Buffer, w: Buffer) -> Buffer:
@@ -150,7 +155,9 @@ def _lower_matmul(b: PrimBuilder, a: MatmulAttrs, x: Buffer, w: Buffer) -> Buffe
         right = [*lead, k, *column] if len(w.shape) > 1 else [k]
         return read(x, left).astype(t.dtype), read(w, right).astype(t.dtype)
 
-    return _sum_of_products(b, "matmul", t, x.shape[-1], factors)
+    held = sums(a.accumulate, t.dtype, x.shape[-1])
+    out = _sum_of_products(b, "matmul", t, held, x.shape[-1], factors)
+    return finished(b, held, "matmul_round", out, None)
 
 
 def _dense_macs(_: DenseAttrs, types: Sequence[TensorType], result: TensorType) -> Any:

@@ -10,6 +10,7 @@ import numpy as np
 
 from compiler.dtypes import Array
 from compiler.ir.types import TensorType, shape_text
+from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import (
     count_array,
@@ -18,7 +19,7 @@ from compiler.op.common import (
     require_rank,
     type_of,
 )
-from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
+from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.op.reduce import lower_mean, mean
 from compiler.op.window import LOOPS, Window, source, windows
 from compiler.symbolic import Index, IntLike
@@ -44,9 +45,18 @@ class MaxPool2dAttrs:
 
 @dataclass(frozen=True)
 class AvgPool2dAttrs(MaxPool2dAttrs):
-    """Pooling attributes; `count_include_pad`: the divisor counts padding positions too."""
+    """Pooling attributes; `count_include_pad`: the divisor counts padding positions too;
+    `accumulate`: how sums are formed (`compiler.op.accumulate`)."""
 
     count_include_pad: bool = False
+    accumulate: str = "sequential"
+
+
+@dataclass(frozen=True)
+class GlobalPoolAttrs:
+    """`accumulate`: how sums are formed (`compiler.op.accumulate`)."""
+
+    accumulate: str = "sequential"
 
 
 def _windows(a: MaxPool2dAttrs) -> tuple[Window, Window]:
@@ -57,6 +67,8 @@ def _infer(a: MaxPool2dAttrs, types: Sequence[TensorType]) -> TensorType:
     (x,) = types
     require_rank("pooling", "data", x, 4, 5)  # rank 5: NCHW[x]c
     require(x.dtype.kind != "bool", "pooling is not defined for bool; cast the data first")
+    if isinstance(a, AvgPool2dAttrs):
+        check_mode("nn.avg_pool2d", a.accumulate, x.dtype)
     across = _windows(a)
     for w in across:
         require(
@@ -78,7 +90,7 @@ def _slide(a: MaxPool2dAttrs, step: Any, start: Array, x: Array) -> Array:
     height, width = wy.outputs(x.shape[2], a.ceil_mode), wx.outputs(x.shape[3], a.ceil_mode)
     assert isinstance(height, int)
     assert isinstance(width, int)
-    acc = np.broadcast_to(start, (*x.shape[:2], height, width, *x.shape[4:])).astype(x.dtype)
+    acc = np.broadcast_to(start, (*x.shape[:2], height, width, *x.shape[4:])).astype(start.dtype)
     for kh, kw in np.ndindex(*a.pool_size):
         ys, rows = wy.valid(x.shape[2], height, kh)
         xs, columns = wx.valid(x.shape[3], width, kw)
@@ -90,15 +102,17 @@ def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update
     t = _infer(a, [type_of(x)])
     start = lowest if update == "Max" else lambda d: const(0, d)
     s = source(b, x, _windows(a), t.shape[2:4], start)
-    out = b.buffer(name, t.shape, t.dtype)
+    mode = a.accumulate if isinstance(a, AvgPool2dAttrs) else "sequential"
+    held = sums(mode, t.dtype, a.pool_size[0] * a.pool_size[1], products=False)
+    out = b.buffer(name, t.shape, held.held)
 
     def body(n: Index, c: Index, y: Index, x: Index, *rest: Index) -> Any:
         *block, kh, kw = rest
-        return (n, c, y, x, *block), s.read(n, c, [(y, kh), (x, kw)], *block)
+        return (n, c, y, x, *block), held.factor(s.read(n, c, [(y, kh), (x, kw)], *block))
 
     loops = LOOPS[: t.rank]
-    s.accumulate(b, out, loops, body, {}, update, start(t.dtype), f"{name}_taps")
-    return out
+    s.accumulate(b, out, loops, body, {}, update, start(held.held), f"{name}_taps")
+    return finished(b, held, f"{name}_round", out, None)
 
 
 def _max_pool(ar: Arithmetic, a: MaxPool2dAttrs, x: Array) -> Array:
@@ -119,7 +133,8 @@ def _taps(a: AvgPool2dAttrs, w: Window, size: IntLike, y: IntLike) -> Any:
 
 def _avg_pool(ar: Arithmetic, a: AvgPool2dAttrs, x: Array) -> Array:
     """acc = +0; for kh, kw ascending: acc = acc + x; then one division by the count."""
-    total = _slide(a, ar.add, ar.const(0), x)
+    s = accumulation(a.accumulate, ar)
+    total = s.result(_slide(a, s.add, s.start(), s.operand(x, ar.dtype)))
     rows, columns = (
         np.array([_taps(a, w, size, y).const for y in range(count)])
         for w, size, count in zip(_windows(a), x.shape[2:4], total.shape[2:4], strict=True)
@@ -139,21 +154,22 @@ def _lower_avg_pool(b: PrimBuilder, a: AvgPool2dAttrs, x: Buffer) -> Buffer:
     return b.compute("avg_pool", total.shape, x.dtype, value)
 
 
-def _infer_global(_: NoAttrs, types: Sequence[TensorType]) -> TensorType:
+def _infer_global(a: GlobalPoolAttrs, types: Sequence[TensorType]) -> TensorType:
     (x,) = types
+    check_mode("nn.global_avg_pool2d", a.accumulate, x.dtype)
     require(
         x.rank >= 3, f"nn.global_avg_pool2d: data {shape_text(x.shape)} has no spatial dimensions"
     )
     return TensorType((*x.shape[:2], *(1 for _ in x.shape[2:])), x.dtype)
 
 
-def _global(ar: Arithmetic, _: NoAttrs, x: Array) -> Array:
+def _global(ar: Arithmetic, a: GlobalPoolAttrs, x: Array) -> Array:
     """acc = +0; over the spatial positions, row-major: acc = acc + x; then one division."""
-    return mean(ar, x, range(2, x.ndim))
+    return mean(ar, x, range(2, x.ndim), a.accumulate)
 
 
-def _lower_global(b: PrimBuilder, _: NoAttrs, x: Buffer) -> Buffer:
-    return lower_mean(b, "global_avg_pool", x, range(2, len(x.shape)))
+def _lower_global(b: PrimBuilder, a: GlobalPoolAttrs, x: Buffer) -> Buffer:
+    return lower_mean(b, "global_avg_pool", x, range(2, len(x.shape)), mode=a.accumulate)
 
 
 for _definition in (
@@ -182,6 +198,7 @@ for _definition in (
         _infer_global,
         _global,
         _lower_global,
+        GlobalPoolAttrs,
         fusion=Fusion.ANCHOR,
         quantized=Quantized.INTEGER,
         doc="mean over all spatial positions, which stay with length 1",

@@ -10,6 +10,7 @@ import numpy as np
 
 from compiler.dtypes import Array
 from compiler.ir.types import TensorType
+from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axes_of, fold, index_expr, known_shape, require, type_of
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
@@ -32,6 +33,13 @@ class ReduceAttrs:
     keepdims: bool = False
 
 
+@dataclass(frozen=True)
+class SumAttrs(ReduceAttrs):
+    """Attributes of sums and means; `accumulate`: see `compiler.op.accumulate`."""
+
+    accumulate: str = "sequential"
+
+
 def _reduced(shape: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple[Dim, ...]:
     if keepdims:
         return tuple(1 if k in axes else n for k, n in enumerate(shape))
@@ -39,15 +47,16 @@ def _reduced(shape: Sequence[Dim], axes: Sequence[int], keepdims: bool) -> tuple
 
 
 # ---- references: the reduced axes stay, with length 1 -------------------------------------------
-def total(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
+def total(ar: Arithmetic, x: Array, axes: Sequence[int], mode: str = "sequential") -> Array:
     """acc = +0; over `axes`, row-major: acc = acc + x."""
-    return fold(ar.add, ar.const(0), x, axes)
+    s = accumulation(mode, ar)
+    return s.result(fold(s.add, s.start(), s.operand(x, ar.dtype), axes))
 
 
-def mean(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
+def mean(ar: Arithmetic, x: Array, axes: Sequence[int], mode: str = "sequential") -> Array:
     """`total`, then one division by the number of elements."""
     count = int(np.prod([x.shape[k] for k in axes]))
-    return ar.div(total(ar, x, axes), ar.const(count))
+    return ar.div(total(ar, x, axes, mode), ar.const(count))
 
 
 def largest(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
@@ -71,31 +80,46 @@ def _first(x: Array, axes: Sequence[int]) -> Array:
 
 # ---- loop nests ----------------------------------------------------------------------------------
 def lower_fold(
-    b: PrimBuilder, name: str, x: Buffer, axes: Sequence[int], update: str, keepdims: bool = True
+    b: PrimBuilder,
+    name: str,
+    x: Buffer,
+    axes: Sequence[int],
+    update: str,
+    keepdims: bool = True,
+    mode: str = "sequential",
 ) -> Buffer:
     """Loop nest of `total` (update "Add"), `product_of` ("Mul"), `largest` ("Max") or `smallest`
     ("Min")."""
+    held = sums(mode, x.dtype, product(x.shape[k] for k in axes), products=False)
     shape = _reduced(type_of(x).shape, axes, keepdims)
     rank = len(shape)
 
     def at(outer: Sequence[Any], inner: Sequence[Any]) -> Expr:
         kept = [i for k, i in enumerate(outer) if k not in axes] if keepdims else list(outer)
         rest, reduced = iter(kept), iter(inner)
-        return x[tuple(next(reduced if k in axes else rest) for k in range(len(x.shape)))]
+        at = tuple(next(reduced if k in axes else rest) for k in range(len(x.shape)))
+        return held.factor(x[at])
 
     def start(*outer: Any) -> Expr:
         neutral = {"Add": 0, "Mul": 1}.get(update)
-        return at(outer, [0] * len(axes)) if neutral is None else const(neutral, x.dtype)
+        return at(outer, [0] * len(axes)) if neutral is None else const(neutral, held.held)
 
     extents = {f"r{k}": x.shape[k] for k in axes}
-    return b.reduce(name, shape, x.dtype, extents, lambda *v: at(v[:rank], v[rank:]), start, update)
+    value = lambda *v: at(v[:rank], v[rank:])  # noqa: E731
+    out = b.reduce(name, shape, held.held, extents, value, start, update)
+    return finished(b, held, f"{name}_round", out, None)
 
 
 def lower_mean(
-    b: PrimBuilder, name: str, x: Buffer, axes: Sequence[int], keepdims: bool = True
+    b: PrimBuilder,
+    name: str,
+    x: Buffer,
+    axes: Sequence[int],
+    keepdims: bool = True,
+    mode: str = "sequential",
 ) -> Buffer:
     """Loop nest of `mean`: the sum, then the division in a stage of its own."""
-    acc = lower_fold(b, f"{name}_sum", x, axes, "Add", keepdims)
+    acc = lower_fold(b, f"{name}_sum", x, axes, "Add", keepdims, mode)
     count = index_expr(product(type_of(x).shape[k] for k in axes), x.dtype)
     return b.compute(name, acc.shape, x.dtype, lambda *i: acc[i] / count)
 
@@ -104,29 +128,33 @@ def lower_mean(
 def _register(
     name: str, reference: Callable[..., Array], update: str, quantized: Quantized, doc: str
 ) -> None:
+    attrs = SumAttrs if reference in (total, mean) else ReduceAttrs
+
     def axes(a: ReduceAttrs, rank: int) -> tuple[int, ...]:
         return tuple(range(rank)) if a.axis == () else axes_of(name, a.axis, rank)
 
     def infer(a: ReduceAttrs, types: Sequence[TensorType]) -> TensorType:
         (x,) = types
         require(x.dtype.kind != "bool", f"{name} is not defined for bool; cast the operand first")
+        if isinstance(a, SumAttrs):
+            check_mode(name, a.accumulate, x.dtype)
         return TensorType(_reduced(x.shape, axes(a, x.rank), a.keepdims), x.dtype)
 
     def run(ar: Arithmetic, a: ReduceAttrs, x: Array) -> Array:
         over = axes(a, x.ndim)
-        out = reference(ar, x, over)
+        mode = (a.accumulate,) if isinstance(a, SumAttrs) else ()
+        out = reference(ar, x, over, *mode)
         return out if a.keepdims else out.reshape(known_shape(_reduced(x.shape, over, False)))
 
     def lower(b: PrimBuilder, a: ReduceAttrs, x: Buffer) -> Buffer:
         over = axes(a, len(x.shape))
+        mode = a.accumulate if isinstance(a, SumAttrs) else "sequential"
         if name == "mean":
-            return lower_mean(b, name, x, over, a.keepdims)
-        return lower_fold(b, name, x, over, update, a.keepdims)
+            return lower_mean(b, name, x, over, a.keepdims, mode)
+        return lower_fold(b, name, x, over, update, a.keepdims, mode)
 
     register_op(
-        OpDef(
-            name, infer, run, lower, ReduceAttrs, fusion=Fusion.ANCHOR, quantized=quantized, doc=doc
-        )
+        OpDef(name, infer, run, lower, attrs, fusion=Fusion.ANCHOR, quantized=quantized, doc=doc)
     )
 
 

@@ -167,7 +167,7 @@ class _Lowering:
             raise LoweringError(f"stage {s.stage}: its reduction was not decomposed")
         value, update = s.value, s.update
         if s.buffer.dtype.is_custom and update:
-            value, update = BinOp(update, Load(s.buffer, s.idx), value, s.buffer.dtype), ""
+            value, update = _updated(s, value), ""
         late = s.buffer in deferred
         return Store(s.stage, self.buffer(s.buffer), s.idx, self.value(value, late), update)
 
@@ -264,6 +264,15 @@ class _Lowering:
             return None
 
         return rewrite(lowered, strip)
+
+
+def _updated(s: Store, value: Expr) -> Expr:
+    """What a store that updates its element stores."""
+    old, dtype = Load(s.buffer, s.idx), s.buffer.dtype
+    if s.update != "Fma":
+        return BinOp(s.update, old, value, dtype)
+    assert isinstance(value, BinOp)
+    return Call("fma", (value.a, value.b, old), dtype)
 
 
 def _view(value: Expr, dtype: DType) -> Expr:

@@ -33,6 +33,8 @@ def lower(fmt: Format, node: Expr) -> Expr | None:
         return _cast(fmt, node)
     if fmt.storage_only:
         raise LoweringError(f"{fmt.name} only stores values; compute in another format")
+    if isinstance(node, Call) and node.fn == "fma":
+        return through_float64.multiply_add(fmt, *map(stored, node.args))
     if isinstance(node, Call):
         return functions.lower(fmt, node.fn, stored(node.args[0])) if node.args else None
     if not isinstance(node, BinOp):

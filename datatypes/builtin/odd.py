@@ -24,6 +24,28 @@ def operation(op: str, a: Expr, b: Expr) -> Expr:
     return let(BinOp(op, a, b, FLOAT64), corrected, "result")
 
 
+def multiply_add(a: Expr, b: Expr, c: Expr) -> Expr:
+    """a * b + c of float64 expressions, which are used several times: bind them with `let`.
+
+    `compiler.op.fused` does the same on arrays.
+    """
+
+    def head_and_tail(p: Expr, e: Expr, inner: Expr, head: Expr) -> Expr:
+        low, high = _error("Add", c, e, inner), _error("Add", p, inner, head)
+        tail = let(low, lambda x: let(high, lambda y: operation("Add", x, y)))
+        return let(tail, lambda tail: operation("Add", head, tail))
+
+    def of_parts(p: Expr, e: Expr) -> Expr:
+        return let(c + e, lambda i: let(p + i, lambda h: head_and_tail(p, e, i, h)))
+
+    def of_product(p: Expr) -> Expr:
+        exact = let(_product_error(a, b, p), lambda e: of_parts(p, e))
+        plain = p + c
+        return select(binary_operation("LT", call("abs", plain), float("inf")), exact, plain)
+
+    return let(a * b, of_product)
+
+
 def _error(op: str, a: Expr, b: Expr, result: Expr) -> Expr:
     """A number of the sign of (a op b) - result, 0 if that is exact."""
     if op == "Add":

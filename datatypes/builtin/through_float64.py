@@ -32,6 +32,28 @@ def binary(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
     return encode(fmt, let(x, lambda x: let(y, lambda y: odd.operation(op, x, y))))
 
 
+def multiply_add(fmt: Format, *codes: Expr) -> Expr | None:
+    """a * b + c of storage integers, rounded once."""
+    oracle.require_fused(fmt)
+    values = [decode(fmt, x) for x in codes]
+    if any(v is None for v in values):
+        return None
+    a, b, c = (v for v in values if v is not None)
+    return encode(fmt, fused(fmt, a, b, c))
+
+
+def fused(fmt: Format, a: Expr, b: Expr, c: Expr) -> Expr:
+    """a * b + c of float64 expressions that are values of the format, rounded to odd."""
+
+    def result(a: Expr, b: Expr, c: Expr) -> Expr:
+        if fmt.nbits > TABLE_BITS:
+            return odd.multiply_add(a, b, c)
+        # A product of two values has at most 53 bits.
+        return let(a * b, lambda p: odd.operation("Add", p, c))
+
+    return let(a, lambda x: let(b, lambda y: let(c, lambda z: result(x, y, z))))
+
+
 # ---- conversions ---------------------------------------------------------------------------------
 def encode_any(fmt: Format, x: Expr) -> Expr | None:
     """Storage integer nearest to a value of any dtype."""

@@ -19,7 +19,14 @@ from compiler.tensor.lower_custom import Lane
 from datatypes.formats import Format
 from datatypes.vector.choice import Lanes, lanes
 from datatypes.vector.codes import from_bits, lane_array, to_bits
-from datatypes.vector.operations import constant, from_number, function, operate, to_number
+from datatypes.vector.operations import (
+    constant,
+    from_number,
+    function,
+    multiply_add,
+    operate,
+    to_number,
+)
 
 
 def lower(fmt: Format, node: Expr, deferred: bool = False) -> Expr | None:
@@ -38,6 +45,8 @@ def lower(fmt: Format, node: Expr, deferred: bool = False) -> Expr | None:
         if node.dtype.is_custom and node.dtype.name == fmt.name:
             return from_number(fmt, _lane(node.value))
         return to_number(fmt, _lane(node.value), node.dtype)
+    if isinstance(node, Call) and node.fn == "fma":
+        return multiply_add(fmt, *map(_lane, node.args))
     if isinstance(node, Call) and len(node.args) == 1:
         return function(fmt, node.fn, _lane(node.args[0]))
     if isinstance(node, BinOp):

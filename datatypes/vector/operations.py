@@ -51,6 +51,13 @@ def operate(fmt: Format, op: str, a: Expr, b: Expr, unsure: bool = False) -> Exp
     return cast(rounded(fmt, result, outside=op == "Div"), choice.lane.dtype)
 
 
+def multiply_add(fmt: Format, a: Expr, b: Expr, c: Expr) -> Expr:
+    """a * b + c of three lanes, rounded once."""
+    oracle.require_fused(fmt)
+    result = through_float64.fused(fmt, *(cast(x, FLOAT64) for x in (a, b, c)))
+    return cast(rounded(fmt, result, outside=True), chosen(fmt).lane.dtype)
+
+
 def _odd(op: str, a: Expr, b: Expr) -> Expr:
     """a op b rounded to odd, with the error of the operation by Knuth's two-sum (Sub: of a and -b),
     and by fma."""

@@ -72,7 +72,8 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         s.reorder(*inside, o_block, pixel, o_lane)
         vector = [pixel, o_lane]
     # The reduction inside it. Sums that round keep their order: channels before taps.
-    pinned = store.buffer.dtype.is_custom and any(f.extent != 1 for f in path[rank + 1 :])
+    rounds = store.buffer.dtype.is_custom or store.update == "Fma"
+    pinned = rounds and any(f.extent != 1 for f in path[rank + 1 :])
     m_block, m_lane = s.split(axes[t.lane_axis], t.lanes)
     if (t.dot is not None or t.copy is not None) and (lane_extent or 0) % t.lanes:
         s.fill(stage, m_lane, t.lanes)
@@ -93,7 +94,8 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     if t.pack is not None:
         s.pack(stage, t.pack)
     # LLVM has no fma of float16 in one rounding.
-    if fma and store.buffer.dtype in (FLOAT32, FLOAT64) and is_product(store):
+    floats = store.buffer.dtype in (FLOAT32, FLOAT64)
+    if fma and floats and store.update == "Add" and is_product(store):
         s.contract(stage)
     if t.dot is not None:
         s.tensorize(stage, t.dot)

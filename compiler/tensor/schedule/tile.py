@@ -109,7 +109,7 @@ def is_product(store: Store) -> bool:
     """Whether a reduction adds up products of two elements."""
     v = store.value
     two = len([n for n in walk(v) if isinstance(n, Load)]) == 2
-    return store.update == "Add" and isinstance(v, BinOp) and v.op == "Mul" and two
+    return store.update in ("Add", "Fma") and isinstance(v, BinOp) and v.op == "Mul" and two
 
 
 def _last_is_contiguous(store: Store, path: Sequence[For]) -> bool:

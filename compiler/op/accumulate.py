@@ -1,0 +1,287 @@
+"""How sums are formed: the attribute `accumulate` of contractions, sums and means.
+
+- `sequential`: every product and every sum is rounded to the datatype;
+- `fma`: one rounding per step, acc = rnd(acc + x * w);
+- `float32`, `float64`: operands become floats; one fused multiply-add of floats per step, in order;
+- `exact`: the exact sum of the exact products. It never overflows.
+
+The last three round to the datatype once, at the end; the bias is one more term, added last. A mean
+is the sum, rounded, then one division. Integers and floats only know `sequential`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import FLOAT32, FLOAT64, Array, DType, SpannedDType, custom
+from compiler.errors import LoweringError, TypeInferenceError
+from compiler.op.arithmetic import Arithmetic, arithmetic
+from compiler.symbolic import IntLike, dim
+from compiler.tensor.expr import Expr
+from compiler.tensor.stmt import Buffer
+
+MODES = ("sequential", "fma", "exact", "float32", "float64")
+_FLOATS = {"float32": FLOAT32, "float64": FLOAT64, "exact": FLOAT64}
+
+
+def check_mode(op: str, mode: str, dtype: DType) -> None:
+    """Check that sums of `dtype` can be formed this way.
+
+    Raises:
+        TypeInferenceError: no such mode, or it is for custom datatypes only.
+    """
+    if mode not in MODES:
+        raise TypeInferenceError(f"{op}: {unknown_mode(mode)}")
+    if mode != "sequential" and not dtype.is_custom:
+        raise TypeInferenceError(
+            f"{op}: accumulate={mode!r} is for custom datatypes; {dtype} takes 'sequential'"
+        )
+
+
+def unknown_mode(mode: str) -> str:
+    """The sentence that says that there is no such mode, and which there are."""
+    return f"unknown accumulation {mode!r}; choose one of {', '.join(MODES)}"
+
+
+# ---- reference -----------------------------------------------------------------------------------
+class Accumulation:
+    """The reference of one operator's sums, in `sequential` mode: arrays of `out`'s dtype.
+
+    `operand` prepares the factors, `start` is the empty sum, `step` and `add` put a product or a
+    term to it, `result` gives storage elements.
+    """
+
+    def __init__(self, out: Arithmetic):
+        self.out = out
+
+    def operand(self, a: Array, source: DType, zero_point: int = 0) -> Array:
+        """`a` ready for `step`: int64 counted from the zero point, or values of out's dtype."""
+        if self.out.dtype.is_integer:
+            return a.astype(np.int64) - zero_point
+        return a if source == self.out.dtype else self.out.cast(a, source)
+
+    def start(self) -> Array:
+        """The empty sum: +0."""
+        integer = self.out.dtype.is_integer
+        return np.zeros((), np.int64) if integer else self.out.const(0)
+
+    def step(self, acc: Array, x: Array, w: Array) -> Array:
+        """acc + x * w, product and sum rounded to out's dtype.
+
+        Integers wrap in int64; wrapping the result to out's dtype at the end gives the same bits as
+        wrapping at every step.
+        """
+        if self.out.dtype.is_integer:
+            return np.asarray(acc + x * w)
+        return self.out.add(acc, self.out.mul(x, w))
+
+    def add(self, acc: Array, x: Array) -> Array:
+        """acc + x."""
+        return np.asarray(acc + x) if self.out.dtype.is_integer else self.out.add(acc, x)
+
+    def result(self, acc: Array, bias: Array | None = None) -> Array:
+        """The sum, and `bias` (storage elements that broadcast) as its last term."""
+        y = acc.astype(self.out.dtype.storage)
+        return y if bias is None else self.out.add(y, bias)
+
+
+class _Fused(Accumulation):
+    def step(self, acc: Array, x: Array, w: Array) -> Array:
+        return self.out.fma(x, w, acc)
+
+
+class _Floating(Accumulation):
+    def __init__(self, out: Arithmetic, dtype: DType):
+        super().__init__(out)
+        self.floats = arithmetic(dtype)
+
+    def operand(self, a: Array, source: DType, zero_point: int = 0) -> Array:
+        return self.floats.cast(a, source)
+
+    def start(self) -> Array:
+        return self.floats.const(0)
+
+    def step(self, acc: Array, x: Array, w: Array) -> Array:
+        return self.floats.fma(x, w, acc)
+
+    def add(self, acc: Array, x: Array) -> Array:
+        return self.floats.add(acc, x)
+
+    def result(self, acc: Array, bias: Array | None = None) -> Array:
+        if bias is not None:
+            acc = self.floats.add(acc, self.floats.cast(bias, self.out.dtype))
+        return self.out.cast(acc, self.floats.dtype)
+
+
+class _Exact(Accumulation):
+    """Python integers in units of 2**-shift; a float stands for what is not finite."""
+
+    def __init__(self, out: Arithmetic):
+        super().__init__(out)
+        self.shift = 0
+
+    def operand(self, a: Array, source: DType, zero_point: int = 0) -> Array:
+        values = arithmetic(FLOAT64).cast(a, source)
+        known = values[np.isfinite(values) & (values != 0)]
+        shift = 53 - int(np.frexp(known)[1].min()) if known.size else 0
+        self.shift += shift
+        return _integers(values, shift)
+
+    def start(self) -> Array:
+        return np.asarray(0, object)
+
+    def step(self, acc: Array, x: Array, w: Array) -> Array:
+        return np.asarray(_EXACT_STEP(acc, x, w), object)
+
+    def add(self, acc: Array, x: Array) -> Array:
+        return np.asarray(_EXACT_STEP(acc, x, 1), object)
+
+    def result(self, acc: Array, bias: Array | None = None) -> Array:
+        shift = self.shift
+        if bias is not None:
+            last = _Exact(self.out)
+            terms = last.operand(bias, self.out.dtype)
+            more = max(0, last.shift - shift)
+            acc = _EXACT_STEP(0, acc, 1 << more)
+            shift += more
+            acc = _EXACT_STEP(acc, terms, 1 << (shift - last.shift))
+        odd = np.frompyfunc(lambda n: _rounded_to_odd(n, shift), 1, 1)
+        return self.out.cast(np.asarray(odd(acc), np.float64), FLOAT64)
+
+
+def _exact_step(acc: float, x: float, w: float) -> float:
+    if type(acc) is int and type(x) is int and type(w) is int:
+        return acc + x * w
+    a, b, c = (math.copysign(v != 0, v) if type(v) is int else v for v in (acc, x, w))
+    return a + b * c
+
+
+_EXACT_STEP: Any = np.frompyfunc(_exact_step, 3, 1)
+
+
+def _integers(values: Array, shift: int) -> Array:
+    """Python integers of values * 2**shift, which are whole; what is not finite stays."""
+
+    def integer(v: float) -> float:
+        if not math.isfinite(v):
+            return v
+        n, d = v.as_integer_ratio()
+        return (n << max(shift, 0)) // (d << max(-shift, 0))
+
+    convert: Callable[[Array], Any] = np.frompyfunc(integer, 1, 1)
+    return np.asarray(convert(values.astype(object)), object)
+
+
+def _rounded_to_odd(n: float, shift: int) -> float:
+    """float64 of n * 2**-shift; where 53 bits do not suffice, the odd one of its neighbours, which
+    can be rounded again (S. Boldo and G. Melquiond, 2008)."""
+    if type(n) is not int:
+        return n
+    size = abs(n)
+    dropped = max(0, size.bit_length() - 53)
+    kept = size >> dropped
+    kept |= kept << dropped != size
+    return math.copysign(math.ldexp(float(kept), dropped - shift), n) if n else 0.0
+
+
+def accumulation(mode: str, out: Arithmetic) -> Accumulation:
+    """The reference of sums in a mode of MODES, whose result has out's dtype."""
+    if mode == "fma":
+        return _Fused(out)
+    if mode == "exact":
+        return _Exact(out)
+    if mode in _FLOATS:
+        return _Floating(out, _FLOATS[mode])
+    return Accumulation(out)
+
+
+# ---- loop nests ----------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Sums:
+    """How a loop nest accumulates.
+
+    Attributes:
+        dtype: of the result.
+        held: of the accumulator and of the factors.
+        update: of the stage that adds up.
+    """
+
+    dtype: DType
+    held: DType
+    update: str
+
+    def factor(self, x: Expr) -> Expr:
+        """An operand as it is multiplied or added."""
+        return x.astype(self.held)
+
+    def finish(self, total: Expr, bias: Expr | None = None) -> Expr:
+        """The result of a sum."""
+        if bias is not None:
+            total = total + self.factor(bias)
+        return total.astype(self.dtype)
+
+    @property
+    def rounds_last(self) -> bool:
+        """Whether a stage must follow that rounds the sum."""
+        return self.held != self.dtype
+
+
+def sums(mode: str, dtype: DType, terms: IntLike, products: bool = True) -> Sums:
+    """How a loop nest forms sums of at most `terms` terms of `dtype`.
+
+    Raises:
+        LoweringError: exact sums of this datatype and length are not supported.
+    """
+    if mode == "fma":
+        return Sums(dtype, dtype, "Fma" if products else "Add")
+    if mode == "exact":
+        _require_exact(dtype, terms, products)
+        return Sums(dtype, FLOAT64, "Add")
+    if mode in _FLOATS:
+        return Sums(dtype, _FLOATS[mode], "Fma" if products else "Add")
+    return Sums(dtype, dtype, "Add")
+
+
+def _require_exact(dtype: DType, terms: IntLike, products: bool) -> None:
+    """Check that float64 holds every sum exactly, however the terms are ordered."""
+    kind, most = custom(dtype.name), dim(terms)
+    span = kind.span(dtype.code) if isinstance(kind, SpannedDType) else None
+    if span is None:
+        raise LoweringError(f"{dtype.code} has no exact sums; its values are not known")
+    low, high = span
+    least = min(low, 2 * low) if products else low
+    largest = max(high, 2 * high) if products else high
+    known = most.bit_length() if isinstance(most, int) else 64
+    if largest - least + known > 53:
+        raise LoweringError(
+            f"exact sums of {most} terms of {dtype.code} need {largest - least + known} bits"
+        )
+
+
+def finished(b: Any, s: Sums, name: str, total: Buffer, bias: Callable[..., Expr] | None) -> Buffer:
+    """The stage that follows a sum: bias and rounding; `total` itself where there is neither."""
+    if bias is None and not s.rounds_last:
+        return total
+
+    def value(*i: Any) -> Expr:
+        return s.finish(total[i], bias(*i) if bias is not None else None)
+
+    out: Buffer = b.compute(name, total.shape, s.dtype, value)
+    return out
+
+
+__all__ = [
+    "MODES",
+    "Accumulation",
+    "Sums",
+    "accumulation",
+    "check_mode",
+    "finished",
+    "sums",
+    "unknown_mode",
+]
