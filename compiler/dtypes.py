@@ -292,3 +292,9 @@ def custom(name: str) -> CustomDType:
             hint += ", or import datatypes for the built-in formats"
         raise DtypelabError(unknown("custom datatype", name, _custom) + hint)
     return _custom[name]
+
+
+def span(dtype: DType) -> tuple[int, int] | None:
+    """The grid of a custom datatype's values (see SpannedDType); None if it is not known."""
+    kind: object = custom(dtype.name)
+    return kind.span(dtype.code) if isinstance(kind, SpannedDType) else None

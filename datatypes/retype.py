@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, Array, DType, SpannedDType, custom
+from compiler.dtypes import FLOAT32, Array, DType, custom, span
 from compiler.errors import DtypelabError, TypeInferenceError, UnsupportedError, unknown
 from compiler.ir.expr import (
     Atom,
@@ -112,8 +112,7 @@ def _layer(dtype: DType, mode: str) -> Layer:
     """
     if mode not in MODES:
         raise UnsupportedError(unknown_mode(mode))
-    kind = custom(dtype.name) if dtype.is_custom else None
-    if mode == "sequential" or (isinstance(kind, SpannedDType) and kind.span(dtype) is not None):
+    if mode == "sequential" or (dtype.is_custom and span(dtype) is not None):
         return Layer(dtype, mode)
     raise UnsupportedError(
         f"{dtype} has only sequential accumulation, because its products are not those of known "

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, FLOAT64, Array, DType, SpannedDType, custom
+from compiler.dtypes import FLOAT32, FLOAT64, Array, DType, span
 from compiler.errors import LoweringError, TypeInferenceError
 from compiler.op.arithmetic import Arithmetic, arithmetic
 from compiler.symbolic import IntLike, dim
@@ -249,11 +249,10 @@ def sums(mode: str, dtype: DType, terms: IntLike, products: bool = True) -> Sums
 
 def _require_exact(dtype: DType, terms: IntLike, products: bool) -> None:
     """Check that float64 holds every sum exactly, however the terms are ordered."""
-    kind, most = custom(dtype.name), dim(terms)
-    span = kind.span(dtype.code) if isinstance(kind, SpannedDType) else None
-    if span is None:
+    grid, most = span(dtype), dim(terms)
+    if grid is None:
         raise LoweringError(f"{dtype.code} has no exact sums; its values are not known")
-    low, high = span
+    low, high = grid
     least = min(low, 2 * low) if products else low
     largest = max(high, 2 * high) if products else high
     known = most.bit_length() if isinstance(most, int) else 64
