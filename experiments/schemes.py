@@ -12,8 +12,12 @@ Option: TypeAlias = str | int | float | bool | tuple[str, ...]
 Kind: TypeAlias = Literal["float32", "int8", "format"]
 
 _INT8 = {"int8_tensor": "tensor", "int8_channel": "channel"}
-#: Short names of `quantize.QConfig` fields that a specification may use.
-_ALIASES = {"granularity": "weight_granularity", "calibrator": "calibrate"}
+#: Other names of options: short ones of `quantize.QConfig` fields, and what `compiler.build` says.
+_ALIASES = {
+    "granularity": "weight_granularity",
+    "calibrator": "calibrate",
+    "dtype_lowering": "lowering",
+}
 _FORMAT_OPTIONS = ("accumulate", "lowering")
 
 
@@ -50,7 +54,7 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
     (`pipeline.mixture`).
 
     `options` of int8 schemes are fields of `quantize.QConfig` (also by the short names granularity
-    and calibrator), those of a format `accumulate` and `lowering`.
+    and calibrator), those of a format `accumulate` and `lowering` (also `dtype_lowering`).
 
     Raises:
         ConfigError: unknown name or option, or a value that does not fit.

@@ -16,9 +16,11 @@ from experiments import pipeline, provenance, schemes
 from experiments.latency import LatencyStats, measure_interleaved
 
 from .common import (
+    echo_lowering,
     format_options,
     json_option,
     load_static,
+    lowering_facts,
     model_argument,
     print_json,
     random_inputs,
@@ -97,6 +99,7 @@ def bench(
     )
     if as_json:
         facts: dict[str, Any] = {"model": model, "dtype": dtype, "target": target}
+        facts |= lowering_facts(executable)
         facts |= {"isa": executable.target.isa, "threads": threads, "batch": batch}
         facts |= {"shapes": {name: list(array.shape) for name, array in arrays.items()}}
         facts |= {"warmup": warmup, "runs": runs}
@@ -110,6 +113,7 @@ def bench(
         print_json({**facts, "provenance": asdict(provenance.collect())})
         return
     show(_table(stats, dtype))
+    echo_lowering(executable)
     if tuned:
         click.echo(f"{executable.tuned} kernels with tiles from {tuned}")
 

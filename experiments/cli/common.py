@@ -16,6 +16,7 @@ from experiments import datasets, pipeline
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from compiler import Executable
     from compiler.ir.expr import IRModule
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -111,6 +112,18 @@ def load_inputs(file: str, module: IRModule) -> dict[str, pipeline.Array]:
     except InputError as error:
         raise InputError(f"{file}: {error}") from error
     return {name: arrays[name] for name in names}
+
+
+def lowering_facts(executable: Executable) -> dict[str, str]:
+    """How an executable computes in its custom datatypes, and why so; empty texts without any."""
+    reasons = "; ".join(dict.fromkeys(choice.reason for choice in executable.lowerings))
+    return {"lowering": executable.dtype_lowering, "lowering_reason": reasons}
+
+
+def echo_lowering(executable: Executable) -> None:
+    """Print a line for every custom datatype: how it is computed, and why so."""
+    for choice in executable.lowerings:
+        click.echo(str(choice))
 
 
 def random_inputs(model: str, shapes: Sequence[str], batch: int) -> dict[str, pipeline.Array]:

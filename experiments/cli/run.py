@@ -11,10 +11,12 @@ from experiments import pipeline, schemes
 from experiments.files import atomic_path, check_writable
 
 from .common import (
+    echo_lowering,
     format_options,
     json_option,
     load_inputs,
     load_static,
+    lowering_facts,
     model_argument,
     print_json,
     target_options,
@@ -71,10 +73,10 @@ def run(
         if array.size
     }
     if as_json:
-        print_json(
-            {"model": model, "dtype": dtype, "outputs": described, "saved": str(output or "")}
-        )
+        facts = {"model": model, "dtype": dtype, **lowering_facts(executable)}
+        print_json({**facts, "outputs": described, "saved": str(output or "")})
         return
+    echo_lowering(executable)
     for name, facts in described.items():
         click.echo(
             f"{name}: {facts['dtype']}{facts['shape']}  min {facts['min']:.6g}  "

@@ -161,6 +161,19 @@ def test_bench_measures_both_networks(capsys: Capture) -> None:
     assert facts["provenance"]["cores"] >= 1
 
 
+def test_run_and_bench_tell_the_lowering_and_why(capsys: Capture) -> None:
+    options = ["mnist_mlp", "--dtype", "posit8_es0"]
+    for verb in (["run", *options, "--input", "mnist1k"], ["bench", *options, "--runs", "1"]):
+        facts = as_json(capsys, *verb)
+        assert facts["lowering"] == "vector"
+        assert "float32 holds its 6 significant bits" in facts["lowering_reason"]
+        asked = as_json(capsys, *verb, "--lowering", "table")
+        assert (asked["lowering"], asked["lowering_reason"]) == ("table", "the build asks for it")
+        assert "custom[posit8_es0]8: vector, because float32" in succeed(capsys, *verb)
+    facts = as_json(capsys, "run", "mnist_mlp", "--input", "mnist1k")
+    assert (facts["lowering"], facts["lowering_reason"]) == ("", "")
+
+
 def test_bench_against_onnxruntime(capsys: Capture) -> None:
     pytest.importorskip("onnxruntime")
     arguments = ["bench", "mnist_mlp", "--vs", "onnxruntime", "--runs", "3"]
