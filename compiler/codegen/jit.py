@@ -10,7 +10,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from compiler.codegen import cache
+from compiler.codegen import cache, half
 from compiler.errors import LoweringError
 from compiler.target import Target
 
@@ -92,6 +92,10 @@ def link(code: bytes, symbols: Sequence[str], target: Target) -> None:
                     f"C function {f!r} is in no loaded library: load it with "
                     "datatypes.load_library(path)"
                 )
+        if symbols != half.SYMBOLS:  # LLVM's calls are in no list of what the code needs
+            called = [f for f in half.SYMBOLS if f.encode() in content]
+            if not all(map(llvm.address_of_symbol, called)):
+                link(object_code(half.TEXT, target), half.SYMBOLS, target)
         engine = _engine(target)
         engine.add_object_file(llvm.ObjectFileRef.from_data(content))
         engine.finalize_object()
