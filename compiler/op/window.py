@@ -239,9 +239,14 @@ def source(
     wy, wx = across
     padded: list[Index] = []
     for w, size, count in zip(across, sizes, outputs, strict=True):
+        needed = (Index.of(count) - 1) * w.stride + w.span  # by all taps of the last window
         room = size + (w.before + w.after)
-        partial = w.outputs(size) != count  # a last window reaches beyond the padding
-        padded.append(imax(room, (Index.of(count) - 1) * w.stride + w.span) if partial else room)
+        if needed.constant() is not None and size.constant() is not None:
+            padded.append(imax(size + w.before, needed))
+        elif w.outputs(size) != count:  # a last window reaches beyond the padding
+            padded.append(imax(room, needed))
+        else:
+            padded.append(room)
     wider = [p != s for p, s in zip(padded, sizes, strict=True)]
     guarded = [Reading.GUARDED if w else Reading.PADDED for w in wider]
     ys, xs = (Axis(w, s, r) for w, s, r in zip(across, sizes, guarded, strict=True))
