@@ -184,15 +184,19 @@ def test_results_beside_a_busy_process(loop: Loop, busy_core: None) -> None:
 
 def test_two_threads_beside_a_busy_process_are_not_slower(loop: Loop, busy_core: None) -> None:
     """The caller does the work that a worker without a processor has not claimed."""
-    loop(64, 10, 2)
-    best = {1: np.inf, 2: np.inf}
-    for _ in range(3):
-        times: dict[int, list[float]] = {1: [], 2: []}
-        for _ in range(40):
-            for n, into in times.items():
+
+    def slowdown() -> float:
+        seconds = {1: 0.0, 2: 0.0}
+        for _ in range(30):  # in turns, so that other load slows both
+            for n in seconds:
                 start = time.perf_counter()
-                loop(256, 20_000, n)
-                into.append(time.perf_counter() - start)
-        best = {n: min(best[n], float(np.mean(into))) for n, into in times.items()}
-    # 1.3 is the aim; the margin is for other load on the machine that runs the tests.
-    assert best[2] <= 1.5 * best[1], best
+                loop(256, 5_000, n)
+                seconds[n] += time.perf_counter() - start
+        return seconds[2] / seconds[1]
+
+    loop(64, 10, 2)
+    # A caller that waits for the worker fails every attempt; other load on the machine, some.
+    attempts = [float(np.median([slowdown() for _ in range(7)]))]
+    while attempts[-1] > 1.3 and len(attempts) < 4:
+        attempts.append(float(np.median([slowdown() for _ in range(7)])))
+    assert attempts[-1] <= 1.3, attempts
