@@ -39,7 +39,8 @@ def compiled(func: PrimFunc, arrays: list[Array]) -> list[Array]:
 
 def replacements(e: Expr) -> Iterator[Expr]:
     """What to put in the place of an expression: something near it, far above and far below.
-    Rounding and clipping may hide the first, a maximum one of the others; nothing hides all three."""
+    Rounding and clipping may hide the first, a maximum one of the others; nothing hides all
+    three."""
     d = e.dtype
     if d.is_float:
         for by in (1.0, 1e6, -1e6):
