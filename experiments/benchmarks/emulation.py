@@ -3,7 +3,7 @@
 The case is a matrix product of 512 x 512 x 512 on one core, products and sums rounded (the library
 lowering does some rows of it only). Its figures count only where the run itself is in order: our
 float32 product comes near the measured peak of multiply-adds, and the library lowering is not
-slower than a C loop over the same functions.
+slower than a C loop over the same functions. Whole networks follow (`emulated_networks`).
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.target import Target
 from datatypes import change_dtype
-from experiments.benchmarks import c_loop, models
+from experiments.benchmarks import c_loop, emulated_networks
 from experiments.benchmarks.peak import peak_float32
+from experiments.benchmarks.report import Row
 from experiments.benchmarks.turns import Effort, always, medians, pinned
 
 SIZE = 512
@@ -40,31 +41,6 @@ SLOWER_THAN_NATIVE = {
 }  # fmt: skip
 ON_AVX2 = {"posit16_es1": 30}
 TABLE_NS = {"posit8_es0": 0.45}
-NETWORK = ("resnet50", "posit16_es1", 1.0, 25.0)
-"""Network, format, and the most it may take: seconds an image, and times float32."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A figure and its bound: `most` or at `least` so much."""
-
-    title: str
-    value: float
-    unit: str
-    least: float | None = None
-    most: float | None = None
-
-    @property
-    def passed(self) -> bool:
-        """Whether the figure is within the bound."""
-        return (self.least is None or self.value >= self.least) and (
-            self.most is None or self.value <= self.most
-        )
-
-    def __str__(self) -> str:
-        bound = f">= {self.least:g}" if self.least is not None else f"<= {self.most:g}"
-        verdict = "PASS" if self.passed else "FAIL"
-        return f"  {self.title:<52} {self.value:9.3f} {self.unit:<7} {bound:>8}  {verdict}"
 
 
 def product(rows: int, dtype: str = "", seed: int = 0) -> IRModule:
@@ -123,7 +99,7 @@ def run(effort: Effort) -> bool:
     click.echo(f"emulation, dense {SIZE}x{SIZE}x{SIZE}, one core")
     for name, value in ns.items():
         click.echo(f"  {name:<52} {value:9.4f} ns/MAC {value / ns[NATIVE]:8.1f} x float32")
-    every += network(effort)
+    every += emulated_networks.rows(effort)
     for row in every:
         click.echo(str(row))
     return all(row.passed for row in every)
@@ -168,30 +144,6 @@ def rows(ns: dict[str, float]) -> list[Row]:
         if name in ns:
             out.append(Row(f"{f} on AVX2: library / vector", ns[f"{f} library"] / ns[name], "x", n))
     return out
-
-
-def network(effort: Effort) -> list[Row]:
-    """A whole network on one image and one core."""
-    name, fmt, seconds, ratio = NETWORK
-    model = models.MODELS[name]
-    path = models.locate(name, {})
-    if path is None:
-        click.echo(f"  {name} is not here: {model.hint}")
-        return []
-    from compiler import from_onnx
-
-    mod = from_onnx(path, shapes={})
-    x = model.inputs(1, seed=2)[0]
-    calls = {
-        NATIVE: _bound(build(mod), x),
-        fmt: _bound(build(change_dtype(mod, NATIVE, fmt), dtype_lowering="vector"), x),
-    }
-    with pinned(1):
-        ms = medians({k: always(call) for k, call in calls.items()}, effort)
-    return [
-        Row(f"{name}, {fmt}, one image", ms[fmt] / 1e3, "s", most=seconds),
-        Row(f"{name}, {fmt} / float32", ms[fmt] / ms[NATIVE], "x", most=ratio),
-    ]
 
 
 def _bound(exe: Executable, x: NDArray[Any]) -> Callable[[], object]:

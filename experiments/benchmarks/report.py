@@ -1,4 +1,4 @@
-"""A group of cases measured against one baseline."""
+"""What is printed: figures with bounds, and groups of cases measured against one baseline."""
 
 from __future__ import annotations
 
@@ -6,6 +6,31 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from experiments.latency import measure_interleaved
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure and its bound, if it has one: at `most` or at `least` so much."""
+
+    title: str
+    value: float
+    unit: str
+    least: float | None = None
+    most: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the figure is within the bound."""
+        return (self.least is None or self.value >= self.least) and (
+            self.most is None or self.value <= self.most
+        )
+
+    def __str__(self) -> str:
+        figure = f"  {self.title:<52} {self.value:9.3f} {self.unit:<7}"
+        if self.least is None and self.most is None:
+            return figure.rstrip()
+        bound = f">= {self.least:g}" if self.least is not None else f"<= {self.most:g}"
+        return f"{figure} {bound:>8}  {'PASS' if self.passed else 'FAIL'}"
 
 
 @dataclass(frozen=True)

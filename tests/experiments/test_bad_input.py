@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+import softposit
 from onnx import TensorProto, helper
 
 import datatypes
@@ -232,6 +233,7 @@ def test_a_datatype_without_a_needed_lowering(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A registered datatype can be encoded here, but nothing says how to take its exponential."""
+    datatypes.load_library(softposit)
     datatypes.register("bareposit")
     for source, dest, symbol in (
         ("float", "bareposit", "convertFloatToP16"),

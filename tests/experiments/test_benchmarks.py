@@ -17,7 +17,7 @@ import compiler
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from experiments.benchmarks import models, startup
+from experiments.benchmarks import models, report, startup
 from experiments.benchmarks.__main__ import ALL_GROUPS, main
 from experiments.benchmarks.first_output import Start
 from experiments.benchmarks.materialize import materialize
@@ -47,6 +47,15 @@ def test_row_fails_below_its_target_and_on_a_problem() -> None:
     assert not Row(title, 1.19, 1.2).passed
     assert not Row(title, 2.0, 1.2, "wrong results").passed
     assert not Row(title, 2.0, None, "wrong results").passed
+
+
+def test_figure_out_of_its_bound_fails() -> None:
+    assert str(report.Row("r", 0.6, "ns", most=0.6)).endswith("<= 0.6  PASS")
+    assert str(report.Row("r", 0.61, "ns", most=0.6)).endswith("<= 0.6  FAIL")
+    assert str(report.Row("r", 2.9, "x", least=3)).endswith(">= 3  FAIL")
+    unbounded = report.Row("r", 7.0, "x")
+    assert unbounded.passed
+    assert str(unbounded).endswith("7.000 x")
 
 
 def test_peer_slower_on_more_threads_is_a_disturbance() -> None:
