@@ -28,7 +28,7 @@ def mitchell(ignored: int = 0) -> NDArray[np.uint8]:
     codes = np.arange(256)
     size = codes & MAGNITUDE
     kept = size >> ignored << ignored
-    product = np.clip(kept[:, None] + kept - ONE, 0, LARGEST).astype(np.uint8)
+    product: NDArray[np.uint8] = np.clip(kept[:, None] + kept - ONE, 0, LARGEST).astype(np.uint8)
     product[kept == 0, :] = product[:, kept == 0] = 0
     product |= ((codes[:, None] ^ codes) & SIGN).astype(np.uint8)
     product[size == NAN, :] = product[:, size == NAN] = NAN
