@@ -21,7 +21,7 @@ from compiler.op.common import (
 )
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.op.reduce import lower_mean, mean
-from compiler.op.window import LOOPS, Window, source, windows
+from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import Index, IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import const, lowest
@@ -101,7 +101,8 @@ def _slide(a: MaxPool2dAttrs, step: Any, start: Array, x: Array) -> Array:
 def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update: str) -> Buffer:
     t = _infer(a, [type_of(x)])
     start = lowest if update == "Max" else lambda d: const(0, d)
-    s = source(b, x, _windows(a), t.shape[2:4], start)
+    skip = Skip.TAPS if t.rank == 5 else Skip.NEVER  # lanes that are channels skip together
+    s = source(b, x, _windows(a), t.shape[2:4], start, skip)
     mode = a.accumulate if isinstance(a, AvgPool2dAttrs) else "sequential"
     held = sums(mode, t.dtype, a.pool_size[0] * a.pool_size[1], products=False)
     out = b.buffer(name, t.shape, held.held)

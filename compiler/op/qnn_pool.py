@@ -1,12 +1,14 @@
 """Integer averages: qnn.mean over axes and qnn.avg_pool2d under a sliding window.
 
-Both sum x - input_zero_point exactly in int32, then take clip(rint(float32(sum) * ratio /
-float32(count)) + output_zero_point): one float32 product, one float32 quotient. `ratio` is the
-input's scale over the output's. Padding contributes nothing to the sum.
+Both sum x - input_zero_point exactly in int32, then take clip(rint(float32(sum) * (ratio /
+float32(count))) + output_zero_point): one float32 quotient, which sums of equally many elements
+share, and one float32 product. `ratio` is the input's scale over the output's. Padding contributes
+nothing to the sum.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +22,7 @@ from compiler.op.common import axes_of, index_expr, require_rank, type_of
 from compiler.op.nn_pool import AvgPool2dAttrs
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn import centred, integer_dtype, narrowed, require_integer, round_and_clip
-from compiler.op.window import LOOPS, Window, source, windows
+from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, cast, const
@@ -54,13 +56,13 @@ class QuantizedAvgPool2dAttrs(AvgPool2dAttrs):
 
 
 def _scaled(attrs: Any, total: Expr, count: Expr) -> Expr:
-    mean = cast(total, FLOAT32) * attrs.ratio / count
+    mean = cast(total, FLOAT32) * (const(attrs.ratio, FLOAT32) / count)
     return narrowed(mean, attrs.output_zero_point, attrs)
 
 
 def _averaged(attrs: Any, total: Array, count: Any) -> Array:
-    scaled = total.astype(np.float32) * np.float32(attrs.ratio) / np.asarray(count, np.float32)
-    return round_and_clip(scaled, attrs.output_zero_point, attrs)
+    scale = np.float32(attrs.ratio) / np.asarray(count, np.float32)
+    return round_and_clip(total.astype(np.float32) * scale, attrs.output_zero_point, attrs)
 
 
 # ---- mean ----------------------------------------------------------------------------------------
@@ -141,28 +143,47 @@ def _window_sums(
     return np.asarray(sum(parts))
 
 
+def _sum_dtype(a: QuantizedAvgPool2dAttrs, x: DType) -> DType:
+    """The narrowest dtype that holds the sum of a window's codes."""
+    codes = np.iinfo(x.storage)
+    extremes = [math.prod(a.pool_size) * int(n) for n in (codes.min, codes.max)]
+    for name in ("uint16", "int16"):
+        held = DType.parse(name)
+        room = np.iinfo(held.storage)
+        if all(room.min <= n <= room.max for n in extremes):
+            return held
+    return INT32
+
+
 def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer:
     t = _pool_type(a, [type_of(x)])
     wy, wx = _windows(a)
-    s = source(b, x, (wy, wx), t.shape[2:4], lambda d: const(a.input_zero_point, d))
-    total = b.buffer("pool_sum", t.shape, INT32)
+    skip = Skip.TAPS if t.rank == 5 else Skip.NEVER  # lanes that are channels skip together
+    s = source(b, x, (wy, wx), t.shape[2:4], lambda d: const(0, d), skip)
+    held = _sum_dtype(a, x.dtype)
+    total = b.buffer("pool_sum", t.shape, held)
 
     def element(n: Any, c: Any, i: Any, j: Any, *rest: Any) -> tuple[tuple[Any, ...], Expr]:
         *block, kh, kw = rest
         tap = s.read(n, c, [(i, kh), (j, kw)], *block)
-        return (n, c, i, j, *block), centred(tap, a.input_zero_point)
+        return (n, c, i, j, *block), cast(tap, held)
 
     loops = LOOPS[: t.rank]
-    s.accumulate(b, total, loops, element, {}, "Add", const(0, INT32), "pool_sum_taps")
+    s.accumulate(b, total, loops, element, {}, "Add", const(0, held), "pool_sum_taps")
 
-    def counted(w: Window, size: IntLike, at: IntLike) -> Any:
-        if a.count_include_pad:
-            return w.end_tap(size, at, slack=w.after)
+    def inside(w: Window, size: IntLike, at: IntLike) -> Any:
         return w.end_tap(size, at) - w.first_tap(size, at)
 
+    def counted(w: Window, size: IntLike, at: IntLike) -> Any:
+        return w.end_tap(size, at, slack=w.after) if a.count_include_pad else inside(w, size, at)
+
     def mean(n: Any, c: Any, i: Any, j: Any, *block: Any) -> Expr:
-        count = counted(wy, x.shape[2], i) * counted(wx, x.shape[3], j)
-        return _scaled(a, total[n, c, i, j, *block], index_expr(count, FLOAT32))
+        at = (wy, x.shape[2], i), (wx, x.shape[3], j)
+        above = cast(total[n, c, i, j, *block], INT32)
+        if a.input_zero_point:
+            taps = inside(*at[0]) * inside(*at[1])
+            above = above - index_expr(taps * a.input_zero_point, INT32)
+        return _scaled(a, above, index_expr(counted(*at[0]) * counted(*at[1]), FLOAT32))
 
     return b.compute("avg_pool", t.shape, DType.parse(a.out_dtype), mean)
 

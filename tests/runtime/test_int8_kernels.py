@@ -261,3 +261,73 @@ def test_few_channels_are_read_as_planes_where_rows_of_taps_fill_dot_products(
         assert exe(data).tobytes() == want.tobytes(), target
         assert any(d in exe.as_text() for d in DOTS), target
         assert ('dst_layout="NCHW4c"' in optimize(mod, target).astext()) == (not planes)
+
+
+@st.composite
+def blocked_pools(draw: st.DrawFn) -> tuple[IRModule, np.ndarray, dict[str, object]]:
+    """A pooling of blocked bytes that is wide enough for a register tile, its data and attributes;
+    no window lies in the padding."""
+    op = draw(st.sampled_from(["nn.max_pool2d", "qnn.avg_pool2d"]))
+    dtype = draw(st.sampled_from(["uint8", "int8"]))
+    kernel = (draw(st.integers(1, 3)), draw(st.integers(2, 4)))
+    attrs: dict[str, object] = {
+        "pool_size": kernel,
+        "strides": (draw(st.integers(1, 2)), draw(st.integers(1, 2))),
+        "padding": tuple(draw(st.integers(0, k - 1)) for k in (*kernel, *kernel)),
+        "ceil_mode": draw(st.booleans()),
+    }
+    if op == "qnn.avg_pool2d":
+        low, high = (0, 255) if dtype == "uint8" else (-128, 127)
+        attrs |= {
+            "count_include_pad": draw(st.booleans()),
+            "ratio": draw(st.sampled_from([0.5, 1.0, 1.3])),
+            "input_zero_point": draw(st.integers(low, high)),
+            "output_zero_point": draw(st.integers(low, high)),
+            "out_dtype": dtype, "qmin": low, "qmax": high,
+        }  # fmt: skip
+    shape = (
+        1,
+        2,
+        draw(st.integers(4, 6)),
+        draw(st.integers(14, 40)),
+        draw(st.sampled_from([4, 16])),
+    )
+    info = np.iinfo(dtype)
+    x = np.random.default_rng(draw(st.integers(0, 2**32))).integers(
+        info.min, info.max, shape, endpoint=True
+    )
+    f = FunctionBuilder()
+    y = f.call(op, f.param("x", shape, dtype), **attrs)
+    return IRModule({"main": f.finish(y)}), x.astype(dtype), attrs
+
+
+@given(blocked_pools())
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+def test_pools_read_unpadded_data_and_agree_on_every_instruction_set(
+    pool: tuple[IRModule, np.ndarray, dict[str, object]],
+) -> None:
+    mod, x, attrs = pool
+    want = compiler.evaluate(mod, x)
+    for target in available():
+        exe = compiler.build(mod, target=target)
+        if not attrs["ceil_mode"]:  # a last, partial window may lie in the padding
+            assert "temp pad" not in exe.as_text()
+        assert np.array_equal(exe(x), want), target
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("taps", [(5, 51), (2, 128), (16, 17)])
+def test_the_largest_sums_of_a_window_do_not_wrap(dtype: str, taps: tuple[int, int]) -> None:
+    """Around the most codes whose sum 16 bits hold: 257 uint8, 256 int8."""
+    info = np.iinfo(dtype)
+    for code in (info.min, info.max):
+        x = np.full((1, 1, taps[0], taps[1] + 8, 16), code, dtype)
+        f = FunctionBuilder()
+        y = f.call(
+            "qnn.avg_pool2d", f.param("x", x.shape, dtype), pool_size=taps, out_dtype=dtype,
+            qmin=int(info.min), qmax=int(info.max),
+        )  # fmt: skip
+        mod = IRModule({"main": f.finish(y)})
+        got = compiler.build(mod)(x)
+        assert np.all(got == code)
+        assert np.array_equal(got, compiler.evaluate(mod, x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from compiler.dtypes import FLOAT32, FLOAT64
@@ -16,6 +17,7 @@ from compiler.tensor.schedule.tile import (
     is_product,
     is_widened,
 )
+from compiler.tensor.stmt import For, Store
 
 PIXELS = 4
 """Neighbouring outputs that are stored together where several blocks lie in one vector."""
@@ -112,16 +114,22 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         s.peel(name)
     if columns:
         # Which taps of a column lie in the padding is known at build time in the outermost tiles.
-        data = next(n.buffer for n in loads(store.value) if n.buffer is not t.pack)
         s.unroll(reduce[-1])
-        s.opaque(reduce[-1], data, fence=store.buffer.dtype.is_float)
-    elif has_select(store) and not t.skew[0]:
+        if is_product(store):  # other loads are few enough to be merged across taps
+            data = next(n.buffer for n in loads(store.value) if n.buffer is not t.pack)
+            s.opaque(reduce[-1], data, fence=store.buffer.dtype.is_float)
+    elif (has_select(store) and not t.skew[0]) or _few_taps(store, path, t):
         s.unroll(reduce[-1])
     if outer_x in s.loops(reader.stage):  # several tiles in a row
         s.isolate(outer_x)
     if t.spatial and not is_widened(reader):
         x = inside[[k for k, _ in sorted(sizes.items())].index(t.spatial[-1][0])]
         _narrow(s, reader.stage, t, [x, *inside[inside.index(x) + 1 :], o_block, o_lane])
+
+
+def _few_taps(store: Store, path: Sequence[For], t: Tile) -> bool:
+    """Whether neighbouring windows share the data that the taps of a row read."""
+    return bool(t.spatial) and not is_product(store) and (path[-1].extent.constant() or 8) < 8
 
 
 def _narrow(s: Schedule, stage: str, t: Tile, loops: list[str]) -> None:

@@ -130,6 +130,17 @@ def _rows(store: Store, path: Sequence[For]) -> int | None:
     return several[-1] if several and len(path) > len(store.idx) else None
 
 
+def _side_by_side(store: Store, path: Sequence[For], target: Target) -> tuple[tuple[int, int], ...]:
+    """Neighbouring windows along a row, whose sums stay in registers together."""
+    x = len(store.idx) - 2
+    n = path[x].extent.constant() if x >= 0 else None
+    at = path[x].var if x >= 0 else None
+    windows = n is not None and all(at in _index_vars(r) for r in _reads(store))
+    if n is None or n < 2 or not windows or not tileable_axis(path, x):
+        return ()
+    return ((x, best_width(n, _registers(target) // 2)),)
+
+
 def _row_tile(store: Store, path: Sequence[For]) -> Tile | None:
     """Neighbouring reductions side by side, one element at a time: each keeps its order, and none
     waits for its own last addition."""
@@ -206,7 +217,7 @@ def _tile_for(
         last = len(store.idx) - 1
         n = path[last].extent.constant() or 1
         lanes = min(target.vector_bytes // store.buffer.dtype.nbytes, n)
-        return Tile(last, lanes, last, 1, (), None, 0, None)
+        return Tile(last, lanes, last, 1, _side_by_side(store, path, target), None, 0, None)
     operands = [n for n in walk(store.value) if isinstance(n, Load)]
     weight = next((x for x in operands if x.buffer in constants), None)
     data = next(x for x in operands if x is not weight)
