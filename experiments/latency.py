@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -53,9 +54,11 @@ def measure(call: Thunk, *, warmup: int, runs: int) -> LatencyStats:
 
 
 def measure_interleaved(calls: Sequence[Thunk], *, warmup: int, runs: int) -> list[LatencyStats]:
-    """Time several calls in turn (a b a b ...), so that clock and load drift hit all of them alike.
+    """Time several calls in turn, so that clock and load drift hit all of them alike.
 
-    Every call is first made `warmup` times, then `runs` rounds of one call each are timed.
+    Every call is first made `warmup` times, then `runs` rounds of one call each are timed. A call
+    is slowed by the one before it, whose data is in the caches, so every round has an order of its
+    own.
 
     Raises:
         ConfigError: `warmup` is negative or `runs` is not positive.
@@ -68,9 +71,11 @@ def measure_interleaved(calls: Sequence[Thunk], *, warmup: int, runs: int) -> li
         for _ in range(warmup):
             call()
     times: list[list[float]] = [[] for _ in calls]
+    order, shuffled = list(zip(calls, times, strict=True)), random.Random(0)
     with _no_garbage_collection():
         for _ in range(runs):
-            for call, record in zip(calls, times, strict=True):
+            shuffled.shuffle(order)
+            for call, record in order:
                 start = time.perf_counter_ns()
                 call()
                 record.append((time.perf_counter_ns() - start) / 1e6)

@@ -16,13 +16,16 @@ def test_statistics_of_known_times() -> None:
     assert LatencyStats.of([2.5]).stdev == 0.0
 
 
-def test_calls_alternate_after_their_warm_up() -> None:
-    order: list[str] = []
-    stats = measure_interleaved(
-        [lambda: order.append("a"), lambda: order.append("b")], warmup=2, runs=3
-    )
-    assert "".join(order) == "aabb" + "ababab"
-    assert [s.runs for s in stats] == [3, 3]
+def test_calls_take_turns_in_changing_order_after_their_warm_up() -> None:
+    made: list[str] = []
+    calls = [lambda name=name: made.append(name) for name in "abc"]
+    stats = measure_interleaved(calls, warmup=2, runs=200)
+    text = "".join(made)
+    assert text[:6] == "aabbcc"
+    rounds = [text[k : k + 3] for k in range(6, len(text), 3)]
+    assert {"".join(sorted(r)) for r in rounds} == {"abc"}
+    assert len(set(rounds)) == 6
+    assert [s.runs for s in stats] == [200] * 3
 
 
 def test_a_sleep_is_measured_in_milliseconds() -> None:
