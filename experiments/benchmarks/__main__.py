@@ -1,9 +1,9 @@
 """One command that measures speed: `python -m experiments.benchmarks [OPTIONS] [GROUP ...]`.
 
 The groups `networks`, `convolutions`, `emulation` and `compile` have targets: they print PASS or
-FAIL a row, and a FAIL makes the exit status 1. The others time their cases interleaved with a named
-baseline, pinned to one core, and print medians and ratios (baseline / case: above 1 the case is
-faster); the groups `threads` and `compile` have all cores.
+FAIL a row, and a FAIL makes the exit status 1. `shapes` prints shares of the peak. The others time
+their cases interleaved with a named baseline, pinned to one core, and print medians and ratios
+(baseline / case: above 1 the case is faster); the groups `threads` and `compile` have all cores.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from experiments.benchmarks import (
     kernels,
     models,
     networks,
+    shapes,
     startup,
     threads,
 )
@@ -34,7 +35,7 @@ GROUPS: dict[str, Callable[[], list[Group]]] = {
     "calibration": calibration.groups,
     "threads": threads.groups,
 }
-ALL_GROUPS = ("networks", "convolutions", "emulation", "compile", *GROUPS)
+ALL_GROUPS = ("networks", "convolutions", "shapes", "emulation", "compile", *GROUPS)
 ALL_CORES = {"threads"}
 """Groups that are not pinned to one core."""
 
@@ -87,6 +88,8 @@ def main(
                 passed &= networks.run(selected, counts, effort, dict(map(_file, given)))
             elif name == "convolutions":
                 passed &= convolutions.run(effort)
+            elif name == "shapes":
+                shapes.run(effort)
             elif name == "emulation":
                 passed &= emulation.run(effort)
             elif name == "compile":

@@ -32,6 +32,12 @@ IMPOSSIBLE_SHARE = 1.02
 """Nothing is faster than the peak: a share above this, clock drift aside, was measured wrongly."""
 
 
+def taps_met(size: int, outputs: int, kernel: int, stride: int, before: int) -> int:
+    """Along one axis, how many (output, tap) meet one of `size` data elements and no padding."""
+    first = (y * stride - before for y in range(outputs))
+    return sum(0 <= at + k < size for at in first for k in range(kernel))
+
+
 @dataclass(frozen=True)
 class Shape:
     """A convolution at batch 1 over a square image of `size`; `pads` are (before, after)."""
@@ -61,9 +67,9 @@ class Shape:
 
     @property
     def operations(self) -> int:
-        """A multiply and an add count as two."""
-        taps = self.kernel**2 * self.inputs // self.groups
-        return 2 * self.outputs * self.out_size**2 * taps
+        """A multiply and an add count as two; those with zeros of the padding do not count."""
+        met = taps_met(self.size, self.out_size, self.kernel, self.stride, self.padding[0])
+        return 2 * self.outputs * met**2 * self.inputs // self.groups
 
     def __str__(self) -> str:
         kind = "dw" if self.depthwise else "  "

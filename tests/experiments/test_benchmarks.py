@@ -17,7 +17,7 @@ import compiler
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from experiments.benchmarks import models, report, startup
+from experiments.benchmarks import convolutions, models, report, shapes, startup
 from experiments.benchmarks.__main__ import ALL_GROUPS, main
 from experiments.benchmarks.first_output import Start
 from experiments.benchmarks.materialize import materialize
@@ -63,6 +63,22 @@ def test_peer_slower_on_more_threads_is_a_disturbance() -> None:
     assert disturbance({PEER_INT8: 6.0, PEER_FLOAT: 12.0}, alone) == ""
     assert PEER_INT8 in disturbance({PEER_INT8: 15.0, PEER_FLOAT: 12.0}, alone)
     assert disturbance({PEER_INT8: 15.0, PEER_FLOAT: 12.0}, {}) == ""
+
+
+def test_operations_of_a_convolution_are_those_that_meet_data() -> None:
+    """As many as the ones that a convolution of ones by ones adds up."""
+    for shape in (s for some in shapes.SHAPES.values() for s in some):
+        x = np.ones((1, 1, *shape.size), np.int32)
+        b = FunctionBuilder()
+        v = b.param("x", x.shape, "int32")
+        w = b.const(np.ones((1, 1, *shape.kernel), np.int32))
+        stride = (shape.stride,) * 2
+        y = b.call("nn.conv2d", v, w, strides=stride, padding=shape.padding, out_dtype="int32")
+        ones = compiler.build(IRModule({"main": b.finish(y)}))(x).sum()
+        channels = shape.outputs * (shape.inputs // shape.groups)
+        assert shape.operations == 2 * shape.batch * channels * ones
+    same = convolutions.Shape(3, 64, 224, 7, 2)
+    assert same.operations == shapes.Shape(3, 64, (224, 224), (7, 7), 2).operations
 
 
 @pytest.mark.parametrize("name", list(models.MODELS))
