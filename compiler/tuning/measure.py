@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -142,15 +143,18 @@ def _loop_text(name: str, split: Sequence[bool], pointers: int, dims: int) -> st
 def in_turns(
     first: Callable[[int], object], second: Callable[[int], object], rounds: int
 ) -> tuple[float, float]:
-    """Median milliseconds of two functions of a number of repetitions, timed alternately after one
-    call of each."""
+    """Median milliseconds of two functions of a number of repetitions, timed in turns after one
+    call of each. Chance says who begins a round: where other processes take the core away and give
+    it back in a rhythm near to that of the rounds, one of the two would bear all of it."""
     first(1)
     start = time.perf_counter_ns()
     second(1)
     repeat = max(1, SAMPLE_NS // max(1, time.perf_counter_ns() - start))
     times: tuple[list[float], list[float]] = ([], [])
+    order, shuffled = list(zip((first, second), times, strict=True)), random.Random(0)
     for _ in range(rounds):
-        for call, record in zip((first, second), times, strict=True):
+        shuffled.shuffle(order)
+        for call, record in order:
             start = time.perf_counter_ns()
             call(repeat)
             record.append((time.perf_counter_ns() - start) / 1e6 / repeat)
