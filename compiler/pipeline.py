@@ -85,11 +85,12 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
     from compiler.transform.fuse_ops import FuseOps
     from compiler.transform.hold_forms import HoldForms
     from compiler.transform.passes import PassContext, Sequential
+    from compiler.transform.split_exact import SplitExact
 
     fuse = FuseOps()
     if not PassContext.current().enables(fuse):  # a kernel each: the executor runs kernels only
         fuse = FuseOps(fuse_opt_level=0)
-    passes = [HoldForms(forms_of(lowerings)), FoldZeroPoint(), AlterOpLayout(target)]
+    passes = [SplitExact(), HoldForms(forms_of(lowerings)), FoldZeroPoint(), AlterOpLayout(target)]
     return fuse(Sequential(passes, name="layouts")(mod))
 
 

@@ -26,6 +26,8 @@ from compiler.tensor.expr import Expr
 from compiler.tensor.stmt import Buffer
 
 MODES = ("sequential", "fma", "exact", "float32", "float64")
+EXACT_BITS = 53
+"""Of integers that float64 holds."""
 _FLOATS = {"float32": FLOAT32, "float64": FLOAT64, "exact": FLOAT64}
 
 
@@ -136,10 +138,10 @@ class _Exact(Accumulation):
         return np.asarray(0, object)
 
     def step(self, acc: Array, x: Array, w: Array) -> Array:
-        return np.asarray(_EXACT_STEP(acc, x, w), object)
+        return _exact(acc, x, w)
 
     def add(self, acc: Array, x: Array) -> Array:
-        return np.asarray(_EXACT_STEP(acc, x, 1), object)
+        return _exact(acc, x, 1)
 
     def result(self, acc: Array, bias: Array | None = None) -> Array:
         shift = self.shift
@@ -147,9 +149,9 @@ class _Exact(Accumulation):
             last = _Exact(self.out)
             terms = last.operand(bias, self.out.dtype)
             more = max(0, last.shift - shift)
-            acc = _EXACT_STEP(0, acc, 1 << more)
+            acc = _exact(0, acc, 1 << more)
             shift += more
-            acc = _EXACT_STEP(acc, terms, 1 << (shift - last.shift))
+            acc = _exact(acc, terms, 1 << (shift - last.shift))
         odd = np.frompyfunc(lambda n: _rounded_to_odd(n, shift), 1, 1)
         return self.out.cast(np.asarray(odd(acc), np.float64), FLOAT64)
 
@@ -161,7 +163,11 @@ def _exact_step(acc: float, x: float, w: float) -> float:
     return a + b * c
 
 
-_EXACT_STEP: Any = np.frompyfunc(_exact_step, 3, 1)
+def _exact(acc: Any, x: Any, w: Any) -> Array:
+    """acc + x * w of Python integers and floats, which broadcast."""
+    step: Any = np.frompyfunc(_exact_step, 3, 1)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(step(acc, x, w), object)
 
 
 def _integers(values: Array, shift: int) -> Array:
@@ -247,19 +253,30 @@ def sums(mode: str, dtype: DType, terms: IntLike, products: bool = True) -> Sums
     return Sums(dtype, dtype, "Add")
 
 
-def _require_exact(dtype: DType, terms: IntLike, products: bool) -> None:
-    """Check that float64 holds every sum exactly, however the terms are ordered."""
+def exact_bits(dtype: DType, terms: IntLike, products: bool) -> int:
+    """Bits that hold every sum of at most `terms` terms, however they are ordered.
+
+    Raises:
+        LoweringError: they are not known.
+    """
     grid, most = span(dtype), dim(terms)
     if grid is None:
         raise LoweringError(f"{dtype.code} has no exact sums; its values are not known")
+    if not isinstance(most, int):
+        raise LoweringError(
+            f"exact sums of {most} terms are as long as their inputs; give the model fixed shapes"
+        )
     low, high = grid
     least = min(low, 2 * low) if products else low
     largest = max(high, 2 * high) if products else high
-    known = most.bit_length() if isinstance(most, int) else 64
-    if largest - least + known > 53:
-        raise LoweringError(
-            f"exact sums of {most} terms of {dtype.code} need {largest - least + known} bits"
-        )
+    return largest - least + most.bit_length()
+
+
+def _require_exact(dtype: DType, terms: IntLike, products: bool) -> None:
+    """Check that float64 holds every sum. (`SplitExact` rewrites sums that it does not hold.)"""
+    needed = exact_bits(dtype, terms, products)
+    if needed > EXACT_BITS:
+        raise LoweringError(f"exact sums of {dtype.code} need {needed} bits, which no float has")
 
 
 def finished(b: Any, s: Sums, name: str, total: Buffer, bias: Callable[..., Expr] | None) -> Buffer:

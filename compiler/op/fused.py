@@ -25,7 +25,7 @@ def multiply_add(a: Array, b: Array, c: Array) -> Array:
 
 def to_odd(a: Array, b: Array, c: Array) -> Array:
     """a * b + c rounded to odd: to be rounded again, to at least two bits less."""
-    return _add_to_odd(*_parts(a, b, c))
+    return add_to_odd(*_parts(a, b, c))
 
 
 def product_error(a: Array, b: Array, product: Array) -> Array:
@@ -51,7 +51,7 @@ def _parts(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
         head, head_error = _two_sum(product, inner)
         plain = np.asarray(product + z)
         finite = np.isfinite(plain)
-        tail = _add_to_odd(inner_error, head_error)
+        tail = add_to_odd(inner_error, head_error)
         return np.where(finite, head, plain), np.where(finite, tail, 0.0)
 
 
@@ -61,7 +61,8 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
     return total, np.asarray((a - (total - part)) + (b - part))
 
 
-def _add_to_odd(a: Array, b: Array) -> Array:
+def add_to_odd(a: Array, b: Array) -> Array:
+    """a + b rounded to odd."""
     with np.errstate(all="ignore"):
         total, error = _two_sum(np.asarray(a), np.asarray(b))
         even = (total.view(np.int64) & 1) == 0

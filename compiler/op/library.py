@@ -3,6 +3,7 @@
 from compiler.op import (  # noqa: F401
     einsum,
     elementwise,
+    exact,
     layout,
     logic,
     mixed,

@@ -136,12 +136,18 @@ def _avg_pool(ar: Arithmetic, a: AvgPool2dAttrs, x: Array) -> Array:
     """acc = +0; for kh, kw ascending: acc = acc + x; then one division by the count."""
     s = accumulation(a.accumulate, ar)
     total = s.result(_slide(a, s.add, s.start(), s.operand(x, ar.dtype)))
+    count = divisors(a, x.shape[2:4], total.shape[2:4])
+    count = count.reshape(*total.shape[2:4], *(1 for _ in x.shape[4:]))
+    return ar.div(total, count_array(ar, count))
+
+
+def divisors(a: AvgPool2dAttrs, sizes: Sequence[int], outputs: Sequence[int]) -> Array:
+    """How many elements the mean under each window is of: int64 [rows, columns]."""
     rows, columns = (
         np.array([_taps(a, w, size, y).const for y in range(count)])
-        for w, size, count in zip(_windows(a), x.shape[2:4], total.shape[2:4], strict=True)
+        for w, size, count in zip(_windows(a), sizes, outputs, strict=True)
     )
-    count = (rows[:, None] * columns).reshape(*total.shape[2:4], *(1 for _ in x.shape[4:]))
-    return ar.div(total, count_array(ar, count))
+    return np.asarray(rows[:, None] * columns)
 
 
 def _lower_avg_pool(b: PrimBuilder, a: AvgPool2dAttrs, x: Buffer) -> Buffer:
