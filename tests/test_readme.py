@@ -51,15 +51,29 @@ def test_console_examples(folder: Path) -> None:
 
 def test_the_custom_datatype_is_quoted_whole_and_short() -> None:
     source = (ROOT / "experiments" / "examples" / "custom_datatype.py").read_text()
-    assert PYTHON[1] == source
+    assert PYTHON[2] == source
     assert len(source.rstrip().splitlines()) <= 40
 
 
 def test_a_described_format_takes_eight_lines() -> None:
-    before, _, _ = PYTHON[2].partition("network =")
+    before, _, _ = PYTHON[1].partition("network =")
     lines = [line for line in before.splitlines() if line and "import" not in line]
-    assert "datatypes.define" in before
+    assert before.count("datatypes.define") == 2
     assert len(lines) <= 8
+
+
+def test_the_cost_of_an_approximate_multiplier_is_as_shown(folder: Path) -> None:
+    """Every figure but the time, which is this machine's."""
+    table = re.search(r"```text\n( +scheme .*?)```", README, re.DOTALL)
+    assert table
+    example = ROOT / "experiments" / "examples" / "approximate_multiplier.py"
+    done = run(folder, "-W", "error", str(example))
+    assert done.returncode == 0, done.stderr
+    shown, printed = (
+        [line.split()[:-1] for line in text.splitlines()] for text in (table[1], done.stdout)
+    )
+    assert len(shown) == 6
+    assert shown == printed
 
 
 def test_commands_make_their_own_environment() -> None:

@@ -48,4 +48,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
         rows = experiments.sweep(study, out=Path(folder) / "rows.csv")
     rows["ns_per_product"] = rows["latency_ms_median"] * 1e6 / rows["macs"]
-    print(rows[["scheme", "lowering", "metric", "sqnr_db", "ns_per_product"]].to_string())
+    shown = rows[["scheme", "lowering", "metric", "sqnr_db", "ns_per_product"]]
+    print(shown.round({"sqnr_db": 2, "ns_per_product": 2}).to_string(index=False))
