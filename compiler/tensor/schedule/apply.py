@@ -8,15 +8,8 @@ from dataclasses import replace
 from compiler.dtypes import FLOAT32, FLOAT64
 from compiler.tensor.expr import loads
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.tile import (
-    UNROLLED_STEPS,
-    Tile,
-    column_guard,
-    consumer,
-    has_select,
-    is_product,
-    is_widened,
-)
+from compiler.tensor.schedule.select import consumer, is_widened
+from compiler.tensor.schedule.tile import UNROLLED_STEPS, Tile, column_guard, has_select, is_product
 from compiler.tensor.stmt import For, Store
 
 PIXELS = 4

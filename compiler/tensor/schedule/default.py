@@ -18,8 +18,9 @@ from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.apply import apply_tile
 from compiler.tensor.schedule.choice import TileChoice, retile
 from compiler.tensor.schedule.rules import scheduled_by_rule
+from compiler.tensor.schedule.select import choose_tile, consumer, tileable, widen_blocks
 from compiler.tensor.schedule.sharing import share_out
-from compiler.tensor.schedule.tile import Tile, choose_tile, consumer, tileable, widen_blocks
+from compiler.tensor.schedule.tile import Tile
 from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, stores
 
