@@ -26,7 +26,8 @@ import functools
 import os
 
 from compiler.codegen import jit
-from compiler.runtime.pool_code import CODE
+from compiler.runtime.pool_caller_code import CALLER_CODE
+from compiler.runtime.pool_worker_code import WORKER_CODE
 from compiler.target import Target
 
 SYMBOL = "dtypelab_parallel"
@@ -66,7 +67,7 @@ def start() -> int:
 def pool_text(triple: str) -> str:
     """The LLVM code of the pool."""
     declare, pause = _PAUSE.get(triple.partition("-")[0], ("", ""))
-    code = CODE
+    code = WORKER_CODE + CALLER_CODE
     for name, value in {
         "SYMBOL": SYMBOL,
         "WORKERS": MAX_WORKERS,
