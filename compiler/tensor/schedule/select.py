@@ -4,12 +4,13 @@ The tile is lanes along the output axis that only the constant operand follows (
 the channels of a block), times a few vectors along the next such axis, times several neighbouring
 outputs that only the other operand follows (pixels). The whole reduction stays in registers, and
 the constant operand is packed in traversal order. Bytes are multiplied by the target's dot product
-instruction, several reduction steps at a time. Other reductions (pooling, means) only get lanes
-along the last output axis, where that is contiguous in the data.
+instruction, several reduction steps at a time. Other reductions (pooling, means) get lanes along
+the last output axis, where that is contiguous in the data, and windows side by side.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -143,8 +144,12 @@ def _tile_for(
     if unknown and not spatial and not skipping:
         width = min(RUN_TIME, registers(target) // blocks)
         tile = replace(tile, run_time=((unknown[-1].index, width),))
-    # With a guard the body repeats the taps: that is long enough.
-    return replace(tile, unrolled=1) if column_guard(path, tile) else tile
+    if not column_guard(path, tile):
+        return tile
+    # With a guard the body repeats the taps: that is long enough, but for dot products of few
+    # accumulators.
+    few = blocks * math.prod(w for _, w in spatial) <= registers(target) // 2
+    return replace(tile, unrolled=2 if few and dot is not None else 1)
 
 
 def _reduce_block(data: Load, reduction: list[Var]) -> int:
