@@ -1,5 +1,6 @@
 """What README shows is what happens: its examples run, its commands exist."""
 
+import io
 import re
 import shlex
 import subprocess
@@ -7,6 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+
+from experiments.store import read_results
+from experiments.table import results_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -23,6 +28,14 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("readme")
+
+
+def test_the_table_is_that_of_the_recorded_results() -> None:
+    rows = read_results(ROOT / "results" / "quickstart.csv")
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(results_table(rows))
+    table = "\n".join(line.rstrip() for line in console.export_text().splitlines())
+    assert table in README
 
 
 def test_there_are_five_examples_in_four_sections() -> None:
