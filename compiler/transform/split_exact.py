@@ -1,6 +1,6 @@
-"""SplitExact: exact sums that float64 does not hold become several that it holds.
+"""SplitExact: exact sums of products become sums of float64, several where one does not hold them.
 
-Every operand is the sum of parts: one takes the leading bits, the next those that follow. Products
+Where float64 holds the sum, operands are converted, constants at build time. Else every operand is the sum of parts: one takes the leading bits, the next those that follow. Products
 of two parts are so short that float64 adds them up without rounding, by the kernels of any other
 float64 convolution or product. What they add up to lies on ascending grids; carrying from the lower
 to the next makes them parts of one number, of which the lower ones are rounded to odd (S. Boldo and
@@ -38,7 +38,7 @@ _SUMS = ("sum", "mean", "nn.avg_pool2d", "nn.global_avg_pool2d")
 
 
 class SplitExact(FunctionPass):
-    """Rewrites the operators whose exact sums are too long."""
+    """Rewrites exact sums of products, and others that are too long."""
 
     name = "SplitExact"
     required = ("InferType",)
@@ -94,8 +94,8 @@ class _Split:
         if v.attrs.accumulate != "exact":
             return None
         dtype, products, terms = tensor_type(v.args[0]).dtype, name in _PRODUCTS, _terms(b, v, name)
-        if exact_bits(dtype, terms, products) <= EXACT_BITS:
-            return None
+        if exact_bits(dtype, terms, products) <= EXACT_BITS and not products:
+            return None  # the operator itself adds up float64
         return _Split(r, b, dtype, Index.of(terms).const, products)
 
     def run(self) -> None:
@@ -118,7 +118,7 @@ class _Split:
         if self.products and len(rest) == 2:
             self.add_bias(sums, rest[1])
         total = self.joined(sums)
-        if self.has_infinity():
+        if prod(n for n, _ in shares) > 1 and self.has_infinity():
             raw = self.apply([self.wide(a) for a in v.args[: len(operands)]])
             number = self.call("less", self.call("abs", raw), self.scalar(np.inf))
             total = self.call("where", number, total, raw)
