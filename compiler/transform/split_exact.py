@@ -1,10 +1,11 @@
 """SplitExact: exact sums of products become sums of float64, several where one does not hold them.
 
-Where float64 holds the sum, operands are converted, constants at build time. Else every operand is the sum of parts: one takes the leading bits, the next those that follow. Products
-of two parts are so short that float64 adds them up without rounding, by the kernels of any other
-float64 convolution or product. What they add up to lies on ascending grids; carrying from the lower
-to the next makes them parts of one number, of which the lower ones are rounded to odd (S. Boldo and
-G. Melquiond, 2008), so that the last conversion rounds the exact sum once.
+Where float64 holds the sum, operands are converted, constants at build time. Else every operand is
+the sum of parts: one takes the leading bits, the next those that follow. Products of two parts are
+so short that float64 adds them up without rounding, by the kernels of any other float64 convolution
+or product. What they add up to lies on ascending grids; carrying from the lower to the next makes
+them parts of one number, of which the lower ones are rounded to odd (S. Boldo and G. Melquiond,
+2008), so that the last conversion rounds the exact sum once.
 """
 
 from __future__ import annotations
@@ -29,8 +30,6 @@ from compiler.transform.rewrite import Rewriter, op_name
 
 MOST_PARTS = 256
 """Products of two parts that an operator may become."""
-_HEADROOM = 51
-"""Bits of a sum of products of parts: C in (v + C) - C needs one more, and a sign."""
 _APART = 8
 """Bits between grids, so that a sum of what is left on the lower ones is below half of a unit."""
 _PRODUCTS = ("nn.conv2d", "nn.dense", "nn.matmul")
@@ -65,6 +64,12 @@ def _terms(b: Binding, v: Call, name: str) -> IntLike:
     many = Index.of(product(shapes[0])).constant()
     few = Index.of(product(tensor_type(b.var).shape)).constant()
     return many // few if many is not None and few else Index.of(product(shapes[0]))
+
+
+def _width(bits: int, n: int) -> int:
+    """Distance of the grids of n parts; each is at most half of it, to either side, also the
+    leading one."""
+    return bits if n == 1 else ceil((bits + 1) / n)
 
 
 @dataclass(frozen=True)
@@ -110,14 +115,17 @@ class _Split:
             for a, (low, _), share in zip(v.args, ranges, shares, strict=False)
         ]
         first, second = operands[0], operands[1] if self.products else None
-        sums: dict[int, Atom] = {}
+        sums: list[tuple[int, Atom]] = []
         for p, g in zip(first.values, first.grids, strict=True):
             pairs = [(None, 0)] if second is None else zip(second.values, second.grids, strict=True)
             for q, h in pairs:
-                self.put(sums, g + h, self.apply([p] if q is None else [p, q]))
+                sums.append((g + h, self.apply([p] if q is None else [p, q])))
         if self.products and len(rest) == 2:
-            self.add_bias(sums, rest[1])
-        total = self.joined(sums)
+            sums += self.bias(rest[1], [g for g, _ in sums])
+        sums.sort(key=lambda s: s[0])
+        total = sums[0][1]
+        if len(sums) > 1:
+            total = self.call("join", *(v for _, v in sums), grids=tuple(g for g, _ in sums))
         if prod(n for n, _ in shares) > 1 and self.has_infinity():
             raw = self.apply([self.wide(a) for a in v.args[: len(operands)]])
             number = self.call("less", self.call("abs", raw), self.scalar(np.inf))
@@ -164,7 +172,7 @@ class _Split:
         """(parts, bits of a part) of each operand: the fewest pairs that float64 can add up."""
         most = range(1, MOST_PARTS + 1)
         if len(bits) == 1:
-            every = [[(n, ceil(bits[0] / n))] for n in most]
+            every = [[(n, _width(bits[0], n))] for n in most]
         else:
             pairs = ((n, m) for n in most for m in range(1, MOST_PARTS // n + 1))
             every = [self.pair(n, m, bits) for n, m in sorted(pairs, key=lambda c: c[0] * c[1])]
@@ -179,62 +187,37 @@ class _Split:
     @staticmethod
     def pair(n: int, m: int, bits: Sequence[int]) -> list[tuple[int, int]]:
         """So many parts of two operands; their products' grids are equal or far apart."""
-        widths = ceil(bits[0] / n), ceil(bits[1] / m)
+        widths = _width(bits[0], n), _width(bits[1], m)
         both = (max(widths),) * 2 if min(n, m) > 1 else widths
         return [(n, both[0]), (m, both[1])]
 
     def fits(self, shares: Sequence[tuple[int, int]]) -> bool:
         """Whether float64 adds up all products of such parts, or the parts themselves."""
         pairs = prod(n for n, _ in shares)
-        room = _HEADROOM - (self.terms * pairs + 1).bit_length()
+        room = EXACT_BITS - (self.terms * pairs + 1).bit_length()
         apart = all(width >= _APART for n, width in shares if n > 1)
-        return apart and sum(width for _, width in shares) <= room
+        # Parts are rounded to nearest: a bit less than the distance of their grids.
+        return apart and sum(width - (n > 1) for n, width in shares) <= room
 
     # ---- parts -----------------------------------------------------------------------------------
     def parts(self, a: Atom, low: int, n: int, width: int) -> Parts:
         """`a`, multiples of 2**low, in n parts of `width` bits."""
         grids = tuple(low + width * k for k in reversed(range(n)))
-        rest: Atom = self.wide(a)
-        values = []
-        for g in grids[:-1]:
-            values.append(part := self.rounded(rest, g))
-            rest = self.call("subtract", rest, part)
-        return Parts((*values, rest), grids)
+        return Parts(self.on_grids(self.wide(a), grids), grids)
 
-    def rounded(self, a: Atom, grid: int) -> Atom:
-        """`a` to the nearest multiple of 2**grid."""
-        c = self.scalar(1.5 * 2.0 ** (52 + grid))
-        return self.call("subtract", self.call("add", a, c), c)
+    def on_grids(self, a: Atom, grids: tuple[int, ...]) -> tuple[Atom, ...]:
+        """The parts of a float64; the last one is what is left."""
+        if len(grids) == 1:
+            return (a,)
+        return tuple(self.call("part", a, grids=grids, index=k) for k in range(len(grids)))
 
-    def put(self, sums: dict[int, Atom], grid: int, value: Atom) -> None:
-        sums[grid] = self.call("add", sums[grid], value) if grid in sums else value
-
-    def add_bias(self, sums: dict[int, Atom], bias: Atom) -> None:
-        """The bias, in parts on the grids of the sums, as their last term."""
-        grids = sorted(sums, reverse=True)
-        rest = self.wide(bias)
+    def bias(self, bias: Atom, grids: Sequence[int]) -> list[tuple[int, Atom]]:
+        """The bias, the last term, in parts on the grids of the sums."""
+        wide = self.wide(bias)
         if op_name(self.b.value) == "nn.conv2d":
-            rest = self.call("reshape", rest, newshape=(1, -1, 1, 1))
-        for g in grids[:-1]:
-            part = self.rounded(rest, g)
-            rest = self.call("subtract", rest, part)
-            sums[g] = self.call("add", sums[g], part)
-        self.put(sums, grids[-1], rest)
-
-    def joined(self, sums: dict[int, Atom]) -> Atom:
-        """The sum of all, rounded to odd."""
-        grids = sorted(sums)
-        left: list[Atom] = []
-        value = sums[grids[0]]
-        for g in grids[1:]:
-            carried = self.rounded(value, g)
-            left.append(self.call("subtract", value, carried))
-            value = self.call("add", sums[g], carried)
-        tail: Atom | None = None
-        for v in [*left, value]:
-            tail = v if tail is None else self.call("add_to_odd", v, tail)
-        assert tail is not None
-        return tail
+            wide = self.call("reshape", wide, newshape=(1, -1, 1, 1))
+        descending = tuple(sorted(set(grids), reverse=True))
+        return list(zip(descending, self.on_grids(wide, descending), strict=True))
 
     # ---- operators -------------------------------------------------------------------------------
     def apply(self, args: Sequence[Atom]) -> Atom:

@@ -43,14 +43,28 @@ ON_AVX2 = {"posit16_es1": 30}
 TABLE_NS = {"posit8_es0": 0.45}
 
 
-def product(rows: int, dtype: str = "", seed: int = 0) -> IRModule:
-    """A dense layer of `rows` x SIZE x SIZE on normal data, in a format."""
+EXACT = {"posit16_es1": 500, "posit8_es0": 1000}
+"""Exact sums, against the library's quires."""
+
+
+FULL_RANGE = 100
+"""The same on weights of any magnitude that the format has."""
+
+
+def product(
+    rows: int, dtype: str = "", seed: int = 0, accumulate: str = "sequential", full: bool = False
+) -> IRModule:
+    """A dense layer of `rows` x SIZE x SIZE on normal data, in a format; with `full`, the weights
+    are of any magnitude that the format has."""
     rng = np.random.default_rng(seed)
     b = FunctionBuilder()
     x = b.param("x", (rows, SIZE))
-    w = b.const((rng.normal(size=(SIZE, SIZE)) / np.sqrt(SIZE)).astype(np.float32))
+    weights = rng.normal(size=(SIZE, SIZE)) / np.sqrt(SIZE)
+    if full:
+        weights *= 2.0 ** rng.uniform(-28, 28, weights.shape)
+    w = b.const(weights.astype(np.float32))
     mod = IRModule({"main": b.finish(b.call("nn.dense", x, w))})
-    return change_dtype(mod, NATIVE, dtype) if dtype else mod
+    return change_dtype(mod, NATIVE, dtype, accumulate=accumulate) if dtype else mod
 
 
 @dataclass(frozen=True)
@@ -60,12 +74,16 @@ class Case:
     format: str
     lowering: str
     target: str = "llvm"
+    accumulate: str = "sequential"
+    full: bool = False
 
     @property
     def name(self) -> str:
         """What the case is called."""
         where = " on AVX2" if self.target == HASWELL else ""
-        return f"{self.format} {self.lowering}{where}".strip()
+        mode = f" {self.accumulate}" if self.accumulate != "sequential" else ""
+        data = ", any magnitude" if self.full else ""
+        return f"{self.format} {self.lowering}{mode}{data}{where}".strip()
 
     @property
     def rows(self) -> int:
@@ -74,7 +92,8 @@ class Case:
 
     def call(self) -> Callable[[], object]:
         """What is timed."""
-        mod = product(self.rows, "" if self.format == NATIVE else self.format)
+        name = "" if self.format == NATIVE else self.format
+        mod = product(self.rows, name, accumulate=self.accumulate, full=self.full)
         exe = build(mod, target=self.target, dtype_lowering=self.lowering or None)
         x = np.random.default_rng(1).normal(size=(self.rows, SIZE)).astype(np.float32)
         return _bound(exe, x)
@@ -86,6 +105,7 @@ def cases() -> list[Case]:
     out = [Case(NATIVE, ""), *(Case(f, "vector") for f in vector)]
     out += [Case(f, "library") for f in FASTER_THAN_LIBRARY]
     out += [Case(f, "table") for f in TABLE_NS]
+    out += [_exact(f, full) for f in EXACT for full in (False, True)]
     if set(Target.parse(HASWELL).enabled) <= Target.parse("llvm").enabled:
         out += [Case(f, "vector", HASWELL) for f in ON_AVX2]
     return out
@@ -114,6 +134,11 @@ def costs(effort: Effort) -> dict[str, float]:
     loop = c_loop.posit16(LIBRARY_ROWS, SIZE)
     if loop is not None:
         calls["loop in C"], macs["loop in C"] = loop, LIBRARY_ROWS * SIZE * SIZE
+    for f in EXACT:
+        quire = c_loop.exact(f, LIBRARY_ROWS, SIZE)
+        if quire is not None:
+            name = f"{f} quire in C"
+            calls[name], macs[name] = quire, LIBRARY_ROWS * SIZE * SIZE
     times = medians({name: always(call) for name, call in calls.items()}, effort)
     return {name: times[name] * 1e6 / macs[name] for name in calls}
 
@@ -139,11 +164,21 @@ def rows(ns: dict[str, float]) -> list[Row]:
         for f, n in SLOWER_THAN_NATIVE.items()
     ]
     out += [Row(f"{f}: table", ns[f"{f} table"], "ns/MAC", most=n) for f, n in TABLE_NS.items()]
+    for f, n in EXACT.items():
+        for full, bound in ((False, n), (True, FULL_RANGE)):
+            name = _exact(f, full).name
+            if f"{f} quire in C" in ns:
+                ratio = ns[f"{f} quire in C"] / ns[name]
+                out.append(Row(f"{name}: quire / vector", ratio, "x", least=bound))
     for f, n in ON_AVX2.items():
         name = Case(f, "vector", HASWELL).name
         if name in ns:
             out.append(Row(f"{f} on AVX2: library / vector", ns[f"{f} library"] / ns[name], "x", n))
     return out
+
+
+def _exact(fmt: str, full: bool) -> Case:
+    return Case(fmt, "vector", accumulate="exact", full=full)
 
 
 def _bound(exe: Executable, x: NDArray[Any]) -> Callable[[], object]:
