@@ -36,7 +36,11 @@ def format_options(function: F) -> F:
     """--dtype, --accumulate and --lowering."""
     for option in (
         click.option("--lowering", metavar="KIND", help="library, table or vector."),
-        click.option("--accumulate", metavar="MODE", help="How sums of the format are rounded."),
+        click.option(
+            "--accumulate",
+            metavar="MODE",
+            help="How sums of the format are formed: sequential, fma, exact, float32, float64.",
+        ),
         click.option(
             "--dtype",
             default="float32",
