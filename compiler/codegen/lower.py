@@ -5,7 +5,7 @@ schedule.
   register;
 - unrolled loop: the body again, with the variable bound to an int; vector loop: the variable
   becomes lanes;
-- access: flat offset = int + lane pattern (+ what is not in the pointer), see `access`;
+- access: flat offset = int + lane pattern (+ what is not in the pointer), see `places`;
 - register buffer: SSA values keyed by (offset, lane pattern);
 - local buffer: memory on the stack;
 - attempt: a branch on whether any of the watched registers is NaN.
@@ -16,9 +16,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compiler.codegen.access import Accesses, Registers, Split
+from compiler.codegen.access import Accesses
 from compiler.codegen.emit import LLVM_BYTES, Emitter, Val, memory_type
 from compiler.codegen.lanes import points
+from compiler.codegen.places import Registers, Split
 from compiler.codegen.scalars import Scalars
 from compiler.codegen.shares import Share, shares
 from compiler.errors import LoweringError
