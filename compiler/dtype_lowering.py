@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.dtypes import DType, VectorDType, custom
+from compiler.dtypes import DType, VectorDType, custom, random_dtype
 from compiler.errors import InputError, LoweringError, unknown
 from compiler.ir.expr import IRModule, operands
 from compiler.ir.types import TensorType
@@ -75,6 +75,13 @@ def _choose(dtype: DType, wanted: str | None) -> DtypeLowering:
         reason = "only functions are known of it"
     if wanted == "library":
         return DtypeLowering(dtype, wanted, "the build asks for it")
+    if random_dtype(dtype) is not None:
+        if wanted is not None:
+            raise LoweringError(
+                f"{dtype} has no {wanted} lowering, because it rounds stochastically; "
+                "leave dtype_lowering out"
+            )
+        return DtypeLowering(dtype, "library", "each of its roundings has random bits of its own")
     if wanted == "table" and dtype.bits > TABLE_BITS:
         raise LoweringError(
             f"{dtype} has no table lowering, because it has more than {TABLE_BITS} bits; "

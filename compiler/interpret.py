@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array, DType
+from compiler.dtypes import Array, DType, node_number
 from compiler.errors import InputError
 from compiler.ir.expr import (
     Binding,
@@ -23,7 +23,7 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.types import TensorType
-from compiler.op.arithmetic import arithmetic
+from compiler.op.arithmetic import Places, arithmetic
 from compiler.runtime.inputs import bind_inputs
 from compiler.symbolic import Index
 from compiler.symbolic import Var as SymbolicVar
@@ -91,7 +91,8 @@ def _value(b: Binding, env: Env) -> Any:
 def call_reference(v: Call, args: list[Array], out: Var, dims: Mapping[SymbolicVar, int]) -> Any:
     """The reference of one operator call on arrays, checked against its inferred type."""
     assert not isinstance(v.op, Function)
-    ar = arithmetic(tensor_type(v.args[0]).dtype if v.args else DType("float", 32))
+    places = Places(node_number(out.name), None if v.op.numbered else v.op.name)
+    ar = arithmetic(tensor_type(v.args[0]).dtype if v.args else DType("float", 32), places)
     result = v.op.reference(ar, resolve_attrs(v.attrs, dims), *args)
     t = atom_type(out)
     if isinstance(t, TensorType):

@@ -7,7 +7,7 @@ from typing import Any
 
 from compiler.codegen import jit
 from compiler.dtype_lowering import DtypeLowering, choose_lowerings, forms_of
-from compiler.dtypes import Array
+from compiler.dtypes import Array, random_dtype
 from compiler.errors import InputError, LoweringError
 from compiler.ir.expr import (
     Atom,
@@ -90,7 +90,10 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
     fuse = FuseOps()
     if not PassContext.current().enables(fuse):  # a kernel each: the executor runs kernels only
         fuse = FuseOps(fuse_opt_level=0)
-    passes = [SplitExact(), HoldForms(forms_of(lowerings)), FoldZeroPoint(), AlterOpLayout(target)]
+    passes = [SplitExact(), HoldForms(forms_of(lowerings)), FoldZeroPoint()]
+    if not any(random_dtype(choice.dtype) for choice in lowerings):
+        # Stochastic rounding goes by positions in unblocked results.
+        passes.append(AlterOpLayout(target))
     return fuse(Sequential(passes, name="layouts")(mod))
 
 

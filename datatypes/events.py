@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from compiler.dtype_lowering import custom_dtypes
-from compiler.dtypes import Array, DType, custom, register_custom
+from compiler.dtypes import Array, DType, Place, custom, register_custom
 from compiler.ir.expr import IRModule
 from datatypes import oracle
 from datatypes.formats import Format, decode
@@ -51,8 +51,18 @@ class _Counting(RegisteredType):
     def apply(self, op: str, dtype: DType, *args: Array) -> Array:
         """See CustomDType."""
         result = super().apply(op, dtype, *args)
+        self._count(op, result, args)
+        return result
+
+    def apply_at(self, op: str, dtype: DType, place: Place, *args: Array) -> Array:
+        """See RandomDType."""
+        result = super().apply_at(op, dtype, place, *args)
+        self._count(op, result, args)
+        return result
+
+    def _count(self, op: str, result: Array, args: Sequence[Array]) -> None:
         if op not in oracle.ARITHMETIC:
-            return result
+            return
         fmt, events = self._counted, self._events
         a, b = np.broadcast_arrays(*(decode(fmt, codes) for codes in args))
         with np.errstate(all="ignore"):
@@ -63,14 +73,20 @@ class _Counting(RegisteredType):
         events.nan += int((np.isnan(got) & ~np.isnan(a) & ~np.isnan(b)).sum())
         if op in _SUMS:
             events.absorbed += int(((got == a) & (b != 0) & finite).sum())
-        return result
 
     def encode(self, values: Array, dtype: DType) -> Array:
         """See CustomDType."""
-        codes = super().encode(values, dtype)
+        self._converted(values)
+        return super().encode(values, dtype)
+
+    def encode_at(self, values: Array, dtype: DType, place: Place) -> Array:
+        """See RandomDType."""
+        self._converted(values)
+        return super().encode_at(values, dtype, place)
+
+    def _converted(self, values: Array) -> None:
         numbers = np.asarray(values, np.float64)
         self._range(np.where(np.isfinite(numbers), numbers, 0.0))
-        return codes
 
     def _range(self, exact: Array) -> None:
         fmt, events = self._counted, self._events

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compiler.dtypes import PLACED
 from compiler.errors import UnsupportedError
 from compiler.op.fused import product_error, to_odd
 from compiler.tensor.expr import COMPARISONS
@@ -44,13 +45,15 @@ _RANGE = Fraction(2) ** 450
 """Products and quotients of values within 1/_RANGE .. _RANGE, and their errors, are normal."""
 
 
-def apply(fmt: Format, op: str, *codes: Array) -> Array:
+def apply(fmt: Format, op: str, *codes: Array, random: Array | None = None) -> Array:
     """`op` on arrays of codes, which broadcast.
 
     Args:
         fmt: the format.
         op: Add Sub Mul Div Max Min, LT LE GT GE EQ NE, fma, or a function's name.
         codes: one, two or (fma: a * b + c) three integer arrays.
+        random: for stochastic rounding of Add, Sub, Mul, Div and fma, uint32 of the shape that
+            `codes` broadcast to (`datatypes.formats.randomness`).
 
     Returns:
         Array of `fmt.storage`; bool for comparisons. A result that is not a number is
@@ -59,7 +62,7 @@ def apply(fmt: Format, op: str, *codes: Array) -> Array:
 
     Raises:
         UnsupportedError: no such operation, or one that is not defined for so wide a format, or
-            the format only stores values.
+            the format only stores values; or random bits are missing.
     """
     table = fmt.table(op)
     if fmt.storage_only:
@@ -69,14 +72,16 @@ def apply(fmt: Format, op: str, *codes: Array) -> Array:
         return np.asarray(_COMPARE[op](a, b))
     if table is not None:
         return table.results(*codes).astype(fmt.storage)
+    if op in PLACED and fmt.rounding == "stochastic" and random is None:
+        raise UnsupportedError(f"{op} of {fmt.name} rounds stochastically; give it random bits")
     if fmt.logarithmic and op in ARITHMETIC:
         return logarithms.apply(fmt, op, *codes)
     if op in ARITHMETIC:
         values = [decode(fmt, c) for c in codes]
         with np.errstate(all="ignore"):
-            return encode(fmt, arithmetic(fmt, op, *values))
+            return encode(fmt, arithmetic(fmt, op, *values), random)
     if op == "fma":
-        return encode(fmt, multiply_add(fmt, *(decode(fmt, c) for c in codes)))
+        return encode(fmt, multiply_add(fmt, *(decode(fmt, c) for c in codes)), random)
     if op in ("Max", "Min"):
         a, b = (np.asarray(c, fmt.storage) for c in codes)
         return _extreme(fmt, op, a, b)
@@ -88,8 +93,10 @@ def apply(fmt: Format, op: str, *codes: Array) -> Array:
     return mathfun.table(fmt, op)[codes[0]]
 
 
+@lru_cache(maxsize=256)
 def functions_format(fmt: Format) -> Format:
-    """The format that functions of one operand round to: the nearest value, if not stochastically.
+    """The format that functions of one operand and constants round to: to the nearest value where
+    `fmt` rounds stochastically.
 
     Only sums, differences, products, quotients and conversions round stochastically.
     """

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from compiler.dtypes import FLOAT32, FLOAT64, Array, DType
+from compiler.dtypes import FLOAT32, FLOAT64, Array, DType, Place
 from compiler.errors import DtypelabError, LoweringError
 from compiler.tensor.expr import COMPARISONS, Expr, FloatImm, IntImm
 from datatypes import kernels, oracle, registry
-from datatypes.formats import Format, get
+from datatypes.formats import Format, encode, get
+from datatypes.formats.randomness import random_bits
 from datatypes.registry import Operation, type_name_of
 from datatypes.spans import span as formats_span
 
@@ -30,12 +33,24 @@ class RegisteredType:
     def __init__(self, name: str, fmt: Format | None = None):
         self.name, self.fmt = name, fmt
 
+    @property
+    def random(self) -> bool:
+        """See RandomDType."""
+        return self.fmt is not None and self.fmt.rounding == "stochastic"
+
     def lower(self, node: Expr, target: str) -> Expr:
         """See CustomDType. FloatImm is encoded now, unless a lowering was registered for it.
 
         Raises:
             LoweringError: there is no lowering; names the call of `register_op` that adds one.
         """
+        return self._lowered(node, target)
+
+    def lower_at(self, node: Expr, target: str, place: Place) -> Expr:
+        """See RandomDType; raises as `lower`."""
+        return self._lowered(node, target, place)
+
+    def _lowered(self, node: Expr, target: str, place: Place | None = None) -> Expr:
         operation = Operation.of(node, target)
         function = registry.lowering(operation)
         if function is not None:
@@ -47,7 +62,7 @@ class RegisteredType:
             from datatypes.builtin import lower
 
             self._format(node.dtype if node.dtype.is_custom else _custom_operand(node))
-            lowered = lower(self.fmt, node)
+            lowered = lower(self.fmt, node, place)
             if lowered is not None:
                 return lowered
         dtype = node.dtype if node.dtype.is_custom else _custom_operand(node)
@@ -58,6 +73,15 @@ class RegisteredType:
 
     def apply(self, op: str, dtype: DType, *args: Array) -> Array:
         """See CustomDType."""
+        return self._applied(op, dtype, args)
+
+    def apply_at(self, op: str, dtype: DType, place: Place, *args: Array) -> Array:
+        """See RandomDType."""
+        return self._applied(op, dtype, args, self._bits(place))
+
+    def _applied(
+        self, op: str, dtype: DType, args: Sequence[Array], random: Array | None = None
+    ) -> Array:
         name, function = (op, "") if op in _BINARY else ("Call", op)
         operation = Operation(name, "llvm", self.name, function=function)
         if self.fmt is None or registry.lowering(operation) is not None:
@@ -66,14 +90,27 @@ class RegisteredType:
         if function and function not in (*oracle.ROUNDINGS, "fma") and fmt.nbits > 16:
             # Correct to 1 ulp, not always correctly rounded: the compiled function says how.
             return kernels.operate(op, dtype, *args)
-        return oracle.apply(fmt, op, *args)
+        return oracle.apply(fmt, op, *args, random=random)
+
+    def _bits(self, place: Place) -> Array:
+        assert self.fmt is not None
+        return random_bits(self.fmt.seed, place.node, place.index, place.step)
+
+    def encode_at(self, values: Array, dtype: DType, place: Place) -> Array:
+        """See RandomDType."""
+        array = np.asarray(values)
+        if not self._described("Cast", type_name_of(DType.parse(array.dtype)), self.name):
+            return self.encode(values, dtype)
+        if array.dtype.kind in "iu":
+            array = oracle.integers_to_float64(array)
+        return encode(self._format(dtype), array, self._bits(place))
 
     def encode(self, values: Array, dtype: DType) -> Array:
         """See CustomDType. float64 goes through float32 if the datatype converts only that."""
         array = np.asarray(values)
         source = DType.parse(array.dtype)
         if self._described("Cast", type_name_of(source), self.name):
-            fmt = self._format(dtype)
+            fmt = oracle.functions_format(self._format(dtype))
             if array.dtype.kind in "iu":
                 array = oracle.integers_to_float64(array)
             from datatypes.vector import large_arrays

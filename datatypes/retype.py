@@ -56,6 +56,10 @@ def change_dtype(
     into weights in the original dtype, then weights are encoded, rounding once. Values keep their
     names and origins; integer tensors stay as they are.
 
+    In a format that rounds stochastically, the random bits of every product, sum, difference,
+    quotient and conversion are a hash of the format's seed, the value's name, the position in it
+    and the number of roundings before. Weights and other constants are rounded to nearest.
+
     Args:
         mod: a module that has not been fused.
         src: dtype to replace, usually `float32`. Or a mapping from patterns to formats
@@ -129,11 +133,6 @@ def _target(dst: Target) -> DType:
     fmt = get(dst)
     if fmt.storage_only:
         raise DtypelabError(f"{fmt.name} only stores values; choose a format to compute in")
-    if fmt.rounding == "stochastic":
-        raise UnsupportedError(
-            f"{fmt.name} rounds stochastically, which encode does, but networks do not; choose "
-            "another rounding"
-        )
     return DType.parse(f"custom[{fmt.name}]{fmt.nbits}")
 
 

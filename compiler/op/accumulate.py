@@ -61,6 +61,11 @@ class Accumulation:
     def __init__(self, out: Arithmetic):
         self.out = out
 
+    def at(self, index: Array) -> Accumulation:
+        """The same sums where only those at these flat positions are added to
+        (`Arithmetic.at`)."""
+        return type(self)(self.out.at(index))
+
     def operand(self, a: Array, source: DType, zero_point: int = 0) -> Array:
         """`a` ready for `step`: int64 counted from the zero point, or values of out's dtype."""
         if self.out.dtype.is_integer:
@@ -102,6 +107,9 @@ class _Floating(Accumulation):
         super().__init__(out)
         self.floats = arithmetic(dtype)
 
+    def at(self, index: Array) -> Accumulation:
+        return self
+
     def operand(self, a: Array, source: DType, zero_point: int = 0) -> Array:
         return self.floats.cast(a, source)
 
@@ -126,6 +134,9 @@ class _Exact(Accumulation):
     def __init__(self, out: Arithmetic):
         super().__init__(out)
         self.shift = 0
+
+    def at(self, index: Array) -> Accumulation:
+        return self
 
     def operand(self, a: Array, source: DType, zero_point: int = 0) -> Array:
         values = arithmetic(FLOAT64).cast(a, source)

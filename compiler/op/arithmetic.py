@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from compiler.dtypes import Array, CustomDType, DType, custom
+from compiler.dtypes import PLACED, Array, CustomDType, DType, Place, custom, random_dtype
 from compiler.errors import UnsupportedError
 from compiler.op import fused
 
@@ -70,10 +70,46 @@ class Choice:
         return np.where(condition, a, b)
 
 
+class Places:
+    """Numbers the stochastic roundings of one operator call in the order of its reference.
+
+    `operator` is None for one whose loop nest numbers them alike; else it is named in the error
+    that asking for a place raises.
+    """
+
+    def __init__(self, node: int, operator: str | None = None, step: int = 0):
+        self.node, self.operator, self.step = node, operator, step
+
+    def next(self, shape: tuple[int, ...], at: Array | None) -> Place:
+        """Place of the next rounding, of a result of `shape`, whose flat positions are `at`.
+
+        Raises:
+            UnsupportedError: the operator does not number its roundings.
+        """
+        if self.operator is not None:
+            raise UnsupportedError(not_numbered(self.operator))
+        index = np.arange(math.prod(shape)).reshape(shape) if at is None else at
+        self.step += 1
+        return Place(self.node, index, self.step - 1)
+
+
+def not_numbered(operator: str) -> str:
+    """What to say of an operator in which stochastic rounding is not defined."""
+    return (
+        f"{operator} does not number its roundings, so that it cannot round stochastically; "
+        "compute it in a format with another rounding"
+    )
+
+
 class Arithmetic(Protocol):
     """Operations on storage arrays of one dtype; binary ones broadcast as numpy does."""
 
     dtype: DType
+
+    def at(self, index: Array) -> Arithmetic:
+        """The same arithmetic for operations whose results lie at these flat positions of the
+        operator's result, if these are not all of them in order."""
+        ...
 
     def of(self, dtype: DType) -> Arithmetic:
         """The arithmetic of another dtype."""
@@ -127,8 +163,8 @@ class Arithmetic(Protocol):
         """Elements of `a` where `condition` holds, else of `b`."""
         ...
 
-    def const(self, value: float) -> Array:
-        """Scalar array nearest to `value`."""
+    def const(self, value: float | Array) -> Array:
+        """Array nearest to `value`; scalar if that is."""
         ...
 
     def lowest(self) -> Array:
@@ -144,13 +180,17 @@ class NumpyArithmetic(Choice):
     """Built-in dtypes: float arithmetic as numpy rounds it; integer arithmetic in int64, then
     wrapped."""
 
-    def __init__(self, dtype: DType):
-        self.dtype = dtype
+    def __init__(self, dtype: DType, places: Places | None = None):
+        self.dtype, self._places = dtype, places
         self._np = dtype.storage
 
     def of(self, dtype: DType) -> Arithmetic:
         """See Arithmetic."""
-        return arithmetic(dtype)
+        return arithmetic(dtype, self._places)
+
+    def at(self, index: Array) -> Arithmetic:
+        """See Arithmetic."""
+        return self
 
     def _binary(self, f: Any, a: Array, b: Array) -> Array:
         if self.dtype.is_float:
@@ -216,7 +256,7 @@ class NumpyArithmetic(Choice):
         """See Arithmetic."""
         return self._binary(np.fmod, a, b)
 
-    def const(self, value: float) -> Array:
+    def const(self, value: float | Array) -> Array:
         """See Arithmetic."""
         with np.errstate(over="ignore"):
             return np.asarray(value, self._np)
@@ -240,14 +280,18 @@ class NumpyArithmetic(Choice):
 
 class CustomArithmetic(Choice):
     """A registered custom dtype: every operation asks its oracle. Lanes are encoded, and the result
-    is decoded again."""
+    is decoded again. Stochastic roundings get their place from `places`."""
 
-    def __init__(self, dtype: DType):
-        self.dtype = dtype
+    def __init__(self, dtype: DType, places: Places | None = None, at: Array | None = None):
+        self.dtype, self._places, self._at = dtype, places, at
         self._type: CustomDType = custom(dtype.name)
+        self._random = random_dtype(dtype)
 
     def _apply(self, op: str, *args: Array) -> Array:
         code = self.dtype.code
+        if self._random is not None and self._places is not None and op in PLACED:
+            shape = np.broadcast_shapes(*map(np.shape, args))
+            return self._random.apply_at(op, code, self._places.next(shape, self._at), *args)
         if not self.dtype.lane:
             return self._type.apply(op, code, *args)
         out = self._type.apply(op, code, *(self._type.encode(a, code) for a in args))
@@ -262,7 +306,11 @@ class CustomArithmetic(Choice):
 
     def of(self, dtype: DType) -> Arithmetic:
         """See Arithmetic."""
-        return arithmetic(dtype)
+        return arithmetic(dtype, self._places)
+
+    def at(self, index: Array) -> Arithmetic:
+        """See Arithmetic."""
+        return self if self._random is None else CustomArithmetic(self.dtype, self._places, index)
 
     def add(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
@@ -304,7 +352,7 @@ class CustomArithmetic(Choice):
         """See Arithmetic."""
         raise UnsupportedError(f"no remainder of {self.dtype}")
 
-    def const(self, value: float) -> Array:
+    def const(self, value: float | Array) -> Array:
         """See Arithmetic."""
         return self._stored(self._type.encode(np.asarray(value, np.float64), self.dtype.code))
 
@@ -317,6 +365,9 @@ class CustomArithmetic(Choice):
         """See Arithmetic."""
         if source.is_custom and not source.lane:
             a = custom(source.name).decode(a, source)
+        if self._random is not None and self._places is not None:
+            place = self._places.next(np.shape(a), self._at)
+            return self._random.encode_at(a, self.dtype.code, place)
         return self._stored(self._type.encode(a, self.dtype.code))
 
 
@@ -330,6 +381,7 @@ _COMPARE: dict[str, Any] = {
 }
 
 
-def arithmetic(dtype: DType) -> Arithmetic:
-    """The arithmetic of `dtype`."""
-    return CustomArithmetic(dtype) if dtype.is_custom else NumpyArithmetic(dtype)
+def arithmetic(dtype: DType, places: Places | None = None) -> Arithmetic:
+    """The arithmetic of `dtype`; `places` numbers its stochastic roundings."""
+    kind = CustomArithmetic if dtype.is_custom else NumpyArithmetic
+    return kind(dtype, places)

@@ -196,7 +196,7 @@ def index_expr(i: IntLike, dtype: DType) -> Expr:
 def count_array(ar: Arithmetic, counts: Array) -> Array:
     """Integer counts as values of ar's dtype."""
     if ar.dtype.is_custom:
-        return ar.cast(counts.astype(np.float32), FLOAT32)
+        return ar.const(counts.astype(np.float32))
     return ar.cast(counts.astype(np.int64), INT64)
 
 

@@ -78,6 +78,7 @@ def elementwise(
             (arity, arity),
             Fusion.ELEMENTWISE,
             quantized,
+            numbered=True,
             doc=doc,
         )
     )

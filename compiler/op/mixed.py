@@ -145,6 +145,7 @@ for _definition in (
         _lower_cast,
         CastAttrs,
         fusion=Fusion.ELEMENTWISE,
+        numbered=True,
         doc="values in another dtype; float to integer goes toward zero",
     ),
     OpDef(
@@ -156,6 +157,7 @@ for _definition in (
         (2, 2),
         Fusion.ELEMENTWISE,
         Quantized.INTEGER,
+        numbered=True,
         doc="x + bias along an axis",
     ),
 ):

@@ -123,11 +123,13 @@ def _reference(ar: Arithmetic, a: Conv2dAttrs, x: Array, w: Array, *bias: Array)
     xs = s.operand(x, ar.dtype, a.input_zero_point).reshape(n, g, 1, channels // g, *size)
     ws = s.operand(w, ar.dtype).reshape(1, g, o, *w.shape[1:])
     acc = np.broadcast_to(s.start(), (n, g, o, height, width)).copy()
+    positions = np.arange(acc.size).reshape(acc.shape)
     for ic, kh, kw in np.ndindex(*w.shape[1:]):
         ys, rows = wy.valid(size[0], height, kh)
         zs, columns = wx.valid(size[1], width, kw)
         data, weight = xs[:, :, :, ic, rows, columns], ws[:, :, :, ic, kh, kw, None, None]
-        acc[..., ys, zs] = s.step(acc[..., ys, zs], data, weight)
+        here = s.at(positions[..., ys, zs])
+        acc[..., ys, zs] = here.step(acc[..., ys, zs], data, weight)
     y = s.result(acc.reshape(n, g * o, height, width), *(v.reshape(1, -1, 1, 1) for v in bias))
     return blocked(y, block_of(a.out_layout))
 
@@ -201,6 +203,7 @@ CONV2D = register_op(
         Fusion.ANCHOR,
         Quantized.WEIGHTED,
         _macs,
+        numbered=True,
         doc="data NCHW or NCHW[x]c, weight OIHW, optional bias [O] of the result's dtype",
     )
 )

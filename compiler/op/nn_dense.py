@@ -179,6 +179,7 @@ for _definition in (
         Fusion.ANCHOR,
         Quantized.WEIGHTED,
         _dense_macs,
+        numbered=True,
         doc="data [..., K], weight [N, K], optional bias [N] -> [..., N]",
     ),
     OpDef(
@@ -191,6 +192,7 @@ for _definition in (
         Fusion.ANCHOR,
         Quantized.FLOAT,
         _matmul_macs,
+        numbered=True,
         doc="numpy's matmul: [..., M, K] times [..., K, N], batch dimensions broadcast",
     ),
 ):

@@ -212,6 +212,7 @@ for _definition in (
         LayerNormAttrs,
         (2, 3),
         Fusion.ANCHOR,
+        numbered=True,
         doc="data, gamma, optional beta; statistics over the axes from `axis` to the last",
     ),
     OpDef(
@@ -221,6 +222,7 @@ for _definition in (
         _lower_softmax,
         SoftmaxAttrs,
         fusion=Fusion.ANCHOR,
+        numbered=True,
         doc="exp(x - max) / sum",
     ),
     OpDef(
@@ -230,6 +232,7 @@ for _definition in (
         _lower_log_softmax,
         SoftmaxAttrs,
         fusion=Fusion.ANCHOR,
+        numbered=True,
         doc="(x - max) - log(sum(exp(x - max)))",
     ),
     OpDef(

@@ -85,16 +85,19 @@ def _infer(a: MaxPool2dAttrs, types: Sequence[TensorType]) -> TensorType:
 
 
 def _slide(a: MaxPool2dAttrs, step: Any, start: Array, x: Array) -> Array:
-    """acc = start; for kh, kw ascending: acc = step(acc, x); padding contributes nothing."""
+    """acc = start; for kh, kw ascending: acc = step(acc, x, positions); padding contributes
+    nothing."""
     wy, wx = _windows(a)
     height, width = wy.outputs(x.shape[2], a.ceil_mode), wx.outputs(x.shape[3], a.ceil_mode)
     assert isinstance(height, int)
     assert isinstance(width, int)
     acc = np.broadcast_to(start, (*x.shape[:2], height, width, *x.shape[4:])).astype(start.dtype)
+    positions = np.arange(acc.size).reshape(acc.shape)
     for kh, kw in np.ndindex(*a.pool_size):
         ys, rows = wy.valid(x.shape[2], height, kh)
         xs, columns = wx.valid(x.shape[3], width, kw)
-        acc[:, :, ys, xs] = step(acc[:, :, ys, xs], x[:, :, rows, columns])
+        here = positions[:, :, ys, xs]
+        acc[:, :, ys, xs] = step(acc[:, :, ys, xs], x[:, :, rows, columns], here)
     return acc
 
 
@@ -118,7 +121,7 @@ def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update
 
 def _max_pool(ar: Arithmetic, a: MaxPool2dAttrs, x: Array) -> Array:
     """acc = lowest finite value; for kh, kw ascending: acc = max(acc, x)."""
-    return _slide(a, ar.maximum, ar.lowest(), x)
+    return _slide(a, lambda acc, x, _: ar.maximum(acc, x), ar.lowest(), x)
 
 
 def _lower_max_pool(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer) -> Buffer:
@@ -135,7 +138,11 @@ def _taps(a: AvgPool2dAttrs, w: Window, size: IntLike, y: IntLike) -> Any:
 def _avg_pool(ar: Arithmetic, a: AvgPool2dAttrs, x: Array) -> Array:
     """acc = +0; for kh, kw ascending: acc = acc + x; then one division by the count."""
     s = accumulation(a.accumulate, ar)
-    total = s.result(_slide(a, s.add, s.start(), s.operand(x, ar.dtype)))
+
+    def add(acc: Array, x: Array, at: Array) -> Array:
+        return s.at(at).add(acc, x)
+
+    total = s.result(_slide(a, add, s.start(), s.operand(x, ar.dtype)))
     count = divisors(a, x.shape[2:4], total.shape[2:4])
     count = count.reshape(*total.shape[2:4], *(1 for _ in x.shape[4:]))
     return ar.div(total, count_array(ar, count))
@@ -198,6 +205,7 @@ for _definition in (
         AvgPool2dAttrs,
         fusion=Fusion.ANCHOR,
         quantized=Quantized.INTEGER,
+        numbered=True,
         doc="mean under a sliding window",
     ),
     OpDef(
@@ -208,6 +216,7 @@ for _definition in (
         GlobalPoolAttrs,
         fusion=Fusion.ANCHOR,
         quantized=Quantized.INTEGER,
+        numbered=True,
         doc="mean over all spatial positions, which stay with length 1",
     ),
 ):

@@ -68,6 +68,9 @@ class OpDef:
         fusion: see Fusion.
         quantized: see Quantized.
         macs: (attrs, operand types, result type) -> multiply-accumulates, for reports.
+        numbered: the reference rounds once for each element of the result (or of an intermediate
+            one), operation after operation as the stages of the loop nest do, so that both number
+            their roundings alike; stochastic rounding needs it of operators that round.
         view: the result is the first operand's memory, row-major, under another shape.
     """
 
@@ -81,6 +84,7 @@ class OpDef:
     quantized: Quantized = Quantized.FLOAT
     macs: Callable[[Any, Sequence[TensorType], TensorType], Any] | None = None
     view: bool = False
+    numbered: bool = False
     doc: str = field(default="", compare=False)
 
     def make_attrs(self, **values: Any) -> Any:

@@ -154,7 +154,17 @@ def _register(
         return lower_fold(b, name, x, over, update, a.keepdims, mode)
 
     register_op(
-        OpDef(name, infer, run, lower, attrs, fusion=Fusion.ANCHOR, quantized=quantized, doc=doc)
+        OpDef(
+            name,
+            infer,
+            run,
+            lower,
+            attrs,
+            fusion=Fusion.ANCHOR,
+            quantized=quantized,
+            numbered=True,
+            doc=doc,
+        )
     )
 
 

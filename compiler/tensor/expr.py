@@ -298,6 +298,35 @@ class CallExtern(Expr):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class At(Expr):
+    """`value`, whose last operation rounds stochastically at a place (`compiler.dtypes.Place`):
+    binding `node`, position `index`, step `step`. Around the value of a Store with an update, the
+    place is that of the update."""
+
+    value: Expr
+    node: int
+    index: Expr
+    step: Expr
+
+    @property
+    def dtype(self) -> DType:  # type: ignore[override]
+        """dtype of the value."""
+        return self.value.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        """The value, the position and the step."""
+        return (self.value, self.index, self.step)
+
+    def rebuilt(self, children: Sequence[Expr]) -> Expr:
+        """Another value at another place of the same binding."""
+        value, index, step = children
+        return At(value, self.node, index, step)
+
+    def __repr__(self) -> str:
+        return f"at({self.value!r}, {self.node}, {self.index!r}, {self.step!r})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class LetVar(Expr):
     """A name bound by `Let`."""
 
@@ -458,9 +487,8 @@ def index_vars(e: Expr) -> set[Var]:
 
 
 __all__ = [
-    "BinOp", "Call", "CallExtern", "Cast", "Expr", "FloatImm", "Gather", "IndexValue", "IntImm",
-    "Let", "LetVar", "Load", "Select", "binary", "call", "cast", "const", "index_condition",
-    "index_value",
-    "index_vars", "let", "loads", "lowest", "maximum", "minimum", "rewrite", "select", "subst",
-    "walk",
+    "At", "BinOp", "Call", "CallExtern", "Cast", "Expr", "FloatImm", "Gather", "IndexValue",
+    "IntImm", "Let", "LetVar", "Load", "Select", "binary", "call", "cast", "const",
+    "index_condition", "index_value", "index_vars", "let", "loads", "lowest", "maximum",
+    "minimum", "rewrite", "select", "subst", "walk",
 ]  # fmt: skip

@@ -13,10 +13,11 @@ import numpy as np
 from compiler.codegen.lanes import points
 from compiler.dtypes import BOOL, FLOAT32, FLOAT64, Array, DType
 from compiler.errors import LoweringError
-from compiler.op.arithmetic import BITS, arithmetic
+from compiler.op.arithmetic import BITS, Arithmetic, Places, arithmetic
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import (
     COMPARISONS,
+    At,
     BinOp,
     Call,
     CallExtern,
@@ -98,23 +99,38 @@ class _Interpreter:
         if s.init is not None and (key := (id(s), idx)) not in self.started:
             self.started.add(key)  # not decomposed: the first visit of an element starts from init
             out[idx] = self.value(s.init)
+        place = s.value if s.update and isinstance(s.value, At) else None
+        value = s.value if place is None else place.value
         if s.update == "Fma":
-            assert isinstance(s.value, BinOp)
-            out[idx] = fma(self.value(s.value.a), self.value(s.value.b), out[idx], s.buffer.dtype)
+            assert isinstance(value, BinOp)
+            a, b, dtype = self.value(value.a), self.value(value.b), s.buffer.dtype
+            if place is not None:
+                out[idx] = self.arithmetic(dtype, place).fma(a, b, out[idx])
+            else:
+                out[idx] = fma(a, b, out[idx], dtype)
         elif s.update:
-            out[idx] = self.binary(s.update, s.buffer.dtype, out[idx], self.value(s.value))
+            out[idx] = self.binary(s.update, s.buffer.dtype, out[idx], self.value(value), place)
         else:
             out[idx] = self.value(s.value)
 
-    def binary(self, op: str, dtype: DType, a: Any, b: Any) -> Any:
-        ar = arithmetic(dtype)
+    def arithmetic(self, dtype: DType, place: At | None) -> Arithmetic:
+        """The arithmetic of `dtype` that rounds at a place."""
+        if place is None:
+            return arithmetic(dtype)
+        places = Places(place.node, step=int(self.value(place.step)))
+        return arithmetic(dtype, places).at(np.asarray(self.value(place.index)))
+
+    def binary(self, op: str, dtype: DType, a: Any, b: Any, place: At | None = None) -> Any:
+        ar = self.arithmetic(dtype, place)
         if op in COMPARISONS:
             return ar.compare(op, a, b)
         if op in BITS:
             return BITS[op](a, b)
         return getattr(ar, _METHODS[op])(a, b)
 
-    def value(self, e: Expr) -> Any:
+    def value(self, e: Expr, place: At | None = None) -> Any:
+        if isinstance(e, At):
+            return self.value(e.value, e)
         if isinstance(e, Load):
             return self.load(e)
         if isinstance(e, Gather):
@@ -126,11 +142,12 @@ class _Interpreter:
         if isinstance(e, IndexValue):
             return np.int64(e.index.value(self.env))
         if isinstance(e, BinOp):
-            return self.binary(e.op, e.a.dtype, self.value(e.a), self.value(e.b))
+            return self.binary(e.op, e.a.dtype, self.value(e.a), self.value(e.b), place)
         if isinstance(e, Cast):
             if e.dtype == BOOL:
                 return self.value(e.value) != 0
-            return arithmetic(e.dtype).cast(np.asarray(self.value(e.value)), e.value.dtype)[()]
+            ar = self.arithmetic(e.dtype, place)
+            return ar.cast(np.asarray(self.value(e.value)), e.value.dtype)[()]
         if isinstance(e, Select):
             return self.value(e.a) if self.value(e.cond) else self.value(e.b)
         if isinstance(e, LetVar):

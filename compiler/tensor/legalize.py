@@ -6,12 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.dtypes import node_number
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Call, Constant, Function, Var, tensor_type
 from compiler.ir.types import TensorType
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index, IntLike
 from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.placing import place_roundings
 from compiler.tensor.stmt import Buffer, PrimFunc, stores
 
 
@@ -28,6 +30,7 @@ def legalize(f: Function) -> Legalized:
 
     Raises:
         LoweringError: an operator's lowering does not give what its type says.
+        UnsupportedError: an operator that does not number its roundings rounds stochastically.
     """
     names = "_".join(
         b.value.op.name.split(".")[-1]
@@ -56,6 +59,7 @@ def legalize(f: Function) -> Legalized:
         op = b.value.op
         done = len(builder.body)
         out = op.lower(builder, b.value.attrs, *(read(a) for a in b.value.args))
+        place_roundings(builder.body[done:], op, node_number(b.var.name))
         operators |= dict.fromkeys((s.stage for s in stores(builder.body[done:])), op.name)
         outputs = list(out) if isinstance(out, tuple) else [out]
         outputs = [_own(builder, o) for o in outputs]

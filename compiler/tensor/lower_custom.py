@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.dtypes import FLOAT64, CustomDType, DType, VectorDType, custom
+from compiler.dtypes import FLOAT64, CustomDType, DType, Place, RandomDType, VectorDType, custom
 from compiler.errors import LoweringError
 from compiler.tensor.expr import (
+    At,
     BinOp,
     Call,
     CallExtern,
@@ -167,13 +168,20 @@ class _Lowering:
             raise LoweringError(f"stage {s.stage}: its reduction was not decomposed")
         value, update = s.value, s.update
         if s.buffer.dtype.is_custom and update:
-            value, update = _updated(s, value), ""
+            place = value if isinstance(value, At) else None
+            value, update = _updated(s, value if place is None else place.value), ""
+            if place is not None:
+                value = At(value, place.node, place.index, place.step)
         late = s.buffer in deferred
         return Store(s.stage, self.buffer(s.buffer), s.idx, self.value(value, late), update)
 
     # ---- expressions -----------------------------------------------------------------------------
-    def value(self, e: Expr, deferred: bool = False, depth: int = 0) -> Expr:
-        """`e` on storage integers and lanes."""
+    def value(
+        self, e: Expr, deferred: bool = False, depth: int = 0, place: Place | None = None
+    ) -> Expr:
+        """`e` on storage integers and lanes; its last operation rounds at `place`."""
+        if isinstance(e, At):
+            return self.value(e.value, deferred, depth, Place(e.node, e.index, e.step))
         if isinstance(e, Stored):
             return e.bits
         if isinstance(e, Load):
@@ -189,11 +197,13 @@ class _Lowering:
         if not e.dtype.is_custom and not any(t.is_custom for t in types):
             return e.rebuilt(kids)
         if isinstance(e, Cast) and e.dtype.is_custom and types[0].is_custom:
-            return self.between(kids[0], types[0], e.dtype, depth)
+            return self.between(kids[0], types[0], e.dtype, depth, place)
         operands = [_view(k, t) for k, t in zip(kids, types, strict=True)]
-        return self.operation(e, operands, deferred, depth)
+        return self.operation(e, operands, deferred, depth, place)
 
-    def operation(self, e: Expr, operands: list[Expr], deferred: bool, depth: int) -> Expr:
+    def operation(
+        self, e: Expr, operands: list[Expr], deferred: bool, depth: int, place: Place | None = None
+    ) -> Expr:
         """The lowering of one operation, by the datatype it belongs to."""
         dtypes = [e.dtype, *(k.dtype for k in e.children())]
         held = next(t for t in dtypes if t.is_custom)
@@ -218,9 +228,16 @@ class _Lowering:
         if looked_up is not None:
             return looked_up
         if not held.lane:
-            return self.finish(kind.lower(node, self.target), node, depth)
+            return self.finish(self.called(kind, node, place), node, depth)
         late = deferred and isinstance(e, BinOp) and e.op in ("Add", "Mul")
         return _on_lanes(_vector(kind, held).vector(node, late), node, held)
+
+    def called(self, kind: CustomDType, node: Expr, place: Place | None = None) -> Expr:
+        """What the datatype makes of an operation on codes, which rounds at `place`."""
+        if place is None:
+            return kind.lower(node, self.target)
+        assert isinstance(kind, RandomDType)
+        return kind.lower_at(node, self.target, place)
 
     @staticmethod
     def constant(kind: CustomDType, code: int, held: DType) -> Expr:
@@ -230,7 +247,9 @@ class _Lowering:
         (value,) = _vector(kind, held).lane_array(codes, held.code)
         return FloatImm(float(value), held.storage_dtype)
 
-    def between(self, value: Expr, source: DType, dest: DType, depth: int) -> Expr:
+    def between(
+        self, value: Expr, source: DType, dest: DType, depth: int, place: Place | None = None
+    ) -> Expr:
         """A value of one custom dtype in another, or in another form."""
         a, b = custom(source.name), custom(dest.name)
         if source.code == dest.code:
@@ -243,10 +262,10 @@ class _Lowering:
         if source.lane or dest.lane:  # by way of a float that equals the value
             if not source.lane:
                 node: Expr = Cast(Stored(value, source), FLOAT64)
-                value = self.finish(a.lower(node, self.target), node, depth)
-            return self.operation(Cast(value, dest), [value], False, depth)
+                value = self.finish(self.called(a, node), node, depth)
+            return self.operation(Cast(value, dest), [value], False, depth, place)
         node = Cast(Stored(value, source), dest)
-        return self.finish(b.lower(node, self.target), node, depth)
+        return self.finish(self.called(b, node, place), node, depth)
 
     def finish(self, lowered: Expr, node: Expr, depth: int) -> Expr:
         """Strip the views of codes; operations the result still does on custom dtypes are lowered

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT64, Array, DType, custom, span
+from compiler.dtypes import FLOAT64, Array, DType, custom, random_dtype, span
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, Var, tensor_type
 from compiler.op.accumulate import EXACT_BITS, exact_bits
@@ -132,6 +132,11 @@ class _Split:
             total = self.call("where", number, total, raw)
         last = self.named("cast", total, dtype=str(self.dtype))
         counts = self.counts()
+        if counts is not None and random_dtype(self.dtype) is not None:
+            raise LoweringError(  # their roundings are numbered as those of one operator
+                f"exact means of {self.terms} terms of {self.dtype}, which rounds stochastically, "
+                f"need more than {EXACT_BITS} bits; accumulate in float64"
+            )
         if counts is not None:
             last = self.named("divide", self.emit(last), counts)
         self.r.changed = True

@@ -5,6 +5,7 @@
 - `pairs`: a table of all pairs of operands, for the other formats of up to 8 bits;
 - `logarithmic`: integer arithmetic and a table of corrections, for wider logarithmic formats;
 - `through_float64`: float64 arithmetic and one rounding, for all others;
+- `stochastic`: the same for stochastic rounding, with random bits from the place;
 - `compare`, `functions`: order and functions of one operand, for all.
 
 Every one gives the bits of `datatypes.oracle`.
@@ -12,8 +13,10 @@ Every one gives the bits of `datatypes.oracle`.
 
 from __future__ import annotations
 
+from compiler.dtypes import PLACED, Place
 from compiler.errors import LoweringError
 from compiler.tensor.expr import COMPARISONS, BinOp, Call, Cast, Expr
+from datatypes import oracle
 from datatypes.builtin import (
     bfloat16,
     compare,
@@ -21,14 +24,26 @@ from datatypes.builtin import (
     logarithmic,
     pairs,
     softposit,
+    stochastic,
     through_float64,
 )
 from datatypes.formats import Format
 from datatypes.lowering import stored
 
 
-def lower(fmt: Format, node: Expr) -> Expr | None:
-    """`node`, whose operands are `Stored`, on storage integers; None where there is no lowering."""
+def lower(fmt: Format, node: Expr, place: Place | None = None) -> Expr | None:
+    """`node`, whose operands are `Stored`, on storage integers; None where there is no lowering.
+
+    A format that rounds stochastically does so at `place`; without one, conversions go to the
+    nearest value (of constants), and arithmetic has no lowering.
+    """
+    if fmt.rounding == "stochastic":
+        if place is not None:
+            return stochastic.lower(fmt, node, place)
+        fmt = oracle.functions_format(fmt)
+        name = node.op if isinstance(node, BinOp) else node.fn if isinstance(node, Call) else ""
+        if name in PLACED and fmt.table(name) is None:
+            return None
     if isinstance(node, Cast):
         return _cast(fmt, node)
     if fmt.storage_only:

@@ -22,24 +22,36 @@ from datatypes.formats.rules import Rounding
 
 def binary(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
     """Add, Sub, Mul, Div on storage integers, where float64 has the range."""
+    result = arithmetic(fmt, op, a, b)
+    return None if result is None else encode(fmt, result)
+
+
+def arithmetic(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
+    """float64 that rounds to the format as the exact result does (`oracle.arithmetic`)."""
     if op not in oracle.ARITHMETIC or not oracle.float64_range(fmt):
         return None
     x, y = decode(fmt, a), decode(fmt, b)
     if x is None or y is None:
         return None
     if oracle.double_rounding_is_innocuous(fmt):
-        return encode(fmt, BinOp(op, x, y, FLOAT64))
-    return encode(fmt, let(x, lambda x: let(y, lambda y: odd.operation(op, x, y))))
+        return BinOp(op, x, y, FLOAT64)
+    return let(x, lambda x: let(y, lambda y: odd.operation(op, x, y)))
 
 
 def multiply_add(fmt: Format, *codes: Expr) -> Expr | None:
     """a * b + c of storage integers, rounded once."""
+    result = multiplied_and_added(fmt, *codes)
+    return None if result is None else encode(fmt, result)
+
+
+def multiplied_and_added(fmt: Format, *codes: Expr) -> Expr | None:
+    """float64 that rounds to the format as the exact a * b + c of storage integers does."""
     oracle.require_fused(fmt)
     values = [decode(fmt, x) for x in codes]
     if any(v is None for v in values):
         return None
     a, b, c = (v for v in values if v is not None)
-    return encode(fmt, fused(fmt, a, b, c))
+    return fused(fmt, a, b, c)
 
 
 def fused(fmt: Format, a: Expr, b: Expr, c: Expr) -> Expr:
@@ -57,9 +69,14 @@ def fused(fmt: Format, a: Expr, b: Expr, c: Expr) -> Expr:
 # ---- conversions ---------------------------------------------------------------------------------
 def encode_any(fmt: Format, x: Expr) -> Expr | None:
     """Storage integer nearest to a value of any dtype."""
+    return encode(fmt, to_float64(x))
+
+
+def to_float64(x: Expr) -> Expr:
+    """float64 that rounds to a format as the value does."""
     if x.dtype.is_integer and x.dtype.bits == 64:
-        return encode(fmt, integer_to_float64(x))
-    return encode(fmt, cast(x, FLOAT64))
+        return integer_to_float64(x)
+    return cast(x, FLOAT64)
 
 
 def decode_any(fmt: Format, a: Expr, dtype: DType) -> Expr | None:
@@ -94,18 +111,25 @@ def encode(fmt: Format, x: Expr) -> Expr | None:
 
 def by_expression(fmt: Format, x: Expr) -> Expr:
     """Storage integer of a float64, in expressions alone."""
-    return let(x, lambda value: _encode(fmt, value))
+    return let(x, lambda value: special_or(fmt, value, _regular(fmt, value)))
 
 
-def _encode(fmt: Format, x: Expr) -> Expr:
+def _regular(fmt: Format, x: Expr) -> Expr:
+    """Storage integer of a finite, nonzero number."""
     bits = call("bits", x, dtype=INT64)
     negative, magnitude = bits < 0, call("abs", x)
     rounding = binades(fmt)
     if rounding is not None:
         order = _order(fmt, rounding, bits, magnitude)
-        regular = let(order, lambda order: _code(fmt, order, negative))
-    else:
-        regular = let(_searched(fmt, x), lambda entry: _listed(fmt, entry, negative))
+        return let(order, lambda order: _code(fmt, order, negative))
+    starts = _starts(fmt)
+    found = searched(starts, len(interval_starts(fmt)), x)
+    return let(found, lambda entry: _listed(fmt, entry, negative))
+
+
+def special_or(fmt: Format, x: Expr, regular: Expr) -> Expr:
+    """`regular`, but the codes of zeros, infinities and NaN where x is one of them."""
+    negative, magnitude = call("bits", x, dtype=INT64) < 0, call("abs", x)
     nan, infinity = code(fmt, fmt.nan_code), float("inf")
     beyond = _signed(fmt, negative, fmt.beyond(fmt.infinity, True), fmt.beyond(fmt.infinity, False))
     special = select(magnitude.equal(infinity), beyond, nan)
@@ -152,10 +176,8 @@ def _to_integer(rounding: Rounding, steps: Expr, negative: Expr) -> Expr:
     return select(negative, down, up) if rounding == "up" else select(negative, up, down)
 
 
-def _searched(fmt: Format, x: Expr) -> Expr:
-    """int64: how many entries of `interval_starts` are at or below x, by bisection."""
-    starts = _starts(fmt)
-    count = len(interval_starts(fmt))
+def searched(starts: Buffer, count: int, x: Expr) -> Expr:
+    """int64: how many of the first `count` entries are at or below x, by bisection."""
     found = const(0, INT64)
     step = 1 << (count.bit_length() - 1)
     while step:

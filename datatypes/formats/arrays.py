@@ -68,6 +68,17 @@ def encode(
     numbers = np.where(ordinary, values, 1.0)
     orders = _orders(fmt, numbers, random)
     negative = np.signbit(values)
+    codes = codes_of_orders(fmt, orders, negative)
+    if not ordinary.all():
+        codes = np.where(values == 0, np.where(negative, fmt.zero(True), fmt.zero(False)), codes)
+        codes = np.where(np.isinf(values), _beyond(fmt, fmt.infinity, negative), codes)
+        codes = np.where(np.isnan(values), fmt.nan_code, codes)
+    return codes.astype(fmt.storage)
+
+
+def codes_of_orders(fmt: Format, orders: Array, negative: Array) -> Array:
+    """Codes of rounded, nonzero numbers of the given orders and signs; beyond the range by the
+    format's rule for overflow."""
     if fmt.negation == "complement":
         codes = orders & fmt.mask
     elif fmt.negation == "sign":
@@ -77,12 +88,7 @@ def encode(
     if fmt.signed_zero:
         codes = np.where((orders == 0) & negative, fmt.sign_bit, codes)
     beyond = (orders < fmt.lowest) | (orders > fmt.highest)
-    codes = np.where(beyond, _beyond(fmt, fmt.overflow, negative), codes)
-    if not ordinary.all():
-        codes = np.where(values == 0, np.where(negative, fmt.zero(True), fmt.zero(False)), codes)
-        codes = np.where(np.isinf(values), _beyond(fmt, fmt.infinity, negative), codes)
-        codes = np.where(np.isnan(values), fmt.nan_code, codes)
-    return codes.astype(fmt.storage)
+    return np.where(beyond, _beyond(fmt, fmt.overflow, negative), codes)
 
 
 def _orders(fmt: Format, numbers: Array, random: Array | None) -> Array:

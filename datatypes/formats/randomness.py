@@ -32,11 +32,16 @@ def random_bits(seed: int, node: int, index: npt.ArrayLike, step: npt.ArrayLike)
     Returns:
         uint32 array of the shape that `index` and `step` broadcast to.
     """
-    key = mix(np.uint32(seed & 0xFFFFFFFF) + np.array([GOLDEN], np.uint32))
-    key = mix(key + np.uint32(node & 0xFFFFFFFF))
+    key = np.array([node_key(seed, node)], np.uint32)
     at = mix(key ^ (np.asarray(index).astype(np.uint32) * np.uint32(GOLDEN)))
     bits = mix(at + np.asarray(step).astype(np.uint32) * np.uint32(GOLDEN))
     return bits.reshape(np.broadcast_shapes(np.shape(index), np.shape(step)))
+
+
+def node_key(seed: int, node: int) -> int:
+    """What `random_bits` mixes positions and steps into."""
+    key = mix(np.uint32(seed & 0xFFFFFFFF) + np.array([GOLDEN], np.uint32))
+    return int(mix(key + np.uint32(node & 0xFFFFFFFF))[0])
 
 
 def mix(x: Array) -> Array:

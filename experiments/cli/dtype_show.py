@@ -104,8 +104,6 @@ def _lowering(fmt: Format) -> tuple[str, str]:
 
     if fmt.storage_only:
         return "none", fmt.irregular
-    if fmt.rounding == "stochastic":
-        return "none", "networks do not round stochastically yet; encode does"
     b = FunctionBuilder()
     x = b.param("x", (1,), f"custom[{fmt.name}]{fmt.nbits}")
     (choice,) = choose_lowerings(IRModule({"main": b.finish(x)}))

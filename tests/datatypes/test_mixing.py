@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
@@ -122,12 +120,6 @@ def test_the_first_pattern_decides() -> None:
 def test_bad_mappings(mapping: dict[str, str], message: str) -> None:
     with pytest.raises(DtypelabError, match=message):
         datatypes.change_dtype(net(), mapping)
-
-
-def test_networks_do_not_round_stochastically() -> None:
-    fmt = replace(get("bfloat16"), name="mixing_stochastic", rounding="stochastic")
-    with pytest.raises(DtypelabError, match="encode does, but networks do not"):
-        datatypes.change_dtype(net(), "float32", fmt)
 
 
 def test_a_mapping_stands_alone() -> None:

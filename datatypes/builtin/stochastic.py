@@ -1,0 +1,120 @@
+"""Stochastic rounding as an expression: the array codec's, with random bits hashed from a place.
+
+The exact result is a float64 rounded to odd, which lies on the same side of every threshold: these
+have fewer than 52 significant bits. The value below it is found by bisection.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache, partial
+
+import numpy as np
+
+from compiler.dtypes import FLOAT64, INT64, DType, Place
+from compiler.tensor.expr import BinOp, Call, Cast, Expr, cast, const, let, select
+from compiler.tensor.lower_custom import table
+from compiler.tensor.stmt import Buffer
+from datatypes.builtin import pairs, through_float64
+from datatypes.builtin.common import look_up
+from datatypes.formats import Format
+from datatypes.formats.arrays import codes_of_orders, ordered_values
+from datatypes.formats.randomness import GOLDEN, MIX, node_key
+from datatypes.formats.rules import RANDOM_BITS
+from datatypes.lowering import stored
+
+UINT32 = DType("uint", 32)
+
+
+def lower(fmt: Format, node: Expr, place: Place) -> Expr | None:
+    """A conversion to the format, or Add, Sub, Mul, Div or fma, on storage integers, rounded at a
+    place; None where float64 does not have the range."""
+    if isinstance(node, Cast):
+        return encode(fmt, through_float64.to_float64(node.value), place)
+    if isinstance(node, Call):
+        result = through_float64.multiplied_and_added(fmt, *map(stored, node.args))
+        return None if result is None else encode(fmt, result, place)
+    assert isinstance(node, BinOp)
+    a, b = stored(node.a), stored(node.b)
+    if fmt.table(node.op) is not None:
+        return pairs.binary(fmt, node.op, a, b)
+    result = through_float64.arithmetic(fmt, node.op, a, b)
+    return None if result is None else encode(fmt, result, place)
+
+
+def encode(fmt: Format, x: Expr, place: Place) -> Expr:
+    """Storage integer of a float64 (`datatypes.formats.encode`)."""
+
+    def rounded(x: Expr) -> Expr:
+        below = through_float64.searched(_starts(fmt), len(ordered_values(fmt)) - 2, x)
+        regular = let(below, lambda n: _code(fmt, x, _entry(fmt, x, n, random_bits(fmt, place))))
+        return through_float64.special_or(fmt, x, regular)
+
+    return let(x, rounded)
+
+
+def random_bits(fmt: Format, place: Place) -> Expr:
+    """uint32 random bits of a place (`datatypes.formats.randomness`)."""
+    key = const(node_key(fmt.seed, place.node), UINT32)
+    at = mix(key ^ cast(place.index, UINT32) * GOLDEN)
+    return mix(at + cast(place.step, UINT32) * GOLDEN)
+
+
+def mix(x: Expr) -> Expr:
+    """`datatypes.formats.randomness.mix` of a uint32."""
+    for shift, factor in MIX:
+        x = let(x, partial(_folded, shift))
+        if factor is not None:
+            x = x * factor
+    return x
+
+
+def _folded(shift: int, x: Expr) -> Expr:
+    return x ^ (x >> shift)
+
+
+def _entry(fmt: Format, x: Expr, below: Expr, random: Expr) -> Expr:
+    """int64 number, in `ordered_values`, of the value that x rounds to, if none above or below."""
+    values, positive = _values(fmt), x > 0.0
+    last = 2.0**RANDOM_BITS
+
+    def between(low: Expr, high: Expr) -> Expr:
+        part = select(positive, x - low, high - x)
+        kept = last - cast(random >> (32 - RANDOM_BITS), FLOAT64)
+        return (part * last >= (high - low) * kept).equal(positive)
+
+    low, high = look_up(values, below), look_up(values, below + 1)
+    up = let(low, lambda low: let(high, lambda high: between(low, high)))
+    return below + cast(up, INT64)
+
+
+def _code(fmt: Format, x: Expr, entry: Expr) -> Expr:
+    """Code of entry number `entry` of `ordered_values` for a number x."""
+    positive, negative = _codes(fmt, False), _codes(fmt, True)
+
+    def chosen(entry: Expr) -> Expr:
+        return select(x < 0.0, look_up(negative, entry), look_up(positive, entry))
+
+    return let(entry, chosen)
+
+
+@lru_cache(maxsize=64)
+def _values(fmt: Format) -> Buffer:
+    return table(f"{fmt.name}_ordered", ordered_values(fmt))
+
+
+@lru_cache(maxsize=64)
+def _starts(fmt: Format) -> Buffer:
+    return table(f"{fmt.name}_inner", ordered_values(fmt)[1:-1])
+
+
+@lru_cache(maxsize=64)
+def _codes(fmt: Format, negative: bool) -> Buffer:
+    """Codes of the values number lowest - 1 to highest + 1, for numbers of one sign."""
+    orders = np.arange(fmt.lowest - 1, fmt.highest + 2)
+    if fmt.underflow == "minpos":
+        first = 1 if fmt.has_zero else 0
+        orders = np.minimum(orders, -1) if negative else np.maximum(orders, first)
+    if fmt.overflow == "saturate":
+        orders = np.clip(orders, fmt.lowest, fmt.highest)
+    codes = codes_of_orders(fmt, orders, np.full(orders.shape, negative))
+    return table(f"{fmt.name}_{'below' if negative else 'above'}", codes.astype(fmt.storage))
