@@ -21,6 +21,7 @@ from compiler.dtypes import FLOAT64, Array, DType, custom, random_dtype, span
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, Var, tensor_type
 from compiler.op.accumulate import EXACT_BITS, exact_bits
+from compiler.op.common import axes_of, known_shape
 from compiler.op.nn_pool import AvgPool2dAttrs, divisors
 from compiler.op.opdef import get_op
 from compiler.symbolic import Index, IntLike, product
@@ -54,16 +55,22 @@ class SplitExact(FunctionPass):
         return r.finish()
 
 
-def _terms(b: Binding, v: Call, name: str) -> IntLike:
+def _terms(v: Call, name: str) -> IntLike:
     """Terms of each sum of an operator, its bias included."""
     shapes = [tensor_type(a).shape for a in v.args]
     if name == "nn.avg_pool2d":
         return product(v.attrs.pool_size)
     if name in _PRODUCTS:
         return product(shapes[0][-1:] if name == "nn.matmul" else shapes[1][1:]) + 1
-    many = Index.of(product(shapes[0])).constant()
-    few = Index.of(product(tensor_type(b.var).shape)).constant()
-    return many // few if many is not None and few else Index.of(product(shapes[0]))
+    if name == "nn.global_avg_pool2d":
+        return product(shapes[0][2:])
+    axes = axes_of(name, v.attrs.axis, len(shapes[0]))
+    return product(n for k, n in enumerate(shapes[0]) if k in axes or v.attrs.axis == ())
+
+
+def _sizes(a: Atom) -> tuple[int, ...]:
+    """Channels, height and width, which must be known."""
+    return known_shape(tensor_type(a).shape[1:4])
 
 
 def _width(bits: int, n: int) -> int:
@@ -98,7 +105,7 @@ class _Split:
             return None
         if v.attrs.accumulate != "exact":
             return None
-        dtype, products, terms = tensor_type(v.args[0]).dtype, name in _PRODUCTS, _terms(b, v, name)
+        dtype, products, terms = tensor_type(v.args[0]).dtype, name in _PRODUCTS, _terms(v, name)
         if exact_bits(dtype, terms, products) <= EXACT_BITS and not products:
             return None  # the operator itself adds up float64
         return _Split(r, b, dtype, Index.of(terms).const, products)
@@ -149,7 +156,7 @@ class _Split:
         if name in ("mean", "nn.global_avg_pool2d"):
             count = np.asarray(self.terms)
         elif name == "nn.avg_pool2d":
-            sizes, outputs = (tensor_type(a).static_shape[2:4] for a in (v.args[0], self.b.var))
+            sizes, outputs = (_sizes(a)[1:] for a in (v.args[0], self.b.var))
             count = divisors(v.attrs, sizes, outputs)
         else:
             return None
@@ -243,8 +250,8 @@ class _Split:
 
     def under_windows(self, x: Atom, a: AvgPool2dAttrs) -> Atom:
         """Sums under sliding windows: a convolution of each channel with ones."""
-        channels, *sizes = tensor_type(x).static_shape[1:]
-        outputs = tensor_type(self.b.var).static_shape[2:4]
+        channels, *sizes = _sizes(x)
+        outputs = _sizes(self.b.var)[1:]
         # The last window may reach beyond the padding, or not as far.
         after = [
             max(0, (n - 1) * s + (k - 1) * d + 1 - size - before)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from datatypes.formats import Format, get
 
+ZOO = Path(__file__).resolve().parents[2] / "experiments" / "zoo"
 WIDE = ("posit16_es1", "posit16_es2", "posit8_es2", "float8_e5m2", "float16", "bfloat16")
 
 
@@ -146,3 +148,14 @@ def test_each_layer_of_a_network_has_its_own_accumulation() -> None:
     assert [text.count(f'accumulate="{m}"') for m in ("exact", "fma", "float64")] == [1, 1, 1]
     x = rng.normal(size=(2, 6)).astype(np.float32)
     np.testing.assert_array_equal(compiler.build(mixed)(x), compiler.evaluate(mixed, x))
+
+
+@pytest.mark.parametrize("mode", ["fma", "exact", "float32", "float64"])
+def test_a_whole_network_of_any_batch_size_gives_the_bits_of_the_library_lowering(
+    mode: str,
+) -> None:
+    mod = compiler.from_onnx(ZOO / "mnist_dwsep.onnx")
+    changed = datatypes.change_dtype(mod, "float32", "posit16_es1", accumulate=mode)
+    x = np.random.default_rng(0).normal(size=(2, 1, 28, 28)).astype(np.float32)
+    fast, plain = (compiler.build(changed, dtype_lowering=k)(x) for k in ("vector", "library"))
+    np.testing.assert_array_equal(fast, plain)
