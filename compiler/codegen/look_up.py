@@ -7,6 +7,7 @@ cannot be gathered are loaded one by one (`compiler.codegen.scalars`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +27,8 @@ class Permutation:
         element: what it moves, in LLVM's words.
         entries: elements of the table.
         lanes: positions.
-        t: elements of the table as the program sees them: `element`, or i32 if those are words.
+        t: elements of the table as the program sees them: `element`, or float if those are words,
+            of which each element has two that are alike.
     """
 
     intrinsic: str
@@ -43,7 +45,7 @@ PERMUTATIONS = (
     Permutation(_X86 + "avx512.vpermi2var.ps.512", "avx512f", "float", 32, 16, "float"),
     Permutation(_X86 + "avx512.permvar.df.512", "avx512f", "double", 8, 8, "double"),
     Permutation(_X86 + "avx512.vpermi2var.pd.512", "avx512f", "double", 16, 8, "double"),
-    Permutation(_X86 + "avx512.vpermi2var.hi.512", "avx512bw", "i16", 64, 16, "i32"),
+    Permutation(_X86 + "avx512.vpermi2var.hi.512", "avx512bw", "i16", 64, 16, "float"),
     Permutation(_X86 + "avx2.permps", "avx2", "float", 8, 8, "float"),
 )
 """In order of preference."""
@@ -63,19 +65,61 @@ def permutation(x: Gather, lanes: int, enabled: frozenset[str]) -> Permutation |
 
 
 def _by_words(x: Gather, data: Array) -> bool:
-    """Whether looking up both halves of 32-bit positions in the lower halves of the entries gives
-    the entries: the upper halves of the positions are zero, so that they find the lower half of
-    entry 0, and that is every entry's upper half."""
-    at = x.at.value if isinstance(x.at, Cast) else x.at
+    """Whether both halves of all entries are alike, so that a permutation of words finds them for
+    positions that are put into both halves."""
     entries = data.view(np.uint32)
+    return bool((entries >> 16 == entries & 0xFFFF).all()) and _field(x) is not None
+
+
+def _field(x: Gather) -> tuple[Expr, int] | None:
+    """The number and the place in it from which its bits are the position, as many as the table
+    has positions for and no more than 6; None if the position is something else."""
+    size = 0 if x.buffer.data is None else x.buffer.data.size
+    at = x.at.value if isinstance(x.at, Cast) else x.at
     match at:
-        case BinOp(op="And", a=BinOp(op="Shr", a=number, b=IntImm(value=places)), b=IntImm()):
-            small = number.dtype.kind == "uint" and number.dtype.bits == 32 and places >= 16
-            return small and bool((entries >> 16 == entries[0] & 0xFFFF).all())
-    return False
+        case BinOp(op="And", a=BinOp(op="Shr", a=number, b=IntImm(value=place)), b=IntImm(value=n)):
+            bits = number.dtype.bits if number.dtype.is_integer else 0
+            if n == size - 1 and size in (8, 16, 32, 64) and place + 6 <= bits:
+                return number, place
+    return None
 
 
-def position(x: Gather, p: Permutation) -> Expr:
+def look_up(
+    e: Emitter,
+    x: Gather,
+    p: Permutation,
+    enabled: frozenset[str],
+    evaluate: Callable[[Expr], Val],
+) -> Val:
+    """The entries of a table, on a target with the features `enabled`."""
+    assert x.buffer.data is not None
+    bits, field = 64 if p.t == "double" else 32, _field(x)
+    picked = "avx512vbmi" in enabled and bits * p.lanes == 512
+    if field is not None and picked and field[0].dtype.bits == bits:
+        at = _picked(e, evaluate(field[0]), field[1])
+    else:
+        at = _sized(e, evaluate(_position(x, p)), bits)
+        if p.t != p.element:  # the lower half into both
+            at = e.bitcast(at, "i16", 2 * at.n)
+            at = e.shuffle(at, at, [k & ~1 for k in range(at.n)])
+    if p.t == p.element:
+        return _permute(e, x.buffer.data, at, p)
+    halves = x.buffer.data.view(np.uint16)[::2]
+    return e.bitcast(_permute(e, halves, e.bitcast(at, "i16", 2 * p.lanes), p), p.t, p.lanes)
+
+
+def _picked(e: Emitter, number: Val, place: int) -> Val:
+    """The bits from a place on in every byte of the numbers, by an instruction that picks eight
+    bits of 64 for each. A permutation ignores those above a position."""
+    size = LLVM_BYTES[number.t]
+    picks = [k // size * size * 8 % 64 + place for k in range(size * number.n)]
+    numbers = e.bitcast(number, "i8", len(picks))
+    args = [e.vector(picks, "i8"), numbers]
+    found = e.call(_X86 + "avx512.pmultishift.qb.512", "i8", len(picks), args)
+    return e.bitcast(found, number.t, number.n)
+
+
+def _position(x: Gather, p: Permutation) -> Expr:
     """The position, without a mask that the permutation applies anyway."""
     at = x.at
     if isinstance(at, Cast) and at.value.dtype.is_integer and at.value.dtype.bits >= 32:
@@ -87,18 +131,12 @@ def position(x: Gather, p: Permutation) -> Expr:
     return at
 
 
-def look_up(e: Emitter, x: Gather, at: Val, p: Permutation) -> Val:
-    """The entries at the positions `at`, which lie within the table."""
-    assert x.buffer.data is not None
-    bits = 64 if p.t == "double" else 32
-    if at.t != f"i{bits}":
-        convert = "trunc" if int(at.t[1:]) > bits else "zext"
-        at = e.op(f"{convert} {at} to <{at.n} x i{bits}>", f"i{bits}", at.n)
-    if p.t == p.element:
-        return _permute(e, x.buffer.data, at, p)
-    words = e.bitcast(at, p.element, 2 * at.n)
-    lower = x.buffer.data.view(np.uint16)[::2]
-    return e.bitcast(_permute(e, lower, words, p), p.t, at.n)
+def _sized(e: Emitter, at: Val, bits: int) -> Val:
+    """Positions as integers of so many bits."""
+    if at.t == f"i{bits}":
+        return at
+    convert = "trunc" if int(at.t[1:]) > bits else "zext"
+    return e.op(f"{convert} {at} to <{at.n} x i{bits}>", f"i{bits}", at.n)
 
 
 def gather(e: Emitter, table: Val, at: Val, t: str) -> Val:
@@ -113,7 +151,7 @@ def gather(e: Emitter, table: Val, at: Val, t: str) -> Val:
 
 
 def _permute(e: Emitter, data: Array, at: Val, p: Permutation) -> Val:
-    entries = np.concatenate([data, np.zeros(p.entries - data.size, data.dtype)])
+    entries = np.resize(data, p.entries)  # repeated, whatever the bits above a position are
     parts = np.split(entries, p.entries // at.n)
     first, *second = (_vector(e, part, p.element) for part in parts)
     return e.call(p.intrinsic, p.element, at.n, [first, at, *second])
@@ -126,4 +164,4 @@ def _vector(e: Emitter, entries: Array, t: str) -> Val:
     return Val(f"<{items}>", t, len(entries))
 
 
-__all__ = ["Permutation", "gather", "look_up", "permutation", "position"]
+__all__ = ["Permutation", "gather", "look_up", "permutation"]

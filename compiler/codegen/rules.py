@@ -127,6 +127,19 @@ def _float_to_odd(e: Emitter, a: Val) -> Val:
     return e.bitcast(e.op(f"select {odd}, {toward}, {bits}", "i32", n), "float", n)
 
 
+def limit(e: Emitter, x: Val, most: Val, enabled: frozenset[str]) -> Val:
+    """x, or `most` with its sign if its magnitude is above that; of NaN any number or NaN."""
+    if (x.t, x.n) == ("float", 16) and "avx512dq" in enabled:
+        lesser, everywhere, rounding = Val("2", "i32"), Val("-1", "i16"), Val("4", "i32")
+        args = [x, most, lesser, x, everywhere, rounding]
+        return e.call("llvm.x86.avx512.mask.range.ps.512", x.t, x.n, args)
+    least = e.op(f"fneg {most}", x.t, x.n)
+    for bound, beyond in ((most, "ogt"), (least, "olt")):
+        outside = e.op(f"fcmp {beyond} {x}, {bound.name}", "i1", x.n)
+        x = e.op(f"select {outside}, {bound}, {x}", x.t, x.n)
+    return x
+
+
 def function(e: Emitter, fn: str, dtype: DType, args: Sequence[Val]) -> Val:
     """A scalar function that is one LLVM operation, or (float64) a call of the C library.
 

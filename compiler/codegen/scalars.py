@@ -104,7 +104,10 @@ class Scalars(Accesses):
             if x.dtype == DType("float", 16) and x.fn in EXPANSIONS:
                 wide = Call(x.fn, (Cast(bound[0], FLOAT32),), FLOAT32)
                 return self.eval(Cast(wide, x.dtype))
-            return rules.function(e, x.fn, x.dtype, [e.splat(a, n) for a in args])
+            splat = [e.splat(a, n) for a in args]
+            if x.fn == "limit":
+                return rules.limit(e, splat[0], splat[1], self.enabled)
+            return rules.function(e, x.fn, x.dtype, splat)
         raise LoweringError(f"no lowering for {type(x).__name__} {x!r}")
 
     def _same(self, a: Val, b: Val) -> tuple[Val, Val]:
@@ -151,8 +154,8 @@ class Scalars(Accesses):
         t = memory_type(x.buffer.dtype)
         found = look_up.permutation(x, self.width, self.enabled)
         if found is not None:
-            at = e.splat(self.eval(look_up.position(x, found)), self.width)
-            return look_up.look_up(e, x, at, found)
+            n = self.width
+            return look_up.look_up(e, x, found, self.enabled, lambda at: e.splat(self.eval(at), n))
         base, inc = self.cursor[x.buffer]
         if inc:
             raise LoweringError(f"{x.buffer.name} is read at run-time positions in a moving loop")

@@ -186,6 +186,8 @@ class _Interpreter:
             return fma(args[0], args[1], args[2], e.dtype)
         if e.fn == "bits":
             return np.asarray(args[0]).view(e.dtype.storage)[()]
+        if e.fn == "limit":
+            return np.clip(args[0], -args[1], args[1])
         if e.fn == "rint_i32":
             return np.int32(np.clip(np.rint(args[0]), -(2.0**31), 2.0**31 - 1))
         if e.fn == "abs":

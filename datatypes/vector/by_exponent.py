@@ -37,7 +37,7 @@ class Binade:
     """C by the lower bits of the biased exponent of x * 2**lift.
 
     Attributes:
-        entries: C; or, if they are integers, its bits as `_turned` has them.
+        entries: C.
         lift: log2 of what a product is multiplied by, so that products that are too large overflow.
         factors: by which the result is multiplied, if it has to be (`magic.Scaled`).
     """
@@ -50,23 +50,13 @@ class Binade:
         """(x + C) - C, given at = x * 2**lift."""
         if self.factors is None:
             return let(self.of(at, c), lambda big: (x + big) - big, "c")
-        factors, last = self.factors, _size(self.factors) - 1
-
-        def scaled(exponent: Expr) -> Expr:
-            # Each look-up has its own mask, which goes where a permutation has it built in.
-            big, factor = (Gather(b, cast(exponent & last, INT64)) for b in (self.entries, factors))
-            return let(big, lambda big: (x + big) - big, "c") * factor
-
-        return let(c.bits(at) >> c.mantissa, scaled, "exponent")
+        factor = Gather(self.factors, _place(at, self.factors, c))
+        moved = let(self.of(at, c), lambda big: (x + big) - big, "c")
+        return call("fma", moved, factor, c.number(-0.0))  # which a sum can be part of
 
     def of(self, x: Expr, c: Carrier) -> Expr:
         """C, given x * 2**lift."""
-        last = _size(self.entries) - 1
-        if self.entries.dtype.is_float:
-            return Gather(self.entries, cast((c.bits(x) >> c.mantissa) & last, INT64))
-        at = (call("bits", x, dtype=_UINT32) >> c.mantissa) & last
-        left = 32 - _TURN
-        return c.value(let(Gather(self.entries, cast(at, INT64)), lambda t: t << left | t >> _TURN))
+        return Gather(self.entries, _place(x, self.entries, c))
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +65,7 @@ class Group:
     nothing to zero.
 
     Attributes:
-        entries: the multiples; or, if they are integers, their upper halves.
+        entries: the multiples.
     """
 
     entries: Buffer
@@ -100,12 +90,17 @@ class Group:
         # Groups start at multiples of their size: the bias is one less than such a one.
         bits = call("bits", x, dtype=_UINT32) + (1 << c.mantissa)
         at = (bits >> (c.mantissa + _GROUP)) & (_size(self.entries) - 1)
-        found: Expr = Gather(self.entries, cast(at, INT64))
-        factor = found if found.dtype.is_float else c.value(found << 16)
-        return c.value(c.bits(x) & (c.sign | c.exponents)), factor
+        power = c.value(c.bits(x) & (c.sign | c.exponents))
+        return power, Gather(self.entries, cast(at, INT64))
 
 
 Entries = Binade | Group
+
+
+def _place(x: Expr, entries: Buffer, c: Carrier) -> Expr:
+    """The lower bits of the exponent of x. Each look-up has its own mask, which goes where a
+    permutation has it built in."""
+    return cast((c.bits(x) >> c.mantissa) & (_size(entries) - 1), INT64)
 
 
 def _size(b: Buffer) -> int:
@@ -183,8 +178,7 @@ def _grouped(name: str, magic: Numbers, c: Carrier) -> Group | None:
         factors[(g + ((c.bias + 1) >> _GROUP)) % size] = ordinary
     if np.isnan(factors[0]):
         return None
-    halves = factors.view(np.uint32) >> 16
-    return Group(table(f"{name}_c", halves | halves[0] << 16 if size == _WORDS else factors))
+    return Group(table(f"{name}_c", _in_both_halves(factors) if size == _WORDS else factors))
 
 
 def _whole(name: str, magic: Numbers, c: Carrier) -> Binade:
@@ -198,21 +192,16 @@ def _table(name: str, magic: Numbers, c: Carrier, size: int, lift: int = 0) -> B
     for e, m in magic.items():
         entries[(e + lift + c.bias) % size] = np.nan if m is None else m.number(c)
     words = size == _WORDS and c == SINGLE
-    return table(f"{name}_c", _turned(entries) if words else entries)
+    return table(f"{name}_c", _in_both_halves(entries) if words else entries)
 
 
-_TURN = 9
-"""Places by which the bits of a float32 are turned to bring its exponent to the bottom."""
+def _in_both_halves(entries: Array) -> Array:
+    """Numbers C with both halves of their bits alike, so that words can be looked up instead.
 
-
-def _turned(entries: Array) -> Array:
-    """Integers for 64 numbers C, which differ in their lower halves only, so that words can be
-    looked up instead: C is a power of two, or odd, and the upper half is that of entry 0 below.
-
-    Turned left, sign and exponent are at the bottom and the last place of the mantissa is next to
-    them; what else is in the mantissa does not matter for rounding.
+    C is a power of two times 1.5, and may be odd: its exponent is in the upper half, and what is in
+    the middle of the mantissa does not matter for rounding. So the last place of the upper half is
+    that of all, and the lower half a copy.
     """
-    bits = entries.view(np.uint32)
-    lower = (bits << _TURN | bits >> (32 - _TURN)) & 0x3FF
-    lower[0] |= 0x8000  # as the upper half of all, this is the first place of the mantissa
-    return np.asarray(lower | lower[0] << 16)
+    bits = entries.astype(np.float32).view(np.uint32)
+    half = bits >> 16 | bits & 1
+    return np.asarray(half << 16 | half).view(np.float32)

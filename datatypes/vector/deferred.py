@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from compiler.tensor.expr import BinOp, Expr, binary, call, let, select
+from compiler.tensor.expr import BinOp, Call, Expr, FloatImm, Let, binary, call, let, select
 from datatypes.formats import Format
 from datatypes.formats.fixed import FixedCode
 from datatypes.vector.by_exponent import Binade, Entries, for_products, for_sums, scaled
@@ -89,6 +89,8 @@ def product(fmt: Format, a: Expr, b: Expr) -> Expr | None:
         return let(r, lambda r: lifted(r, at), "r") if vanishes else r
 
     def lifted(r: Expr, at: Expr) -> Expr:
+        if Fraction(2) ** entries.lift * fmt.minpos >= 1:  # `at` is at least minpos, or zero
+            return select(r.equal(0.0), call("limit", at, c.number(float(fmt.minpos))), r)
         vanished = binary("And", r.equal(0.0), binary("NE", at, 0.0))
         return select(vanished, with_sign(c.number(float(fmt.minpos)), at), r)
 
@@ -103,11 +105,17 @@ def total(fmt: Format, a: Expr, b: Expr) -> Expr | None:
     if found is None:
         return None
     c, entries = chosen(fmt).lane, found.sums
-    return let(
-        BinOp("Add", a, b, a.dtype),
-        lambda s: entries.rounded(s, s, c),
-        "s",
-    )
+    return let(_plus(a, b), lambda s: entries.rounded(s, s, c), "s")
+
+
+def _plus(a: Expr, b: Expr) -> Expr:
+    """a + b, where the last step of b may be an exact product that an addition can be part of."""
+    if isinstance(b, Let):
+        return Let(b.var, b.value, _plus(a, b.body))
+    match b:
+        case Call(fn="fma", args=(x, factor, FloatImm(value=0.0))):
+            return call("fma", x, factor, a)
+    return BinOp("Add", a, b, a.dtype)
 
 
 def _even(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:

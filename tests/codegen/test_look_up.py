@@ -95,32 +95,61 @@ def test_small_tables_are_permuted_without_loads(dtype: str, size: int, lanes: i
     assert " and <" not in text, "the permutation masks the positions itself"
 
 
-@needs_avx512
-def test_tables_of_words_are_permuted_by_words() -> None:
-    rng = np.random.default_rng(1)
-    lower = rng.integers(0, 2**16, 64).astype(np.uint32)
-    entries = table("entries", lower | lower[0] << 16)
-    b = PrimBuilder("look")
-    at = b.input("at", (64,), DType.parse("uint32"))
+def looked_up_in_bits(entries: Buffer, number: str, place: int) -> PrimFunc:
+    """out[i] = entries[(at[i] >> place) & (size - 1)], in vectors of 64 bytes."""
+    assert entries.data is not None
+    b, dtype = PrimBuilder("look"), DType.parse(number)
+    lanes, last = 512 // dtype.bits, int(entries.data.size) - 1
+    at = b.input("at", (64,), dtype)
     out = b.buffer("out", (64,), entries.dtype)
 
     def body(i: Any, j: Any) -> Any:
-        where = i * 16 + j
-        return (where,), Gather(entries, cast(at[where] >> 23 & 63, INT64))
+        where = i * lanes + j
+        return (where,), Gather(entries, cast(at[where] >> place & last, INT64))
 
-    b.stage(out, {"i": 4, "j": 16}, body)
+    b.stage(out, {"i": 64 // lanes, "j": lanes}, body)
     f = b.finish([out])
     (outer,) = f.body
     assert isinstance(outer, For)
     (inner,) = outer.body
     assert isinstance(inner, For)
     inner.kind = "vector"
-    positions = rng.integers(0, 2**32, 64).astype(np.uint32)
-    want = np.zeros(64, np.uint32)
-    interp.run(f, [positions, want])
-    got, text = run(f, entries, positions, HOST)
-    np.testing.assert_array_equal(got, want)
+    return f
+
+
+def alike_in_both_halves(size: int) -> Buffer:
+    halves = np.random.default_rng(1).integers(0, 0x7F00, size).astype(np.uint32)
+    return table("entries", (halves | halves << 16).view(np.float32))
+
+
+NO_VBMI = "llvm -mcpu=skylake-avx512"
+
+
+@pytest.mark.parametrize("target", [*TARGETS, NO_VBMI])
+@pytest.mark.parametrize("number", ["int32", "uint32", "int64"])
+@pytest.mark.parametrize("place", [0, 5, 23, 26, 27])
+@pytest.mark.parametrize("size", [8, 16, 32, 64])
+def test_positions_inside_numbers(size: int, place: int, number: str, target: str) -> None:
+    if not Target.parse(target).enabled <= Target.parse(HOST).enabled:
+        pytest.skip("this machine cannot run it")
+    rng = np.random.default_rng(place)
+    numbers = rng.integers(0, 2**63, 64).astype(number)
+    floats = "float64" if number == "int64" else "float32"
+    for entries in (table("entries", rng.random(size).astype(floats)), alike_in_both_halves(size)):
+        f = looked_up_in_bits(entries, number, place)
+        want = np.zeros(64, entries.dtype.storage)
+        interp.run(f, [numbers, want])
+        got, _ = run(f, entries, numbers, target)
+        np.testing.assert_array_equal(got, want)
+
+
+@needs_avx512
+@pytest.mark.parametrize("target", [HOST, NO_VBMI])
+def test_tables_of_words_are_permuted_by_words(target: str) -> None:
+    f = looked_up_in_bits(alike_in_both_halves(64), "uint32", 23)
+    _, text = run(f, alike_in_both_halves(64), np.arange(64, dtype=np.uint32), target)
     assert ".vpermi2var.hi." in text
+    assert (".pmultishift." in text) == ("avx512vbmi" in Target.parse(target).enabled)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
