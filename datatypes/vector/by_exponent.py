@@ -187,10 +187,10 @@ def _whole(name: str, magic: Numbers, c: Carrier) -> Binade:
 
 
 def _table(name: str, magic: Numbers, c: Carrier, size: int, lift: int = 0) -> Buffer:
-    entries = np.full(size, np.nan, c.dtype.storage)
+    entries = np.full(size, -np.nan, c.dtype.storage)  # negative for `deferred.product`
     entries[0] = 0.0  # of zero, unless a number has the same entry
     for e, m in magic.items():
-        entries[(e + lift + c.bias) % size] = np.nan if m is None else m.number(c)
+        entries[(e + lift + c.bias) % size] = -np.nan if m is None else m.number(c)
     words = size == _WORDS and c == SINGLE
     return table(f"{name}_c", _in_both_halves(entries) if words else entries)
 

@@ -16,7 +16,19 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from compiler.tensor.expr import BinOp, Call, Expr, FloatImm, Let, binary, call, let, select
+from compiler.dtypes import DType
+from compiler.tensor.expr import (
+    BinOp,
+    Call,
+    Expr,
+    FloatImm,
+    Let,
+    binary,
+    call,
+    let,
+    maximum,
+    select,
+)
 from datatypes.formats import Format
 from datatypes.formats.fixed import FixedCode
 from datatypes.vector.by_exponent import Binade, Entries, for_products, for_sums, scaled
@@ -76,21 +88,35 @@ def product(fmt: Format, a: Expr, b: Expr) -> Expr | None:
     c, entries = chosen(fmt).lane, found.products
     exact = 2 * significant_bits(fmt) <= c.significant
 
+    vanishes = fmt.underflow == "minpos" and isinstance(entries, Binade) and not entries.factors
+
     def rounded(a: Expr, b: Expr) -> Expr:
+        if vanishes and Fraction(2) ** entries.lift * fmt.minpos >= 1:
+            return let(a * (b * -(2.0**entries.lift)), lambda at: at_least_minpos(a, b, at), "at")
         at = a * (b * 2.0**entries.lift) if entries.lift else a * b
         return let(at, lambda at: nearest(a, b, at), "at")
+
+    def at_least_minpos(a: Expr, b: Expr, at: Expr) -> Expr:
+        """Given at = -a * b * 2**lift, which is 0, or minpos or more in magnitude.
+
+        Of the negated product and minpos, which have one sign if the product did not vanish, the
+        larger is taken as an integer. NaN is the largest, as it is negative in the table, and the
+        difference of two NaN has the sign of the first.
+        """
+        word = DType("uint", c.integer.bits)
+        negated = let(entries.of(at, c), lambda big: big - call("fma", a, b, big), "c")
+        least = call("limit", at, c.number(float(fmt.minpos)))
+        larger = maximum(*(call("bits", x, dtype=word) for x in (negated, least)))
+        return c.value(larger) * -1.0
 
     def nearest(a: Expr, b: Expr, at: Expr) -> Expr:
         if exact and not entries.lift:
             r = entries.rounded(at, at, c)
         else:
             r = let(entries.of(at, c), lambda big: call("fma", a, b, big) - big, "c")
-        vanishes = fmt.underflow == "minpos" and isinstance(entries, Binade) and not entries.factors
         return let(r, lambda r: lifted(r, at), "r") if vanishes else r
 
     def lifted(r: Expr, at: Expr) -> Expr:
-        if Fraction(2) ** entries.lift * fmt.minpos >= 1:  # `at` is at least minpos, or zero
-            return select(r.equal(0.0), call("limit", at, c.number(float(fmt.minpos))), r)
         vanished = binary("And", r.equal(0.0), binary("NE", at, 0.0))
         return select(vanished, with_sign(c.number(float(fmt.minpos)), at), r)
 

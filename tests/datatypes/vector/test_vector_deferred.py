@@ -94,6 +94,28 @@ def test_older_targets(name: str, target: str) -> None:
         check(get(name), op, *some_pairs(get(name), 3000), target)
 
 
+@pytest.mark.parametrize("target", ["llvm", *OLDER])
+@pytest.mark.parametrize("name", ["posit16_es1", "posit16_es2", "posit8_es0", "posit10_es1"])
+def test_nan_of_either_sign_stays(name: str, target: str) -> None:
+    fmt = get(name)
+    lane = chosen(fmt).lane.dtype.storage
+    nan = np.copysign(np.array([np.nan, np.nan], lane), np.array([1, -1], lane))
+    special = np.concatenate([nan, vector.lane_array(fmt, special_codes(fmt))]).astype(lane)
+    a, b = (x.ravel() for x in np.meshgrid(special, special))
+    for op in ("Add", "Mul"):
+        out = binary_kernel(name, op, True, target)(a, b)
+        assert np.isnan(out[np.isnan(a) | np.isnan(b)]).all()
+
+
+@pytest.mark.parametrize("target", ["llvm", *OLDER])
+def test_nan_comes_from_the_table_for_products_of_either_sign(target: str) -> None:
+    """The largest products of posit16_es1 are not sure, whatever their signs."""
+    largest = np.float32(2.0**28)
+    a = np.array([largest, -largest, largest, -largest], np.float32)
+    b = np.array([largest, largest, -largest, -largest], np.float32)
+    assert np.isnan(binary_kernel("posit16_es1", "Mul", True, target)(a, b)).all()
+
+
 @given(st.data())
 @settings(max_examples=40, deadline=None)
 def test_any_family(data: Any) -> None:
