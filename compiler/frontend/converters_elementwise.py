@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from compiler.dtypes import BOOL
 from compiler.frontend.model_file import element_dtype
 from compiler.frontend.node import Imported, Node, converts, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
@@ -115,7 +116,7 @@ def mod(n: Node) -> Imported:
 
 @converts("BitShift")
 def bit_shift(n: Node) -> Imported:
-    """Of unsigned integers, by counts of the same dtype."""
+    """Of integers, by counts of the same dtype."""
     direction = n.expect("direction", None, "LEFT", "RIGHT")
     return n.call(f"{direction.lower()}_shift", n.atom(0), n.atom(1))
 
@@ -142,12 +143,16 @@ def identity(n: Node) -> Imported:
 
 
 @converts("Dropout")
-def dropout(n: Node) -> Imported:
-    """Identity in inference; the mask is not computed."""
+def dropout(n: Node) -> Sequence[Imported]:
+    """Identity in inference, and where nothing is dropped; the mask is true everywhere."""
     training = n.has(2) and n.known(2, "training_mode").any()
-    if training:
+    if training and not (n.has(1) and n.known(1, "ratio") == 0):
         raise n.unsupported("training_mode=True: export the model in evaluation mode")
-    return n.call("nn.dropout", n.atom(0))
+    y = n.call("nn.dropout", n.atom(0))
+    if not n.wants(1):
+        return [y]
+    kept = Constant.of(np.asarray(True), BOOL)
+    return [y, n.result(1, "broadcast_to", kept, shape=n.type(0).shape)]
 
 
 @converts("Cast")

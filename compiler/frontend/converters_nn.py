@@ -1,100 +1,18 @@
-"""Converters of convolutions, matrix products, normalization and pooling."""
+"""Converters of matrix products and of the normalizations of networks."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from compiler.dtypes import FLOAT32
 from compiler.frontend.node import Imported, Node, converts, scalar, transposed
+from compiler.frontend.windows import Emit
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType
-
-Pair = tuple[int, int]
-
-
-# ---- windows -------------------------------------------------------------------------------------
-def _spatial(n: Node, name: str, count: int, default: int) -> tuple[int, ...]:
-    v = tuple(int(x) for x in n.attr(name, (default,) * count))
-    if len(v) != count or any(x < 1 for x in v):
-        raise n.unsupported(f"{name}={v} for an input of {count} spatial dimensions")
-    return v
-
-
-def _padding(
-    n: Node, t: TensorType, kernel: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
-) -> list[Pair]:
-    """(before, after) of every spatial axis, from pads or auto_pad."""
-    count = len(kernel)
-    auto = n.expect("auto_pad", "NOTSET", "NOTSET", "", "VALID", "SAME_UPPER", "SAME_LOWER")
-    if auto in ("NOTSET", ""):
-        pads = tuple(n.attr("pads", (0,) * (2 * count)))
-        if len(pads) != 2 * count or any(p < 0 for p in pads):
-            raise n.unsupported(f"pads={pads} for an input of {count} spatial dimensions")
-        return list(zip(pads[:count], pads[count:], strict=True))
-    if auto == "VALID":
-        return [(0, 0)] * count
-    out = []
-    for size, k, s, d in zip(t.shape[2:], kernel, strides, dilation, strict=True):
-        # with stride 1 the padding does not depend on the size
-        if not isinstance(size, int) and s != 1:
-            raise n.unsupported(f"auto_pad={auto!r} and the symbolic size {size}; use shapes=...")
-        steps = (-(-size // s) - 1) * s - size if isinstance(size, int) else -1
-        total = max(0, steps + (k - 1) * d + 1)
-        small, large = total // 2, total - total // 2
-        out.append((small, large) if auto == "SAME_UPPER" else (large, small))
-    return out
-
-
-def _two(values: Sequence[int], fill: int) -> Pair:
-    """A 1-D setting as that of a 2-D window of height 1."""
-    return (fill, values[0]) if len(values) == 1 else (values[0], values[1])
-
-
-def _four(pads: Sequence[Pair]) -> tuple[int, int, int, int]:
-    """(top, left, bottom, right)."""
-    (top, bottom), (left, right) = [(0, 0), *pads] if len(pads) == 1 else pads
-    return top, left, bottom, right
-
-
-def _window(n: Node, t: TensorType, kernel: Sequence[int]) -> dict[str, Any]:
-    count = len(kernel)
-    strides = _spatial(n, "strides", count, 1)
-    dilation = _spatial(n, "dilations", count, 1)
-    pads = _padding(n, t, kernel, strides, dilation)
-    return {
-        "strides": _two(strides, 1),
-        "padding": _four(pads),
-        "dilation": _two(dilation, 1),
-    }
-
-
-def _expanded(n: Node, a: Atom) -> Atom:
-    """A tensor with an axis of length 1 at position 2 (a 1-D signal as an image of height 1)."""
-    if isinstance(a, Constant):
-        return Constant(np.expand_dims(a.data, 2), a.dtype)
-    return n.step("expand_dims", a, axes=(2,))
-
-
-# ---- convolution ---------------------------------------------------------------------------------
-@converts("Conv")
-def conv(n: Node) -> Imported:
-    """1-D (as height 1) and 2-D, with groups, dilation and asymmetric padding."""
-    rank = n.rank_of(0, 3, 4)
-    x, w = n.atom(0), n.atom(1)
-    weight = tensor_type(w)
-    if weight.rank != rank:
-        raise n.unsupported(f"weights of shape {weight.shape}")
-    kernel = weight.static_shape[2:]
-    if tuple(n.attr("kernel_shape", kernel)) != kernel:
-        raise n.unsupported(f"kernel_shape={n.attr('kernel_shape')} and weights of {kernel}")
-    attrs = _window(n, n.type(0), kernel) | {"groups": int(n.attr("group", 1))}
-    bias = [n.atom(2)] if n.has(2) else []
-    if rank == 4:
-        return n.call("nn.conv2d", x, w, *bias, **attrs)
-    y = n.step("nn.conv2d", _expanded(n, x), _expanded(n, w), *bias, **attrs)
-    return n.call("squeeze", y, axis=(2,))
 
 
 # ---- matrix products -----------------------------------------------------------------------------
@@ -151,12 +69,16 @@ def _vector(c: Atom, units: Any) -> Atom | None:
 @converts("MatMul")
 def matmul(n: Node) -> Imported:
     """A constant matrix on the right makes a dense layer, which has weights to quantize."""
-    a, b = n.atom(0), n.atom(1)
-    left, right = n.type(0).rank, n.type(1).rank
+    return matrix_product(n, n.atom(0), n.atom(1), n.call)
+
+
+def matrix_product(n: Node, a: Atom, b: Atom, emit: Emit) -> Atom:
+    """numpy's matmul; `emit` makes the last call."""
+    left, right = tensor_type(a).rank, tensor_type(b).rank
     if isinstance(b, Constant) and right == 2 and left >= 2:
-        return n.call("nn.dense", a, transposed(b))
+        return emit("nn.dense", a, transposed(b))
     if left >= 2 and right >= 2:
-        return n.call("nn.matmul", a, b)
+        return emit("nn.matmul", a, b)
     # numpy's rule: a vector is a row on the left, a column on the right; its axis is dropped again
     if left == 1:
         a = n.step("expand_dims", a, axes=(0,))
@@ -165,7 +87,7 @@ def matmul(n: Node) -> Imported:
     y = n.step("nn.matmul", a, b)
     dropped = ([-2] if left == 1 else []) + ([-1] if right == 1 else [])
     rank = tensor_type(y).rank
-    return n.call("squeeze", y, axis=tuple(d + rank for d in dropped))
+    return emit("squeeze", y, axis=tuple(d + rank for d in dropped))
 
 
 # ---- normalization -------------------------------------------------------------------------------
@@ -178,7 +100,7 @@ def batch_norm(n: Node) -> Imported:
 
 
 @converts("LayerNormalization")
-def layer_norm(n: Node) -> Imported:
+def layer_norm(n: Node) -> Sequence[Imported]:
     """Over the axes from `axis` on; several axes are flattened into one first."""
     x, t = n.atom(0), n.type(0)
     n.expect("stash_type", 1, 1)
@@ -187,34 +109,64 @@ def layer_norm(n: Node) -> Imported:
     beta = n.atom(2) if n.has(2) else _zeros(n, tensor_type(gamma))
     epsilon = float(n.attr("epsilon", 1e-5))
     if axis == t.rank - 1:
-        return n.call("nn.layer_norm", x, gamma, beta, axis=-1, epsilon=epsilon)
-    flat = n.step("flatten", x, axis=axis)
-    gamma, beta = (n.step("reshape", v, newshape=(-1,)) for v in (gamma, beta))
-    y = n.step("nn.layer_norm", flat, gamma, beta, axis=-1, epsilon=epsilon)
-    return n.call("reshape", y, newshape=t.shape)
+        y = n.call("nn.layer_norm", x, gamma, beta, axis=-1, epsilon=epsilon)
+    else:
+        flat = n.step("flatten", x, axis=axis)
+        gamma, beta = (n.step("reshape", v, newshape=(-1,)) for v in (gamma, beta))
+        inner = n.step("nn.layer_norm", flat, gamma, beta, axis=-1, epsilon=epsilon)
+        y = n.call("reshape", inner, newshape=t.shape)
+    return [y, *_statistics(n, tuple(range(axis, t.rank)), epsilon)]
+
+
+def _statistics(n: Node, axes: tuple[int, ...], epsilon: float) -> list[Imported]:
+    """Outputs 1 and 2 of a normalization: the float32 mean and 1 / standard deviation."""
+    if not (n.wants(1) or n.wants(2)):
+        return []
+    x = n.atom(0) if n.type(0).dtype == FLOAT32 else n.step("cast", n.atom(0), dtype="float32")
+    emit = partial(n.result, 1) if n.wants(1) else n.step
+    mean = emit("mean", x, axis=axes, keepdims=True)
+    if not n.wants(2):
+        return [mean]
+    away = n.step("subtract", x, mean)
+    var = n.step("mean", n.step("multiply", away, away), axis=axes, keepdims=True)
+    shifted = n.step("add", var, scalar(epsilon, tensor_type(x)))
+    return [mean, n.result(2, "divide", scalar(1, tensor_type(x)), n.step("sqrt", shifted))]
 
 
 def _zeros(n: Node, t: TensorType) -> Constant:
     return Constant(np.zeros(t.static_shape, t.dtype.storage), t.dtype)
 
 
-# ---- pooling -------------------------------------------------------------------------------------
-@converts("MaxPool", "AveragePool")
-def pool(n: Node) -> Imported:
-    """1-D (as height 1) and 2-D."""
-    rank = n.rank_of(0, 3, 4)
+@converts("InstanceNormalization")
+def instance_norm(n: Node) -> Imported:
+    """Every channel of every image with mean 0 and variance 1, then a scale and a bias."""
     x, t = n.atom(0), n.type(0)
-    kernel = tuple(int(k) for k in n.need("kernel_shape"))
-    if len(kernel) != rank - 2:
-        raise n.unsupported(f"kernel_shape={kernel} for an input of rank {rank}")
-    attrs = _window(n, t, kernel) | {
-        "pool_size": _two(kernel, 1),
-        "ceil_mode": bool(n.attr("ceil_mode", 0)),
-    }
-    op = "nn.max_pool2d"
-    if n.op == "AveragePool":
-        op = "nn.avg_pool2d"
-        attrs["count_include_pad"] = bool(n.attr("count_include_pad", 0))
-    if rank == 4:
-        return n.call(op, x, **attrs)
-    return n.call("squeeze", n.step(op, _expanded(n, x), **attrs), axis=(2,))
+    axes = tuple(range(2, t.rank))
+    away = n.step("subtract", x, n.step("mean", x, axis=axes, keepdims=True))
+    var = n.step("mean", n.step("multiply", away, away), axis=axes, keepdims=True)
+    spread = n.step("sqrt", n.step("add", var, scalar(n.attr("epsilon", 1e-5), t)))
+    shape = (1, -1, *(1 for _ in axes))
+    gamma, beta = (n.step("reshape", n.atom(i), newshape=shape) for i in (1, 2))
+    return n.call("add", n.step("multiply", n.step("divide", away, spread), gamma), beta)
+
+
+@converts("LRN")
+def lrn(n: Node) -> Imported:
+    """x / (bias + alpha / size * sum of the squares of `size` channels around)^beta."""
+    x, t, size = n.atom(0), n.type(0), int(n.need("size"))
+    channels = t.shape[1]
+    if not isinstance(channels, int):
+        raise n.unsupported(f"{channels} channels; use shapes=...")
+    around = ((size - 1) // 2, size - 1 - (size - 1) // 2)
+    edges = tuple(around if k == 1 else (0, 0) for k in range(t.rank))
+    squares = n.step(
+        "nn.pad", n.step("multiply", x, x), pad_width=edges, mode="constant", value=0.0
+    )
+    total: Atom | None = None
+    for k in range(size):
+        part = n.step("strided_slice", squares, begin=(k,), end=(k + channels,), axes=(1,))
+        total = part if total is None else n.step("add", total, part)
+    assert total is not None
+    scaled = n.step("multiply", total, scalar(float(n.attr("alpha", 1e-4)) / size, t))
+    base = n.step("add", scaled, scalar(n.attr("bias", 1.0), t))
+    return n.call("divide", x, n.step("power", base, scalar(n.attr("beta", 0.75), t)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from compiler.dtypes import BOOL
 from compiler.frontend.node import Imported, Node, converts
 
 _OPS = {
@@ -22,7 +23,11 @@ def reduction(n: Node) -> Imported:
     front = tuple(sorted(n.front(a, rank) for a in axes))
     if not front:
         return x
-    return n.call(_OPS[n.op], x, axis=front, keepdims=bool(n.attr("keepdims", 1)))
+    keep = bool(n.attr("keepdims", 1))
+    if n.type(0).dtype == BOOL:
+        bits = n.step("cast", x, dtype="uint8")
+        return n.call("cast", n.step(_OPS[n.op], bits, axis=front, keepdims=keep), dtype="bool")
+    return n.call(_OPS[n.op], x, axis=front, keepdims=keep)
 
 
 @converts("GlobalAveragePool", "GlobalMaxPool")

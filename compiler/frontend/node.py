@@ -212,6 +212,14 @@ class Node:
         """Emit the call that computes the node's (first) output."""
         return self.graph.emit(op, args, attrs, self.graph.printable(self.outputs[0]), self.origin)
 
+    def result(self, i: int, op: str, *args: Atom, **attrs: Any) -> Atom:
+        """Emit the call that computes output `i`."""
+        return self.graph.emit(op, args, attrs, self.graph.printable(self.outputs[i]), self.origin)
+
+    def wants(self, i: int) -> bool:
+        """Whether output `i` is in use."""
+        return i < len(self.outputs) and self.outputs[i] != ""
+
     def step(self, op: str, *args: Atom, **attrs: Any) -> Atom:
         """Emit a call on the way to the output."""
         stem = f"{self.graph.printable(self.outputs[0])}_{op.rpartition('.')[2]}"

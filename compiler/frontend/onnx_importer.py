@@ -12,10 +12,13 @@ import numpy as np
 from compiler.dtypes import INT64
 from compiler.errors import DtypelabError, ModelError, UnsupportedError, nearest, unknown
 from compiler.frontend import (  # noqa: F401  (each registers its converters)
+    converters_conv,
     converters_elementwise,
     converters_index,
     converters_move,
     converters_nn,
+    converters_pool,
+    converters_quantized,
     converters_reduce,
     symbolic_ops,
 )

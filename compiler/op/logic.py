@@ -48,15 +48,22 @@ for _name, _op in (("left_shift", "Shl"), ("right_shift", "Shr")):
 
     def _shift(ar: Any, _: NoAttrs, a: Any, b: Any, op: str = _op) -> Any:
         most = ar.const(ar.dtype.bits - 1)
-        shifted = ar.bitwise(op, a, ar.minimum(b, most))
-        return ar.select(ar.compare("GT", b, most), ar.const(0), shifted)
+        signed = ar.dtype.kind == "int"
+        far = ar.compare("GT", b, most)
+        if signed:  # a negative count is out of range too
+            far = ar.bitwise("Or", far, ar.compare("LT", b, ar.const(0)))
+        count = ar.select(far, most, b)
+        shifted = ar.bitwise(op, a, count)
+        if signed and op == "Shr":  # by the last place, which leaves the sign
+            return shifted
+        return ar.select(far, ar.const(0), shifted)
 
     elementwise(
         _name,
         _shift,
         2,
-        f"{_name.replace('_', ' ')} of unsigned integers; 0 by their width or more",
-        accepts=lambda d: d.kind == "uint",
+        f"{_name.replace('_', ' ')} of integers; out of range, 0 or (right, signed) the sign",
+        accepts=_integer,
     )
 
 

@@ -231,6 +231,203 @@ case("gather_constants", "Gather", Const(f(5, 3)), np.array([4, 0], np.int64), a
 case("unsqueeze_scalar", "Unsqueeze", np.array(2, np.float32), i(0), dynamic=False)
 
 
+# ---- three spatial axes, transposed convolution, other pooling ----------------------------------
+VOLUME = f(2, 4, 5, 6, 7)
+case(
+    "conv_3d",
+    "Conv",
+    VOLUME,
+    w(f(6, 2, 2, 3, 2)),
+    w(f(6)),
+    group=2,
+    strides=[2, 1, 2],
+    pads=[1, 0, 2, 0, 1, 1],
+    dilations=[2, 1, 1],
+)
+case(
+    "maxpool_3d",
+    "MaxPool",
+    VOLUME,
+    kernel_shape=[2, 3, 2],
+    strides=[2, 2, 1],
+    pads=[0, 1, 0, 1, 1, 1],
+)
+case(
+    "avgpool_3d",
+    "AveragePool",
+    VOLUME,
+    kernel_shape=[3, 2, 3],
+    pads=[1, 0, 1, 0, 1, 1],
+    ceil_mode=1,
+    strides=[2, 2, 2],
+)
+case("conv_transpose", "ConvTranspose", IMAGE, w(f(4, 3, 3, 2)), w(f(3)), strides=[2, 3])
+case(
+    "conv_transpose_groups",
+    "ConvTranspose",
+    IMAGE,
+    w(f(4, 3, 3, 3)),
+    group=2,
+    pads=[1, 0, 2, 1],
+    dilations=[1, 2],
+    strides=[2, 1],
+)
+case(
+    "conv_transpose_padding",
+    "ConvTranspose",
+    IMAGE,
+    w(f(4, 2, 2, 3)),
+    strides=[3, 2],
+    output_padding=[1, 1],
+    pads=[2, 2, 1, 0],
+    dynamic=False,
+)
+case(
+    "conv_transpose_shape",
+    "ConvTranspose",
+    IMAGE,
+    w(f(4, 2, 3, 3)),
+    strides=[2, 2],
+    output_shape=[18, 17],
+    dynamic=False,
+)
+case("conv_transpose_1d", "ConvTranspose", SIGNAL, w(f(4, 3, 4)), strides=[3], pads=[1, 2])
+case(
+    "conv_transpose_run_time",
+    "ConvTranspose",
+    f(1, 2, 4, 4),
+    f(2, 3, 3, 3),
+    strides=[2, 2],
+    dynamic=False,
+)
+for _storage in (0, 1):
+    case(
+        f"maxpool_positions_{_storage}",
+        "MaxPool",
+        f(2, 3, 7, 6),
+        kernel_shape=[3, 2],
+        strides=[2, 1],
+        pads=[1, 0, 1, 1],
+        storage_order=_storage,
+        outputs=2,
+        dynamic=False,
+    )
+case("lppool", "LpPool", IMAGE, kernel_shape=[3, 2], strides=[2, 2], pads=[1, 0, 0, 1], p=3)
+case("global_lppool", "GlobalLpPool", IMAGE, p=1)
+case("lp_norm", "LpNormalization", CUBE, axis=1, p=1)
+case("instance_norm", "InstanceNormalization", IMAGE, w(f(4)), w(f(4)))
+case("lrn", "LRN", IMAGE, size=3, alpha=0.3, beta=0.6, bias=1.5)
+# ---- quantized integers --------------------------------------------------------------------------
+BYTES = _rng.integers(0, 256, (2, 4, 6, 5)).astype(np.uint8)
+SIGNED = Const(_rng.integers(-128, 128, (3, 4, 3, 2)).astype(np.int8))
+
+
+def u8(value: int) -> Const:
+    """A uint8 scalar."""
+    return Const(np.uint8(value).reshape(()))
+
+
+_zeros8 = Const(np.zeros(3, np.int8))
+case("quantize", "QuantizeLinear", IMAGE, scalar(0.02), u8(100))
+case(
+    "quantize_int16",
+    "QuantizeLinear",
+    IMAGE,
+    scalar(0.0001),
+    Const(np.int16(5).reshape(())),
+    opset=21,
+)
+case(
+    "quantize_axis",
+    "QuantizeLinear",
+    IMAGE,
+    w([0.1, 0.01, 0.02, 0.03]),
+    Const(np.array([1, -2, 3, -4], np.int8)),
+    axis=1,
+)
+case(
+    "quantize_run_time",
+    "QuantizeLinear",
+    IMAGE,
+    np.array(0.01, np.float32),
+    np.array(7, np.uint8),
+    dynamic=False,
+)
+case(
+    "quantize_blocks",
+    "QuantizeLinear",
+    f(3, 8),
+    w(positive(3, 2)),
+    axis=1,
+    block_size=4,
+    opset=21,
+    dynamic=False,
+)
+case("dequantize", "DequantizeLinear", BYTES, scalar(0.3), u8(9))
+case(
+    "dequantize_axis",
+    "DequantizeLinear",
+    BYTES,
+    w([0.1, 0.2, 0.3, 0.4]),
+    Const(np.array([1, 2, 3, 4], np.uint8)),
+)
+case(
+    "dequantize_blocks",
+    "DequantizeLinear",
+    BYTES,
+    w(positive(2, 2, 6, 5)),
+    axis=1,
+    block_size=2,
+    opset=21,
+    dynamic=False,
+)
+case("dynamic_quantize", "DynamicQuantizeLinear", IMAGE, outputs=3)
+case(
+    "matmul_integer",
+    "MatMulInteger",
+    BYTES[0, 0],
+    Const(SIGNED.data[0, 0, 0:1].repeat(5, 0)),
+    u8(120),
+    dynamic=False,
+)
+case(
+    "conv_integer",
+    "ConvInteger",
+    BYTES,
+    Const(SIGNED.data.view(np.uint8)),
+    u8(130),
+    u8(77),
+    pads=[1, 0, 1, 1],
+)
+case(
+    "qlinear_conv",
+    "QLinearConv",
+    BYTES,
+    scalar(0.02),
+    u8(120),
+    SIGNED,
+    w([0.1, 0.2, 0.3]),
+    _zeros8,
+    scalar(0.9),
+    u8(128),
+    Const(np.array([900, -800, 70], np.int32)),
+    pads=[1, 1, 0, 1],
+)
+case(
+    "qlinear_matmul",
+    "QLinearMatMul",
+    BYTES[0, 0],
+    scalar(0.02),
+    u8(120),
+    Const(_rng.integers(0, 256, (5, 3)).astype(np.uint8)),
+    scalar(0.1),
+    u8(125),
+    scalar(0.3),
+    u8(100),
+    dynamic=False,
+)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str) -> None:
     c = CASES[name]

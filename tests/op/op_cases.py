@@ -77,6 +77,14 @@ CASES: list[Case] = [
         for op in ("left_shift", "right_shift")
     ),
     *(
+        Case(op, [("n", 40), ("n", 40)], dtypes=(INT8, I32), low=-70, high=70)
+        for op in ("left_shift", "right_shift")
+    ),
+    *(
+        Case(op, [("n", 40), ("n", 40)], dtypes=(INT8, INT64), low=-9, high=9)
+        for op in ("left_shift", "right_shift")
+    ),
+    *(
         Case(op, [("n", 9), ("n", 9)], dtypes=(F32, DType("float", 64)), low=-9, high=9)
         for op in ("mod", "fmod")
     ),

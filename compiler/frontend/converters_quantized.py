@@ -1,0 +1,216 @@
+"""Converters of operators on quantized integers, as exact compositions.
+
+A real value r is kept as an integer q with r = (q - zero_point) * scale. Integers are widened to
+int32, zero points subtracted and products summed exactly there; scaling is in float32, rounding to
+nearest even, and what lies outside the result's dtype saturates.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from compiler.dtypes import FLOAT32, INT32, INT64, DType
+from compiler.frontend.converters_conv import convolution
+from compiler.frontend.converters_nn import matrix_product
+from compiler.frontend.model_file import element_dtype
+from compiler.frontend.node import Imported, Node, converts, scalar
+from compiler.ir.expr import Atom, Constant, tensor_type
+from compiler.ir.types import TensorType
+
+_BYTES = ("int8", "uint8")
+_INTEGERS = (*_BYTES, "int16", "uint16")
+
+
+# ---- scales and zero points ----------------------------------------------------------------------
+def _fitted(n: Node, i: int, t: TensorType) -> Atom:
+    """Input `i`, a scale or zero point, in a shape that broadcasts to data of type `t`.
+
+    It is one number, one for each position of `axis`, or one for each block along `axis`.
+    """
+    v, own = n.atom(i), n.type(i)
+    if own.rank == 0 or own.shape == (1,):
+        return n.step("reshape", v, newshape=()) if own.rank else v
+    axis = n.axis(1, t.rank)
+    block = int(n.attr("block_size", 0))
+    if not block:
+        if own.shape != (t.shape[axis],):
+            raise n.unsupported(f"a scale or zero point {own} on axis {axis} of {t}")
+        return n.step("reshape", v, newshape=_along(axis, t.rank))
+    size, count = t.shape[axis], own.shape[axis] if own.rank == t.rank else None
+    if not isinstance(size, int) or not isinstance(count, int) or -(-size // block) != count:
+        raise n.unsupported(f"block_size={block} and a scale or zero point {own} for {t}")
+    return n.step("take", v, Constant.of(np.arange(size) // block, INT64), axis=axis)
+
+
+def _along(axis: int, rank: int) -> tuple[int, ...]:
+    return tuple(-1 if k == axis else 1 for k in range(rank))
+
+
+def _vector(n: Node, v: Atom, axis: int, rank: int) -> Atom:
+    """A scale or zero point of one number, of one per position of `axis`, or of full rank."""
+    own = tensor_type(v)
+    if own.rank in (0, rank):
+        return v
+    if own.rank != 1:
+        raise n.unsupported(f"a scale or zero point {own}")
+    return n.step("reshape", v, newshape=() if own.shape == (1,) else _along(axis, rank))
+
+
+def _cast(n: Node, v: Atom, dtype: DType) -> Atom:
+    return v if tensor_type(v).dtype == dtype else n.step("cast", v, dtype=str(dtype))
+
+
+def _one_zero_point(n: Node, i: int) -> int | None:
+    """The zero point of input `i` if it is one known number."""
+    if not n.has(i):
+        return 0
+    data = n.constant(i)
+    return int(data.reshape(-1)[0]) if data is not None and data.size == 1 else None
+
+
+def _per_axis(n: Node, t: TensorType) -> bool:
+    """Whether the scale is one float32 number or one for each position of an axis."""
+    own = n.type(1)
+    if own.dtype != FLOAT32 or int(n.attr("block_size", 0)):
+        return False
+    return own.rank == 0 or own.shape == (1,) or own.shape == (t.shape[n.axis(1, t.rank)],)
+
+
+def _scale(n: Node) -> Atom:
+    return _fitted(n, 1, n.type(1)) if n.type(1).shape == (1,) else n.atom(1)
+
+
+def _saturated(n: Node, value: Atom, zero_point: Atom | None, dtype: DType) -> Atom:
+    """A real `value` rounded to nearest even, plus the zero point, within the bounds of `dtype`.
+
+    NaN becomes the lower bound, as in `qnn.quantize`.
+    """
+    info = np.iinfo(dtype.storage)
+    q = _cast(n, n.step("round", value), FLOAT32)
+    if zero_point is not None:
+        q = n.step("add", q, _cast(n, zero_point, FLOAT32))
+    low, high = (scalar(b, tensor_type(q)) for b in (info.min, info.max))
+    q = n.step("where", n.step("greater", q, low), q, low)
+    return n.call("cast", n.step("minimum", q, high), dtype=str(dtype))
+
+
+def _integer(n: Node, dtype: DType) -> DType:
+    if str(dtype) not in _INTEGERS:
+        raise n.unsupported(f"the quantized dtype {dtype}; supported: {', '.join(_INTEGERS)}")
+    return dtype
+
+
+# ---- quantize, dequantize ------------------------------------------------------------------------
+@converts("QuantizeLinear")
+def quantize_linear(n: Node) -> Imported:
+    """Per tensor, per position of an axis, or per block; the division is in the scale's dtype."""
+    t = n.type(0)
+    code = n.attr("output_dtype", 0)
+    wanted = element_dtype(code, n.where) if code else DType.parse("uint8")
+    dtype = _integer(n, n.type(2).dtype if n.has(2) else wanted)
+    zero = _one_zero_point(n, 2)
+    fast = str(dtype) in _BYTES and t.dtype == FLOAT32 and not n.attr("precision", 0)
+    if fast and zero is not None and _per_axis(n, t):
+        info = np.iinfo(dtype.storage)
+        axis = 0 if n.type(1).size == 1 else n.axis(1, t.rank)
+        return n.call(
+            "qnn.quantize", n.atom(0), _scale(n), zero_point=zero, axis=axis,
+            out_dtype=str(dtype), qmin=int(info.min), qmax=int(info.max),
+        )  # fmt: skip
+    scale = _fitted(n, 1, t)
+    precision = n.attr("precision", 0)
+    within = element_dtype(precision, n.where) if precision else tensor_type(scale).dtype
+    real = n.step("divide", _cast(n, n.atom(0), within), _cast(n, scale, within))
+    return _saturated(n, real, _fitted(n, 2, t) if n.has(2) else None, dtype)
+
+
+@converts("DequantizeLinear")
+def dequantize_linear(n: Node) -> Imported:
+    """Per tensor, per position of an axis, or per block; the result has the scale's dtype."""
+    t = n.type(0)
+    code = n.attr("output_dtype", 0)
+    wanted = element_dtype(code, n.where) if code else n.type(1).dtype
+    zero = _one_zero_point(n, 2)
+    if t.dtype != INT32:
+        _integer(n, t.dtype)
+    fast = wanted == FLOAT32 and str(t.dtype) in (*_BYTES, "int32")
+    if fast and zero is not None and _per_axis(n, t):
+        axis = 0 if n.type(1).size == 1 else n.axis(1, t.rank)
+        return n.call("qnn.dequantize", n.atom(0), _scale(n), zero_point=zero, axis=axis)
+    q = _cast(n, n.atom(0), INT32)
+    if n.has(2):
+        q = n.step("subtract", q, _cast(n, _fitted(n, 2, t), INT32))
+    scale = _cast(n, _fitted(n, 1, t), FLOAT32)
+    real = n.step("multiply", _cast(n, q, FLOAT32), scale)
+    return _cast(n, real, wanted)
+
+
+# ---- products of integers ------------------------------------------------------------------------
+def _centred(n: Node, i: int, zero: int, axis: int) -> Atom:
+    """Input `i` as int32 minus its zero point, input `zero`."""
+    q = _cast(n, n.atom(i), INT32)
+    if not n.has(zero) or _one_zero_point(n, zero) == 0:
+        return q
+    offset = _vector(n, _cast(n, n.atom(zero), INT32), axis, n.type(i).rank)
+    return n.step("subtract", q, offset)
+
+
+def _matrices(n: Node, b: int, zeros: tuple[int, int]) -> Atom:
+    """The int32 product; zero points of the left are per row, of the right per column."""
+    rows = max(n.type(0).rank - 2, 0)
+    left = _centred(n, 0, zeros[0], rows)
+    right = _centred(n, b, zeros[1], n.type(b).rank - 1)
+    return matrix_product(n, left, right, n.step)
+
+
+@converts("MatMulInteger")
+def matmul_integer(n: Node) -> Imported:
+    """An int32 matrix product of 8-bit integers."""
+    return _matrices(n, 1, (2, 3))
+
+
+@converts("QLinearMatMul")
+def qlinear_matmul(n: Node) -> Imported:
+    """A matrix product of integers, scaled to another grid."""
+    acc = _matrices(n, 3, (2, 5))
+    rank = tensor_type(acc).rank
+    left = _vector(n, _cast(n, n.atom(1), FLOAT32), max(rank - 2, 0), rank)
+    right = _vector(n, _cast(n, n.atom(4), FLOAT32), max(rank - 1, 0), rank)
+    return _requantized(n, acc, left, right, 6)
+
+
+@converts("ConvInteger")
+def conv_integer(n: Node) -> Imported:
+    """An int32 convolution of 8-bit integers; padding is the zero point."""
+    return _convolved(n, 1, (2, 3), None)
+
+
+@converts("QLinearConv")
+def qlinear_conv(n: Node) -> Imported:
+    """A convolution of integers, scaled to another grid."""
+    acc = _convolved(n, 3, (2, 5), n.atom(8) if n.has(8) else None)
+    rank = tensor_type(acc).rank
+    left = _vector(n, _cast(n, n.atom(1), FLOAT32), 1, rank)
+    right = _vector(n, _cast(n, n.atom(4), FLOAT32), 1, rank)
+    return _requantized(n, acc, left, right, 6)
+
+
+def _convolved(n: Node, w: int, zeros: tuple[int, int], bias: Any) -> Atom:
+    data, weight = _centred(n, 0, zeros[0], 1), _centred(n, w, zeros[1], 0)
+    return convolution(n, data, weight, [bias] if bias is not None else [], n.step)
+
+
+def _requantized(n: Node, acc: Atom, left: Atom, right: Atom, scale: int) -> Atom:
+    """round(acc * (left * right / scale)) + zero point, saturated; the zero point follows `scale`.
+
+    The factors are combined first, in float32.
+    """
+    dtype = _integer(n, n.type(scale + 1).dtype)
+    rank = tensor_type(acc).rank
+    y_scale = _vector(n, _cast(n, n.atom(scale), FLOAT32), rank - 1, rank)
+    factor = n.step("divide", n.step("multiply", left, right), y_scale)
+    real = n.step("multiply", _cast(n, acc, FLOAT32), factor)
+    zero = _vector(n, n.atom(scale + 1), rank - 1, rank)
+    return _saturated(n, real, zero, dtype)
