@@ -28,8 +28,8 @@ def has_body(op: str, opset: int) -> bool:
 
 def body_of(
     node: Any, opset: int, types: Sequence[TensorType | None], codes: Mapping[str, int]
-) -> list[Any]:
-    """The nodes that compute `node`, with their values named after it.
+) -> tuple[list[Any], int]:
+    """The nodes that compute `node`, with their values named after it, and their opset.
 
     Args:
         node: a NodeProto of the default domain whose operator `has_body`.
@@ -64,7 +64,8 @@ def body_of(
                 f"{node.op_type} is not supported with these operand types and attributes"
             )
         function = onnx.FunctionProto.FromString(text)
-    return _renamed(function, node, schema)
+    versions = [o.version for o in function.opset_import if o.domain in ("", "ai.onnx")]
+    return _renamed(function, node, schema), max([opset, *versions])
 
 
 def _type_proto(t: TensorType | None, codes: Mapping[str, int]) -> Any:
@@ -106,8 +107,7 @@ def _copy(n: Any, names: dict[str, str], attributes: Mapping[str, Any], node: An
             made = out.attribute.add()
             made.CopyFrom(a)
             if a.HasField("g"):
-                for inner in made.g.node:
-                    _rename_within(inner, names, at)
+                made.g.CopyFrom(_subgraph(a.g, names, attributes, node, at))
         elif a.ref_attr_name in attributes:
             made = out.attribute.add()
             made.CopyFrom(attributes[a.ref_attr_name])
@@ -115,11 +115,19 @@ def _copy(n: Any, names: dict[str, str], attributes: Mapping[str, Any], node: An
     return out
 
 
-def _rename_within(n: Any, names: Mapping[str, str], at: str) -> None:
-    """Names of the enclosing function in a subgraph."""
-    for k, i in enumerate(n.input):
-        if i in names:
-            n.input[k] = names[i]
+def _subgraph(
+    g: Any, names: dict[str, str], attributes: Mapping[str, Any], node: Any, at: str
+) -> Any:
+    """A subgraph of the function's, its own names renamed like the function's."""
+    import onnx
+
+    out = onnx.GraphProto()
+    out.CopyFrom(g)
+    del out.node[:]
+    for v in [*out.input, *out.output, *out.initializer]:
+        v.name = names.setdefault(v.name, at + v.name)
+    out.node.extend(_copy(n, names, attributes, node, at) for n in g.node)
+    return out
 
 
 __all__ = ["body_of", "has_body"]

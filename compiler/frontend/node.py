@@ -53,6 +53,10 @@ class Graph(Protocol):
         """Append a binding."""
         ...
 
+    def inline(self, graph: Any, operands: Sequence[Imported]) -> list[Imported]:
+        """Write out the nodes of a GraphProto, whose inputs are `operands`; its outputs."""
+        ...
+
     def printable(self, name: str) -> str:
         """The variable name of an ONNX value name."""
         ...

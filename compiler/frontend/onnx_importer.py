@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import numpy as np
 from compiler.dtypes import INT64
 from compiler.errors import DtypelabError, ModelError, UnsupportedError, nearest, unknown
 from compiler.frontend import (  # noqa: F401  (each registers its converters)
+    converters_control,
     converters_conv,
     converters_elementwise,
     converters_index,
@@ -19,6 +20,7 @@ from compiler.frontend import (  # noqa: F401  (each registers its converters)
     converters_nn,
     converters_pool,
     converters_quantized,
+    converters_recurrent,
     converters_reduce,
     symbolic_ops,
 )
@@ -112,7 +114,7 @@ def _first_line(e: Exception) -> str:
 def _check_operators(graph: Any, opset: int) -> None:
     """Raise one UnsupportedError for all operators without a converter."""
     missing: dict[str, list[str]] = {}
-    for n in graph.node:
+    for n in _all_nodes(graph):
         default = n.domain in ("", "ai.onnx")
         if not default or not (n.op_type in CONVERTERS or has_body(n.op_type, opset)):
             op = n.op_type if default else f"{n.domain}.{n.op_type}"
@@ -127,6 +129,15 @@ def _check_operators(graph: Any, opset: int) -> None:
         shown = op if op.replace(".", "").isidentifier() else repr(op)
         parts.append(f"{shown} (node {', '.join(map(repr, nodes[:5]))}{more}{hint})")
     raise UnsupportedError(f"unsupported operators: {'; '.join(parts)}")
+
+
+def _all_nodes(graph: Any) -> Iterator[Any]:
+    """The nodes of a graph and of the subgraphs in their attributes."""
+    for n in graph.node:
+        yield n
+        for a in n.attribute:
+            if a.HasField("g"):
+                yield from _all_nodes(a.g)
 
 
 class _Importer:
@@ -239,11 +250,18 @@ class _Importer:
     def _convert_body(self, proto: Any) -> None:
         """Convert the nodes by which ONNX defines the operator."""
         types = [tensor_type(self.atom(i)) if i else None for i in proto.input]
-        for n in body_of(proto, self.opset, types, CODES):
-            if n.op_type not in CONVERTERS and not has_body(n.op_type, self.opset):
-                where = f"node {proto.name or proto.output[0]!r} ({proto.op_type})"
-                raise UnsupportedError(f"{where}: {n.op_type}, which defines it, is not supported")
-            self._convert(n)
+        nodes, opset = body_of(proto, self.opset, types, CODES)
+        outside, self.opset = self.opset, opset
+        try:
+            for n in nodes:
+                if n.op_type not in CONVERTERS and not has_body(n.op_type, opset):
+                    where = f"node {proto.name or proto.output[0]!r} ({proto.op_type})"
+                    raise UnsupportedError(
+                        f"{where}: {n.op_type}, which defines it, is not supported"
+                    )
+                self._convert(n)
+        finally:
+            self.opset = outside
 
     def _hint(self, node: Node) -> str:
         """Advice for a node whose operands do not fit, in case symbolic dimensions are why."""
@@ -259,7 +277,9 @@ class _Importer:
 
         if a.type == AttributeProto.TENSOR:
             return constant(a.t, self.folder, f"{where}: attribute {a.name!r}")
-        if a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS, AttributeProto.SPARSE_TENSOR):
+        if a.type == AttributeProto.GRAPH:
+            return a.g
+        if a.type in (AttributeProto.GRAPHS, AttributeProto.SPARSE_TENSOR):
             raise UnsupportedError(f"{where} is not supported with its attribute {a.name!r}")
         v = helper.get_attribute_value(a)
         if isinstance(v, bytes):
@@ -302,6 +322,29 @@ class _Importer:
     def bind(self, value: Value, name: str, origin: str) -> Var:
         """See Graph."""
         return self.builder.bind(value, name, (origin,))
+
+    def inline(self, graph: Any, operands: Sequence[Imported]) -> list[Imported]:
+        """See Graph. The names of the subgraph hold only in it; those around it are seen."""
+        if graph.sparse_initializer:
+            raise UnsupportedError("sparse initializers are not supported: store them densely")
+        around = self._values, self._names, self._missing
+        own = {v.name for v in [*graph.input, *graph.initializer]}
+        own |= {o for n in graph.node for o in n.output}
+        self._values, self._names, self._missing = (
+            {k: v for k, v in held.items() if k not in own} for held in around
+        )
+        try:
+            for t in graph.initializer:
+                self._values[t.name] = constant(t, self.folder, f"weight {t.name!r}")
+            if len(graph.input) != len(operands):
+                raise ModelError(f"{len(operands)} operands for {len(graph.input)} inputs")
+            for i, v in zip(graph.input, operands, strict=True):
+                self._values[i.name] = v
+            for n in graph.node:
+                self._convert(n)
+            return [self.value(o.name) for o in graph.output]
+        finally:
+            self._values, self._names, self._missing = around
 
     def printable(self, name: str) -> str:
         """See Graph."""

@@ -427,6 +427,66 @@ case(
     dynamic=False,
 )
 
+# ---- recurrent networks --------------------------------------------------------------------------
+SEQUENCE = f(5, 3, 4)
+_lengths = Const(np.array([5, 2, 3], np.int32))
+for _op, _gates in (("RNN", 1), ("GRU", 3), ("LSTM", 4)):
+    _weights = [w(f(2, _gates * 2, k)) for k in (4, 2)]
+    _bias = w(f(2, _gates * 4))
+    _state = [w(f(2, 3, 2))] * (2 if _op == "LSTM" else 1)
+    _outputs = 3 if _op == "LSTM" else 2
+    case(
+        f"{_op}_both",
+        _op,
+        SEQUENCE,
+        *_weights,
+        _bias,
+        _lengths,
+        *_state,
+        hidden_size=2,
+        direction="bidirectional",
+        outputs=_outputs,
+        dynamic=False,
+    )
+    _one = [w(v.data[:1]) for v in (*_weights, _bias)]
+    case(
+        f"{_op}_reverse",
+        _op,
+        SEQUENCE,
+        *_one,
+        hidden_size=2,
+        direction="reverse",
+        outputs=_outputs,
+        dynamic=False,
+    )
+case(
+    "GRU_linear_before_reset",
+    "GRU",
+    SEQUENCE,
+    w(f(1, 6, 4)),
+    w(f(1, 6, 2)),
+    w(f(1, 12)),
+    hidden_size=2,
+    linear_before_reset=1,
+    outputs=2,
+    dynamic=False,
+)
+case(
+    "LSTM_peepholes",
+    "LSTM",
+    SEQUENCE,
+    w(f(1, 8, 4)),
+    w(f(1, 8, 2)),
+    None,
+    None,
+    None,
+    None,
+    w(f(1, 6)),
+    hidden_size=2,
+    outputs=3,
+    dynamic=False,
+)
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str) -> None:

@@ -1,0 +1,268 @@
+"""Converters of recurrent networks over a known number of steps: every step is written out.
+
+Equations, gate orders and defaults are those of the operators RNN, GRU and LSTM of ONNX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.dtypes import BOOL
+from compiler.frontend.node import Imported, Node, converts, scalar, transposed
+from compiler.ir.expr import Atom, Constant, tensor_type
+from compiler.ir.types import TensorType
+
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+_DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+_ACTIVATIONS = {"Sigmoid": "sigmoid", "Tanh": "tanh", "Relu": "nn.relu"}
+MOST_STEPS = 1024
+"""Longer sequences are refused: the written-out program would be too large."""
+
+Function = Callable[[Atom], Atom]
+State = tuple[Atom, ...]
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One direction: weights [inputs, gates * hidden] and the like, and what acts on gates."""
+
+    n: Node
+    hidden: int
+    weight: Atom
+    recurrent: Atom
+    biases: tuple[Atom, Atom] | None
+    peepholes: tuple[Atom, ...]
+    functions: tuple[Function, ...]
+    clip: float
+
+    def gate(self, x: Atom, k: int) -> Atom:
+        """Columns of gate `k` of [batch, gates * hidden]."""
+        if tensor_type(x).shape[-1] == self.hidden:
+            return x
+        begin, end = (k * self.hidden,), ((k + 1) * self.hidden,)
+        return self.n.step("strided_slice", x, begin=begin, end=end, axes=(1,))
+
+    def act(self, f: int, x: Atom) -> Atom:
+        """Activation `f` of `x` clipped to the threshold."""
+        if self.clip:
+            x = self.n.step("clip", x, a_min=-self.clip, a_max=self.clip)
+        return self.functions[f](x)
+
+    def add(self, *xs: Atom) -> Atom:
+        """The sum, from the left."""
+        total = xs[0]
+        for x in xs[1:]:
+            total = self.n.step("add", total, x)
+        return total
+
+    def mul(self, a: Atom, b: Atom) -> Atom:
+        """a * b."""
+        return self.n.step("multiply", a, b)
+
+
+# ---- one step ------------------------------------------------------------------------------------
+def _rnn(s: _Layer, x: Atom, state: State) -> State:
+    """H = f(X W + H R + b)."""
+    return (s.act(0, s.add(x, _from_state(s, state[0]))),)
+
+
+def _lstm(s: _Layer, x: Atom, state: State) -> State:
+    """i, o, f = f(.); c = g(.); C = f C + i c; H = o h(C), with peepholes from C to the gates."""
+    h, c = state
+    gates = s.add(x, _from_state(s, h))
+    i, o, f, cell = (s.gate(gates, k) for k in range(4))
+    if s.peepholes:
+        i, f = s.add(i, s.mul(s.peepholes[0], c)), s.add(f, s.mul(s.peepholes[2], c))
+    i, f, cell = s.act(0, i), s.act(0, f), s.act(1, cell)
+    new = s.add(s.mul(f, c), s.mul(i, cell))
+    if s.peepholes:
+        o = s.add(o, s.mul(s.peepholes[1], new))
+    return s.mul(s.act(0, o), s.functions[2](new)), new
+
+
+def _gru(s: _Layer, x: Atom, state: State) -> State:
+    """z, r = f(.); h = g(X W + (r H) R + b), or r (H R + b); H = (1 - z) h + z H."""
+    (h,) = state
+    past = _from_state(s, h)
+    z, r = (s.act(0, s.add(s.gate(x, k), s.gate(past, k))) for k in (0, 1))
+    if s.n.attr("linear_before_reset", 0):
+        inner = s.mul(r, s.gate(past, 2))
+    else:
+        weight = s.gate(s.recurrent, 2)
+        inner = s.n.step("nn.matmul", s.mul(r, h), weight)
+        if s.biases:
+            inner = s.add(inner, s.gate(s.biases[1], 2))
+    new = s.act(1, s.add(s.gate(x, 2), inner))
+    one = scalar(1, tensor_type(z))
+    return (s.add(s.mul(s.n.step("subtract", one, z), new), s.mul(z, h)),)
+
+
+def _from_state(s: _Layer, h: Atom) -> Atom:
+    y = s.n.step("nn.matmul", h, s.recurrent)
+    return s.add(y, s.biases[1]) if s.biases else y
+
+
+_STEPS = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
+
+
+# ---- the operators -------------------------------------------------------------------------------
+@converts("RNN", "GRU", "LSTM")
+def recurrent(n: Node) -> Sequence[Imported]:
+    """All directions and layouts; sequence_lens, if given, must be known."""
+    direction = n.expect("direction", "forward", "forward", "reverse", "bidirectional")
+    batch_first = bool(n.expect("layout", 0, 0, 1))
+    n.expect("input_forget", 0, 0)
+    n.rank_of(0, 3)
+    if n.op == "LSTM" and n.attr("clip", 0.0):
+        raise n.unsupported("clip: runtimes disagree on whether the cell is clipped")
+    x = n.atom(0)
+    if batch_first:
+        x = n.step("transpose", x, axes=(1, 0, 2))
+    steps, batch, _ = tensor_type(x).shape
+    if not isinstance(steps, int):
+        raise n.unsupported(f"the symbolic sequence length {steps}; use shapes=...")
+    if steps > MOST_STEPS:
+        raise n.unsupported(f"{steps} steps; at most {MOST_STEPS} are written out")
+    lengths = _lengths(n, steps)
+    hidden = int(n.type(2).static_shape[2])
+    backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
+    outputs, finals = [], []
+    for d, back in enumerate(backward):
+        layer = _layer(n, d, hidden, len(backward))
+        state = tuple(_start(n, i, d, (batch, hidden)) for i in _state_inputs(n))
+        ys, final = _run(layer, x, state, steps, back, lengths)
+        outputs.append(ys)
+        finals.append(final)
+    return _results(n, outputs, finals, batch_first)
+
+
+def _state_inputs(n: Node) -> tuple[int, ...]:
+    return (5, 6) if n.op == "LSTM" else (5,)
+
+
+def _lengths(n: Node, steps: int) -> tuple[int, ...] | None:
+    """Length of each sequence of the batch; None if all have every step."""
+    if not n.has(4):
+        return None
+    known = tuple(int(v) for v in n.known(4, "sequence_lens").reshape(-1))
+    if min(known) < 1 or max(known) > steps:
+        raise n.unsupported(f"sequence_lens={known} for {steps} steps")
+    return None if min(known) == steps else known
+
+
+def _part(n: Node, i: int, d: int) -> Atom:
+    """Input `i` of direction `d`, without the axis of directions."""
+    v = n.atom(i)
+    if isinstance(v, Constant):
+        return Constant(np.ascontiguousarray(v.data[d]), v.dtype)
+    return n.step(
+        "squeeze", n.step("strided_slice", v, begin=(d,), end=(d + 1,), axes=(0,)), axis=(0,)
+    )
+
+
+def _transposed(n: Node, w: Atom) -> Atom:
+    return transposed(w) if isinstance(w, Constant) else n.step("transpose", w, axes=(1, 0))
+
+
+def _layer(n: Node, d: int, hidden: int, directions: int) -> _Layer:
+    gates = _GATES[n.op]
+    weight, past = (_transposed(n, _part(n, i, d)) for i in (1, 2))
+    biases, peepholes = None, ()
+    if n.has(3):
+        row = n.step("reshape", _part(n, 3, d), newshape=(1, 2 * gates * hidden))
+        cuts = [(0, gates * hidden), (gates * hidden, 2 * gates * hidden)]
+        first, second = (
+            n.step("strided_slice", row, begin=(a,), end=(b,), axes=(1,)) for a, b in cuts
+        )
+        biases = (first, second)
+    if n.op == "LSTM" and n.has(7):
+        row = n.step("reshape", _part(n, 7, d), newshape=(1, 3 * hidden))
+        peepholes = tuple(
+            n.step("strided_slice", row, begin=(k * hidden,), end=((k + 1) * hidden,), axes=(1,))
+            for k in range(3)
+        )
+    return _Layer(
+        n, hidden, weight, past, biases, peepholes, _functions(n, d, directions),
+        float(n.attr("clip", 0.0)),
+    )  # fmt: skip
+
+
+def _functions(n: Node, d: int, directions: int) -> tuple[Function, ...]:
+    defaults = _DEFAULTS[n.op]
+    names = tuple(n.attr("activations", defaults * directions))
+    if len(names) != len(defaults) * directions:
+        raise n.unsupported(f"activations={names}: {len(defaults) * directions} are needed")
+    mine = names[d * len(defaults) : (d + 1) * len(defaults)]
+    for name in mine:
+        if name not in _ACTIVATIONS:
+            raise n.unsupported(f"the activation {name}; supported: {', '.join(_ACTIVATIONS)}")
+    return tuple(lambda x, op=_ACTIVATIONS[name]: n.step(op, x) for name in mine)
+
+
+def _start(n: Node, i: int, d: int, shape: Sequence[object]) -> Atom:
+    """The initial state [batch, hidden], by default 0."""
+    if n.has(i):
+        if not n.attr("layout", 0):
+            return _part(n, i, d)
+        v = n.step("transpose", n.atom(i), axes=(1, 0, 2))
+        cut = n.step("strided_slice", v, begin=(d,), end=(d + 1,), axes=(0,))
+        return n.step("squeeze", cut, axis=(0,))
+    return n.step("broadcast_to", scalar(0, n.type(0)), shape=tuple(shape))
+
+
+def _run(
+    s: _Layer, x: Atom, state: State, steps: int, back: bool, lengths: tuple[int, ...] | None
+) -> tuple[list[Atom], State]:
+    """Results of every step [batch, hidden], in the order of the input; and the last state.
+
+    A sequence that has ended keeps its state and gives zeros; backward, it starts at its own end.
+    """
+    n, done = s.n, []
+    for t in range(steps)[::-1] if back else range(steps):
+        cut = n.step("strided_slice", x, begin=(t,), end=(t + 1,), axes=(0,))
+        row = n.step("nn.matmul", n.step("squeeze", cut, axis=(0,)), s.weight)
+        if s.biases:
+            row = s.add(row, s.biases[0])
+        new = _STEPS[n.op](s, row, state)
+        shown = new[0]
+        if lengths is not None and min(lengths) <= t:
+            alive = Constant(np.array([[t < k] for k in lengths]), BOOL)
+            new = tuple(n.step("where", alive, a, b) for a, b in zip(new, state, strict=True))
+            shown = n.step("where", alive, shown, scalar(0, tensor_type(shown)))
+        state = new
+        done.append(shown)
+    return done[::-1] if back else done, state
+
+
+def _results(
+    n: Node, outputs: Sequence[Sequence[Atom]], finals: Sequence[State], batch_first: bool
+) -> list[Imported]:
+    """Y [steps, directions, batch, hidden] and the final states [directions, batch, hidden]."""
+
+    def stacked(parts: Sequence[Atom], axis: int) -> Atom:
+        wide = [n.step("expand_dims", p, axes=(axis,)) for p in parts]
+        return wide[0] if len(wide) == 1 else n.step("concatenate", *wide, axis=axis)
+
+    results: list[Imported] = []
+    where = 1 if batch_first else 0
+    if n.wants(0):
+        steps = [stacked(at, where) for at in zip(*outputs, strict=True)]
+        wide = [n.step("expand_dims", p, axes=(where,)) for p in steps]
+        results.append(_named(n, 0, wide, where))
+    for i in range(len(_state_inputs(n))):
+        if n.wants(1 + i):
+            wide = [n.step("expand_dims", f[i], axes=(where,)) for f in finals]
+            results += [wide[0]] * (1 + i - len(results))
+            results.append(_named(n, 1 + i, wide, where))
+    return results
+
+
+def _named(n: Node, i: int, parts: Sequence[Atom], axis: int) -> Atom:
+    """Output `i`: the parts joined along `axis`."""
+    if len(parts) == 1:
+        t: TensorType = tensor_type(parts[0])
+        return n.result(i, "reshape", parts[0], newshape=t.shape)
+    return n.result(i, "concatenate", *parts, axis=axis)
