@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import FLOAT32, INT64
+from compiler.frontend.converters_resize import Axis, resized
 from compiler.frontend.node import Imported, Node, converts
 from compiler.ir.expr import Constant
 from compiler.ir.types import TensorType, broadcast
@@ -233,10 +234,104 @@ _LARGEST_SCALE = 4096.0
 
 
 # ---- resizing ------------------------------------------------------------------------------------
+def _plain(n: Node, t: TensorType) -> bool:
+    """Whether image.resize2d does it."""
+    mode = n.attr("coordinate_transformation_mode", "half_pixel")
+    policy = n.attr("keep_aspect_ratio_policy", "stretch")
+    plain = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+    return (
+        t.rank == 4
+        and n.attr("mode", "nearest") == "nearest"
+        and mode in plain
+        and policy == "stretch"
+    )
+
+
+def _general(n: Node, t: TensorType) -> Imported:
+    """Resize of known sizes."""
+    n.expect("mode", "nearest", "nearest", "linear", "cubic")
+    n.expect("coordinate_transformation_mode", "half_pixel", "half_pixel", "asymmetric",
+             "align_corners", "pytorch_half_pixel", "tf_crop_and_resize",
+             "half_pixel_symmetric")  # fmt: skip
+    n.expect("nearest_mode", "round_prefer_floor",
+             "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")  # fmt: skip
+    policy = n.expect("keep_aspect_ratio_policy", "stretch", "stretch", "not_larger",
+                      "not_smaller")  # fmt: skip
+    on = [n.front(a, t.rank) for a in n.attr("axes", tuple(range(t.rank)))]
+    region = n.known(1, "roi").reshape(-1) if n.has(1) else np.zeros(0)
+    crop = n.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    if crop and len(region) != 2 * len(on):
+        raise n.unsupported(f"a roi of {len(region)} numbers for {len(on)} axes")
+    scales = n.known(2, "scales").reshape(-1) if n.has(2) else np.zeros(0)
+    sizes = n.known(3, "sizes").reshape(-1) if n.has(3) else np.zeros(0)
+    if max(len(scales), len(sizes)) != len(on) or min(len(scales), len(sizes)) != 0:
+        raise n.unsupported(f"{len(scales)} scales and {len(sizes)} sizes for {len(on)} axes")
+    old = [t.shape[a] for a in on]
+    axes: dict[int, Axis] = {}
+    for i, (a, size) in enumerate(zip(on, old, strict=True)):
+        if len(scales) and scales[i] == 1 and not crop:
+            continue
+        if not isinstance(size, int):
+            raise n.unsupported(f"the symbolic size {size}; use shapes=...")
+        roi = (float(region[i]), float(region[len(on) + i])) if crop else (0.0, 1.0)
+        if len(scales):
+            scale = float(scales[i])
+            if not 0 < scale <= _LARGEST_SCALE:
+                raise n.unsupported(f"scales={tuple(map(float, scales))}")
+            extent = (roi[1] - roi[0]) if crop else 1.0
+            count = int(np.floor(size * extent * scale))
+        else:
+            count, scale = int(sizes[i]), float(sizes[i]) / size
+            if policy != "stretch":
+                known = [(int(s), d) for s, d in zip(sizes, old, strict=True) if isinstance(d, int)]
+                choose = min if policy == "not_larger" else max
+                scale = choose(s / d for s, d in known)
+                count = int(np.floor(scale * size + 0.5))
+        if count < 1:
+            raise n.unsupported("an empty result")
+        axes[a] = Axis(size, count, scale, roi)
+    return resized(n, n.atom(0), axes)
+
+
+@converts("Tile")
+def tile(n: Node) -> Imported:
+    """The input repeated along every axis."""
+    repeats, shape = n.known(1, "repeats").reshape(-1), n.type(0).shape
+    if len(repeats) != len(shape) or min(repeats, default=1) < 1:
+        raise n.unsupported(f"repeats={tuple(map(int, repeats))} for {n.type(0)}")
+    x = n.atom(0)
+    for axis, count in enumerate(repeats):
+        if count > 1:
+            x = n.step("concatenate", *[x] * int(count), axis=axis)
+    return x
+
+
+@converts("ReverseSequence")
+def reverse_sequence(n: Node) -> Imported:
+    """The first elements of every sequence of a batch backward; their lengths are known."""
+    time, batch = int(n.attr("time_axis", 0)), int(n.attr("batch_axis", 1))
+    t = n.type(0)
+    lengths = n.known(1, "sequence_lens").reshape(-1)
+    steps = t.shape[time]
+    if not isinstance(steps, int) or {time, batch} != {0, 1} or t.shape[batch] != len(lengths):
+        raise n.unsupported(f"data {t} and {len(lengths)} lengths; use shapes=...")
+    if min(lengths) < 0 or max(lengths) > steps:
+        raise n.unsupported(f"sequence_lens={tuple(map(int, lengths))} for {steps} steps")
+    at = np.arange(steps)[:, None]
+    source = np.where(at < lengths, lengths - 1 - at, at)
+    flat = source * len(lengths) + np.arange(len(lengths))
+    if time == 1:
+        flat = (source + np.arange(len(lengths)) * steps).T
+    rows = n.step("reshape", n.atom(0), newshape=(-1, *t.shape[2:]))
+    return n.call("take", rows, Constant.of(flat, INT64), axis=0)
+
+
 @converts("Resize", "Upsample")
 def resize(n: Node) -> Imported:
-    """Nearest neighbour on the last two axes of an image."""
+    """Nearest neighbour on the last two axes of an image, or anything else axis by axis."""
     t = n.type(0)
+    if n.op == "Resize" and n.opset >= 11 and not _plain(n, t):
+        return _general(n, t)
     n.rank_of(0, 4)
     n.expect("mode", "nearest", "nearest")
     old = n.op == "Upsample" or n.opset < 11

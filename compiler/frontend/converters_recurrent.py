@@ -170,7 +170,8 @@ def _transposed(n: Node, w: Atom) -> Atom:
 def _layer(n: Node, d: int, hidden: int, directions: int) -> _Layer:
     gates = _GATES[n.op]
     weight, past = (_transposed(n, _part(n, i, d)) for i in (1, 2))
-    biases, peepholes = None, ()
+    biases: tuple[Atom, Atom] | None = None
+    peepholes: tuple[Atom, ...] = ()
     if n.has(3):
         row = n.step("reshape", _part(n, 3, d), newshape=(1, 2 * gates * hidden))
         cuts = [(0, gates * hidden), (gates * hidden, 2 * gates * hidden)]

@@ -330,9 +330,9 @@ class _Importer:
         around = self._values, self._names, self._missing
         own = {v.name for v in [*graph.input, *graph.initializer]}
         own |= {o for n in graph.node for o in n.output}
-        self._values, self._names, self._missing = (
-            {k: v for k, v in held.items() if k not in own} for held in around
-        )
+        self._values = {k: v for k, v in self._values.items() if k not in own}
+        self._names = {k: v for k, v in self._names.items() if k not in own}
+        self._missing = {k: v for k, v in self._missing.items() if k not in own}
         try:
             for t in graph.initializer:
                 self._values[t.name] = constant(t, self.folder, f"weight {t.name!r}")

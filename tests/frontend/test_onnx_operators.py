@@ -427,6 +427,34 @@ case(
     dynamic=False,
 )
 
+for _mode in ("linear", "cubic"):
+    case(f"resize_{_mode}", "Resize", IMAGE, None, w([1, 1, 1.5, 0.6]), mode=_mode, dynamic=False)
+    case(
+        f"resize_{_mode}_corners",
+        "Resize",
+        IMAGE,
+        None,
+        None,
+        i(2, 4, 13, 5),
+        mode=_mode,
+        coordinate_transformation_mode="align_corners",
+        dynamic=False,
+    )
+    case(
+        f"resize_{_mode}_antialias",
+        "Resize",
+        IMAGE,
+        None,
+        None,
+        i(2, 4, 5, 3),
+        mode=_mode,
+        antialias=1,
+        exclude_outside=1,
+        opset=18,
+        dynamic=False,
+    )
+case("tile", "Tile", CUBE, i(2, 1, 3), dynamic=False)
+case("reverse_sequence", "ReverseSequence", CUBE, i(3, 1), time_axis=1, batch_axis=0, dynamic=False)
 # ---- recurrent networks --------------------------------------------------------------------------
 SEQUENCE = f(5, 3, 4)
 _lengths = Const(np.array([5, 2, 3], np.int32))
