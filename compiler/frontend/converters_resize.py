@@ -41,12 +41,12 @@ class Axis:
             return i * 0
         centre = (i + 0.5) / self.scale - 0.5
         if mode == "half_pixel_symmetric":
-            return np.asarray(size / 2 * (1 - self.count / wide) + centre)
-        return np.asarray(centre)
+            return size / 2 * (1 - self.count / wide) + centre
+        return centre
 
 
 def _linear(distance: Array) -> Array:
-    return np.maximum(0, 1 - np.abs(distance))
+    return np.asarray(np.maximum(0, 1 - np.abs(distance)))
 
 
 def _cubic(a: float) -> Callable[[Array], Array]:
