@@ -36,6 +36,10 @@ def _number(d: DType) -> bool:
     return d.kind != "bool"
 
 
+def _float(d: DType) -> bool:
+    return d.is_float
+
+
 def _real(d: DType) -> bool:
     return d.is_float or d.is_custom
 
@@ -114,16 +118,23 @@ for _name, _op in (
     elementwise(_name, _compare, 2, f"boolean tensor of a {_op} b", result=BOOL, accepts=_any)
 
 
+_TRIGONOMETRY = (
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+)  # fmt: skip
+
+
 # ---- one operand ---------------------------------------------------------------------------------
 for _fn in (
-    "exp", "log", "sqrt", "rsqrt", "sigmoid", "erf", "floor", "ceil", "round",
-    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh",
+    "exp", "log", "sqrt", "rsqrt", "sigmoid", "tanh", "erf", "floor", "ceil", "round",
+    *_TRIGONOMETRY,
 ):  # fmt: skip
 
     def _function(ar: Any, _: NoAttrs, x: Any, fn: str = _fn) -> Any:
         return ar.call(fn, x)
 
-    elementwise(_fn, _function, 1, f"{_fn}(x)", accepts=_real)
+    # Trigonometry has no correctly rounded form in number formats: it stays with built-in floats.
+    _accepts = _float if _fn in _TRIGONOMETRY else _real
+    elementwise(_fn, _function, 1, f"{_fn}(x)", accepts=_accepts)
 
 
 def _negative(ar: Any, _: NoAttrs, x: Any) -> Any:

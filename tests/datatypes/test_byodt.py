@@ -26,6 +26,9 @@ class Chop:
     def of(self, dtype: Any) -> Chop:
         return self
 
+    def at(self, index: Any) -> Chop:
+        return self
+
     def code(self, values: Any) -> Array:
         return np.asarray(values, np.float32).view(np.uint32) >> 12
 
