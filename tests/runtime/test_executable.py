@@ -82,20 +82,20 @@ def test_threads_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_stages_that_run_together_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A depthwise convolution pads a copy of its input in several stages, and waits for them."""
+    """Concatenation copies each operand in a stage; the pool waits for all of them."""
     b = FunctionBuilder()
-    x = b.param("x", (N, 32, 13, 9))
-    weight = b.const(normal(32, 1, 5, 5))
-    y = b.call("nn.conv2d", x, weight, groups=32, padding=(2, 2, 2, 2))
+    parts = [b.param(f"x{k}", (N, 3 + k, 13, 9)) for k in range(6)]
+    whole = b.call("concatenate", *parts, axis=1)
+    y = b.call("nn.max_pool2d", whole, pool_size=(3, 3), strides=(2, 2))
     mod = IRModule({"main": b.finish(y)})
-    xs = [normal(n, 32, 13, 9) for n in (1, 3)]
-    want = [compiler.build(mod)(image) for image in xs]
+    xs = [[normal(n, 3 + k, 13, 9) for k in range(6)] for n in (1, 3)]
+    want = [compiler.build(mod)(*images) for images in xs]
     monkeypatch.setattr("compiler.runtime.driver.PARALLEL_WORK", 1)
     for threads in (2, 3, 8):
         exe = compiler.build(mod, threads=threads)
         assert sum(s.joins for k in exe.program.kernels for s in k.stages) > 3
-        for image, answer in zip(xs, want, strict=True):
-            assert all(exe(image).tobytes() == answer.tobytes() for _ in range(20))
+        for images, answer in zip(xs, want, strict=True):
+            assert all(exe(*images).tobytes() == answer.tobytes() for _ in range(20))
 
 
 def test_callers_may_share_an_executable_between_threads() -> None:
