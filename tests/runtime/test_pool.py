@@ -182,6 +182,7 @@ def test_results_beside_a_busy_process(loop: Loop, busy_core: None) -> None:
             np.testing.assert_array_equal(loop(256, 200, threads), want)
 
 
+@pytest.mark.slow  # it is timed
 def test_two_threads_beside_a_busy_process_are_not_slower(loop: Loop, busy_core: None) -> None:
     """The caller does the work that a worker without a processor has not claimed."""
 
