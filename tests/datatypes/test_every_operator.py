@@ -17,7 +17,7 @@ from compiler.dtypes import Array, DType
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.ir.types import TensorType
-from datatypes.formats import Format, get
+from datatypes.formats import Format, decode, get
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "op"))
 
@@ -54,6 +54,13 @@ def operand(rng: np.random.Generator, t: TensorType, fmt: Format, case: Case) ->
     return codes.astype(t.dtype.storage)
 
 
+def one_nan(fmt: Format, result: Array) -> Array:
+    """Codes with one code of NaN: lanes do not keep payloads, which the oracle moves along."""
+    if not fmt.has_nan or result.dtype != fmt.storage or not np.all(result <= fmt.mask):
+        return result
+    return np.where(np.isnan(decode(fmt, result)), fmt.nan_code, result)
+
+
 def check(fmt: Format, case: Case, which: Any, seed: int) -> None:
     """One operator alone in a module, compiled and interpreted."""
     ours = dtype_of(fmt)
@@ -72,7 +79,7 @@ def check(fmt: Format, case: Case, which: Any, seed: int) -> None:
     got, want = compiler.build(mod)(*args), compiler.evaluate(mod, *args)
     many = isinstance(want, list)
     for g, w in zip(got if many else [got], want if many else [want], strict=True):
-        np.testing.assert_array_equal(g, w)
+        np.testing.assert_array_equal(one_nan(fmt, g), one_nan(fmt, w))
 
 
 def parameters(types: list[TensorType]) -> list[Any]:
