@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from compiler.errors import UnsupportedError
 from compiler.ir.types import TensorType
 from compiler.symbolic import Index
 
@@ -41,8 +42,6 @@ def body_of(
         UnsupportedError: the standard has no body for these types and attributes.
     """
     import onnx
-
-    from compiler.errors import UnsupportedError
 
     schema = onnx.defs.get_schema(node.op_type, opset, "")
     if schema.has_function:

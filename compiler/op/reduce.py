@@ -105,7 +105,10 @@ def lower_fold(
         return at(outer, [0] * len(axes)) if neutral is None else const(neutral, held.held)
 
     extents = {f"r{k}": x.shape[k] for k in axes}
-    value = lambda *v: at(v[:rank], v[rank:])  # noqa: E731
+
+    def value(*v: Any) -> Expr:
+        return at(v[:rank], v[rank:])
+
     out = b.reduce(name, shape, held.held, extents, value, start, update)
     return finished(b, held, f"{name}_round", out, None)
 
