@@ -1,8 +1,18 @@
-"""Fixtures of every test."""
+"""Fixtures of every test, and how hypothesis draws.
 
+Draws are the same in every run, so that a red run is the fault of the change before it.
+`HYPOTHESIS_PROFILE=random` draws anew, to look for what nobody has drawn yet.
+"""
+
+import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("same", derandomize=True)
+settings.register_profile("random", derandomize=False, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 @pytest.fixture(scope="session", autouse=True)

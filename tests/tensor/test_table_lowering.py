@@ -70,6 +70,18 @@ def test_products_of_computed_operands() -> None:
     agree(mod, "posit8_es0", *xs)
 
 
+@pytest.mark.parametrize("op", ["sum", "prod"])
+@pytest.mark.parametrize("extent", [1, 3, 8, 21])
+def test_reductions_to_one_axis(op: str, extent: int) -> None:
+    """The only output axis is also the one whose elements go side by side."""
+    b = FunctionBuilder()
+    x = b.param("x", (2, extent, 4))
+    y = b.call("tanh", b.call(op, x, axis=(0, 2), keepdims=False))
+    data = np.random.default_rng(extent).normal(size=(2, extent, 4)).astype(np.float32)
+    for fmt in (*FORMATS, "lns8_3"):
+        agree(IRModule({"main": b.finish(y)}), fmt, data)
+
+
 def saturating(node: Any) -> Expr:
     """An 8-bit counter whose sums stop at 255."""
     a, b = (cast(stored(x), compiler.dtypes.INT32) for x in node.children())

@@ -99,7 +99,9 @@ def scalar_tile(store: Store, path: Sequence[For], constants: Collection[Buffer]
     blocks = best_width(lane.extent or 1, CHAINS)
     pack = weight.buffer if weight else None
     if apart is None or moved is None:
-        still = next((k for k in range(len(store.idx)) if k != lane.index), lane.index)
+        still = next((k for k in range(len(store.idx)) if k != lane.index), None)
+        if still is None:
+            return Tile(lane.index, 1, lane.index, blocks, (), pack, 0, None)
         return Tile(still, 1, still, 1, ((lane.index, blocks),), pack, 0, None)
     widths = ((moved.index, best_width(moved.extent or 1, CHAINS // blocks)),)
     return Tile(lane.index, 1, lane.index, blocks, widths, pack, 0, None, unrolled=1)
