@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.callees import evaluate_call
 from compiler.dtypes import Array, DType, node_number
 from compiler.errors import InputError
 from compiler.ir.expr import (
@@ -24,6 +25,7 @@ from compiler.ir.expr import (
 )
 from compiler.ir.types import TensorType
 from compiler.op.arithmetic import Places, arithmetic
+from compiler.op.calls import is_callee
 from compiler.runtime.inputs import bind_inputs
 from compiler.symbolic import Index
 from compiler.symbolic import Var as SymbolicVar
@@ -42,7 +44,7 @@ def evaluate(mod: IRModule, *args: Any, **kwargs: Any) -> Any:
         InputError: an input is missing, unknown, or of the wrong rank, shape or dtype.
     """
     f = mod.main
-    env = _environment(f, args, kwargs)
+    env = _environment(mod, args, kwargs)
     for b in f.bindings:
         env[b.var] = _value(b, env)
     outs = [_atom(r, env) for r in f.results]
@@ -52,18 +54,20 @@ def evaluate(mod: IRModule, *args: Any, **kwargs: Any) -> Any:
 def trace(mod: IRModule, *args: Any, **kwargs: Any) -> Iterator[tuple[Binding, Any]]:
     """Like `evaluate`, yielding every binding with its value (an array, or a tuple of arrays)."""
     f = mod.main
-    env = _environment(f, args, kwargs)
+    env = _environment(mod, args, kwargs)
     for b in f.bindings:
         env[b.var] = _value(b, env)
         yield b, env[b.var]
 
 
-def _environment(f: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Env:
+def _environment(mod: IRModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Env:
+    f = mod.main
     arrays, dims = bind_inputs([(p.name, tensor_type(p)) for p in f.params], args, kwargs)
-    return {**dict(zip(f.params, arrays, strict=True)), _DIMS: dims}
+    return {**dict(zip(f.params, arrays, strict=True)), _DIMS: dims, _MODULE: mod}
 
 
 _DIMS = Var("<dims>")
+_MODULE = Var("<module>")
 
 
 def _atom(a: Var | Constant, env: Env) -> Any:
@@ -80,11 +84,14 @@ def _value(b: Binding, env: Env) -> Any:
         return _atom(v, env)
     args = [_atom(a, env) for a in v.args]
     if isinstance(v.op, Function):
-        inner: Env = {**dict(zip(v.op.params, args, strict=True)), _DIMS: env[_DIMS]}
+        inner: Env = {k: env[k] for k in (_DIMS, _MODULE)}
+        inner |= zip(v.op.params, args, strict=True)
         for x in v.op.bindings:
             inner[x.var] = _value(x, inner)
         outs = [_atom(r, inner) for r in v.op.results]
         return outs[0] if len(outs) == 1 else tuple(outs)
+    if is_callee(v):
+        return evaluate_call(env[_MODULE], v, args, env[_DIMS])
     return call_reference(v, args, b.var, env[_DIMS])
 
 

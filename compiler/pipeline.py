@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from compiler.callees import callee
 from compiler.codegen import jit
 from compiler.dtype_lowering import DtypeLowering, choose_lowerings, forms_of
 from compiler.dtypes import Array, random_dtype
@@ -22,15 +25,18 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.types import TensorType, TupleType
+from compiler.op.calls import CALL_TIR, is_callee
 from compiler.op.opdef import OpDef
 from compiler.runtime import pool
 from compiler.runtime.driver import Pointer, Step, driver_text
 from compiler.runtime.executable import Executable, Program
-from compiler.runtime.kernels import Kernel, aligned_copy, build_kernel
+from compiler.runtime.external import External
+from compiler.runtime.kernels import Kernel, aligned_copy, build_kernel, compile_kernel
 from compiler.runtime.memory import Lifetime, plan_memory
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target import Target
+from compiler.tensor.legalize import Legalized
 from compiler.transform.preparation import prepare
 from compiler.tuning.log import active_history
 
@@ -97,13 +103,17 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
     return fuse(Sequential(passes, name="layouts")(mod))
 
 
+Entry = tuple[Kernel | External, tuple[Atom, ...], tuple[int, ...]]
+"""What runs, the atom of each of its arguments, the roots of its results."""
+
+
 class _Builder:
     """Lays out one function: kernels, tensors' lifetimes, the memory plan, the native entry."""
 
     def __init__(self, mod: IRModule, target: Target, threads: int):
         self.mod, self.f, self.target, self.threads = mod, mod.main, target, threads
         self.history = active_history(target)
-        self.kernels: list[tuple[Kernel, tuple[Atom, ...], tuple[int, ...]]] = []
+        self.kernels: list[Entry] = []
         self.constants: list[Array] = []
         self.constant_index: dict[int, int] = {}
         # Every tensor value has a root id; views share their operand's root.
@@ -132,7 +142,8 @@ class _Builder:
         return Program(
             inputs=tuple((p.name, tensor_type(p)) for p in f.params),
             outputs=tuple(zip(self._output_names(), map(tensor_type, f.results), strict=True)),
-            kernels=tuple(k for k, _, _ in self.kernels),
+            kernels=tuple(k for k, _, _ in self.kernels if isinstance(k, Kernel)),
+            externals=tuple(k for k, _, _ in self.kernels if isinstance(k, External)),
             constants=tuple(self.constants),
             dims=tuple(dims),
             workspace=plan,
@@ -176,22 +187,33 @@ class _Builder:
             self.root[var] = (self._roots(value.value)[value.index],)
         elif isinstance(value, Call) and isinstance(value.op, Function):
             kernel = self._kernel(value.op, var)
-            t = atom_type(var)
-            types = t.fields if isinstance(t, TupleType) else (t,)
-            outs = tuple(self._new(x) for x in types if isinstance(x, TensorType))
             inner = dict(zip(value.op.params, value.args, strict=True))
             atoms = tuple(
                 inner[a.atom] if isinstance(a.atom, Var) else Constant.of(0)
                 for a in kernel.arguments
             )
-            self.kernels.append((kernel, atoms, outs))
-            self.root[var] = outs
+            self._run(kernel, atoms, var)
+        elif is_callee(value):
+            self._run(self._called(value), value.args, var)
         elif isinstance(value, Call):  # a view: the operand's memory under another shape
             assert isinstance(value.op, OpDef)
             assert value.op.view, f"{value.op} is in no kernel"
             self.root[var] = self._roots(value.args[0])
         else:
             self.root[var] = self._roots(value)
+
+    def _run(self, what: Kernel | External, atoms: tuple[Atom, ...], var: Var) -> None:
+        t = atom_type(var)
+        types = t.fields if isinstance(t, TupleType) else (t,)
+        self.root[var] = tuple(self._new(x) for x in types if isinstance(x, TensorType))
+        self.kernels.append((what, atoms, self.root[var]))
+
+    def _called(self, value: Call) -> Kernel | External:
+        """The kernel of a tensor program, or the place where a registered function is called."""
+        if value.op is CALL_TIR:
+            return compile_kernel(Legalized(callee(self.mod, value), value.args), self.target)
+        types = (*map(tensor_type, value.args), *value.attrs.outputs)
+        return External(value.attrs.func, types, self._constant(np.zeros(1, np.uint64)))
 
     def _kernel(self, f: Function, var: Var) -> Kernel:
         try:
@@ -233,22 +255,24 @@ class _Builder:
         temps = [
             Lifetime(size, k, k)
             for k, (kernel, _, _) in enumerate(self.kernels)
-            for size in kernel.temps
+            for size in _temps(kernel)
         ]
         plan = plan_memory([*lifetimes, *temps])
         for r, offset in zip(tensors, plan.offsets, strict=False):
             self.home[r] = Pointer("workspace", offset=offset)
         rest = iter(plan.offsets[len(tensors) :])
         placed = [
-            tuple(Pointer("workspace", offset=next(rest)) for _ in kernel.temps)
+            tuple(Pointer("workspace", offset=next(rest)) for _ in _temps(kernel))
             for kernel, _, _ in self.kernels
         ]
         return plan.total, placed
 
-    def _steps(
-        self, entry: tuple[Kernel, tuple[Atom, ...], tuple[int, ...]], temps: Sequence[Pointer]
-    ) -> list[Step]:
+    def _steps(self, entry: Entry, temps: Sequence[Pointer]) -> list[Step]:
         kernel, atoms, outs = entry
+        if isinstance(kernel, External):
+            given = [self.home[root] for a in atoms for root in self._roots(a)]
+            function = Pointer("constant", kernel.constant)
+            return [Step(None, (*given, *(self.home[r] for r in outs)), function=function)]
         pointers = []
         for argument, atom in zip(kernel.arguments, atoms, strict=True):
             if argument.array is not None:
@@ -272,3 +296,7 @@ class _Builder:
                 if v not in known:
                     raise LoweringError(f"dimension {v} is not given by any input")
         return list(found)
+
+
+def _temps(what: Kernel | External) -> tuple[Index, ...]:
+    return what.temps if isinstance(what, Kernel) else ()

@@ -29,7 +29,8 @@ from compiler.ir.expr import (
     Var,
 )
 from compiler.ir.types import TensorType, TupleType, Type
-from compiler.op.opdef import get_op
+from compiler.op.calls import CALL_TIR, CALLS, Callee
+from compiler.op.opdef import OpDef, get_op
 from compiler.symbolic import Index, imin
 from compiler.symbolic import Var as Dim
 
@@ -247,6 +248,8 @@ class _Parser:
     def call(self, scope: dict[str, Var]) -> Call:
         """`op(atoms, attribute=value, ...)`."""
         at = self.k
+        if self.now.text in CALLS:
+            return self.callee(CALLS[self.take().text], scope)
         try:
             op = get_op(self.take(kind="name").text)
         except DtypelabError as e:
@@ -269,6 +272,19 @@ class _Parser:
             return Call(op, tuple(args), op.make_attrs(**attrs))
         except DtypelabError as e:
             raise self.error(str(e)) from None
+
+    def callee(self, op: OpDef, scope: dict[str, Var]) -> Call:
+        """`(@program, (atoms), type)`, or with a registered function's name in quotes."""
+        self.take("(")
+        t = self.take(kind="global" if op is CALL_TIR else "string")
+        func = t.text[1:] if op is CALL_TIR else json.loads(t.text)
+        self.take(",")
+        self.take("(")
+        args = self.listed(lambda: self.atom(scope), ")")
+        self.take(",")
+        out = self.type()
+        self.take(")")
+        return Call(op, tuple(args), Callee(func, out))
 
     def atom(self, scope: dict[str, Var]) -> Atom:
         """A variable, a constant of the metadata section, or a scalar."""

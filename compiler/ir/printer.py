@@ -20,6 +20,7 @@ from compiler.ir.expr import (
     Value,
     Var,
 )
+from compiler.op.calls import CALL_TIR, is_callee
 
 
 def module_text(mod: IRModule, show_meta_data: bool = False) -> str:
@@ -75,6 +76,8 @@ class _Printer:
             args = [self.atom(a) for a in v.args]
             if isinstance(v.op, Function):
                 return f"({self.function(v.op, '', indent)})({', '.join(args)})"
+            if is_callee(v):
+                return callee_text(v, args)
             return f"{v.op.name}({', '.join(args + attrs_text(v.attrs))})"
         if isinstance(v, Tuple):
             inner = ", ".join(self.atom(a) for a in v.fields)
@@ -92,6 +95,12 @@ class _Printer:
             self._index[a] = len(self.constants)
             self.constants.append(a)
         return f"meta[Constant][{self._index[a]}] /* {a.type} */"
+
+
+def callee_text(v: Call, args: list[str]) -> str:
+    """`call_tir(@program, (operands), type)`; registered functions are named in quotes."""
+    func = f"@{v.attrs.func}" if v.op is CALL_TIR else json.dumps(v.attrs.func)
+    return f"{v.op}({func}, ({', '.join(args)}{',' if len(args) == 1 else ''}), {v.attrs.out})"
 
 
 def scalar_text(data: Any) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from compiler.callees import callee
 from compiler.errors import DtypelabError, VerifyError
 from compiler.ir.expr import Call, Constant, Function, IRModule, Var, operands
+from compiler.op.calls import CALL_TIR
 
 
 def verify(mod: IRModule, typed: bool = True) -> None:
@@ -19,6 +21,18 @@ def verify(mod: IRModule, typed: bool = True) -> None:
     for name, f in mod.functions.items():
         if isinstance(f, Function):
             _function(f, f"@{name}", typed)
+            if typed:
+                _tensor_calls(mod, f, f"@{name}")
+
+
+def _tensor_calls(mod: IRModule, f: Function, where: str) -> None:
+    """Operands and results of calls fit the tensor programs that they call."""
+    for b in f.bindings:
+        if isinstance(b.value, Call) and b.value.op is CALL_TIR:
+            try:
+                callee(mod, b.value)
+            except DtypelabError as e:
+                raise VerifyError(f"{where}: %{b.var.name}: {e}") from None
 
 
 def _function(f: Function, where: str, typed: bool) -> None:

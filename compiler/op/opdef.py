@@ -72,6 +72,8 @@ class OpDef:
             one), operation after operation as the stages of the loop nest do, so that both number
             their roundings alike; stochastic rounding needs it of operators that round.
         view: the result is the first operand's memory, row-major, under another shape.
+        callee: what it does is not known here: it calls what its attributes name (see `op.calls`).
+        effect: it does more than compute its result: never dropped, merged, reordered or folded.
     """
 
     name: str
@@ -85,6 +87,8 @@ class OpDef:
     macs: Callable[[Any, Sequence[TensorType], TensorType], Any] | None = None
     view: bool = False
     numbered: bool = False
+    callee: bool = False
+    effect: bool = False
     doc: str = field(default="", compare=False)
 
     def make_attrs(self, **values: Any) -> Any:

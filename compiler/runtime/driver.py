@@ -28,13 +28,15 @@ class Pointer:
 class Step:
     """A native stage with its pointer arguments and symbolic dimensions; `work` estimates the
     scalar operations it does per call. Or, without a stage, a copy of `size` bytes between two
-    pointers."""
+    pointers, or the call of the function whose address is stored at `function`, with a table of
+    the pointers and one of all symbolic dimensions."""
 
     stage: Stage | None
     pointers: tuple[Pointer, ...]
     dims: tuple[Var, ...] = ()
     work: Index = ZERO
     size: Index = ZERO
+    function: Pointer | None = None
 
 
 PARALLEL_WORK = 1 << 13
@@ -67,7 +69,9 @@ class _Driver(Accesses):
         for k, v in enumerate(self.dims):
             self.env[v] = e.load(Val("%dims", "ptr"), 8 * k, "i64", 1, 8)
         for group in _groups(steps):
-            if group[0].stage is None:
+            if group[0].function is not None:
+                self._external(group[0], group[0].function)
+            elif group[0].stage is None:
                 self._copy(group[0])
             else:
                 self._call(group)
@@ -95,6 +99,14 @@ class _Driver(Accesses):
         e.decls[fn] = f"declare void @{fn}(ptr, ptr, i64, i1)"
         target, source = (self._pointer(p) for p in s.pointers)
         e.lines.append(f"  call void @{fn}({target}, {source}, {self.runtime(s.size)}, i1 false)")
+
+    def _external(self, s: Step, function: Pointer) -> None:
+        e = self.e
+        table = e.op(f"alloca [{max(1, len(s.pointers))} x ptr], align 8", "ptr")
+        for k, p in enumerate(s.pointers):
+            e.store(self._pointer(p), table, 8 * k, 8)
+        address = e.load(self._pointer(function), 0, "ptr", 1, 8)
+        e.lines.append(f"  call void {address.name}({table}, ptr %dims)")
 
     def _call(self, group: Sequence[Step]) -> None:
         """Run stages of one kernel, together if there are several."""

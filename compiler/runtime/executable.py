@@ -14,6 +14,7 @@ from compiler.dtype_lowering import DtypeLowering
 from compiler.dtypes import Array
 from compiler.ir.types import TensorType
 from compiler.runtime.driver import Step
+from compiler.runtime.external import External, Linkage
 from compiler.runtime.inputs import bind_inputs
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.symbolic import Index, Var
@@ -37,6 +38,7 @@ class Program:
     entry: int
     text: str
     steps: tuple[Step, ...]
+    externals: tuple[External, ...] = ()
 
 
 class Executable:
@@ -62,7 +64,9 @@ class Executable:
         self.inputs = dict(program.inputs)
         self.outputs = dict(program.outputs)
         self._entry = _ENTRY(program.entry)
-        self._constants = _table(program.constants)
+        self._linkage = Linkage(program.externals, program.dims)
+        self._linked = _linked(program.constants, self._linkage.addresses)
+        self._constants = _table(self._linked)
         self._local = threading.local()
         self._known: dict[tuple[int, ...], tuple[list[tuple[int, ...]], int, Any]] = {}
 
@@ -87,6 +91,8 @@ class Executable:
             np.empty(shape, t.dtype.storage)
             for shape, (_, t) in zip(shapes, self.program.outputs, strict=True)
         ]
+        if self.program.externals:
+            self._linkage.require()
         work = self._workspace(size)
         given, made = _table(arrays), _table(outs)  # alive until the call returns
         self._entry(
@@ -96,6 +102,9 @@ class Executable:
             work.ctypes.data,
             ctypes.addressof(values),
         )
+        if self.program.externals:
+            self._local.workspace = work
+            self._linkage.check()
         return outs
 
     def _sizes(self, dims: Mapping[Var, int]) -> tuple[list[tuple[int, ...]], int, Any]:
@@ -119,7 +128,8 @@ class Executable:
         held: Array | None = getattr(self._local, "workspace", None)
         if held is None or held.nbytes < size:
             held = aligned_copy(np.zeros(max(size, 64), np.uint8))
-            self._local.workspace = held
+        # An external function may call this executable: that run needs a workspace of its own.
+        self._local.workspace = None if self.program.externals else held
         return held
 
     @property
@@ -155,3 +165,8 @@ class Executable:
 
 def _table(arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_void_p]:
     return (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
+
+
+def _linked(constants: Sequence[Array], addresses: Mapping[int, Array]) -> list[Array]:
+    """The constants, with the addresses of external functions in their places."""
+    return [addresses.get(k, a) for k, a in enumerate(constants)]

@@ -1,7 +1,8 @@
-"""DeadCodeElimination: drops bindings that no result needs."""
+"""DeadCodeElimination: drops bindings that no result needs, but for calls that have effects."""
 
 from __future__ import annotations
 
+from compiler.ir.effects import effectful
 from compiler.ir.expr import Binding, Function, IRModule, Var, operands
 from compiler.transform.passes import FunctionPass, PassContext, register_pass
 
@@ -11,7 +12,7 @@ def live(f: Function) -> Function:
     needed = {r for r in f.results if isinstance(r, Var)}
     kept: list[Binding] = []
     for b in reversed(f.bindings):
-        if b.var in needed:
+        if b.var in needed or effectful(b.value):
             kept.append(b)
             needed.update(a for a in operands(b.value) if isinstance(a, Var))
     if len(kept) == len(f.bindings):

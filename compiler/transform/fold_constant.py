@@ -19,6 +19,7 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.types import TensorType, TupleType, Type
+from compiler.op.calls import is_callee
 from compiler.transform.passes import FunctionPass, PassContext, register_pass
 from compiler.transform.rewrite import Rewriter, op_name
 
@@ -44,6 +45,8 @@ def _fields(value: Value, out: Var) -> list[Array] | None:
     t = atom_type(out)
     size = _bytes(t)
     if not isinstance(value, Call) or isinstance(value.op, Function) or size is None:
+        return None
+    if is_callee(value):
         return None
     if op_name(value) == "shape_of" and isinstance(t, TensorType):
         shape = tensor_type(value.args[0]).shape

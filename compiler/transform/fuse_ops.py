@@ -2,7 +2,8 @@
 
 An elementwise operator joins the group that produces one of its operands when nobody else reads
 that operand and the shape stays the same. Every group becomes a call of a function marked
-`primitive`; operators that only view memory under another shape stay calls of their own.
+`primitive`; operators that only view memory under another shape stay calls of their own, and so do
+calls of tensor programs and of registered functions.
 """
 
 from __future__ import annotations
@@ -82,7 +83,8 @@ def fuse_function(f: Function, max_depth: int) -> Function:
 
 
 def _groupable(b: Binding) -> bool:
-    return isinstance(b.value, Call) and isinstance(b.value.op, OpDef) and not b.value.op.view
+    op = b.value.op if isinstance(b.value, Call) else None
+    return isinstance(op, OpDef) and not op.view and not op.callee
 
 
 def _joins(

@@ -29,7 +29,8 @@ from compiler.ir.expr import (
     with_operands,
 )
 from compiler.ir.names import unique
-from compiler.ir.types import TensorType
+from compiler.ir.types import TensorType, TupleType, Type
+from compiler.op.calls import CALL_TIR, Callee, is_callee
 from compiler.op.opdef import get_op
 from compiler.transform.infer_type import infer_value
 from compiler.transform.passes import FunctionPass, PassContext
@@ -64,17 +65,25 @@ class _Forms:
             held = self.held(p)
             self.new[p] = p if held is None else self.cast(p, held, ())
         for b in f.bindings:
-            value = with_operands(b.value, map(self.atom, operands(b.value)))
-            if isinstance(value, Call):
-                value = replace(value, attrs=self.attrs(value.attrs))
+            if is_callee(b.value) and b.value.op is not CALL_TIR:
+                # A registered function takes and gives codes.
+                value = with_operands(b.value, map(self.codes, b.value.args))
+            else:
+                value = with_operands(b.value, map(self.atom, operands(b.value)))
+                if isinstance(value, Call):
+                    value = replace(value, attrs=self.attrs(value.attrs))
             kept = value is b.value
             var = b.var if kept else Var(b.var.name, infer_value(value))
             self.bindings.append(replace(b, var=var, value=value))
-            self.new[b.var] = var
+            held = self.held(var)
+            self.new[b.var] = var if held is None else self.cast(var, held, b.origins)
         if not self.constants and all(a is b for a, b in self.new.items()):
             return f
         origins = {b.var: b.origins for b in f.bindings}
         return f.with_body(self.bindings, [self.result(r, origins) for r in f.results])
+
+    def codes(self, a: Atom) -> Atom:
+        return a if isinstance(a, Constant) else self.result(a, {})
 
     def held(self, a: Atom) -> DType | None:
         return self.forms.get(a.type.dtype) if isinstance(a.type, TensorType) else None
@@ -107,14 +116,21 @@ class _Forms:
         return self.constants[id(a)]
 
     def attrs(self, attrs: Any) -> Any:
-        """Attributes that name a dtype name its form instead."""
+        """Attributes that name a dtype, or are a type, name its form instead."""
         if not is_dataclass(attrs) or isinstance(attrs, type):
             return attrs
         values = {f.name: getattr(attrs, f.name) for f in fields(attrs)}
         new = {
             k: self.named[v] for k, v in values.items() if isinstance(v, str) and v in self.named
         }
+        if isinstance(attrs, Callee):
+            return replace(attrs, out=self.type(attrs.out))
         return replace(attrs, **new) if new else attrs
+
+    def type(self, t: Type) -> Type:
+        if isinstance(t, TupleType):
+            return TupleType(tuple(map(self.type, t.fields)))
+        return t.with_dtype(self.forms.get(t.dtype, t.dtype)) if isinstance(t, TensorType) else t
 
 
 def _decoded(a: Constant, held: DType) -> Array:
