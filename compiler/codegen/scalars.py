@@ -27,6 +27,7 @@ from compiler.tensor.expr import (
     index_condition,
 )
 from compiler.tensor.mathlib import EXPANSIONS, EXPANSIONS64
+from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import Store
 
 
@@ -125,7 +126,12 @@ class Scalars(Accesses):
             n = self.width
             a, b = (self.e.splat(self.eval(k), n) for k in (s.value.a, s.value.b))
             return rules.function(self.e, "fma", dtype, [a, b, self.e.splat(old, n)])
-        return rules.binary(self.e, s.update, dtype, *self._same(old, self.eval(s.value)))
+        bounds = range_of(s.update)
+        op = s.update if bounds is None else "Add"
+        new = rules.binary(self.e, op, dtype, *self._same(old, self.eval(s.value)))
+        for limit, bound in zip(("Max", "Min"), bounds or (), strict=bool(bounds)):
+            new = rules.binary(self.e, limit, dtype, new, self.e.const(bound, new.t, new.n))
+        return new
 
     def _mask(self, x: Select) -> list[bool]:
         """Which lanes take `x.a`, if that is known here; else none."""

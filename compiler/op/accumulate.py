@@ -6,7 +6,8 @@
 - `exact`: the exact sum of the exact products. It never overflows.
 
 The last three round to the datatype once, at the end; the bias is one more term, added last. A mean
-is the sum, rounded, then one division. Integers and floats only know `sequential`.
+is the sum, rounded, then one division. Floats only know `sequential`; integers also accumulators
+of a given width (see `compiler.op.width`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from compiler.dtypes import FLOAT32, FLOAT64, Array, DType, span
 from compiler.errors import LoweringError, TypeInferenceError
 from compiler.op.arithmetic import Arithmetic, arithmetic
+from compiler.op.width import FORM, Width, check_width, width
 from compiler.symbolic import IntLike, dim
 from compiler.tensor.expr import Expr
 from compiler.tensor.stmt import Buffer
@@ -31,12 +33,15 @@ EXACT_BITS = 53
 _FLOATS = {"float32": FLOAT32, "float64": FLOAT64, "exact": FLOAT64}
 
 
-def check_mode(op: str, mode: str, dtype: DType) -> None:
-    """Check that sums of `dtype` can be formed this way.
+def check_mode(op: str, mode: str, dtype: DType, operand: DType | None = None) -> None:
+    """Check that sums of `dtype`, of products of `operand`s, can be formed this way.
 
     Raises:
-        TypeInferenceError: no such mode, or it is for custom datatypes only.
+        TypeInferenceError: no such mode, or not for these dtypes.
     """
+    if width(mode) is not None:
+        check_width(op, mode, dtype, operand)
+        return
     if mode not in MODES:
         raise TypeInferenceError(f"{op}: {unknown_mode(mode)}")
     if mode != "sequential" and not dtype.is_custom:
@@ -47,7 +52,7 @@ def check_mode(op: str, mode: str, dtype: DType) -> None:
 
 def unknown_mode(mode: str) -> str:
     """The sentence that says that there is no such mode, and which there are."""
-    return f"unknown accumulation {mode!r}; choose one of {', '.join(MODES)}"
+    return f"unknown accumulation {mode!r}; choose one of {', '.join(MODES)}; for int8 {FORM}"
 
 
 # ---- reference -----------------------------------------------------------------------------------
@@ -95,6 +100,28 @@ class Accumulation:
         """The sum, and `bias` (storage elements that broadcast) as its last term."""
         y = acc.astype(self.out.dtype.storage)
         return y if bias is None else self.out.add(y, bias)
+
+
+class _Narrow(Accumulation):
+    """Integers of a width, in int64."""
+
+    def __init__(self, out: Arithmetic, held: Width):
+        super().__init__(out)
+        self.held = held
+
+    def at(self, index: Array) -> Accumulation:
+        return self
+
+    def step(self, acc: Array, x: Array, w: Array) -> Array:
+        return self.add(acc, x * w)
+
+    def add(self, acc: Array, x: Array) -> Array:
+        return self.held.limited(acc + x)
+
+    def result(self, acc: Array, bias: Array | None = None) -> Array:
+        if bias is not None:
+            acc = self.add(acc, bias.astype(np.int64))
+        return acc.astype(self.out.dtype.storage)
 
 
 class _Fused(Accumulation):
@@ -207,7 +234,9 @@ def _rounded_to_odd(n: float, shift: int) -> float:
 
 
 def accumulation(mode: str, out: Arithmetic) -> Accumulation:
-    """The reference of sums in a mode of MODES, whose result has out's dtype."""
+    """The reference of sums in a mode of MODES or of a width, whose result has out's dtype."""
+    if (held := width(mode)) is not None:
+        return _Narrow(out, held)
     if mode == "fma":
         return _Fused(out)
     if mode == "exact":
@@ -226,11 +255,13 @@ class Sums:
         dtype: of the result.
         held: of the accumulator and of the factors.
         update: of the stage that adds up.
+        width: of integers, if that is limited.
     """
 
     dtype: DType
     held: DType
     update: str
+    width: Width | None = None
 
     def factor(self, x: Expr) -> Expr:
         """An operand as it is multiplied or added."""
@@ -238,6 +269,8 @@ class Sums:
 
     def finish(self, total: Expr, bias: Expr | None = None) -> Expr:
         """The result of a sum."""
+        if self.width is not None:
+            return self.width.finish(total, bias, self.dtype)
         if bias is not None:
             total = total + self.factor(bias)
         return total.astype(self.dtype)
@@ -245,7 +278,12 @@ class Sums:
     @property
     def rounds_last(self) -> bool:
         """Whether a stage must follow that rounds the sum."""
-        return self.held != self.dtype
+        return self.held != self.dtype or (self.width is not None and not self.width.saturates)
+
+    @property
+    def any_order(self) -> bool:
+        """Whether the terms may be added in any order, the bias too."""
+        return self.dtype.is_integer and self.update == "Add"
 
 
 def sums(mode: str, dtype: DType, terms: IntLike, products: bool = True) -> Sums:
@@ -254,6 +292,8 @@ def sums(mode: str, dtype: DType, terms: IntLike, products: bool = True) -> Sums
     Raises:
         LoweringError: exact sums of this datatype and length are not supported.
     """
+    if (limit := width(mode)) is not None:
+        return Sums(dtype, limit.held, limit.update, limit)
     if mode == "fma":
         return Sums(dtype, dtype, "Fma" if products else "Add")
     if mode == "exact":

@@ -75,7 +75,7 @@ def _infer(a: Conv2dAttrs, types: Sequence[TensorType]) -> TensorType:
         f"{shape_text(x.shape)} padded by {a.padding}",
     )
     check_bias("nn.conv2d", types, out_channels, dtype)
-    check_mode("nn.conv2d", a.accumulate, dtype)
+    check_mode("nn.conv2d", a.accumulate, dtype, x.dtype)
     if ob == 1:
         return TensorType((x.shape[0], out_channels, *out), dtype)
     return TensorType((x.shape[0], out_channels // ob, *out, ob), dtype)
@@ -102,7 +102,8 @@ def _reference(ar: Arithmetic, a: Conv2dAttrs, x: Array, w: Array, *bias: Array)
     """acc = +0; for ic, kh, kw ascending: acc = acc + x * w; then bias last.
 
     Taps in the padding contribute nothing, or padding_value * w. Integer data counts from
-    input_zero_point; integers accumulate exactly and wrap to the result's dtype.
+    input_zero_point; integers accumulate exactly and wrap to the result's dtype, or as
+    `accumulate` says.
     """
     s = accumulation(a.accumulate, ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar)
     g, o = a.groups, w.shape[0] // a.groups
@@ -179,9 +180,8 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
     def begin(*i: Index) -> Expr:
         return bias[0][out_channel(i)] if early else const(0, held.held)
 
-    # Integers may start from the bias: their sum is the same in any order.
-    early = bool(bias) and t.dtype.is_integer
     held = sums(a.accumulate, t.dtype, product(type_of(w).shape[1:]) + 1)
+    early = bool(bias) and held.any_order  # the sum starts from the bias
     out = b.buffer("conv", t.shape, held.held)
     s.accumulate(b, out, LOOPS[:rank], body, {"ic": w.shape[1]}, held.update, begin, "mac")
     last = (lambda *i: bias[0][out_channel(i)]) if bias and not early else None

@@ -81,7 +81,7 @@ def _infer_dense(a: DenseAttrs, types: Sequence[TensorType]) -> TensorType:
     units = need_constant("nn.dense", "the number of units", w.shape[0])
     dtype = result_dtype("nn.dense", x.dtype, w.dtype, a.out_dtype, a.input_zero_point)
     check_bias("nn.dense", types, units, dtype)
-    check_mode("nn.dense", a.accumulate, dtype)
+    check_mode("nn.dense", a.accumulate, dtype, x.dtype)
     return TensorType((*x.shape[:-1], units), dtype)
 
 
@@ -124,7 +124,7 @@ def _infer_matmul(a: MatmulAttrs, types: Sequence[TensorType]) -> TensorType:
     x, w = types
     batch, rows, columns = _matmul_parts(x.shape, w.shape)
     dtype = result_dtype("nn.matmul", x.dtype, w.dtype, a.out_dtype)
-    check_mode("nn.matmul", a.accumulate, dtype)
+    check_mode("nn.matmul", a.accumulate, dtype, x.dtype)
     return TensorType((*batch, *rows, *columns), dtype)
 
 

@@ -33,6 +33,7 @@ from compiler.tensor.expr import (
     Select,
 )
 from compiler.tensor.mathlib import EXPANSIONS
+from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import SLACK, Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store
 
 _METHODS = {
@@ -108,6 +109,9 @@ class _Interpreter:
                 out[idx] = self.arithmetic(dtype, place).fma(a, b, out[idx])
             else:
                 out[idx] = fma(a, b, out[idx], dtype)
+        elif (bounds := range_of(s.update)) is not None:
+            total = self.binary("Add", s.buffer.dtype, out[idx], self.value(value))
+            out[idx] = np.clip(total, *bounds)
         elif s.update:
             out[idx] = self.binary(s.update, s.buffer.dtype, out[idx], self.value(value), place)
         else:

@@ -59,7 +59,11 @@ def _body(body: list[Stmt], depth: int, lines: list[str]) -> None:
             lines.append(pad + _store(s))
 
 
+def _update(update: str) -> str:
+    return _UPDATE[update] if update in _UPDATE else f"+=sat{update.removeprefix('Add')}"
+
+
 def _store(s: Store) -> str:
     start = f"  (init {s.init!r})" if s.init is not None else ""
     idx = ", ".join(map(str, s.idx))
-    return f"{s.buffer.name}[{idx}] {_UPDATE[s.update]} {s.value!r}{start}"
+    return f"{s.buffer.name}[{idx}] {_update(s.update)} {s.value!r}{start}"

@@ -93,9 +93,9 @@ class For:
 
 @dataclass(eq=False)
 class Store:
-    """`buffer[idx] = value`; with `update` (Add, Max, Min) `buffer[idx] = buffer[idx] update
-    value`, starting from `init` where it is given (decompose_reduction makes it a nest of its
-    own)."""
+    """`buffer[idx] = value`; with `update` (Add, Mul, Max, Min, Fma, or one of
+    `compiler.tensor.saturate`) `buffer[idx] = buffer[idx] update value`, starting from `init` where
+    it is given (decompose_reduction makes it a nest of its own)."""
 
     stage: str
     buffer: Buffer

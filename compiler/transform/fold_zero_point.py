@@ -16,6 +16,7 @@ from compiler.dtypes import INT8, UINT8, Array, DType
 from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, Var, tensor_type
 from compiler.ir.names import unique
 from compiler.op.opdef import OpDef, get_op
+from compiler.op.width import width
 from compiler.transform.passes import FunctionPass, PassContext, register_pass
 
 _OPS = ("nn.conv2d", "nn.dense")
@@ -45,6 +46,9 @@ def _is(a: object, b: object) -> bool:
 def _fold(b: Binding, names: set[str]) -> list[Binding]:
     v = b.value
     if not (isinstance(v, Call) and isinstance(v.op, OpDef) and v.op.name in _OPS):
+        return [b]
+    limit = width(v.attrs.accumulate)
+    if limit is not None and limit.saturates:  # at every step, of what x - z gives
         return [b]
     z = v.attrs.input_zero_point
     data, weight, *bias = v.args

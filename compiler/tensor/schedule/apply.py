@@ -9,7 +9,14 @@ from compiler.dtypes import FLOAT32, FLOAT64
 from compiler.tensor.expr import loads
 from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.select import consumer, is_widened
-from compiler.tensor.schedule.tile import UNROLLED_STEPS, Tile, column_guard, has_select, is_product
+from compiler.tensor.schedule.tile import (
+    UNROLLED_STEPS,
+    Tile,
+    column_guard,
+    has_select,
+    is_product,
+    keeps_order,
+)
 from compiler.tensor.stmt import For, Store
 
 PIXELS = 4
@@ -67,8 +74,7 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         s.reorder(*inside, o_block, pixel, o_lane)
         vector = [pixel, o_lane]
     # The reduction inside it. Sums that round keep their order: channels before taps.
-    rounds = store.buffer.dtype.is_custom or store.update == "Fma"
-    pinned = rounds and any(f.extent != 1 for f in path[rank + 1 :])
+    pinned = keeps_order(store) and any(f.extent != 1 for f in path[rank + 1 :])
     m_block, m_lane = s.split(axes[t.lane_axis], t.lanes)
     if (t.dot is not None or t.copy is not None) and (lane_extent or 0) % t.lanes:
         s.fill(stage, m_lane, t.lanes)

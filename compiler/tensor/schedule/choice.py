@@ -13,7 +13,7 @@ from compiler.target import Target
 from compiler.tensor.expr import Load, walk
 from compiler.tensor.intrinsics import for_target
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.tile import Tile, best_width, tileable_axis
+from compiler.tensor.schedule.tile import Tile, best_width, keeps_order, tileable_axis
 from compiler.tensor.stmt import Buffer
 
 ACCUMULATORS = {64: 30, 32: 14}
@@ -148,8 +148,9 @@ class _Freedom:
             for i in x.idx
             for a in i.terms
         )
-        # Another order of additions would change a sum of floats.
-        self.steps_free = bool(tile.reduce_block) and not blocked and store.buffer.dtype.is_integer
+        # Another order of additions would change a sum of floats, or one that saturates.
+        any_order = store.buffer.dtype.is_integer and not keeps_order(store)
+        self.steps_free = bool(tile.reduce_block) and not blocked and any_order
 
     def problem(self, c: TileChoice) -> str:
         """What is wrong with a choice; empty: nothing."""

@@ -14,6 +14,7 @@ from compiler.tensor.schedule.tile import (
     Tile,
     best_width,
     is_wide,
+    keeps_order,
     registers,
     spatial_tile,
     tileable_axis,
@@ -96,6 +97,8 @@ def dot_product_for(
     store: Store, target: Target, reduction: list[Var], data: Load, weight: Load
 ) -> Intrinsic | None:
     """The target's dot product of such operands whose steps divide the first reduction axis."""
+    if keeps_order(store):
+        return None
     casts = [n.value for n in walk(store.value) if isinstance(n, Cast)]
     if [n.a if isinstance(n, Select) else n for n in casts] != [data, weight]:
         return None

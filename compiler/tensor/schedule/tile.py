@@ -10,6 +10,7 @@ from compiler.symbolic import Var
 from compiler.target import Target
 from compiler.tensor.expr import BinOp, Load, Select, index_condition, walk
 from compiler.tensor.intrinsics.intrinsic import Intrinsic
+from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import Buffer, For, Store
 
 CONTIGUOUS_STEP = 16
@@ -69,7 +70,15 @@ def is_product(store: Store) -> bool:
     """Whether a reduction adds up products of two elements."""
     v = store.value
     two = len([n for n in walk(v) if isinstance(n, Load)]) == 2
-    return store.update in ("Add", "Fma") and isinstance(v, BinOp) and v.op == "Mul" and two
+    adds = store.update in ("Add", "Fma") or range_of(store.update) is not None
+    return adds and isinstance(v, BinOp) and v.op == "Mul" and two
+
+
+def keeps_order(store: Store) -> bool:
+    """Whether a reduction rounds or saturates at every step, so that the order of its steps is
+    part of its meaning."""
+    limited = store.update == "Fma" or range_of(store.update) is not None
+    return store.buffer.dtype.is_custom or limited
 
 
 def guards(path: Sequence[For]) -> list[For]:
