@@ -6,7 +6,17 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, operands, tensor_type
+from compiler.ir.expr import (
+    Binding,
+    Call,
+    Constant,
+    Function,
+    IRModule,
+    nested,
+    operands,
+    tensor_type,
+)
+from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 
 
@@ -15,7 +25,8 @@ class ModelCost:
     """What a module takes.
 
     Attributes:
-        macs: multiply-accumulates of one run, symbolic dimensions (the batch size) taken as 1.
+        macs: multiply-accumulates of one run, symbolic dimensions (the batch size) taken as 1;
+            branches and bodies of loops count once.
         parameters: elements of the constants that operators read, each constant counted once.
         parameter_bytes: their size; a custom dtype of b bits takes b / 8 bytes per element.
         operators: operator name -> number of calls.
@@ -38,7 +49,7 @@ def cost(mod: IRModule) -> ModelCost:
     constants: dict[Constant, None] = {}
     for b in _bindings(mod.main):
         constants.update((a, None) for a in operands(b.value) if isinstance(a, Constant))
-        if isinstance(b.value, Call) and not isinstance(b.value.op, Function):
+        if isinstance(b.value, Call) and isinstance(b.value.op, OpDef):
             operators[b.value.op.name] += 1
             macs += _macs(b, b.value)
     constants.update((r, None) for r in mod.main.results if isinstance(r, Constant))
@@ -49,15 +60,17 @@ def cost(mod: IRModule) -> ModelCost:
 
 
 def _bindings(f: Function) -> Iterator[Binding]:
-    """Bindings of a function and of the functions that it calls."""
+    """Bindings of a function and of the functions in it."""
     for b in f.bindings:
         yield b
+        for g in nested(b.value):
+            yield from _bindings(g)
         if isinstance(b.value, Call) and isinstance(b.value.op, Function):
             yield from _bindings(b.value.op)
 
 
 def _macs(b: Binding, call: Call) -> int:
-    assert not isinstance(call.op, Function)
+    assert isinstance(call.op, OpDef)
     if call.op.macs is None:
         return 0
     n = Index.of(call.op.macs(call.attrs, [tensor_type(a) for a in call.args], tensor_type(b.var)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,16 @@ from compiler.callees import evaluate_call
 from compiler.dtypes import Array, DType, node_number
 from compiler.errors import InputError
 from compiler.ir.expr import (
+    Atom,
     Binding,
     Call,
     Constant,
     Function,
+    GlobalVar,
+    If,
     IRModule,
+    Loop,
+    Match,
     Tuple,
     TupleGetItem,
     Var,
@@ -26,11 +31,46 @@ from compiler.ir.expr import (
 from compiler.ir.types import TensorType
 from compiler.op.arithmetic import Places, arithmetic
 from compiler.op.calls import is_callee
+from compiler.op.opdef import OpDef
 from compiler.runtime.inputs import bind_inputs
+from compiler.runtime.shapes import bind_dims, sizes, stack_rows
 from compiler.symbolic import Index
 from compiler.symbolic import Var as SymbolicVar
 
-Env = dict[Var, Any]
+MOST_FRAMES = 100_000
+"""Calls under way at one time; a recursion that is deeper is refused."""
+
+Run = Generator[tuple[Function, "Frame"], Any, Any]
+"""Asks for the results of functions in frames, is sent them, and returns a value."""
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What a running function can see: values of variables and sizes of dimensions."""
+
+    values: dict[Var, Any]
+    dims: dict[SymbolicVar, int]
+
+    def atom(self, a: Atom) -> Any:
+        """Value of an atom."""
+        return self.values[a] if isinstance(a, Var) else a.data
+
+
+@dataclass(frozen=True, eq=False)
+class Closure:
+    """A function value: a function and what it captured."""
+
+    function: Function
+    frame: Frame
+
+    def entered(self, args: Sequence[Any]) -> Frame:
+        """The frame of a call."""
+        f = self.function
+        frame = Frame({v: self.frame.values[v] for v in f.captures}, dict(self.frame.dims))
+        for p, a in zip(f.params, args, strict=True):
+            bind_dims(atom_type(p), a, frame.dims, f"%{p.name}")
+            frame.values[p] = a
+        return frame
 
 
 def evaluate(mod: IRModule, *args: Any, **kwargs: Any) -> Any:
@@ -41,63 +81,108 @@ def evaluate(mod: IRModule, *args: Any, **kwargs: Any) -> Any:
         their storage integers.
 
     Raises:
-        InputError: an input is missing, unknown, or of the wrong rank, shape or dtype.
+        InputError: an input is missing, unknown, or of the wrong rank, shape or dtype; sizes found
+            at run time contradict each other; a recursion is too deep.
     """
     f = mod.main
-    env = _environment(mod, args, kwargs)
-    for b in f.bindings:
-        env[b.var] = _value(b, env)
-    outs = [_atom(r, env) for r in f.results]
+    outs = _driven(_body(f, _environment(f, args, kwargs), mod), mod)
     return outs[0] if len(outs) == 1 else outs
 
 
 def trace(mod: IRModule, *args: Any, **kwargs: Any) -> Iterator[tuple[Binding, Any]]:
     """Like `evaluate`, yielding every binding with its value (an array, or a tuple of arrays)."""
     f = mod.main
-    env = _environment(mod, args, kwargs)
+    frame = _environment(f, args, kwargs)
     for b in f.bindings:
-        env[b.var] = _value(b, env)
-        yield b, env[b.var]
+        frame.values[b.var] = _driven(_value(b, frame, mod), mod)
+        yield b, frame.values[b.var]
 
 
-def _environment(mod: IRModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Env:
-    f = mod.main
+def _environment(f: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frame:
     arrays, dims = bind_inputs([(p.name, tensor_type(p)) for p in f.params], args, kwargs)
-    return {**dict(zip(f.params, arrays, strict=True)), _DIMS: dims, _MODULE: mod}
+    return Frame(dict(zip(f.params, arrays, strict=True)), dims)
 
 
-_DIMS = Var("<dims>")
-_MODULE = Var("<module>")
+def _driven(first: Run, mod: IRModule) -> Any:
+    """The value of a run: what it asks for is run on a stack of our own, however deep."""
+    stack, value = [first], None
+    while stack:
+        try:
+            f, frame = stack[-1].send(value)
+        except StopIteration as done:
+            stack.pop()
+            value = done.value
+            continue
+        if len(stack) >= MOST_FRAMES:
+            raise InputError(f"more than {MOST_FRAMES} calls are under way: is there an end to it?")
+        stack.append(_body(f, frame, mod))
+        value = None
+    return value
 
 
-def _atom(a: Var | Constant, env: Env) -> Any:
-    return env[a] if isinstance(a, Var) else a.data
+def _body(f: Function, frame: Frame, mod: IRModule) -> Run:
+    """The results of a function, as a list."""
+    for b in f.bindings:
+        frame.values[b.var] = yield from _value(b, frame, mod)
+    return [frame.atom(r) for r in f.results]
 
 
-def _value(b: Binding, env: Env) -> Any:
+def _value(b: Binding, frame: Frame, mod: IRModule) -> Run:
     v = b.value
     if isinstance(v, Tuple):
-        return tuple(_atom(a, env) for a in v.fields)
+        return tuple(map(frame.atom, v.fields))
     if isinstance(v, TupleGetItem):
-        return _atom(v.value, env)[v.index]
-    if not isinstance(v, Call):
-        return _atom(v, env)
-    args = [_atom(a, env) for a in v.args]
-    if isinstance(v.op, Function):
-        inner: Env = {k: env[k] for k in (_DIMS, _MODULE)}
-        inner |= zip(v.op.params, args, strict=True)
-        for x in v.op.bindings:
-            inner[x.var] = _value(x, inner)
-        outs = [_atom(r, inner) for r in v.op.results]
-        return outs[0] if len(outs) == 1 else tuple(outs)
+        return frame.atom(v.value)[v.index]
+    if isinstance(v, Function):
+        return Closure(v, frame)
+    if isinstance(v, GlobalVar):
+        return Closure(mod[v.name], Frame({}, {}))
+    if isinstance(v, Var | Constant):
+        return frame.atom(v)
     if is_callee(v):
-        return evaluate_call(env[_MODULE], v, args, env[_DIMS])
-    return call_reference(v, args, b.var, env[_DIMS])
+        return evaluate_call(mod, v, list(map(frame.atom, v.args)), frame.dims)
+    if isinstance(v, Call) and isinstance(v.op, OpDef):
+        return call_reference(v, list(map(frame.atom, v.args)), b.var, frame.dims)
+    if isinstance(v, Match):
+        out = frame.atom(v.value)
+    elif isinstance(v, Loop):
+        out = yield from _loop(v, frame)
+    else:
+        f, args = _callee(v, frame, mod)
+        results = yield f.function, f.entered(args)
+        out = results[0] if len(results) == 1 else tuple(results)
+    bind_dims(atom_type(b.var), out, frame.dims, f"%{b.var.name}")
+    return out
+
+
+def _callee(v: Call | If, frame: Frame, mod: IRModule) -> tuple[Closure, list[Any]]:
+    if isinstance(v, If):
+        return Closure(v.then if frame.atom(v.condition) else v.otherwise, frame), []
+    args = list(map(frame.atom, v.args))
+    if isinstance(v.op, Var):
+        return frame.values[v.op], args
+    if isinstance(v.op, Function):
+        return Closure(v.op, Frame({}, frame.dims)), args
+    assert isinstance(v.op, GlobalVar)
+    return Closure(mod[v.op.name], Frame({}, {})), args
+
+
+def _loop(v: Loop, frame: Frame) -> Run:
+    body, state, going = Closure(v.body, frame), list(map(frame.atom, v.init)), frame.atom(v.go)
+    types = [tensor_type(r) for r in v.body.results[1 + len(state) :]]
+    stacks: list[list[Array]] = [[] for _ in types]
+    while going:
+        going, *results = yield v.body, body.entered(state)
+        state = results[: len(state)]
+        for stack, row in zip(stacks, results[len(state) :], strict=True):
+            stack.append(row)
+    stacked = [stack_rows(s, t, frame.dims) for s, t in zip(stacks, types, strict=True)]
+    return (*state, *stacked)
 
 
 def call_reference(v: Call, args: list[Array], out: Var, dims: Mapping[SymbolicVar, int]) -> Any:
     """The reference of one operator call on arrays, checked against its inferred type."""
-    assert not isinstance(v.op, Function)
+    assert isinstance(v.op, OpDef)
     places = Places(node_number(out.name), None if v.op.numbered else v.op.name)
     ar = arithmetic(tensor_type(v.args[0]).dtype if v.args else DType("float", 32), places)
     result = v.op.reference(ar, resolve_attrs(v.attrs, dims), *args)
@@ -123,7 +208,7 @@ def resolve_attrs(attrs: Any, dims: Mapping[SymbolicVar, int]) -> Any:
 
 
 def _check(a: Array, t: TensorType, v: Call, dims: Mapping[SymbolicVar, int]) -> None:
-    want = tuple(d.value(dims) if isinstance(d, Index) else d for d in t.shape)
+    want = sizes(t, dims)
     if a.shape != want or a.dtype != t.dtype.storage:
         raise InputError(
             f"the reference of {v.op} gave {a.dtype}{list(a.shape)}, not {t.dtype}{list(want)}"

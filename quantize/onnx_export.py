@@ -161,8 +161,10 @@ class Writer:
             self._fields[b.var] = [self.name(a) for a in v.fields]
         elif isinstance(v, Call):
             operators[v.op.name](self, v, b.var)  # type: ignore[union-attr]
-        else:
+        elif isinstance(v, Var | Constant):
             self.alias(b.var, self.name(v))
+        else:
+            raise UnsupportedError(f"%{b.var.name}: control flow cannot be exported")
 
     # ---- what operators use ----------------------------------------------------------------------
     def fresh(self, stem: str) -> str:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGetItem, Var, operands
+from compiler.ir.expr import (
+    Call,
+    Constant,
+    Function,
+    GlobalVar,
+    IRModule,
+    Loop,
+    Match,
+    TupleGetItem,
+    Var,
+    nested,
+    operands,
+)
 
 
 def structural_equal(a: IRModule, b: IRModule) -> bool:
@@ -39,15 +51,29 @@ def _values(x: Any, y: Any) -> bool:
     if type(x) is not type(y):
         return False
     if isinstance(x, Call):
-        same_op = _functions(x.op, y.op) if isinstance(x.op, Function) else x.op is y.op
+        same_op = _functions(x.op, y.op) if isinstance(x.op, Function) else _callees(x.op, y.op)
         if not same_op or x.attrs != y.attrs:
             return False
     if isinstance(x, TupleGetItem) and x.index != y.index:
         return False
-    if isinstance(x, (Call, Tuple, TupleGetItem)):
-        xs, ys = operands(x), operands(y)
-        return len(xs) == len(ys) and all(map(_atoms, xs, ys))
-    return _atoms(x, y)
+    if isinstance(x, GlobalVar):
+        return bool(x.name == y.name)
+    if isinstance(x, Loop) and x.count != y.count:
+        return False
+    if isinstance(x, Match) and x.type != y.type:
+        return False
+    xs, ys = operands(x), operands(y)
+    return (
+        len(xs) == len(ys)
+        and all(map(_atoms, xs, ys))
+        and all(map(_functions, nested(x), nested(y)))
+    )
+
+
+def _callees(x: Any, y: Any) -> bool:
+    if isinstance(x, (GlobalVar, Var)):
+        return type(x) is type(y) and bool(x.name == y.name)
+    return x is y
 
 
 def _atoms(x: Any, y: Any) -> bool:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compiler.dtypes import Array, DType
+from compiler.ir.names import unique
 from compiler.ir.types import FuncType, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
@@ -55,10 +57,22 @@ Atom = Var | Constant
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
-    """An operator, or a (fused) function, applied to atoms."""
+class GlobalVar:
+    """The module's function called `name`. Its type is inferred, except where the function calls
+    itself, directly or through others: then it must be given."""
 
-    op: OpDef | Function
+    name: str
+    type: FuncType | None = None
+
+    def __repr__(self) -> str:
+        return f"@{self.name}"
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """An operator, a (fused) function, a function of the module, or a closure applied to atoms."""
+
+    op: OpDef | Function | GlobalVar | Var
     args: tuple[Atom, ...]
     attrs: Any = None
 
@@ -78,7 +92,37 @@ class TupleGetItem:
     index: int
 
 
-Value = Call | Tuple | TupleGetItem | Var | Constant
+@dataclass(frozen=True, eq=False)
+class If:
+    """The value of one of two functions without parameters, which may read what is in scope."""
+
+    condition: Atom
+    then: Function
+    otherwise: Function
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """Runs `body` as long as `go`, and then what `body` returns first, is true.
+
+    The parameters of `body` are the state: first `init`, then what `body` returns next. What it
+    returns beyond that is stacked along a new first axis, whose length, how often `body` ran, is
+    the dimension called `count`. The value is a tuple: the last state and the stacks.
+    """
+
+    go: Atom
+    init: tuple[Atom, ...]
+    body: Function
+    count: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Match:
+    """`value`, known to be of `type`: checked at run time, and dimensions that are new get the
+    sizes that are found."""
+
+    value: Atom
+    type: TensorType
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,6 +146,14 @@ class Function:
     results: tuple[Atom, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
 
+    @cached_property
+    def captures(self) -> tuple[Var, ...]:
+        """The variables of enclosing functions that it reads, in order of their first use."""
+        own = {*self.params, *(b.var for b in self.bindings)}
+        read = [a for b in self.bindings for a in operands(b.value)]
+        atoms = dict.fromkeys([*read, *self.results])
+        return tuple(a for a in atoms if isinstance(a, Var) and a not in own)
+
     @property
     def type(self) -> FuncType:
         """Type of the function; needs inferred types."""
@@ -112,6 +164,11 @@ class Function:
     def with_body(self, bindings: Iterable[Binding], results: Iterable[Atom]) -> Function:
         """The same function with other bindings and results."""
         return replace(self, bindings=tuple(bindings), results=tuple(results))
+
+
+Control = If | Loop | Function
+"""Values that hold functions which read what is in scope."""
+Value = Call | Tuple | TupleGetItem | Var | Constant | GlobalVar | Match | Control
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,15 +233,46 @@ def tensor_type(a: Atom) -> TensorType:
     raise TypeInferenceError(f"{a!r} must be a tensor, not {t}")
 
 
+def nested(value: Value) -> tuple[Function, ...]:
+    """The functions in `value` that read what is in scope."""
+    if isinstance(value, If):
+        return (value.then, value.otherwise)
+    if isinstance(value, Loop):
+        return (value.body,)
+    return (value,) if isinstance(value, Function) else ()
+
+
+def with_nested(value: Value, functions: Iterable[Function]) -> Value:
+    """`value` with other functions in it."""
+    new = tuple(functions)
+    if all(a is b for a, b in zip(new, nested(value), strict=True)):
+        return value
+    if isinstance(value, If):
+        return If(value.condition, *new)
+    return replace(value, body=new[0]) if isinstance(value, Loop) else new[0]
+
+
 def operands(value: Value) -> tuple[Atom, ...]:
-    """The atoms that `value` reads."""
+    """The atoms that `value` reads; of a value with functions, also those that these capture."""
     if isinstance(value, Call):
-        return value.args
+        return (value.op, *value.args) if isinstance(value.op, Var) else value.args
     if isinstance(value, Tuple):
         return value.fields
-    if isinstance(value, TupleGetItem):
+    if isinstance(value, (TupleGetItem, Match)):
         return (value.value,)
-    return (value,)
+    if isinstance(value, (Var, Constant)):
+        return (value,)
+    return (*_direct(value), *_captured(value))
+
+
+def _direct(value: Value) -> tuple[Atom, ...]:
+    if isinstance(value, If):
+        return (value.condition,)
+    return (value.go, *value.init) if isinstance(value, Loop) else ()
+
+
+def _captured(value: Value) -> tuple[Var, ...]:
+    return tuple(dict.fromkeys(v for f in nested(value) for v in f.captures))
 
 
 def with_operands(value: Value, atoms: Iterable[Atom]) -> Value:
@@ -193,12 +281,24 @@ def with_operands(value: Value, atoms: Iterable[Atom]) -> Value:
     if new == operands(value):
         return value
     if isinstance(value, Call):
+        if isinstance(value.op, Var):
+            called, *args = new
+            if not isinstance(called, Var):
+                raise TypeError(f"%{value.op.name} is called, and cannot be a constant")
+            return replace(value, op=called, args=tuple(args))
         return replace(value, args=new)
     if isinstance(value, Tuple):
         return Tuple(new)
-    if isinstance(value, TupleGetItem):
-        return TupleGetItem(new[0], value.index)
-    return new[0]
+    if isinstance(value, (TupleGetItem, Match)):
+        return replace(value, value=new[0])
+    if isinstance(value, (Var, Constant, GlobalVar)):
+        return new[0]
+    count = len(_direct(value))
+    mapping = dict(zip(_captured(value), new[count:], strict=True))
+    value = with_nested(value, (substitute_function(f, mapping) for f in nested(value)))
+    if isinstance(value, If):
+        return replace(value, condition=new[0])
+    return replace(value, go=new[0], init=new[1:count]) if isinstance(value, Loop) else value
 
 
 def substitute(value: Value, mapping: Mapping[Var, Atom]) -> Value:
@@ -206,6 +306,34 @@ def substitute(value: Value, mapping: Mapping[Var, Atom]) -> Value:
     return with_operands(
         value, (mapping.get(a, a) if isinstance(a, Var) else a for a in operands(value))
     )
+
+
+def substitute_function(f: Function, mapping: Mapping[Var, Atom]) -> Function:
+    """`f` with captured variables replaced; its own get other names where they would be confused
+    with the new ones."""
+    wanted = {v: mapping[v] for v in f.captures if mapping.get(v, v) is not v}
+    if not wanted:
+        return f
+    own = [*f.params, *(b.var for b in f.bindings)]
+    captured = {a.name for v in f.captures if isinstance(a := wanted.get(v, v), Var)}
+    taken = {v.name for v in own} | captured
+    renamed = {v: Var(unique(v.name, taken), v.type) for v in own if v.name in captured}
+    full: dict[Var, Atom] = {**wanted, **renamed}
+    bindings = tuple(
+        Binding(renamed.get(b.var, b.var), substitute(b.value, full), b.origins) for b in f.bindings
+    )
+    return Function(
+        tuple(renamed.get(p, p) for p in f.params),
+        bindings,
+        tuple(full.get(r, r) if isinstance(r, Var) else r for r in f.results),
+        f.attrs,
+    )
+
+
+def names_in(f: Function) -> set[str]:
+    """Names of the variables of `f` and of the functions in it: none that is new may be one."""
+    out = {v.name for v in (*f.params, *f.captures, *(b.var for b in f.bindings))}
+    return out.union(*(names_in(g) for b in f.bindings for g in nested(b.value)))
 
 
 def uses(f: Function) -> dict[Var, list[Binding | None]]:

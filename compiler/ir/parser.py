@@ -8,57 +8,41 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections import ChainMap
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from compiler.dtypes import DType
-from compiler.errors import DtypelabError, ModelError
+from compiler.errors import DtypelabError
 from compiler.ir.expr import (
     Atom,
     Binding,
     Call,
     Constant,
     Function,
+    GlobalVar,
+    If,
     IRModule,
+    Loop,
+    Match,
     Tuple,
     TupleGetItem,
     Value,
     Var,
 )
-from compiler.ir.types import TensorType, TupleType, Type
+from compiler.ir.tokens import ParseError, Token
+from compiler.ir.type_parser import TypeParser
+from compiler.ir.types import FuncType, Type
 from compiler.op.calls import CALL_TIR, CALLS, Callee
 from compiler.op.opdef import OpDef, get_op
-from compiler.symbolic import Index, imin
-from compiler.symbolic import Var as Dim
 
-_TOKEN = re.compile(
-    r"(?P<space>\s+|//[^\n]*|/\*.*?\*/)"
-    r"|(?P<meta>meta\[Constant\]\[\d+\])"
-    r"|(?P<var>%[\w/]+(?:\.[\w/]+)*)"
-    r"|(?P<global>@[\w.]+)"
-    r'|(?P<string>"(?:[^"\\]|\\.)*")'
-    r"|(?P<number>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|\d+|inf\b|nan\b|inf(?=float)|nan(?=float))"
-    r"(?P<dtype>(?:float|int|uint)\d+)?)"
-    r"|(?P<name>custom\[\w+\]\d+|(?:True|False)(?=bool)|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)"
-    r"|(?P<op>->|//|[-+*%(){}\[\],:;=.])",
-    re.DOTALL,
-)
+Scope = ChainMap[str, Var]
+"""Variables by name, those of enclosing functions last."""
+
 _CONSTANT = re.compile(r"meta\[Constant\]\[(\d+)\] = (\S+?)\[([\d, ]*)\] ([0-9a-f]*)$")
-T = TypeVar("T")
-
-
-class ParseError(ModelError):
-    """Text that is not a program; says where."""
-
-
-@dataclass(frozen=True)
-class _Token:
-    kind: str
-    text: str
-    at: int
 
 
 def parse(text: str) -> IRModule:
@@ -106,146 +90,154 @@ def _metadata(text: str, line: int) -> tuple[dict[int, Constant], dict[str, Any]
     return constants, attrs, sections["origins"]
 
 
-class _Parser:
+class _Parser(TypeParser):
     def __init__(self, text: str, constants: dict[int, Constant], origins: dict[str, list[str]]):
-        self.text, self.constants, self.origins = text, constants, origins
-        self.tokens = list(self._tokens())
+        super().__init__(text)
+        self.constants, self.origins = constants, origins
+        self.signatures = self._signatures()
+
+    def _signatures(self) -> dict[str, FuncType]:
+        """Types of the functions whose heads say what they return."""
+        out = {}
+        for k, t in enumerate(self.tokens):
+            if t.kind == "name" and t.text == "def":
+                self.k = k + 1
+                name = self.take(kind="global").text[1:]
+                params, _, result = self.head()
+                if result is not None:
+                    out[name] = FuncType(tuple(p.type for p in params if p.type), result)
         self.k = 0
-
-    def _tokens(self) -> Iterator[_Token]:
-        at = 0
-        while at < len(self.text):
-            m = _TOKEN.match(self.text, at)
-            if not m:
-                raise self._error(at, f"unexpected {self.text[at]!r}")
-            if m.lastgroup == "dtype" or m.group("number"):
-                yield _Token("number", m.group(), at)
-            elif not m.group("space"):
-                yield _Token(m.lastgroup or "", m.group(), at)
-            at = m.end()
-
-    def _error(self, at: int, message: str) -> ParseError:
-        before = self.text[:at]
-        column = at - (before.rfind("\n") + 1) + 1
-        return ParseError(f"line {before.count(chr(10)) + 1}, column {column}: {message}")
-
-    def error(self, message: str) -> ParseError:
-        """An error at the current token."""
-        at = self.tokens[self.k].at if self.k < len(self.tokens) else len(self.text)
-        return self._error(at, message)
-
-    # ---- tokens ----------------------------------------------------------------------------------
-    @property
-    def done(self) -> bool:
-        """Whether all is read."""
-        return self.k >= len(self.tokens)
-
-    @property
-    def now(self) -> _Token:
-        """The current token."""
-        if self.done:
-            raise self.error("the text ends here unexpectedly")
-        return self.tokens[self.k]
-
-    def sees(self, text: str) -> bool:
-        """Whether the current token is `text`."""
-        return not self.done and self.tokens[self.k].text == text
-
-    def take(self, text: str = "", kind: str = "") -> _Token:
-        """The current token, which must be `text` or of `kind`."""
-        t = self.now
-        if (text and t.text != text) or (kind and t.kind != kind):
-            raise self.error(f"expected {text or kind}, found {t.text!r}")
-        self.k += 1
-        return t
-
-    def accept(self, text: str) -> bool:
-        """Step over `text` if it is next."""
-        if self.sees(text):
-            self.k += 1
-            return True
-        return False
-
-    def listed(self, item: Callable[[], T], end: str) -> list[T]:
-        """Items separated by commas, up to `end`."""
-        out: list[T] = []
-        while not self.accept(end):
-            out.append(item())
-            if not self.accept(","):
-                self.take(end)
-                break
         return out
 
-    # ---- functions -------------------------------------------------------------------------------
     def definition(self) -> tuple[str, Function]:
         """`def @name(...) -> type { ... }`."""
         self.take("def")
         name = self.take(kind="global").text[1:]
-        return name, self.function(name)
+        return name, self.function(name, ChainMap())
 
-    def function(self, path: str) -> Function:
-        """Parameters, result type and body."""
+    def head(self) -> tuple[list[Var], dict[str, Any], Type | None]:
+        """Parameters, attributes, and the result type if it is there."""
         self.take("(")
         params: list[Var] = []
         attrs: dict[str, Any] = {}
 
         def parameter() -> None:
             if self.now.kind == "var":
-                name = self.take().text[1:]
-                self.take(":")
-                params.append(Var(name, self.type()))
+                params.append(self.parameter())
             else:
                 key = self.take(kind="name").text
                 self.take("=")
                 attrs[key] = self.attribute()
 
         self.listed(parameter, ")")
-        if self.accept("->"):
-            self.type()
-        self.take("{")
-        scope: dict[str, Var] = {p.name: p for p in params}
-        bindings: list[Binding] = []
-        while True:
-            if (
-                self.now.kind == "var"
-                and self.tokens[self.k + 1 : self.k + 2]
-                and (self.tokens[self.k + 1].text == "=")
-            ):
-                name = self.take().text[1:]
-                self.take("=")
-                here = f"{path}/{name}"
-                value = self.value(scope, here)
-                self.take(";")
-                if name in scope:
-                    raise self.error(f"%{name} is defined twice")
-                scope[name] = Var(name)
-                bindings.append(Binding(scope[name], value, tuple(self.origins.get(here, ()))))
-                continue
-            if self.accept("("):
-                results = self.listed(lambda: self.atom(scope), ")")
-            else:
-                results = [self.atom(scope)]
-            self.take("}")
-            return Function(tuple(params), tuple(bindings), tuple(results), attrs)
+        return params, attrs, self.type() if self.accept("->") else None
 
-    def value(self, scope: dict[str, Var], here: str) -> Value:
+    def parameter(self) -> Var:
+        """`%name: type`."""
+        name = self.take(kind="var").text[1:]
+        self.take(":")
+        return Var(name, self.type())
+
+    def function(self, path: str, outer: Scope) -> Function:
+        """Parameters, result type and body."""
+        params, attrs, _ = self.head()
+        f = self.body(params, path, outer)
+        return replace(f, attrs=attrs)
+
+    def body(self, params: Sequence[Var], path: str, outer: Scope) -> Function:
+        """`{ bindings results }`."""
+        self.take("{")
+        scope: Scope = outer.new_child({p.name: p for p in params})
+        bindings: list[Binding] = []
+        while self.now.kind == "var" and self.sees("=", ahead=1):
+            at, name = self.k, self.take().text[1:]
+            self.take("=")
+            here = f"{path}/{name}"
+            value = self.value(scope, here)
+            self.take(";")
+            if name in scope.maps[0]:
+                self.k = at
+                raise self.error(f"%{name} is defined twice")
+            scope[name] = Var(name)
+            bindings.append(Binding(scope[name], value, tuple(self.origins.get(here, ()))))
+        if self.accept("("):
+            results = self.listed(lambda: self.atom(scope), ")")
+        else:
+            results = [self.atom(scope)]
+        self.take("}")
+        return Function(tuple(params), tuple(bindings), tuple(results))
+
+    def value(self, scope: Scope, here: str) -> Value:
         """The right-hand side of a binding."""
-        if self.sees("("):
-            self.take("(")
+        if self.accept("("):
             if self.accept("fn"):
-                f = self.function(here)
+                f = self.function(here, ChainMap())
                 self.take(")")
-                self.take("(")
-                return Call(f, tuple(self.listed(lambda: self.atom(scope), ")")))
+                return Call(f, self.arguments(scope))
             return Tuple(tuple(self.listed(lambda: self.atom(scope), ")")))
-        if self.now.kind == "name":
+        if self.accept("fn"):
+            return self.function(f"{here}/0", scope)
+        if self.accept("if"):
+            return self.branches(scope, here)
+        if self.accept("loop"):
+            return self.loop(scope, here)
+        if self.accept("match"):
+            self.take("(")
+            a = self.atom(scope)
+            self.take(",")
+            t = self.tensor_type()
+            self.take(")")
+            return Match(a, t)
+        if self.now.kind == "global":
+            name = self.take().text[1:]
+            g = GlobalVar(name, self.signatures.get(name))
+            return Call(g, self.arguments(scope)) if self.sees("(") else g
+        if self.now.kind == "name" and not self.sees("True") and not self.sees("False"):
             return self.call(scope)
-        a = self.atom(scope)
+        at, a = self.k, self.atom(scope)
         if self.accept("."):
             return TupleGetItem(a, int(self.take(kind="number").text))
+        if self.sees("("):
+            if not isinstance(a, Var):
+                self.k = at
+                raise self.error("a constant cannot be called")
+            return Call(a, self.arguments(scope))
         return a
 
-    def call(self, scope: dict[str, Var]) -> Call:
+    def arguments(self, scope: Scope) -> tuple[Atom, ...]:
+        """Atoms in parentheses."""
+        self.take("(")
+        return tuple(self.listed(lambda: self.atom(scope), ")"))
+
+    def branches(self, scope: Scope, here: str) -> If:
+        """`(condition) { ... } else { ... }`."""
+        self.take("(")
+        condition = self.atom(scope)
+        self.take(")")
+        then = self.body((), f"{here}/0", scope)
+        self.take("else")
+        return If(condition, then, self.body((), f"{here}/1", scope))
+
+    def loop(self, scope: Scope, here: str) -> Loop:
+        """`count (go, %state: type = atom, ...) { ... }`; `count` may be left out."""
+        count = "" if self.sees("(") else self.take(kind="name").text
+        self.take("(")
+        go = self.atom(scope)
+        params: list[Var] = []
+        init: list[Atom] = []
+
+        def state() -> None:
+            params.append(self.parameter())
+            self.take("=")
+            init.append(self.atom(scope))
+
+        if self.accept(","):
+            self.listed(state, ")")
+        else:
+            self.take(")")
+        return Loop(go, tuple(init), self.body(params, f"{here}/0", scope), count)
+
+    def call(self, scope: Scope) -> Call:
         """`op(atoms, attribute=value, ...)`."""
         at = self.k
         if self.now.text in CALLS:
@@ -273,20 +265,19 @@ class _Parser:
         except DtypelabError as e:
             raise self.error(str(e)) from None
 
-    def callee(self, op: OpDef, scope: dict[str, Var]) -> Call:
+    def callee(self, op: OpDef, scope: Scope) -> Call:
         """`(@program, (atoms), type)`, or with a registered function's name in quotes."""
         self.take("(")
         t = self.take(kind="global" if op is CALL_TIR else "string")
         func = t.text[1:] if op is CALL_TIR else json.loads(t.text)
         self.take(",")
-        self.take("(")
-        args = self.listed(lambda: self.atom(scope), ")")
+        args = self.arguments(scope)
         self.take(",")
         out = self.type()
         self.take(")")
-        return Call(op, tuple(args), Callee(func, out))
+        return Call(op, args, Callee(func, out))
 
-    def atom(self, scope: dict[str, Var]) -> Atom:
+    def atom(self, scope: Scope) -> Atom:
         """A variable, a constant of the metadata section, or a scalar."""
         t = self.take()
         if t.kind == "var":
@@ -295,8 +286,8 @@ class _Parser:
             stem, dot, field = name.rpartition(".")
             if name not in scope and dot and field.isdigit() and stem in scope:
                 self.tokens[self.k : self.k] = [
-                    _Token("op", ".", t.at),
-                    _Token("number", field, t.at),
+                    Token("op", ".", t.at),
+                    Token("number", field, t.at),
                 ]
                 name = stem
             if name not in scope:
@@ -335,72 +326,3 @@ class _Parser:
             return float(self.take().text)
         d = self.dimension()
         return d if d.terms else d.const
-
-    # ---- types -----------------------------------------------------------------------------------
-    def type(self) -> Type:
-        """`Tensor[(dims), dtype]` or a tuple of types."""
-        if self.accept("("):
-            return TupleType(tuple(self.listed(self.type, ")")))
-        self.take("Tensor")
-        self.take("[")
-        self.take("(")
-        shape = self.listed(self.dimension, ")")
-        self.take(",")
-        at = self.k
-        name = self.take(kind="name").text
-        try:
-            t = TensorType.of(shape, name)
-        except DtypelabError as e:
-            self.k = at
-            raise self.error(str(e)) from None
-        self.take("]")
-        return t
-
-    def dimension(self) -> Index:
-        """A sum of products of numbers, names, `//`, `%` and `min`."""
-        out = -self.factor() if self.accept("-") else self.factor()
-        while (
-            self.sees("+")
-            or self.sees("-")
-            or (not self.done and self.now.kind == "number" and self.now.text.startswith("-"))
-        ):
-            if self.accept("+"):
-                out = out + self.factor()
-            elif self.accept("-"):
-                out = out - self.factor()
-            else:
-                out = out + self.factor()
-        return out
-
-    def factor(self) -> Index:
-        """One product."""
-        out = self.unit()
-        while True:
-            if self.accept("*"):
-                out = out * self.unit()
-            elif self.accept("//"):
-                out = out // self.unit()
-            elif self.accept("%"):
-                out = out % self.unit()
-            else:
-                return out
-
-    def unit(self) -> Index:
-        """A number, a name, `min(a, b)`, or an expression in parentheses."""
-        if self.accept("("):
-            out = self.dimension()
-            self.take(")")
-            return out
-        t = self.take()
-        if t.kind == "number" and re.fullmatch(r"-?\d+", t.text):
-            return Index.of(int(t.text))
-        if t.kind != "name":
-            self.k -= 1
-            raise self.error(f"expected a dimension, found {t.text!r}")
-        if t.text == "min" and self.accept("("):
-            a = self.dimension()
-            self.take(",")
-            b = self.dimension()
-            self.take(")")
-            return imin(a, b)
-        return Dim(t.text)

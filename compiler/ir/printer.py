@@ -10,15 +10,19 @@ import numpy as np
 
 from compiler.ir.expr import (
     Atom,
-    Binding,
     Call,
     Constant,
     Function,
+    GlobalVar,
+    If,
     IRModule,
+    Loop,
+    Match,
     Tuple,
     TupleGetItem,
     Value,
     Var,
+    nested,
 )
 from compiler.op.calls import CALL_TIR, is_callee
 
@@ -42,15 +46,13 @@ def module_text(mod: IRModule, show_meta_data: bool = False) -> str:
     return text
 
 
-def function_text(
-    f: Function, name: str = "", error_at: Binding | None = None, error: str = ""
-) -> str:
-    """One function as text, with an error shown under the binding it belongs to."""
+def function_text(f: Function, name: str = "", error_at: Var | None = None, error: str = "") -> str:
+    """One function as text, with an error shown under the binding of the variable `error_at`."""
     return _Printer(error_at, error).function(f, f"@{name}" if name else "")
 
 
 class _Printer:
-    def __init__(self, error_at: Binding | None = None, error: str = ""):
+    def __init__(self, error_at: Var | None = None, error: str = ""):
         self.error_at, self.error = error_at, error
         self.constants: list[Constant] = []
         self._index: dict[Constant, int] = {}
@@ -61,11 +63,15 @@ class _Printer:
         result = f" -> {f.type.result}" if typed else ""
         marks = "".join(f"{k}={v!r}, " for k, v in f.attrs.items())
         head = f"def {name}" if name else "fn "
-        lines = [f"{head}({params}{', ' if marks and params else ''}{marks[:-2]}){result} {{"]
+        head = f"{head}({params}{', ' if marks and params else ''}{marks[:-2]}){result} "
+        return head + self.body(f, indent)
+
+    def body(self, f: Function, indent: str) -> str:
+        lines = ["{"]
         for b in f.bindings:
             t = f" /* ty={b.var.type} */" if b.var.type is not None else ""
             lines.append(f"  %{b.var.name} = {self.value(b.value, indent + '  ')};{t}")
-            if b is self.error_at:
+            if b.var is self.error_at:
                 lines.append(f"  ^^^^ error: {self.error}")
         out = ", ".join(self.atom(r) for r in f.results)
         lines.append(f"  {out}" if len(f.results) == 1 else f"  ({out})")
@@ -73,18 +79,39 @@ class _Printer:
 
     def value(self, v: Value, indent: str) -> str:
         if isinstance(v, Call):
-            args = [self.atom(a) for a in v.args]
-            if isinstance(v.op, Function):
-                return f"({self.function(v.op, '', indent)})({', '.join(args)})"
-            if is_callee(v):
-                return callee_text(v, args)
-            return f"{v.op.name}({', '.join(args + attrs_text(v.attrs))})"
+            return self.call(v, indent)
         if isinstance(v, Tuple):
             inner = ", ".join(self.atom(a) for a in v.fields)
             return f"({inner}{',' if len(v.fields) == 1 else ''})"
         if isinstance(v, TupleGetItem):
             return f"{self.atom(v.value)}.{v.index}"
+        if isinstance(v, Match):
+            return f"match({self.atom(v.value)}, {v.type})"
+        if isinstance(v, GlobalVar):
+            return f"@{v.name}"
+        if isinstance(v, Function):
+            return self.function(v, "", indent)
+        if isinstance(v, If):
+            then, otherwise = self.body(v.then, indent), self.body(v.otherwise, indent)
+            return f"if ({self.atom(v.condition)}) {then} else {otherwise}"
+        if isinstance(v, Loop):
+            state = [
+                f"%{p.name}: {p.type} = {self.atom(a)}"
+                for p, a in zip(v.body.params, v.init, strict=True)
+            ]
+            head = f"loop {v.count} " if v.count else "loop "
+            return f"{head}({', '.join([self.atom(v.go), *state])}) {self.body(v.body, indent)}"
         return self.atom(v)
+
+    def call(self, v: Call, indent: str) -> str:
+        args = [self.atom(a) for a in v.args]
+        if isinstance(v.op, Function):
+            return f"({self.function(v.op, '', indent)})({', '.join(args)})"
+        if isinstance(v.op, GlobalVar | Var):
+            return f"{v.op!r}({', '.join(args)})"
+        if is_callee(v):
+            return callee_text(v, args)
+        return f"{v.op.name}({', '.join(args + attrs_text(v.attrs))})"
 
     def atom(self, a: Atom) -> str:
         if isinstance(a, Var):
@@ -136,6 +163,8 @@ def _origins(mod: IRModule) -> dict[str, list[str]]:
                 out[here] = list(b.origins)
             if isinstance(b.value, Call) and isinstance(b.value.op, Function):
                 visit(b.value.op, here)
+            for k, g in enumerate(nested(b.value)):
+                visit(g, f"{here}/{k}")
 
     for name, f in mod.functions.items():
         if isinstance(f, Function):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from compiler.callees import callee
 from compiler.errors import DtypelabError, VerifyError
-from compiler.ir.expr import Call, Constant, Function, IRModule, Var, operands
+from compiler.ir.expr import Call, Constant, Function, GlobalVar, IRModule, Var, nested, operands
 from compiler.op.calls import CALL_TIR
+from compiler.op.opdef import OpDef
 
 
 def verify(mod: IRModule, typed: bool = True) -> None:
@@ -20,26 +21,19 @@ def verify(mod: IRModule, typed: bool = True) -> None:
     """
     for name, f in mod.functions.items():
         if isinstance(f, Function):
-            _function(f, f"@{name}", typed)
-            if typed:
-                _tensor_calls(mod, f, f"@{name}")
+            if f.captures:
+                raise VerifyError(f"@{name}: %{f.captures[0].name} is used before it is defined")
+            _function(f, f"@{name}", typed, mod)
 
 
-def _tensor_calls(mod: IRModule, f: Function, where: str) -> None:
-    """Operands and results of calls fit the tensor programs that they call."""
-    for b in f.bindings:
-        if isinstance(b.value, Call) and b.value.op is CALL_TIR:
-            try:
-                callee(mod, b.value)
-            except DtypelabError as e:
-                raise VerifyError(f"{where}: %{b.var.name}: {e}") from None
-
-
-def _function(f: Function, where: str, typed: bool) -> None:
+def _function(f: Function, where: str, typed: bool, mod: IRModule) -> None:
+    """Check a function whose captured variables are defined."""
     from compiler.transform.infer_type import infer_value
 
-    defined: set[Var] = set()
-    names: set[str] = set()
+    defined: set[Var] = set(f.captures)
+    names: set[str] = {v.name for v in defined}
+    if len(names) < len(defined):
+        raise VerifyError(f"{where}: captures two variables of one name")
 
     def define(v: Var) -> None:
         if v in defined:
@@ -64,16 +58,12 @@ def _function(f: Function, where: str, typed: bool) -> None:
         place = f"{where}: %{b.var.name}"
         for a in operands(b.value):
             check(a, place)
+        for g in nested(b.value):
+            _function(g, place, typed, mod)
+        if isinstance(b.value, GlobalVar):
+            _global(b.value, place, typed, mod)
         if isinstance(b.value, Call):
-            op = b.value.op
-            if isinstance(op, Function):
-                if len(op.params) != len(b.value.args):
-                    raise VerifyError(
-                        f"{place}: the fused function takes {len(op.params)} operands"
-                    )
-                _function(op, place, typed)
-            elif not isinstance(b.value.attrs, op.attrs):
-                raise VerifyError(f"{place}: {op.name} needs {op.attrs.__name__} attributes")
+            _call(b.value, place, typed, mod)
         if not all(isinstance(o, str) for o in b.origins):
             raise VerifyError(f"{place}: origins must be names")
         if typed:
@@ -88,3 +78,30 @@ def _function(f: Function, where: str, typed: bool) -> None:
         raise VerifyError(f"{where}: returns nothing")
     for r in f.results:
         check(r, f"{where}: result")
+
+
+def _call(call: Call, place: str, typed: bool, mod: IRModule) -> None:
+    op = call.op
+    if isinstance(op, GlobalVar):
+        _global(op, place, typed, mod)
+    elif isinstance(op, Function):
+        if len(op.params) != len(call.args):
+            raise VerifyError(f"{place}: the fused function takes {len(op.params)} operands")
+        if op.captures:
+            raise VerifyError(f"{place}: the fused function captures {op.captures[0]!r}")
+        _function(op, place, typed, mod)
+    elif isinstance(op, OpDef) and not isinstance(call.attrs, op.attrs):
+        raise VerifyError(f"{place}: {op.name} needs {op.attrs.__name__} attributes")
+    elif op is CALL_TIR and typed:
+        try:
+            callee(mod, call)
+        except DtypelabError as e:
+            raise VerifyError(f"{place}: {e}") from None
+
+
+def _global(g: GlobalVar, place: str, typed: bool, mod: IRModule) -> None:
+    f = mod.functions.get(g.name)
+    if not isinstance(f, Function):
+        raise VerifyError(f"{place}: the module has no function @{g.name}")
+    if typed and g.type != f.type:
+        raise VerifyError(f"{place}: @{g.name} is called as {g.type}, but has type {f.type}")

@@ -10,6 +10,7 @@ import numpy as np
 
 from compiler.dtypes import Array
 from compiler.errors import InputError, unknown
+from compiler.ir.signature import name_of
 from compiler.ir.types import TensorType, shape_text
 from compiler.symbolic import Index, Var
 
@@ -63,7 +64,7 @@ def bind_inputs(
         for want, got in zip(t.shape, a.shape, strict=True):
             if isinstance(want, int):
                 continue
-            variable = _variable(want)
+            variable = name_of(want)
             if variable is not None and dims[variable] == got:
                 continue
             if want.vars() <= dims.keys() and want.value(dims) != got:
@@ -87,14 +88,6 @@ def _bind(
         return
     if got < 1:
         raise InputError(f"input {name!r} is empty: dimension {want} must be at least 1")
-    variable = _variable(want)
+    variable = name_of(want)
     if variable is not None:
         dims.setdefault(variable, got)
-
-
-def _variable(d: Index) -> Var | None:
-    """The variable that a dimension is, if it is nothing more."""
-    if len(d.terms) != 1 or d.const != 0:
-        return None
-    ((atom, coefficient),) = d.terms.items()
-    return atom if isinstance(atom, Var) and coefficient == 1 else None

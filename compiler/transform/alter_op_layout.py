@@ -24,6 +24,7 @@ from compiler.ir.expr import (
     Value,
     Var,
     atom_type,
+    names_in,
     operands,
     tensor_type,
     with_operands,
@@ -76,7 +77,7 @@ class _Layouts:
     def __init__(self, f: Function, lanes: int, target: Target):
         self.f, self.lanes, self.target = f, lanes, target
         self.bindings: list[Binding] = []
-        self.names = {p.name for p in f.params} | {b.var.name for b in f.bindings}
+        self.names = names_in(f)
         self.plain: set[Var] = set(f.params)
         # Plain variable -> its value in blocks, by block size.
         self.blocks: dict[Var, dict[Blocks, Var]] = {}
@@ -110,11 +111,7 @@ class _Layouts:
         return Call(definition, args, definition.make_attrs(**attrs))
 
     def _keep(self, b: Binding) -> None:
-        value = b.value
-        if isinstance(value, Call):
-            value = replace(value, args=tuple(self._as_plain(a) for a in value.args))
-        else:
-            value = with_operands(value, [self._as_plain(a) for a in operands(value)])
+        value = with_operands(b.value, [self._as_plain(a) for a in operands(b.value)])
         self.bindings.append(Binding(b.var, value, b.origins))
         self.plain.add(b.var)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from compiler.dtypes import INT8, UINT8, Array, DType
-from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, Var, tensor_type
+from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, Var, names_in, tensor_type
 from compiler.ir.names import unique
 from compiler.op.opdef import OpDef, get_op
 from compiler.op.width import width
@@ -32,7 +32,7 @@ class FoldZeroPoint(FunctionPass):
 
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
         """The function with zero points folded."""
-        names = {v.name for v in [*f.params, *(b.var for b in f.bindings)]}
+        names = names_in(f)
         bindings = [new for b in f.bindings for new in _fold(b, names)]
         if len(bindings) == len(f.bindings) and all(map(_is, bindings, f.bindings)):
             return f

@@ -24,16 +24,30 @@ from compiler.ir.expr import (
     Constant,
     Function,
     IRModule,
+    Tuple,
+    TupleGetItem,
+    Value,
     Var,
+    atom_type,
+    names_in,
     operands,
     with_operands,
 )
 from compiler.ir.names import unique
 from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.calls import CALL_TIR, Callee, is_callee
-from compiler.op.opdef import get_op
+from compiler.op.opdef import OpDef, get_op
 from compiler.transform.infer_type import infer_value
 from compiler.transform.passes import FunctionPass, PassContext
+
+
+def _is_operator(value: Value) -> bool:
+    """Whether forms go through: not through control flow, and what functions take and give."""
+    if isinstance(value, Call):
+        if is_callee(value):
+            return value.op is CALL_TIR  # a registered function takes and gives codes
+        return isinstance(value.op, OpDef | Function)
+    return isinstance(value, Tuple | TupleGetItem | Var | Constant)
 
 
 class HoldForms(FunctionPass):
@@ -57,7 +71,7 @@ class _Forms:
         self.new: dict[Var, Atom] = {}
         self.constants: dict[int, Constant] = {}
         self.bindings: list[Binding] = []
-        self.names = {v.name for v in (*f.params, *(b.var for b in f.bindings))}
+        self.names = names_in(f)
 
     def run(self) -> Function:
         f = self.f
@@ -65,13 +79,10 @@ class _Forms:
             held = self.held(p)
             self.new[p] = p if held is None else self.cast(p, held, ())
         for b in f.bindings:
-            if is_callee(b.value) and b.value.op is not CALL_TIR:
-                # A registered function takes and gives codes.
-                value = with_operands(b.value, map(self.codes, b.value.args))
-            else:
-                value = with_operands(b.value, map(self.atom, operands(b.value)))
-                if isinstance(value, Call):
-                    value = replace(value, attrs=self.attrs(value.attrs))
+            read = self.atom if _is_operator(b.value) else self.plain
+            value = with_operands(b.value, [read(a) for a in operands(b.value)])
+            if isinstance(value, Call) and _is_operator(b.value):
+                value = replace(value, attrs=self.attrs(value.attrs))
             kept = value is b.value
             var = b.var if kept else Var(b.var.name, infer_value(value))
             self.bindings.append(replace(b, var=var, value=value))
@@ -80,28 +91,37 @@ class _Forms:
         if not self.constants and all(a is b for a, b in self.new.items()):
             return f
         origins = {b.var: b.origins for b in f.bindings}
-        return f.with_body(self.bindings, [self.result(r, origins) for r in f.results])
-
-    def codes(self, a: Atom) -> Atom:
-        return a if isinstance(a, Constant) else self.result(a, {})
+        results = [
+            self.plain(r, origins.get(r, ()) if isinstance(r, Var) else ()) for r in f.results
+        ]
+        return f.with_body(self.bindings, results)
 
     def held(self, a: Atom) -> DType | None:
         return self.forms.get(a.type.dtype) if isinstance(a.type, TensorType) else None
 
-    def result(self, r: Atom, origins: Mapping[Var, tuple[str, ...]]) -> Atom:
-        new = self.atom(r)
-        if self.held(r) is None:
-            return new
-        assert isinstance(r.type, TensorType)
-        made = origins.get(r, ()) if isinstance(r, Var) else ()
-        return self.cast(new, r.type.dtype, made)
+    def plain(self, a: Atom, origins: tuple[str, ...] = ()) -> Atom:
+        """The value of `a` in its own type, which control flow and callers see."""
+        return a if isinstance(a, Constant) else self.as_type(self.new[a], atom_type(a), origins)
+
+    def as_type(self, a: Atom, t: Type, origins: tuple[str, ...]) -> Atom:
+        if atom_type(a) == t:
+            return a
+        if isinstance(t, TensorType):
+            return self.cast(a, t.dtype, origins)
+        assert isinstance(t, TupleType)
+        stem = a.name if isinstance(a, Var) else "output"
+        fields = (self.bind(f"{stem}_{k}", TupleGetItem(a, k)) for k in range(len(t.fields)))
+        plain = [self.as_type(x, y, ()) for x, y in zip(fields, t.fields, strict=True)]
+        return self.bind(f"{stem}_codes", Tuple(tuple(plain)), origins)
 
     def cast(self, a: Atom, dtype: DType, origins: tuple[str, ...]) -> Var:
         op = get_op("cast")
-        value = Call(op, (a,), op.make_attrs(dtype=str(dtype)))
         stem = a.name if isinstance(a, Var) else "output"
-        name = unique(f"{stem}_{dtype.form or 'codes'}", self.names)
-        var = Var(name, infer_value(value))
+        value = Call(op, (a,), op.make_attrs(dtype=str(dtype)))
+        return self.bind(f"{stem}_{dtype.form or 'codes'}", value, origins)
+
+    def bind(self, name: str, value: Value, origins: tuple[str, ...] = ()) -> Var:
+        var = Var(unique(name, self.names), infer_value(value))
         self.bindings.append(Binding(var, value, origins))
         return var
 

@@ -16,6 +16,7 @@ from typing import Any, TextIO
 
 from compiler.errors import DtypelabError
 from compiler.ir.expr import Function, IRModule
+from compiler.transform.nested import through_nested
 
 
 class PassInstrument:
@@ -104,20 +105,27 @@ class ModulePass(Pass):
 
 
 class FunctionPass(Pass):
-    """A pass over each graph-level function; gives `transform_function`."""
+    """A pass over each graph-level function; gives `transform_function`.
+
+    Branches, bodies of loops and closures are functions too: what they capture comes first among
+    the parameters that the pass sees.
+    """
 
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
         """The transformed function (the same object if nothing changed)."""
         raise NotImplementedError(f"pass {self.name} does not say what it does")
 
     def transform(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        """Apply `transform_function` to every graph-level function."""
+        """Apply `transform_function` to every graph-level function, and to those in them."""
         for name, f in list(mod.functions.items()):
             if isinstance(f, Function):
-                new = self.transform_function(f, mod, ctx)
+                new = self._through(f, mod, ctx)
                 if new is not f:
                     mod = mod.with_function(name, new)
         return mod
+
+    def _through(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
+        return through_nested(f, lambda g: self.transform_function(g, mod, ctx))
 
 
 class Sequential(ModulePass):

@@ -13,6 +13,7 @@ from compiler.ir.expr import (
     Value,
     Var,
     atom_type,
+    names_in,
     substitute,
     uses,
 )
@@ -41,7 +42,7 @@ class Rewriter:
         self._replaced: dict[Var, Atom] = {}
         self._results = {r for r in f.results if isinstance(r, Var)}
         self._uses = {v: len(readers) for v, readers in uses(f).items()}
-        self._names = {p.name for p in f.params} | {b.var.name for b in f.bindings}
+        self._names = names_in(f)
 
     def read(self, b: Binding) -> Binding:
         """The binding with its operands replaced so far."""

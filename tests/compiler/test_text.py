@@ -8,7 +8,8 @@ import pytest
 import compiler
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.ir.parser import ParseError, parse
+from compiler.ir.parser import parse
+from compiler.ir.tokens import ParseError
 from compiler.symbolic import Var as Dim
 from compiler.symbolic import imin
 from compiler.transform.fuse_ops import FuseOps

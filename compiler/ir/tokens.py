@@ -1,0 +1,110 @@
+"""The words of printed programs, and a cursor over them whose errors name line and column."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from compiler.errors import ModelError
+
+_PATTERN = re.compile(
+    r"(?P<space>\s+|//[^\n]*|/\*.*?\*/)"
+    r"|(?P<meta>meta\[Constant\]\[\d+\])"
+    r"|(?P<var>%[\w/]+(?:\.[\w/]+)*)"
+    r"|(?P<global>@[\w.]+)"
+    r'|(?P<string>"(?:[^"\\]|\\.)*")'
+    r"|(?P<number>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|\d+|inf\b|nan\b|inf(?=float)|nan(?=float))"
+    r"(?P<dtype>(?:float|int|uint)\d+)?)"
+    r"|(?P<name>custom\[\w+\]\d+|(?:True|False)(?=bool)|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)"
+    r"|(?P<op>->|//|[-+*%(){}\[\],:;=.])",
+    re.DOTALL,
+)
+T = TypeVar("T")
+
+
+class ParseError(ModelError):
+    """Text that is not a program; says where."""
+
+
+@dataclass(frozen=True)
+class Token:
+    """One word: `kind` is the name of its group in the pattern, `at` its place in the text."""
+
+    kind: str
+    text: str
+    at: int
+
+
+class Cursor:
+    """A place in a text, and what reads from there."""
+
+    def __init__(self, text: str):
+        self.text = text
+        self.tokens = list(self._tokens())
+        self.k = 0
+
+    def _tokens(self) -> Iterator[Token]:
+        at = 0
+        while at < len(self.text):
+            m = _PATTERN.match(self.text, at)
+            if not m:
+                raise self._error(at, f"unexpected {self.text[at]!r}")
+            if m.lastgroup == "dtype" or m.group("number"):
+                yield Token("number", m.group(), at)
+            elif not m.group("space"):
+                yield Token(m.lastgroup or "", m.group(), at)
+            at = m.end()
+
+    def _error(self, at: int, message: str) -> ParseError:
+        before = self.text[:at]
+        column = at - (before.rfind("\n") + 1) + 1
+        return ParseError(f"line {before.count(chr(10)) + 1}, column {column}: {message}")
+
+    def error(self, message: str) -> ParseError:
+        """An error at the current token."""
+        at = self.tokens[self.k].at if self.k < len(self.tokens) else len(self.text)
+        return self._error(at, message)
+
+    # ---- tokens ----------------------------------------------------------------------------------
+    @property
+    def done(self) -> bool:
+        """Whether all is read."""
+        return self.k >= len(self.tokens)
+
+    @property
+    def now(self) -> Token:
+        """The current token."""
+        if self.done:
+            raise self.error("the text ends here unexpectedly")
+        return self.tokens[self.k]
+
+    def sees(self, text: str, ahead: int = 0) -> bool:
+        """Whether the current token, or one after it, is `text`."""
+        return self.k + ahead < len(self.tokens) and self.tokens[self.k + ahead].text == text
+
+    def take(self, text: str = "", kind: str = "") -> Token:
+        """The current token, which must be `text` or of `kind`."""
+        t = self.now
+        if (text and t.text != text) or (kind and t.kind != kind):
+            raise self.error(f"expected {text or kind}, found {t.text!r}")
+        self.k += 1
+        return t
+
+    def accept(self, text: str) -> bool:
+        """Step over `text` if it is next."""
+        if self.sees(text):
+            self.k += 1
+            return True
+        return False
+
+    def listed(self, item: Callable[[], T], end: str) -> list[T]:
+        """Items separated by commas, up to `end`."""
+        out: list[T] = []
+        while not self.accept(end):
+            out.append(item())
+            if not self.accept(","):
+                self.take(end)
+                break
+        return out
