@@ -17,6 +17,11 @@ __getattr__, __dir__, __all__ = lazy(
             "TupleGetItem", "Var",
         ],
         "compiler.ir.builder": ["FunctionBuilder"],
+        "compiler.ir.construct": ["function"],
+        "compiler.ir.expression": [
+            "Expr", "call", "const", "global_var", "if_else", "make_tuple", "match", "var",
+            "while_loop",
+        ],
         "compiler.ir.types": ["FuncType", "TensorType", "TupleType"],
         "compiler.ir.verifier": ["verify"],
         "compiler.ir.parser": ["parse"],

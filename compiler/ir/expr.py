@@ -15,15 +15,17 @@ import numpy as np
 
 from compiler.dtypes import Array, DType
 from compiler.ir.names import unique
+from compiler.ir.overloads import Overloads
 from compiler.ir.types import FuncType, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
+    from compiler.ir.expression import Expr
     from compiler.op.opdef import OpDef
     from compiler.tensor.stmt import PrimFunc
 
 
 @dataclass(frozen=True, eq=False)
-class Var:
+class Var(Overloads):
     """A named value. The type is None until it has been inferred."""
 
     name: str
@@ -34,7 +36,7 @@ class Var:
 
 
 @dataclass(frozen=True, eq=False)
-class Constant:
+class Constant(Overloads):
     """A tensor known at compile time; `data` holds storage integers when the dtype is custom."""
 
     data: Array
@@ -66,6 +68,12 @@ class GlobalVar:
 
     def __repr__(self) -> str:
         return f"@{self.name}"
+
+    def __call__(self, *args: Any) -> Expr:
+        """A call of the function."""
+        from compiler.ir.expression import apply
+
+        return apply(self, *args)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +168,17 @@ class Function:
         results = [atom_type(r) for r in self.results]
         result = results[0] if len(results) == 1 else TupleType(tuple(results))
         return FuncType(tuple(atom_type(p) for p in self.params), result)
+
+    def __call__(self, *args: Any) -> Expr:
+        """A call of the function as a closure."""
+        from compiler.ir.expression import apply
+
+        return apply(self, *args)
+
+    def __str__(self) -> str:
+        from compiler.ir.printer import function_text
+
+        return function_text(self)
 
     def with_body(self, bindings: Iterable[Binding], results: Iterable[Atom]) -> Function:
         """The same function with other bindings and results."""

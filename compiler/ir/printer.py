@@ -51,6 +51,11 @@ def function_text(f: Function, name: str = "", error_at: Var | None = None, erro
     return _Printer(error_at, error).function(f, f"@{name}" if name else "")
 
 
+def value_text(value: Value) -> str:
+    """A value as it stands in a binding."""
+    return _Printer().value(value, "")
+
+
 class _Printer:
     def __init__(self, error_at: Var | None = None, error: str = ""):
         self.error_at, self.error = error_at, error
