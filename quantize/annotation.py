@@ -27,7 +27,7 @@ from compiler.op.opdef import OpDef, Quantized
 from compiler.symbolic import Index
 from compiler.transform.passes import PassContext
 from quantize.config import QConfig
-from quantize.plan import NodePlan
+from quantize.plan import SEQUENTIAL, NodePlan
 
 ACTIVATIONS = ("nn.relu", "clip")
 """Operators that a producer's clipping can do."""
@@ -65,12 +65,14 @@ def annotate(mod: IRModule, config: QConfig | None = None) -> Annotation:
     to 8 bits only to be widened again.
 
     Raises:
-        ConfigError: a name or pattern of `config.skip` fits no node.
+        ConfigError: a name or pattern of `config.skip` fits no node, or one of `config.accumulate`
+            decides no accumulator.
     """
     config = config or QConfig()
     module = prepared(mod)
     graph = Graph(module.main)
     reasons = _reasons(graph, config)
+    widths = _accumulators(graph, config, reasons)
     nodes: dict[str, NodePlan] = {}
     for b, call in graph.calls():
         reason = reasons.get(b.var, "")
@@ -78,7 +80,8 @@ def annotate(mod: IRModule, config: QConfig | None = None) -> Annotation:
         if not reason and _folds(graph, b, call, reasons):
             decision = "folded"
         name = getattr(call.op, "name", "function")
-        nodes[b.var.name] = NodePlan(name, decision, reason, _macs(call, b.var), b.origins)
+        macs, accumulate = _macs(call, b.var), widths.get(b.var, SEQUENTIAL)
+        nodes[b.var.name] = NodePlan(name, decision, reason, macs, b.origins, accumulate)
     return Annotation(module, nodes, _observed(graph, nodes))
 
 
@@ -164,16 +167,41 @@ def _skipped(graph: Graph, patterns: Sequence[str]) -> dict[Var, str]:
     Raises:
         ConfigError: a pattern fits no node.
     """
-    names = {b.var: (b.var.name, *b.origins) for b, _ in graph.calls()}
+    bindings = [b for b, _ in graph.calls()]
     out: dict[Var, str] = {}
     for pattern in patterns:
-        found = [v for v, known in names.items() if any(fnmatchcase(n, pattern) for n in known)]
+        found = [b.var for b in bindings if _matches(b, pattern)]
         if not found:
-            raise ConfigError(
-                "skip: " + unknown("node", pattern, [n for known in names.values() for n in known])
-            )
+            known = [n for b in bindings for n in (b.var.name, *b.origins)]
+            raise ConfigError("skip: " + unknown("node", pattern, known))
         out.update(dict.fromkeys(found, pattern))
     return out
+
+
+def _accumulators(graph: Graph, config: QConfig, reasons: Mapping[Var, str]) -> dict[Var, str]:
+    """Variable -> accumulation of the integer calls that have weights.
+
+    Raises:
+        ConfigError: a pattern is the first to match none of them.
+    """
+    calls = [b for b, call in graph.calls() if is_weighted(call) and b.var not in reasons]
+    if isinstance(config.accumulate, str):
+        return {b.var: config.accumulate for b in calls}
+    out: dict[Var, str] = {}
+    for pattern, mode in config.accumulators:
+        fits = [b.var for b in calls if _matches(b, pattern) and b.var not in out]
+        if not fits:
+            known = [n for b in calls for n in (b.var.name, *b.origins)]
+            raise ConfigError(
+                f"accumulate: {unknown('node', pattern, known)}; every pattern must decide the "
+                "accumulator of an integer conv2d or dense that no pattern before it does"
+            )
+        out.update(dict.fromkeys(fits, mode))
+    return out
+
+
+def _matches(b: Binding, pattern: str) -> bool:
+    return any(fnmatchcase(name, pattern) for name in (b.var.name, *b.origins))
 
 
 def form_reason(call: Call) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32
+from compiler.dtypes import FLOAT32, INT8, INT32
 from compiler.errors import ConfigError, unknown
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import (
@@ -45,7 +45,7 @@ from quantize.annotation import (
     prepared,
 )
 from quantize.params import ValueParams, WeightParams
-from quantize.plan import Plan
+from quantize.plan import SEQUENTIAL, Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +222,21 @@ class PlanRewriter(ABC):
         return params
 
     # ---- integer nodes ---------------------------------------------------------------------------
+    def accumulated(
+        self, r: Result, weights: WeightParams, data: Atom, params: ValueParams
+    ) -> Call:
+        """conv2d or dense of the integers `data`, with int32 results as the plan accumulates."""
+        weight, *bias = (a.data for a in r.call.args[1:] if isinstance(a, Constant))
+        args: list[Atom] = [data, Constant(weights.quantized(weight), INT8)]
+        args += [Constant(weights.bias(b, params), INT32) for b in bias]
+        attrs = replace(
+            r.call.attrs,
+            out_dtype="int32",
+            input_zero_point=params.zero_point,
+            accumulate=self.plan.nodes[r.binding.var.name].accumulate,
+        )
+        return Call(r.call.op, tuple(args), attrs)
+
     def move(self, r: Result) -> None:
         """An operator that moves values: the same operator on the grid."""
         self._moved(r, r.call.attrs)
@@ -276,6 +291,11 @@ class PlanRewriter(ABC):
         """A relu or clip that its producer does not do."""
 
 
+def channel_axis(r: Result) -> int:
+    """The axis of a conv2d's or dense's result that its channels are on."""
+    return 1 if str(r.call.op) == "nn.conv2d" else tensor_type(r.binding.var).rank - 1
+
+
 def call(op: str, *args: Atom, **attrs: Any) -> Call:
     """A call of the operator named `op`."""
     definition = get_op(op)
@@ -312,6 +332,11 @@ def _check_names(graph: Graph, plan: Plan) -> None:
             raise ConfigError(f"{other}: node {name!r} is {op}, not {node.op}")
         if node.decision == "folded" and op not in ACTIVATIONS:
             raise ConfigError(f"node {name!r} ({op}) cannot be folded: it is not an activation")
+        if node.accumulate != SEQUENTIAL and not (node.decision == "integer" and is_weighted(call)):
+            raise ConfigError(
+                f"node {name!r} ({op}, {node.decision}) has no accumulator: leave out its "
+                f"accumulate={node.accumulate!r}"
+            )
         if node.decision == "integer":
             if reason := form_reason(call):
                 raise ConfigError(f"node {name!r} ({op}) cannot be integer: {reason}")

@@ -8,6 +8,7 @@ from typing import Any
 
 from compiler.errors import ConfigError, unknown
 from compiler.op.qnn import ROUNDINGS
+from compiler.op.width import FORM, width
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "calibrate": ("minmax", "percentile", "kl", "mse"),
@@ -37,8 +38,11 @@ class QConfig:
         `int8` storage of activations. activation_symmetric: the zero point is the middle of the
         range, instead of where it fits best. weight_bits, activation_bits: 2 to 8; fewer than 8 use
         a part of the storage dtype's range. requantize: arithmetic that scales accumulators down,
-        see `compiler.op.qnn.ROUNDINGS`. skip: nodes that stay float: names of values or of ONNX
-        nodes, or patterns with `*` and `?`.
+        see `compiler.op.qnn.ROUNDINGS`. accumulate: accumulators of conv2d and dense: `sequential`
+        (32 bits, which hold every sum), `int<N>_wrap` or `int<N>_saturate` (see
+        `compiler.op.width`); or a mapping from names or patterns of nodes, of which the first that
+        matches decides. skip: nodes that stay float: names of values or of ONNX nodes, or patterns
+        with `*` and `?`.
 
     Raises:
         ConfigError: an unknown field, or a value that does not fit.
@@ -53,6 +57,7 @@ class QConfig:
     weight_bits: int = 8
     activation_bits: int = 8
     requantize: str = "float32"
+    accumulate: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "sequential"
     skip: tuple[str, ...] = ()
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
@@ -80,11 +85,20 @@ class QConfig:
             raise ConfigError(
                 f"activation_symmetric must be true or false, not {self.activation_symmetric!r}"
             )
+        object.__setattr__(self, "accumulate", _accumulate(self.accumulate))
         given: Any = self.skip
         skip = [given] if isinstance(given, str) else list(given)
         if not all(isinstance(s, str) and s for s in skip):
             raise ConfigError(f"skip must be names or patterns of nodes, not {self.skip!r}")
         object.__setattr__(self, "skip", tuple(skip))
+
+    @property
+    def accumulators(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of a pattern of nodes and an accumulation; ("*", ...) for all of them."""
+        given = self.accumulate
+        if isinstance(given, str):
+            return (("*", given),)
+        return tuple(given.items()) if isinstance(given, Mapping) else given
 
     @property
     def weight_symmetric(self) -> bool:
@@ -102,4 +116,34 @@ class QConfig:
 
     def to_dict(self) -> dict[str, Any]:
         """All fields as JSON-compatible data."""
-        return {**asdict(self), "skip": list(self.skip)}
+        one = isinstance(self.accumulate, str)
+        accumulate = self.accumulate if one else dict(self.accumulators)
+        return {**asdict(self), "accumulate": accumulate, "skip": list(self.skip)}
+
+
+def check_accumulate(mode: Any) -> str:
+    """`mode`, which must be an accumulation of integers.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(mode, str) and (mode == "sequential" or width(mode) is not None):
+        return mode
+    raise ConfigError(f"accumulate must be sequential, {FORM}, not {mode!r}")
+
+
+def _accumulate(given: Any) -> str | tuple[tuple[str, str], ...]:
+    """The accumulation of all nodes, or pairs of patterns and accumulations."""
+    if isinstance(given, str):
+        return check_accumulate(given)
+    pairs = given.items() if isinstance(given, Mapping) else given
+    try:
+        chosen = tuple((str(pattern), check_accumulate(mode)) for pattern, mode in pairs)
+    except (TypeError, ValueError):
+        chosen = ()
+    if not chosen:
+        raise ConfigError(
+            "accumulate must be a name, or a mapping from patterns of nodes to names, not "
+            f"{given!r}"
+        )
+    return chosen

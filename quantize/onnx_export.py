@@ -44,8 +44,9 @@ def export_onnx(mod: IRModule, plan: Plan, path: str | Path) -> None:
     """Write `mod`, quantized by `plan`, as a QDQ model (opset 19) that other runtimes execute.
 
     Inputs and outputs have the names they had in the imported model, float32 values and symbolic
-    dimensions. Nodes that the plan leaves float have no QuantizeLinear around them. Nothing is left
-    behind if writing fails.
+    dimensions. Nodes that the plan leaves float have no QuantizeLinear around them. Runtimes choose
+    accumulators themselves: those of the plan (`QConfig.accumulate`) are not part of the model.
+    Nothing is left behind if writing fails.
 
     Raises:
         ConfigError: the plan was made for another model.
@@ -80,7 +81,7 @@ def to_model(mod: IRModule, plan: Plan) -> onnx.ModelProto:
 
     from quantize.simulation import simulate
 
-    simulated = simulate(mod, plan)
+    simulated = simulate(mod, plan.sequential)
     writer = Writer(simulated)
     graph = writer.graph()
     model = onnx.helper.make_model(

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from compiler.errors import ConfigError, unknown
-from quantize.config import QConfig
+from quantize.config import QConfig, check_accumulate
 from quantize.params import ValueParams, WeightParams
 
 PLAN_VERSION = 1
 DECISIONS = ("integer", "folded", "float")
+SEQUENTIAL = "sequential"
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class NodePlan:
         reason: why it stays float; empty otherwise.
         macs: multiply-accumulates, symbolic dimensions counted as 1.
         origins: names of the ONNX nodes it comes from.
+        accumulate: its accumulator, if it has weights (see `QConfig.accumulate`).
     """
 
     op: str
@@ -33,6 +35,7 @@ class NodePlan:
     reason: str = ""
     macs: int = 0
     origins: tuple[str, ...] = ()
+    accumulate: str = SEQUENTIAL
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,12 @@ class Plan:
     values: Mapping[str, ValueParams]
     weights: Mapping[str, WeightParams]
     version: int = field(default=PLAN_VERSION)
+
+    @property
+    def sequential(self) -> Plan:
+        """This plan with accumulators of 32 bits."""
+        nodes = {k: replace(n, accumulate=SEQUENTIAL) for k, n in self.nodes.items()}
+        return replace(self, config=replace(self.config, accumulate=SEQUENTIAL), nodes=nodes)
 
     @property
     def skipped(self) -> dict[str, str]:
@@ -95,6 +104,8 @@ class Plan:
         if name in self.weights:
             n = len(self.weights[name].scales)
             parts.append(f"int{self.weights[name].bits} weights, {n} scale{'s' if n > 1 else ''}")
+        if self.nodes[name].accumulate != SEQUENTIAL:
+            parts.append(f"accumulator {self.nodes[name].accumulate}")
         if name in self.values:
             v = self.values[name]
             parts.append(f"{v.dtype} result, scale {v.scale:.6g}, zero point {v.zero_point}")
@@ -110,7 +121,7 @@ class Plan:
             "version": self.version,
             "prepare_version": self.prepare_version,
             "config": self.config.to_dict(),
-            "nodes": {k: {**asdict(n), "origins": list(n.origins)} for k, n in self.nodes.items()},
+            "nodes": {k: _node_dict(n) for k, n in self.nodes.items()},
             "values": {k: asdict(v) for k, v in self.values.items()},
             "weights": {
                 k: {**asdict(w), "scales": list(w.scales)} for k, w in self.weights.items()
@@ -200,15 +211,28 @@ def _object(data: dict[str, Any], key: str) -> dict[str, Any]:
     return dict(data[key])
 
 
+def _node_dict(n: NodePlan) -> dict[str, Any]:
+    d = {**asdict(n), "origins": list(n.origins)}
+    if n.accumulate == SEQUENTIAL:  # left out: most nodes have no other
+        del d["accumulate"]
+    return d
+
+
 def _node(name: str, data: Any) -> NodePlan:
-    d = _entries(f"node {name!r}", data, NodePlan)
+    given = {"accumulate": SEQUENTIAL, **data} if isinstance(data, dict) else data
+    d = _entries(f"node {name!r}", given, NodePlan)
     if d["decision"] not in DECISIONS:
         problem = unknown("decision", str(d["decision"]), DECISIONS)
         raise ConfigError(f"node {name!r}: {problem}")
     if d["decision"] == "float" and not d["reason"]:
         raise ConfigError(f"node {name!r}: a node that stays float needs a reason")
     return NodePlan(
-        str(d["op"]), d["decision"], str(d["reason"]), int(d["macs"]), tuple(d["origins"])
+        str(d["op"]),
+        d["decision"],
+        str(d["reason"]),
+        int(d["macs"]),
+        tuple(d["origins"]),
+        check_accumulate(d["accumulate"]),
     )
 
 

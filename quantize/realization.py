@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import INT8, INT32, DType
+from compiler.dtypes import DType
 from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var, tensor_type
-from quantize.apply import OnGrid, PlanRewriter, Result, activation_bounds, call
+from quantize.apply import OnGrid, PlanRewriter, Result, activation_bounds, call, channel_axis
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import Plan
 
@@ -125,11 +124,7 @@ class _Realizer(PlanRewriter):
         """conv2d or dense with int32 accumulators, then requantize where the result is narrowed."""
         x = self.on_grid(r.call.args[0])
         weight, *bias = (a.data for a in r.call.args[1:] if isinstance(a, Constant))
-        args: list[Atom] = [x.atom, Constant(weights.quantized(weight), INT8)]
-        args += [Constant(weights.bias(b, x.params), INT32) for b in bias]
-        attrs = replace(r.call.attrs, out_dtype="int32", input_zero_point=x.params.zero_point)
-        product = Call(r.call.op, tuple(args), attrs)
-        axis = 1 if str(r.call.op) == "nn.conv2d" else tensor_type(r.binding.var).rank - 1
+        product, axis = self.accumulated(r, weights, x.atom, x.params), channel_axis(r)
         if r.var.name not in self.plan.values and r.var is r.binding.var:
             scale = self.scalar(weights.accumulator_scale(x.params))
             if r.var in self.bare:

@@ -2,7 +2,8 @@
 narrows them.
 
 It equals the integer graph up to the rounding of float32 sums, and bit for bit where these are
-exact, for example with scales that are powers of two and sums below 2^24.
+exact, for example with scales that are powers of two and sums below 2^24. Accumulators that wrap or
+saturate are those of the integer graph.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import numpy as np
 
 from compiler.dtypes import INT8, INT32
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var
-from quantize.apply import OnGrid, PlanRewriter, Result, call
+from compiler.op.opdef import get_op
+from quantize.apply import OnGrid, PlanRewriter, Result, call, channel_axis
 from quantize.params import ValueParams, WeightParams
-from quantize.plan import Plan
+from quantize.plan import SEQUENTIAL, Plan
 
 
 def simulate(mod: IRModule, plan: Plan) -> IRModule:
@@ -68,6 +70,26 @@ class _Simulator(PlanRewriter):
     def weighted(self, r: Result, weights: WeightParams) -> None:
         """See PlanRewriter."""
         x = self.on_grid(r.call.args[0])
+        name = r.binding.var.name
+        counted = self.plan.nodes[name].accumulate != SEQUENTIAL
+        value = self._in_integers(r, weights, x) if counted else self._in_floats(r, weights, x)
+        if r.var.name not in self.plan.values and r.var is r.binding.var:
+            self.real_form[r.var] = self.named(r.var, value, r.origins)
+        else:
+            self._narrow(r, value)
+
+    def _in_integers(self, r: Result, weights: WeightParams, x: OnGrid) -> Call:
+        """What an accumulator of few bits holds depends on every integer that it adds."""
+        name, rounded = r.binding.var.name, self._rounded(x.atom, x.params)
+        grid = Call(get_op("qnn.quantize"), rounded.args, rounded.attrs)
+        data = self.b.bind(grid, f"{name}_data")
+        acc = self.b.bind(
+            self.accumulated(r, weights, data, x.params), f"{name}_acc", r.binding.origins
+        )
+        scale = self.scalar(weights.accumulator_scale(x.params))
+        return call("qnn.dequantize", acc, scale, axis=channel_axis(r))
+
+    def _in_floats(self, r: Result, weights: WeightParams, x: OnGrid) -> Call:
         weight, *bias = (a.data for a in r.call.args[1:] if isinstance(a, Constant))
         name = r.binding.var.name
         scales = self._scales(np.asarray(weights.scales, np.float32))
@@ -78,11 +100,7 @@ class _Simulator(PlanRewriter):
             units = self.scalar(weights.accumulator_scale(x.params))
             i = Constant(weights.bias(b, x.params), INT32)
             args.append(self.b.bind(call("qnn.dequantize", i, units, axis=0), f"{name}_bias"))
-        value = Call(r.call.op, tuple(args), r.call.attrs)
-        if r.var.name not in self.plan.values and r.var is r.binding.var:
-            self.real_form[r.var] = self.named(r.var, value, r.origins)
-        else:
-            self._narrow(r, value)
+        return Call(r.call.op, tuple(args), r.call.attrs)
 
     def _scales(self, values: Any) -> Constant:
         return self.scalar(values[0] if len(values) == 1 else values)
