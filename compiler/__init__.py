@@ -27,10 +27,9 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.ir.parser": ["parse"],
         "compiler.ir.tokens": ["ParseError"],
         "compiler.ir.equal": ["structural_equal"],
-        "compiler.transform.passes": [
-            "PassContext", "PrintIR", "Sequential", "TimingInstrument", "VerifyInstrument",
-            "function_pass", "module_pass",
-        ],
+        "compiler.transform.passes": ["PassContext", "Sequential"],
+        "compiler.transform.decorators": ["function_pass", "module_pass"],
+        "compiler.transform.instruments": ["PrintIR", "TimingInstrument", "VerifyInstrument"],
         "compiler.transform.layout_rules": ["OpLayout", "register_alter_op_layout"],
         "compiler.tensor.intrinsics": ["register_intrinsic"],
         "compiler.tensor.intrinsics.intrinsic": ["Intrinsic", "dot_product"],

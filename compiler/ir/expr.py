@@ -213,7 +213,13 @@ class IRModule:
 
     def with_function(self, name: str, f: Function) -> IRModule:
         """The same module with one function replaced."""
-        return replace(self, functions={**self.functions, name: f})
+        return self.with_functions({name: f})
+
+    def with_functions(self, functions: Mapping[str, Function | PrimFunc]) -> IRModule:
+        """The same module with functions replaced or added (the same object if nothing changes)."""
+        if all(self.functions.get(name) is f for name, f in functions.items()):
+            return self
+        return replace(self, functions={**self.functions, **functions})
 
     def astext(self, show_meta_data: bool = False) -> str:
         """Printed program; with `show_meta_data`, constants are written out in full."""

@@ -6,9 +6,11 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "compiler.transform.passes": [
-            "FunctionPass", "ModulePass", "Pass", "PassContext", "PassInstrument", "PrintIR",
-            "Sequential", "TimingInstrument", "VerifyInstrument", "function_pass", "module_pass",
+            "FunctionPass", "ModulePass", "Pass", "PassContext", "PassInfo", "PassInstrument",
+            "Sequential",
         ],
+        "compiler.transform.decorators": ["function_pass", "module_pass"],
+        "compiler.transform.instruments": ["PrintIR", "TimingInstrument", "VerifyInstrument"],
         "compiler.transform.infer_type": ["InferType"],
         "compiler.transform.fold_constant": ["FoldConstant"],
         "compiler.transform.fold_batch_norm": ["FoldBatchNorm"],

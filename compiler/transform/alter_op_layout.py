@@ -44,10 +44,9 @@ from compiler.transform.channel_blocks import (
 )
 from compiler.transform.infer_type import infer_value
 from compiler.transform.layout_rules import MEANS, POOLS, OpLayout, layout_rule
-from compiler.transform.passes import FunctionPass, PassContext, register_pass
+from compiler.transform.passes import FunctionPass, PassContext
 
 
-@register_pass
 class AlterOpLayout(FunctionPass):
     """Rewrites convolutions to blocked layouts, by default as many channels a block as a vector of
     the target has 32-bit lanes.
@@ -61,6 +60,7 @@ class AlterOpLayout(FunctionPass):
     name = "AlterOpLayout"
     opt_level = 2
     required = ("InferType",)
+    options = ("block",)
 
     def __init__(self, target: str | Target = "llvm"):
         self.target = Target.parse(target)

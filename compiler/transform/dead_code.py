@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compiler.ir.effects import effectful
 from compiler.ir.expr import Binding, Function, IRModule, Var, operands
-from compiler.transform.passes import FunctionPass, PassContext, register_pass
+from compiler.transform.passes import FunctionPass, PassContext
 
 
 def live(f: Function) -> Function:
@@ -20,7 +20,6 @@ def live(f: Function) -> Function:
     return f.with_body(reversed(kept), f.results)
 
 
-@register_pass
 class DeadCodeElimination(FunctionPass):
     """Drops bindings that no result needs."""
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from compiler.dtypes import Array
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, Var, tensor_type
-from compiler.transform.passes import FunctionPass, PassContext, register_pass
+from compiler.transform.passes import FunctionPass, PassContext
 from compiler.transform.rewrite import Rewriter, op_name, same_type, union
 
 _WEIGHTED = ("nn.conv2d", "nn.dense")
@@ -149,7 +149,6 @@ def _changed(call: Call, change: Affine) -> Call | None:
     return Call(call.op, args, call.attrs)
 
 
-@register_pass
 class FoldBatchNorm(FunctionPass):
     """Folds batch_norm, and scales and shifts by constants, into preceding conv2d and dense."""
 

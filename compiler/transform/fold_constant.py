@@ -20,7 +20,7 @@ from compiler.ir.expr import (
 )
 from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.calls import is_callee
-from compiler.transform.passes import FunctionPass, PassContext, register_pass
+from compiler.transform.passes import FunctionPass, PassContext
 from compiler.transform.rewrite import Rewriter, op_name
 
 LARGEST_GROWTH = 64 << 20
@@ -86,7 +86,6 @@ def fold_constants(f: Function) -> Function:
     return r.finish()
 
 
-@register_pass
 class FoldConstant(FunctionPass):
     """Computes calls whose operands are all constants."""
 

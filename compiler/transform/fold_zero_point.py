@@ -17,12 +17,11 @@ from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, Var, n
 from compiler.ir.names import unique
 from compiler.op.opdef import OpDef, get_op
 from compiler.op.width import width
-from compiler.transform.passes import FunctionPass, PassContext, register_pass
+from compiler.transform.passes import FunctionPass, PassContext
 
 _OPS = ("nn.conv2d", "nn.dense")
 
 
-@register_pass
 class FoldZeroPoint(FunctionPass):
     """Bias -= zero point * sum of the weights, for integer operators with constant weights."""
 

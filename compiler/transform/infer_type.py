@@ -31,7 +31,7 @@ from compiler.ir.expr import (
 from compiler.ir.signature import applied, matched
 from compiler.ir.types import FuncType, TensorType, TupleType, Type
 from compiler.symbolic import Var as Dim
-from compiler.transform.passes import ModulePass, PassContext, register_pass
+from compiler.transform.passes import ModulePass, PassContext
 
 Resolve = Callable[[GlobalVar], GlobalVar]
 """Gives a function of the module its type."""
@@ -225,14 +225,11 @@ class _Module:
         return g if g.type == t else GlobalVar(g.name, t)
 
     def run(self) -> IRModule:
-        mod = self.mod
-        for name, f in self.mod.functions.items():
-            if isinstance(f, Function) and (new := self.function(name)) is not f:
-                mod = mod.with_function(name, new)
-        return mod
+        functions = self.mod.functions
+        graph = [name for name, f in functions.items() if isinstance(f, Function)]
+        return self.mod.with_functions({name: self.function(name) for name in graph})
 
 
-@register_pass
 class InferType(ModulePass):
     """Infers the type of every binding."""
 

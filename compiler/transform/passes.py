@@ -1,4 +1,4 @@
-"""Pass infrastructure: passes, Sequential, PassContext, instruments.
+"""Pass infrastructure: passes, PassContext, Sequential.
 
 A pass has a name, the optimization level from which it runs, and the names of passes it requires.
 `Sequential` runs those that the current `PassContext` enables. The names are those of TVM's pass
@@ -7,14 +7,14 @@ infrastructure, which users know.
 
 from __future__ import annotations
 
-import sys
+import importlib
+import pkgutil
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TextIO
+from typing import Any
 
-from compiler.errors import DtypelabError
+from compiler.errors import ConfigError, unknown
 from compiler.ir.expr import Function, IRModule
 from compiler.transform.nested import through_nested
 
@@ -47,6 +47,9 @@ class PassContext:
         disabled_pass: names that never run.
         config: options that passes read, e.g. `{"FuseOps.max_depth": 16}`.
         instruments: watchers called around every pass.
+
+    Raises:
+        ConfigError: there is no such pass or option; suggests some.
     """
 
     opt_level: int = 2
@@ -54,6 +57,13 @@ class PassContext:
     disabled_pass: Sequence[str] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     instruments: Sequence[PassInstrument] = ()
+
+    def __post_init__(self) -> None:
+        named = (*self.required_pass, *self.disabled_pass)
+        if named or self.config:
+            load_passes()
+        _check("pass", named, _passes)
+        _check("option of PassContext", self.config, _options())
 
     @staticmethod
     def current() -> PassContext:
@@ -74,16 +84,43 @@ class PassContext:
         return pass_.name in self.required_pass or pass_.opt_level <= self.opt_level
 
 
+@dataclass(frozen=True)
+class PassInfo:
+    """What is known of a pass before it runs."""
+
+    name: str
+    opt_level: int
+    required: tuple[str, ...]
+
+
 class Pass:
-    """A transformation of modules. Subclasses give `name`, `opt_level`, `required` and
-    `transform`."""
+    """A transformation of modules. Subclasses give `name`, `opt_level`, `required` and `transform`;
+    contexts and other passes then know them by name.
+
+    Attributes:
+        name: unique among passes.
+        opt_level: the least level of a PassContext that runs it.
+        required: names of passes that Sequential runs before.
+        options: what it reads of the config of PassContext, where each is "pass.option".
+    """
 
     name: str = ""
     opt_level: int = 0
     required: Sequence[str] = ()
+    options: Sequence[str] = ()
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if "name" in vars(cls):
+            _passes[cls.name] = cls
+
+    @property
+    def info(self) -> PassInfo:
+        """Name, level and requirements."""
+        return PassInfo(self.name, self.opt_level, tuple(self.required))
 
     def transform(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        """The transformed module."""
+        """The transformed module (the same object if nothing changed)."""
         raise NotImplementedError(f"pass {self.name} does not say what it does")
 
     def __call__(self, mod: IRModule) -> IRModule:
@@ -98,6 +135,9 @@ class Pass:
 
     def __repr__(self) -> str:
         return f"{self.name}(opt_level={self.opt_level})"
+
+
+_passes: dict[str, type[Pass]] = {}
 
 
 class ModulePass(Pass):
@@ -117,146 +157,92 @@ class FunctionPass(Pass):
 
     def transform(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """Apply `transform_function` to every graph-level function, and to those in them."""
-        for name, f in list(mod.functions.items()):
-            if isinstance(f, Function):
-                new = self._through(f, mod, ctx)
-                if new is not f:
-                    mod = mod.with_function(name, new)
-        return mod
 
-    def _through(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
-        return through_nested(f, lambda g: self.transform_function(g, mod, ctx))
+        def each(g: Function) -> Function:
+            return self.transform_function(g, mod, ctx)
+
+        return mod.with_functions(
+            {
+                n: through_nested(f, each)
+                for n, f in mod.functions.items()
+                if isinstance(f, Function)
+            }
+        )
 
 
 class Sequential(ModulePass):
-    """Runs passes in order, skipping those that the context does not enable and running the passes
-    that an enabled one requires before it."""
+    """Runs passes in order, skipping those that the context does not enable.
+
+    What an enabled pass requires runs before it, and so do requirements of requirements, whatever
+    their level; not again, though, while the module is still the one that they have left.
+    """
 
     def __init__(self, passes: Sequence[Pass], opt_level: int = 0, name: str = "sequential"):
         self.passes, self.opt_level, self.name = list(passes), opt_level, name
 
     def transform(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        """Run the enabled passes."""
+        """Run the enabled passes.
+
+        Raises:
+            ConfigError: a required pass is unknown, disabled, or requires itself.
+        """
+        left: dict[str, IRModule] = {}
         for p in self.passes:
-            if not ctx.enables(p):
-                continue
-            for r in p.required:
-                mod = find_pass(r)(mod)
-            mod = p(mod)
+            if ctx.enables(p):
+                mod = _run(p, mod, ctx, left, ())
         return mod
 
 
-_registry: dict[str, Callable[[], Pass]] = {}
+def _run(
+    p: Pass, mod: IRModule, ctx: PassContext, left: dict[str, IRModule], above: tuple[str, ...]
+) -> IRModule:
+    """The module after `p` and what it requires. `left`: what each pass has left behind it;
+    `above`: the passes that require `p`."""
+    above = (*above, p.name)
+    for name in p.required:
+        if name in above:
+            raise ConfigError(f"passes require each other: {' requires '.join((*above, name))}")
+        if name in ctx.disabled_pass:
+            raise ConfigError(f"pass {p.name} requires {name}: disable both or neither")
+        if left.get(name) is not mod:
+            mod = _run(find_pass(name), mod, ctx, left, above)
+    left[p.name] = mod = p(mod)
+    return mod
 
 
-def register_pass(cls: type[Pass]) -> type[Pass]:
-    """Class decorator: make the pass findable by name, so that others can require it."""
-    _registry[cls.name] = cls
-    return cls
+# ---- names ---------------------------------------------------------------------------------------
+_other_options = {"tune.log"}
+"""Options that no pass reads: the tuning log of `compiler.tuning`."""
+
+
+def load_passes() -> None:
+    """Import the modules of this folder, so that all their passes are known by name."""
+    import compiler.transform as here
+
+    for module in pkgutil.iter_modules(here.__path__):
+        importlib.import_module(f"{here.__name__}.{module.name}")
 
 
 def find_pass(name: str) -> Pass:
     """A fresh pass called `name`.
 
     Raises:
-        DtypelabError: there is none.
+        ConfigError: there is none, or it cannot be made without arguments.
     """
-    import importlib
-
-    from compiler.errors import unknown
-
-    for module in ("infer_type", "fold_constant", "dead_code", "simplify_inference"):
-        importlib.import_module(f"compiler.transform.{module}")
-    if name not in _registry:
-        raise DtypelabError(unknown("pass", name, _registry))
-    return _registry[name]()
+    if name not in _passes:
+        load_passes()
+    _check("pass", [name], _passes)
+    try:
+        return _passes[name]()
+    except TypeError:
+        raise ConfigError(f"pass {name} takes arguments: put it into the Sequential") from None
 
 
-def _decorated(base: type[Pass], method: str, target: Any, name: str, opt_level: int,
-               required: Sequence[str]) -> Any:  # fmt: skip
-    attrs: dict[str, Any] = {
-        "name": name or target.__name__, "opt_level": opt_level, "required": tuple(required),
-        "__doc__": target.__doc__,
-    }  # fmt: skip
-    if isinstance(target, type):
-
-        def init(self: Any, *args: Any, **kwargs: Any) -> None:
-            self._target = target(*args, **kwargs)
-
-        def run(self: Any, *args: Any) -> Any:
-            return getattr(self._target, method)(*args)
-
-        attrs |= {"__init__": init, method: run}
-        return type(target.__name__, (base,), attrs)
-    attrs[method] = lambda self, *args: target(*args)
-    return type(target.__name__, (base,), attrs)()
+def _options() -> set[str]:
+    return {f"{p.name}.{o}" for p in _passes.values() for o in p.options} | _other_options
 
 
-def function_pass(
-    target: Any = None, *, name: str = "", opt_level: int = 0, required: Sequence[str] = ()
-) -> Any:
-    """Decorator: a function `(f, mod, ctx) -> Function`, or a class with `transform_function`, as a
-    pass."""
-    if target is None:
-        return lambda t: function_pass(t, name=name, opt_level=opt_level, required=required)
-    return _decorated(FunctionPass, "transform_function", target, name, opt_level, required)
-
-
-def module_pass(
-    target: Any = None, *, name: str = "", opt_level: int = 0, required: Sequence[str] = ()
-) -> Any:
-    """Decorator: a function `(mod, ctx) -> IRModule`, or a class with such a `transform`, as a
-    pass."""
-    if target is None:
-        return lambda t: module_pass(t, name=name, opt_level=opt_level, required=required)
-    return _decorated(ModulePass, "transform", target, name, opt_level, required)
-
-
-class PrintIR(ModulePass):
-    """Prints the module where it stands in a Sequential."""
-
-    name = "PrintIR"
-
-    def __init__(self, header: str = "", show_meta_data: bool = False, file: TextIO | None = None):
-        self.header, self.show_meta_data, self.file = header, show_meta_data, file
-
-    def transform(self, mod: IRModule, ctx: PassContext) -> IRModule:
-        """Print and pass on."""
-        head = f"// {self.header}\n" if self.header else ""
-        print(head + mod.astext(self.show_meta_data), file=self.file or sys.stdout)
-        return mod
-
-
-class TimingInstrument(PassInstrument):
-    """Wall-clock milliseconds of every pass that ran, in `times` as (name, ms)."""
-
-    def __init__(self) -> None:
-        self.times: list[tuple[str, float]] = []
-        self._starts: list[float] = []
-
-    def before(self, mod: IRModule, pass_: Pass) -> None:
-        """Start the clock."""
-        self._starts.append(time.perf_counter())
-
-    def after(self, mod: IRModule, pass_: Pass) -> None:
-        """Stop the clock."""
-        self.times.append((pass_.name, (time.perf_counter() - self._starts.pop()) * 1e3))
-
-    def render(self) -> str:
-        """The times as a table, slowest first."""
-        rows = sorted(self.times, key=lambda t: -t[1])
-        return "\n".join(f"{ms:9.3f} ms  {name}" for name, ms in rows)
-
-
-class VerifyInstrument(PassInstrument):
-    """Verifies the module after every pass, naming the pass that broke it."""
-
-    def after(self, mod: IRModule, pass_: Pass) -> None:
-        """Raise VerifyError if the pass left an invalid module."""
-        from compiler.errors import VerifyError
-        from compiler.ir.verifier import verify
-
-        try:
-            verify(mod)
-        except VerifyError as e:
-            raise VerifyError(f"after pass {pass_.name}: {e}") from None
+def _check(kind: str, names: Iterable[str], known: Iterable[str]) -> None:
+    for name in names:
+        if name not in known:
+            raise ConfigError(unknown(kind, name, known))

@@ -7,7 +7,7 @@ import numpy as np
 from compiler.dtypes import Array
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, tensor_type
 from compiler.transform.fold_batch_norm import batch_norm_affine, channel_axis, folds_into
-from compiler.transform.passes import FunctionPass, PassContext, register_pass
+from compiler.transform.passes import FunctionPass, PassContext
 from compiler.transform.rewrite import Rewriter, call, op_name, same_type, typed
 
 _SAME_ORDER = frozenset(
@@ -73,7 +73,6 @@ def simplify(f: Function) -> Function:
     return r.finish()
 
 
-@register_pass
 class SimplifyInference(FunctionPass):
     """Removes operators that change nothing; writes a lone batch_norm as scale and shift."""
 

@@ -14,7 +14,8 @@ from compiler.interpret import evaluate
 from compiler.ir.expr import IRModule, tensor_type
 from compiler.ir.verifier import verify
 from compiler.pipeline import build
-from compiler.transform.passes import PassContext, VerifyInstrument
+from compiler.transform.instruments import VerifyInstrument
+from compiler.transform.passes import PassContext
 from compiler.transform.preparation import prepare
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

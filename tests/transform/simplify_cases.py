@@ -11,7 +11,8 @@ from compiler.interpret import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, IRModule, Var, calls
 from compiler.ir.verifier import verify
-from compiler.transform.passes import Pass, PassContext, Sequential, VerifyInstrument
+from compiler.transform.instruments import VerifyInstrument
+from compiler.transform.passes import Pass, PassContext, Sequential
 
 rng = np.random.default_rng(11)
 

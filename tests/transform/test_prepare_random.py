@@ -10,7 +10,8 @@ from simplify_cases import Net, conv, f, same_results, stats
 from compiler.ir.expr import Var
 from compiler.symbolic import Var as Dimension
 from compiler.transform.dead_code import live
-from compiler.transform.passes import PassContext, VerifyInstrument
+from compiler.transform.instruments import VerifyInstrument
+from compiler.transform.passes import PassContext
 from compiler.transform.preparation import prepare
 
 CHANNELS = 4

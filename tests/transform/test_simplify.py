@@ -15,7 +15,8 @@ from compiler.symbolic import Var as Dimension
 from compiler.transform import fold_constant
 from compiler.transform.dead_code import DeadCodeElimination
 from compiler.transform.fold_constant import FoldConstant
-from compiler.transform.passes import PassContext, VerifyInstrument, find_pass
+from compiler.transform.instruments import VerifyInstrument
+from compiler.transform.passes import PassContext, find_pass
 from compiler.transform.preparation import PREPARE_VERSION, prepare
 from compiler.transform.simplify_inference import SimplifyInference
 

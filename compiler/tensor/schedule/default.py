@@ -94,7 +94,7 @@ def rule_tile(
 
 def inline_elementwise(s: Schedule) -> None:
     """Inline every elementwise stage that is read by one non-reduction stage, at one position."""
-    for stage in s.stages():
+    for stage in reversed(s.stages()):  # readers first: then several may have become one
         ((store, _, _), *more) = s.stage_stores(stage)
         b = store.buffer
         if more or store.update or b not in s.func.temps:
