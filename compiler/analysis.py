@@ -12,10 +12,12 @@ from compiler.ir.expr import (
     Constant,
     Function,
     IRModule,
+    Var,
     nested,
     operands,
     tensor_type,
 )
+from compiler.ir.types import TensorType
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 
@@ -30,12 +32,20 @@ class ModelCost:
         parameters: elements of the constants that operators read, each constant counted once.
         parameter_bytes: their size; a custom dtype of b bits takes b / 8 bytes per element.
         operators: operator name -> number of calls.
+        macs_by_dtypes: "uint8 x int8", data and weights, custom dtypes by their names, ->
+            multiply-accumulates.
+        bit_operations: every multiply-accumulate times the widths of its two operands.
+        activation_bytes: the most that is alive at once, operator by operator (fused kernels need
+            less), constants apart.
     """
 
     macs: int
     parameters: int
     parameter_bytes: int
     operators: Mapping[str, int]
+    macs_by_dtypes: Mapping[str, int]
+    bit_operations: int
+    activation_bytes: int
 
 
 def cost(mod: IRModule) -> ModelCost:
@@ -44,19 +54,55 @@ def cost(mod: IRModule) -> ModelCost:
     Raises:
         compiler.errors.TypeInferenceError: types have not been inferred.
     """
-    macs = 0
+    macs: Counter[str] = Counter()
+    bit_operations = 0
     operators: Counter[str] = Counter()
     constants: dict[Constant, None] = {}
     for b in _bindings(mod.main):
         constants.update((a, None) for a in operands(b.value) if isinstance(a, Constant))
         if isinstance(b.value, Call) and isinstance(b.value.op, OpDef):
             operators[b.value.op.name] += 1
-            macs += _macs(b, b.value)
+            count = _macs(b, b.value)
+            if count:
+                data, weights = (tensor_type(a).dtype for a in b.value.args[:2])
+                macs[f"{data.name or data} x {weights.name or weights}"] += count
+                bit_operations += count * data.bits * weights.bits
     constants.update((r, None) for r in mod.main.results if isinstance(r, Constant))
     bits = sum(c.data.size * c.dtype.bits for c in constants)
     return ModelCost(
-        macs, sum(c.data.size for c in constants), -(-bits // 8), dict(sorted(operators.items()))
+        macs=macs.total(),
+        parameters=sum(c.data.size for c in constants),
+        parameter_bytes=-(-bits // 8),
+        operators=dict(sorted(operators.items())),
+        macs_by_dtypes=dict(sorted(macs.items())),
+        bit_operations=bit_operations,
+        activation_bytes=_most_alive(mod.main),
     )
+
+
+def _most_alive(f: Function) -> int:
+    """Bytes of the parameters and bound tensors that are alive at once, at their most."""
+    last: dict[Var, int] = {}
+    for k, b in enumerate(f.bindings):
+        last.update((a, k) for a in operands(b.value) if isinstance(a, Var))
+    last.update((r, len(f.bindings)) for r in f.results if isinstance(r, Var))
+    alive = {p: _bits(p) for p in f.params}
+    most = sum(alive.values())
+    for k, b in enumerate(f.bindings):
+        alive[b.var] = _bits(b.var)
+        most = max(most, sum(alive.values()))
+        alive = {v: n for v, n in alive.items() if last.get(v, -1) > k}
+    return -(-most // 8)
+
+
+def _bits(v: Var) -> int:
+    """Bits of a tensor, symbolic dimensions taken as 1; a tuple has those of its parts already."""
+    if not isinstance(v.type, TensorType):
+        return 0
+    n = Index.of(1)
+    for d in v.type.shape:
+        n = n * d
+    return int(n.value(dict.fromkeys(n.vars(), 1))) * v.type.dtype.bits
 
 
 def _bindings(f: Function) -> Iterator[Binding]:

@@ -1,7 +1,8 @@
 """Experiments: sweeps over models, number systems and targets, and what they record.
 
 `sweep` runs a specification, `load_spec` only checks one; `read_results` reads a results file and
-`results_table` lays one out for a terminal.
+`results_table` lays one out for a terminal, `report` as an HTML page; `reproduce` runs a recorded
+row again.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING
 from compiler._lazy import lazy
 
 if TYPE_CHECKING:
+    from experiments.page.writing import report as report
+    from experiments.reproduction import reproduce as reproduce
     from experiments.runner import sweep as sweep
     from experiments.spec import load_spec as load_spec
     from experiments.store import read_results as read_results
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "experiments.page.writing": ["report"],
+        "experiments.reproduction": ["reproduce"],
         "experiments.runner": ["sweep"],
         "experiments.spec": ["load_spec"],
         "experiments.store": ["read_results"],

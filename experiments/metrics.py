@@ -21,6 +21,15 @@ def top1(scores: ArrayLike, labels: ArrayLike) -> float:
     Raises:
         InputError: the shapes do not fit, or there are no rows.
     """
+    return float(np.mean(right(scores, labels)))
+
+
+def right(scores: ArrayLike, labels: ArrayLike) -> NDArray[np.bool_]:
+    """Which rows have their largest score at the label: [images], as `top1` counts them.
+
+    Raises:
+        InputError: the shapes do not fit, or there are no rows.
+    """
     table = _scores(scores)
     wanted = np.asarray(labels)
     if wanted.shape != table.shape[:1]:
@@ -28,7 +37,8 @@ def top1(scores: ArrayLike, labels: ArrayLike) -> float:
             f"top-1 needs one label for each of {table.shape[0]} rows, got shape {wanted.shape}"
         )
     valid = ~np.isnan(table).any(axis=1)
-    return float(np.mean(valid & (table.argmax(axis=1) == wanted)))
+    found: NDArray[np.bool_] = valid & (table.argmax(axis=1) == wanted)
+    return found
 
 
 def top1_agreement(scores: ArrayLike, reference: ArrayLike) -> float:

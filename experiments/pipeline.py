@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.errors import ConfigError, InputError, unknown
+from compiler.errors import ConfigError, DtypelabError, InputError, unknown
 
 from . import zoo
 from .schemes import Option, Scheme
@@ -65,12 +65,18 @@ class Compiled:
 
 @dataclass(frozen=True)
 class Variant:
-    """A network in one scheme: what to record about it, and how to compile it for a batch size."""
+    """A network in one scheme: what to record about it, and how to compile it for a batch size.
+
+    `macs_by_dtypes` has "DATA x WEIGHTS" -> multiply-accumulates of one input.
+    """
 
     isa: str
     opset: int | None
     macs: int
     size_bytes: int
+    bit_operations: int
+    activation_bytes: int
+    macs_by_dtypes: Mapping[str, int]
     lowering: str
     accumulate: str
     weight_bits: int
@@ -106,6 +112,19 @@ def format_bits(name: str) -> int:
 
         return DType.parse(name).bits
     return int(datatypes.get(name).nbits)
+
+
+def check_dtype(name: str) -> None:
+    """Raise a ConfigError unless `name` is a dtype that numbers of a network can have."""
+    import re
+
+    if re.fullmatch(r"float(16|32|64)|u?int(4|8|16|32|64)", name):
+        return
+    try:
+        format_bits(name)
+    except DtypelabError as error:
+        names = ["float32", "int8", "uint8", "int32", *format_names()]
+        raise ConfigError(unknown("dtype", name, names)) from error
 
 
 def mixture(dtype: str) -> dict[str, str] | None:
@@ -293,11 +312,15 @@ def prepare(
 
     module = prepare_module(load_for_batch(path, sample_shape, 1))
     opset = module.attrs.get("opset")
+    changed = cost(prepare_module(transform(module)))
     return Variant(
         isa=isa_of(target),
         opset=None if opset is None else int(opset),
         macs=int(cost(module).macs),
-        size_bytes=int(cost(prepare_module(transform(module))).parameter_bytes),
+        size_bytes=changed.parameter_bytes,
+        bit_operations=changed.bit_operations,
+        activation_bytes=changed.activation_bytes,
+        macs_by_dtypes=changed.macs_by_dtypes,
         compile=compile_for,
         **facts,
     )

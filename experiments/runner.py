@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import time
@@ -19,6 +20,7 @@ from .datasets import Dataset
 from .latency import LatencyStats, measure, measure_interleaved
 from .schemes import Scheme
 from .spec import Cell, SweepSpec, load_spec
+from .statistics import paired_difference
 from .store import COLUMNS, SCHEMA_VERSION, ResultsFile, Value
 
 if TYPE_CHECKING:
@@ -121,6 +123,8 @@ class Session:
             name: getattr(variant, name) for name in _VARIANT_COLUMNS if name in COLUMNS
         }
         row["lowering"] = lowering or variant.lowering
+        if cell.energy:
+            row["energy_uj"] = _energy(variant.macs_by_dtypes, dict(cell.energy))
         row |= _accuracy(outputs, reference, data.y[: settings.n_eval])
         if settings.runs:
             row |= self._latency(cell, variant, baseline)
@@ -205,6 +209,7 @@ def _identity(cell: Cell) -> dict[str, Value]:
         "warmup": settings.warmup,
         "runs": settings.runs,
         "target": cell.target,
+        "config": json.dumps(cell.specification()),
         **asdict(provenance.collect()),
     }
 
@@ -213,14 +218,30 @@ def _accuracy(
     outputs: pipeline.Array, reference: pipeline.Array, labels: pipeline.Array
 ) -> dict[str, Value]:
     metric, metric_fp32 = metrics.top1(outputs, labels), metrics.top1(reference, labels)
+    paired = paired_difference(metrics.right(reference, labels), metrics.right(outputs, labels))
     return {
         "metric": metric,
         "metric_fp32": metric_fp32,
         "metric_drop": metric_fp32 - metric,
+        "metric_drop_low": paired.low,
+        "metric_drop_high": paired.high,
+        "p_value": paired.p_value,
         "sqnr_db": metrics.sqnr_db(outputs, reference),
         "cosine": metrics.cosine(outputs, reference),
         "top1_agreement": metrics.top1_agreement(outputs, reference),
     }
+
+
+def _energy(macs: Mapping[str, int], picojoules: Mapping[str, float]) -> float | None:
+    """Microjoules of the multiply-accumulates of one input, from a table per operand dtypes.
+
+    A pair that the table does not have costs what its second operand's dtype (the weights') does;
+    None if the table has neither.
+    """
+    prices = {pair: picojoules.get(pair, picojoules.get(pair.split(" x ")[1])) for pair in macs}
+    if None in prices.values():
+        return None
+    return sum(count * (prices[pair] or 0.0) for pair, count in macs.items()) * 1e-6
 
 
 def _latency_columns(stats: LatencyStats, speedup: float) -> dict[str, Value]:

@@ -17,11 +17,10 @@ from . import datasets, pipeline, schemes, zoo
 from .files import sha256
 from .schemes import Scheme
 from .spec_reader import Reader
-from .store import SCHEMA_VERSION
 
 SPEC_FOLDER = Path(__file__).resolve().parent / "specs"
 
-_KEYS = ("models", "dataset", "schemes", "calibrators", "targets", "threads")
+_KEYS = ("models", "dataset", "schemes", "calibrators", "targets", "threads", "energy")
 _COUNTS = ("n_eval", "n_calib", "seed", "latency")
 _LATENCY = ("warmup", "runs", "batch")
 #: Settings that a scheme's own table may override, with their smallest values.
@@ -57,12 +56,15 @@ class Cell:
 
     model: ModelFile
     dataset: str
+    dataset_source: str
     dataset_sha256: str
     scheme: Scheme
     target: str
     threads: int
     settings: Settings
     seed: int
+    #: Operand dtypes, as "uint8 x int8", or one dtype -> picojoules of a multiply-accumulate.
+    energy: tuple[tuple[str, float], ...] = ()
 
     @property
     def label(self) -> str:
@@ -78,7 +80,7 @@ class Cell:
         """
         calibrates = self.scheme.kind == "int8"
         content = {
-            "schema_version": SCHEMA_VERSION,
+            "schema_version": 1,  # of this content, not of the results file
             "model": self.model.sha256,
             "dataset": self.dataset_sha256,
             "scheme": [self.scheme.kind, self.scheme.dtype, self.scheme.options],
@@ -87,9 +89,35 @@ class Cell:
             "n_eval": self.settings.n_eval,
             "calibration": [self.settings.n_calib, self.seed] if calibrates else None,
             "latency": [self.settings.warmup, self.settings.runs, self.settings.batch],
+            **({"energy": self.energy} if self.energy else {}),
         }
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def specification(self) -> dict[str, Any]:
+        """A specification, as `load_spec` takes it, of this cell alone.
+
+        A model or data set that does not ship is named by its path from the current folder.
+        """
+        s = self.scheme
+        scheme: dict[str, Any] = {"scheme": "int8" if s.kind == "int8" else s.dtype}
+        options = {k: list(v) if isinstance(v, tuple) else v for k, v in s.options}
+        return {
+            "models": [self.model.name if _shipped(self.model) else str(self.model.path)],
+            "dataset": self.dataset_source,
+            "schemes": [scheme | options],
+            "targets": [self.target],
+            "threads": [self.threads],
+            "n_eval": self.settings.n_eval,
+            "n_calib": self.settings.n_calib,
+            "seed": self.seed,
+            "latency": {key: getattr(self.settings, key) for key in _LATENCY},
+            **({"energy": dict(self.energy)} if self.energy else {}),
+        }
+
+
+def _shipped(model: ModelFile) -> bool:
+    return zoo.model_path(model.name) == model.path
 
 
 @dataclass(frozen=True)
@@ -130,9 +158,10 @@ def _validate(top: Reader, folder: Path) -> SweepSpec:
     top.only([*_KEYS, *_COUNTS])
     latency = top.table("latency")
     latency.only(_LATENCY)
-    data = top.checked(
-        lambda: datasets.load(top.text("dataset", "mnist1k"), relative_to=folder), "dataset"
-    )
+    named = top.text("dataset", "mnist1k")
+    data = top.checked(lambda: datasets.load(named, relative_to=folder), "dataset")
+    source = named if named in datasets.names() else str(folder / named)
+    energy = _energy(top.table("energy"))
     common = Settings(
         n_eval=top.integer("n_eval", len(data.x), 1),
         n_calib=top.integer("n_calib", 100, 1),
@@ -157,7 +186,18 @@ def _validate(top: Reader, folder: Path) -> SweepSpec:
     ]
     seed = top.integer("seed", 0, 0)
     cells = tuple(
-        Cell(model, data.name, data.sha256, scheme, target, threads, settings, seed)
+        Cell(
+            model=model,
+            dataset=data.name,
+            dataset_source=source,
+            dataset_sha256=data.sha256,
+            scheme=scheme,
+            target=target,
+            threads=threads,
+            settings=settings,
+            seed=seed,
+            energy=energy,
+        )
         for model in models
         for target in targets
         for threads in top.integers("threads", (1,), 1)
@@ -204,6 +244,15 @@ def _schemes(
     reader.checked(lambda: data.calibration_sample(settings.n_calib, 0), "n_calib")
     crossed = dict.fromkeys(map(scheme.with_calibrator, top.texts("calibrators", ())))
     return [(chosen, settings) for chosen in crossed or [scheme]]
+
+
+def _energy(table: Reader) -> tuple[tuple[str, float], ...]:
+    """Picojoules by operand dtypes; see `Cell.energy`."""
+    prices = table.numbers(0.0)
+    for pair in prices:
+        for part in pair.split(" x "):
+            table.checked(partial(pipeline.check_dtype, part), pair)
+    return tuple(prices.items())
 
 
 def _too_many(settings: Settings, data: datasets.Dataset) -> str:

@@ -83,6 +83,15 @@ class Reader:
         value = self._typed(key, self.values.get(key, {}), dict)
         return Reader(value, self.source, (*self.path, key), self.lines)
 
+    def numbers(self, minimum: float) -> dict[str, float]:
+        """Every value of this table, each a number of at least `minimum`."""
+        found = {}
+        for key, value in self.values.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or value < minimum:
+                self.fail(f"{key} must be a number of at least {minimum:g}, not {value!r}", key)
+            found[key] = float(value)
+        return found
+
     def text(self, key: str, default: str | None = None) -> str:
         """The string at `key`; without a default the key is required."""
         return str(self._get(key, str, default))

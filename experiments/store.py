@@ -23,7 +23,7 @@ from .files import atomic_path, check_writable
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 Value: TypeAlias = str | int | float | None
 
@@ -31,7 +31,7 @@ _TEXT = (
     *("run_id", "config_hash", "status", "error", "model", "model_sha256", "dataset"),
     *("scheme", "dtype", "lowering", "accumulate", "granularity", "symmetry", "calibrator"),
     *("skipped", "target", "isa", "cpu", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
-    *("git_rev", "git_dirty", "started_utc"),
+    *("git_rev", "git_dirty", "started_utc", "config"),
 )
 
 COLUMNS = (
@@ -48,7 +48,14 @@ COLUMNS = (
     *("target", "isa", "cpu", "cores", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
     *("git_rev", "git_dirty"),
     *("started_utc", "duration_s"),
+    # Version 2.
+    *("metric_drop_low", "metric_drop_high", "p_value"),
+    *("bit_operations", "activation_bytes", "energy_uj"),
+    "config",
 )
+
+#: What each version added at the end; files of earlier ones are read as if empty there.
+_ADDED = {2: COLUMNS[COLUMNS.index("metric_drop_low") :]}
 
 #: Columns that may differ between two runs of the same specification on the same machine.
 VOLATILE_COLUMNS = (
@@ -63,12 +70,15 @@ class ResultsFile:
     def __init__(self, path: str | os.PathLike[str], *, resume: bool = False) -> None:
         """Create the file, or with `resume` continue one that may exist, dropping a torn last line.
 
+        A file of an earlier schema version is rewritten in this one; its rows stay.
+
         Raises:
             ConfigError: it exists and `resume` is false, its folder is missing or cannot be
-                written, or it is not a results file of this schema version.
+                written, or it is not a results file of this schema version or an earlier one.
         """
         self.path = Path(path)
         self._create(resume)
+        self._migrate()
         self._status: dict[str, str] = {}
         self._seen = (-1, -1)
         with self._locked() as descriptor:
@@ -157,6 +167,16 @@ class ResultsFile:
             finally:
                 os.close(descriptor)
 
+    def _migrate(self) -> None:
+        """Rewrite a file of an earlier schema version, atomically."""
+        with self._locked() as descriptor:
+            data = _read_all(descriptor)
+            if not any(data.startswith(_line(names)) for names in _earlier()):
+                return
+            records = _records(data[: _whole_lines(data)], self.path)
+            with atomic_path(self.path) as temporary:
+                temporary.write_bytes(_line(COLUMNS) + b"".join(map(_line, records)))
+
     def _repair(self, descriptor: int) -> None:
         """Write the header of a new file, and cut off a torn last line, under the lock."""
         data = _read_all(descriptor)
@@ -190,7 +210,8 @@ def read_results(path: str | os.PathLike[str]) -> pd.DataFrame:
     """A results CSV as a table: text columns hold strings ("" when empty), the others numbers.
 
     Raises:
-        ConfigError: the file cannot be read or is not a results file of this schema version.
+        ConfigError: the file cannot be read or is not a results file of this schema version or an
+            earlier one.
     """
     import pandas as pd
 
@@ -198,7 +219,7 @@ def read_results(path: str | os.PathLike[str]) -> pd.DataFrame:
         data = Path(path).read_bytes()
     except OSError as error:
         raise ConfigError(f"cannot read results {path}: {error.strerror or error}") from error
-    if not data.startswith(_line(COLUMNS)):
+    if not any(data.startswith(_line(names)) for names in (COLUMNS, *_earlier())):
         raise ConfigError(_foreign(Path(path), data))
     # A torn last line belongs to a sweep that was killed (or is writing now): it is no row.
     records = _records(data[: _whole_lines(data)], path)
@@ -244,16 +265,24 @@ def _line(fields: Sequence[str]) -> bytes:
     return text.getvalue().encode("utf-8")
 
 
+def _earlier() -> list[tuple[str, ...]]:
+    """The columns of every earlier schema version."""
+    return [COLUMNS[: COLUMNS.index(added[0])] for added in _ADDED.values()]
+
+
 def _records(data: bytes, path: str | os.PathLike[str]) -> list[list[str]]:
-    """The rows below the header, each of which must have all fields."""
-    records = list(csv.reader(io.StringIO(data.decode("utf-8", errors="replace"), newline="")))[1:]
-    for number, record in enumerate(records, start=2):
-        if len(record) != len(COLUMNS):
+    """The rows below the header, each of which must have all its fields; those that an earlier
+    schema version did not have are empty."""
+    lines = list(csv.reader(io.StringIO(data.decode("utf-8", errors="replace"), newline="")))
+    width = len(lines[0]) if lines else len(COLUMNS)
+    for number, record in enumerate(lines[1:], start=2):
+        if len(record) != width:
             raise ConfigError(
-                f"{path} row {number} has {len(record)} fields instead of {len(COLUMNS)}; "
+                f"{path} row {number} has {len(record)} fields instead of {width}; "
                 "mend or remove that row"
             )
-    return records
+        record += [""] * (len(COLUMNS) - width)
+    return lines[1:]
 
 
 def _whole_lines(data: bytes) -> int:
@@ -289,7 +318,7 @@ def _foreign(path: Path, data: bytes) -> str:
     names = first.strip().split(",")
     if "config_hash" in names and "schema_version" in names:
         return (
-            f"{path} has the columns of another schema version than {SCHEMA_VERSION}; "
+            f"{path} has the columns of a schema version newer than {SCHEMA_VERSION}; "
             "choose another name for the results"
         )
     return f"{path} is not a dtypelab results file; choose another name for the results"

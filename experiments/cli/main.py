@@ -18,6 +18,8 @@ from .compare import compare
 from .dtype import dtype
 from .inspect import inspect
 from .quantize import quantize
+from .report import report
+from .reproduce import reproduce
 from .run import run
 from .sweep import sweep
 from .tune import tune
@@ -39,7 +41,10 @@ def cli(context: click.Context) -> None:
         click.echo(context.get_help())
 
 
-for verb in (inspect, run, quantize, compare, bench, tune, dtype, sweep, cache):
+for verb in (
+    *(inspect, run, quantize, compare, bench, tune, dtype),
+    *(sweep, report, reproduce, cache),
+):
     cli.add_command(verb)
 
 

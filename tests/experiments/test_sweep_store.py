@@ -25,7 +25,40 @@ def test_columns_are_those_of_the_contract() -> None:
     latency_ms_p99 latency_ms_stdev speedup_vs_fp32 target isa cpu cores os python numpy llvmlite
     dtypelab_version git_rev git_dirty started_utc duration_s
     """
-    assert list(COLUMNS) == contract.split()
+    added = """
+    metric_drop_low metric_drop_high p_value bit_operations activation_bytes energy_uj config
+    """
+    assert list(COLUMNS) == contract.split() + added.split()
+
+
+def version_1(path: Path) -> bytes:
+    """Rewrite a file as schema version 1 would have written it."""
+    with path.open(newline="") as source:
+        lines = list(csv.reader(source))
+    text = io.StringIO()
+    width = lines[0].index("metric_drop_low")
+    csv.writer(text, lineterminator="\n").writerows(line[:width] for line in lines)
+    path.write_text(text.getvalue())
+    return path.read_bytes()
+
+
+def test_files_of_an_earlier_version_are_read_and_continued(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    ResultsFile(path).append(row("a", metric=0.5, error='with, "quotes"'))
+    new = path.read_bytes()
+    old = version_1(path)
+    table = read_results(path)
+    assert list(table.columns) == list(COLUMNS)
+    assert (table["metric"][0], table["config"][0]) == (0.5, "")
+    assert math.isnan(table["p_value"][0])
+    assert path.read_bytes() == old
+    # A last line without a newline is what a killed writer left, of any version.
+    path.write_bytes(old + b"torn,row")
+    again = ResultsFile(path, resume=True)
+    assert path.read_bytes() == new
+    assert again.append(row("b", config="{}"))
+    assert dict(again.status) == {"a": "ok", "b": "ok"}
+    assert again.read()["config"].tolist() == ["", "{}"]
 
 
 def test_values_survive_the_file(tmp_path: Path) -> None:
@@ -104,7 +137,7 @@ def test_a_row_torn_while_the_sweep_runs_does_not_spoil_the_next(tmp_path: Path)
     ("text", "message"),
     [
         ("a,b,c\n1,2,3\n", "is not a dtypelab results file"),
-        ("run_id,schema_version,config_hash,newer\n", "another schema version than 1"),
+        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 2"),
         ("\x00\xff", "is not a dtypelab results file"),
     ],
 )

@@ -1,0 +1,145 @@
+"""Running one recorded row again, and saying whether it comes out the same."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from compiler.errors import ConfigError
+
+if TYPE_CHECKING:
+    from .store import Value
+
+#: Columns that must come out exactly.
+EXACT = (
+    *("status", "model_sha256", "metric", "metric_fp32", "metric_drop", "sqnr_db", "cosine"),
+    *("top1_agreement", "size_bytes", "macs", "weight_bits", "activation_bits", "skipped"),
+)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A column that came out otherwise."""
+
+    column: str
+    recorded: Value
+    now: Value
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A row that was run again.
+
+    Attributes:
+        row: the recorded row.
+        again: the row as it came out now.
+        differences: exact columns that differ; empty if the row is reproduced.
+        latency_ratio: recorded median latency over today's; None where the row has none.
+        latency_within_noise: whether the two runs' ranges from fastest to 99th percentile overlap;
+            None where the row has none.
+        environment: columns of the machine and versions that differ: they may explain a difference.
+    """
+
+    row: dict[str, Value]
+    again: dict[str, Value]
+    differences: tuple[Difference, ...]
+    latency_ratio: float | None
+    latency_within_noise: bool | None
+    environment: tuple[Difference, ...]
+
+    @property
+    def matches(self) -> bool:
+        """Whether accuracy and size are exactly as recorded."""
+        return not self.differences
+
+
+def find_row(results: str | os.PathLike[str], row_id: str) -> dict[str, Value]:
+    """The row of a results file whose `config_hash` starts with `row_id`, or the row of that number
+    (1 is the first below the header).
+
+    Raises:
+        ConfigError: the file is none, or there is no such row, or several.
+    """
+    from .store import read_results
+
+    rows = read_results(results).to_dict("records")
+    found = [row for row in rows if str(row["config_hash"]).startswith(row_id)]
+    if row_id.isdecimal() and 1 <= int(row_id) <= len(rows) and len(found) != 1:
+        found = [rows[int(row_id) - 1]]
+    if len(found) != 1:
+        what = f"{len(found)} rows" if found else "no row"
+        raise ConfigError(
+            f"{results} has {what} {row_id!r}; give the start of a config_hash, or a number "
+            f"from 1 to {len(rows)}"
+        )
+    return {str(name): value for name, value in found[0].items()}
+
+
+def reproduce(results: str | os.PathLike[str], row_id: str) -> Reproduction:
+    """Run the cell of a recorded row again.
+
+    Raises:
+        ConfigError: there is no such row, it was written before rows held their configuration, or
+            its model, data set or format is not at hand or has changed.
+    """
+    from .runner import Session
+    from .spec import load_spec
+
+    row = find_row(results, row_id)
+    if not row["config"]:
+        raise ConfigError(
+            f"row {row_id} was written by schema version {row['schema_version']}, which did not "
+            "record configurations; run its sweep again"
+        )
+    spec = load_spec(json.loads(str(row["config"])))
+    (cell,) = spec.cells
+    if cell.config_hash != row["config_hash"]:
+        raise ConfigError(
+            f"row {row_id} was made from other inputs: the model {row['model']!r}, the data set "
+            f"{row['dataset']!r} or a datatype has changed since"
+        )
+    again = Session(spec.dataset, cell.settings.n_eval).row(cell)
+    return compare(row, again)
+
+
+def compare(row: dict[str, Value], again: dict[str, Value]) -> Reproduction:
+    """What differs between a recorded row and the same one run again."""
+    environment = (
+        *("isa", "cpu", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
+        "git_rev",
+    )
+    ratio = within = None
+    if _has(row, "latency_ms_median") and _has(again, "latency_ms_median"):
+        was, now = float(str(row["latency_ms_median"])), float(str(again["latency_ms_median"]))
+        ratio = was / now
+        fastest, slowest = (
+            [float(str(r[f"latency_ms_{edge}"])) for r in (row, again)] for edge in ("min", "p99")
+        )
+        within = max(fastest) <= min(slowest)
+    return Reproduction(
+        row, again, _differences(row, again, EXACT), ratio, within,
+        _differences(row, again, environment),
+    )  # fmt: skip
+
+
+def _differences(
+    row: dict[str, Value], again: dict[str, Value], columns: tuple[str, ...]
+) -> tuple[Difference, ...]:
+    return tuple(
+        Difference(name, row[name], again[name])
+        for name in columns
+        if not _same(row[name], again[name])
+    )
+
+
+def _same(a: Value, b: Value) -> bool:
+    missing = [v is None or v == "" or (isinstance(v, float) and math.isnan(v)) for v in (a, b)]
+    return all(missing) or (not any(missing) and a == b)
+
+
+def _has(row: dict[str, Value], column: str) -> bool:
+    value = row[column]
+    return isinstance(value, int | float) and not math.isnan(value)

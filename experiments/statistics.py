@@ -1,0 +1,64 @@
+"""Whether a difference in accuracy is more than chance, given answers to the same questions."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.errors import InputError
+
+Z95 = 1.959963984540054
+"""Standard normal quantile of two-sided 95 % intervals."""
+
+
+@dataclass(frozen=True)
+class PairedDifference:
+    """How much less often one network is right than another on the same inputs.
+
+    Attributes:
+        drop: share of right answers lost, a fraction.
+        low, high: 95 % confidence interval of the drop.
+        p_value: how likely so uneven a split of the changed answers is if neither network is
+            better.
+    """
+
+    drop: float
+    low: float
+    high: float
+    p_value: float
+
+
+def paired_difference(reference: NDArray[np.bool_], variant: NDArray[np.bool_]) -> PairedDifference:
+    """Compare right answers [n] of a reference with those of a variant, input by input.
+
+    The interval is Bonett and Price's adjusted Wald interval for a difference of paired
+    proportions (Psychological Methods 17, 2012), the p-value that of McNemar's exact test.
+
+    Raises:
+        InputError: the shapes differ, or there are no answers.
+    """
+    if reference.shape != variant.shape or reference.ndim != 1 or not reference.size:
+        raise InputError(
+            f"paired answers need two equal lengths, got {reference.shape} and {variant.shape}"
+        )
+    n = reference.size
+    lost = int(np.sum(reference & ~variant))
+    gained = int(np.sum(~reference & variant))
+    p, q = (lost + 1) / (n + 2), (gained + 1) / (n + 2)
+    half = Z95 * math.sqrt((p + q - (p - q) ** 2) / (n + 2))
+    return PairedDifference(
+        drop=(lost - gained) / n,
+        low=max(-1.0, p - q - half),
+        high=min(1.0, p - q + half),
+        p_value=mcnemar(lost, gained),
+    )
+
+
+def mcnemar(lost: int, gained: int) -> float:
+    """Two-sided exact binomial p-value of `lost` against `gained` changed answers."""
+    changed = lost + gained
+    tail = sum(math.comb(changed, k) for k in range(min(lost, gained) + 1))
+    return float(min(1.0, 2 * tail / 2**changed))

@@ -1,0 +1,129 @@
+"""A recorded row runs again from what the row itself holds."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import experiments
+from compiler.errors import ConfigError
+from experiments import pipeline
+from experiments.cli.main import cli, run_command
+from experiments.store import ResultsFile
+
+SPEC: dict[str, Any] = {
+    "models": ["mnist_mlp", "mnist_dwsep"],
+    "schemes": [
+        "float32",
+        {"scheme": "int8_channel", "n_eval": 30},
+        {"scheme": "posit16_es1", "accumulate": "fma"},
+        {"scheme": {"*conv*": "posit8_es0", "*": "bfloat16"}},
+    ],
+    "calibrators": ["percentile"],
+    "n_eval": 40,
+    "n_calib": 20,
+    "latency": {"warmup": 0, "runs": 3, "batch": 1},
+    "energy": {"float32": 4.6, "int8": 0.2, "posit16_es1 x posit16_es1": 1.5},
+}
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("recorded") / "r.csv"
+    table = experiments.sweep(SPEC, out)
+    # The last scheme's pattern of layers matches nothing in the MLP: a failed row reproduces too.
+    assert table["status"].tolist() == ["ok"] * 3 + ["error"] + ["ok"] * 4, table["error"].tolist()
+    return out
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+def test_every_row_comes_out_the_same(recorded: Path, number: int) -> None:
+    found = experiments.reproduce(recorded, str(number))
+    assert found.matches, found.differences
+    if found.row["status"] == "ok":
+        assert found.latency_ratio is not None
+        assert found.row["bit_operations"] == found.again["bit_operations"]
+    assert found.environment == ()
+
+
+def test_a_row_is_found_by_its_hash(recorded: Path) -> None:
+    rows = experiments.read_results(recorded)
+    key = rows["config_hash"][2]
+    found = experiments.reproduce(recorded, key[:12])
+    assert found.row["scheme"] == "posit16_es1"
+    assert found.row["accumulate"] == "fma"
+
+
+def test_costs_are_those_of_the_operand_widths(recorded: Path) -> None:
+    rows = experiments.read_results(recorded)
+    rows = rows[(rows["model"] == "mnist_dwsep") & (rows["status"] == "ok")].set_index("scheme")
+    macs = rows["macs"]["float32"]
+    assert rows["bit_operations"]["float32"] == macs * 32 * 32
+    assert rows["bit_operations"]["int8_channel"] == macs * 8 * 8
+    assert rows["bit_operations"]["posit16_es1"] == macs * 16 * 16
+    assert rows["energy_uj"]["float32"] == pytest.approx(macs * 4.6e-6)
+    assert rows["energy_uj"]["int8_channel"] == pytest.approx(macs * 0.2e-6)
+    assert rows["energy_uj"]["posit16_es1"] == pytest.approx(macs * 1.5e-6)
+    assert rows["activation_bytes"]["posit16_es1"] < rows["activation_bytes"]["float32"]
+    drop = rows["metric_drop"]
+    assert (rows["metric_drop_low"] <= drop).all()
+    assert (drop <= rows["metric_drop_high"]).all()
+    assert rows["p_value"]["float32"] == 1
+
+
+def test_a_changed_row_is_told(recorded: Path, tmp_path: Path) -> None:
+    rows = experiments.read_results(recorded).to_dict("records")
+    altered = tmp_path / "altered.csv"
+    ResultsFile(altered).append({**rows[0], "metric": 0.125, "numpy": "0.1"})
+    done = CliRunner().invoke(cli, ["reproduce", str(altered), "--row", "1"], standalone_mode=False)
+    assert done.return_value == 1
+    assert "metric: recorded 0.125, now 1.0" in done.output
+    assert "numpy: recorded 0.1" in done.output
+    assert done.output.endswith("does not match\n")
+    done = CliRunner().invoke(
+        cli, ["reproduce", str(altered), "--row", "1", "--json"], standalone_mode=False
+    )
+    assert json.loads(done.output)["matches"] is False
+
+
+def test_what_cannot_be_run_again_is_refused(
+    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = experiments.read_results(recorded).to_dict("records")
+    other = tmp_path / "other.csv"
+    file = ResultsFile(other)
+    file.append({**rows[0], "config": ""})
+    file.append({**rows[1], "config_hash": "abc1"})
+    file.append({**rows[2], "config_hash": "abc2"})
+    for row, message in (
+        ("1", "did not record configurations"),
+        ("2", "has changed since"),
+        ("abc", "has 2 rows 'abc'"),
+        ("99", "has no row '99'"),
+        ("", "has 3 rows ''"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            experiments.reproduce(other, row)
+        assert run_command(["reproduce", str(other), "--row", row]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("energy", "message"),
+    [
+        ({"int9": 1.0}, "unknown dtype 'int9'; did you mean 'int8'"),
+        ({"float32 x posit16_es9": -1}, "must be a number of at least 0"),
+        ({"float32": "much"}, "must be a number of at least 0"),
+        ({"float32": True}, "must be a number of at least 0"),
+    ],
+)
+def test_energy_tables_are_checked(energy: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        experiments.load_spec({"models": ["mnist_mlp"], "schemes": ["float32"], "energy": energy})
+
+
+def test_dtypes_of_numbers() -> None:
+    for name in ("float32", "uint8", "int4", "posit16_es1", "fixed8_4"):
+        pipeline.check_dtype(name)
