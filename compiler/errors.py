@@ -42,9 +42,20 @@ class ConfigError(DtypelabError):
     """A configuration, plan or specification has an unknown key or a wrong value."""
 
 
+_COMPARED = 2000
+"""Names among which the nearest are looked for."""
+_LISTED = 600
+"""Characters of names that a message lists."""
+
+
 def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
-    """The `count` names of `known` that look most like `name`, best first."""
+    """The `count` names of `known` that look most like `name`, best first.
+
+    Of very many names, none: comparing takes long.
+    """
     names = sorted(set(known))
+    if len(names) > _COMPARED:
+        return []
     close = difflib.get_close_matches(name, names, n=count, cutoff=0.5)
     if close:
         return close
@@ -58,4 +69,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> str:
     close = nearest(name, names)
     if close:
         return f"unknown {kind} {name!r}; did you mean {', '.join(map(repr, close))}?"
-    return f"unknown {kind} {name!r}; known: {', '.join(names) or 'none'}"
+    listed = ", ".join(names) or "none"
+    if len(listed) > _LISTED:
+        listed = f"{listed[:_LISTED]} ... ({len(names)} in all)"
+    return f"unknown {kind} {name!r}; known: {listed}"

@@ -27,7 +27,10 @@ def range_(n: Node) -> Imported:
     """Numbers from start by delta up to limit; all three known."""
     start, limit, delta = (n.known(i, what) for i, what in enumerate(("start", "limit", "delta")))
     steps = (limit.astype(np.float64) - start) / delta
+    if not np.isfinite(steps).all():
+        raise n.unsupported(f"start={start}, limit={limit}, delta={delta}")
     count = max(int(np.ceil(steps)), 0)
+    n.reserve(count)
     values = start + np.arange(count, dtype=start.dtype) * delta
     return Constant(np.asarray(values, start.dtype).reshape(-1), n.type(0).dtype)
 
@@ -101,6 +104,7 @@ def trilu(n: Node) -> Imported:
     if not isinstance(rows, int) or not isinstance(columns, int):
         raise n.unsupported(f"the symbolic matrix {t}; use shapes=...")
     k = int(n.known(1, "k").reshape(())) if n.has(1) else 0
+    n.reserve(rows, columns)
     upper = np.arange(columns)[None, :] - np.arange(rows)[:, None] >= k
     keep = upper if n.attr("upper", 1) else ~upper | np.eye(rows, columns, k, dtype=bool)
     zero = Constant.of(np.zeros((), t.dtype.storage), t.dtype)
@@ -112,6 +116,7 @@ def eye_like(n: Node) -> Imported:
     """Ones on a diagonal of a matrix as large as the input."""
     t = n.type(0)
     rows, columns = t.static_shape
+    n.reserve(rows, columns)
     dtype = element_dtype(n.attr("dtype"), n.where) if n.attr("dtype") else t.dtype
     return Constant(np.eye(rows, columns, n.attr("k", 0), dtype=dtype.storage), dtype)
 
@@ -139,6 +144,7 @@ def one_hot(n: Node) -> Imported:
 
 def _counts(n: Node, at: Atom, depth: int, axis: int, rank: int) -> Atom:
     """Whether `at` is the position along `axis`."""
+    n.reserve(depth)
     shape = [-1 if k == axis else 1 for k in range(rank)]
     return n.step("equal", at, Constant.of(np.arange(depth).reshape(shape), INT64))
 

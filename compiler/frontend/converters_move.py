@@ -45,6 +45,7 @@ def constant_of_shape(n: Node) -> Imported:
     if min(known, default=0) < 0:
         raise n.unsupported(f"shape={shape}")
     if len(known) == len(shape) and math.prod(known) <= _STORED_ELEMENTS:
+        n.reserve(*known)
         return Constant(np.full(known, one.data), one.dtype)
     return n.call("broadcast_to", one, shape=shape)
 
@@ -300,10 +301,12 @@ def tile(n: Node) -> Imported:
     if len(repeats) != len(shape) or min(repeats, default=1) < 1:
         raise n.unsupported(f"repeats={tuple(map(int, repeats))} for {n.type(0)}")
     x = n.atom(0)
-    for axis, count in enumerate(repeats):
-        if count > 1:
-            x = n.step("concatenate", *[x] * int(count), axis=axis)
-    return x
+    if max(repeats, default=1) == 1:
+        return x
+    pairs = list(zip(map(int, repeats), shape, strict=True))
+    apart = n.step("reshape", x, newshape=tuple(d for _, size in pairs for d in (1, size)))
+    wide = n.step("broadcast_to", apart, shape=tuple(d for pair in pairs for d in pair))
+    return n.call("reshape", wide, newshape=tuple(k * size for k, size in pairs))
 
 
 @converts("ReverseSequence")
@@ -317,6 +320,7 @@ def reverse_sequence(n: Node) -> Imported:
         raise n.unsupported(f"data {t} and {len(lengths)} lengths; use shapes=...")
     if min(lengths) < 0 or max(lengths) > steps:
         raise n.unsupported(f"sequence_lens={tuple(map(int, lengths))} for {steps} steps")
+    n.reserve(steps, len(lengths))
     at = np.arange(steps)[:, None]
     source = np.where(at < lengths, lengths - 1 - at, at)
     flat = source * len(lengths) + np.arange(len(lengths))

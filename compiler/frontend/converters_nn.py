@@ -134,6 +134,7 @@ def _statistics(n: Node, axes: tuple[int, ...], epsilon: float) -> list[Imported
 
 
 def _zeros(n: Node, t: TensorType) -> Constant:
+    n.reserve(*t.static_shape)
     return Constant(np.zeros(t.static_shape, t.dtype.storage), t.dtype)
 
 

@@ -83,6 +83,8 @@ def _positions(n: Node, x: Atom, at: Windows) -> Atom:
         max(0, (c - 1) * w.stride + w.span - s - w.before)
         for c, w, s in zip(counts, across, size, strict=True)
     ]
+    n.reserve(*counts)
+    n.reserve(*shape[:2])
     lowest = -math.inf if t.dtype.is_float else float(np.iinfo(t.dtype.storage).min)
     edges = tuple(zip([w.before for w in across], ends, strict=True))
     padded = n.step("nn.pad", x, pad_width=((0, 0), (0, 0), *edges), mode="constant", value=lowest)
@@ -154,6 +156,7 @@ def max_unpool(n: Node) -> Imported:
     for s, k, stride, pads in zip(shape[2:], at.kernel, at.strides, at.pads, strict=True):
         whole.append((s - 1) * stride + k - sum(pads))
     flat = [n.step("reshape", n.atom(i), newshape=(-1,)) for i in (1, 0)]
+    n.reserve(*whole)
     zeros = Constant.of(np.zeros(math.prod(whole)), n.type(0).dtype)
     spread = n.step("scatter_elements", zeros, *flat, axis=0, reduction="none")
     wanted = tuple(int(d) for d in n.known(2, "output_shape")) if n.has(2) else tuple(whole)
@@ -191,6 +194,7 @@ def lp_pool(n: Node) -> Imported:
         raise n.unsupported(f"{channels} channels; use shapes=...")
     if n.attr("ceil_mode", 0):
         at = _with_partial_windows(at, t.static_shape[2:])
+    n.reserve(channels, *at.kernel)
     ones = Constant.of(np.ones((channels, 1, *at.kernel), t.dtype.storage), t.dtype)
     total = convolved(n, _powers(n, x, p), ones, (), at, channels, n.call if p == 1 else n.step)
     return total if p == 1 else _root(n, total, p, n.call)

@@ -41,6 +41,7 @@ def _fitted(n: Node, i: int, t: TensorType) -> Atom:
     size, count = t.shape[axis], own.shape[axis] if own.rank == t.rank else None
     if not isinstance(size, int) or not isinstance(count, int) or -(-size // block) != count:
         raise n.unsupported(f"block_size={block} and a scale or zero point {own} for {t}")
+    n.reserve(size)
     return n.step("take", v, Constant.of(np.arange(size) // block, INT64), axis=axis)
 
 

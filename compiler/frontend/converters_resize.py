@@ -95,6 +95,7 @@ def resized(n: Node, x: Atom, axes: dict[int, Axis]) -> Atom:
     masks: list[Array] = []
     rank = tensor_type(x).rank
     for k, axis in axes.items():
+        n.reserve(axis.count)
         at = axis.positions(mode)
         shape = [-1 if i == k else 1 for i in range(rank)]
         masks.append(((at < 0) | (at > axis.size - 1)).reshape(shape))
@@ -113,6 +114,7 @@ def resized(n: Node, x: Atom, axes: dict[int, Axis]) -> Atom:
         x = total
     t = tensor_type(x)
     if outside and any(m.any() for m in masks):
+        n.reserve(*(axis.count for axis in axes.values()))
         mask = np.zeros((1,) * rank, bool)
         for m in masks:
             mask = mask | m

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import DType
+from compiler.dtypes import Array, DType
 from compiler.errors import ModelError, UnsupportedError
+from compiler.frontend.limits import Budget
 from compiler.ir.expr import Constant
 
 OLDEST_OPSET = 7
@@ -20,6 +22,8 @@ _DTYPES = {
 CODES = {name: code for code, name in _DTYPES.items()}
 """ONNX element type of a dtype, by its name."""
 _EXTERNAL = 1
+_NAMES = ("name", "op_type", "domain", "input", "output", "overload", "dim_param")
+_LONGEST_NAME = 1000
 
 
 def element_dtype(code: int, what: str) -> DType:
@@ -39,11 +43,11 @@ def element_dtype(code: int, what: str) -> DType:
     return DType.parse(_DTYPES[code])
 
 
-def read_model(source: Any) -> tuple[Any, Path | None]:
+def read_model(source: Any, limit: int) -> tuple[Any, Path | None]:
     """The ModelProto behind a path, bytes or a ModelProto, and the folder of its external data.
 
     Raises:
-        ModelError: no such file, a directory, or not an ONNX model.
+        ModelError: no such file, a directory, a file of more than `limit` bytes, or not a model.
     """
     import onnx
 
@@ -59,6 +63,9 @@ def read_model(source: Any) -> tuple[Any, Path | None]:
     if path.is_dir():
         raise ModelError(f"{path} is a directory; give the path of an .onnx file")
     try:
+        size = path.stat().st_size
+        if size > limit:
+            raise ModelError(f"{path} has {size} bytes, more than memory_limit={limit}; raise it")
         data = path.read_bytes()
     except FileNotFoundError:
         raise ModelError(f"there is no file {path}") from None
@@ -84,23 +91,32 @@ def _parse(data: bytes, what: str) -> Any:
         raise ModelError(
             f"{what} is not an ONNX model, or is cut short ({len(data)} bytes); export it again"
         ) from None
-    if not _text_is_valid(model):
-        raise ModelError(f"{what} is damaged: it holds names that are not UTF-8; export it again")
+    _check_text(model, what)
     if not model.HasField("graph"):
         raise ModelError(f"{what} holds no graph; it is not an ONNX model, or is cut short")
     return model
 
 
-def _text_is_valid(message: Any) -> bool:
-    """Whether all names are text (protobuf hands out bytes for those that are not UTF-8)."""
+def _check_text(message: Any, what: str) -> None:
+    """Check that names are text (protobuf hands out bytes for those that are not UTF-8), and not
+    too long for a message to show.
+
+    Raises:
+        ModelError: one is not.
+    """
     for field, value in message.ListFields():
         if field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
             continue
         single = isinstance(value, (str, bytes)) or hasattr(value, "ListFields")
         for v in [value] if single else value:
-            if isinstance(v, bytes) or (not isinstance(v, str) and not _text_is_valid(v)):
-                return False
-    return True
+            if isinstance(v, bytes):
+                raise ModelError(
+                    f"{what} is damaged: it holds names that are not UTF-8; export it again"
+                )
+            if not isinstance(v, str):
+                _check_text(v, what)
+            elif field.name in _NAMES and len(v) > _LONGEST_NAME:
+                raise ModelError(f"{what} holds a name of {len(v)} characters; export it again")
 
 
 def opset_of(model: Any) -> int:
@@ -129,25 +145,21 @@ def opset_of(model: Any) -> int:
     return int(versions[0])
 
 
-def constant(tensor: Any, folder: Path | None, what: str) -> Constant:
+def constant(tensor: Any, folder: Path | None, what: str, budget: Budget) -> Constant:
     """The value of a TensorProto; `folder` is where external data may lie.
 
     Raises:
-        ModelError: data is missing, of the wrong size, or outside `folder`.
+        ModelError: data is missing, of the wrong size, outside `folder`, or beyond the budget.
         UnsupportedError: an element type that we do not have.
     """
     from onnx import numpy_helper
 
-    dtype = element_dtype(tensor.data_type, what)
+    dtype, shape = element_dtype(tensor.data_type, what), tuple(tensor.dims)
+    size = budget.reserve(shape, dtype.nbytes, what)
     if tensor.data_location == _EXTERNAL:
-        raw = _external_bytes(tensor, folder, what)
-        count = int(np.prod(tensor.dims, dtype=np.int64))
-        if len(raw) != count * dtype.nbytes:
-            raise ModelError(
-                f"{what}: {count * dtype.nbytes} bytes of external data are needed, not {len(raw)}"
-            )
-        data = np.frombuffer(raw, dtype.storage.newbyteorder("<")).astype(dtype.storage)
-        return Constant(data.reshape(tuple(tensor.dims)), dtype)
+        raw = _external_bytes(tensor, folder, what, size)
+        data = raw.view(dtype.storage.newbyteorder("<")).astype(dtype.storage, copy=False)
+        return Constant(data.reshape(shape), dtype)
     try:
         data = np.array(numpy_helper.to_array(tensor), dtype.storage, order="C")
     except (ValueError, TypeError) as e:
@@ -155,27 +167,39 @@ def constant(tensor: Any, folder: Path | None, what: str) -> Constant:
     return Constant(data, dtype)
 
 
-def _external_bytes(tensor: Any, folder: Path | None, what: str) -> bytes:
+def _external_bytes(tensor: Any, folder: Path | None, what: str, size: int) -> Array:
+    """`size` bytes from a file in `folder`.
+
+    Raises:
+        ModelError: it is no file inside `folder`, or holds fewer bytes.
+    """
     info = {e.key: e.value for e in tensor.external_data}
     location = info.get("location", "")
+    if len(location) > _LONGEST_NAME:
+        raise ModelError(f"{what} is stored in a file whose name has {len(location)} characters")
     if folder is None:
         raise ModelError(
             f"{what} is stored in the file {location!r}: give from_onnx the path of the model"
         )
-    root = folder.resolve()
-    path = (root / location).resolve()
-    if not location or not path.is_relative_to(root):
-        raise ModelError(
-            f"{what} is stored in {location!r}, outside the model's folder, which is refused: "
-            "move the file beside the model"
-        )
     try:
-        offset, length = int(info.get("offset", 0)), int(info.get("length", -1))
-        with path.open("rb") as file:
-            file.seek(offset)
-            data: bytes = file.read(length)
-            return data
+        root = folder.resolve()
+        path = (root / location).resolve()
+        if not location or not path.is_relative_to(root):
+            raise ModelError(
+                f"{what} is stored in {location!r}, outside the model's folder, which is refused: "
+                "move the file beside the model"
+            )
+        offset, length = int(info.get("offset", 0)), int(info.get("length", size))
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelError(f"{what} is stored in {location!r}, which is not a file")
+        if length != size or not 0 <= offset <= status.st_size - size:
+            raise ModelError(
+                f"{what}: {size} bytes of external data are needed, but the model names {length} "
+                f"at {offset} of {location!r}, which has {status.st_size}"
+            )
+        return np.fromfile(path, np.uint8, size, offset=offset)
     except OSError as e:
-        raise ModelError(f"{what} is stored in {location!r}: {e.strerror}") from None
-    except ValueError as e:
+        raise ModelError(f"{what} is stored in {location!r}: {e.strerror or e}") from None
+    except (ValueError, RuntimeError) as e:  # no number, no path; a loop of links
         raise ModelError(f"{what}: wrong external data record ({e})") from None

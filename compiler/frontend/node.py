@@ -10,9 +10,10 @@ import numpy as np
 
 from compiler.dtypes import Array, DType
 from compiler.errors import ModelError, UnsupportedError
+from compiler.frontend.limits import Budget
 from compiler.ir.expr import Atom, Constant, TupleGetItem, Value, Var, tensor_type
 from compiler.ir.types import TensorType, shape_text
-from compiler.symbolic import Dim, IntLike, dim
+from compiler.symbolic import Dim, Index, IntLike, Quasi, dim
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,11 +30,15 @@ class Symbolic:
 
 Imported = Var | Constant | Symbolic
 
+MOST_ATOMS = 64
+"""Size of a dimension's expression; each operation on it may square it."""
+
 
 class Graph(Protocol):
     """The importer's state, as nodes use it."""
 
     opset: int
+    budget: Budget
 
     def value(self, name: str) -> Imported:
         """The value of an ONNX name."""
@@ -211,6 +216,14 @@ class Node:
             raise self.unsupported(f"an input of shape {shape_text(t.shape)}")
         return t.rank
 
+    def reserve(self, *shape: int) -> None:
+        """Account for a constant of this shape (of 8-byte elements) that is about to be made.
+
+        Raises:
+            ModelError: the model takes more memory than it may.
+        """
+        self.graph.budget.reserve(shape, 8, self.where)
+
     # ---- emission --------------------------------------------------------------------------------
     def call(self, op: str, *args: Atom, **attrs: Any) -> Atom:
         """Emit the call that computes the node's (first) output."""
@@ -264,6 +277,18 @@ def transposed(c: Constant) -> Constant:
     return Constant(np.ascontiguousarray(c.data.T), c.dtype)
 
 
+def _atoms(x: IntLike) -> int:
+    """How many atoms an expression has, those inside others too; it stops counting at the limit."""
+    count, todo = 0, [x]
+    while todo and count <= MOST_ATOMS:
+        part = todo.pop()
+        for a in part.terms if isinstance(part, Index) else ():
+            count += 1
+            if isinstance(a, Quasi):
+                todo += [a.a, a.b]
+    return count
+
+
 def symbolic(data: Any, dtype: DType) -> Symbolic | Constant:
     """Dimensions as an imported value: a Constant when all of them are known."""
     a = np.asarray(data, dtype=object)
@@ -272,4 +297,6 @@ def symbolic(data: Any, dtype: DType) -> Symbolic | Constant:
     out.reshape(-1)[:] = flat
     if all(isinstance(x, int) for x in flat):
         return Constant(out.astype(dtype.storage), dtype)
+    if any(_atoms(x) > MOST_ATOMS for x in flat):
+        raise UnsupportedError("dimensions that are that complicated; use shapes=...")
     return Symbolic(out, dtype)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ from compiler.frontend import (  # noqa: F401  (each registers its converters)
     symbolic_ops,
 )
 from compiler.frontend.function_body import body_of, has_body
+from compiler.frontend.limits import MEMORY, Budget
+from compiler.frontend.local_functions import all_nodes, inlined
 from compiler.frontend.model_file import CODES, constant, element_dtype, opset_of, read_model
 from compiler.frontend.node import CONVERTERS, Imported, Node, Symbolic
 from compiler.frontend.schema import check_node
@@ -53,6 +55,7 @@ def from_onnx(
     model: str | Path | bytes | onnx.ModelProto,
     shapes: Mapping[str, Sequence[int | str | None]] | None = None,
     constants: Mapping[str, npt.ArrayLike] | None = None,
+    memory_limit: int = MEMORY,
 ) -> IRModule:
     """Import a model of the default ONNX domain, opset 7 or newer.
 
@@ -68,22 +71,27 @@ def from_onnx(
             a string is a symbolic dimension, None or -1 keeps the model's.
         constants: input name -> value, for inputs that are to be known now: axes, shapes, pads, or
             anything else. They are no inputs of the module.
+        memory_limit: bytes that the file and its weights may take; sizes are checked against it,
+            and against the files that hold them, before anything is allocated.
 
     Operators without a converter of our own that ONNX defines by other operators are imported as
     their definition.
+
+    A file need not be trusted: nothing in it is executed, weights are read only from inside its own
+    folder, and what a small file may grow into is limited (see compiler.frontend.limits).
 
     Raises:
         ModelError: the file cannot be read, or what it holds is not a valid model.
         UnsupportedError: an operator, attribute, dtype or opset that we do not implement.
     """
-    proto, folder = read_model(model)
+    proto, folder = read_model(model, memory_limit)
     opset = opset_of(proto)
     if proto.functions:
-        proto = _inlined(proto)
+        proto = inlined(proto)
     if not proto.graph.output:
         raise ModelError("the model has no outputs; export it again")
     _check_operators(proto.graph, opset)
-    importer = _Importer(proto.graph, folder, opset)
+    importer = _Importer(proto.graph, folder, opset, Budget(memory_limit))
     main = importer.run(shapes or {}, constants or {})
     attrs = {
         "opset": opset,
@@ -95,18 +103,6 @@ def from_onnx(
     return IRModule({"main": main}, attrs)
 
 
-def _inlined(proto: Any) -> Any:
-    """The model with its local functions written out."""
-    import onnx.inliner
-
-    try:
-        return onnx.inliner.inline_local_functions(proto)
-    except (ValueError, RuntimeError) as e:
-        raise ModelError(
-            f"the model's local functions cannot be inlined: {_first_line(e)}"
-        ) from None
-
-
 def _first_line(e: Exception) -> str:
     return (str(e).splitlines() or [type(e).__name__])[0]
 
@@ -114,7 +110,7 @@ def _first_line(e: Exception) -> str:
 def _check_operators(graph: Any, opset: int) -> None:
     """Raise one UnsupportedError for all operators without a converter."""
     missing: dict[str, list[str]] = {}
-    for n in _all_nodes(graph):
+    for n in all_nodes(graph):
         default = n.domain in ("", "ai.onnx")
         if not default or not (n.op_type in CONVERTERS or has_body(n.op_type, opset)):
             op = n.op_type if default else f"{n.domain}.{n.op_type}"
@@ -131,20 +127,11 @@ def _check_operators(graph: Any, opset: int) -> None:
     raise UnsupportedError(f"unsupported operators: {'; '.join(parts)}")
 
 
-def _all_nodes(graph: Any) -> Iterator[Any]:
-    """The nodes of a graph and of the subgraphs in their attributes."""
-    for n in graph.node:
-        yield n
-        for a in n.attribute:
-            if a.HasField("g"):
-                yield from _all_nodes(a.g)
-
-
 class _Importer:
     """The state of one import; implements `compiler.frontend.node.Graph`."""
 
-    def __init__(self, graph: Any, folder: Path | None, opset: int):
-        self.proto, self.folder, self.opset = graph, folder, opset
+    def __init__(self, graph: Any, folder: Path | None, opset: int, budget: Budget):
+        self.proto, self.folder, self.opset, self.budget = graph, folder, opset, budget
         self.builder = FunctionBuilder()
         self.inputs: list[str] = []
         self._values: dict[str, Imported] = {}
@@ -174,7 +161,7 @@ class _Importer:
             self.printable(v.name)
         self._name_through_identities()
         for t in g.initializer:
-            self._values[t.name] = constant(t, self.folder, f"weight {t.name!r}")
+            self._values[t.name] = self._weight(t)
         for name, t in input_types(entries, shapes).items():
             self._values[name] = self.builder.param(self.printable(name), t.shape, t.dtype)
         for n in g.node:
@@ -185,6 +172,9 @@ class _Importer:
                 raise ModelError(f"output {o.name!r} is not computed by any node")
             results.append(self.atom(o.name))
         return self.builder.finish(*results)
+
+    def _weight(self, t: Any) -> Constant:
+        return constant(t, self.folder, f"weight {t.name!r}", self.budget)
 
     def _bind_constants(
         self, entries: Sequence[Any], constants: Mapping[str, npt.ArrayLike]
@@ -217,6 +207,7 @@ class _Importer:
                 maker = makers[source]
 
     def _convert(self, proto: Any) -> None:
+        self.budget.step()
         outputs = tuple(proto.output)
         if not any(outputs):
             return
@@ -231,7 +222,7 @@ class _Importer:
             known = symbolic_ops.evaluate(node)
             results = CONVERTERS[node.op](node) if known is None else known
         except (ModelError, UnsupportedError) as e:
-            if node.where in str(e):
+            if str(e).startswith("node "):  # in a subgraph: that node is the one to name
                 raise
             raise type(e)(f"{node.where}: {e}") from None
         except DtypelabError as e:
@@ -275,8 +266,10 @@ class _Importer:
     def _attribute(self, a: Any, where: str) -> Any:
         from onnx import AttributeProto, helper
 
+        if a.ref_attr_name:
+            raise ModelError(f"{where}: its attribute {a.name!r} refers to one of no function")
         if a.type == AttributeProto.TENSOR:
-            return constant(a.t, self.folder, f"{where}: attribute {a.name!r}")
+            return constant(a.t, self.folder, f"{where}: attribute {a.name!r}", self.budget)
         if a.type == AttributeProto.GRAPH:
             return a.g
         if a.type in (AttributeProto.GRAPHS, AttributeProto.SPARSE_TENSOR):
@@ -311,6 +304,7 @@ class _Importer:
         """See Graph."""
         from compiler.op.opdef import get_op
 
+        self.budget.step()
         definition = get_op(op)
         call = Call(definition, tuple(args), definition.make_attrs(**attrs))
         if args and all(isinstance(a, Constant) for a in args):
@@ -335,7 +329,7 @@ class _Importer:
         self._missing = {k: v for k, v in self._missing.items() if k not in own}
         try:
             for t in graph.initializer:
-                self._values[t.name] = constant(t, self.folder, f"weight {t.name!r}")
+                self._values[t.name] = self._weight(t)
             if len(graph.input) != len(operands):
                 raise ModelError(f"{len(operands)} operands for {len(graph.input)} inputs")
             for i, v in zip(graph.input, operands, strict=True):
