@@ -14,6 +14,10 @@ class ModelError(DtypelabError):
     """A model file cannot be read, or holds something that is not a valid model."""
 
 
+class ParseError(ModelError):
+    """Text that is not a program; says where."""
+
+
 class UnsupportedError(DtypelabError):
     """An operator, attribute, dtype or target that exists but that we do not implement."""
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import DType
-from compiler.errors import DtypelabError
+from compiler.errors import DtypelabError, ParseError
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -33,11 +33,13 @@ from compiler.ir.expr import (
     Value,
     Var,
 )
-from compiler.ir.tokens import ParseError, Token
+from compiler.ir.tokens import Token
 from compiler.ir.type_parser import TypeParser
 from compiler.ir.types import FuncType, Type
 from compiler.op.calls import CALL_TIR, CALLS, Callee
 from compiler.op.opdef import OpDef, get_op
+from compiler.tensor.parser import take_primfuncs
+from compiler.tensor.stmt import PrimFunc
 
 Scope = ChainMap[str, Var]
 """Variables by name, those of enclosing functions last."""
@@ -54,13 +56,16 @@ def parse(text: str) -> IRModule:
     """
     program, _, metadata = text.partition("#[metadata]\n")
     constants, attrs, origins = _metadata(metadata, program.count("\n") + 1)
-    parser = _Parser(program, constants, origins)
-    functions = {}
+    rest, programs = take_primfuncs(program, {k: c.data for k, c in constants.items()})
+    parser = _Parser(rest, constants, origins)
+    found: dict[str, tuple[int, Function | PrimFunc]] = {**programs}
     while not parser.done:
+        at = parser.now.at
         name, f = parser.definition()
-        functions[name] = f
-    if not functions:
+        found[name] = at, f
+    if not found:
         raise ParseError("line 1, column 1: there is no function here")
+    functions = {name: found[name][1] for name in sorted(found, key=lambda n: found[n][0])}
     from compiler.transform.infer_type import InferType
 
     return InferType()(IRModule(functions, attrs))

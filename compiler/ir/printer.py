@@ -25,6 +25,8 @@ from compiler.ir.expr import (
     nested,
 )
 from compiler.op.calls import CALL_TIR, is_callee
+from compiler.tensor.printer import primfunc_text
+from compiler.tensor.stmt import Buffer
 
 
 def module_text(mod: IRModule, show_meta_data: bool = False) -> str:
@@ -32,7 +34,10 @@ def module_text(mod: IRModule, show_meta_data: bool = False) -> str:
     printer = _Printer()
     parts = []
     for name, f in mod.functions.items():
-        parts.append(printer.function(f, f"@{name}") if isinstance(f, Function) else str(f))
+        if isinstance(f, Function):
+            parts.append(printer.function(f, f"@{name}"))
+        else:
+            parts.append(primfunc_text(f, name, constant=printer.table))
     text = "\n\n".join(parts) + "\n"
     if show_meta_data:
         text += "\n#[metadata]\n" + "".join(
@@ -60,7 +65,7 @@ class _Printer:
     def __init__(self, error_at: Var | None = None, error: str = ""):
         self.error_at, self.error = error_at, error
         self.constants: list[Constant] = []
-        self._index: dict[Constant, int] = {}
+        self._index: dict[object, int] = {}
 
     def function(self, f: Function, name: str, indent: str = "") -> str:
         params = ", ".join(f"%{p.name}: {p.type}" for p in f.params)
@@ -123,10 +128,19 @@ class _Printer:
             return f"%{a.name}"
         if a.data.ndim == 0 and not a.dtype.is_custom:
             return f"{scalar_text(a.data)}{a.dtype}"
-        if a not in self._index:
-            self._index[a] = len(self.constants)
-            self.constants.append(a)
-        return f"meta[Constant][{self._index[a]}] /* {a.type} */"
+        return f"{self.held(a, a)} /* {a.type} */"
+
+    def held(self, key: object, c: Constant) -> str:
+        """Where in the metadata a constant is; `key` is what it is known by."""
+        if key not in self._index:
+            self._index[key] = len(self.constants)
+            self.constants.append(c)
+        return f"meta[Constant][{self._index[key]}]"
+
+    def table(self, b: Buffer) -> str:
+        """Where in the metadata the contents of a constant buffer are."""
+        assert b.data is not None
+        return self.held(b, Constant(b.data, b.dtype))
 
 
 def callee_text(v: Call, args: list[str]) -> str:

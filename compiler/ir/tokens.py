@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from compiler.errors import ModelError
+from compiler.errors import ParseError
 
 _PATTERN = re.compile(
     r"(?P<space>\s+|//[^\n]*|/\*.*?\*/)"
@@ -22,10 +22,6 @@ _PATTERN = re.compile(
     re.DOTALL,
 )
 T = TypeVar("T")
-
-
-class ParseError(ModelError):
-    """Text that is not a program; says where."""
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,10 @@ from compiler.runtime.native import Native, Stage
 from compiler.symbolic import Index, Var
 from compiler.target import Target
 from compiler.tensor import intrinsics
-from compiler.tensor.identity import buffers, program_text
+from compiler.tensor.identity import program_text
 from compiler.tensor.legalize import Legalized, legalize
 from compiler.tensor.lower_custom import lower_custom_dtypes, uses_custom
+from compiler.tensor.naming import buffers
 from compiler.tensor.packed_arrays import aligned_copy as aligned_copy
 from compiler.tensor.packed_arrays import pack_array
 from compiler.tensor.schedule import rules

@@ -37,7 +37,7 @@ def copied(
         dims: symbolic dimensions to replace.
         dtypes: dtypes to replace, everywhere.
     """
-    return _Copy(dims or {}, dtypes or {}).func(f)
+    return Copy(dims, dtypes).func(f)
 
 
 def instantiated(f: PrimFunc, types: Sequence[TensorType]) -> PrimFunc:
@@ -78,14 +78,21 @@ def _variable(d: Index) -> Var | None:
     return atom if isinstance(atom, Var) and factor == 1 and d.const == 0 else None
 
 
-class _Copy:
-    def __init__(self, dims: Mapping[Var, IntLike], dtypes: Mapping[DType, DType]):
-        self.vars: dict[Var, IntLike] = dict(dims)
-        self.dtypes = dtypes
+class Copy:
+    """Makes one copy; see `copied`."""
+
+    def __init__(
+        self,
+        dims: Mapping[Var, IntLike] | None = None,
+        dtypes: Mapping[DType, DType] | None = None,
+    ):
+        self.vars: dict[Var, IntLike] = dict(dims or {})
+        self.dtypes = dtypes or {}
         self.buffers: dict[Buffer, Buffer] = {}
         self.names: dict[LetVar, LetVar] = {}
 
     def func(self, f: PrimFunc) -> PrimFunc:
+        """A copy of a PrimFunc."""
         dims = [Index.of(self.vars.get(v, v)) for v in f.dims]
         return PrimFunc(
             f.name,
@@ -100,12 +107,14 @@ class _Copy:
         )
 
     def buffer(self, b: Buffer) -> Buffer:
+        """The buffer in the place of one."""
         if b not in self.buffers:
             dtype = self.dtypes.get(b.dtype, b.dtype)
             self.buffers[b] = replace(b, shape=self.indices(b.shape), dtype=dtype)
         return self.buffers[b]
 
     def packed(self, p: Packed) -> Packed:
+        """A packed parameter."""
         fresh = tuple(self.var(v) for v in p.vars)
         return Packed(self.buffer(p.source), fresh, self.indices(p.idx))
 
@@ -116,12 +125,15 @@ class _Copy:
         return new
 
     def indices(self, idx: Sequence[Index]) -> tuple[Index, ...]:
+        """Indices in the new variables."""
         return tuple(i.subst(self.vars) for i in idx)
 
     def body(self, stmts: Sequence[Stmt]) -> list[Stmt]:
+        """Copies of statements."""
         return [self.stmt(s) for s in stmts]
 
     def stmt(self, s: Stmt) -> Stmt:
+        """A copy of a statement."""
         if isinstance(s, For):
             v = self.var(s.var)
             whole = None if s.whole is None else s.whole.subst(self.vars)
@@ -137,14 +149,17 @@ class _Copy:
         return self.store(s)
 
     def store(self, s: Store) -> Store:
+        """A copy of a Store."""
         init = None if s.init is None else self.expr(s.init)
         idx, value = self.indices(s.idx), self.expr(s.value)
         return Store(s.stage, self.buffer(s.buffer), idx, value, s.update, init)
 
     def expr(self, e: Expr) -> Expr:
+        """The expression over the new buffers and variables."""
         return rewrite(e, self.node)
 
     def node(self, n: Expr) -> Expr | None:
+        """The replacement of one node; None: it stays."""
         if isinstance(n, Load):
             return Load(self.buffer(n.buffer), self.indices(n.idx))
         if isinstance(n, Gather):
@@ -160,6 +175,7 @@ class _Copy:
         return None
 
     def name(self, v: LetVar) -> LetVar:
+        """The bound value in the place of one."""
         if v not in self.names:
             self.names[v] = LetVar(v.name, self.dtypes.get(v.dtype, v.dtype))
         return self.names[v]

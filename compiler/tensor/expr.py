@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from compiler.tensor.stmt import Buffer
 
 COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
-_SYMBOLS = {
+SYMBOLS = {
     "Add": "+", "Sub": "-", "Mul": "*", "Div": "/", "LT": "<", "LE": "<=", "GT": ">", "GE": ">=",
     "EQ": "==", "NE": "!=", "And": "&", "Or": "|", "Xor": "^", "Shl": "<<", "Shr": ">>",
 }  # fmt: skip
-BINARY = (*_SYMBOLS, "Max", "Min")
+BINARY = (*SYMBOLS, "Max", "Min")
 
 
 class Expr:
@@ -205,8 +205,8 @@ class BinOp(Expr):
         return BinOp(self.op, a, b, BOOL if self.op in COMPARISONS else a.dtype)
 
     def __repr__(self) -> str:
-        if self.op in _SYMBOLS:
-            return f"({self.a!r} {_SYMBOLS[self.op]} {self.b!r})"
+        if self.op in SYMBOLS:
+            return f"({self.a!r} {SYMBOLS[self.op]} {self.b!r})"
         return f"{self.op.lower()}({self.a!r}, {self.b!r})"
 
 

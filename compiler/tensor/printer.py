@@ -1,47 +1,71 @@
-"""Printed text of loop nests."""
+"""Printed text of loop nests, which `compiler.tensor.parser` reads back."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
+
+from compiler.tensor.naming import distinct
 from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store, accesses
 
-_UPDATE = {"Add": "+=", "Mul": "*=", "Max": "max=", "Min": "min=", "Fma": "+=fma", "": "="}
+UPDATES = {"Add": "+=", "Mul": "*=", "Max": "max=", "Min": "min=", "Fma": "fma=", "": "="}
 
 
-def primfunc_text(f: PrimFunc) -> str:
-    """The PrimFunc as text: parameters, temporaries, then its statements."""
+def primfunc_text(
+    f: PrimFunc,
+    name: str = "",
+    attrs: bool = True,
+    constant: Callable[[Buffer], str] | None = None,
+) -> str:
+    """The PrimFunc as text: parameters, what it declares, then its statements.
+
+    Args:
+        f: the loop nests.
+        name: what to call it, if not by its own name.
+        attrs: whether to print `attrs`.
+        constant: what a constant buffer's contents are called; without it they are left out.
+    """
+    f = distinct(f)
     inputs, outputs = f.params[: len(f.params) - f.outputs], f.params[len(f.params) - f.outputs :]
-    lines = [f"primfunc @{f.name}({', '.join(map(repr, inputs))})"]
-    lines[0] += f" -> ({', '.join(map(repr, outputs))}) {{"
-    if f.dims:
-        lines.append(f"  dims {', '.join(map(str, f.dims))}")
-    for b in f.temps:
-        lines.append(f"  temp {b!r}{_alignment(b)}")
+    dims = f"[{', '.join(map(str, f.dims))}]" if f.dims else ""
+    lines = [f"primfunc @{name or f.name}{dims}({', '.join(map(_declared, inputs))})"]
+    lines[0] += f" -> ({', '.join(map(_declared, outputs))}) {{"
+    if attrs and f.attrs:
+        lines.append(f"  attrs {json.dumps(dict(f.attrs))}")
+    lines += [f"  temp {_declared(b)}" for b in f.temps]
     own = [*f.params, *f.temps]
-    for b in dict.fromkeys(b for b, *_ in accesses(f.body)):
+    for b in dict.fromkeys([*(p.source for p in f.packed.values()), *_used(f)]):
         if b not in own:
-            lines.append(f"  {b.scope} {b!r}{_alignment(b)}")
+            kind = b.scope if b.scope != "global" else "source"
+            held = f" = {constant(b)}" if constant is not None and b.data is not None else ""
+            lines.append(f"  {kind} {_declared(b)}{held}")
     for new, p in f.packed.items():
         order = ", ".join(f"{v}<{v.extent}" for v in p.vars)
         at = ", ".join(map(str, p.idx))
-        lines.append(f"  pack {new.name}[{order}] = {p.source.name}[{at}]{_alignment(new)}")
+        lines.append(f"  pack {new.name}[{order}] = {p.source.name}[{at}]")
     for b, distance in f.prefetch.items():
         lines.append(f"  prefetch {b.name} + {distance}")
     _body(f.body, 1, lines)
     return "\n".join([*lines, "}"])
 
 
-def _alignment(b: Buffer) -> str:
-    return f" align {b.align}" if b.align else ""
+def _used(f: PrimFunc) -> list[Buffer]:
+    return [b for b, *_ in accesses(f.body)]
+
+
+def _declared(b: Buffer) -> str:
+    return f"{b!r}{f' align {b.align}' if b.align else ''}{' finite' if b.finite else ''}"
 
 
 def _body(body: list[Stmt], depth: int, lines: list[str]) -> None:
     pad = "  " * depth
     for s in body:
         if isinstance(s, For):
-            notes = [f"opaque {', '.join(sorted(b.name for b in s.opaque))}"] if s.opaque else []
+            notes = [f"whole {s.whole}"] if s.whole is not None else []
+            notes += [f"opaque {', '.join(sorted(b.name for b in s.opaque))}"] if s.opaque else []
             notes += ["fence"] if s.fence else []
             kind = "" if s.kind == "serial" else s.kind + " "
-            tail = f"  # {', '.join(notes)}" if notes else ""
+            tail = f" {{{'; '.join(notes)}}}" if notes else ""
             lines.append(f"{pad}{kind}for {s.var} in {s.extent}:{tail}")
             _body(s.body, depth + 1, lines)
         elif isinstance(s, Intrin):
@@ -59,11 +83,12 @@ def _body(body: list[Stmt], depth: int, lines: list[str]) -> None:
             lines.append(pad + _store(s))
 
 
-def _update(update: str) -> str:
-    return _UPDATE[update] if update in _UPDATE else f"+=sat{update.removeprefix('Add')}"
+def update_symbol(update: str) -> str:
+    """How an update is written; that of a sum which saturates names the width, `sat20=`."""
+    return UPDATES[update] if update in UPDATES else f"sat{update.removeprefix('Add')}="
 
 
 def _store(s: Store) -> str:
     start = f"  (init {s.init!r})" if s.init is not None else ""
     idx = ", ".join(map(str, s.idx))
-    return f"{s.buffer.name}[{idx}] {_update(s.update)} {s.value!r}{start}"
+    return f"{s.stage}: {s.buffer.name}[{idx}] {update_symbol(s.update)} {s.value!r}{start}"

@@ -119,7 +119,6 @@ def test_buffers_of_one_name() -> None:
         s.value = (f.params[0] if first else twin)[s.idx] + 1.0
         return f
 
-    assert str(reading(True)) == str(reading(False))
     assert program_text(reading(True)) != program_text(reading(False))
 
 
@@ -132,7 +131,6 @@ def test_loops_of_one_name() -> None:
         f.body = [For(a, [For(b, [Store("out", out, (a, b), x[v, v] * y[v, v])])])]
         return f
 
-    assert str(nest(True)) == str(nest(False))
     assert program_text(nest(True)) != program_text(nest(False))
 
 
@@ -144,7 +142,6 @@ def test_a_loop_named_like_a_dimension() -> None:
         body = Store("out", out, (loop,), x[(n if dim else loop) - 1])
         return PrimFunc("f", [x, out], 1, [For(loop, [body])], dims=[n])
 
-    assert str(reading(True)) == str(reading(False))
     assert program_text(reading(True)) != program_text(reading(False))
 
 
@@ -155,7 +152,6 @@ def test_bound_values_of_one_name() -> None:
 
         return base(value)
 
-    assert str(nested(True)) == str(nested(False))
     assert program_text(nested(True)) != program_text(nested(False))
 
 
@@ -169,7 +165,6 @@ def test_a_bound_value_named_like_a_loop() -> None:
         s.value = Let(v, Call("rint_i32", (s.value,), I32), Cast(inner, F32))
         return f
 
-    assert str(reading(True)) == str(reading(False))
     assert program_text(reading(True)) != program_text(reading(False))
 
 

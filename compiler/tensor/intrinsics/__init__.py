@@ -34,3 +34,8 @@ def for_target(target: Target) -> list[Intrinsic]:
     last."""
     every = [*reversed(_registered), *(i for f in _FAMILIES for i in f.INTRINSICS)]
     return [i for i in every if set(i.features) <= target.enabled]
+
+
+def named_intrinsics() -> dict[str, Intrinsic]:
+    """Every intrinsic of any target by name."""
+    return {i.name: i for i in (*(i for f in _FAMILIES for i in f.INTRINSICS), *_registered)}
