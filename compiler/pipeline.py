@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from compiler.callees import callee
 from compiler.codegen import jit
 from compiler.dtype_lowering import DtypeLowering, choose_lowerings, forms_of
-from compiler.dtypes import Array, random_dtype
+from compiler.dtypes import INT32, Array, random_dtype
 from compiler.errors import InputError, LoweringError
 from compiler.ir.expr import (
     Atom,
@@ -28,11 +29,13 @@ from compiler.ir.types import TensorType, TupleType
 from compiler.op.calls import CALL_TIR, is_callee
 from compiler.op.opdef import OpDef
 from compiler.runtime import pool
+from compiler.runtime.choices import Choice, Conditions, conditions
 from compiler.runtime.driver import Pointer, Step, driver_text
 from compiler.runtime.executable import Executable, Program
 from compiler.runtime.external import External
 from compiler.runtime.kernels import Kernel, aligned_copy, build_kernel, compile_kernel
 from compiler.runtime.memory import Lifetime, plan_memory
+from compiler.runtime.rounding_flag import can_watch
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target import Target
@@ -96,7 +99,7 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
     fuse = FuseOps()
     if not PassContext.current().enables(fuse):  # a kernel each: the executor runs kernels only
         fuse = FuseOps(fuse_opt_level=0)
-    passes = [SplitExact(), HoldForms(forms_of(lowerings)), FoldZeroPoint()]
+    passes = [SplitExact(can_watch(target)), HoldForms(forms_of(lowerings)), FoldZeroPoint()]
     if not any(random_dtype(choice.dtype) for choice in lowerings):
         # Stochastic rounding goes by positions in unblocked results.
         passes.append(AlterOpLayout(target))
@@ -120,6 +123,9 @@ class _Builder:
         self.root: dict[Var, tuple[int, ...]] = {}
         self.types: list[TensorType] = []
         self.home: dict[int, Pointer] = {}
+        self.choices: list[Choice] = []
+        self.rounds: set[int] = set()  # kernels that are not watched
+        self.conditions = Conditions({}, {})
 
     def run(self) -> Program:
         f = self.f
@@ -129,8 +135,9 @@ class _Builder:
         for b in f.bindings:
             self._bind(b.var, b.value)
         copies = self._place_outputs()
+        self.conditions = self._conditions()
         plan, temps = self._plan()
-        steps = [s for k, entry in enumerate(self.kernels) for s in self._steps(entry, temps[k])]
+        steps = [s for k in range(len(self.kernels)) for s in self._steps(k, temps[k])]
         steps += copies
         dims = self._dims(steps)
         text = driver_text("main", steps, dims, self.threads)
@@ -187,6 +194,9 @@ class _Builder:
             self.root[var] = (self._roots(value.value)[value.index],)
         elif isinstance(value, Call) and isinstance(value.op, Function):
             kernel = self._kernel(value.op, var)
+            ops = [b.value.op for b in value.op.bindings if isinstance(b.value, Call)]
+            if any(isinstance(op, OpDef) and op.rounds for op in ops):
+                self.rounds.add(len(self.kernels))
             inner = dict(zip(value.op.params, value.args, strict=True))
             atoms = tuple(
                 inner[a.atom] if isinstance(a.atom, Var) else Constant.of(0)
@@ -198,7 +208,8 @@ class _Builder:
         elif isinstance(value, Call):  # a view: the operand's memory under another shape
             assert isinstance(value.op, OpDef)
             assert value.op.view, f"{value.op} is in no kernel"
-            self.root[var] = self._roots(value.args[0])
+            second = value.op.second_if_rounded and not self._choose(value)
+            self.root[var] = self._roots(value.args[second])
         else:
             self.root[var] = self._roots(value)
 
@@ -214,6 +225,23 @@ class _Builder:
             return compile_kernel(Legalized(callee(self.mod, value), value.args), self.target)
         types = (*map(tensor_type, value.args), *value.attrs.outputs)
         return External(value.attrs.func, types, self._constant(np.zeros(1, np.uint64)))
+
+    def _choose(self, value: Call) -> bool:
+        """Let both operands be computed into the memory of the first; False where kernels do not
+        compute both, so that the second one is to be taken."""
+        (first,), (second,) = map(self._roots, value.args)
+        writers = [{k for k, e in enumerate(self.kernels) if r in e[2]} for r in (first, second)]
+        if first == second or not all(writers):
+            return False
+        flag = self._new(TensorType((16,), INT32))  # a cache line of its own
+        self.choices.append(Choice(flag, *map(frozenset, writers)))
+        for k in writers[1]:
+            kernel, atoms, outs = self.kernels[k]
+            if any(first in self._roots(a) for a in atoms):
+                raise LoweringError(f"{value.op}: compute the second operand without the first")
+            self.kernels[k] = (kernel, atoms, tuple(first if r == second else r for r in outs))
+        self.root = {v: (first,) if roots == (second,) else roots for v, roots in self.root.items()}
+        return True
 
     def _kernel(self, f: Function, var: Var) -> Kernel:
         try:
@@ -247,6 +275,8 @@ class _Builder:
                 if r not in self.home:
                     first.setdefault(r, k)
                     last[r] = k
+        for c in self.choices:
+            first[c.flag], last[c.flag] = 0, self.conditions.last(c.flag)
         tensors = list(first)
         lifetimes = [
             Lifetime(Index.of(self.types[r].size) * self.types[r].dtype.nbytes, first[r], last[r])
@@ -267,8 +297,20 @@ class _Builder:
         ]
         return plan.total, placed
 
-    def _steps(self, entry: Entry, temps: Sequence[Pointer]) -> list[Step]:
-        kernel, atoms, outs = entry
+    def _conditions(self) -> Conditions:
+        """Which kernels are watched, and which run only if others have rounded."""
+        reads = [
+            {r for a in atoms if isinstance(a, Var) for r in self.root[a]}
+            for _, atoms, _ in self.kernels
+        ]
+        # What is called besides kernels always runs.
+        outside = {r for k, _, outs in self.kernels if isinstance(k, External) for r in outs}
+        kept = {r for a in self.f.results for r in self._roots(a)} | outside
+        found = conditions(self.choices, reads, [set(outs) for *_, outs in self.kernels], kept)
+        return replace(found, watch={k: f for k, f in found.watch.items() if k not in self.rounds})
+
+    def _steps(self, k: int, temps: Sequence[Pointer]) -> list[Step]:
+        kernel, atoms, outs = self.kernels[k]
         if isinstance(kernel, External):
             given = [self.home[root] for a in atoms for root in self._roots(a)]
             function = Pointer("constant", kernel.constant)
@@ -283,7 +325,12 @@ class _Builder:
         pointers += [self.home[r] for r in outs]
         pointers += temps
         pointers += [Pointer("constant", self._constant(t)) for t in kernel.tables]
-        return [Step(s, tuple(pointers), kernel.dims, work=s.work) for s in kernel.stages]
+        flags = [d.get(k) for d in (self.conditions.watch, self.conditions.when)]
+        watch, when = (None if f is None else self.home[f] for f in flags)
+        return [
+            Step(s, tuple(pointers), kernel.dims, work=s.work, watch=watch, when=when)
+            for s in kernel.stages
+        ]
 
     def _dims(self, steps: Sequence[Step]) -> list[Dim]:
         found: dict[Dim, None] = {}

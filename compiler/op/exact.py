@@ -1,5 +1,6 @@
-"""What exact sums are made of (see `compiler.transform.split_exact`): a part of a float64, and the
-sum of float64 parts, rounded to odd so that it can be rounded once more, to fewer bits."""
+"""What exact sums are made of (see `compiler.transform.split_exact`): a part of a float64, the sum
+of float64 parts, rounded to odd so that it can be rounded once more, to fewer bits, and the choice
+between a quick way that may have rounded and one that is sure."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from compiler.ir.types import TensorType
 from compiler.op import fused
 from compiler.op.common import ExprArithmetic, broadcast_all, one_dtype, read, require, type_of
 from compiler.op.elementwise import elementwise
-from compiler.op.opdef import Fusion, OpDef, register_op
+from compiler.op.opdef import Fusion, NoAttrs, OpDef, register_op
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, binary, call, let, select
 from compiler.tensor.stmt import Buffer
@@ -124,9 +125,73 @@ def _lower_join(b: PrimBuilder, a: JoinAttrs, *xs: Buffer) -> Buffer:
     return b.compute("join", t.shape, t.dtype, lambda *i: _join(ar, a, *(read(x, i) for x in xs)))
 
 
+def _infer_if_exact(_: NoAttrs, types: Sequence[TensorType]) -> TensorType:
+    quick, sure = types
+    require(quick == sure, f"if_exact: {quick} and {sure} must be of one type")
+    require(quick.dtype == FLOAT64, f"if_exact is not defined for {quick.dtype}; cast the operands")
+    return sure
+
+
 register_op(
     OpDef(
         "join", _infer_join, _join, _lower_join, JoinAttrs, (1, None), Fusion.ELEMENTWISE,
         doc="the sum of numbers on ascending grids, rounded to odd",
+    )
+)  # fmt: skip
+register_op(
+    OpDef(
+        "if_exact", _infer_if_exact, lambda ar, a, quick, sure: sure,
+        lambda b, a, quick, sure: b.compute("sure", sure.shape, sure.dtype, lambda *i: sure[i]),
+        arity=(2, 2), fusion=Fusion.ELEMENTWISE, view=True, second_if_rounded=True,
+        doc="the second operand, which the first one equals if nothing rounded in computing it",
+    )
+)  # fmt: skip
+
+
+def _infer_add(_: NoAttrs, types: Sequence[TensorType]) -> TensorType:
+    dtype = one_dtype("add_to_odd", types)
+    require(dtype == FLOAT64, f"add_to_odd is not defined for {dtype}; cast the operands first")
+    return TensorType(broadcast_all([t.shape for t in types]), dtype)
+
+
+def _add(ar: Any, _: NoAttrs, *values: Any) -> Any:
+    if len(values) == 2:
+        return _add_to_odd(ar, *values)
+    a, b, c = values
+    return _named(
+        ar, a, lambda a: _two_sum(ar, b, c, lambda s, e: _two_sum(ar, a, s, _last(ar, e)))
+    )
+
+
+def _last(ar: Any, error: Any) -> Any:
+    """Of a sum of three, given the error of adding the last two."""
+    return lambda total, e: _add_to_odd(ar, total, _add_to_odd(ar, e, error))
+
+
+def _two_sum(ar: Any, a: Any, b: Any, use: Any) -> Any:
+    """use(sum, error) of a + b (D. Knuth)."""
+
+    def with_sum(a: Any, b: Any, total: Any) -> Any:
+        error = _named(
+            ar, ar.sub(total, a),
+            lambda part: ar.add(ar.sub(a, ar.sub(total, part)), ar.sub(b, part)),
+        )  # fmt: skip
+        return _named(ar, error, lambda error: use(total, error))
+
+    return _named(
+        ar, a,
+        lambda a: _named(ar, b, lambda b: _named(ar, ar.add(a, b), lambda s: with_sum(a, b, s))),
+    )  # fmt: skip
+
+
+def _lower_add(b: PrimBuilder, a: NoAttrs, *xs: Buffer) -> Buffer:
+    t, ar = _infer_add(a, [type_of(x) for x in xs]), ExprArithmetic(FLOAT64)
+    return b.compute("odd", t.shape, t.dtype, lambda *i: _add(ar, a, *(read(x, i) for x in xs)))
+
+
+register_op(
+    OpDef(
+        "add_to_odd", _infer_add, _add, _lower_add, NoAttrs, (2, 3), Fusion.ELEMENTWISE,
+        rounds=True, doc="the sum of two or three numbers, rounded to odd",
     )
 )  # fmt: skip

@@ -72,6 +72,9 @@ class OpDef:
             one), operation after operation as the stages of the loop nest do, so that both number
             their roundings alike; stochastic rounding needs it of operators that round.
         view: the result is the first operand's memory, row-major, under another shape.
+        second_if_rounded: a view of two operands of equal value: what computes the second alone
+            runs only if what computes the first alone has rounded (see `if_exact`).
+        rounds: it may round for `if_exact` to take its result nevertheless; it is a kernel's first.
         callee: what it does is not known here: it calls what its attributes name (see `op.calls`).
         effect: it does more than compute its result: never dropped, merged, reordered or folded.
     """
@@ -86,6 +89,8 @@ class OpDef:
     quantized: Quantized = Quantized.FLOAT
     macs: Callable[[Any, Sequence[TensorType], TensorType], Any] | None = None
     view: bool = False
+    second_if_rounded: bool = False
+    rounds: bool = False
     numbered: bool = False
     callee: bool = False
     effect: bool = False

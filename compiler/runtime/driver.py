@@ -9,6 +9,7 @@ from compiler.codegen.access import Accesses
 from compiler.codegen.emit import Emitter, Val
 from compiler.runtime import pool
 from compiler.runtime.native import Stage
+from compiler.runtime.rounding_flag import BEGIN, END, watch_text
 from compiler.symbolic import Index, Var
 
 ZERO = Index()
@@ -29,7 +30,11 @@ class Step:
     """A native stage with its pointer arguments and symbolic dimensions; `work` estimates the
     scalar operations it does per call. Or, without a stage, a copy of `size` bytes between two
     pointers, or the call of the function whose address is stored at `function`, with a table of
-    the pointers and one of all symbolic dimensions."""
+    the pointers and one of all symbolic dimensions.
+
+    `watch`: the int32 that becomes 1 if the stage rounds. `when`: the int32 without which the stage
+    does not run. All are 0 at first.
+    """
 
     stage: Stage | None
     pointers: tuple[Pointer, ...]
@@ -37,6 +42,8 @@ class Step:
     work: Index = ZERO
     size: Index = ZERO
     function: Pointer | None = None
+    watch: Pointer | None = None
+    when: Pointer | None = None
 
 
 PARALLEL_WORK = 1 << 13
@@ -68,11 +75,15 @@ class _Driver(Accesses):
         e = self.e
         for k, v in enumerate(self.dims):
             self.env[v] = e.load(Val("%dims", "ptr"), 8 * k, "i64", 1, 8)
+        for flag in dict.fromkeys(s.watch for s in steps if s.watch is not None):
+            e.store(e.const(0, "i32"), self._pointer(flag), 0, 4)
         for group in _groups(steps):
             if group[0].function is not None:
                 self._external(group[0], group[0].function)
             elif group[0].stage is None:
                 self._copy(group[0])
+            elif group[0].when is not None:
+                self._call_when(group[0].when, group)
             else:
                 self._call(group)
         params = ", ".join(
@@ -82,7 +93,8 @@ class _Driver(Accesses):
             [f"define void @{symbol}({params}) nounwind {{", "entry:", *e.lines, "  ret void", "}"]
         )
         decls = {**self.externs, **e.decls}
-        return "\n".join([*decls.values(), *self.wrappers.values(), body])
+        watch = [watch_text()] if any(s.watch is not None for s in steps) else []
+        return "\n".join([*decls.values(), *watch, *self.wrappers.values(), body])
 
     def _pointer(self, p: Pointer) -> Val:
         e = self.e
@@ -108,6 +120,18 @@ class _Driver(Accesses):
         address = e.load(self._pointer(function), 0, "ptr", 1, 8)
         e.lines.append(f"  call void {address.name}({table}, ptr %dims)")
 
+    def _call_when(self, flag: Pointer, group: Sequence[Step]) -> None:
+        """Run stages of one kernel if the flag is set."""
+        e = self.e
+        value = e.load(self._pointer(flag), 0, "i32", 1, 4)
+        wanted = e.op(f"icmp ne {value}, 0", "i1")
+        run, done = (e.fresh(n)[1:] for n in ("when", "next"))
+        e.lines += [f"  br {wanted}, label %{run}, label %{done}", f"{run}:"]
+        kept, self.memo = self.memo, dict(self.memo)
+        self._call(group)
+        self.memo = kept
+        e.lines += [f"  br label %{done}", f"{done}:"]
+
     def _call(self, group: Sequence[Step]) -> None:
         """Run stages of one kernel, together if there are several."""
         e = self.e
@@ -115,18 +139,20 @@ class _Driver(Accesses):
         args += [self._dim(v) for v in group[0].dims]
         stages = [s.stage for s in group if s.stage is not None]
         extents = [self.runtime(s.extent) for s in stages if s.extent is not None]
+        flag = group[0].watch
+        watched = None if flag is None else self._pointer(flag)
         if len(extents) < len(stages):
             for stage in stages:
-                self._alone(stage, args)
+                self._alone(stage, args, watched)
             return
         work = sum((s.work for s in group), ZERO)
         low, high = work.range()
         if self.threads == 1 or (high is not None and high < PARALLEL_WORK):
             for stage in stages:
-                self._alone(stage, args)
+                self._alone(stage, args, watched)
             return
         if low is not None and low >= PARALLEL_WORK:
-            self._fork_join(stages, args, extents)
+            self._fork_join(stages, args, extents, watched)
             return
         # How much there is to do depends on the symbolic dimensions: decide when it is known.
         enough = e.op(f"icmp sge {self.runtime(work)}, {PARALLEL_WORK}", "i1")
@@ -134,20 +160,21 @@ class _Driver(Accesses):
         e.lines += [f"  br {enough}, label %{fork}, label %{inline}", f"{inline}:"]
         kept, self.memo = self.memo, dict(self.memo)
         for stage in stages:
-            self._alone(stage, args)
+            self._alone(stage, args, watched)
         e.lines += [f"  br label %{done}", f"{fork}:"]
         self.memo = dict(kept)
-        self._fork_join(stages, args, extents)
+        self._fork_join(stages, args, extents, watched)
         self.memo = kept
         e.lines += [f"  br label %{done}", f"{done}:"]
 
-    def _alone(self, stage: Stage, args: Sequence[Val]) -> None:
+    def _alone(self, stage: Stage, args: Sequence[Val], watched: Val | None) -> None:
         """Call a stage on this thread."""
         given = list(args)
         if stage.extent is not None:
             given += [self.e.const(0, "i64"), self.runtime(stage.extent)]
         self._declare(stage.symbol, [a.t for a in given])
-        self.e.lines.append(f"  call void @{stage.symbol}({', '.join(map(str, given))})")
+        call = f"  call void @{stage.symbol}({', '.join(map(str, given))})"
+        self.e.lines += [call] if watched is None else _watched(call, watched.name)
 
     def _dim(self, v: Var) -> Val:
         x = self.env[v]
@@ -158,13 +185,19 @@ class _Driver(Accesses):
         self.externs[symbol] = f"declare void @{symbol}({', '.join(types)})"
 
     def _fork_join(
-        self, stages: Sequence[Stage], args: Sequence[Val], extents: Sequence[Val]
+        self,
+        stages: Sequence[Stage],
+        args: Sequence[Val],
+        extents: Sequence[Val],
+        watched: Val | None,
     ) -> None:
         """Let the thread pool share out the tasks (see `pool`)."""
         e = self.e
-        wrapper = self._wrapper([s.symbol for s in stages], [a.t for a in args])
+        wrapper = self._wrapper(
+            [s.symbol for s in stages], [a.t for a in args], watched is not None
+        )
         self.externs[pool.SYMBOL] = f"declare void @{pool.SYMBOL}(ptr, ptr, i64, i64)"
-        given = [*args, *extents]
+        given = [*args, *extents, *([] if watched is None else [watched])]
         block = e.op(f"alloca [{len(given)} x i64], align 8", "ptr")
         for k, a in enumerate(given):
             e.store(a, block, 8 * k, 8)
@@ -172,14 +205,16 @@ class _Driver(Accesses):
         job = f"ptr @{wrapper}, {block}, {extent}, i64 {self.threads}"
         e.lines.append(f"  call void @{pool.SYMBOL}({job})")
 
-    def _wrapper(self, symbols: Sequence[str], types: Sequence[str]) -> str:
-        """A function that the pool can call: it takes the arguments, and the extents of several
-        stages, from a block of memory. A range of slices is the same part of every stage."""
-        name = f"range_{symbols[0]}_{len(symbols)}"
+    def _wrapper(self, symbols: Sequence[str], types: Sequence[str], watched: bool) -> str:
+        """A function that the pool can call: it takes the arguments, the extents of several stages
+        and the flag, if they are watched, from a block of memory. A range of slices is the same
+        part of every stage."""
+        name = f"range_{symbols[0]}_{len(symbols)}{'_watched' if watched else ''}"
         if name in self.wrappers:
             return name
         lines, given = [], []
-        for k, t in enumerate([*types, *(["i64"] * len(symbols))]):
+        flags = ["ptr"] if watched else []
+        for k, t in enumerate([*types, *(["i64"] * len(symbols)), *flags]):
             lines.append(f"  %p{k} = getelementptr i8, ptr %block, i64 {8 * k}")
             lines.append(f"  %a{k} = load {t}, ptr %p{k}, align 8")
         given = [f"{t} %a{k}" for k, t in enumerate(types)]
@@ -191,11 +226,18 @@ class _Driver(Accesses):
                     lines.append(f"  %{bound}{k} = udiv i64 %{bound}{k}.s, {SLICES}")
                 begin, end = f"%begin{k}", f"%end{k}"
             call = ", ".join([*given, f"i64 {begin}", f"i64 {end}"])
-            lines.append(f"  call void @{symbol}({call})")
+            done = f"  call void @{symbol}({call})"
+            flag = f"%a{len(types) + len(symbols)}"
+            lines += _watched(done, flag) if watched else [done]
             self._declare(symbol, [*types, "i64", "i64"])
         head = f"define internal void @{name}(ptr %block, i64 %begin, i64 %end) nounwind {{"
         self.wrappers[name] = "\n".join([head, "entry:", *lines, "  ret void", "}"])
         return name
+
+
+def _watched(call: str, flag: str) -> list[str]:
+    """A call, and the flag set if it rounds."""
+    return [f"  call void @{BEGIN}()", call, f"  call void @{END}(ptr {flag})"]
 
 
 def _groups(steps: Sequence[Step]) -> list[list[Step]]:

@@ -153,6 +153,12 @@ def _fusion(b: Binding) -> Fusion:
     return b.value.op.fusion
 
 
+def _rounds(b: Binding) -> bool:
+    assert isinstance(b.value, Call)
+    assert isinstance(b.value.op, OpDef)
+    return b.value.op.rounds
+
+
 def _joins(
     b: Binding, a: Var, group: _Group, readers: Sequence[Binding | None], max_depth: int
 ) -> bool:
@@ -169,6 +175,7 @@ def _follows(b: Binding, a: Var) -> bool:
     return (
         _groupable(b)
         and _fusion(b) is Fusion.ELEMENTWISE
+        and not _rounds(b)
         and isinstance(out, TensorType)
         and isinstance(before, TensorType)
         and out.shape == before.shape

@@ -6,12 +6,15 @@ so short that float64 adds them up without rounding, by the kernels of any other
 or product. What they add up to lies on ascending grids; carrying from the lower to the next makes
 them parts of one number, of which the lower ones are rounded to odd (S. Boldo and G. Melquiond,
 2008), so that the last conversion rounds the exact sum once.
+
+Most sums are far shorter: a quick way is tried first where the CPU tells of rounding (see
+`quick_sums`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from math import ceil, prod
 from typing import Any
 
@@ -27,6 +30,13 @@ from compiler.op.opdef import get_op
 from compiler.symbolic import Index, IntLike, product
 from compiler.transform.infer_type import infer_value
 from compiler.transform.passes import FunctionPass, PassContext
+from compiler.transform.quick_sums import (
+    MOST,
+    last_bit,
+    ordinary_spread,
+    parts_to_try,
+    row_spread,
+)
 from compiler.transform.rewrite import Rewriter, op_name
 
 MOST_PARTS = 256
@@ -38,16 +48,22 @@ _SUMS = ("sum", "mean", "nn.avg_pool2d", "nn.global_avg_pool2d")
 
 
 class SplitExact(FunctionPass):
-    """Rewrites exact sums of products, and others that are too long."""
+    """Rewrites exact sums of products, and others that are too long.
+
+    `watched`: native code for the target can be watched for rounding.
+    """
 
     name = "SplitExact"
     required = ("InferType",)
+
+    def __init__(self, watched: bool = False):
+        self.watched = watched
 
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
         """The function with exact sums that float64 holds."""
         r = Rewriter(f)
         for b in map(r.read, f.bindings):
-            split = _Split.of(r, b)
+            split = _Split.of(r, b, self.watched)
             if split is None:
                 r.keep(b)
             else:
@@ -96,9 +112,11 @@ class _Split:
     dtype: DType
     terms: int
     products: bool
+    watched: bool
+    widened: dict[Atom, Atom] = field(default_factory=dict)
 
     @staticmethod
-    def of(r: Rewriter, b: Binding) -> _Split | None:
+    def of(r: Rewriter, b: Binding, watched: bool) -> _Split | None:
         """The rewriting of a binding; None where it is not needed."""
         v, name = b.value, op_name(b.value)
         if name not in (*_PRODUCTS, *_SUMS) or not isinstance(v, Call):
@@ -108,15 +126,67 @@ class _Split:
         dtype, products, terms = tensor_type(v.args[0]).dtype, name in _PRODUCTS, _terms(v, name)
         if exact_bits(dtype, terms, products) <= EXACT_BITS and not products:
             return None  # the operator itself adds up float64
-        return _Split(r, b, dtype, Index.of(terms).const, products)
+        return _Split(r, b, dtype, Index.of(terms).const, products, watched)
 
     def run(self) -> None:
         """Append the bindings that take the operator's place."""
         v = self.b.value
         assert isinstance(v, Call)
-        _, *rest = v.args
         ranges = [self.range_of(a) for a in v.args[: 2 if self.products else 1]]
-        shares = self.shares([high - low for low, high in ranges])
+        bits = [high - low for low, high in ranges]
+        shares = self.shares(bits)
+        quick = self.quick_sum(prod(n for n, _ in shares))
+        total = self.sure_sum(ranges, shares)
+        if quick is not None:
+            total = self.call("if_exact", quick, total)
+        last = self.named("cast", total, dtype=str(self.dtype))
+        counts = self.counts()
+        if counts is not None and random_dtype(self.dtype) is not None:
+            raise LoweringError(  # their roundings are numbered as those of one operator
+                f"exact means of {self.terms} terms of {self.dtype}, which rounds stochastically, "
+                f"need more than {EXACT_BITS} bits; accumulate in float64"
+            )
+        if counts is not None:
+            last = self.named("divide", self.emit(last), counts)
+        self.r.changed = True
+        self.r.keep(Binding(self.b.var, last, self.b.origins))
+
+    def quick_sum(self, sure: int) -> Atom | None:
+        """The sum, rounded to odd, if nothing rounds before; None where that is not likely, or
+        where it takes no less than the `sure` products."""
+        v = self.b.value
+        assert isinstance(v, Call)
+        if not (self.watched and self.products):
+            return None
+        first, second, *bias = v.args
+        spreads = [self.spread(a) for a in (first, second)]
+        low, high = self.range_of(second)
+        finite = isinstance(second, Constant) and bool(np.isfinite(self.decoded(second)).all())
+        most = range(1, (MOST if finite else 1) + 1)
+        n = parts_to_try(spreads, [_width(high - low, k) for k in most], self.terms)
+        if not 0 < n < sure:
+            return None
+        x, w = self.wide(first), self.parts(second, low, n, _width(high - low, n))
+        home = min(range(n), key=lambda k: abs(w.grids[k]))  # where a bias, which is near one, fits
+        sums = [
+            self.apply([x, q, *(map(self.wide, bias) if k == home else ())])
+            for k, q in enumerate(w.values)
+        ]
+        return sums[0] if n == 1 else self.call("add_to_odd", *sums)
+
+    def spread(self, a: Atom) -> int:
+        """Bits that a row of an operand is likely to span."""
+        if isinstance(a, Constant):
+            return row_spread(self.decoded(a))
+        return ordinary_spread(self.dtype)
+
+    def sure_sum(
+        self, ranges: Sequence[tuple[int, int]], shares: Sequence[tuple[int, int]]
+    ) -> Atom:
+        """The sum, rounded to odd, for any values."""
+        v = self.b.value
+        assert isinstance(v, Call)
+        _, *rest = v.args
         operands = [
             self.parts(a, low, *share)
             for a, (low, _), share in zip(v.args, ranges, shares, strict=False)
@@ -137,17 +207,7 @@ class _Split:
             raw = self.apply([self.wide(a) for a in v.args[: len(operands)]])
             number = self.call("less", self.call("abs", raw), self.scalar(np.inf))
             total = self.call("where", number, total, raw)
-        last = self.named("cast", total, dtype=str(self.dtype))
-        counts = self.counts()
-        if counts is not None and random_dtype(self.dtype) is not None:
-            raise LoweringError(  # their roundings are numbered as those of one operator
-                f"exact means of {self.terms} terms of {self.dtype}, which rounds stochastically, "
-                f"need more than {EXACT_BITS} bits; accumulate in float64"
-            )
-        if counts is not None:
-            last = self.named("divide", self.emit(last), counts)
-        self.r.changed = True
-        self.r.keep(Binding(self.b.var, last, self.b.origins))
+        return total
 
     def counts(self) -> Constant | None:
         """What the sums of a mean are divided by."""
@@ -174,11 +234,8 @@ class _Split:
         known = values[np.isfinite(values) & (values != 0)]
         if not known.size:
             return 0, 1
-        fractions, exponents = np.frexp(known)
-        integers = np.abs(fractions * 2.0**53).astype(np.int64)
-        trailing = np.log2((integers & -integers).astype(np.float64)).astype(np.int64)
         # Within the grid of a bias, and above its magnitude, if the other operand is.
-        return min(0, int((exponents - 53 + trailing).min())), max(0, int(exponents.max()))
+        return min(0, last_bit(known)), max(0, int(np.frexp(known)[1].max()))
 
     def shares(self, bits: Sequence[int]) -> list[tuple[int, int]]:
         """(parts, bits of a part) of each operand: the fewest pairs that float64 can add up."""
@@ -270,7 +327,9 @@ class _Split:
         """`a` in float64."""
         if isinstance(a, Constant):
             return Constant(self.decoded(a), FLOAT64)
-        return self.call("cast", a, dtype="float64")
+        if a not in self.widened:
+            self.widened[a] = self.call("cast", a, dtype="float64")
+        return self.widened[a]
 
     def decoded(self, a: Constant) -> Array:
         values = custom(self.dtype.name).decode(a.data, self.dtype)

@@ -66,6 +66,8 @@ CASES: list[Case] = [
     *(Case(f"logical_{op}", [("n", 3), (3,)], dtypes=(BOOL,)) for op in ("and", "or", "xor")),
     Case("logical_not", [("n", 3)], dtypes=(BOOL,)),
     *(Case("part", [("n", 5)], {"grids": (0, -9, -20), "index": k}, (F64,)) for k in range(3)),
+    *(Case("add_to_odd", [("n", 5)] * k, {}, (F64,)) for k in (2, 3)),
+    Case("if_exact", [("n", 5), ("n", 5)], {}, (F64,)),
     Case("join", [("n", 5), (5,), ("n", 1), (5,)], {"grids": (-30, -12, -12, 0)}, (F64,)),
     *(
         Case(f"bitwise_{op}", [("n", 3), (3,)], dtypes=(I32, UINT8), low=-9, high=99)
