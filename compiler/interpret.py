@@ -32,7 +32,7 @@ from compiler.ir.types import TensorType
 from compiler.op.arithmetic import Places, arithmetic
 from compiler.op.calls import is_callee
 from compiler.op.opdef import OpDef
-from compiler.runtime.inputs import bind_inputs
+from compiler.runtime.inputs import bind_inputs, check_sizes, symbolic_sizes
 from compiler.runtime.shapes import bind_dims, sizes, stack_rows
 from compiler.symbolic import Index
 from compiler.symbolic import Var as SymbolicVar
@@ -100,6 +100,8 @@ def trace(mod: IRModule, *args: Any, **kwargs: Any) -> Iterator[tuple[Binding, A
 
 def _environment(f: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frame:
     arrays, dims = bind_inputs([(p.name, tensor_type(p)) for p in f.params], args, kwargs)
+    if dims:
+        check_sizes(symbolic_sizes(f), dims)
     return Frame(dict(zip(f.params, arrays, strict=True)), dims)
 
 

@@ -33,6 +33,7 @@ from compiler.runtime.choices import Choice, Conditions, conditions
 from compiler.runtime.driver import Pointer, Step, driver_text
 from compiler.runtime.executable import Executable, Program
 from compiler.runtime.external import External
+from compiler.runtime.inputs import symbolic_sizes
 from compiler.runtime.kernels import Kernel, aligned_copy, build_kernel, compile_kernel
 from compiler.runtime.memory import Lifetime, plan_memory
 from compiler.runtime.rounding_flag import can_watch
@@ -69,9 +70,11 @@ def build(
     if threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
     chosen = Target.parse(target)
+    sizes = symbolic_sizes(mod.main)
     mod = prepare(mod)
     lowerings = choose_lowerings(mod, dtype_lowering)
     program = _Builder(_optimize(mod, chosen, lowerings), chosen, threads).run()
+    program = replace(program, sizes=sizes)
     return Executable(program, chosen, threads, lowerings)
 
 

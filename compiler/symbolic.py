@@ -102,6 +102,11 @@ class Index:
             ((atom, c),) = rest.terms.items()
             if c == 1 and isinstance(atom, Quasi) and atom.op == "min":
                 return out + imin(atom.a // n, atom.b // n)
+        if len(rest.terms) == 1:
+            ((atom, c),) = rest.terms.items()
+            by = atom.b.constant() if isinstance(atom, Quasi) and atom.op == "//" else None
+            if c == 1 and isinstance(atom, Quasi) and by:  # (a // by + const) // n
+                return out + (atom.a + rest.const * by) // (by * n)
         return out + _quasi("//", rest, Index.of(n))
 
     def __mod__(self, divisor: IntLike) -> Index:

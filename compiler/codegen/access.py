@@ -170,9 +170,11 @@ class Accesses(Places):
         e = self.e
         if at.scattered:
             size = LLVM_BYTES[memory_type(b.dtype)]
-            v = self._to_memory(e.splat(v, len(at.scattered)))
-            for k, (p, c) in enumerate(at.scattered):
-                e.store(e.extract(v, k), p, c * size, size)
+            v = self._to_memory(v if order is not None else e.splat(v, len(at.scattered)))
+            for k, element in enumerate(order or range(len(at.scattered))):
+                if element is not None:
+                    p, c = at.scattered[element]
+                    e.store(e.extract(v, k), p, c * size, size)
             return
         v = e.splat(v, len(at.offsets)) if order is None else v
         if b.scope == "register":

@@ -15,7 +15,7 @@ from compiler.dtypes import Array
 from compiler.ir.types import TensorType
 from compiler.runtime.driver import Step
 from compiler.runtime.external import External, Linkage
-from compiler.runtime.inputs import bind_inputs
+from compiler.runtime.inputs import bind_inputs, check_sizes
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.symbolic import Index, Var
 from compiler.target import Target
@@ -27,7 +27,8 @@ _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5)
 
 @dataclass(frozen=True)
 class Program:
-    """What the builder made of a module: kernels, constants, the native entry, the memory plan."""
+    """What the builder made of a module: kernels, constants, the native entry, the memory plan.
+    `sizes`: the symbolic dimensions of its tensors, which may not be zero."""
 
     inputs: tuple[tuple[str, TensorType], ...]
     outputs: tuple[tuple[str, TensorType], ...]
@@ -39,6 +40,7 @@ class Program:
     text: str
     steps: tuple[Step, ...]
     externals: tuple[External, ...] = ()
+    sizes: tuple[Index, ...] = ()
 
 
 class Executable:
@@ -113,6 +115,7 @@ class Executable:
         p = self.program
         key = tuple(dims[v] for v in p.dims)
         if key not in self._known:
+            check_sizes(p.sizes, dims)
             shapes = [
                 tuple(d.value(dims) if isinstance(d, Index) else d for d in t.shape)
                 for _, t in p.outputs

@@ -3,15 +3,15 @@ dimensions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from compiler.dtypes import Array
 from compiler.errors import InputError, unknown
-from compiler.ir.signature import name_of
-from compiler.ir.types import TensorType, shape_text
+from compiler.ir.expr import Function
+from compiler.ir.types import TensorType, TupleType, shape_text
 from compiler.symbolic import Index, Var
 
 
@@ -44,7 +44,6 @@ def bind_inputs(
     if missing:
         raise InputError(f"missing input {', '.join(map(repr, missing))}; the model has {names}")
     arrays: list[Array] = []
-    dims: dict[Var, int] = {}
     for name, t in params:
         a = np.asarray(given[name])
         if a.dtype != t.dtype.storage:
@@ -57,37 +56,86 @@ def bind_inputs(
                 f"input {name!r} must have rank {t.rank}, shape {shape_text(t.shape)}, "
                 f"not {shape_text(a.shape)}"
             )
-        for want, got in zip(t.shape, a.shape, strict=True):
-            _bind(name, t, a, want, got, dims)
         arrays.append(np.asarray(a, order="C"))  # ascontiguousarray makes scalars vectors
-    for (name, t), a in zip(params, arrays, strict=True):
-        for want, got in zip(t.shape, a.shape, strict=True):
-            if isinstance(want, int):
-                continue
-            variable = name_of(want)
-            if variable is not None and dims[variable] == got:
-                continue
-            if want.vars() <= dims.keys() and want.value(dims) != got:
-                values = ", ".join(f"{v} = {k}" for v, k in dims.items())
-                raise InputError(
-                    f"input {name!r} has shape {shape_text(a.shape)}, but "
-                    f"{shape_text(t.shape)} with {values} is needed"
-                )
-    return arrays, dims
+    return arrays, _dimensions(params, arrays)
 
 
-def _bind(
-    name: str, t: TensorType, a: Array, want: int | Index, got: int, dims: dict[Var, int]
-) -> None:
-    if isinstance(want, int):
-        if want != got:
+def symbolic_sizes(f: Function) -> tuple[Index, ...]:
+    """The distinct symbolic dimensions of a function's tensors, but for plain variables."""
+    found: dict[Index, None] = {}
+    for b in f.bindings:
+        t = b.var.type
+        for x in t.fields if isinstance(t, TupleType) else (t,):
+            if isinstance(x, TensorType):
+                found.update((d, None) for d in x.shape if isinstance(d, Index))
+    return tuple(d for d in found if not isinstance(d, Var))
+
+
+def check_sizes(sizes: Iterable[Index], dims: Mapping[Var, int]) -> None:
+    """Check that no tensor of a program is empty.
+
+    Args:
+        sizes: the symbolic dimensions of its tensors.
+        dims: the values of the inputs' variables; what is found later is not checked.
+
+    Raises:
+        InputError: one would be; names the dimensions that make it so.
+    """
+    for size in sizes:
+        value = size.value(dims) if size.vars() <= dims.keys() else None
+        if value is not None and value < 1:
+            given = ", ".join(f"{v} = {dims[v]}" for v in sorted(size.vars(), key=str))
             raise InputError(
-                f"input {name!r} has shape {shape_text(a.shape)}, but the model needs "
-                f"{shape_text(t.shape)}"
+                f"{given} is too small: the model has a tensor of dimension {size}, which is "
+                f"{value} then"
             )
-        return
-    if got < 1:
-        raise InputError(f"input {name!r} is empty: dimension {want} must be at least 1")
-    variable = name_of(want)
-    if variable is not None:
-        dims.setdefault(variable, got)
+
+
+def _dimensions(
+    params: Sequence[tuple[str, TensorType]], arrays: Sequence[Array]
+) -> dict[Var, int]:
+    """The value of every symbolic dimension, checked wherever it occurs."""
+    dims: dict[Var, int] = {}
+    source: dict[Var, str] = {}
+    later: list[tuple[str, Index, int]] = []
+    for (name, t), a in zip(params, arrays, strict=True):
+        for axis, (want, got) in enumerate(zip(t.shape, a.shape, strict=True)):
+            if isinstance(want, int):
+                if want != got:
+                    raise InputError(
+                        f"input {name!r} has shape {shape_text(a.shape)}, but the model needs "
+                        f"{shape_text(t.shape)}: axis {axis} must be {want}, not {got}"
+                    )
+                continue
+            if got < 1:
+                raise InputError(f"input {name!r} is empty: dimension {want} must be at least 1")
+            solved = _solved(name, want, got)
+            if solved is not None and solved[0] not in dims:
+                dims[solved[0]], source[solved[0]] = solved[1], name
+            later.append((name, want, got))
+    for name, want, got in later:
+        unknown_dims = sorted(str(v) for v in want.vars() - dims.keys())
+        if unknown_dims:
+            raise InputError(
+                f"dimension {want} of input {name!r} does not tell {', '.join(unknown_dims)}: "
+                "give the model an input that has that dimension alone"
+            )
+        value = want.value(dims)
+        if value != got:
+            known = sorted(want.vars(), key=str)
+            given = ", ".join(f"{v} = {dims[v]} in input {source[v]!r}" for v in known)
+            raise InputError(f"dimension {want} of input {name!r} is {got}, but {value} by {given}")
+    return dims
+
+
+def _solved(name: str, want: Index, got: int) -> tuple[Var, int] | None:
+    """The variable of a dimension `c * v + k` and its value; None for other dimensions."""
+    if len(want.terms) != 1:
+        return None
+    ((atom, factor),) = want.terms.items()
+    if not isinstance(atom, Var):
+        return None
+    value, rest = divmod(got - want.const, factor)
+    if rest or value < 1:
+        raise InputError(f"dimension {want} of input {name!r} cannot be {got}")
+    return atom, value

@@ -222,14 +222,16 @@ def accesses(
 
 def innermost_work(s: Stmt) -> Index:
     """Iterations of the innermost statements of `s`, its symbolic dimensions included; what is
-    computed again does not count."""
+    computed again does not count. Loops that get shorter in terms of symbolic dimensions count as
+    in their first round."""
     out = Index()
     spare = {id(y) for x, _, _ in walk_stmts([s]) if isinstance(x, Attempt) for y in x.again}
     for x, path, _ in walk_stmts([s]):
         if not isinstance(x, (For, Attempt)) and not spare & {id(y) for y in (*path, x)}:
             n = Index.of(1)
+            first: dict[Var, IntLike] = {loop.var: 0 for loop in path}
             for loop in path:
-                n = n * (loop.extent.range()[1] or loop.extent)
+                n = n * (loop.extent.range()[1] or loop.extent.subst(first))
             if isinstance(x, Intrin):
                 n = n * math.prod(x.intrin.loops.values())
             out = out + n

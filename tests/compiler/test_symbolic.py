@@ -65,3 +65,6 @@ def test_shapes_of_convolutions_simplify() -> None:
     assert (N * 256) // 256 == N
     assert (N * N * 6) // N == N * 6
     assert str(ceil_div(N, 2)) == "((n + 1) // 2)"
+    halved = ceil_div(ceil_div(N, 2), 2)
+    assert halved == (N + 3) // 4
+    assert (halved - 1) // 5 == (N - 1) // 20

@@ -105,12 +105,12 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         s.vectorize(m_lane, m_lane + ".init")
     s.vectorize(*vector)
     s.unroll(*tile, m_block, *inits, o_block, *inside)
-    if len(steps) > 1 and not pinned:
-        s.unroll(steps[-1])
-    elif pinned and (path[-1].extent.constant() or UNROLLED_STEPS + 1) <= UNROLLED_STEPS:
+    if pinned and (path[-1].extent.constant() or UNROLLED_STEPS + 1) <= UNROLLED_STEPS:
         s.unroll(reduce[-1])
     for name in (*steps[:-1], *peeled):
         s.peel(name)
+    if len(steps) > 1 and not pinned:
+        _unroll_known(s, steps[-1])
     if columns:
         # Which taps of a column lie in the padding is known at build time in the outermost tiles.
         s.unroll(reduce[-1])
@@ -124,6 +124,14 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     if t.spatial and not is_widened(reader):
         x = inside[[k for k, _ in sorted(sizes.items())].index(t.spatial[-1][0])]
         _narrow(s, reader.stage, t, [x, *inside[inside.index(x) + 1 :], o_block, o_lane])
+
+
+def _unroll_known(s: Schedule, name: str) -> None:
+    """Unroll a loop of a reduction, but for the last steps of one whose extent is a symbolic
+    dimension."""
+    for loop, _, _ in s.find(name):
+        if all(v.extent is not None for v in loop.extent.vars()):
+            loop.kind = "unroll"
 
 
 def _few_taps(store: Store, path: Sequence[For], t: Tile) -> bool:

@@ -154,10 +154,7 @@ class RegionPrimitives(LoopPrimitives):
 
         for name in (stage, reader):
             ((_, (root, *_), _),) = self.stage_stores(name)
-            copy = clone(root, {})
-            for s, _, _ in walk_stmts([copy]):
-                if isinstance(s, For):
-                    s.var.name += ".few"
+            copy = _copied(root, {}, ".few")
             for st in stores([copy]):
                 st.stage += ".few"
                 st.buffer = few if st.buffer is there else st.buffer
@@ -169,7 +166,7 @@ class RegionPrimitives(LoopPrimitives):
             old = around[axis]
             v = Var(old.var.name, extent)
             home = around[axis - 1].body if axis else self.func.body
-            self.swap(home, old, [For(v, [clone(x, {old.var: v}) for x in old.body], old.kind)])
+            self.swap(home, old, [For(v, [_copied(x, {old.var: v}) for x in old.body], old.kind)])
         return stage + ".few"
 
     def decompose_reduction(self, stage: str, loop: str) -> None:
@@ -284,6 +281,16 @@ def _nest(vs: Sequence[Var], node: Stmt) -> Stmt:
     for v in reversed(vs):
         node = For(v, [node])
     return node
+
+
+def _copied(node: Stmt, m: Mapping[Var, IntLike], ending: str = "") -> Stmt:
+    """A clone in which loops of one iteration keep their variables, as a tile's axes; `ending` is
+    added to the names of loops."""
+    if not isinstance(node, For):
+        return clone(node, m)
+    v = Var(node.var.name + ending, node.extent.subst(m))
+    body = [_copied(x, {**m, node.var: v}, ending) for x in node.body]
+    return For(v, body, node.kind, node.opaque, node.whole, node.fence)
 
 
 def _refreshed(node: Stmt, shift: Mapping[Var, IntLike]) -> Stmt:
