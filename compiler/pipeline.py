@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +31,7 @@ from compiler.op.opdef import OpDef
 from compiler.runtime import pool
 from compiler.runtime.choices import Choice, Conditions, conditions
 from compiler.runtime.driver import Pointer, Step, driver_text
-from compiler.runtime.executable import Executable, Program
+from compiler.runtime.executable import Executable, GraphExecutable, Program
 from compiler.runtime.external import External
 from compiler.runtime.inputs import symbolic_sizes
 from compiler.runtime.kernels import Kernel, aligned_copy, build_kernel, compile_kernel
@@ -51,7 +51,8 @@ def build(
     threads: int = 1,
     dtype_lowering: str | None = None,
 ) -> Executable:
-    """Compile `main` of a module.
+    """Compile `main` of a module: to one native function, or, where there is control flow, to
+    bytecode of a virtual machine.
 
     Args:
         mod: the module; it is optimized as the current PassContext says.
@@ -72,10 +73,44 @@ def build(
     chosen = Target.parse(target)
     sizes = symbolic_sizes(mod.main)
     mod = prepare(mod)
+    if needs_machine(mod):
+        from compiler.vm.build import build_machine
+
+        return build_machine(mod, chosen, threads, dtype_lowering)
+    return compile_graph(mod, chosen, threads, dtype_lowering, sizes)
+
+
+def compile_graph(
+    mod: IRModule,
+    target: Target,
+    threads: int,
+    dtype_lowering: str | None,
+    sizes: Iterable[Index] = (),
+    dims: Iterable[Dim] = (),
+) -> GraphExecutable:
+    """Compile `main` of a prepared module, which has no control flow. `sizes`: dimensions that may
+    not be zero. `dims`: dimensions that are given when it runs, though no input may show them.
+
+    Raises:
+        LoweringError: an operator or a custom datatype has no lowering; names it.
+        InputError: there is no lowering of that name.
+    """
     lowerings = choose_lowerings(mod, dtype_lowering)
-    program = _Builder(_optimize(mod, chosen, lowerings), chosen, threads).run()
-    program = replace(program, sizes=sizes)
-    return Executable(program, chosen, threads, lowerings)
+    program = _Builder(_optimize(mod, target, lowerings), target, threads, dims).run()
+    program = replace(program, sizes=tuple(sizes))
+    return GraphExecutable(program, target, threads, lowerings)
+
+
+def needs_machine(mod: IRModule) -> bool:
+    """Whether `main` has control flow, calls functions of the module, or returns what is no
+    tensor."""
+    f = mod.main
+    plain = (Call, Tuple, TupleGetItem, Var, Constant)
+    return not all(isinstance(atom_type(r), TensorType) for r in f.results) or any(
+        not isinstance(v := b.value, plain)
+        or (isinstance(v, Call) and not isinstance(v.op, OpDef | Function))
+        for b in f.bindings
+    )
 
 
 def optimize(
@@ -116,8 +151,9 @@ Entry = tuple[Kernel | External, tuple[Atom, ...], tuple[int, ...]]
 class _Builder:
     """Lays out one function: kernels, tensors' lifetimes, the memory plan, the native entry."""
 
-    def __init__(self, mod: IRModule, target: Target, threads: int):
+    def __init__(self, mod: IRModule, target: Target, threads: int, dims: Iterable[Dim] = ()):
         self.mod, self.f, self.target, self.threads = mod, mod.main, target, threads
+        self.extra_dims = sorted(dims, key=str)
         self.history = active_history(target)
         self.kernels: list[Entry] = []
         self.constants: list[Array] = []
@@ -340,6 +376,7 @@ class _Builder:
         for p in self.f.params:
             for d in tensor_type(p).shape:
                 found.update(dict.fromkeys(sorted(Index.of(d).vars(), key=str)))
+        found.update(dict.fromkeys(self.extra_dims))
         known = set(found)
         for s in steps:
             for v in s.dims:

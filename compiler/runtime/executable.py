@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler.dtype_lowering import DtypeLowering
 from compiler.dtypes import Array
-from compiler.ir.types import TensorType
+from compiler.ir.types import TensorType, Type
 from compiler.runtime.driver import Step
 from compiler.runtime.external import External, Linkage
 from compiler.runtime.inputs import bind_inputs, check_sizes
@@ -48,7 +48,7 @@ class Executable:
     several threads. Results are new arrays with the dtypes the model declares.
 
     Attributes:
-        inputs, outputs: name -> TensorType.
+        inputs, outputs: name -> type.
         target: what it was compiled for.
         threads: how many threads its kernels use.
         lowerings: how each custom datatype is computed, and why.
@@ -56,21 +56,14 @@ class Executable:
 
     def __init__(
         self,
-        program: Program,
+        inputs: Sequence[tuple[str, TensorType]],
+        outputs: Sequence[tuple[str, Type]],
         target: Target,
         threads: int,
         lowerings: tuple[DtypeLowering, ...] = (),
     ):
-        self.program, self.target, self.threads = program, target, threads
-        self.lowerings = lowerings
-        self.inputs = dict(program.inputs)
-        self.outputs = dict(program.outputs)
-        self._entry = _ENTRY(program.entry)
-        self._linkage = Linkage(program.externals, program.dims)
-        self._linked = _linked(program.constants, self._linkage.addresses)
-        self._constants = _table(self._linked)
-        self._local = threading.local()
-        self._known: dict[tuple[int, ...], tuple[list[tuple[int, ...]], int, Any]] = {}
+        self.inputs, self.outputs = dict(inputs), dict(outputs)
+        self.target, self.threads, self.lowerings = target, threads, lowerings
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model.
@@ -82,9 +75,74 @@ class Executable:
             compiler.errors.InputError: an input is missing, unknown, or of the wrong rank, shape or
             dtype.
         """
-        arrays, dims = bind_inputs(self.program.inputs, args, kwargs)
+        arrays, dims = bind_inputs(list(self.inputs.items()), args, kwargs)
         outs = self.run(arrays, dims)
         return outs[0] if len(outs) == 1 else outs
+
+    def run(self, arrays: Sequence[Array], dims: Mapping[Var, int]) -> list[Any]:
+        """Run on checked arrays, in parameter order, with the symbolic dimensions' values."""
+        raise NotImplementedError
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """What was compiled, in the order in which it is called or written."""
+        raise NotImplementedError
+
+    @property
+    def dtype_lowering(self) -> str:
+        """How custom datatypes are computed, e.g. `vector`, or `library, vector`; empty if there
+        are none."""
+        return ", ".join(sorted({c.lowering for c in self.lowerings}))
+
+    @property
+    def tuned(self) -> int:
+        """How many kernels have their tiles from a tuning log."""
+        return sum(k.tuned for k in self.kernels)
+
+    def stats(self) -> str:
+        """What it consists of, in a few lines for people."""
+        raise NotImplementedError
+
+    def as_text(self) -> str:
+        """What runs, for people: instructions, and the scheduled loop nests of the kernels."""
+        raise NotImplementedError
+
+    def llvm_text(self) -> str:
+        """The LLVM code of every kernel and of what calls them."""
+        raise NotImplementedError
+
+    def signature(self) -> str:
+        """Inputs and outputs with their types."""
+        ins = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
+        return f"{ins} -> {', '.join(f'{n}: {t}' for n, t in self.outputs.items())}"
+
+    def __repr__(self) -> str:
+        how = f"target={str(self.target)!r}, threads={self.threads}"
+        return f"{type(self).__name__}({self.signature()}, {how})"
+
+
+class GraphExecutable(Executable):
+    """A module without control flow: one native function calls its kernels.
+
+    Attributes:
+        program: what the builder made.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        target: Target,
+        threads: int,
+        lowerings: tuple[DtypeLowering, ...] = (),
+    ):
+        super().__init__(program.inputs, program.outputs, target, threads, lowerings)
+        self.program = program
+        self._entry = _ENTRY(program.entry)
+        self._linkage = Linkage(program.externals, program.dims)
+        self._linked = _linked(program.constants, self._linkage.addresses)
+        self._constants = _table(self._linked)
+        self._local = threading.local()
+        self._known: dict[tuple[int, ...], tuple[list[tuple[int, ...]], int, Any]] = {}
 
     def run(self, arrays: Sequence[Array], dims: Mapping[Var, int]) -> list[Array]:
         """Run on checked arrays, in parameter order, with the symbolic dimensions' values."""
@@ -136,15 +194,9 @@ class Executable:
         return held
 
     @property
-    def dtype_lowering(self) -> str:
-        """How custom datatypes are computed, e.g. `vector`, or `library, vector`; empty if there
-        are none."""
-        return ", ".join(sorted({c.lowering for c in self.lowerings}))
-
-    @property
-    def tuned(self) -> int:
-        """How many kernels have their tiles from a tuning log."""
-        return sum(k.tuned for k in self.program.kernels)
+    def kernels(self) -> tuple[Kernel, ...]:
+        """In the order in which they run."""
+        return self.program.kernels
 
     def workspace_bytes(self, **dims: int) -> int:
         """Bytes of intermediate memory for given symbolic dimensions, e.g.
@@ -152,18 +204,13 @@ class Executable:
         return int(self.program.workspace.value({Var(k): v for k, v in dims.items()}))
 
     def as_text(self) -> str:
-        """The scheduled loop nests that run, in order."""
+        """The scheduled loop nests, in the order in which they run."""
         return "\n\n".join(str(k.func) for k in self.program.kernels)
 
     def llvm_text(self) -> str:
         """The LLVM code of every kernel and of the entry point."""
         parts = [k.llvm_text() for k in self.program.kernels]
         return "\n\n".join([*dict.fromkeys(parts), self.program.text])
-
-    def __repr__(self) -> str:
-        ins = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
-        outs = ", ".join(f"{n}: {t}" for n, t in self.outputs.items())
-        return f"Executable({ins} -> {outs}, target={str(self.target)!r}, threads={self.threads})"
 
 
 def _table(arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_void_p]:

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from compiler.codegen import jit
+from compiler.errors import InputError
 from compiler.runtime.driver import Pointer, Step
-from compiler.runtime.executable import Executable
+from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.inputs import bind_inputs
 from compiler.runtime.kernels import aligned_copy
 
@@ -33,8 +34,10 @@ def profile(exe: Executable, *args: Any, runs: int = 20, **kwargs: Any) -> list[
     that run only if others have rounded (`Step.when`).
 
     Raises:
-        compiler.errors.InputError: the inputs do not fit.
+        compiler.errors.InputError: the inputs do not fit, or `exe` has control flow.
     """
+    if not isinstance(exe, GraphExecutable):
+        raise InputError("a program with control flow has no fixed order of stages to time")
     p = exe.program
     arrays, dims = bind_inputs(p.inputs, args, kwargs)
     outs = exe.run(arrays, dims)

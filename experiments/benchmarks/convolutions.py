@@ -217,7 +217,7 @@ def _measure(shape: Shape, top: Peak, effort: Effort) -> bool:
 
     contenders: dict[str, Contender] = {"layer": _layer(executable, x), "peer": theirs}
     contenders["peak"] = always(top.call)
-    kernels = [f"kernel {k}" for k in range(len(executable.program.kernels))]
+    kernels = [f"kernel {k}" for k in range(len(executable.kernels))]
     contenders |= dict(zip(kernels, map(always, kernel_calls(executable)), strict=True))
     times = medians(contenders, effort)
     longest = max(times[name] for name in kernels)

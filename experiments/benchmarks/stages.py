@@ -24,7 +24,7 @@ def kernel_calls(executable: Executable) -> list[Callable[[], object]]:
     Raises:
         LoweringError: a kernel has symbolic dimensions.
     """
-    return [_call(kernel) for kernel in executable.program.kernels]
+    return [_call(kernel) for kernel in executable.kernels]
 
 
 def _call(kernel: Kernel) -> Callable[[], object]:

@@ -1,0 +1,1 @@
+"""The virtual machine: branches, loops, calls and closures around compiled regions of operators."""

@@ -1,0 +1,112 @@
+"""Modules with control flow, compiled for the virtual machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compiler.dtypes import Array
+from compiler.ir.expr import Function, IRModule, Var, atom_type, tensor_type
+from compiler.pipeline import compile_graph
+from compiler.runtime.executable import Executable, GraphExecutable
+from compiler.runtime.inputs import symbolic_sizes
+from compiler.runtime.kernels import Kernel
+from compiler.symbolic import Var as Dim
+from compiler.target import Target
+from compiler.vm.dims import needed
+from compiler.vm.lower import lower
+from compiler.vm.machine import Image, Machine
+
+
+def build_machine(
+    mod: IRModule, target: Target, threads: int, dtype_lowering: str | None
+) -> VMExecutable:
+    """Compile `main` of a prepared module, and what it calls.
+
+    Raises:
+        LoweringError: an operator or a custom datatype has no lowering; names it.
+    """
+    programs = {name: f for name, f in mod.functions.items() if not isinstance(f, Function)}
+
+    def compile_region(f: Function) -> GraphExecutable:
+        region = IRModule({"main": f, **programs})
+        return compile_graph(region, target, threads, dtype_lowering, symbolic_sizes(f), needed(f))
+
+    image, f = lower(mod, compile_region), mod.main
+    names = list(mod.attrs.get("outputs", ()))
+    if len(names) != len(f.results):
+        names = [r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(f.results)]
+    inputs = [(p.name, tensor_type(p)) for p in f.params]
+    outputs = list(zip(names, map(atom_type, f.results), strict=True))
+    return VMExecutable(image, inputs, outputs, target, threads)
+
+
+class VMExecutable(Executable):
+    """A module with control flow: bytecode around compiled regions.
+
+    Attributes:
+        image: functions, regions and constants.
+    """
+
+    def __init__(
+        self,
+        image: Image,
+        inputs: Sequence[tuple[str, Any]],
+        outputs: Sequence[tuple[str, Any]],
+        target: Target,
+        threads: int,
+    ):
+        lowerings = dict.fromkeys(c for r in image.regions for c in r.lowerings)
+        super().__init__(inputs, outputs, target, threads, tuple(lowerings))
+        self.image = image
+
+    def run(self, arrays: Sequence[Array], dims: Mapping[Dim, int]) -> list[Any]:
+        """Run on checked arrays, in parameter order, with the symbolic dimensions' values.
+
+        Raises:
+            InputError: sizes found at run time contradict each other, or a recursion is too deep.
+        """
+        results = Machine(self.image).run(arrays, dims)
+        seen = {id(a) for a in (*arrays, *self.image.constants)}
+        return [_own(r, seen) for r in results]
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """Of all regions, in their order."""
+        return tuple(k for r in self.image.regions for k in r.kernels)
+
+    def stats(self) -> str:
+        """Numbers of functions, instructions, regions, kernels and constants."""
+        image, code = self.image, sum(len(f.code) for f in self.image.functions)
+        size = sum(a.nbytes for a in image.constants)
+        return "\n".join(
+            [
+                f"virtual machine for {self.target}, {self.threads} thread(s)",
+                f"  {self.signature()}",
+                f"  functions: {len(image.functions)} with {code} instructions",
+                f"  regions: {len(image.regions)} with {len(self.kernels)} kernels",
+                f"  constants: {len(image.constants)} with {size} bytes, those of regions apart",
+            ]
+        )
+
+    def as_text(self) -> str:
+        """The bytecode, and the instructions and loop nests of every region."""
+        image = self.image
+        parts = [f"f{k} {f}" for k, f in enumerate(image.functions)]
+        parts += [f"constant{k} {a.dtype}{list(a.shape)}" for k, a in enumerate(image.constants)]
+        parts += [f"region{k} {r.signature()}\n{r.as_text()}" for k, r in enumerate(image.regions)]
+        return "\n\n".join(parts)
+
+    def llvm_text(self) -> str:
+        """The LLVM code of every region."""
+        return "\n\n".join(r.llvm_text() for r in self.image.regions)
+
+
+def _own(value: Any, seen: set[int]) -> Any:
+    """A result that is no other array: not an input, a constant, or another result."""
+    if isinstance(value, tuple):
+        return tuple(_own(x, seen) for x in value)
+    if hasattr(value, "copy") and id(value) in seen:
+        value = value.copy()
+    seen.add(id(value))
+    return value

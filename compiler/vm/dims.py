@@ -1,0 +1,51 @@
+"""Which symbolic dimensions types and functions speak of."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from compiler.ir.expr import Call, Function, Loop, nested
+from compiler.ir.types import FuncType, TensorType, TupleType, Type
+from compiler.symbolic import Index
+from compiler.symbolic import Var as Dim
+
+
+def dims_of(t: Type | None) -> set[Dim]:
+    """The dimensions that a value of type `t` shows; a function shows none."""
+    if isinstance(t, TensorType):
+        return set().union(*(d.vars() for d in t.shape if isinstance(d, Index)))
+    if isinstance(t, TupleType):
+        return set().union(*map(dims_of, t.fields))
+    assert t is None or isinstance(t, FuncType)
+    return set()
+
+
+def introduced(f: Function) -> set[Dim]:
+    """The dimensions in the types of a function's variables, and of the functions in it."""
+    out = set().union(*(dims_of(p.type) for p in f.params))
+    for b in f.bindings:
+        out |= dims_of(b.var.type)
+        if isinstance(b.value, Loop) and b.value.count:
+            out.add(Dim(b.value.count))
+        for g in nested(b.value):
+            if not isinstance(b.value, Function):
+                out |= introduced(g)
+    return out
+
+
+def needed(f: Function) -> set[Dim]:
+    """The dimensions that running the operators of `f` may take: those of types and attributes."""
+    out = introduced(f)
+    for b in f.bindings:
+        if isinstance(b.value, Call):
+            out |= _in_attrs(b.value.attrs)
+    return out
+
+
+def _in_attrs(attrs: Any) -> set[Dim]:
+    if not is_dataclass(attrs):
+        return set()
+    values = [getattr(attrs, x.name) for x in fields(attrs)]
+    flat = [y for x in values for y in (x if isinstance(x, tuple) else (x,))]
+    return set().union(*(y.vars() for y in flat if isinstance(y, Index)))
