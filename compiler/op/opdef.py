@@ -96,16 +96,24 @@ class OpDef:
     effect: bool = False
     doc: str = field(default="", compare=False)
 
+    def check_attribute(self, name: str) -> None:
+        """Refuse a name that no attribute has.
+
+        Raises:
+            DtypelabError: suggests the nearest ones.
+        """
+        known = [f.name for f in fields(self.attrs)]
+        if name not in known:
+            raise DtypelabError(f"{self.name}: {unknown('attribute', name, known)}")
+
     def make_attrs(self, **values: Any) -> Any:
         """Attributes from keywords (lists become tuples).
 
         Raises:
             DtypelabError: an attribute does not exist, or a required one is missing.
         """
-        known = [f.name for f in fields(self.attrs)]
         for k in values:
-            if k not in known:
-                raise DtypelabError(f"{self.name}: {unknown('attribute', k, known)}")
+            self.check_attribute(k)
         try:
             return self.attrs(
                 **{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}

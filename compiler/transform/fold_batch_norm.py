@@ -40,7 +40,7 @@ def batch_norm_affine(call: Call) -> Affine | None:
     return Affine(data, scale, beta - mean * scale)
 
 
-def _along(c: Constant, axis: int, rank: int) -> Array | None:
+def along(c: Constant, axis: int, rank: int) -> Array | None:
     """The constant's values along `axis`, if it broadcasts to `rank` and varies along no other."""
     if c.data.ndim > rank:
         return None
@@ -67,7 +67,7 @@ def affine(value: Call, axis: int, rank: int) -> Affine | None:
     data, other = (second, first) if flipped else (first, second)
     if not isinstance(data, Var) or not isinstance(other, Constant):
         return None
-    c = _along(other, axis, rank)
+    c = along(other, axis, rank)
     if c is None:
         return None
     if name == "add":
@@ -121,14 +121,15 @@ def _fold(r: Rewriter, b: Binding) -> Binding | None:
         if change is None or change.data is not made.var:
             return None
         assert isinstance(made.value, Call)
-        call = _changed(made.value, change)
+        call = scaled(made.value, change)
         # the merged value keeps the name of the last of the two, so that results keep theirs
         return Binding(b.var, call, union(made.origins, b.origins)) if call else None
     return None
 
 
-def _changed(call: Call, change: Affine) -> Call | None:
-    """The weighted call with scale and shift in its weights; None if they would not be finite."""
+def scaled(call: Call, change: Affine) -> Call | None:
+    """The weighted call with scale and shift of its result in its weights, which are constants;
+    None if they would not be finite."""
     data, weight, *rest = call.args
     assert isinstance(weight, Constant)
     units = weight.data.shape[0]

@@ -40,6 +40,7 @@ class Rewriter:
         self._bindings: list[Binding] = []
         self._at: dict[Var, int] = {}
         self._replaced: dict[Var, Atom] = {}
+        self._renamed: dict[Var, Var] = {}  # at the end: producers that take a result's name
         self._results = {r for r in f.results if isinstance(r, Var)}
         self._uses = {v: len(readers) for v, readers in uses(f).items()}
         self._names = names_in(f)
@@ -68,6 +69,15 @@ class Rewriter:
         self.keep(b)
         return b.var
 
+    def use_count(self, v: Var) -> int:
+        """How often `v` is read, by bindings and as a result."""
+        return self._uses.get(v, 0)
+
+    def amend(self, b: Binding) -> None:
+        """Let a collected binding compute another value, from what is defined before it."""
+        self.changed = True
+        self._bindings[self._at[b.var]] = b
+
     def fresh(self, stem: str) -> str:
         """A name nobody has yet."""
         return unique(stem, self._names)
@@ -82,24 +92,15 @@ class Rewriter:
         if b.var in self._results:
             if made is None or made.var in self._results:
                 return False
-            at = self._at[made.var]
-            self._bindings[at] = Binding(b.var, made.value, union(made.origins, b.origins))
-            self._at[b.var] = at
-            for i in range(at + 1, len(self._bindings)):
-                x = self._bindings[i]
-                value = substitute(x.value, {made.var: b.var})
-                self._bindings[i] = Binding(x.var, value, x.origins)
-            self._replaced = {
-                v: b.var if a is made.var else a for v, a in self._replaced.items()
-            } | {made.var: b.var}
-        else:
-            if made is not None:
-                origins = union(made.origins, b.origins)
-                self._bindings[self._at[made.var]] = Binding(made.var, made.value, origins)
-            self._replaced[b.var] = atom
-            if isinstance(atom, Var):
-                # readers of b.var now read atom, which b itself no longer does
-                self._uses[atom] = self._uses.get(atom, 0) + self._uses.get(b.var, 0) - 1
+            self._results.add(made.var)
+            self._renamed[made.var] = b.var
+        if made is not None:
+            origins = union(made.origins, b.origins)
+            self._bindings[self._at[made.var]] = Binding(made.var, made.value, origins)
+        self._replaced[b.var] = atom
+        if isinstance(atom, Var):
+            # readers of b.var now read atom, which b itself no longer does
+            self._uses[atom] = self._uses.get(atom, 0) + self._uses.get(b.var, 0) - 1
         self.changed = True
         return True
 
@@ -115,7 +116,15 @@ class Rewriter:
         """The function without what it no longer needs; the same object if nothing changed."""
         if not self.changed:
             return self.f
-        return live(self.f.with_body(self._bindings, self.f.results))
+        bindings = self._bindings
+        if self._renamed:
+            bindings = [
+                Binding(
+                    self._renamed.get(b.var, b.var), substitute(b.value, self._renamed), b.origins
+                )
+                for b in bindings
+            ]
+        return live(self.f.with_body(bindings, self.f.results))
 
 
 def call(op: str, *args: Atom, **attrs: object) -> Call:

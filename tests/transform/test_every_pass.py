@@ -1,0 +1,81 @@
+"""Every pass on random programs: valid, of the same interface, and with the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_programs import PLANS, Plan, outputs, program
+
+from compiler.ir.verifier import verify
+from compiler.transform import (
+    CanonicalizeOps,
+    DeadCodeElimination,
+    EliminateCommonSubexpr,
+    FoldBatchNorm,
+    FoldConstant,
+    FoldScaleAxis,
+    FuseOps,
+    InferType,
+    Pass,
+    PassContext,
+    Sequential,
+    SimplifyInference,
+    VerifyInstrument,
+)
+
+EXACT: dict[str, Callable[[], Pass]] = {
+    "InferType": InferType,
+    "FoldConstant": FoldConstant,
+    "EliminateCommonSubexpr": EliminateCommonSubexpr,
+    "DeadCodeElimination": DeadCodeElimination,
+    "FuseOps": FuseOps,
+    "FuseOps, apart": lambda: FuseOps(fuse_opt_level=0),
+    "CanonicalizeOps": CanonicalizeOps,
+}
+ROUNDING: dict[str, Callable[[], Pass]] = {
+    "SimplifyInference": SimplifyInference,
+    "FoldBatchNorm": FoldBatchNorm,
+    "FoldScaleAxis": FoldScaleAxis,
+}
+
+
+def check(passes: list[Pass], plan: Plan, extra: int, tolerance: float) -> None:
+    mod = program(plan, extra)
+    with PassContext(opt_level=4, instruments=[VerifyInstrument()]):
+        out = Sequential(passes)(mod)
+        again = Sequential(passes)(out)
+    assert [str(p) for p in out.main.params] == ["%x", "%flag"]
+    assert [str(r) for r in out.main.results] == [str(r) for r in mod.main.results]
+    assert [r.type for r in out.main.results] == [r.type for r in mod.main.results]
+    verify(again)
+    for n, flag in ((1, True), (2, False)):
+        for want, got in zip(outputs(mod, n, flag), outputs(out, n, flag), strict=True):
+            assert got.dtype == want.dtype
+            assert np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max())
+
+
+@pytest.mark.parametrize("name", EXACT)
+@settings(max_examples=25, deadline=None)
+@given(plan=PLANS, extra=st.integers(0, 9))
+def test_a_pass_keeps_every_bit(name: str, plan: Plan, extra: int) -> None:
+    check([EXACT[name]()], plan, extra, 0)
+
+
+@pytest.mark.parametrize("name", ROUNDING)
+@settings(max_examples=25, deadline=None)
+@given(plan=PLANS, extra=st.integers(0, 9))
+def test_a_pass_that_folds_weights_keeps_results_but_for_rounding(
+    name: str, plan: Plan, extra: int
+) -> None:
+    check([ROUNDING[name]()], plan, extra, 1e-4)
+
+
+@settings(max_examples=25, deadline=None)
+@given(plan=PLANS, extra=st.integers(0, 9), order=st.permutations([*EXACT, *ROUNDING]))
+def test_passes_in_any_order_keep_results(plan: Plan, extra: int, order: list[str]) -> None:
+    every = {**EXACT, **ROUNDING}
+    check([every[name]() for name in order if not name.startswith("FuseOps")], plan, extra, 1e-4)
