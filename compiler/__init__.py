@@ -33,7 +33,9 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.layout_rules": ["OpLayout", "register_alter_op_layout"],
         "compiler.tensor.intrinsics": ["register_intrinsic"],
         "compiler.tensor.intrinsics.intrinsic": ["Intrinsic", "dot_product"],
+        "compiler.tensor.schedule.written": ["schedule"],
         "compiler.tensor.schedule.rules": ["register_schedule_rule"],
+        "compiler.runtime.external": ["register_func"],
         "compiler.tuning.log": ["apply_history_best"],
         "compiler.tuning.tuner": ["tune"],
         "compiler.errors": [

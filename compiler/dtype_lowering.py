@@ -50,7 +50,7 @@ def custom_dtypes(mod: IRModule) -> list[DType]:
     f = mod.main
     read = [a for b in f.bindings for a in operands(b.value)]
     types = [a.type for a in (*f.params, *read, *(b.var for b in f.bindings), *f.results)]
-    found = [t.dtype for t in types if isinstance(t, TensorType) and t.dtype.is_custom]
+    found = [t.dtype.code for t in types if isinstance(t, TensorType) and t.dtype.is_custom]
     return list(dict.fromkeys(found))
 
 

@@ -12,7 +12,7 @@ from compiler.callees import callee
 from compiler.codegen import jit
 from compiler.dtype_lowering import DtypeLowering, choose_lowerings, forms_of
 from compiler.dtypes import INT32, Array, random_dtype
-from compiler.errors import InputError, LoweringError
+from compiler.errors import InputError, LoweringError, ScheduleError
 from compiler.ir.expr import (
     Atom,
     Call,
@@ -40,7 +40,8 @@ from compiler.runtime.rounding_flag import can_watch
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target import Target
-from compiler.tensor.legalize import Legalized
+from compiler.tensor.legalize import Legalized, known_finite
+from compiler.tensor.schedule.written import with_own_loops
 from compiler.transform.preparation import prepare
 from compiler.tuning.log import active_history
 
@@ -260,10 +261,17 @@ class _Builder:
 
     def _called(self, value: Call) -> Kernel | External:
         """The kernel of a tensor program, or the place where a registered function is called."""
-        if value.op is CALL_TIR:
-            return compile_kernel(Legalized(callee(self.mod, value), value.args), self.target)
-        types = (*map(tensor_type, value.args), *value.attrs.outputs)
-        return External(value.attrs.func, types, self._constant(np.zeros(1, np.uint64)))
+        name = value.attrs.func
+        if value.op is not CALL_TIR:
+            types = (*map(tensor_type, value.args), *value.attrs.outputs)
+            return External(name, types, self._constant(aligned_copy(np.zeros(1, np.uint64))))
+        f = callee(self.mod, value)
+        for b, a in zip(f.params, value.args, strict=False):
+            b.finite = known_finite(a)
+        try:
+            return compile_kernel(Legalized(with_own_loops(f), value.args), self.target)
+        except (LoweringError, ScheduleError) as e:
+            raise LoweringError(f"@{name}: {e}") from None
 
     def _choose(self, value: Call) -> bool:
         """Let both operands be computed into the memory of the first; False where kernels do not

@@ -211,7 +211,7 @@ class IRModule:
         """The entry function."""
         return self["main"]
 
-    def with_function(self, name: str, f: Function) -> IRModule:
+    def with_function(self, name: str, f: Function | PrimFunc) -> IRModule:
         """The same module with one function replaced."""
         return self.with_functions({name: f})
 

@@ -32,6 +32,7 @@ from compiler.tensor.packed_arrays import pack_array
 from compiler.tensor.schedule import rules
 from compiler.tensor.schedule.choice import TileChoice
 from compiler.tensor.schedule.default import schedule_default
+from compiler.tensor.schedule.written import arranged, start_reductions
 from compiler.tensor.stmt import Buffer, PrimFunc, innermost_work, stores
 from compiler.tuning.log import History
 
@@ -77,6 +78,7 @@ class Program:
         self._lock = threading.Lock()
         self._scheduled: Scheduled | None = None
         self._settled = _settled(self._func)
+        self._arranged = arranged(self._func)
         self.key = self._key()
 
     def _key(self) -> str:
@@ -86,7 +88,7 @@ class Program:
         given = {stage: choice.to_json() for stage, choice in self._choices.items()}
         constant = [k for k, b in enumerate(f.params) if b in self._constants]
         stages = [s.stage for s in stores(f.body)]
-        facts = json.dumps([constant, stages, given], sort_keys=True)
+        facts = json.dumps([constant, stages, given, self._arranged], sort_keys=True)
         return cache.key(self._target, "unscheduled", program_text(f), facts)
 
     @property
@@ -105,7 +107,10 @@ class Program:
         """
         with self._lock:
             if self._scheduled is None:
-                schedule_default(self._func, self._target, self._constants, self._choices)
+                if self._arranged:
+                    start_reductions(self._func)
+                else:
+                    schedule_default(self._func, self._target, self._constants, self._choices)
                 func, tables = lower_custom_dtypes(self._func, self._target.kind)
                 symbol = f"{func.name}_{jit.digest(program_text(func), str(self._target))}"
                 self._scheduled = Scheduled(func, tuple(tables), symbol, self._target.enabled)

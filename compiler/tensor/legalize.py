@@ -46,8 +46,7 @@ def legalize(f: Function) -> Legalized:
             t = tensor_type(a)
             stem = "c" if isinstance(a, Constant) else "x"
             buffers[a] = builder.input(f"{stem}{len(atoms)}", t.shape, t.dtype)
-            if isinstance(a, Constant) and t.dtype.lane:
-                buffers[a].finite = bool(np.isfinite(a.data).all())
+            buffers[a].finite = known_finite(a)
             atoms.append(a)
         return buffers[a]
 
@@ -72,6 +71,11 @@ def legalize(f: Function) -> Legalized:
         if len(outputs) == 1:
             buffers[b.var] = outputs[0]
     return Legalized(builder.finish(outputs, {"operators": operators}), tuple(atoms))
+
+
+def known_finite(a: Atom) -> bool:
+    """Whether an operand is a constant held in lanes, without NaN and infinities."""
+    return isinstance(a, Constant) and bool(a.dtype.lane) and bool(np.isfinite(a.data).all())
 
 
 def _own(builder: PrimBuilder, b: Buffer) -> Buffer:

@@ -20,6 +20,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.fold_scale_axis": ["FoldScaleAxis"],
         "compiler.transform.fuse_ops": ["FuseOps"],
         "compiler.transform.infer_type": ["InferType"],
+        "compiler.transform.legalize_ops": ["LegalizeOps"],
         "compiler.transform.preparation": ["prepare"],
         "compiler.transform.simplify_inference": ["SimplifyInference"],
     },

@@ -174,6 +174,8 @@ class _Layouts:
         types = [atom_type(a) for a in v.args]
         wanted = rule(v.attrs, types, self.lanes, self.target) if rule is not None else None
         if name == "nn.conv2d":
+            if (v.attrs.data_layout, v.attrs.out_layout) != ("NCHW", "NCHW"):
+                return False  # somebody chose already
             return wanted is not None and self._convolution(b, v, wanted)
         if rule is not None and wanted is None:
             return False
