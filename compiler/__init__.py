@@ -9,6 +9,8 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.interpret": ["evaluate"],
         "compiler.pipeline": ["build", "optimize"],
         "compiler.runtime.executable": ["Executable"],
+        "compiler.saved.executables": ["load"],
+        "compiler.executors": ["create_executor"],
         "compiler.codegen.jit": ["clear_cache"],
         "compiler.target": ["Target"],
         "compiler.dtypes": ["DType"],

@@ -195,6 +195,7 @@ class _Builder:
             dims=tuple(dims),
             workspace=plan,
             entry=entry_address,
+            symbol=symbol,
             text=text,
             steps=tuple(steps),
         )

@@ -51,12 +51,13 @@ def key(target: Target, *program: str) -> str:
     `program` may be LLVM text, or any text from which the code follows, given the source files of
     this compiler.
     """
-    parts = (*_versions(), target.triple, target.cpu, target.features, *program)
+    parts = (*versions(), target.triple, target.cpu, target.features, *program)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
 @functools.cache
-def _versions() -> tuple[str, ...]:
+def versions() -> tuple[str, ...]:
+    """What code depends on besides the program and the target: our source files, llvmlite, LLVM."""
     import llvmlite
     import llvmlite.binding as llvm
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from compiler.runtime.driver import Step
 from compiler.runtime.external import External, Linkage
 from compiler.runtime.inputs import bind_inputs, check_sizes
 from compiler.runtime.kernels import Kernel, aligned_copy
+from compiler.runtime.listing import counts, instructions
 from compiler.symbolic import Index, Var
 from compiler.target import Target
 
@@ -37,6 +39,7 @@ class Program:
     dims: tuple[Var, ...]
     workspace: Index
     entry: int
+    symbol: str
     text: str
     steps: tuple[Step, ...]
     externals: tuple[External, ...] = ()
@@ -110,6 +113,12 @@ class Executable:
     def llvm_text(self) -> str:
         """The LLVM code of every kernel and of what calls them."""
         raise NotImplementedError
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to one file: see `compiler.saved.executables.save`."""
+        from compiler.saved.executables import save
+
+        save(self, path)
 
     def signature(self) -> str:
         """Inputs and outputs with their types."""
@@ -204,8 +213,14 @@ class GraphExecutable(Executable):
         return int(self.program.workspace.value({Var(k): v for k, v in dims.items()}))
 
     def as_text(self) -> str:
-        """The scheduled loop nests, in the order in which they run."""
-        return "\n\n".join(str(k.func) for k in self.program.kernels)
+        """The instructions, and the scheduled loop nests in the order in which they run."""
+        listed = [instructions(self.program)]
+        return "\n\n".join(listed + [k.as_text() for k in self.program.kernels])
+
+    def stats(self) -> str:
+        """Numbers of kernels, instructions and constants, and the memory plan's size."""
+        head = f"graph executable for {self.target}, {self.threads} thread(s)"
+        return "\n  ".join([head, self.signature(), *counts(self.program)])
 
     def llvm_text(self) -> str:
         """The LLVM code of every kernel and of the entry point."""

@@ -118,6 +118,16 @@ class Program:
 
 
 @dataclass(frozen=True)
+class Written:
+    """What is known of a loaded kernel: the texts of its loops and of its LLVM code, and its object
+    code."""
+
+    loops: str
+    llvm: str
+    code: bytes
+
+
+@dataclass(frozen=True)
 class Kernel:
     """A compiled primitive function.
 
@@ -131,7 +141,7 @@ class Kernel:
         tuned: whether its tiles come from a tuning log.
     """
 
-    program: Program
+    program: Program | Written
     native: Native
     arguments: tuple[Argument, ...]
     outputs: int
@@ -144,9 +154,18 @@ class Kernel:
         """The scheduled PrimFunc, the very loops that run.
 
         Raises:
-            LoweringError: schedule rules or instructions have been registered since the build.
+            LoweringError: schedule rules or instructions have been registered since the build, or
+                the kernel has been loaded from a file.
         """
         return self._scheduled().func
+
+    def as_text(self) -> str:
+        """The scheduled loop nest.
+
+        Raises:
+            LoweringError: schedule rules or instructions have been registered since the build.
+        """
+        return self.program.loops if isinstance(self.program, Written) else str(self.func)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -160,9 +179,22 @@ class Kernel:
 
     def llvm_text(self) -> str:
         """LLVM text of the native functions."""
+        if isinstance(self.program, Written):
+            return self.program.llvm
         return module_text(self._scheduled().lowered())
 
+    def object_code(self, target: Target) -> bytes:
+        """Object code of the native functions, from the cache if it is there."""
+        if isinstance(self.program, Written):
+            return self.program.code
+        entry = cache.load(self.program.key)
+        if entry is not None:
+            return entry.partition(b"\n")[2]
+        return jit.object_code(self.llvm_text(), target)
+
     def _scheduled(self) -> Scheduled:
+        if isinstance(self.program, Written):
+            raise LoweringError("a loaded executable has the text of its loops, not the loops")
         made = self.program.scheduled()
         if self.stages[0].symbol != f"{made.symbol}_0":
             raise LoweringError(

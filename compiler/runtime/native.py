@@ -69,6 +69,16 @@ class Native:
         )
 
 
+def index_to_json(i: Index) -> list[Any]:
+    """An index whose variables are known by their names."""
+    return _index(i)
+
+
+def index_from_json(given: list[Any]) -> Index:
+    """The inverse of `index_to_json`."""
+    return _index_of(given, {})
+
+
 # An index is [constant, [factor, atom] ...]; an atom is a name or number, or [operation, a, b].
 def _index(i: Index, names: Mapping[Var, int] | None = None) -> list[Any]:
     return [i.const, *([factor, _atom(a, names)] for a, factor in i.terms.items())]

@@ -7,6 +7,7 @@ and closures. Everything that computes with numbers is in regions, which are com
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import get_args
 
 from compiler.ir.types import TensorType, Type
 
@@ -216,6 +217,9 @@ Instruction = (
     | Stack
     | Return
 )
+
+
+INSTRUCTIONS: tuple[type, ...] = get_args(Instruction)
 
 
 @dataclass(frozen=True)

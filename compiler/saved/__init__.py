@@ -1,0 +1,1 @@
+"""Executables as files: machine code and plain data, of which nothing is executed on reading."""

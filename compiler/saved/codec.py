@@ -1,0 +1,63 @@
+"""Plain data classes as JSON. What is not in the list of classes is neither written nor read."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from compiler.dtype_lowering import DtypeLowering
+from compiler.dtypes import DType
+from compiler.ir.types import FuncType, TensorType, TupleType
+from compiler.runtime.driver import Pointer, Step
+from compiler.runtime.external import External
+from compiler.runtime.native import Stage, index_from_json, index_to_json
+from compiler.symbolic import Index, Var
+from compiler.vm import bytecode
+
+_CLASSES: dict[str, type] = {
+    c.__name__: c
+    for c in (
+        DType, DtypeLowering, External, FuncType, Pointer, Stage, Step, TensorType, TupleType,
+        bytecode.VMFunction, *bytecode.INSTRUCTIONS,
+    )
+}  # fmt: skip
+
+
+def encode(value: Any) -> Any:
+    """`value` as what JSON has: an object of a class becomes `{class: [fields]}`.
+
+    Raises:
+        TypeError: it holds something that has no form here.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return [encode(x) for x in value]
+    if isinstance(value, Var):
+        return {"Dim": value.name}
+    if isinstance(value, Index):
+        return {"Index": index_to_json(value)}
+    name = type(value).__name__
+    if not is_dataclass(value) or _CLASSES.get(name) is not type(value):
+        raise TypeError(f"{name} cannot be saved")
+    return {name: [encode(getattr(value, f.name)) for f in fields(value)]}
+
+
+def decode(value: Any) -> Any:
+    """The inverse of `encode`; lists become tuples.
+
+    Raises:
+        ValueError, TypeError: this is nothing that `encode` makes.
+    """
+    if isinstance(value, list):
+        return tuple(map(decode, value))
+    if not isinstance(value, dict):
+        return value
+    ((name, given),) = value.items()
+    if name == "Dim":
+        return Var(str(given))
+    if name == "Index":
+        return index_from_json(given)
+    if name not in _CLASSES:
+        raise ValueError(f"there is no class {name!r} here")
+    return _CLASSES[name](*map(decode, given))

@@ -1,0 +1,156 @@
+"""Saving executables, and loading them."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zipfile
+import zlib
+from typing import Any
+
+from compiler.codegen import jit
+from compiler.errors import ModelError
+from compiler.ir.types import TensorType
+from compiler.runtime import pool
+from compiler.runtime.executable import Executable, GraphExecutable, Program
+from compiler.runtime.kernels import Kernel, Written
+from compiler.runtime.native import Native
+from compiler.saved.codec import decode, encode
+from compiler.saved.file import Reader, Writer, header, target_of
+from compiler.target import Target
+from compiler.vm.build import VMExecutable
+from compiler.vm.machine import Image
+
+# What zipfile, zlib and json raise for files that are damaged, and reading for parts that lack.
+_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError,
+    LookupError, ValueError, TypeError, AttributeError,
+)  # fmt: skip
+
+
+def save(exe: Executable, path: str | os.PathLike[str]) -> None:
+    """Write an executable to one file, which `load` reads on any machine whose CPU has what the
+    target needs.
+
+    Registered Python and C functions are not in it: they must be there where it is loaded.
+
+    Raises:
+        OSError: the file cannot be written.
+        LoweringError: schedule rules or instructions have been registered since the build.
+    """
+    writer = Writer()
+    manifest = {**header(exe.target), "threads": exe.threads}
+    if isinstance(exe, VMExecutable):
+        manifest |= {
+            "inputs": encode(tuple(exe.inputs.items())),
+            "outputs": encode(tuple(exe.outputs.items())),
+            "functions": encode(exe.image.functions),
+            "constants": [writer.array(a) for a in exe.image.constants],
+            "graphs": [_graph(g, writer) for g in exe.image.regions],
+        }
+    elif isinstance(exe, GraphExecutable):
+        manifest["graphs"] = [_graph(exe, writer)]
+    else:
+        raise ModelError(f"{type(exe).__name__} cannot be saved")
+    writer.write(path, manifest)
+
+
+def _graph(exe: GraphExecutable, writer: Writer) -> dict[str, Any]:
+    p, target = exe.program, exe.target
+    return {
+        "plan": encode(
+            (p.inputs, p.outputs, p.dims, p.workspace, p.steps, p.externals, p.sizes, exe.lowerings)
+        ),
+        "constants": [writer.array(a) for a in p.constants],
+        "kernels": [_kernel(k, target, writer) for k in p.kernels],
+        "entry": [p.symbol, writer.add("code", jit.object_code(p.text, target))],
+        "text": writer.add("text", p.text.encode()),
+    }
+
+
+def _kernel(k: Kernel, target: Target, writer: Writer) -> list[Any]:
+    return [
+        encode(k.stages),
+        encode(k.temps),
+        encode(k.dims),
+        k.outputs,
+        k.tuned,
+        writer.add("code", k.object_code(target)),
+        writer.add("text", k.as_text().encode()),
+        writer.add("text", k.llvm_text().encode()),
+    ]
+
+
+def load(path: str | os.PathLike[str]) -> Executable:
+    """The executable that `save` wrote to a file, ready to run; nothing is compiled.
+
+    The file holds machine code: load only what you would also run.
+
+    Raises:
+        ModelError: there is no such file, or it is no executable, is damaged, or is for another
+            version of dtypelab or another CPU.
+        LoweringError: a C function that the code calls is in no loaded library.
+    """
+    name = os.fspath(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _read(name, archive)
+    except OSError as e:
+        raise ModelError(f"{name} cannot be read: {e.strerror or e}") from None
+    except _DAMAGE as e:
+        raise ModelError(
+            f"{name} is no saved executable, or is damaged ({e}): build the model again"
+        ) from None
+
+
+def _read(name: str, archive: zipfile.ZipFile) -> Executable:
+    bare = Reader(name, archive, {})
+    manifest = json.loads(bare.content("manifest.json"))
+    if not isinstance(manifest, dict):
+        raise ValueError("its manifest is no object")
+    target = target_of(name, manifest)
+    reader, threads = Reader(name, archive, manifest), int(manifest["threads"])
+    if threads > 1:
+        pool.start()
+    graphs = tuple(_read_graph(g, reader, target, threads) for g in manifest["graphs"])
+    if "functions" not in manifest:
+        (graph,) = graphs
+        return graph
+    constants = tuple(map(reader.array, manifest["constants"]))
+    image = Image(decode(manifest["functions"]), graphs, constants)
+    inputs, outputs = decode(manifest["inputs"]), decode(manifest["outputs"])
+    return VMExecutable(image, inputs, outputs, target, threads)
+
+
+def _read_graph(given: Any, reader: Reader, target: Target, threads: int) -> GraphExecutable:
+    inputs, outputs, dims, workspace, steps, externals, sizes, lowerings = decode(given["plan"])
+    if not all(isinstance(t, TensorType) for _, t in (*inputs, *outputs)):
+        raise ValueError("an input or output is no tensor")
+    kernels = tuple(_read_kernel(k, reader, target) for k in given["kernels"])
+    symbol, code = given["entry"]
+    jit.link(reader.content(code), [symbol], target)
+    program = Program(
+        inputs=inputs,
+        outputs=outputs,
+        kernels=kernels,
+        constants=tuple(map(reader.array, given["constants"])),
+        dims=dims,
+        workspace=workspace,
+        entry=jit.address(symbol, target),
+        symbol=symbol,
+        text=reader.content(given["text"]).decode(),
+        steps=steps,
+        externals=externals,
+        sizes=sizes,
+    )
+    return GraphExecutable(program, target, threads, lowerings)
+
+
+def _read_kernel(given: Any, reader: Reader, target: Target) -> Kernel:
+    stages, temps, dims, outputs, tuned, code, loops, llvm = given
+    native = Native(decode(stages), {}, decode(temps))
+    content = reader.content(code)
+    jit.link(content, [s.symbol for s in native.stages], target)
+    written = Written(reader.content(loops).decode(), reader.content(llvm).decode(), content)
+    return Kernel(written, native, (), int(outputs), (), decode(dims), bool(tuned))
