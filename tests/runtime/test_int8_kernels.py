@@ -14,7 +14,7 @@ from compiler.symbolic import Var as Dim
 from compiler.transform.passes import PassContext
 
 TARGETS = ["llvm", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"]
-DOTS = ("vpdpbusd", "pmaddwd", "dot4")
+DOTS = ("vpdpbusd", "pmaddwd")
 
 
 def available() -> list[str]:

@@ -1,6 +1,8 @@
 """A schedule changes nothing: interpreted as written == interpreted as scheduled == compiled, bit
 for bit."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -17,7 +19,7 @@ from compiler.tensor.expr import call, const, maximum
 from compiler.tensor.intrinsics.generic import DOT4
 from compiler.tensor.intrinsics.intrinsic import dot_product
 from compiler.tensor.intrinsics.x86 import INTRINSICS as X86
-from compiler.tensor.intrinsics.x86 import PMADDWD
+from compiler.tensor.intrinsics.x86 import PMADDWD_256
 from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.default import schedule_default
 from compiler.tensor.schedule.tile import best_width
@@ -180,7 +182,7 @@ def test_a_mismatching_intrinsic_says_why() -> None:
     s.split("mac.oc", 8, ("mb", "mo"))
     s.reorder("mb", "mac.y", "mac.x", "ic", "mac.kh", "mac.kw", "mo", "i")
     with pytest.raises(ScheduleError, match="not decomposed"):
-        s.tensorize("mac", PMADDWD)
+        s.tensorize("mac", PMADDWD_256)
 
 
 def test_illegal_schedules_are_refused() -> None:
@@ -229,12 +231,18 @@ def test_functions_give_the_same_bits_everywhere(fn: str, target: str) -> None:
     assert ok.all(), xs[~ok]
 
 
-def test_best_width_wastes_least() -> None:
-    assert best_width(28, 14) == 14
-    assert best_width(7, 14) == 7
-    assert best_width(13, 14) == 13
-    assert best_width(26, 14) == 13
-    assert best_width(1, 14) == 1
+def test_tiles_are_equal_or_few() -> None:
+    """Never more than twice the fewest tiles, and a short last one only where equal ones would be
+    that many."""
+    wanted = {(28, 14): 14, (7, 14): 7, (26, 14): 13, (512, 14): 8, (7, 6): 4, (17, 14): 9}
+    assert {case: best_width(*case) for case in wanted} == wanted
+    for extent, most in itertools.product(range(1, 200), range(1, 31)):
+        width = best_width(extent, most)
+        fewest = -(-extent // most)
+        assert 1 <= width <= most
+        assert -(-extent // width) <= 2 * fewest
+        equal = [w for w in range(most // 2 + 1, most + 1) if extent % w == 0]
+        assert extent % width == 0 or not equal
 
 
 def test_intrinsics_are_chosen_by_the_targets_features(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +253,7 @@ def test_intrinsics_are_chosen_by_the_targets_features(monkeypatch: pytest.Monke
         old = Target.parse("llvm -mcpu=x86-64-v2")
     except UnsupportedError as e:
         pytest.skip(str(e))
-    assert [i.name for i in intrinsics.for_target(old)] == ["dot4.generic"]
+    assert [i.name for i in intrinsics.for_target(old)] == ["pmaddwd.128", "dot4.generic"]
     mine = dot_product("mine", 4, DOT4.emit)
     intrinsics.register_intrinsic(mine)
     assert intrinsics.for_target(old)[0] is mine

@@ -19,20 +19,24 @@ def _vpdpbusd(bits: int) -> Emit:
     return emit
 
 
-def _maddwd(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
-    """AVX2 without VNNI, exact: widen to int16, multiply-add pairs, add the two pairs of each quad.
-    (vpmaddubsw would saturate.)"""
-    x = e.op(f"zext {a[0]} to <{a[0].n} x i16>", "i16", a[0].n)
-    y = e.op(f"sext {b[0]} to <{b[0].n} x i16>", "i16", b[0].n)
-    halves = [
-        e.call(
-            "llvm.x86.avx2.pmadd.wd", "i32", 8,
-            [e.shuffle(z, z, list(range(k, k + 16))) for z in (x, y)],
-        )
-        for k in (0, 16)
-    ]  # fmt: skip
-    even, odd = (e.shuffle(halves[0], halves[1], list(range(k, 16, 2))) for k in (0, 1))
-    return e.bin("add", c, e.bin("add", even, odd))
+def _maddwd(intrinsic: str, lanes: int) -> Emit:
+    """Without VNNI, exact (vpmaddubsw would saturate): bytes at even places and at odd places are
+    widened to int16 where they are, and multiplied and added in pairs."""
+
+    def emit(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+        n = 2 * lanes
+        x, y = (e.bitcast(v[0], "i16", n) for v in (a, b))
+        eight = e.const(8, "i16", n)
+        even = [
+            e.bin("and", x, e.const(255, "i16", n)),
+            e.bin("ashr", e.bin("shl", y, eight), eight),
+        ]
+        odd = [e.bin("lshr", x, eight), e.bin("ashr", y, eight)]
+        for pair in (even, odd):
+            c = e.bin("add", c, e.call(intrinsic, "i32", lanes, pair))
+        return c
+
+    return emit
 
 
 def _pack(e: Emitter, _: None, v: list[Val]) -> Val:
@@ -64,6 +68,14 @@ def _narrow(count: int) -> Intrinsic:
 
 VPDPBUSD_512 = dot_product("vpdpbusd.512", 16, _vpdpbusd(512), features=("avx512vnni",))
 VPDPBUSD_256 = dot_product("vpdpbusd.256", 8, _vpdpbusd(256), features=("avx512vnni", "avx512vl"))
-PMADDWD = dot_product("pmaddwd", 8, _maddwd, features=("avx2",))
+PMADDWD_512 = dot_product(
+    "pmaddwd.512", 16, _maddwd("llvm.x86.avx512.pmaddw.d.512", 16), features=("avx512bw",)
+)
+PMADDWD_256 = dot_product(
+    "pmaddwd.256", 8, _maddwd("llvm.x86.avx2.pmadd.wd", 8), features=("avx2",)
+)
+PMADDWD_128 = dot_product(
+    "pmaddwd.128", 4, _maddwd("llvm.x86.sse2.pmadd.wd", 4), features=("sse2",)
+)
 NARROW = tuple(_narrow(count) for count in (4, 3, 2, 1))
-INTRINSICS = (VPDPBUSD_512, VPDPBUSD_256, PMADDWD, *NARROW)
+INTRINSICS = (VPDPBUSD_512, VPDPBUSD_256, PMADDWD_512, PMADDWD_256, PMADDWD_128, *NARROW)
