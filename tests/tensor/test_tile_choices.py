@@ -17,6 +17,7 @@ from compiler.tensor.legalize import legalize
 from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.choice import TileChoice, candidates, choice_of, retile
 from compiler.tensor.schedule.default import rule_tile, untiled
+from compiler.transform.passes import PassContext
 from compiler.tuning.measure import KernelRun, random_arrays
 
 RNG = np.random.default_rng(5)
@@ -24,7 +25,7 @@ RNG = np.random.default_rng(5)
 
 def convolution(
     dtype: str, channels: int, outputs: int, size: int, kernel: int, groups: int = 1,
-    stride: int = 1, batch: int | Dim = 1,
+    stride: int = 1, batch: int | Dim = 1, zero_point: int = 3,
 ) -> IRModule:  # fmt: skip
     b = FunctionBuilder()
     x = b.param("x", (batch, channels, size, size), dtype)
@@ -34,7 +35,7 @@ def convolution(
         y = b.call("nn.conv2d", x, b.const(RNG.normal(size=shape).astype(np.float32)), **attrs)
         return IRModule({"main": b.finish(b.call("nn.relu", y))})
     weight = b.const(RNG.integers(-128, 128, shape).astype(np.int8))
-    y = b.call("nn.conv2d", x, weight, out_dtype="int32", input_zero_point=3, **attrs)
+    y = b.call("nn.conv2d", x, weight, out_dtype="int32", input_zero_point=zero_point, **attrs)
     scale = b.const(RNG.uniform(1e-4, 3e-3, outputs).astype(np.float32))
     return IRModule({"main": b.finish(b.call("qnn.requantize", y, scale, out_dtype="uint8"))})
 
@@ -157,3 +158,20 @@ def test_a_choice_for_no_stage_is_refused() -> None:
     ((f, _, choices),) = workloads(convolution("uint8", 16, 32, 8, 3), target)[-1:]
     with pytest.raises(ScheduleError, match="has no tile for nonsense"):
         compile_kernel(legalize(f), target, {"nonsense": choices[0]})
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"])
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("block", [4, 8, 16])
+def test_places_in_blocks_of_channels_are_constants(target: str, kernel: int, block: int) -> None:
+    """No dot product gathers its bytes one by one, or divides to find its block of channels."""
+    try:
+        Target.parse(target)
+    except UnsupportedError as e:
+        pytest.skip(str(e))
+    with PassContext(config={"AlterOpLayout.block": block}):
+        mod = convolution("uint8", 32, 48, 14, kernel, zero_point=0)
+        exe = compiler.build(mod, target=target)
+    (text,) = (k.llvm_text() for k in exe.program.kernels if "conv2d" in k.func.name)
+    assert "load i8," not in text
+    assert "urem" not in text

@@ -147,24 +147,30 @@ def _tile_for(
     if not column_guard(path, tile):
         return tile
     # With a guard the body repeats the taps: that is long enough, but for dot products of few
-    # accumulators.
+    # accumulators, or where a step takes several blocks of channels: places in them are constants
+    # then.
     few = blocks * math.prod(w for _, w in spatial) <= registers(target) // 2
-    return replace(tile, unrolled=2 if few and dot is not None else 1)
+    unrolled = 2 if few and dot is not None else 1
+    if dot is not None and step > _channel_block(data, reduction):
+        unrolled = max(unrolled, _channel_block(data, reduction) // dot.steps)
+    return replace(tile, unrolled=unrolled)
 
 
 def _reduce_block(data: Load, reduction: list[Var]) -> int:
+    """How the first reduction axis is split first; 0: not, since it is not the data's last axis."""
+    x = _channel_block(data, reduction)
+    n = reduction[0].extent.constant() if reduction and reduction[0].extent is not None else None
+    if not x:
+        return CONTIGUOUS_STEP if reduction and data.idx[-1] == reduction[0] else 0
+    return x if n is not None and n <= x else max(x, CONTIGUOUS_STEP)
+
+
+def _channel_block(data: Load, reduction: list[Var]) -> int:
     """x where the first reduction axis reads the data as [c // x, ..., c % x]; else 0."""
-    if not reduction:
-        return 0
-    first = reduction[0]
-    inner = data.idx[-1]
-    for a in inner.terms:
-        if not isinstance(a, Var) and a.op == "%" and a.a == first:
-            n = first.extent.constant() if first.extent is not None else None
-            return (
-                a.b.const if n is not None and n <= a.b.const else max(a.b.const, CONTIGUOUS_STEP)
-            )
-    return CONTIGUOUS_STEP if inner == first else 0
+    for a in data.idx[-1].terms if reduction else ():
+        if not isinstance(a, Var) and a.op == "%" and a.a == reduction[0]:
+            return a.b.const
+    return 0
 
 
 def consumer(s: Schedule, store: Store) -> Store | None:
