@@ -139,8 +139,11 @@ def spatial_tile(axes: list[Axis], most: int) -> tuple[tuple[int, int], ...]:
 
 
 def best_width(extent: int, most: int) -> int:
-    """The tile width <= `most` that wastes least of `extent`; the widest among equals."""
-    return max(range(1, min(extent, most) + 1), key=lambda w: (extent / (-(-extent // w) * w), w))
+    """The widest tile that cuts `extent` into equal ones, if it is wider than half of `most`; else
+    that of the fewest tiles, as equal as they can be."""
+    equal = max(w for w in range(1, min(extent, most) + 1) if extent % w == 0)
+    tiles = -(-extent // most)
+    return equal if 2 * equal > most or equal == extent else -(-extent // tiles)
 
 
 def reads_of(s: Store) -> list[Load]:
