@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments import metrics
-from experiments.benchmarks import models, openvino, peer
+from experiments.benchmarks import models, openvino, peer, variants
 from experiments.benchmarks.turns import Contender, Effort, always, medians, pinned
 
 if TYPE_CHECKING:
@@ -108,6 +108,10 @@ def run(
                 alone = times
             float_ratios[count].append(times[PEER_FLOAT] / times[OUR_FLOAT])
             found = _rows(name, count, times, problem)
+            rows += found
+            click.echo("\n".join(map(str, found)) + "\n")
+        if name == variants.MODEL and 1 in threads:
+            found = _variant_rows(network, effort)
             rows += found
             click.echo("\n".join(map(str, found)) + "\n")
     for count, ratios in float_ratios.items():
@@ -228,6 +232,13 @@ def _rows(name: str, threads: int, times: Mapping[str, float], problem: str) -> 
         rows.append(Row(title, times[peer_name] / times[OUR_INT8], target, problem))
     title = f"{name} float32 vs {PEER_FLOAT}, {_threads(threads)}"
     return [*rows, Row(title, times[PEER_FLOAT] / times[OUR_FLOAT], FLOAT_LEAST, problem)]
+
+
+def _variant_rows(network: Network, effort: Effort) -> list[Row]:
+    """Rows of the same network with other layouts and instruction sets."""
+    (x,) = network.model.inputs(1, seed=2)
+    claims, problem = variants.run(network.int8_module, network.float_module, x, effort)
+    return [Row(c.title, c.ratio, c.target, problem) for c in claims]
 
 
 def _float_rows(threads: int, ratios: Sequence[float]) -> list[Row]:

@@ -17,7 +17,7 @@ import compiler
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from experiments.benchmarks import convolutions, models, report, shapes, startup
+from experiments.benchmarks import convolutions, models, report, shapes, startup, variants
 from experiments.benchmarks.__main__ import ALL_GROUPS, main
 from experiments.benchmarks.first_output import Start
 from experiments.benchmarks.materialize import materialize
@@ -29,6 +29,7 @@ from experiments.benchmarks.networks import (
     Row,
     disturbance,
 )
+from experiments.benchmarks.turns import Effort
 
 
 def test_unknown_group_names_all_groups() -> None:
@@ -56,6 +57,33 @@ def test_figure_out_of_its_bound_fails() -> None:
     unbounded = report.Row("r", 7.0, "x")
     assert unbounded.passed
     assert str(unbounded).endswith("7.000 x")
+
+
+def test_variants_are_claimed_against_the_default_and_float32() -> None:
+    """NCHW4c at most 8 % slower, AVX2 at least 0.17 of the default and no slower than its float."""
+    names = (variants.DEFAULT, variants.NCHW4C, variants.AVX2_INT8, variants.AVX2_FLOAT)
+
+    def passed(*times: float) -> list[bool]:
+        claims = variants.claims(dict(zip(names, times, strict=False)))
+        return [Row(c.title, c.ratio, c.target).passed for c in claims]
+
+    assert passed(20.0, 21.5, 110.0, 150.0) == [True, True, True]
+    assert passed(20.0, 21.7, 110.0, 150.0) == [False, True, True]
+    assert passed(20.0, 21.5, 118.0, 150.0) == [True, False, True]
+    assert passed(20.0, 21.5, 110.0, 109.0) == [True, True, False]
+    assert passed(20.0, 21.5) == [True]
+
+
+def test_variants_are_compared_bit_for_bit() -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (1, 8, 6, 6), "uint8")
+    w = b.const(np.ones((8, 8, 3, 3), np.int8))
+    y = b.call("nn.conv2d", x, w, padding=(1,) * 4, out_dtype="int32")
+    mod = IRModule({"main": b.finish(y)})
+    data = np.random.default_rng(0).integers(0, 256, (1, 8, 6, 6), np.uint8)
+    claims, problem = variants.run(mod, mod, data, Effort(1, 1, 0, 0))
+    assert problem == ""
+    assert all(c.ratio > 0 for c in claims)
 
 
 def test_peer_slower_on_more_threads_is_a_disturbance() -> None:
