@@ -315,6 +315,20 @@ def test_pools_read_unpadded_data_and_agree_on_every_instruction_set(
         assert np.array_equal(exe(x), want), target
 
 
+@pytest.mark.parametrize("width", [13, 15, 17, 29])
+def test_a_row_of_a_few_tiles_and_a_rest(width: int) -> None:
+    """Few rows: threads share tiles of a row, of which the first and the last skip padding."""
+    x = np.random.default_rng(width).integers(0, 256, (1, 1, 2, width, 16), np.uint8)
+    f = FunctionBuilder()
+    y = f.call(
+        "nn.max_pool2d", f.param("x", x.shape, "uint8"), pool_size=(1, 3), padding=(0, 1, 0, 1)
+    )
+    mod = IRModule({"main": f.finish(y)})
+    for target in available():
+        exe = compiler.build(mod, target=target, threads=2)
+        assert np.array_equal(exe(x), compiler.evaluate(mod, x)), target
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 @pytest.mark.parametrize("taps", [(5, 51), (2, 128), (16, 17)])
 def test_the_largest_sums_of_a_window_do_not_wrap(dtype: str, taps: tuple[int, int]) -> None:

@@ -162,7 +162,7 @@ class LoopPrimitives:
         something out, from those between them, where they never do."""
         for s, path, home in self.find(name):
             n, conditions = s.extent.constant(), _conditions(s)
-            if n is None or n == 1 or not path or not conditions:
+            if n is None or not path or not conditions:
                 continue
 
             def runs(k: int, s: For = s, conditions: list[Index] = conditions) -> bool:
