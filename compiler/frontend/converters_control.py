@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import BOOL, INT64, Array
-from compiler.frontend.node import Imported, Node, Symbolic, converts
+from compiler.frontend.node import Imported, Node, Symbolic, converts, numbers
 from compiler.ir.expr import Atom, Constant, tensor_type
 
 MOST_ITERATIONS = 1024
@@ -18,7 +18,7 @@ MOST_ITERATIONS = 1024
 def _known(n: Node, value: Imported, what: str) -> Array:
     if not isinstance(value, Constant):
         raise n.unsupported(f"{what} computed at run time")
-    return value.data.reshape(-1)
+    return numbers(value).reshape(-1)
 
 
 def _atom(n: Node, value: Imported) -> Atom:

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.dtypes import BOOL
-from compiler.frontend.model_file import element_dtype
-from compiler.frontend.node import Imported, Node, converts, scalar
+from compiler.frontend.node import Imported, Node, converts, numbers, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
 
 _UNARY = {
@@ -155,12 +154,6 @@ def dropout(n: Node) -> Sequence[Imported]:
     return [y, n.result(1, "broadcast_to", kept, shape=n.type(0).shape)]
 
 
-@converts("Cast")
-def cast(n: Node) -> Imported:
-    """Conversion to another dtype."""
-    return n.call("cast", n.atom(0), dtype=str(element_dtype(n.need("to"), n.where)))
-
-
 @converts("Clip")
 def clip(n: Node) -> Imported:
     """min/max as attributes (opset < 11) or inputs, either of them optional."""
@@ -189,7 +182,7 @@ def clip(n: Node) -> Imported:
 
 
 def _number(bound: Atom | None, default: float) -> float:
-    return float(bound.data.reshape(())) if isinstance(bound, Constant) else default
+    return float(numbers(bound).reshape(())) if isinstance(bound, Constant) else default
 
 
 @converts("LeakyRelu")

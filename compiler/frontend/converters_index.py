@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.dtypes import BOOL, INT64
-from compiler.frontend.model_file import element_dtype
-from compiler.frontend.node import Imported, Node, converts, symbolic
+from compiler.frontend.element_types import element_dtype
+from compiler.frontend.node import Imported, Node, constant_of, converts, scalar, symbolic
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.symbolic import Index
 
@@ -32,7 +32,7 @@ def range_(n: Node) -> Imported:
     count = max(int(np.ceil(steps)), 0)
     n.reserve(count)
     values = start + np.arange(count, dtype=start.dtype) * delta
-    return Constant(np.asarray(values, start.dtype).reshape(-1), n.type(0).dtype)
+    return constant_of(np.asarray(values, start.dtype).reshape(-1), n.type(0).dtype)
 
 
 @converts("ArgMax", "ArgMin")
@@ -107,7 +107,7 @@ def trilu(n: Node) -> Imported:
     n.reserve(rows, columns)
     upper = np.arange(columns)[None, :] - np.arange(rows)[:, None] >= k
     keep = upper if n.attr("upper", 1) else ~upper | np.eye(rows, columns, k, dtype=bool)
-    zero = Constant.of(np.zeros((), t.dtype.storage), t.dtype)
+    zero = scalar(0, t)
     return n.call("where", Constant(keep, BOOL), n.atom(0), zero)
 
 
@@ -118,7 +118,7 @@ def eye_like(n: Node) -> Imported:
     rows, columns = t.static_shape
     n.reserve(rows, columns)
     dtype = element_dtype(n.attr("dtype"), n.where) if n.attr("dtype") else t.dtype
-    return Constant(np.eye(rows, columns, n.attr("k", 0), dtype=dtype.storage), dtype)
+    return constant_of(np.eye(rows, columns, n.attr("k", 0)), dtype)
 
 
 @converts("OneHot")

@@ -11,7 +11,7 @@ import numpy as np
 from compiler.dtypes import FLOAT32, INT64
 from compiler.frontend.converters_resize import Axis, resized
 from compiler.frontend.node import Imported, Node, converts
-from compiler.ir.expr import Constant
+from compiler.ir.expr import Constant, tensor_type
 from compiler.ir.types import TensorType, broadcast
 from compiler.symbolic import Dim, dim
 
@@ -71,8 +71,10 @@ def reshape(n: Node) -> Imported:
                 if i >= len(old):
                     raise n.unsupported(f"shape={tuple(new)}: dimension {i} copies none")
                 new[i] = old[i]
-    elif 0 in new:
-        raise n.unsupported("an empty result")
+    if n.type(0).size == 0 and 0 in new:
+        if -1 in new:
+            raise n.unsupported(f"shape={tuple(new)} of an empty tensor")
+        return n.empty(new, n.type(0).dtype)
     return n.call("reshape", n.atom(0), newshape=tuple(new))
 
 
@@ -119,9 +121,10 @@ def unsqueeze(n: Node) -> Imported:
 # ---- joining and cutting -------------------------------------------------------------------------
 @converts("Concat")
 def concat(n: Node) -> Imported:
-    """Along one axis."""
-    parts = n.atoms()
-    return n.call("concatenate", *parts, axis=n.front(n.need("axis"), n.type(0).rank))
+    """Along one axis; parts without elements add nothing."""
+    parts, axis = n.atoms(), n.front(n.need("axis"), n.type(0).rank)
+    full = [p for p in parts if 0 not in tensor_type(p).shape] or parts[:1]
+    return n.call("concatenate", *full, axis=axis) if len(full) > 1 else full[0]
 
 
 @converts("Split")
@@ -158,6 +161,14 @@ def slice_(n: Node) -> Imported:
         starts, ends = n.dims(1, "starts"), n.dims(2, "ends")
         axes = tuple(int(a) for a in n.known(3, "axes")) if n.has(3) else tuple(range(len(starts)))
         steps = tuple(int(s) for s in n.known(4, "steps")) if n.has(4) else (1,) * len(starts)
+    lengths = list(t.shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        at = n.front(axis, t.rank)
+        size = t.shape[at]
+        if isinstance(start, int) and isinstance(end, int) and isinstance(size, int) and step:
+            lengths[at] = len(range(*slice(start, end, step).indices(size)))
+    if 0 in lengths:
+        return n.empty(lengths, t.dtype)
     cuts: list[tuple[int, int, int, int]] = []
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         cut = _cut(n, start, end, step, t.shape[n.front(axis, t.rank)])

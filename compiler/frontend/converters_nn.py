@@ -9,7 +9,15 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import FLOAT32
-from compiler.frontend.node import Imported, Node, converts, scalar, transposed
+from compiler.frontend.node import (
+    Imported,
+    Node,
+    constant_of,
+    converts,
+    numbers,
+    scalar,
+    transposed,
+)
 from compiler.frontend.windows import Emit
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType
@@ -51,6 +59,8 @@ def gemm(n: Node) -> Imported:
 
 def _scaled(c: Constant, factor: float) -> Constant:
     with np.errstate(all="ignore"):
+        if c.dtype.is_custom:
+            return constant_of(numbers(c) * factor, c.dtype)
         return Constant((c.data * np.asarray(factor, c.data.dtype)).astype(c.data.dtype), c.dtype)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from compiler.dtypes import BOOL, INT64, Array
 from compiler.frontend.converters_conv import convolved
-from compiler.frontend.node import Imported, Node, converts, scalar
+from compiler.frontend.node import Imported, Node, constant_of, converts, scalar
 from compiler.frontend.windows import Emit, Windows, expanded, two, windows
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType
@@ -195,7 +195,7 @@ def lp_pool(n: Node) -> Imported:
     if n.attr("ceil_mode", 0):
         at = _with_partial_windows(at, t.static_shape[2:])
     n.reserve(channels, *at.kernel)
-    ones = Constant.of(np.ones((channels, 1, *at.kernel), t.dtype.storage), t.dtype)
+    ones = constant_of(np.ones((channels, 1, *at.kernel)), t.dtype)
     total = convolved(n, _powers(n, x, p), ones, (), at, channels, n.call if p == 1 else n.step)
     return total if p == 1 else _root(n, total, p, n.call)
 

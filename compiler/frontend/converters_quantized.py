@@ -12,13 +12,15 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import FLOAT32, INT32, INT64, DType
+from compiler.frontend.converters_cast import converted
 from compiler.frontend.converters_conv import convolution
 from compiler.frontend.converters_nn import matrix_product
-from compiler.frontend.model_file import element_dtype
+from compiler.frontend.element_types import NARROW, element_dtype
 from compiler.frontend.node import Imported, Node, converts, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType
 
+_UINT8 = 2
 _BYTES = ("int8", "uint8")
 _INTEGERS = (*_BYTES, "int16", "uint16")
 
@@ -83,16 +85,17 @@ def _scale(n: Node) -> Atom:
     return _fitted(n, 1, n.type(1)) if n.type(1).shape == (1,) else n.atom(1)
 
 
-def _saturated(n: Node, value: Atom, zero_point: Atom | None, dtype: DType) -> Atom:
-    """A real `value` rounded to nearest even, plus the zero point, within the bounds of `dtype`.
+def _saturated(
+    n: Node, value: Atom, zero_point: Atom | None, dtype: DType, bounds: tuple[int, int]
+) -> Atom:
+    """A real `value` rounded to nearest even, plus the zero point, within `bounds` of a dtype.
 
     NaN becomes the lower bound, as in `qnn.quantize`.
     """
-    info = np.iinfo(dtype.storage)
     q = _cast(n, n.step("round", value), FLOAT32)
     if zero_point is not None:
         q = n.step("add", q, _cast(n, zero_point, FLOAT32))
-    low, high = (scalar(b, tensor_type(q)) for b in (info.min, info.max))
+    low, high = (scalar(b, tensor_type(q)) for b in bounds)
     q = n.step("where", n.step("greater", q, low), q, low)
     return n.call("cast", n.step("minimum", q, high), dtype=str(dtype))
 
@@ -108,23 +111,47 @@ def _integer(n: Node, dtype: DType) -> DType:
 def quantize_linear(n: Node) -> Imported:
     """Per tensor, per position of an axis, or per block; the division is in the scale's dtype."""
     t = n.type(0)
-    code = n.attr("output_dtype", 0)
-    wanted = element_dtype(code, n.where) if code else DType.parse("uint8")
-    dtype = _integer(n, n.type(2).dtype if n.has(2) else wanted)
+    code = n.element(2) if n.has(2) else n.attr("output_dtype", 0) or _UINT8
+    dtype = element_dtype(code, n.where)
+    if dtype.is_custom:
+        return _to_float8(n, code)
+    low, high = _bounds(n, code, dtype)
+    n.mark(0, code)
     zero = _one_zero_point(n, 2)
     fast = str(dtype) in _BYTES and t.dtype == FLOAT32 and not n.attr("precision", 0)
     if fast and zero is not None and _per_axis(n, t):
-        info = np.iinfo(dtype.storage)
         axis = 0 if n.type(1).size == 1 else n.axis(1, t.rank)
         return n.call(
             "qnn.quantize", n.atom(0), _scale(n), zero_point=zero, axis=axis,
-            out_dtype=str(dtype), qmin=int(info.min), qmax=int(info.max),
+            out_dtype=str(dtype), qmin=low, qmax=high,
         )  # fmt: skip
-    scale = _fitted(n, 1, t)
-    precision = n.attr("precision", 0)
+    zero_point = _fitted(n, 2, t) if n.has(2) else None
+    return _saturated(n, _scaled(n), zero_point, dtype, (low, high))
+
+
+def _scaled(n: Node) -> Atom:
+    """The data over the scale, in the dtype that the node asks for, or the scale's."""
+    scale, precision = _fitted(n, 1, n.type(0)), n.attr("precision", 0)
     within = element_dtype(precision, n.where) if precision else tensor_type(scale).dtype
-    real = n.step("divide", _cast(n, n.atom(0), within), _cast(n, scale, within))
-    return _saturated(n, real, _fitted(n, 2, t) if n.has(2) else None, dtype)
+    return n.step("divide", _cast(n, n.atom(0), within), _cast(n, scale, within))
+
+
+def _bounds(n: Node, code: int, dtype: DType) -> tuple[int, int]:
+    if code in NARROW:
+        return NARROW[code].bounds
+    info = np.iinfo(_integer(n, dtype).storage)
+    return int(info.min), int(info.max)
+
+
+def _to_float8(n: Node, code: int) -> Imported:
+    """Data over its scale in an 8-bit or 4-bit float, whose zero point is zero."""
+    _no_zero_point(n)
+    return converted(n, _scaled(n), code, n.call)
+
+
+def _no_zero_point(n: Node) -> None:
+    if n.has(2) and n.known(2, "the zero point of a float").any():
+        raise n.unsupported("a zero point of a float other than 0")
 
 
 @converts("DequantizeLinear")
@@ -133,6 +160,10 @@ def dequantize_linear(n: Node) -> Imported:
     t = n.type(0)
     code = n.attr("output_dtype", 0)
     wanted = element_dtype(code, n.where) if code else n.type(1).dtype
+    if t.dtype.is_custom:
+        _no_zero_point(n)
+        real = n.step("multiply", _cast(n, n.atom(0), FLOAT32), _cast(n, _fitted(n, 1, t), FLOAT32))
+        return _cast(n, real, wanted)
     zero = _one_zero_point(n, 2)
     if t.dtype != INT32:
         _integer(n, t.dtype)
@@ -214,4 +245,5 @@ def _requantized(n: Node, acc: Atom, left: Atom, right: Atom, scale: int) -> Ato
     factor = n.step("divide", n.step("multiply", left, right), y_scale)
     real = n.step("multiply", _cast(n, acc, FLOAT32), factor)
     zero = _vector(n, n.atom(scale + 1), rank - 1, rank)
-    return _saturated(n, real, zero, dtype)
+    bounds = _bounds(n, n.element(scale + 1), dtype)
+    return _saturated(n, real, zero, dtype, bounds)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from compiler.dtypes import BOOL
-from compiler.frontend.node import Imported, Node, converts
+from compiler.frontend.node import Imported, Node, converts, scalar
+from compiler.frontend.windows import Emit
+from compiler.ir.expr import Atom, tensor_type
 
 _OPS = {
     "ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min",
@@ -26,8 +30,20 @@ def reduction(n: Node) -> Imported:
     keep = bool(n.attr("keepdims", 1))
     if n.type(0).dtype == BOOL:
         bits = n.step("cast", x, dtype="uint8")
-        return n.call("cast", n.step(_OPS[n.op], bits, axis=front, keepdims=keep), dtype="bool")
-    return n.call(_OPS[n.op], x, axis=front, keepdims=keep)
+        return n.call("cast", _reduced(n, bits, front, keep, n.step), dtype="bool")
+    return _reduced(n, x, front, keep, n.call)
+
+
+def _reduced(n: Node, x: Atom, axes: tuple[int, ...], keep: bool, emit: Emit) -> Atom:
+    """The reduction; the largest and the smallest of nothing are the ends of the dtype's range."""
+    t = tensor_type(x)
+    if n.op not in ("ReduceMax", "ReduceMin") or all(t.shape[a] != 0 for a in axes):
+        return emit(_OPS[n.op], x, axis=axes, keepdims=keep)
+    ends = (-np.inf, np.inf)
+    if not t.dtype.is_float:
+        ends = (np.iinfo(t.dtype.storage).min, np.iinfo(t.dtype.storage).max)
+    kept = [1 if k in axes else d for k, d in enumerate(t.shape) if keep or k not in axes]
+    return emit("broadcast_to", scalar(ends[n.op == "ReduceMin"], t), shape=tuple(kept))
 
 
 @converts("GlobalAveragePool", "GlobalMaxPool")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.dtypes import BOOL, INT64, Array
-from compiler.frontend.node import Node, scalar
+from compiler.frontend.node import Node, constant_of, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
 
 
@@ -108,7 +108,7 @@ def resized(n: Node, x: Atom, axes: dict[int, Axis]) -> Atom:
         for p, weight in zip(place, weights, strict=True):
             t = tensor_type(x)
             part = n.step("take", x, Constant.of(p, INT64), axis=k)
-            scaled = n.step("multiply", part, Constant.of(weight.reshape(shape), t.dtype))
+            scaled = n.step("multiply", part, constant_of(weight.reshape(shape), t.dtype))
             total = scaled if total is None else n.step("add", total, scaled)
         assert total is not None
         x = total

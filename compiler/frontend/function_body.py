@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from compiler.errors import UnsupportedError
+from compiler.frontend.element_types import element_code
 from compiler.ir.types import TensorType
 from compiler.symbolic import Index
 
@@ -27,16 +28,13 @@ def has_body(op: str, opset: int) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def body_of(
-    node: Any, opset: int, types: Sequence[TensorType | None], codes: Mapping[str, int]
-) -> tuple[list[Any], int]:
+def body_of(node: Any, opset: int, types: Sequence[TensorType | None]) -> tuple[list[Any], int]:
     """The nodes that compute `node`, with their values named after it, and their opset.
 
     Args:
         node: a NodeProto of the default domain whose operator `has_body`.
         opset: version of the default operator set.
         types: of its inputs; None for one that is left out.
-        codes: built-in dtype as printed -> ONNX element type.
 
     Raises:
         UnsupportedError: the standard has no body for these types and attributes.
@@ -52,7 +50,7 @@ def body_of(
             function = onnx.FunctionProto.FromString(text) if isinstance(text, bytes) else function
     else:
         versions = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
-        given = [_type_proto(t, codes) for t in types]
+        given = [_type_proto(t) for t in types]
         text = b""
         if versions:
             text = schema.get_context_dependent_function_with_opset_version(
@@ -67,13 +65,14 @@ def body_of(
     return _renamed(function, node, schema), max([opset, *versions])
 
 
-def _type_proto(t: TensorType | None, codes: Mapping[str, int]) -> Any:
+def _type_proto(t: TensorType | None) -> Any:
     import onnx
 
-    if t is None or str(t.dtype) not in codes:
+    code = element_code(t.dtype) if t is not None else 0
+    if t is None or not code:
         return onnx.TypeProto()
     shape = [str(d) if isinstance(d, Index) else d for d in t.shape]
-    return onnx.helper.make_tensor_type_proto(codes[str(t.dtype)], shape)
+    return onnx.helper.make_tensor_type_proto(code, shape)
 
 
 def _renamed(function: Any, node: Any, schema: Any) -> list[Any]:

@@ -8,39 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array, DType
+from compiler.dtypes import Array
 from compiler.errors import ModelError, UnsupportedError
+from compiler.frontend.element_types import NARROW, element_dtype, stored
 from compiler.frontend.limits import Budget
 from compiler.ir.expr import Constant
 
 OLDEST_OPSET = 7
 
-_DTYPES = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",
-    9: "bool", 10: "float16", 11: "float64", 12: "uint32", 13: "uint64",
-}  # fmt: skip
-CODES = {name: code for code, name in _DTYPES.items()}
-"""ONNX element type of a dtype, by its name."""
 _EXTERNAL = 1
 _NAMES = ("name", "op_type", "domain", "input", "output", "overload", "dim_param")
 _LONGEST_NAME = 1000
-
-
-def element_dtype(code: int, what: str) -> DType:
-    """DType of an ONNX `TensorProto.DataType` code.
-
-    Raises:
-        UnsupportedError: we have no such dtype.
-    """
-    if code not in _DTYPES:
-        import onnx
-
-        known = onnx.TensorProto.DataType.keys()
-        name = onnx.TensorProto.DataType.Name(code) if 0 <= code < len(known) else str(code)
-        raise UnsupportedError(
-            f"{what} has element type {name}; supported: {', '.join(_DTYPES.values())}"
-        )
-    return DType.parse(_DTYPES[code])
 
 
 def read_model(source: Any, limit: int) -> tuple[Any, Path | None]:
@@ -152,16 +130,20 @@ def constant(tensor: Any, folder: Path | None, what: str, budget: Budget) -> Con
         ModelError: data is missing, of the wrong size, outside `folder`, or beyond the budget.
         UnsupportedError: an element type that we do not have.
     """
+    import onnx
     from onnx import numpy_helper
 
     dtype, shape = element_dtype(tensor.data_type, what), tuple(tensor.dims)
     size = budget.reserve(shape, dtype.nbytes, what)
+    bits = NARROW[tensor.data_type].bits if tensor.data_type in NARROW else dtype.bits
     if tensor.data_location == _EXTERNAL:
-        raw = _external_bytes(tensor, folder, what, size)
-        data = raw.view(dtype.storage.newbyteorder("<")).astype(dtype.storage, copy=False)
-        return Constant(data.reshape(shape), dtype)
+        raw = _external_bytes(tensor, folder, what, -(-size * bits // (8 * dtype.nbytes)))
+        if bits >= 8:
+            data = raw.view(dtype.storage.newbyteorder("<")).astype(dtype.storage, copy=False)
+            return Constant(data.reshape(shape), dtype)
+        tensor = onnx.TensorProto(data_type=tensor.data_type, dims=shape, raw_data=raw.tobytes())
     try:
-        data = np.array(numpy_helper.to_array(tensor), dtype.storage, order="C")
+        data = stored(numpy_helper.to_array(tensor), dtype)
     except (ValueError, TypeError) as e:
         raise ModelError(f"{what}: its data does not fit its shape ({e})") from None
     return Constant(data, dtype)

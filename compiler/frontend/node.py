@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from compiler.dtypes import Array, DType
+from compiler.dtypes import Array, DType, custom
 from compiler.errors import ModelError, UnsupportedError
 from compiler.frontend.limits import Budget
 from compiler.ir.expr import Atom, Constant, TupleGetItem, Value, Var, tensor_type
 from compiler.ir.types import TensorType, shape_text
 from compiler.symbolic import Dim, Index, IntLike, Quasi, dim
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +63,14 @@ class Graph(Protocol):
 
     def inline(self, graph: Any, operands: Sequence[Imported]) -> list[Imported]:
         """Write out the nodes of a GraphProto, whose inputs are `operands`; its outputs."""
+        ...
+
+    def element(self, name: str) -> int:
+        """ONNX code of a value's element type."""
+        ...
+
+    def mark(self, name: str, code: int) -> None:
+        """Remember that a value is of a narrow integer type."""
         ...
 
     def printable(self, name: str) -> str:
@@ -125,13 +136,22 @@ class Node:
         """Type of input `i`."""
         return tensor_type(self.atom(i))
 
+    def element(self, i: int) -> int:
+        """ONNX code of the element type of input `i`."""
+        self.value(i)
+        return self.graph.element(self.inputs[i])
+
+    def mark(self, i: int, code: int) -> None:
+        """Say that output `i` is of a narrow integer type (see element_types.NARROW)."""
+        self.graph.mark(self.outputs[i], code)
+
     def constant(self, i: int) -> Array | None:
-        """The data of input `i` if it is known now, else None."""
+        """The numbers of input `i` if they are known now, else None."""
         v = self.value(i)
-        return v.data if isinstance(v, Constant) else None
+        return numbers(v) if isinstance(v, Constant) else None
 
     def known(self, i: int, what: str) -> Array:
-        """The data of input `i`.
+        """The numbers of input `i`.
 
         Raises:
             UnsupportedError: it is computed at run time.
@@ -237,6 +257,14 @@ class Node:
         """Whether output `i` is in use."""
         return i < len(self.outputs) and self.outputs[i] != ""
 
+    def empty(self, shape: Sequence[Dim], dtype: DType) -> Constant:
+        """A tensor without elements.
+
+        Raises:
+            compiler.errors.TypeInferenceError: a dimension is symbolic.
+        """
+        return Constant(np.empty(TensorType.of(shape, dtype).static_shape, dtype.storage), dtype)
+
     def step(self, op: str, *args: Atom, **attrs: Any) -> Atom:
         """Emit a call on the way to the output."""
         stem = f"{self.graph.printable(self.outputs[0])}_{op.rpartition('.')[2]}"
@@ -267,9 +295,21 @@ def converts(*ops: str) -> Callable[[Converter], Converter]:
     return register
 
 
+def numbers(c: Constant) -> Array:
+    """What a constant's elements are; those of a custom dtype as float64."""
+    return custom(c.dtype.name).decode(c.data, c.dtype) if c.dtype.is_custom else c.data
+
+
+def constant_of(values: npt.ArrayLike, dtype: DType) -> Constant:
+    """A constant of these numbers; those of a custom dtype are rounded to the nearest."""
+    if not dtype.is_custom:
+        return Constant.of(np.asarray(values), dtype)
+    return Constant(custom(dtype.name).encode(np.asarray(values, np.float64), dtype), dtype)
+
+
 def scalar(value: float, like: TensorType) -> Constant:
     """A scalar constant of the dtype of `like`."""
-    return Constant.of(np.asarray(value), like.dtype)
+    return constant_of(value, like.dtype)
 
 
 def transposed(c: Constant) -> Constant:

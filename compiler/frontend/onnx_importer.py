@@ -12,6 +12,7 @@ import numpy as np
 from compiler.dtypes import INT64
 from compiler.errors import DtypelabError, ModelError, UnsupportedError, nearest, unknown
 from compiler.frontend import (  # noqa: F401  (each registers its converters)
+    converters_cast,
     converters_control,
     converters_conv,
     converters_elementwise,
@@ -24,17 +25,18 @@ from compiler.frontend import (  # noqa: F401  (each registers its converters)
     converters_reduce,
     symbolic_ops,
 )
+from compiler.frontend.element_types import NARROW, element_code, element_dtype
 from compiler.frontend.function_body import body_of, has_body
 from compiler.frontend.limits import MEMORY, Budget
 from compiler.frontend.local_functions import all_nodes, inlined
-from compiler.frontend.model_file import CODES, constant, element_dtype, opset_of, read_model
+from compiler.frontend.model_file import constant, opset_of, read_model
 from compiler.frontend.node import CONVERTERS, Imported, Node, Symbolic
 from compiler.frontend.schema import check_node
 from compiler.frontend.signature import input_types
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Value, Var, tensor_type
 from compiler.ir.names import unique
-from compiler.ir.types import TensorType
+from compiler.ir.types import TensorType, Type
 from compiler.symbolic import Index, IntLike, Quasi
 from compiler.symbolic import Var as Dimension
 
@@ -44,6 +46,15 @@ if TYPE_CHECKING:
 
 _FOLD_ELEMENTS = 4096
 """Calls on constants of at most this many elements are computed during import (shapes, scales)."""
+
+
+_MOVES = {
+    "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Concat",
+    "Split", "Gather", "Expand", "Tile", "Pad",
+}  # fmt: skip
+"""Operators that take narrow integers and give them on."""
+_CONVERSIONS = {"Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "Shape", "Size"}
+"""Operators that take narrow integers."""
 
 
 def supported_ops() -> list[str]:
@@ -136,6 +147,7 @@ class _Importer:
         self.inputs: list[str] = []
         self._values: dict[str, Imported] = {}
         self._missing: dict[str, str] = {}
+        self._narrow: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._taken: set[str] = set()
 
@@ -163,7 +175,10 @@ class _Importer:
         for t in g.initializer:
             self._values[t.name] = self._weight(t)
         for name, t in input_types(entries, shapes).items():
-            self._values[name] = self.builder.param(self.printable(name), t.shape, t.dtype)
+            given = self.builder.param(self.printable(name), t.shape, t.dtype)
+            self._values[name] = _empty(t) if 0 in t.shape else given
+        for e in entries:
+            self.mark(e.name, e.type.tensor_type.elem_type)
         for n in g.node:
             self._convert(n)
         results = []
@@ -174,6 +189,7 @@ class _Importer:
         return self.builder.finish(*results)
 
     def _weight(self, t: Any) -> Constant:
+        self.mark(t.name, t.data_type)
         return constant(t, self.folder, f"weight {t.name!r}", self.budget)
 
     def _bind_constants(
@@ -213,6 +229,7 @@ class _Importer:
             return
         where = f"node {proto.name or outputs[0]!r} ({proto.op_type})"
         check_node(proto, self.opset, where)
+        self._check_narrow(proto, where)
         if proto.op_type not in CONVERTERS:
             self._convert_body(proto)
             return
@@ -238,10 +255,22 @@ class _Importer:
             elif name:
                 self._missing[name] = f"{node.where} is not supported with its output {i} in use"
 
+    def _check_narrow(self, proto: Any, where: str) -> None:
+        """Narrow integers are moved and converted; nothing computes with them."""
+        narrow = [i for i in proto.input if i in self._narrow]
+        if proto.op_type in _MOVES:
+            for o in proto.output if narrow else ():
+                self.mark(o, self._narrow[narrow[0]])
+        elif narrow and proto.op_type not in _CONVERSIONS:
+            raise UnsupportedError(f"{where} is not supported with integers of 2 or 4 bits")
+        for a in proto.attribute:
+            if a.HasField("t"):
+                self.mark(proto.output[0], a.t.data_type)
+
     def _convert_body(self, proto: Any) -> None:
         """Convert the nodes by which ONNX defines the operator."""
         types = [tensor_type(self.atom(i)) if i else None for i in proto.input]
-        nodes, opset = body_of(proto, self.opset, types, CODES)
+        nodes, opset = body_of(proto, self.opset, types)
         outside, self.opset = self.opset, opset
         try:
             for n in nodes:
@@ -303,15 +332,28 @@ class _Importer:
     ) -> Atom:
         """See Graph."""
         from compiler.op.opdef import get_op
+        from compiler.transform.infer_type import infer_value
 
         self.budget.step()
         definition = get_op(op)
         call = Call(definition, tuple(args), definition.make_attrs(**attrs))
+        result = infer_value(call)
+        if isinstance(result, TensorType) and 0 in result.shape:
+            return _empty(result)
         if args and all(isinstance(a, Constant) for a in args):
-            folded = _folded(call)
+            folded = _folded(call, result)
             if folded is not None:
                 return folded
         return self.bind(call, name, origin)
+
+    def element(self, name: str) -> int:
+        """See Graph."""
+        return self._narrow.get(name) or element_code(tensor_type(self.atom(name)).dtype)
+
+    def mark(self, name: str, code: int) -> None:
+        """See Graph."""
+        if code in NARROW:
+            self._narrow[name] = code
 
     def bind(self, value: Value, name: str, origin: str) -> Var:
         """See Graph."""
@@ -321,12 +363,13 @@ class _Importer:
         """See Graph. The names of the subgraph hold only in it; those around it are seen."""
         if graph.sparse_initializer:
             raise UnsupportedError("sparse initializers are not supported: store them densely")
-        around = self._values, self._names, self._missing
+        around = self._values, self._names, self._missing, self._narrow
         own = {v.name for v in [*graph.input, *graph.initializer]}
         own |= {o for n in graph.node for o in n.output}
         self._values = {k: v for k, v in self._values.items() if k not in own}
         self._names = {k: v for k, v in self._names.items() if k not in own}
         self._missing = {k: v for k, v in self._missing.items() if k not in own}
+        self._narrow = {k: v for k, v in self._narrow.items() if k not in own}
         try:
             for t in graph.initializer:
                 self._values[t.name] = self._weight(t)
@@ -336,9 +379,11 @@ class _Importer:
                 self._values[i.name] = v
             for n in graph.node:
                 self._convert(n)
+            if any(o.name in self._narrow for o in graph.output):
+                raise UnsupportedError("a subgraph gives integers of 2 or 4 bits")
             return [self.value(o.name) for o in graph.output]
         finally:
-            self._values, self._names, self._missing = around
+            self._values, self._names, self._missing, self._narrow = around
 
     def printable(self, name: str) -> str:
         """See Graph."""
@@ -395,13 +440,16 @@ class _Importer:
         return out if v.dtype == INT64 else emit("cast", out, dtype=str(v.dtype))
 
 
-def _folded(call: Call) -> Constant | None:
+def _empty(t: TensorType) -> Constant:
+    """The value of a tensor without elements: it is known, so that no kernel meets it."""
+    return Constant(np.empty(t.static_shape, t.dtype.storage), t.dtype)
+
+
+def _folded(call: Call, t: Type) -> Constant | None:
     """The value of a small call on constants, or None."""
     from compiler.interpret import call_reference
-    from compiler.transform.infer_type import infer_value
 
     data = [a.data for a in call.args if isinstance(a, Constant)]
-    t = infer_value(call)
     if not isinstance(t, TensorType) or not isinstance(t.size, int):
         return None
     if t.size > _FOLD_ELEMENTS or sum(a.size for a in data) > _FOLD_ELEMENTS:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compiler.errors import ModelError, UnsupportedError, unknown
-from compiler.frontend.model_file import element_dtype
+from compiler.frontend.element_types import element_dtype
 from compiler.ir.types import TensorType
 from compiler.symbolic import Dim, Index, Var, dim
 
@@ -122,18 +122,18 @@ def _merged(
             new: Dim = own if own is not None else dims.fresh()
         elif isinstance(w, str) and _is_name(w):
             new = dims.named(w)
-        elif isinstance(w, Index) or (not isinstance(w, (str, bool)) and _positive(w)):
+        elif isinstance(w, Index) or (not isinstance(w, (str, bool)) and _is_size(w)):
             new = dim(w if isinstance(w, Index) else int(w))
         else:
-            raise ModelError(f"shapes[{name!r}]: {w!r} is not a dimension (a positive integer)")
+            raise ModelError(f"shapes[{name!r}]: {w!r} is not a dimension (an integer, or a name)")
         if isinstance(own, Var) and new != own and fixed.setdefault(own, new) != new:
             raise ModelError(f"shapes gives the dimension {own} two values, {fixed[own]} and {new}")
         out.append(new)
     return tuple(out)
 
 
-def _positive(w: Any) -> bool:
+def _is_size(w: Any) -> bool:
     try:
-        return bool(int(w) == w and w >= 1)
+        return bool(int(w) == w and w >= 0)
     except (TypeError, ValueError):
         return False

@@ -56,7 +56,7 @@ def evaluate(n: Node) -> Imported | None:
 
 
 def _cast_dtype(n: Node) -> DType:
-    from compiler.frontend.model_file import element_dtype
+    from compiler.frontend.element_types import element_dtype
 
     return element_dtype(n.need("to"), n.where)
 

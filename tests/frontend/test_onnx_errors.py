@@ -187,7 +187,7 @@ def test_symbolic_dimensions_that_do_not_fit_are_to_be_fixed() -> None:
 
 
 def test_unsupported_element_type() -> None:
-    fails(relu(dtypes={"x": TensorProto.BFLOAT16}), UnsupportedError, "'x'", "BFLOAT16", "float32")
+    fails(relu(dtypes={"x": TensorProto.STRING}), UnsupportedError, "'x'", "STRING", "float32")
 
 
 def test_control_flow() -> None:
@@ -204,7 +204,7 @@ def test_control_flow() -> None:
     [
         ({"input": (1, 3)}, ["'input'", "known: x"]),
         ({"x": (1, 3, 1)}, ["'x'", "3 dimensions"]),
-        ({"x": (0, 3)}, ["0"]),
+        ({"x": (-2, 3)}, ["-2"]),
         ({"x": (1.5, 3)}, ["1.5"]),
         ({"x": 3}, ["'x'", "tuple"]),
     ],
