@@ -39,12 +39,14 @@ def sweep(
     jobs: int = 1,
     progress: bool | None = None,
     retry_failed: bool = False,
+    scheduler: str | None = None,
 ) -> pd.DataFrame:
     """Run every cell of `spec` (a TOML path, a shipped name, a dict) and append its row to `out`.
 
     A cell that fails becomes a row with status "error". With `resume`, cells that have a row are
     left alone, except that `retry_failed` runs the failed ones again. `jobs` > 1 spreads cells over
-    processes, for specifications that measure no latency (runs = 0). `progress` shows a bar on
+    processes, `scheduler` (the address of a dask.distributed one) over the workers of its cluster,
+    both for specifications that measure no latency (runs = 0). `progress` shows a bar on
     stderr; by default when that is a terminal.
 
     Returns:
@@ -52,14 +54,17 @@ def sweep(
 
     Raises:
         ConfigError: the specification is wrong, `out` exists and `resume` is false, or it cannot
-            be written.
+            be written, or the scheduler does not answer.
     """
     checked = load_spec(spec)
     if jobs < 1:
         raise ConfigError(f"jobs must be at least 1, not {jobs}")
-    if jobs > 1 and any(cell.settings.runs for cell in checked.cells):
+    if jobs > 1 and scheduler:
+        raise ConfigError("give either jobs or a scheduler, not both")
+    if (jobs > 1 or scheduler) and any(cell.settings.runs for cell in checked.cells):
+        where = "a cluster" if scheduler else "jobs > 1"
         raise ConfigError(
-            "jobs > 1 would measure latency on a loaded machine: set runs = 0 under [latency], "
+            f"{where} would measure latency on a loaded machine: set runs = 0 under [latency], "
             "or use one job"
         )
     results = ResultsFile(out, resume=resume or retry_failed)
@@ -70,7 +75,7 @@ def sweep(
     run_id = uuid.uuid4().hex
     with _progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
         images = max(cell.settings.n_eval for cell in checked.cells)
-        for row in _rows(todo, checked.dataset, images, jobs):
+        for row in _rows(todo, checked.dataset, images, jobs, scheduler):
             row["run_id"] = run_id
             if row["config_hash"] in retried:
                 results.replace(row)
@@ -252,12 +257,19 @@ def _latency_columns(stats: LatencyStats, speedup: float) -> dict[str, Value]:
     return {**columns, "speedup_vs_fp32": speedup}
 
 
-def _rows(todo: list[Cell], dataset: Dataset, images: int, jobs: int) -> Iterator[dict[str, Value]]:
+def _rows(
+    todo: list[Cell], dataset: Dataset, images: int, jobs: int, scheduler: str | None
+) -> Iterator[dict[str, Value]]:
     """The rows of the cells: in their order with one job, else as they are finished.
 
     `images` is the most that any cell of the whole specification evaluates: the float32 reference
     must not depend on which cells a resumed sweep has left.
     """
+    if scheduler and todo:
+        from .cluster import cluster_rows
+
+        yield from cluster_rows(todo, dataset, images, scheduler)
+        return
     if jobs == 1 or len(todo) < 2:
         yield from map(Session(dataset, images).row, todo)
         return

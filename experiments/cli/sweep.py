@@ -21,9 +21,27 @@ from .common import json_option, print_json, show
 )
 @click.option("--resume", is_flag=True, help="Continue results that exist.")
 @click.option("--retry-failed", is_flag=True, help="Continue, and run failed cells again.")
-@click.option("--jobs", type=click.IntRange(min=1), default=1, show_default=True, metavar="N")
+@click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Processes.",
+)
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Run on the workers of this dask.distributed scheduler."
+)
 @json_option
-def sweep(spec: str, out: Path, resume: bool, retry_failed: bool, jobs: int, as_json: bool) -> None:
+def sweep(
+    spec: str,
+    out: Path,
+    resume: bool,
+    retry_failed: bool,
+    jobs: int,
+    scheduler: str | None,
+    as_json: bool,
+) -> None:
     """Run every combination of models, schemes, calibrators, targets and threads in SPEC.toml.
 
     SPEC.toml may also be the name of a shipped specification (quickstart). A sweep that was
@@ -34,7 +52,9 @@ def sweep(spec: str, out: Path, resume: bool, retry_failed: bool, jobs: int, as_
     from experiments.runner import sweep as run_sweep
     from experiments.table import results_table
 
-    rows = run_sweep(spec, out, resume=resume, jobs=jobs, retry_failed=retry_failed)
+    rows = run_sweep(
+        spec, out, resume=resume, jobs=jobs, retry_failed=retry_failed, scheduler=scheduler
+    )
     failed = int((rows["status"] != "ok").sum())
     if as_json:
         print_json({"out": str(out), "rows": rows.to_dict("records"), "failed": failed})
