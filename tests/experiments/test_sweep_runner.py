@@ -214,10 +214,11 @@ def test_a_sweep_killed_twenty_times_ends_like_one_that_was_not(tmp_path: Path) 
     seed = random.randrange(2**32)
     print("seed", seed)
     generator = random.Random(seed)
-    # Twenty kills, each after a row and half a fortieth of the work, leave some of it to resume.
+    # Twenty kills, each after a row and half a fortieth of the work, leave some of it to resume; a
+    # machine that has become faster meanwhile gets fewer.
     longest = expected["duration_s"].sum() / 40
-    kept = 0
-    for _ in range(20):
+    kept = kills = 0
+    while kills < 20 and len(expected) - kept > 4:
         process = start(killed)
         wait_for_growth(killed, process)
         time.sleep(generator.uniform(0, longest))
@@ -225,8 +226,8 @@ def test_a_sweep_killed_twenty_times_ends_like_one_that_was_not(tmp_path: Path) 
         process.wait(timeout=30)
         rows = len(read_results(killed))
         assert rows >= kept
-        kept = rows
-    assert 0 < kept < len(expected), f"too few kills fell into the sweep's work (seed {seed})"
+        kept, kills = rows, kills + 1
+    assert kills >= 5, f"too few kills fell into the sweep's work (seed {seed})"
     assert start(killed).wait(timeout=120) == 0
     result = read_results(killed)
     assert result["config_hash"].is_unique
