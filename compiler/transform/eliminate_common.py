@@ -5,8 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable
 
-import numpy as np
-
 from compiler.dtypes import random_dtype
 from compiler.ir.effects import effectful
 from compiler.ir.expr import (
@@ -47,7 +45,7 @@ class _Constants:
 
 
 def _digest(c: Constant) -> bytes:
-    return hashlib.blake2b(np.ascontiguousarray(c.data).tobytes(), digest_size=16).digest()
+    return hashlib.blake2b(c.data.tobytes(), digest_size=16).digest()
 
 
 def _random(t: Type) -> bool:

@@ -76,8 +76,8 @@ def fold_constants(f: Function) -> Function:
         if arrays is None:
             return False
         if isinstance(t, TensorType):
-            return r.constant(b, Constant(np.ascontiguousarray(arrays[0]), t.dtype))
-        tuples[b.var] = [np.ascontiguousarray(a) for a in arrays]
+            return r.constant(b, Constant(np.asarray(arrays[0], order="C"), t.dtype))
+        tuples[b.var] = [np.asarray(a, order="C") for a in arrays]
         return False  # dead once its fields have been replaced
 
     for b in map(r.read, f.bindings):

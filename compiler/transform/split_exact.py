@@ -369,4 +369,4 @@ class _Split:
         out = Var("constant", infer_value(value))
         arrays = [a.data for a in value.args if isinstance(a, Constant)]
         data = call_reference(value, arrays, out, {})
-        return Constant(np.ascontiguousarray(data), tensor_type(out).dtype)
+        return Constant(np.asarray(data, order="C"), tensor_type(out).dtype)

@@ -13,6 +13,9 @@ from random_programs import PLANS, Plan, outputs, program
 from compiler.ir.verifier import verify
 from compiler.transform import (
     CanonicalizeOps,
+    CombineParallelBatchMatmul,
+    CombineParallelConv2D,
+    CombineParallelDense,
     DeadCodeElimination,
     EliminateCommonSubexpr,
     FoldBatchNorm,
@@ -20,6 +23,8 @@ from compiler.transform import (
     FoldScaleAxis,
     FuseOps,
     InferType,
+    Inline,
+    LambdaLift,
     Pass,
     PassContext,
     Sequential,
@@ -35,6 +40,12 @@ EXACT: dict[str, Callable[[], Pass]] = {
     "FuseOps": FuseOps,
     "FuseOps, apart": lambda: FuseOps(fuse_opt_level=0),
     "CanonicalizeOps": CanonicalizeOps,
+    "CombineParallelConv2D": CombineParallelConv2D,
+    "CombineParallelDense": CombineParallelDense,
+    "CombineParallelBatchMatmul": lambda: CombineParallelBatchMatmul(min_num_branches=2),
+    "Inline": Inline,
+    "Inline, named": lambda: Inline(["helped"]),
+    "LambdaLift": LambdaLift,
 }
 ROUNDING: dict[str, Callable[[], Pass]] = {
     "SimplifyInference": SimplifyInference,

@@ -1,0 +1,142 @@
+"""A function's body inside another function: parameters, dimensions and names replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from compiler.ir.expr import (
+    Atom,
+    Binding,
+    Call,
+    Function,
+    Loop,
+    Match,
+    Tuple,
+    Value,
+    Var,
+    atom_type,
+    nested,
+    substitute,
+    with_nested,
+)
+from compiler.ir.names import unique
+from compiler.ir.signature import solve, with_dims
+from compiler.ir.types import FuncType, TensorType, TupleType, Type
+from compiler.symbolic import Index, IntLike, dim
+from compiler.symbolic import Var as Dim
+
+Sizes = Mapping[Dim, IntLike]
+
+
+def instantiated(
+    f: Function, args: Sequence[Atom], result: Binding, taken: set[str]
+) -> list[Binding]:
+    """The bindings that compute `f(args)`, the last of which defines `result.var`.
+
+    Args:
+        f: a typed function; it may read what is in scope where it is called.
+        args: one for each parameter.
+        result: the binding of the call; its origins go to all bindings that have none.
+        taken: names in use; those of the new variables are added.
+    """
+    sizes: dict[Dim, IntLike] = {}
+    for p, a in zip(f.params, args, strict=True):
+        solve(atom_type(p), atom_type(a), sizes)
+    sizes = {d: size for d, size in sizes.items() if size != d}
+    mapping: dict[Var, Atom] = dict(zip(f.params, args, strict=True))
+    made: list[Binding] = []
+    for b in f.bindings:
+        t = with_dims(atom_type(b.var), sizes)
+        mapping[b.var] = var = Var(unique(b.var.name, taken), t)
+        value = _sized(substitute(b.value, mapping), sizes)
+        made.append(Binding(var, value, b.origins or result.origins))
+    outs = tuple(mapping.get(r, r) if isinstance(r, Var) else r for r in f.results)
+    if len(outs) == 1 and made and outs[0] is made[-1].var:
+        made[-1] = replace(made[-1], var=result.var)  # the value keeps the name of the call
+    else:
+        value = outs[0] if len(outs) == 1 else Tuple(outs)
+        made.append(Binding(result.var, value, result.origins))
+    return made
+
+
+def brings_sizes(f: Function) -> bool:
+    """Whether values of `f` have dimensions that its parameters, and what it captures, do not
+    determine: such a body cannot stand in another function twice."""
+    known: dict[Dim, IntLike] = {}
+    for v in (*f.params, *f.captures):
+        solve(atom_type(v), atom_type(v), known)
+    return not _dims_of(f) <= known.keys()
+
+
+def _dims_of(f: Function) -> set[Dim]:
+    out = _dims(b.var.type for b in f.bindings)
+    for b in f.bindings:
+        v = b.value
+        if isinstance(v, Match):
+            out |= _dims([v.type])
+        if isinstance(v, Call) and v.attrs is not None:
+            out |= set().union(*(_attr_dims(getattr(v.attrs, x.name)) for x in fields(v.attrs)))
+        for g in nested(v):
+            out |= _dims_of(g) | _dims(p.type for p in g.params)
+        if isinstance(v, Loop) and v.count:
+            out.add(Dim(v.count))
+    return out
+
+
+def _dims(types: Iterable[Type | None]) -> set[Dim]:
+    out: set[Dim] = set()
+    for t in types:
+        if isinstance(t, TensorType):
+            out |= set().union(*(d.vars() for d in t.shape if isinstance(d, Index)))
+        elif isinstance(t, TupleType):
+            out |= _dims(t.fields)
+        elif isinstance(t, FuncType):
+            out |= _dims((*t.params, t.result))
+    return out
+
+
+def _attr_dims(value: Any) -> set[Dim]:
+    if isinstance(value, Index):
+        return value.vars()
+    if isinstance(value, tuple):
+        return set().union(*map(_attr_dims, value))
+    return _dims([value]) if isinstance(value, Type) else set()
+
+
+def _sized(value: Value, sizes: Sizes) -> Value:
+    """`value` with dimensions replaced."""
+    if not sizes:
+        return value
+    if isinstance(value, Call):
+        op = _sized_function(value.op, sizes) if isinstance(value.op, Function) else value.op
+        return replace(value, op=op, attrs=_sized_attrs(value.attrs, sizes))
+    return with_nested(value, [_sized_function(g, sizes) for g in nested(value)])
+
+
+def _sized_function(f: Function, sizes: Sizes) -> Function:
+    mapping: dict[Var, Atom] = {
+        v: Var(v.name, with_dims(atom_type(v), sizes))
+        for v in (*f.params, *(b.var for b in f.bindings))
+    }
+    bindings = [
+        Binding(mapping[b.var], _sized(substitute(b.value, mapping), sizes), b.origins)  # type: ignore[arg-type]
+        for b in f.bindings
+    ]
+    results = [mapping.get(r, r) if isinstance(r, Var) else r for r in f.results]
+    return Function(tuple(mapping[p] for p in f.params), tuple(bindings), tuple(results), f.attrs)  # type: ignore[misc]
+
+
+def _sized_attrs(attrs: Any, sizes: Sizes) -> Any:
+    if not is_dataclass(attrs) or isinstance(attrs, type):
+        return attrs
+
+    def sized(value: Any) -> Any:
+        if isinstance(value, Index):
+            return dim(value.subst(sizes))
+        if isinstance(value, tuple):
+            return tuple(map(sized, value))
+        return with_dims(value, sizes) if isinstance(value, Type) else value
+
+    return replace(attrs, **{f.name: sized(getattr(attrs, f.name)) for f in fields(attrs)})
