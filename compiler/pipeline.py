@@ -129,16 +129,32 @@ def optimize(
 
 def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...]) -> IRModule:
     from compiler.transform.alter_op_layout import AlterOpLayout
+    from compiler.transform.canonicalize_ops import CanonicalizeOps
+    from compiler.transform.combine_parallel_batch_matmul import CombineParallelBatchMatmul
+    from compiler.transform.combine_parallel_conv2d import CombineParallelConv2D
+    from compiler.transform.combine_parallel_dense import CombineParallelDense
+    from compiler.transform.eliminate_common import EliminateCommonSubexpr
+    from compiler.transform.fold_scale_axis import FoldScaleAxis
     from compiler.transform.fold_zero_point import FoldZeroPoint
     from compiler.transform.fuse_ops import FuseOps
     from compiler.transform.hold_forms import HoldForms
-    from compiler.transform.passes import PassContext, Sequential
+    from compiler.transform.passes import Pass, PassContext, Sequential
     from compiler.transform.split_exact import SplitExact
 
     fuse = FuseOps()
     if not PassContext.current().enables(fuse):  # a kernel each: the executor runs kernels only
         fuse = FuseOps(fuse_opt_level=0)
-    passes = [SplitExact(can_watch(target)), HoldForms(forms_of(lowerings)), FoldZeroPoint()]
+    passes: list[Pass] = [
+        CanonicalizeOps(),  # from level 3 on, as the next two; those that combine from 4 on
+        FoldScaleAxis(),
+        EliminateCommonSubexpr(),
+        CombineParallelConv2D(),
+        CombineParallelDense(),
+        CombineParallelBatchMatmul(),
+        SplitExact(can_watch(target)),
+        HoldForms(forms_of(lowerings)),
+        FoldZeroPoint(),
+    ]
     if not any(random_dtype(choice.dtype) for choice in lowerings):
         # Stochastic rounding goes by positions in unblocked results.
         passes.append(AlterOpLayout(target))

@@ -185,8 +185,12 @@ def program(plan: Plan, extra: int = 0) -> IRModule:
     return mod
 
 
+def inputs(n: int, flag: bool) -> list[np.ndarray]:
+    """What a program takes, for a batch of `n`."""
+    return [values(n, n, CHANNELS, SIZE, SIZE), np.asarray(flag)]
+
+
 def outputs(mod: IRModule, n: int, flag: bool) -> list[np.ndarray]:
     """What the interpreter gives for a batch of `n`."""
-    x = values(n, n, CHANNELS, SIZE, SIZE)
-    out = evaluate(mod, x, np.asarray(flag))
+    out = evaluate(mod, *inputs(n, flag))
     return out if isinstance(out, list) else [out]

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_programs import PLANS, Plan, outputs, program
+from random_programs import PLANS, Plan, inputs, outputs, program
 
 from compiler.ir.verifier import verify
+from compiler.pipeline import build
 from compiler.transform import (
     CanonicalizeOps,
     CombineParallelBatchMatmul,
@@ -90,3 +91,14 @@ def test_a_pass_that_folds_weights_keeps_results_but_for_rounding(
 def test_passes_in_any_order_keep_results(plan: Plan, extra: int, order: list[str]) -> None:
     every = {**EXACT, **ROUNDING}
     check([every[name]() for name in order if not name.startswith("FuseOps")], plan, extra, 1e-4)
+
+
+@settings(max_examples=8, deadline=None)
+@given(plan=PLANS, level=st.integers(0, 4))
+def test_builds_of_every_level_give_the_interpreters_results(plan: Plan, level: int) -> None:
+    mod = program(plan[:5])
+    with PassContext(opt_level=level, instruments=[VerifyInstrument()]):
+        exe = build(mod)
+    for n, flag in ((1, True), (2, False)):
+        (want,), got = outputs(mod, n, flag), exe(*inputs(n, flag))
+        assert np.abs(got - want).max() <= 1e-4 * max(1, np.abs(want).max())
