@@ -32,6 +32,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.passes": ["PassContext", "Sequential"],
         "compiler.transform.decorators": ["function_pass", "module_pass"],
         "compiler.transform.instruments": ["PrintIR", "TimingInstrument", "VerifyInstrument"],
+        "compiler.transform.functor": ["ExprMutator", "ExprVisitor"],
         "compiler.transform.layout_rules": ["OpLayout", "register_alter_op_layout"],
         "compiler.tensor.intrinsics": ["register_intrinsic"],
         "compiler.tensor.intrinsics.intrinsic": ["Intrinsic", "dot_product"],

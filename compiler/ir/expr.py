@@ -6,7 +6,7 @@ identity; rewriting makes new ones.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -221,11 +221,14 @@ class IRModule:
             return self
         return replace(self, functions={**self.functions, **functions})
 
-    def astext(self, show_meta_data: bool = False) -> str:
-        """Printed program; with `show_meta_data`, constants are written out in full."""
+    def astext(
+        self, show_meta_data: bool = False, annotate: Callable[[Binding], str] | None = None
+    ) -> str:
+        """Printed program; with `show_meta_data`, constants are written out in full, and `parse`
+        reads it back. What `annotate` says of a binding becomes a comment behind it."""
         from compiler.ir.printer import module_text
 
-        return module_text(self, show_meta_data)
+        return module_text(self, show_meta_data, annotate)
 
     def __str__(self) -> str:
         return self.astext()

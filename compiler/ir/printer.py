@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from compiler.ir.expr import (
     Atom,
+    Binding,
     Call,
     Constant,
     Function,
@@ -28,10 +30,15 @@ from compiler.op.calls import CALL_TIR, is_callee
 from compiler.tensor.printer import primfunc_text
 from compiler.tensor.stmt import Buffer
 
+Annotate = Callable[[Binding], str]
+"""What a comment behind a binding shall say; empty: nothing."""
 
-def module_text(mod: IRModule, show_meta_data: bool = False) -> str:
+
+def module_text(
+    mod: IRModule, show_meta_data: bool = False, annotate: Annotate | None = None
+) -> str:
     """The module as text; constants that are not scalars appear as `meta[Constant][k]`."""
-    printer = _Printer()
+    printer = _Printer(annotate=annotate)
     parts = []
     for name, f in mod.functions.items():
         if isinstance(f, Function):
@@ -62,8 +69,10 @@ def value_text(value: Value) -> str:
 
 
 class _Printer:
-    def __init__(self, error_at: Var | None = None, error: str = ""):
-        self.error_at, self.error = error_at, error
+    def __init__(
+        self, error_at: Var | None = None, error: str = "", annotate: Annotate | None = None
+    ):
+        self.error_at, self.error, self.annotate = error_at, error, annotate
         self.constants: list[Constant] = []
         self._index: dict[object, int] = {}
 
@@ -80,12 +89,18 @@ class _Printer:
         lines = ["{"]
         for b in f.bindings:
             t = f" /* ty={b.var.type} */" if b.var.type is not None else ""
-            lines.append(f"  %{b.var.name} = {self.value(b.value, indent + '  ')};{t}")
+            lines.append(
+                f"  %{b.var.name} = {self.value(b.value, indent + '  ')};{t}{self.note(b)}"
+            )
             if b.var is self.error_at:
                 lines.append(f"  ^^^^ error: {self.error}")
         out = ", ".join(self.atom(r) for r in f.results)
         lines.append(f"  {out}" if len(f.results) == 1 else f"  ({out})")
         return f"\n{indent}".join([*lines, "}"])
+
+    def note(self, b: Binding) -> str:
+        text = self.annotate(b) if self.annotate is not None else ""
+        return f" /* {text.replace('*/', '* /')} */" if text else ""
 
     def value(self, v: Value, indent: str) -> str:
         if isinstance(v, Call):

@@ -1,6 +1,7 @@
 """Imports every family of operators; each module registers its own."""
 
 from compiler.op import (  # noqa: F401
+    annotation,
     bitcast,
     einsum,
     elementwise,

@@ -274,6 +274,7 @@ CASES: list[Case] = [
         for axis, keep in (((1, 2), True), (-1, False), ((0, 2), False), ((), False))
     ),
     # ---- movement
+    Case("annotation.on_device", [("n", 3, 4)], {"device": "gpu"}),
     Case("reshape", [("n", 3, 4)], {"newshape": (0, -1)}),
     Case("reshape", [("n", 6, 4)], {"newshape": (0, 8, 3)}),
     Case("reshape", [("n", 6)], {"newshape": (-1, 3)}),

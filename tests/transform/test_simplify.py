@@ -301,3 +301,12 @@ def test_every_operand_of_a_prepared_net_is_defined() -> None:
         assert {a for a in operands(b.value) if isinstance(a, Var)} <= known
         known.add(b.var)
     assert evaluate(IRModule({"main": main}), f(1, 4, 6, 6)).shape == (1, 10)
+
+
+def test_folded_scalars_stay_scalars() -> None:
+    net = Net()
+    x = net.param("x", (3,))
+    two = net.op("add", Constant.of(np.float32(1)), Constant.of(np.float32(1)), name="two")
+    out = apply(FoldConstant(), net.module(net.op("multiply", x, two, name="y")))
+    (binding,) = out.main.bindings
+    assert operands(binding.value)[1].type.shape == ()
