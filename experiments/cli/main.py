@@ -22,6 +22,7 @@ from .report import report
 from .reproduce import reproduce
 from .run import run
 from .sweep import sweep
+from .table import table
 from .tune import tune
 
 OK, INTERNAL_ERROR, USAGE_ERROR = 0, 1, 2
@@ -43,7 +44,7 @@ def cli(context: click.Context) -> None:
 
 for verb in (
     *(inspect, run, quantize, compare, bench, tune, dtype),
-    *(sweep, report, reproduce, cache),
+    *(sweep, table, report, reproduce, cache),
 ):
     cli.add_command(verb)
 

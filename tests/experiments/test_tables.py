@@ -1,0 +1,136 @@
+"""Filtering, pivoting, comparing and exporting results."""
+
+import json
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from compiler.errors import ConfigError
+from experiments import tables
+from experiments.cli.main import run_command
+from experiments.store import COLUMNS, ResultsFile, read_results
+
+
+def results(path: Path, shift: float = 0.0, slow: float = 1.0) -> pd.DataFrame:
+    file = ResultsFile(path)
+    for m, model in enumerate(("a_net", "b_net")):
+        for k, scheme in enumerate(("float32", "int8", "posit8_es0")):
+            file.append(
+                dict.fromkeys(COLUMNS)
+                | {"config_hash": f"{m}{k}", "model": model, "scheme": scheme, "status": "ok"}
+                | {"metric": round(0.95 - 0.02 * k + shift, 4), "n_eval": 1000, "threads": 1}
+                | {"sqnr_db": math.inf if k == 0 else 30.0 - k, "size_bytes": 1000 * (m + 1)}
+                | {
+                    f"latency_ms_{e}": slow * v
+                    for e, v in (("min", 1.0), ("median", 1.1), ("p90", 1.2))
+                }
+            )
+    return read_results(path)
+
+
+def test_conditions(tmp_path: Path) -> None:
+    rows = results(tmp_path / "r.csv")
+    assert len(tables.where(rows, ["model=a_*"])) == 3
+    assert tables.where(rows, ["model=b_net", "scheme!=*32"])["scheme"].tolist() == [
+        "int8",
+        "posit8_es0",
+    ]
+    assert len(tables.where(rows, ["metric >= 0.93"])) == 4
+    assert len(tables.where(rows, ["size_bytes=2000", "metric<0.93"])) == 1
+    assert len(tables.where(rows, [])) == 6
+
+
+@pytest.mark.parametrize(
+    ("condition", "message"),
+    [
+        ("metrics=1", "unknown column 'metrics'; did you mean 'metric'"),
+        ("metric=much", "metric is a number, 'much' is none"),
+        ("model<b", "model is text"),
+        ("nonsense", "is not COLUMN=VALUE"),
+    ],
+)
+def test_wrong_conditions(tmp_path: Path, condition: str, message: str) -> None:
+    rows = results(tmp_path / "r.csv")
+    with pytest.raises(ConfigError, match=message):
+        tables.where(rows, [condition])
+    assert run_command(["table", str(tmp_path / "r.csv"), "--where", condition]) == 2
+
+
+def test_pivot_keeps_the_order_of_the_rows(tmp_path: Path) -> None:
+    rows = results(tmp_path / "r.csv")
+    wide = tables.pivot(rows, "scheme", "model", "metric")
+    assert list(wide) == ["scheme", "a_net", "b_net"]
+    assert wide["scheme"].tolist() == ["float32", "int8", "posit8_es0"]
+    assert wide["b_net"].tolist() == pytest.approx([0.95, 0.93, 0.91])
+    with pytest.raises(ConfigError, match="several rows have threads=1 and scheme=float32"):
+        tables.pivot(rows, "threads", "scheme", "metric")
+
+
+def test_comparison_tells_noise_from_change(tmp_path: Path) -> None:
+    before = results(tmp_path / "a.csv")
+    same = tables.compare(before, results(tmp_path / "b.csv", slow=1.1))
+    assert len(same) == 6
+    assert set(same["slower_or_faster"]) == {"noise"}
+    assert set(same["change"]) == {0.0}
+    assert set(same["p_value"]) == {1.0}
+    assert set(same["sqnr_change_db"]) == {0.0}
+    changed = tables.compare(before, results(tmp_path / "c.csv", shift=-0.05, slow=0.5))
+    assert set(changed["slower_or_faster"]) == {"faster"}
+    assert changed["speed"].tolist() == pytest.approx([2.0] * 6)
+    # 950 against 900 of 1000: z = 0.05 / sqrt(2 * 0.925 * 0.075 / 1000) = 4.245.
+    assert changed["p_value"][0] == pytest.approx(2.18e-5, rel=0.01)
+    other = before.assign(model="another")
+    with pytest.raises(ConfigError, match="no cell in common"):
+        tables.compare(before, other)
+
+
+def test_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "r.csv")
+    results(tmp_path / "r.csv")
+    assert run_command(["table", path, "--pivot", "scheme,model,metric"]) == 0
+    assert capsys.readouterr().out == (
+        "scheme      a_net  b_net\n"
+        "float32      0.95   0.95\n"
+        "int8         0.93   0.93\n"
+        "posit8_es0   0.91   0.91\n"
+    )
+    arguments = ["table", path, "--columns", "scheme,sqnr_db,cosine", "--where", "model=a_net"]
+    assert run_command([*arguments, "--format", "markdown"]) == 0
+    assert capsys.readouterr().out == (
+        "| scheme     | sqnr_db | cosine |\n"
+        "| ---------- | ------: | -----: |\n"
+        "| float32    |     inf |        |\n"
+        "| int8       |      29 |        |\n"
+        "| posit8_es0 |      28 |        |\n"
+    )
+    assert run_command([*arguments, "--format", "latex"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("\\begin{tabular}{lrr}\n\\toprule\nscheme & sqnr\\_db & cosine \\\\\n")
+    assert "posit8\\_es0 & 28 &  \\\\\n\\bottomrule\n" in out
+    assert run_command([*arguments, "--format", "csv"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == "float32,inf,"
+    assert run_command([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["rows"][1]["sqnr_db"] == 29.0
+    assert run_command(["table", path, "--compare", path]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split()[-1] == "noise"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--format", "word"],
+        ["--columns", "nothing"],
+        ["--pivot", "model,scheme"],
+        ["--pivot", "model,scheme,nothing"],
+        ["--columns", "model", "--pivot", "a,b,c"],
+        ["--compare", "missing.csv"],
+    ],
+)
+def test_wrong_usage(
+    tmp_path: Path, arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    results(tmp_path / "r.csv")
+    assert run_command(["table", str(tmp_path / "r.csv"), *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
