@@ -28,6 +28,29 @@ def function(params: Sequence[Var], body: Any, attrs: Mapping[str, Any] | None =
     return Function(tuple(params), tuple(scope.bindings), made, dict(attrs or {}))
 
 
+class Statements:
+    """A function that is written statement by statement: each value is computed where it is bound,
+    whether or not it is needed later.
+
+    Raises:
+        VerifyError: two parameters have the same name.
+    """
+
+    def __init__(self, params: Sequence[Var]):
+        self.params = tuple(params)
+        self._scope = _Scope(_Names(self.params), ChainMap(), ChainMap(), ())
+
+    def bind(self, value: Any, name: str = "") -> Atom:
+        """The atom that `value` is from here on; an expression is bound to a variable called
+        `name`, or like it, if that is taken."""
+        (x,) = to_operands((value,))
+        return self._scope.atom(x.named(name) if isinstance(x, Expr) and name else x)
+
+    def function(self, results: Sequence[Atom]) -> Function:
+        """The function of these results."""
+        return Function(self.params, tuple(self._scope.bindings), tuple(results))
+
+
 def expression_text(e: Expr) -> str:
     """The variables that an expression reads, and what it computes from them."""
     from compiler.ir.printer import value_text
