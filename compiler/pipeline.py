@@ -11,7 +11,7 @@ import numpy as np
 from compiler.callees import callee
 from compiler.codegen import jit
 from compiler.dtype_lowering import DtypeLowering, choose_lowerings, forms_of
-from compiler.dtypes import INT32, Array, random_dtype
+from compiler.dtypes import INT16, INT32, Array, random_dtype
 from compiler.errors import InputError, LoweringError, ScheduleError
 from compiler.ir.expr import (
     Atom,
@@ -40,6 +40,7 @@ from compiler.runtime.rounding_flag import can_watch
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target import Target
+from compiler.tensor.intrinsics import for_target
 from compiler.tensor.legalize import Legalized, known_finite
 from compiler.tensor.schedule.written import with_own_loops
 from compiler.transform.preparation import prepare
@@ -141,6 +142,7 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
     from compiler.transform.passes import Pass, PassContext, Sequential
     from compiler.transform.split_exact import SplitExact
 
+    pairs = any(i.steps and i.operand_dtypes == [INT16, INT16] for i in for_target(target))
     fuse = FuseOps()
     if not PassContext.current().enables(fuse):  # a kernel each: the executor runs kernels only
         fuse = FuseOps(fuse_opt_level=0)
@@ -151,7 +153,7 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
         CombineParallelConv2D(),
         CombineParallelDense(),
         CombineParallelBatchMatmul(),
-        SplitExact(can_watch(target)),
+        SplitExact(can_watch(target), pairs),
         HoldForms(forms_of(lowerings)),
         FoldZeroPoint(),
     ]

@@ -22,7 +22,8 @@ class Permutation:
     """An instruction that picks `entries` elements by the lower bits of as many positions.
 
     Attributes:
-        intrinsic: its LLVM name; a table in two registers goes around the positions.
+        intrinsic: its LLVM name; a table in two registers goes around the positions. Of a table
+            in four, either half is looked up.
         feature: of the targets that have it.
         element: what it moves, in LLVM's words.
         entries: elements of the table.
@@ -46,6 +47,7 @@ PERMUTATIONS = (
     Permutation(_X86 + "avx512.permvar.df.512", "avx512f", "double", 8, 8, "double"),
     Permutation(_X86 + "avx512.vpermi2var.pd.512", "avx512f", "double", 16, 8, "double"),
     Permutation(_X86 + "avx512.vpermi2var.hi.512", "avx512bw", "i16", 64, 16, "float"),
+    Permutation(_X86 + "avx512.vpermi2var.ps.512", "avx512f", "float", 64, 16, "float"),
     Permutation(_X86 + "avx2.permps", "avx2", "float", 8, 8, "float"),
 )
 """In order of preference."""
@@ -152,9 +154,16 @@ def gather(e: Emitter, table: Val, at: Val, t: str) -> Val:
 
 def _permute(e: Emitter, data: Array, at: Val, p: Permutation) -> Val:
     entries = np.resize(data, p.entries)  # repeated, whatever the bits above a position are
-    parts = np.split(entries, p.entries // at.n)
-    first, *second = (_vector(e, part, p.element) for part in parts)
-    return e.call(p.intrinsic, p.element, at.n, [first, at, *second])
+    parts = [_vector(e, part, p.element) for part in np.split(entries, p.entries // at.n)]
+    halves = [
+        e.call(p.intrinsic, p.element, at.n, [parts[k], at, *parts[k + 1 : k + 2]])
+        for k in range(0, len(parts), 2)
+    ]
+    if len(halves) == 1:
+        return halves[0]
+    bit = e.bin("and", at, e.const(p.entries // 2, at.t, at.n))
+    low = e.op(f"icmp eq {bit}, {e.const(0, at.t, at.n).name}", "i1", at.n)
+    return e.op(f"select {low}, {halves[0]}, {halves[1]}", p.element, at.n)
 
 
 def _vector(e: Emitter, entries: Array, t: str) -> Val:

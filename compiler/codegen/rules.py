@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from compiler.codegen.emit import Emitter, Val, llvm_type
-from compiler.dtypes import BOOL, FLOAT64, DType
+from compiler.dtypes import BOOL, FLOAT32, FLOAT64, INT32, DType
 from compiler.errors import LoweringError
 
 FLOAT16 = DType("float", 16)
@@ -98,6 +100,8 @@ def cast(e: Emitter, a: Val, source: DType, dtype: DType) -> Val:
     if source.is_float and dtype.is_float:
         return e.op(f"{'fpext' if dtype.bits > source.bits else 'fptrunc'} {a} to {to}", t, a.n)
     signed = "s" if dtype.kind == "int" else "u"
+    if source in (FLOAT32, FLOAT64) and a.n > 1 and (dtype.bits < 32 or dtype == INT32):
+        return _saturated(e, a, dtype)
     if source.is_float:
         return e.call(f"llvm.fpto{signed}i.sat.{suffix(Val('', t, a.n))}.{suffix(a)}", t, a.n, [a])
     if dtype.is_float:
@@ -107,6 +111,30 @@ def cast(e: Emitter, a: Val, source: DType, dtype: DType) -> Val:
     if source != BOOL and dtype.bits < source.bits:
         return e.op(f"trunc {a} to {to}", t, a.n)
     return e.op(f"{'sext' if source.kind == 'int' else 'zext'} {a} to {to}", t, a.n)
+
+
+def _saturated(e: Emitter, a: Val, dtype: DType) -> Val:
+    """Lanes of float32 or float64 as integers of up to 32 bits (LLVM does this lane by lane). What
+    is no number is converted as well, which the CPU notes as invalid, and becomes 0."""
+    n, ends = a.n, np.iinfo(dtype.storage)
+    storage = np.float32 if a.t == "float" else np.float64
+    most = storage(ends.max)
+    if float(most) > ends.max:
+        most = np.nextafter(most, storage(0))
+    bounds = [e.const(float(b), a.t, n) for b in (ends.min, most)]
+    below, above = (
+        e.op(f"fcmp {how} {a}, {b.name}", "i1", n)
+        for how, b in zip(("olt", "ogt"), bounds, strict=True)
+    )
+    inside = e.op(f"select {below}, {bounds[0]}, {a}", a.t, n)
+    inside = e.op(f"select {above}, {bounds[1]}, {inside}", a.t, n)
+    found = e.op(f"fptosi {inside} to {Val('', 'i32', n).ty}", "i32", n)
+    if float(most) < ends.max:
+        found = e.op(f"select {above}, {e.const(ends.max, 'i32', n)}, {found}", "i32", n)
+    nan = e.op(f"fcmp uno {a}, {a.name}", "i1", n)
+    found = e.op(f"select {nan}, {e.const(0, 'i32', n)}, {found}", "i32", n)
+    t = llvm_type(dtype)
+    return found if t == "i32" else e.op(f"trunc {found} to {Val('', t, n).ty}", t, n)
 
 
 def _float_to_odd(e: Emitter, a: Val) -> Val:

@@ -158,10 +158,10 @@ class Scalars(Accesses):
     def _gather(self, x: Gather) -> Val:
         e = self.e
         t = memory_type(x.buffer.dtype)
-        found = look_up.permutation(x, self.width, self.enabled)
-        if found is not None:
-            n = self.width
-            return look_up.look_up(e, x, found, self.enabled, lambda at: e.splat(self.eval(at), n))
+        for count in (1, 2):  # vectors of two registers are looked up by halves
+            found = look_up.permutation(x, self.width // count, self.enabled)
+            if found is not None:
+                return self._permuted(x, found, count)
         base, inc = self.cursor[x.buffer]
         if inc:
             raise LoweringError(f"{x.buffer.name} is read at run-time positions in a moving loop")
@@ -178,6 +178,20 @@ class Scalars(Accesses):
             at = e.bin("mul", e.extract(position, k), e.const(LLVM_BYTES[t], "i64"))
             out.append(e.load(e.at(base, at), 0, t, 1, LLVM_BYTES[t]))
         return self._from_memory(x.buffer, e.gather_lanes(out))
+
+    def _permuted(self, x: Gather, p: look_up.Permutation, count: int) -> Val:
+        """The entries of a small table for `count` parts of the lanes."""
+        e, n = self.e, self.width // count
+        parts = []
+        for k in range(count):
+            lanes = list(range(k * n, (k + 1) * n))
+
+            def part(at: Expr, lanes: list[int] = lanes) -> Val:
+                whole = e.splat(self.eval(at), self.width)
+                return whole if count == 1 else e.shuffle(whole, whole, lanes)
+
+            parts.append(look_up.look_up(e, x, p, self.enabled, part))
+        return parts[0] if count == 1 else e.shuffle(parts[0], parts[1], list(range(self.width)))
 
     def _extern(self, x: CallExtern) -> Val:
         """Call of a C function, lane by lane. Narrow integers are extended as the C ABI expects."""

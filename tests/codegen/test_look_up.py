@@ -25,8 +25,8 @@ needs_avx512 = pytest.mark.skipif(
 )
 
 
-def looked_up(entries: Buffer, position: str, lanes: int) -> PrimFunc:
-    """out[i] = entries[at[i] & (size - 1)], vectorized."""
+def looked_up(entries: Buffer, position: str, lanes: int, masked: bool = True) -> PrimFunc:
+    """out[i] = entries[at[i] & (size - 1)], vectorized; without the mask if not `masked`."""
     assert entries.data is not None
     b, dtype = PrimBuilder("look"), DType.parse(position)
     at = b.input("at", (64,), dtype)
@@ -35,7 +35,8 @@ def looked_up(entries: Buffer, position: str, lanes: int) -> PrimFunc:
 
     def body(i: Any, j: Any) -> Any:
         where = i * lanes + j
-        return (where,), Gather(entries, cast(at[where] & (size - 1), INT64))
+        place = at[where] & (size - 1) if masked else at[where]
+        return (where,), Gather(entries, cast(place, INT64))
 
     b.stage(out, {"i": 64 // lanes, "j": lanes}, body)
     f = b.finish([out])
@@ -82,7 +83,14 @@ def test_look_ups_equal_the_interpreter(
 @needs_avx512
 @pytest.mark.parametrize(
     ("dtype", "size", "lanes"),
-    [("float32", 16, 16), ("float32", 32, 16), ("float64", 8, 8), ("float64", 16, 8)],
+    [
+        ("float32", 16, 16),
+        ("float32", 32, 16),
+        ("float64", 8, 8),
+        ("float64", 16, 8),
+        ("float64", 8, 16),
+        ("float64", 16, 16),
+    ],
 )
 def test_small_tables_are_permuted_without_loads(dtype: str, size: int, lanes: int) -> None:
     entries = table("entries", np.arange(size).astype(dtype))
@@ -93,6 +101,18 @@ def test_small_tables_are_permuted_without_loads(dtype: str, size: int, lanes: i
     loads = [line for line in text.splitlines() if "load" in line]
     assert len(loads) == 1, "only the positions are loaded"
     assert " and <" not in text, "the permutation masks the positions itself"
+
+
+@needs_avx512
+@pytest.mark.parametrize("size", [33, 59, 64])
+def test_halves_of_longer_tables_are_permuted(size: int) -> None:
+    entries = table("entries", np.arange(size).astype("float32"))
+    f = looked_up(entries, "int32", 16, masked=False)
+    at = np.arange(64, dtype=np.int32) % size
+    got, text = run(f, entries, at, HOST)
+    np.testing.assert_array_equal(got, at)
+    assert text.count("call <16 x float> @llvm.x86.avx512.vpermi2var.ps.512") >= 2
+    assert "gather" not in text
 
 
 def looked_up_in_bits(entries: Buffer, number: str, place: int) -> PrimFunc:

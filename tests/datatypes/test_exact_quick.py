@@ -20,6 +20,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.op.arithmetic import arithmetic
 from compiler.op.opdef import get_op
+from compiler.pipeline import optimize
 from compiler.transform.quick_sums import parts_to_try, spread
 from datatypes.formats import Format, get
 
@@ -194,3 +195,65 @@ def test_what_is_tried_follows_from_the_data() -> None:
     assert parts_to_try((20, 20), [20], 512) == 1
     assert parts_to_try((20, 57), [57, 29, 20], 512) == 3
     assert parts_to_try((20, 57), [57], 512) == 0
+
+
+# ---- sums of integers ----------------------------------------------------------------------------
+
+
+def multiplies_integers(mod: IRModule, target: str) -> bool:
+    """Whether products of int16 are tried."""
+    return '"int16"' in optimize(mod, target, "vector").astext()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", ["posit8_es0", "fixed8_4"])
+def test_short_values_are_multiplied_as_integers(name: str, target: str) -> None:
+    fmt = get(name)
+    w, bias = codes_within(fmt, -6, 2, (20, 60), 1), codes_within(fmt, -6, 6, (20,), 2)
+    x = codes_within(fmt, -6, 6, (7, 60), 3)
+    assert multiplies_integers(dense(fmt, x.shape, w, bias), target)
+    check(fmt, x, w, target=target)
+    check(fmt, x, w, bias, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_row_of_integers_that_is_no_number_takes_the_sure_way(value: float, target: str) -> None:
+    fmt = get("posit8_es0")
+    x = datatypes.encode(fmt, np.random.default_rng(0).normal(size=(40, 30)))
+    w = codes_within(fmt, -6, 6, (16, 30), 1)
+    mod = dense(fmt, x.shape, w)
+    exe = compiler.build(mod, target=target)
+    for row in (None, 0, 17, 39):
+        codes = x.copy()
+        if row is not None:
+            codes[row, 29] = fmt.encode_exact(value)
+        got = exe(codes)
+        assert rounded(exe) == (row is not None)
+        np.testing.assert_array_equal(got, compiler.evaluate(mod, codes))
+        if row is not None:
+            assert set(got[row].tolist()) == {fmt.nan_code}
+
+
+def test_integers_are_multiplied_only_where_int32_holds_the_sums() -> None:
+    fmt = get("posit8_es0")
+    most = fmt.code(fmt.highest)
+    for length, wanted in ((62, True), (64, False)):  # 2**13 * 4096 * 64 is 2**31
+        w = np.full((16, length), most, fmt.storage)
+        x = np.stack([np.full(length, most), np.full(length, fmt.code(-fmt.highest))])
+        x = x.astype(fmt.storage)
+        assert multiplies_integers(dense(fmt, x.shape, w), "llvm") == wanted
+        check(fmt, x, w)
+    odd = np.full((16, 61), most, fmt.storage)
+    assert not multiplies_integers(dense(fmt, (1, 61), odd), "llvm")
+    assert not multiplies_integers(dense(get("posit16_es1"), (1, 60), odd[:, :60]), "llvm")
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", ["dense", "plain", "grouped", "depthwise", "dilated"])
+def test_layers_of_short_values_give_the_bits_of_their_reference(name: str, threads: int) -> None:
+    mod, data = layer(name, "posit8_es0", "exact", seed=5)
+    exe = compiler.build(mod, threads=threads)
+    for value in (1.0, 64.0, np.nan):
+        data.flat[3] = value
+        np.testing.assert_array_equal(exe(data), compiler.evaluate(mod, data))

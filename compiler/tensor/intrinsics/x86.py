@@ -1,4 +1,4 @@
-"""x86: 4-way int8 dot products, and int32 clipped to bytes."""
+"""x86: 4-way int8 and 2-way int16 dot products, and int32 clipped to bytes."""
 
 from __future__ import annotations
 
@@ -35,6 +35,19 @@ def _maddwd(intrinsic: str, lanes: int) -> Emit:
         for pair in (even, odd):
             c = e.bin("add", c, e.call(intrinsic, "i32", lanes, pair))
         return c
+
+    return emit
+
+
+def _vpdpwssd(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+    return e.call("llvm.x86.avx512.vpdpwssd.512", "i32", 16, [c, a[0], b[0]])
+
+
+def _pairs(intrinsic: str, lanes: int) -> Emit:
+    """int16 without VNNI: products added in pairs."""
+
+    def emit(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+        return e.bin("add", c, e.call(intrinsic, "i32", lanes, [a[0], b[0]]))
 
     return emit
 
@@ -77,5 +90,14 @@ PMADDWD_256 = dot_product(
 PMADDWD_128 = dot_product(
     "pmaddwd.128", 4, _maddwd("llvm.x86.sse2.pmadd.wd", 4), features=("sse2",)
 )
+PAIRS = tuple(
+    dot_product(name, lanes, emit, 2, "int16", "int16", features=(feature,))
+    for name, lanes, emit, feature in (
+        ("vpdpwssd.512", 16, _vpdpwssd, "avx512vnni"),
+        ("pairs.512", 16, _pairs("llvm.x86.avx512.pmaddw.d.512", 16), "avx512bw"),
+        ("pairs.256", 8, _pairs("llvm.x86.avx2.pmadd.wd", 8), "avx2"),
+        ("pairs.128", 4, _pairs("llvm.x86.sse2.pmadd.wd", 4), "sse2"),
+    )
+)
 NARROW = tuple(_narrow(count) for count in (4, 3, 2, 1))
-INTRINSICS = (VPDPBUSD_512, VPDPBUSD_256, PMADDWD_512, PMADDWD_256, PMADDWD_128, *NARROW)
+INTRINSICS = (VPDPBUSD_512, VPDPBUSD_256, PMADDWD_512, PMADDWD_256, PMADDWD_128, *PAIRS, *NARROW)
