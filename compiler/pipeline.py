@@ -135,6 +135,7 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
     from compiler.transform.combine_parallel_conv2d import CombineParallelConv2D
     from compiler.transform.combine_parallel_dense import CombineParallelDense
     from compiler.transform.eliminate_common import EliminateCommonSubexpr
+    from compiler.transform.fold_constant import FoldConstant
     from compiler.transform.fold_scale_axis import FoldScaleAxis
     from compiler.transform.fold_zero_point import FoldZeroPoint
     from compiler.transform.fuse_ops import FuseOps
@@ -159,7 +160,7 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
     ]
     if not any(random_dtype(choice.dtype) for choice in lowerings):
         # Stochastic rounding goes by positions in unblocked results.
-        passes.append(AlterOpLayout(target))
+        passes += [AlterOpLayout(target), FoldConstant()]
     return fuse(Sequential(passes, name="layouts")(mod))
 
 

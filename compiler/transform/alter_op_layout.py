@@ -10,6 +10,7 @@ between them keep that, and a channel shuffle (reshape, transpose, reshape) move
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -43,7 +44,7 @@ from compiler.transform.channel_blocks import (
     shuffles,
 )
 from compiler.transform.infer_type import infer_value
-from compiler.transform.layout_rules import MEANS, POOLS, OpLayout, layout_rule
+from compiler.transform.layout_rules import MEANS, POOLS, OpLayout, default_rule, layout_rule
 from compiler.transform.passes import FunctionPass, PassContext
 
 
@@ -81,6 +82,7 @@ class _Layouts:
         self.plain: set[Var] = set(f.params)
         # Plain variable -> its value in blocks, by block size.
         self.blocks: dict[Var, dict[Blocks, Var]] = {}
+        self.constants: dict[tuple[Constant, Blocks], Var] = {}
         self.shuffles = shuffles(f)
         self.done: set[Var] = set()
 
@@ -145,6 +147,16 @@ class _Layouts:
                 )
             held[block] = self._emit(f"{a.name}_{block.size}c", value)
         return held[block]
+
+    def _constant(self, a: Constant, out: TensorType, block: Blocks) -> Var | None:
+        """A constant that varies along more than the channels; FoldConstant computes its blocks."""
+        if a.data.ndim != 4 or a.data.shape[1] != out.shape[1]:
+            return None
+        if (a, block) not in self.constants:
+            layout = f"NCHW{block.size}c"
+            value = self._call("layout_transform", a, dst_layout=layout, dst_groups=block.groups)
+            self.constants[a, block] = self._emit(f"constant_{block.size}c", value)
+        return self.constants[a, block]
 
     def _between(self, x: Var, channels: int, src: Blocks, dst: Blocks, shuffle: int = 1) -> Call:
         layout = f"NCHW{src.size}c"
@@ -216,10 +228,10 @@ class _Layouts:
 
     def _convolution(self, b: Binding, v: Call, wanted: OpLayout) -> bool:
         data, weight, *bias = v.args
-        if not isinstance(weight, Constant) or not all(isinstance(x, Constant) for x in bias):
-            return False
         if not isinstance(data, Var) or v.attrs.data_layout != "NCHW":
             return False
+        if not isinstance(weight, Constant) or not all(isinstance(x, Constant) for x in bias):
+            return self._unpacked(b, v, wanted)
         outputs, inputs = weight.data.shape[:2]
         attrs = v.attrs
         i, depthwise = inputs, inputs == 1 and attrs.groups == outputs > 1
@@ -239,15 +251,36 @@ class _Layouts:
                 into = blocks_of(outputs, wanted.out, attrs.groups)
             if tensor_type(data).dtype.is_integer and wanted.data > 1:
                 i = -(-i // wanted.steps) * wanted.steps  # for dot products
-        x: Atom = self._as_plain(data) if wanted.data == 1 else self._as_blocked(data, source)
-        args = [x, *(placed(c, outputs, into) for c in (weight, *bias))]  # type: ignore[arg-type]
-        args[1] = filled(args[1], {1: i})  # type: ignore[arg-type]
+        args = [placed(c, outputs, into) for c in (weight, *bias)]  # type: ignore[arg-type]
+        args[0] = filled(args[0], {1: i})
+        return self._convolved(b, replace(v, attrs=attrs), source, into, args)
+
+    def _unpacked(self, b: Binding, v: Call, wanted: OpLayout) -> bool:
+        """A convolution whose weights are known at run time only: they are not laid out anew, so
+        that its blocks must be full. Kernels of NCHW read such weights faster: a rule that somebody
+        registered must want this."""
+        if layout_rule(v.op.name, self.target) is default_rule:  # type: ignore[union-attr]
+            return False
+        outputs, inputs = tensor_type(v.args[1]).shape[:2]
+        steps = wanted.steps if tensor_type(v.args[0]).dtype.is_integer else 1
+        if not isinstance(outputs, int) or not isinstance(inputs, int) or v.attrs.groups != 1:
+            return False
+        if outputs % wanted.out or inputs % max(wanted.data, steps):
+            return False
+        return self._convolved(b, v, Blocks(wanted.data), Blocks(wanted.out), v.args[1:])
+
+    def _convolved(
+        self, b: Binding, v: Call, source: Blocks, into: Blocks, rest: Sequence[Atom]
+    ) -> bool:
+        data, *_ = v.args
+        assert isinstance(data, Var)
+        x = self._as_plain(data) if source.size == 1 else self._as_blocked(data, source)
         attrs = replace(
-            attrs,
-            data_layout="NCHW" if wanted.data == 1 else f"NCHW{wanted.data}c",
-            out_layout=f"NCHW{wanted.out}c",
+            v.attrs,
+            data_layout="NCHW" if source.size == 1 else f"NCHW{source.size}c",
+            out_layout=f"NCHW{into.size}c",
         )
-        return self._define(b, Call(v.op, tuple(args), attrs), into)
+        return self._define(b, Call(v.op, (x, *map(self._as_plain, rest)), attrs), into)
 
     def _mean(self, b: Binding, v: Call, block: Blocks) -> bool:
         if v.op.name == "nn.global_avg_pool2d":  # type: ignore[union-attr]
@@ -298,7 +331,7 @@ class _Layouts:
         args: list[Atom] = []
         for a in v.args:
             if isinstance(a, Constant):
-                c = broadcast(a, v, out, block)
+                c: Atom | None = broadcast(a, v, out, block) or self._constant(a, out, block)
                 if c is None:
                     return False
                 args.append(c)
