@@ -26,8 +26,10 @@ from compiler.ir.expr import (
     Var,
     names_in,
     nested,
+    operands,
     substitute,
     with_nested,
+    with_operands,
 )
 from compiler.ir.names import unique
 
@@ -111,13 +113,16 @@ class ExprMutator:
     """Rewrites a program binding by binding; override what you need.
 
     The methods are those of `ExprVisitor`. They get a value whose operands have been rewritten, and
-    return the value, or atom, that takes its place; `emit` binds values before it.
+    return the value, or atom, that takes its place; `emit` binds values before it. Constants among
+    operands and results are visited too, once a function; what takes the place of one is bound
+    where it is first read.
     """
 
     def __init__(self) -> None:
         self._bindings: list[Binding] = []
         self._names: set[str] = set()
         self._origins: tuple[str, ...] = ()
+        self._constants: dict[Constant, Atom] = {}
 
     def visit(self, program: Any) -> Any:
         """The module, or function, rewritten; types are inferred again."""
@@ -143,12 +148,12 @@ class ExprMutator:
         """A function rewritten (the same object if nothing changed)."""
         from compiler.transform.infer_type import infer_value
 
-        outer = (self._bindings, self._names, self._origins)
-        self._bindings, self._names = [], self._names | names_in(f)
+        outer = (self._bindings, self._names, self._origins, self._constants)
+        self._bindings, self._names, self._constants = [], self._names | names_in(f), {}
         new: dict[Var, Atom] = {}
         for b in f.bindings:
             self._origins = b.origins
-            given = substitute(b.value, new)
+            given = self._with_constants(substitute(b.value, new))
             value = getattr(self, _METHODS[type(given)])(given)
             if value is b.value:
                 self._bindings.append(b)
@@ -161,11 +166,27 @@ class ExprMutator:
             if var is not b.var:
                 new[b.var] = var
             self._bindings.append(Binding(var, value, b.origins))
+        results = tuple(
+            new.get(r, r) if isinstance(r, Var) else self._constant(r) for r in f.results
+        )
         made = tuple(self._bindings)
-        self._bindings, self._names, self._origins = outer
-        if not new and made == f.bindings:
+        self._bindings, self._names, self._origins, self._constants = outer
+        if made == f.bindings and results == f.results:
             return f
-        return f.with_body(made, [new.get(r, r) if isinstance(r, Var) else r for r in f.results])
+        return f.with_body(made, results)
+
+    def _with_constants(self, value: Value) -> Value:
+        """`value` with what takes the place of the constants that it reads."""
+        if isinstance(value, Constant) or not any(isinstance(a, Constant) for a in operands(value)):
+            return value
+        atoms = [self._constant(a) if isinstance(a, Constant) else a for a in operands(value)]
+        return with_operands(value, atoms)
+
+    def _constant(self, c: Constant) -> Atom:
+        if c not in self._constants:
+            new = self.visit_constant(c)
+            self._constants[c] = new if isinstance(new, Var | Constant) else self.emit(new)
+        return self._constants[c]
 
     def visit_call(self, call: Call) -> Value:
         """A call; a fused function in it is rewritten."""
@@ -198,7 +219,7 @@ class ExprMutator:
         return value
 
     def visit_constant(self, value: Constant) -> Value:
-        """A constant."""
+        """A constant: an operand, a result, or the value of a binding."""
         return value
 
     def visit_global_var(self, value: GlobalVar) -> Value:

@@ -24,6 +24,7 @@ from compiler.transform import (
     Sequential,
     VerifyInstrument,
 )
+from compiler.transform.rewrite import call
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compiler"))
 
@@ -157,3 +158,31 @@ def test_products_are_combined_from_the_given_number_on() -> None:
     with PassContext(opt_level=4):
         got = compiler.build(mod)(*inputs)
     np.testing.assert_allclose(got, compiler.evaluate(mod, *inputs), rtol=1e-4, atol=1e-5)
+
+
+def test_a_mutator_visits_constants_of_operands_branches_and_results_once() -> None:
+    mod = compiler.parse("""
+def @main(%x: Tensor[(2,), float32], %c: Tensor[(), bool])
+    -> (Tensor[(2,), float32], Tensor[(), float32]) {
+  %y = if (%c) {
+    %z = add(%x, 2.0float32);
+    %z
+  } else {
+    %w = multiply(%x, 2.0float32);
+    %w
+  };
+  (%y, 2.0float32)
+}
+""")  # fmt: skip
+
+    class Negate(compiler.ExprMutator):
+        def visit_constant(self, c: compiler.Constant) -> Call:
+            return call("negative", c)
+
+    out = Negate().visit(mod)
+    compiler.verify(out)
+    assert str(out).count("negative(2.0float32)") == 3  # one for each function
+    data = np.ones(2, np.float32)
+    y, two = compiler.evaluate(out, data, np.asarray(True))
+    assert (y.tolist(), two.tolist()) == ([-1, -1], -2)
+    assert compiler.ExprMutator().visit(mod) is mod
