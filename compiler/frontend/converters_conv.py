@@ -86,7 +86,7 @@ def conv_transpose(n: Node) -> Imported:
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     pads = _transposed_pads(n, t.shape[2:], spans, strides, more)
     for i, stride in enumerate(strides):
-        x = _spread(n, x, 2 + i, stride)
+        x = spread(n, x, 2 + i, stride)
     # of the zeros after each element, those of the last one are part of the padding
     edges = [
         (span - 1 - before, span - after + extra - stride)
@@ -134,7 +134,7 @@ def _transposed_pads(
     return out
 
 
-def _spread(n: Node, x: Atom, axis: int, stride: int) -> Atom:
+def spread(n: Node, x: Atom, axis: int, stride: int) -> Atom:
     """`x` with stride - 1 zeros after each element along `axis`."""
     if stride == 1:
         return x

@@ -25,7 +25,8 @@ def size(n: Node) -> Imported:
 @converts("Range")
 def range_(n: Node) -> Imported:
     """Numbers from start by delta up to limit; all three known."""
-    start, limit, delta = (n.known(i, what) for i, what in enumerate(("start", "limit", "delta")))
+    ends = [n.known(i, what) for i, what in enumerate(("start", "limit", "delta"))]
+    start, limit, delta = (e.reshape(()) for e in ends)
     steps = (limit.astype(np.float64) - start) / delta
     if not np.isfinite(steps).all():
         raise n.unsupported(f"start={start}, limit={limit}, delta={delta}")

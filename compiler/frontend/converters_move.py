@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from compiler.dtypes import FLOAT32, INT64
 from compiler.frontend.converters_resize import Axis, resized
 from compiler.frontend.node import Imported, Node, converts
-from compiler.ir.expr import Constant, tensor_type
+from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType, broadcast
 from compiler.symbolic import Dim, dim
 
@@ -141,9 +142,14 @@ def split(n: Node) -> Sequence[Imported]:
         sizes = tuple(max(0, min(part, total - part * i)) for i in range(count))
     if len(sizes) == 1:
         return [n.value(0)]
-    parts = n.step("split", n.atom(0), sizes=sizes, axis=axis)
     if len(n.outputs) != len(sizes):
         raise n.unsupported(f"{len(n.outputs)} outputs for {len(sizes)} parts")
+    x = n.value(0)
+    if isinstance(x, Constant) and sum(sizes) == t.shape[axis]:
+        ends = list(itertools.accumulate(sizes))
+        cuts = np.split(x.data, ends[:-1], axis)
+        return [Constant(np.ascontiguousarray(c), x.dtype) for c in cuts]
+    parts = n.step("split", n.atom(0), sizes=sizes, axis=axis)
     # an output without a name is not wanted
     return [n.field(parts, i) if n.outputs[i] else parts for i in range(len(sizes))]
 
@@ -205,9 +211,9 @@ def gather(n: Node) -> Imported:
 
 @converts("Pad")
 def pad(n: Node) -> Imported:
-    """Constant, reflected or repeated borders; negative pads cut."""
+    """Constant, reflected, repeated or wrapped borders; negative pads cut."""
     t = n.type(0)
-    mode = n.expect("mode", "constant", "constant", "reflect", "edge")
+    mode = n.expect("mode", "constant", "constant", "reflect", "edge", "wrap")
     if n.opset < 11:
         pads, value = tuple(n.need("pads")), float(n.attr("value", 0.0))
     else:
@@ -227,7 +233,22 @@ def pad(n: Node) -> Imported:
     if not grown:
         return x
     full = tuple(tuple(max(0, p) for p in width.get(a, (0, 0))) for a in axes)
+    if mode == "wrap":
+        return _wrapped(n, x, full)
     return n.call("nn.pad", x, pad_width=full, mode=mode, value=value)
+
+
+def _wrapped(n: Node, x: Atom, width: Sequence[Sequence[int]]) -> Atom:
+    """`x` continued from its other end."""
+    for axis, (before, after) in enumerate(width):
+        size = tensor_type(x).shape[axis]
+        if before or after:
+            if not isinstance(size, int):
+                raise n.unsupported(f"mode='wrap' on the symbolic dimension {size}")
+            n.reserve(before + size + after)
+            at = np.arange(-before, size + after) % size
+            x = n.step("take", x, Constant.of(at, INT64), axis=axis)
+    return x
 
 
 def _cropping(n: Node, t: TensorType, width: dict[int, tuple[int, int]]) -> dict[str, Any]:

@@ -65,6 +65,10 @@ class Graph(Protocol):
         """Write out the nodes of a GraphProto, whose inputs are `operands`; its outputs."""
         ...
 
+    def sources(self, name: str) -> list[str]:
+        """The model's inputs that a value is computed from."""
+        ...
+
     def element(self, name: str) -> int:
         """ONNX code of a value's element type."""
         ...
@@ -158,9 +162,10 @@ class Node:
         """
         data = self.constant(i)
         if data is None:
+            given = ", ".join(f"{name!r}: ..." for name in self.graph.sources(self.inputs[i]))
+            advice = f"give constants={{{given}}}, or " if given else ""
             raise self.unsupported(
-                f"{what} computed at run time; give the input it comes from as constants="
-                f"{{{self.inputs[i]!r}: ...}}, or fix symbolic dimensions with shapes=..."
+                f"{what} computed at run time; {advice}fix symbolic dimensions with shapes=..."
             )
         return data
 

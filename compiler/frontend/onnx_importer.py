@@ -12,6 +12,7 @@ import numpy as np
 from compiler.dtypes import INT64
 from compiler.errors import DtypelabError, ModelError, UnsupportedError, nearest, unknown
 from compiler.frontend import (  # noqa: F401  (each registers its converters)
+    converters_blocks,
     converters_cast,
     converters_control,
     converters_conv,
@@ -23,6 +24,7 @@ from compiler.frontend import (  # noqa: F401  (each registers its converters)
     converters_quantized,
     converters_recurrent,
     converters_reduce,
+    converters_sampling,
     symbolic_ops,
 )
 from compiler.frontend.element_types import NARROW, element_code, element_dtype
@@ -34,7 +36,7 @@ from compiler.frontend.node import CONVERTERS, Imported, Node, Symbolic
 from compiler.frontend.schema import check_node
 from compiler.frontend.signature import input_types
 from compiler.ir.builder import FunctionBuilder
-from compiler.ir.expr import Atom, Call, Constant, IRModule, Value, Var, tensor_type
+from compiler.ir.expr import Atom, Call, Constant, IRModule, Value, Var, operands, tensor_type
 from compiler.ir.names import unique
 from compiler.ir.types import TensorType, Type
 from compiler.symbolic import Index, IntLike, Quasi
@@ -345,6 +347,20 @@ class _Importer:
             if folded is not None:
                 return folded
         return self.bind(call, name, origin)
+
+    def sources(self, name: str) -> list[str]:
+        """See Graph."""
+        start = self.value(name)
+        makers = {b.var: b.value for b in self.builder.bindings}
+        found, todo = set(), [start] if isinstance(start, Var) else []
+        while todo:
+            v = todo.pop()
+            if v not in found:
+                found.add(v)
+                todo += (
+                    [a for a in operands(makers[v]) if isinstance(a, Var)] if v in makers else []
+                )
+        return [n for n in self.inputs if self._values.get(n) in found]
 
     def element(self, name: str) -> int:
         """See Graph."""

@@ -144,7 +144,7 @@ UNSUPPORTED: dict[str, tuple[Case, str]] = {
                            "pads"),
     "batch_norm_training": (Case("BatchNormalization", (X, *[_weights(2)] * 4),
                                  {"training_mode": 1}), "training_mode"),
-    "pad_wrap": (Case("Pad", (X, Const(np.zeros(8, np.int64))), {"mode": "wrap"}), "wrap"),
+    "pad_mode": (Case("Pad", (X, Const(np.zeros(8, np.int64))), {"mode": "mirror"}), "mirror"),
     "resize_mode": (Case("Resize", (X, None, _weights(4)), {"mode": "spline"}), "spline"),
     "cast_string": (Case("Cast", (X,), {"to": TensorProto.STRING}), "STRING"),
     "run_time_axes": (Case("ReduceSum", (X, np.array([1]))), "axes"),

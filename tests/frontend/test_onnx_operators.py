@@ -516,6 +516,35 @@ case(
 )
 
 
+# ---- images read at computed positions, blocks ---------------------------------------------------
+GRID = _rng.uniform(-1.4, 1.4, (2, 5, 6, 2)).astype(np.float32)
+for _mode in ("nearest", "linear", "cubic"):
+    for _padding in ("zeros", "border", "reflection"):
+        for _aligned in (0, 1):
+            case(f"GridSample_{_mode}_{_padding}_{_aligned}", "GridSample", IMAGE, GRID, opset=20,
+                 mode=_mode, padding_mode=_padding, align_corners=_aligned)  # fmt: skip
+case("GridSample_old", "GridSample", IMAGE, GRID, opset=16, mode="bicubic")
+VOLUME = f(2, 3, 4, 5, 6)
+case("GridSample_3d", "GridSample", VOLUME, 0.9 * f(2, 3, 4, 2, 3),
+     opset=20, mode="linear")  # fmt: skip
+REGIONS = np.float32([[1, 1, 6, 7], [-3, 2, 30, 5], [4, 4, 4, 4], [0.3, 0.7, 5.1, 3.2]])
+for _mode in ("avg", "max"):
+    for _half in ("half_pixel", "output_half_pixel"):
+        case(f"RoiAlign_{_mode}_{_half}", "RoiAlign", IMAGE, REGIONS, i(0, 1, 1, 0), opset=16,
+             mode=_mode, coordinate_transformation_mode=_half, output_height=3, output_width=2,
+             sampling_ratio=2, spatial_scale=0.7, dynamic=False)  # fmt: skip
+case("DeformConv", "DeformConv", IMAGE, w(f(6, 2, 3, 2)), f(2, 24, 4, 4), w(f(6)),
+     positive(2, 12, 4, 4), opset=19, group=2, offset_group=2, strides=[2, 2], pads=[1, 0, 0, 1],
+     dilations=[1, 2])  # fmt: skip
+case("Col2Im", "Col2Im", f(2, 3 * 6, 16), i(7, 6), i(3, 2), opset=18, strides=[2, 1],
+     pads=[1, 0, 1, 0], dilations=[1, 2])  # fmt: skip
+for _mode in ("DCR", "CRD"):
+    case(f"DepthToSpace_{_mode}", "DepthToSpace", f(2, 12, 3, 4), blocksize=2, mode=_mode)
+case("SpaceToDepth", "SpaceToDepth", f(2, 3, 4, 6), blocksize=2)
+case("Pad_wrap", "Pad", f(2, 3, 4), i(0, 1, 2, 0, 5, 3), opset=19, mode="wrap")
+case("Split_constant", "Split", w(f(4, 6)), i(1, 3), axis=0, outputs=2, dynamic=False)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str) -> None:
     c = CASES[name]

@@ -1,0 +1,90 @@
+"""Converters of operators that rearrange blocks of images: Col2Im, DepthToSpace, SpaceToDepth."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+
+from compiler.dtypes import INT64
+from compiler.frontend.converters_conv import spread
+from compiler.frontend.node import Imported, Node, converts
+from compiler.frontend.windows import spatial
+from compiler.ir.expr import Atom, Constant
+
+
+@converts("DepthToSpace")
+def depth_to_space(n: Node) -> Imported:
+    """Channels become blocks of an image: depth first (DCR) or column first (CRD)."""
+    n.rank_of(0, 4)
+    batch, channels, rows, columns = n.type(0).shape
+    size, mode = _block(n), n.expect("mode", "DCR", "DCR", "CRD")
+    if not isinstance(channels, int) or channels % size**2:
+        raise n.unsupported(f"{channels} channels and blocksize={size}")
+    rest = channels // size**2
+    inner = (size, size, rest) if mode == "DCR" else (rest, size, size)
+    x = n.step("reshape", n.atom(0), newshape=(batch, *inner, rows, columns))
+    axes = (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3)
+    x = n.step("transpose", x, axes=axes)
+    return n.call("reshape", x, newshape=(batch, rest, rows * size, columns * size))
+
+
+@converts("SpaceToDepth")
+def space_to_depth(n: Node) -> Imported:
+    """Blocks of an image become channels: depth first (DCR) or column first (CRD)."""
+    n.rank_of(0, 4)
+    batch, channels, rows, columns = n.type(0).shape
+    size, mode = _block(n), n.expect("mode", "DCR", "DCR", "CRD")
+    if any(isinstance(d, int) and d % size for d in (rows, columns)):
+        raise n.unsupported(f"an image of {rows} x {columns} and blocksize={size}")
+    split = (batch, channels, rows // size, size, columns // size, size)
+    axes = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    x = n.step("transpose", n.step("reshape", n.atom(0), newshape=split), axes=axes)
+    shape = (batch, channels * size**2, rows // size, columns // size)
+    return n.call("reshape", x, newshape=shape)
+
+
+def _block(n: Node) -> int:
+    size = int(n.need("blocksize"))
+    if size < 1:
+        raise n.unsupported(f"blocksize={size}")
+    return size
+
+
+@converts("Col2Im")
+def col2im(n: Node) -> Imported:
+    """Columns of blocks added up where the blocks lie in the image: what im2col took apart."""
+    n.rank_of(0, 3)
+    batch, rows, length = n.type(0).shape
+    image, block = (tuple(int(d) for d in n.known(i, "sizes")) for i in (1, 2))
+    count = len(image)
+    strides, dilation = spatial(n, "strides", count, 1), spatial(n, "dilations", count, 1)
+    pads = tuple(n.attr("pads", (0,) * (2 * count)))
+    if len(block) != count or len(pads) != 2 * count or min((*block, *pads, 0)) < 0:
+        raise n.unsupported(f"an image {image}, blocks {block} and pads {pads}")
+    taps = math.prod(block)
+    whole = [d + pads[i] + pads[count + i] for i, d in enumerate(image)]
+    spans = [(k - 1) * d + 1 for k, d in zip(block, dilation, strict=True)]
+    places = [(w - s) // q + 1 for w, s, q in zip(whole, spans, strides, strict=True)]
+    if not isinstance(rows, int) or rows % taps or length != math.prod(places):
+        raise n.unsupported(f"columns {n.type(0)} for blocks {block} at {tuple(places)} places")
+    shape = (batch, rows // taps, taps, *places)
+    columns = n.step("reshape", n.atom(0), newshape=shape)
+    total: Atom | None = None
+    for k, tap in enumerate(itertools.product(*map(range, block))):
+        part = n.step("take", columns, Constant.of(np.int64(k), INT64), axis=2)
+        edges = [(0, 0), (0, 0)]
+        for axis, (i, stride) in enumerate(zip(tap, strides, strict=True)):
+            first, width = i * dilation[axis], (places[axis] - 1) * stride + 1
+            part = spread(n, part, 2 + axis, stride)  # with zeros after the last one too
+            part = n.step("strided_slice", part, begin=(0,), end=(width,), axes=(2 + axis,))
+            edges.append((first, whole[axis] - first - width))
+        part = n.step("nn.pad", part, pad_width=tuple(edges), mode="constant", value=0.0)
+        total = part if total is None else n.step("add", total, part)
+    if total is None:
+        raise n.unsupported(f"blocks {block}")
+    return n.call(
+        "strided_slice", total, begin=pads[:count], axes=tuple(range(2, 2 + count)),
+        end=tuple(p + d for p, d in zip(pads, image, strict=False)),
+    )  # fmt: skip
