@@ -39,6 +39,7 @@ _TOKEN = re.compile(
     r'|(?P<string>"(?:[^"\\]|\\.)*")'
     r"|(?P<op>->|\+=|\*=|//|<<|>>|<=|>=|==|!=|[-+*/%(){}\[\],:;=<>&|^@.])"
 )
+_DTYPE = re.compile(r"bool|(?:float|u?int)\d+|custom\[\w+\]\d+(?::\w+)?")
 _BY_SYMBOL = {symbol: op for op, symbol in SYMBOLS.items()}
 _BY_NAME = {op.lower(): op for op in BINARY if op not in SYMBOLS}
 
@@ -323,6 +324,9 @@ class Line:
 
 
 def _dtype(text: str) -> DType | None:
+    """The dtype of that full name; None if it is none."""
+    if not _DTYPE.fullmatch(text):
+        return None
     try:
         return DType.parse(text)
     except DtypelabError:

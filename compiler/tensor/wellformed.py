@@ -22,6 +22,10 @@ def check_program(f: PrimFunc) -> None:
             check_store(s.store if isinstance(s, Intrin) else s, f.params if runs else [])
     inputs = f.params[: len(f.params) - f.outputs]
     written = {s.buffer for s in stores(f.body)}
+    known = {v for b in f.params for d in b.shape for v in d.vars()}
+    for v in f.dims:
+        if v not in known:
+            raise TypeInferenceError(f"{f.name}: dimension {v} is in the shape of no parameter")
     for b in inputs:
         if b in written:
             raise TypeInferenceError(f"{f.name} stores into its input {b.name}")
