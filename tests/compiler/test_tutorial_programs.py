@@ -29,6 +29,7 @@ from compiler.script import (
     output,
     tensor_program,
 )
+from compiler.transform import BindParams
 
 rng = np.random.default_rng(0)
 WEIGHTS = {
@@ -239,6 +240,17 @@ def test_every_way_of_writing_it_computes_the_network(name: str, library: None) 
 def test_the_interpreter_agrees(library: None) -> None:
     result = compiler.evaluate(MyModuleMixture, IMAGE, **WEIGHTS)
     np.testing.assert_allclose(result, WANTED, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_bound_parameters_leave_the_data(name: str, library: None) -> None:
+    bound = BindParams(WEIGHTS)(EVERY[name])
+    assert [p.name for p in bound.main.params] == ["x"]
+    assert "meta[Constant][0]" in bound.astext()
+    result = compiler.build(bound)(IMAGE)
+    np.testing.assert_allclose(result, WANTED, rtol=1e-4, atol=1e-5)
+    again = compiler.parse(bound.astext(show_meta_data=True))
+    assert (compiler.build(again)(IMAGE) == result).all()
 
 
 def test_a_schedule_of_the_tutorial_keeps_the_bits() -> None:
