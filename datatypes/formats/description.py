@@ -270,11 +270,14 @@ class Format:
             raise DtypelabError(f"{bits} is not a {self.nbits}-bit code of {self.name}")
         return self.decoder(bits, self.nbits)
 
-    def encode_exact(self, value: Fraction | float, random: int = 0) -> int:
+    def encode_exact(
+        self, value: Fraction | float, random: int = 0, near: int | None = None
+    ) -> int:
         """Code of `value`, rounded once by the format's rules.
 
         Integers and Fractions are exact; a float may also be NaN, infinite or -0.0. `random` are
-        the bits (0 <= random < 2**RANDOM_BITS) of stochastic rounding.
+        the bits (0 <= random < 2**RANDOM_BITS) of stochastic rounding. `near` is a guess of the
+        result's order, which decides nothing but how long this takes.
         """
         if not isinstance(value, Fraction | int):
             value = float(value)
@@ -287,24 +290,24 @@ class Format:
             value = Fraction(value)
         if value == 0:
             return self.zero(False)
-        order = self.rounded(Fraction(value), random)
+        order = self.rounded(Fraction(value), random, near)
         if not self.lowest <= order <= self.highest:
             return self.beyond(self.overflow, value < 0)
         if order == 0 and self.has_zero:
             return self.zero(value < 0)
         return self.code(order)
 
-    def nearest(self, value: Fraction) -> int:
+    def nearest(self, value: Fraction, near: int | None = None) -> int:
         """Order nearest to a value, ties to even; one beyond the range where it overflows."""
-        below = self._last_not_above(value)
+        below = self._last_not_above(value, near)
         boundary = self.boundary(below)
         return self._kept(below + (value > boundary or (value == boundary and below % 2 != 0)))
 
-    def rounded(self, value: Fraction, random: int = 0) -> int:
+    def rounded(self, value: Fraction, random: int = 0, near: int | None = None) -> int:
         """Order that a nonzero value rounds to; one beyond the range where it overflows."""
         if self.rounding == "nearest":
-            return self.nearest(value)
-        below = self._last_not_above(value)
+            return self.nearest(value, near)
+        below = self._last_not_above(value, near)
         order = self._kept(below + self._goes_up(value, below, random))
         if self.underflow == "minpos":
             return max(order, self._first_positive) if value > 0 else min(order, -1)
@@ -343,9 +346,15 @@ class Format:
         """An order, kept within the range by a format that saturates."""
         return min(max(order, self.lowest), self.highest) if self.overflow == "saturate" else order
 
-    def _last_not_above(self, value: Fraction) -> int:
+    def _last_not_above(self, value: Fraction, near: int | None = None) -> int:
         """Largest order whose value is <= `value`; lowest - 1 if there is none."""
         low, high = self.lowest - 1, self.highest + 1
+        if near is not None:
+            below, above = near - 2, near + 2
+            if low < below < high and self.point(below) <= value:
+                low = below
+            if low < above < high and self.point(above) > value:
+                high = above
         while high - low > 1:
             middle = (low + high) // 2
             if self.point(middle) <= value:

@@ -55,23 +55,31 @@ class Power:
             return (mine > theirs) - (mine < theirs)
         if other == 0 or (other < 0) != self.negative:
             return -1 if self.negative else 1
-        size = abs(Fraction(other))
-        apart = float(self.exponent) - math.log2(size.numerator) + math.log2(size.denominator)
-        if abs(apart) > _SURE:
-            return -1 if (apart < 0) != self.negative else 1
-        # |other| against 2**(p/q): its q-th power against 2**p.
-        p, q = self.exponent.numerator, self.exponent.denominator
-        powered = size**q
-        target = Fraction(2) ** p
-        larger = (target > powered) - (target < powered)
+        larger = self._magnitude_against(abs(Fraction(other)))
         return -larger if self.negative else larger
+
+    def _magnitude_against(self, size: Fraction) -> int:
+        """1, 0, -1: 2**exponent is larger than `size`, equal, smaller."""
+        whole = math.floor(self.exponent)
+        units = _scaled(self.exponent - whole)  # 2**exponent is this, or 1 more or less, times unit
+        number, unit = size.numerator << _BITS, size.denominator
+        number, unit = (number, unit << whole) if whole >= 0 else (number << -whole, unit)
+        if (units - 1) * unit > number:
+            return 1
+        if (units + 1) * unit < number:
+            return -1
+        # 2**(p/q) against size: 2**p against its q-th power.
+        p, q = self.exponent.numerator, self.exponent.denominator
+        powered, target = size**q, Fraction(2) ** p
+        return (target > powered) - (target < powered)
 
     def _key(self) -> tuple[int, Fraction]:
         return (-1, -self.exponent) if self.negative else (1, self.exponent)
 
 
-_SURE = 1e-6
-"""Logarithms that differ by more are told apart in float64, which has them to 1e-12."""
+_DIGITS = Context(prec=60)
+_BITS = 160
+"""After the point, of what a power is first compared by."""
 
 Number = Fraction | Power
 ZERO = Fraction(0)
@@ -81,9 +89,19 @@ Value = Number | Special
 @lru_cache(maxsize=1 << 17)
 def _significand(exponent: Fraction) -> float:
     """The float64 nearest to 2**exponent, for 0 <= exponent < 1."""
-    context = Context(prec=60)
-    decimal = context.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
-    return float(context.power(Decimal(2), decimal))
+    return float(_power_of_two(exponent))
+
+
+@lru_cache(maxsize=1 << 17)
+def _scaled(exponent: Fraction) -> int:
+    """2**(exponent + _BITS), for 0 <= exponent < 1, less than 1 off."""
+    return int(_DIGITS.multiply(_power_of_two(exponent), Decimal(1 << _BITS)))
+
+
+def _power_of_two(exponent: Fraction) -> Decimal:
+    """2**exponent, correct to 60 digits."""
+    decimal = _DIGITS.divide(Decimal(exponent.numerator), Decimal(exponent.denominator))
+    return _DIGITS.power(Decimal(2), decimal)
 
 
 def as_float(value: Value) -> float:

@@ -13,7 +13,7 @@ import numpy as np
 from compiler.dtypes import Array
 from compiler.errors import InputError, LoweringError
 from datatypes.formats import Format, get
-from datatypes.proof import elementwise, exhaustive, integers, peers, samples, sums
+from datatypes.proof import elementwise, exhaustive, fused, integers, peers, samples, sums
 from datatypes.proof.judge import Judge
 from datatypes.proof.report import Report, Row
 from datatypes.proof.subject import FUNCTIONS, OPERATORS, Subject, runnable_targets
@@ -111,8 +111,8 @@ class _Check:
         if self.fmt.storage_only:
             return
         # Tables and logarithms do not say what a fused operation is.
-        fused = not self.fmt.tables and not self.fmt.logarithmic
-        arithmetic = [op for op in integers.OPERATIONS if fused or op != "Fma"]
+        has_fma = not self.fmt.tables and not self.fmt.logarithmic
+        arithmetic = [op for op in integers.OPERATIONS if has_fma or op != "Fma"]
         for op in arithmetic:
             yield f"judge of {op}", _quiet(elementwise.judged, judge, op, rng)
         for fn in FUNCTIONS:
@@ -127,6 +127,10 @@ class _Check:
                 yield fn, _quiet(elementwise.unary, s, judge, fn, codes)
             yield "casts from the format", _quiet(elementwise.casts_from, s, judge, codes)
             yield "casts to the format", _quiet(elementwise.casts_to, s, judge, numbers)
+            yield "casts between formats", _quiet(fused.casts, s, judge, codes, rng)
+            if has_fma:
+                yield "Fma", _quiet(fused.fma, s, judge, rng)
+                yield "fused nn.dense", _quiet(sums.dense, s, judge, rng, "fma")
             yield "nn.dense", _quiet(sums.dense, s, judge, rng)
             for conv in sums.CONVOLUTIONS:
                 yield conv.name, _quiet(sums.convolution, conv, s, judge, rng)

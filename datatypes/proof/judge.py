@@ -15,7 +15,7 @@ import numpy as np
 
 from compiler.dtypes import Array
 from datatypes import mathfun, oracle
-from datatypes.formats import Format, as_float, decode, ordered_values
+from datatypes.formats import Format, as_float, decode, encode, ordered_values
 from datatypes.proof import integers, rational
 
 COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
@@ -113,8 +113,7 @@ class Judge:
         """Codes of float64 numbers, rounded once."""
         if self.integer:
             return integers.encode(self.fmt, values)
-        exact = (_exact_code(self.fmt, x, math.copysign(1.0, x)) for x in values.ravel().tolist())
-        return np.fromiter(exact, self.fmt.storage, values.size).reshape(values.shape)
+        return _exact_codes(self.fmt, values.astype(np.float64).tobytes()).reshape(values.shape)
 
     def decode(self, codes: Array) -> Array:
         """float64 values, from the exact ones; NaR is NaN."""
@@ -129,7 +128,11 @@ def _exact_value(fmt: Format, code: int) -> float:
     return -0.0 if fmt.signed_zero and code == fmt.sign_bit else value
 
 
-@lru_cache(maxsize=1 << 16)
-def _exact_code(fmt: Format, value: float, _sign: float) -> int:
-    """Memoized, since all targets are asked the same; -0.0 would count as 0.0 there."""
-    return fmt.encode_exact(value)
+@lru_cache(maxsize=32)
+def _exact_codes(fmt: Format, values: bytes) -> Array:
+    """Codes of float64 values, memoized, since all targets are asked the same."""
+    numbers = np.frombuffer(values)
+    guesses = Judge(fmt).orders(encode(fmt, numbers)).tolist()
+    pairs = zip(numbers.tolist(), guesses, strict=True)
+    exact = (fmt.encode_exact(x, near=guess) for x, guess in pairs)
+    return np.fromiter(exact, fmt.storage, numbers.size)

@@ -1,9 +1,10 @@
 """Sums of products: `nn.dense` and `nn.conv2d` as compiled, against the sequence that defines them.
 
-The sequence: acc = +0; by input channel, kernel row and kernel column, acc = rnd(acc + rnd(a * w));
-what lies in the padding contributes nothing. Vectors are ordinary numbers beside adversarial ones:
-saturating, vanishing, cancelling, with NaN (NaR) and infinities, or any codes at all. In a lowering
-that defers what it is not sure of, these make it compute tiles again, and leave others alone.
+The sequence: acc = +0; by input channel, kernel row and kernel column, acc = rnd(acc + rnd(a * w)),
+or acc = rnd(acc + a * w) where it is fused; what lies in the padding contributes nothing. Vectors
+are ordinary numbers beside adversarial ones: saturating, vanishing, cancelling, with NaN (NaR) and
+infinities, or any codes at all. In a lowering that defers what it is not sure of, these make it
+compute tiles again, and leave others alone.
 """
 
 from __future__ import annotations
@@ -75,26 +76,34 @@ def adversarial(fmt: Format, rng: np.random.Generator, size: int) -> Iterator[Ar
         yield np.full(size, fmt.zero(True), fmt.storage)
 
 
-def dense(subject: Subject, judge: Judge, rng: np.random.Generator) -> Iterator[Row]:
-    """Matrix products with constant weights."""
-    for shape in PRODUCTS:
-        yield _product(shape, subject, judge, rng)
+def dense(
+    subject: Subject, judge: Judge, rng: np.random.Generator, accumulate: str = "sequential"
+) -> Iterator[Row]:
+    """Matrix products with constant weights; `sequential` or `fma`."""
+    # Fractions are slow: of fused sums without a judge in integers, the short ones do.
+    for shape in PRODUCTS if accumulate == "sequential" or judge.integer else PRODUCTS[1:]:
+        yield _product(shape, accumulate, subject, judge, rng)
 
 
 def _product(
-    shape: tuple[int, int, int], subject: Subject, judge: Judge, rng: np.random.Generator
+    shape: tuple[int, int, int],
+    accumulate: str,
+    subject: Subject,
+    judge: Judge,
+    rng: np.random.Generator,
 ) -> Row:
     fmt, (count, terms, units) = subject.fmt, shape
     x, results = vectors(fmt, rng, count, terms), list[tuple[Array, Array]]()
     for w in _weights(fmt, rng, (units, terms)):
         b = FunctionBuilder()
         data, weight = b.param("x", x.shape, subject.dtype), Constant(w, subject.dtype)
-        run = subject.build(b, b.call("nn.dense", data, weight))
+        run = subject.build(b, b.call("nn.dense", data, weight, accumulate=accumulate))
         acc = np.full((count, units), fmt.zero(False), fmt.storage)
         for k in range(terms):
-            acc = step(judge, acc, x[:, None, k], w[None, :, k])
+            acc = step(judge, acc, x[:, None, k], w[None, :, k], accumulate == "fma")
         results.append((run(x), acc))
-    return _row(f"nn.dense, {terms} terms", results, judge, subject)
+    fused = "fused " if accumulate == "fma" else ""
+    return _row(f"{fused}nn.dense, {terms} terms", results, judge, subject)
 
 
 def convolution(
@@ -154,8 +163,10 @@ def _adversarial_image(
     return rng.permuted(planes.reshape(images, channels, -1), axis=1).reshape(shape)
 
 
-def step(judge: Judge, acc: Array, a: Array, w: Array) -> Array:
-    """rnd(acc + rnd(a * w)) of arrays of codes that broadcast."""
+def step(judge: Judge, acc: Array, a: Array, w: Array, fused: bool = False) -> Array:
+    """rnd(acc + rnd(a * w)), or rnd(acc + a * w), of arrays of codes that broadcast."""
+    if fused:
+        return judge.arithmetic("Fma", a, w, acc)
     return judge.arithmetic("Add", acc, judge.arithmetic("Mul", a, w))
 
 

@@ -193,3 +193,13 @@ def test_descriptions_are_checked(changes: dict[str, object], message: str) -> N
     }
     with pytest.raises(DtypelabError, match=message):
         Format(**(fields | changes))  # type: ignore[arg-type]
+
+
+@given(
+    st.sampled_from(["posit8_es2", "float8_e5m2", "fixed8_4", "nf4", "lns8_3", "takum8"]),
+    st.fractions(-300, 300) | st.floats(-1e4, 1e4),
+    st.integers(-300, 300),
+)
+def test_a_guess_of_the_result_changes_nothing(name: str, value: float, near: int) -> None:
+    fmt = get(name)
+    assert fmt.encode_exact(value, near=near) == fmt.encode_exact(value)

@@ -191,7 +191,7 @@ def test_bad_codebooks(values: list[float], message: str) -> None:
 
 
 # ---- logarithmic numbers -------------------------------------------------------------------------
-@given(st.integers(-300, 300), st.integers(0, 6), st.fractions(Fraction(1, 10**6), 10**6))
+@given(st.integers(-300, 300), st.integers(0, 9), st.fractions(Fraction(1, 10**6), 10**6))
 @settings(deadline=None)
 def test_powers_compare_exactly(numerator: int, shift: int, other: Fraction) -> None:
     exponent = Fraction(numerator, 1 << shift)
@@ -206,6 +206,16 @@ def test_powers_compare_exactly(numerator: int, shift: int, other: Fraction) -> 
     beside = [Fraction(math.nextafter(float(power), s)) for s in (0.0, math.inf)]
     assert beside[0] < power < beside[1]
     assert abs(nearest - beside[0]) > 0
+
+
+@pytest.mark.parametrize("bits", [20, 100, 157, 158, 159, 160, 161, 400])
+def test_powers_compare_exactly_with_their_neighbours_of_any_length(bits: int) -> None:
+    below = Fraction(math.isqrt(2 << 2 * bits), 1 << bits)  # of the square root of two
+    above = below + Fraction(1, 1 << bits)
+    for shift in (-70, 0, 70):
+        power, scale = Power(False, Fraction(1, 2) + shift), Fraction(2) ** shift
+        assert below * scale < power < above * scale
+        assert -above * scale < -power < -below * scale
 
 
 def test_logarithmic_values_and_rounding() -> None:

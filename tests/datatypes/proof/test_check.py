@@ -32,6 +32,10 @@ def test_eight_bit_formats_pass_on_all_pairs(name: str) -> None:
         for fn in FUNCTIONS:
             assert cases[f"{fn} of codes", target] == 256
         assert cases["nn.dense, 97 terms", target] > 1000
+        assert cases["Fma of triples", target] == 65536
+        assert cases["fused nn.dense, 97 terms", target] > 1000
+        assert cases["cast to float16", target] == 256
+        assert cases["cast from float16", target] == 65536
 
 
 @pytest.mark.parametrize(("name", "lowering"), [("posit16_es1", "library"), ("bfloat16", None)])

@@ -16,7 +16,7 @@ from datatypes import builtin, mathfun, registry
 from datatypes.builtin import through_float64
 from datatypes.formats import Binades, get
 from datatypes.lowering import stored
-from datatypes.proof import check_format, elementwise, peers, samples, sums
+from datatypes.proof import check_format, elementwise, fused, peers, samples, sums
 from datatypes.proof.judge import Judge
 from datatypes.proof.report import Row
 from datatypes.proof.subject import Subject
@@ -164,6 +164,35 @@ def test_a_cast_of_one_wrong_code_is_caught(mutate: Any) -> None:
     codes = np.arange(256, dtype=np.uint8)
     rows = {r.name: r.wrong for r in elementwise.casts_from(subject(), Judge(FMT), codes)}
     assert rows["cast to float64"] == rows["cast to float32"] == 1
+
+
+def test_one_wrong_result_and_mishandled_nar_are_caught_in_fused_multiply_adds(mutate: Any) -> None:
+    def fused_rows() -> list[Row]:
+        rng = np.random.default_rng(0)
+        rows = list(fused.fma(subject(), Judge(FMT), rng))
+        return [*rows, *sums.dense(subject(), Judge(FMT), rng, "fma")]
+
+    assert [row.wrong for row in fused_rows()] == [0, 0, 0]
+    for mutant in (off_in_one_binade, nar_is_zero):
+        mutate(mutant, "Call", function="fma")
+        assert all(row.wrong for row in fused_rows()), mutant
+
+
+def test_wrong_casts_between_formats_are_caught(mutate: Any) -> None:
+    def rows() -> dict[str, int]:
+        codes, rng = np.arange(256, dtype=np.uint8), np.random.default_rng(0)
+        return {r.name: r.wrong for r in fused.casts(subject(), Judge(FMT), codes, rng)}
+
+    def to_half(node: Expr) -> Expr:
+        lowered = builtin.lower(get("float16"), node)
+        assert lowered is not None
+        return select(lowered.equal(0x3C00), lowered + 1, lowered)  # 1.0
+
+    assert set(rows().values()) == {0}
+    mutate(off_in_one_binade, "Cast", "float16", dest=FMT.name)
+    assert rows()["cast from float16"] > 0
+    mutate(to_half, "Cast", dest="float16")
+    assert rows()["cast to float16"] == 1
 
 
 def test_a_broken_array_codec_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
