@@ -106,7 +106,8 @@ def format_bits(name: str) -> int:
 
     mixed = mixture(name)
     if mixed is not None:
-        return max(format_bits(part) for part in mixed.values())
+        parts = (part if isinstance(part, str) else part[0] for part in mixed.values())
+        return max(map(format_bits, parts))
     if name.startswith("custom["):
         from compiler.dtypes import DType
 
@@ -127,8 +128,9 @@ def check_dtype(name: str) -> None:
         raise ConfigError(unknown("dtype", name, names)) from error
 
 
-def mixture(dtype: str) -> dict[str, str] | None:
-    """Pattern of layer names -> format, if `dtype` is written as an inline TOML table.
+def mixture(dtype: str) -> dict[str, str | tuple[str, str]] | None:
+    """Pattern of layer names -> format, or (format, accumulation), if `dtype` is written as an
+    inline TOML table.
 
     Raises:
         ConfigError: it starts like one, but is none.
@@ -141,9 +143,18 @@ def mixture(dtype: str) -> dict[str, str] | None:
         raise ConfigError(
             f'formats by layer are written {{"conv*" = "posit8_es0", "*" = "bfloat16"}}: {error}'
         ) from None
-    if not table or not all(isinstance(value, str) for value in table.values()):
-        raise ConfigError(f"{dtype}: every pattern of layer names needs the name of a format")
-    return dict(table)
+    mixed = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+    names = [(v,) if isinstance(v, str) else v for v in mixed.values()]
+    fits = (
+        isinstance(n, tuple) and len(n) <= 2 and n and all(isinstance(x, str) for x in n)
+        for n in names
+    )
+    if not names or not all(fits):
+        raise ConfigError(
+            f"{dtype}: every pattern of layer names needs the name of a format, or the list of a "
+            "format and an accumulation"
+        )
+    return mixed
 
 
 def isa_of(target: str) -> str:
@@ -159,6 +170,24 @@ def check_lowering(name: str) -> None:
 
     if name not in LOWERINGS:
         raise ConfigError(unknown("datatype lowering", name, LOWERINGS))
+
+
+def accumulated_kinds(mode: str) -> tuple[str, ...]:
+    """The kinds of schemes whose sums can be formed this way.
+
+    Raises:
+        ConfigError: there is no such accumulation.
+    """
+    from compiler.op.accumulate import MODES, unknown_mode
+    from compiler.op.width import width
+
+    if mode == "sequential":
+        return ("int8", "format")
+    if mode in MODES:
+        return ("format",)
+    if width(mode) is not None:
+        return ("int8",)
+    raise ConfigError(unknown_mode(mode))
 
 
 def check_qconfig(options: Mapping[str, Option]) -> None:
@@ -350,6 +379,12 @@ def _transform(
     return lambda module: retype(module, scheme), facts
 
 
+def _accumulate_text(config: QConfig) -> str:
+    if isinstance(config.accumulate, str):
+        return config.accumulate
+    return "; ".join(f"{pattern}: {mode}" for pattern, mode in config.accumulators)
+
+
 def _plan_facts(plan: Plan, config: QConfig) -> dict[str, Any]:
     symmetry = [
         f"{side} {'symmetric' if getattr(config, f'{side}_symmetric') else 'asymmetric'}"
@@ -361,5 +396,6 @@ def _plan_facts(plan: Plan, config: QConfig) -> dict[str, Any]:
         "granularity": str(config.weight_granularity),
         "symmetry": ", ".join(symmetry),
         "calibrator": str(config.calibrate),
+        "accumulate": _accumulate_text(config),
         "skipped": "; ".join(f"{name} ({reason})" for name, reason in plan.skipped.items()),
     }

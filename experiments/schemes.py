@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from compiler.errors import ConfigError, DtypelabError, unknown
 
-Option: TypeAlias = str | int | float | bool | tuple[str, ...]
+Option: TypeAlias = str | int | float | bool | tuple[str, ...] | tuple[tuple[str, str], ...]
 Kind: TypeAlias = Literal["float32", "int8", "format"]
 
 _INT8 = {"int8_tensor": "tensor", "int8_channel": "channel"}
@@ -41,9 +41,22 @@ class Scheme:
 
     def with_calibrator(self, calibrator: str) -> Scheme:
         """This int8 scheme with a calibrator, unless it names its own."""
-        if self.kind != "int8" or self.option("calibrate") is not None:
+        return self._with("calibrate", calibrator) if self.kind == "int8" else self
+
+    def with_accumulation(self, accumulate: str) -> Scheme:
+        """This scheme with an accumulation that it takes, unless it names its own."""
+        return self._with("accumulate", accumulate) if self.takes(accumulate) else self
+
+    def takes(self, accumulate: str) -> bool:
+        """Whether there are sums of this kind that can be accumulated so."""
+        from . import pipeline
+
+        return self.kind in pipeline.accumulated_kinds(accumulate)
+
+    def _with(self, name: str, value: Option) -> Scheme:
+        if self.option(name) is not None:
             return self
-        return replace(self, options=_sorted({**dict(self.options), "calibrate": calibrator}))
+        return replace(self, options=_sorted({**dict(self.options), name: value}))
 
 
 def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
@@ -111,7 +124,7 @@ def number_format(name: str, accumulate: str | None, lowering: str | None) -> Sc
 
 def _int8_label(options: Mapping[str, Option]) -> str:
     """Base name, then the options that no column of the results shows."""
-    shown = {"weight_granularity", "calibrate"}
+    shown = {"weight_granularity", "calibrate", "accumulate"}
     base = "int8"
     if "weight_granularity" in options:
         base += f"_{options['weight_granularity']}"
@@ -124,4 +137,6 @@ def _sorted(options: Mapping[str, Option]) -> tuple[tuple[str, Option], ...]:
 
 
 def _freeze(value: Any) -> Option:
+    if isinstance(value, dict):
+        return tuple(value.items())
     return tuple(value) if isinstance(value, list) else value

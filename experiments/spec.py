@@ -20,7 +20,10 @@ from .spec_reader import Reader
 
 SPEC_FOLDER = Path(__file__).resolve().parent / "specs"
 
-_KEYS = ("models", "dataset", "schemes", "calibrators", "targets", "threads", "energy")
+_KEYS = (
+    *("models", "dataset", "schemes", "calibrators", "accumulations", "targets", "threads"),
+    "energy",
+)
 _COUNTS = ("n_eval", "n_calib", "seed", "latency")
 _LATENCY = ("warmup", "runs", "batch")
 #: Settings that a scheme's own table may override, with their smallest values.
@@ -175,15 +178,16 @@ def _validate(top: Reader, folder: Path) -> SweepSpec:
         top.checked(
             partial(pipeline.check_qconfig, {"calibrate": calibrator}), "calibrators", index
         )
-    models = [_model(top, index, name, folder) for index, name in enumerate(top.texts("models"))]
-    targets = top.texts("targets", ("llvm",))
-    for index, target in enumerate(targets):
-        top.checked(partial(pipeline.check_target, target), "targets", index)
-    columns = [
+    schemes_of = [
         (scheme, settings)
         for index, item in enumerate(top.items("schemes"))
         for scheme, settings in _schemes(top, index, item, common, data)
     ]
+    columns = _accumulated(top, schemes_of)
+    models = [_model(top, index, name, folder) for index, name in enumerate(top.texts("models"))]
+    targets = top.texts("targets", ("llvm",))
+    for index, target in enumerate(targets):
+        top.checked(partial(pipeline.check_target, target), "targets", index)
     seed = top.integer("seed", 0, 0)
     cells = tuple(
         Cell(
@@ -253,6 +257,22 @@ def _energy(table: Reader) -> tuple[tuple[str, float], ...]:
         for part in pair.split(" x "):
             table.checked(partial(pipeline.check_dtype, part), pair)
     return tuple(prices.items())
+
+
+def _accumulated(
+    top: Reader, columns: list[tuple[Scheme, Settings]]
+) -> list[tuple[Scheme, Settings]]:
+    """Each scheme crossed with those of the `accumulations` that it takes."""
+    modes = top.texts("accumulations", ())
+    for index, mode in enumerate(modes):
+        kinds = top.checked(partial(pipeline.accumulated_kinds, mode), "accumulations", index)
+        if not any(scheme.kind in kinds for scheme, _ in columns):
+            top.fail(f"no scheme takes accumulation {mode!r}", "accumulations", index)
+    out = []
+    for scheme, settings in columns:
+        crossed = [scheme.with_accumulation(mode) for mode in modes if scheme.takes(mode)]
+        out += [(chosen, settings) for chosen in dict.fromkeys(crossed or [scheme])]
+    return out
 
 
 def _too_many(settings: Settings, data: datasets.Dataset) -> str:

@@ -46,7 +46,7 @@ def format_options(function: F) -> F:
             default="float32",
             show_default=True,
             metavar="F",
-            help='Format, or {"PATTERN" = "FORMAT", ...} by layer.',
+            help='Format, or {"PATTERN" = "FORMAT" or ["FORMAT", "MODE"], ...} by layer.',
         ),
     ):
         function = option(function)

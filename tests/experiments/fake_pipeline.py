@@ -50,7 +50,7 @@ def check_lowering(name: str) -> None:
 
 def check_qconfig(options: Any) -> None:
     for key, value in options.items():
-        if key not in {"calibrate", "weight_granularity", "percentile"}:
+        if key not in {"calibrate", "weight_granularity", "percentile", "accumulate"}:
             raise ConfigError(unknown("option", key, ["calibrate", "percentile"]))
         if key == "calibrate" and value not in CALIBRATORS:
             raise ConfigError(unknown("calibrator", value, CALIBRATORS))

@@ -84,6 +84,31 @@ def test_cells_are_the_product_of_the_lists() -> None:
     assert len({c.config_hash for c in spec.cells}) == len(spec.cells)
 
 
+def test_accumulations_cross_the_schemes_that_take_them() -> None:
+    spec = load_spec(
+        {
+            "models": ["mnist_mlp"],
+            "schemes": [
+                "float32",
+                "int8_tensor",
+                {"scheme": "int8_channel", "accumulate": "int10_wrap"},
+                "posit16_es1",
+            ],
+            "accumulations": ["sequential", "int16_wrap", "int20_saturate", "exact"],
+        }
+    )
+    assert [(c.scheme.label, c.scheme.option("accumulate")) for c in spec.cells] == [
+        ("float32", None),
+        ("int8_tensor", "sequential"),
+        ("int8_tensor", "int16_wrap"),
+        ("int8_tensor", "int20_saturate"),
+        ("int8_channel", "int10_wrap"),
+        ("posit16_es1", "sequential"),
+        ("posit16_es1", "exact"),
+    ]
+    assert len({c.config_hash for c in spec.cells}) == len(spec.cells)
+
+
 def test_n_eval_is_all_images_by_default() -> None:
     assert load_spec(BASE).cells[0].settings.n_eval == 1000
 
@@ -143,6 +168,8 @@ MISTAKES = [
     ("threads = [1,\n\n0] #!", "threads must be at least 1, not 0"),
     ('targets = ["lvm"] #!', "unknown target 'lvm'"),
     ('calibrators = ["kl", "percentil"] #!', "unknown calibrator 'percentil'; .*'percentile'"),
+    ('accumulations = ["exat"] #!', "unknown accumulation 'exat'; .*int<N>_wrap"),
+    ('accumulations = ["sequential",\n"int16_wrap"] #!', "no scheme takes accumulation"),
     ("latency = 3 #!", "latency must be a table, not an integer"),
     ("[latency]\nrun = 3 #!", "unknown key 'run'; did you mean 'runs'"),
     ('[latency]\n\nruns = "3" #!', "runs must be an integer, not a string"),
