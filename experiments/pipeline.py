@@ -115,6 +115,19 @@ def format_bits(name: str) -> int:
     return int(datatypes.get(name).nbits)
 
 
+def definitions(name: str) -> dict[str, str]:
+    """The formats of a scheme that this process defined -> a hash of what each of them means."""
+    from datatypes.formats import get
+    from datatypes.formats.catalogue import is_builtin
+    from datatypes.formats.hashing import digest
+
+    mixed = mixture(name)
+    parts = [name] if mixed is None else mixed.values()
+    names = {part if isinstance(part, str) else part[0] for part in parts}
+    own = sorted(n for n in names if not n.startswith("custom[") and not is_builtin(n))
+    return {n: digest(get(n)) for n in own if n != "float32"}
+
+
 def check_dtype(name: str) -> None:
     """Raise a ConfigError unless `name` is a dtype that numbers of a network can have."""
     import re

@@ -140,3 +140,11 @@ def _freeze(value: Any) -> Option:
     if isinstance(value, dict):
         return tuple(value.items())
     return tuple(value) if isinstance(value, list) else value
+
+
+def thaw(value: Option) -> Any:
+    """An option as a specification gives it."""
+    if not isinstance(value, tuple):
+        return value
+    pairs = [item for item in value if isinstance(item, tuple)]
+    return dict(pairs) if pairs else list(value)

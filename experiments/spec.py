@@ -79,9 +79,11 @@ class Cell:
         """SHA-256 of everything that gives the row its meaning, as canonical JSON.
 
         Names and paths of the model and the data stay out; their bytes count. So do the machine
-        and the versions: they are columns of their own.
+        and the versions: they are columns of their own. A format that this process defined counts
+        with its whole description.
         """
         calibrates = self.scheme.kind == "int8"
+        defined = {} if calibrates else pipeline.definitions(self.scheme.dtype)
         content = {
             "schema_version": 1,  # of this content, not of the results file
             "model": self.model.sha256,
@@ -93,6 +95,7 @@ class Cell:
             "calibration": [self.settings.n_calib, self.seed] if calibrates else None,
             "latency": [self.settings.warmup, self.settings.runs, self.settings.batch],
             **({"energy": self.energy} if self.energy else {}),
+            **({"formats": defined} if defined else {}),
         }
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
@@ -104,7 +107,7 @@ class Cell:
         """
         s = self.scheme
         scheme: dict[str, Any] = {"scheme": "int8" if s.kind == "int8" else s.dtype}
-        options = {k: list(v) if isinstance(v, tuple) else v for k, v in s.options}
+        options = {k: schemes.thaw(v) for k, v in s.options}
         return {
             "models": [self.model.name if _shipped(self.model) else str(self.model.path)],
             "dataset": self.dataset_source,

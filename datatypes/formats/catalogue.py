@@ -52,6 +52,7 @@ _EXAMPLES = (
 )
 
 _known: dict[str, Format] = {fmt.name: fmt for fmt in (*_EXAMPLES[:5], *NAMED, *_EXAMPLES[5:])}
+_builtin = frozenset(_known)
 
 
 def get(name: str | Format) -> Format:
@@ -77,6 +78,11 @@ def add(fmt: Format) -> Format:
         raise DtypelabError(f"{fmt.name!r} names a format of a family; choose another name")
     _known[fmt.name] = fmt
     return fmt
+
+
+def is_builtin(name: str) -> bool:
+    """Whether a name means one format in every process: a listed one, or one of a family."""
+    return name in _builtin or any(re.fullmatch(f.pattern, name) for f in FAMILIES)
 
 
 def list_formats() -> list[str]:

@@ -3,7 +3,9 @@ from typing import Any
 
 import pytest
 
+import datatypes
 from compiler.errors import ConfigError
+from datatypes.formats import catalogue
 from experiments.spec import SweepSpec, load_spec
 from experiments.toml_lines import line_numbers, line_of
 
@@ -169,7 +171,10 @@ MISTAKES = [
     ('targets = ["lvm"] #!', "unknown target 'lvm'"),
     ('calibrators = ["kl", "percentil"] #!', "unknown calibrator 'percentil'; .*'percentile'"),
     ('accumulations = ["exat"] #!', "unknown accumulation 'exat'; .*int<N>_wrap"),
-    ('accumulations = ["sequential",\n"int16_wrap"] #!', "no scheme takes accumulation"),
+    (
+        'schemes = ["bfloat16"]\naccumulations = ["sequential",\n"int16_wrap"] #!',
+        "no scheme takes accumulation 'int16_wrap'",
+    ),
     ("latency = 3 #!", "latency must be a table, not an integer"),
     ("[latency]\nrun = 3 #!", "unknown key 'run'; did you mean 'runs'"),
     ('[latency]\n\nruns = "3" #!', "runs must be an integer, not a string"),
@@ -219,3 +224,36 @@ def test_the_shipped_specification_is_valid() -> None:
     spec = load_spec("quickstart")
     assert len(spec.cells) == 3 * 6
     assert {cell.settings.n_eval for cell in spec.cells} == {1000}
+
+
+def test_two_definitions_of_one_name_are_two_configurations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.undo()  # the real pipeline knows formats
+    known = dict(catalogue._known)
+    ways: list[dict[str, Any]] = [
+        {"exponent": 4, "mantissa": 3},
+        {"exponent": 4, "mantissa": 3, "nan": False},
+        {"exponent": 4, "mantissa": 3, "rounding": "zero"},
+        {"exponent": 4, "mantissa": 3, "tables": {"exp": [0] * 256}},
+        {"exponent": 4, "mantissa": 3, "tables": {"log": [0] * 256}},
+        {"values": [k / 4 for k in range(-128, 128)]},
+        {"nbits": 8, "decode": lambda code: code / 8},
+        {"nbits": 8, "decode": lambda code: code / 16},
+    ]
+
+    def defined(name: str, way: dict[str, Any], scheme: Any) -> str:
+        catalogue._known.clear()
+        catalogue._known.update(known)
+        datatypes.define(name, **way)
+        (found,) = hashes(schemes=[scheme])
+        return found
+
+    try:
+        for scheme in ("mine", {"scheme": {"fc*": ["mine", "fma"], "*": "bfloat16"}}):
+            found = [defined("mine", way, scheme) for way in ways]
+            assert len(set(found)) == len(ways)
+            assert found == [defined("mine", way, scheme) for way in ways]
+    finally:
+        catalogue._known.clear()
+        catalogue._known.update(known)
