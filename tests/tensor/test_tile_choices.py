@@ -175,3 +175,13 @@ def test_places_in_blocks_of_channels_are_constants(target: str, kernel: int, bl
     (text,) = (k.llvm_text() for k in exe.program.kernels if "conv2d" in k.func.name)
     assert "load i8," not in text
     assert "urem" not in text
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_large_constants_are_fetched_ahead(dtype: str) -> None:
+    """Those that the nearest cache does not hold; the others are not."""
+    for channels, ahead in ((32, False), (256, True)):
+        exe = compiler.build(convolution(dtype, channels, channels, 14, 1, zero_point=0))
+        (kernel,) = (k for k in exe.program.kernels if "conv2d" in k.func.name)
+        assert bool(kernel.func.prefetch) == ahead
+        assert ("@llvm.prefetch" in kernel.llvm_text()) == ahead

@@ -21,6 +21,10 @@ from compiler.tensor.stmt import For, Store
 
 PIXELS = 4
 """Neighbouring outputs that are stored together where several blocks lie in one vector."""
+NEAR = 1 << 15
+"""Bytes of a packed operand that the nearest cache holds: a larger one is fetched ahead of use."""
+AHEAD = 8192
+"""Bytes by which it is fetched ahead."""
 
 
 def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
@@ -93,7 +97,10 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     known = {f.var.name for f in s.init_loops(stage)}
     inits = [n for n in (f"{x}.init" for x in (*tile, m_block)) if n in known]
     if t.pack is not None:
-        s.pack(stage, t.pack)
+        packed = s.pack(stage, t.pack)
+        nbytes = (packed.size.constant() or 0) * packed.dtype.nbytes
+        if t.lanes > 1 and nbytes > NEAR:
+            s.prefetch(packed, AHEAD)
     # LLVM has no fma of float16 in one rounding.
     floats = store.buffer.dtype in (FLOAT32, FLOAT64)
     if fma and floats and store.update == "Add" and is_product(store):
