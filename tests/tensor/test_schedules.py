@@ -137,7 +137,9 @@ def test_symbolic_extent_runs_any_size() -> None:
         np.testing.assert_array_equal(y, x @ w)
 
 
-@pytest.mark.parametrize("intrinsic", [*(i for i in X86 if i.steps == 4), DOT4], ids=lambda i: i.name)
+@pytest.mark.parametrize(
+    "intrinsic", [*(i for i in X86 if i.steps == 4), DOT4], ids=lambda i: i.name
+)
 @pytest.mark.parametrize("shape", [(8, 20, 3, 5, 3, 1), (16, 33, 2, 4, 1, 2), (4, 16, 5, 3, 2, 1)])
 def test_tensorized_convolution(intrinsic: object, shape: tuple[int, ...]) -> None:
     host = Target.parse("llvm")
