@@ -4,7 +4,8 @@
 - `table`: every operation of a datatype of up to 8 bits is a look-up of codes;
 - `library`: every operation is what was registered for it, such as the call of a C function.
 
-All give the same bits.
+All give the same bits. Where nothing else is asked for, it is the vector lowering if there is one,
+except where a table is quicker: for datatypes of up to 8 bits whose sums are slow in lanes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 
 from compiler.dtypes import DType, VectorDType, custom, random_dtype
 from compiler.errors import InputError, LoweringError, unknown
-from compiler.ir.expr import IRModule, operands
+from compiler.ir.expr import Call, IRModule, operands
 from compiler.ir.types import TensorType
 
 LOWERINGS = ("library", "table", "vector")
@@ -42,7 +43,15 @@ def choose_lowerings(mod: IRModule, wanted: str | None = None) -> tuple[DtypeLow
     """
     if wanted is not None and wanted not in LOWERINGS:
         raise InputError(unknown("datatype lowering", wanted, LOWERINGS))
-    return tuple(_choose(d, wanted) for d in custom_dtypes(mod))
+    fused = _fused(mod)
+    return tuple(_choose(d, wanted, d in fused) for d in custom_dtypes(mod))
+
+
+def _fused(mod: IRModule) -> set[DType]:
+    """The custom dtypes that sums are formed of by fused multiply-adds, which have no tables."""
+    calls = [b.value for b in mod.main.bindings if isinstance(b.value, Call)]
+    fused = [v for v in calls if getattr(v.attrs, "accumulate", "") == "fma"]
+    return {a.type.dtype.code for v in fused for a in v.args if isinstance(a.type, TensorType)}
 
 
 def custom_dtypes(mod: IRModule) -> list[DType]:
@@ -67,10 +76,12 @@ def lane_of(dtype: DType) -> DType | None:
     return kind.lanes(dtype) if isinstance(kind, VectorDType) else None
 
 
-def _choose(dtype: DType, wanted: str | None) -> DtypeLowering:
-    kind, lane = custom(dtype.name), lane_of(dtype)
+def _choose(dtype: DType, wanted: str | None, fused: bool) -> DtypeLowering:
+    kind, lane, slow = custom(dtype.name), lane_of(dtype), ""
     if isinstance(kind, VectorDType):
         reason = kind.lanes_reason(dtype)
+        if wanted is None and dtype.bits <= TABLE_BITS and not fused:
+            slow = kind.slow_sums(dtype)
     else:
         reason = "only functions are known of it"
     if wanted == "library":
@@ -91,6 +102,8 @@ def _choose(dtype: DType, wanted: str | None) -> DtypeLowering:
         raise LoweringError(
             f"{dtype} has no vector lowering, because {reason}; leave dtype_lowering out"
         )
+    if slow:
+        return DtypeLowering(dtype, "table", slow)
     if lane is not None and wanted != "table":
         return DtypeLowering(dtype, "vector", reason)
     if dtype.bits <= TABLE_BITS:

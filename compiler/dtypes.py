@@ -222,6 +222,11 @@ class VectorDType(CustomDType, Protocol):
         """Why these lanes, or why none: words that continue "because"."""
         ...
 
+    def slow_sums(self, dtype: DType) -> str:
+        """Why sums of products of ordinary numbers are slow in lanes, in words that continue
+        "because"; empty where they are not."""
+        ...
+
     def vector(self, node: Expr, deferred: bool) -> Expr:
         """One scalar operation (BinOp, Cast, Call) on lanes.
 

@@ -175,6 +175,12 @@ class RegisteredType:
         choice = vector.lanes(self._format(dtype))
         return choice if isinstance(choice, str) else choice.reason
 
+    def slow_sums(self, dtype: DType) -> str:
+        """See VectorDType."""
+        from datatypes.vector.deferred import slow_sums
+
+        return "" if self.lanes(dtype) is None else slow_sums(self._format(dtype))
+
     def vector(self, node: Expr, deferred: bool) -> Expr:
         """See VectorDType.
 

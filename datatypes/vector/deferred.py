@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+import numpy as np
+
 from compiler.dtypes import DType
 from compiler.tensor.expr import (
     BinOp,
@@ -44,13 +46,18 @@ from datatypes.vector.magic import (
 )
 from datatypes.vector.rounding import clamped, even_c, largest_kept, uniform
 
+_TILE = 1 << 17
+"""Products of a register tile, all of which are computed again for one that is not sure."""
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """How the products and sums of a format are rounded at least cost."""
+    """How the products and sums of a format are rounded at least cost. `unsure`: exponents of
+    products that are NaN."""
 
     products: Entries
     sums: Entries
+    unsure: frozenset[int]
 
 
 @lru_cache(maxsize=256)
@@ -68,14 +75,38 @@ def plan(fmt: Format) -> Plan | None:
         if spaced_magic(fmt, e) is None and e >= low + c.mantissa:
             sums[e] = None
     exponents = range(2 * low - 1, 2 * high + 2)
+    unsure = frozenset(e for e in exponents if product_magic(fmt, e) is None)
     sum_entries = for_sums(f"{fmt.name}_sums", sums, c)
     name = f"{fmt.name}_products"
     if fmt.underflow == "minpos" and 2 * significant_bits(fmt) <= c.significant:
         exact = scaled(name, {e: scaled_magic(fmt, e) for e in exponents[1:]}, c)
         if exact is not None:
-            return Plan(exact, sum_entries)
+            return Plan(exact, sum_entries, unsure)
     products = {e: product_magic(fmt, e) for e in exponents}
-    return Plan(for_products(name, products, c), sum_entries)
+    return Plan(for_products(name, products, c), sum_entries, unsure)
+
+
+@lru_cache(maxsize=256)
+def slow_sums(fmt: Format) -> str:
+    """Why sums of products of ordinary numbers are slow in lanes, in words; empty if they are not.
+
+    What is not sure is bounded from below by the products of normal numbers and of such with a
+    standard deviation of 1/16, whose binade has no C.
+    """
+    if is_short_single(fmt):
+        return ""
+    one = chosen(fmt).lane.number(1.0)
+    if product(fmt, one, one) is None or total(fmt, one, one) is None:
+        return "sums in lanes take its general rounding"
+    found = plan(fmt)
+    if found is None:
+        return ""
+    x, w = np.random.default_rng(0).normal(size=(2, 1 << 10))
+    exponents, counts = np.unique(np.frexp(np.outer(x, w / 16))[1] - 1, return_counts=True)
+    share = counts[np.isin(exponents, list(found.unsure))].sum() / counts.sum()
+    if share * _TILE < 1:
+        return ""
+    return f"{share:.2%} of products in lanes would be computed again, with all of their tile"
 
 
 def product(fmt: Format, a: Expr, b: Expr) -> Expr | None:

@@ -41,6 +41,8 @@ SLOWER_THAN_NATIVE = {
 }  # fmt: skip
 ON_AVX2 = {"posit16_es1": 30}
 TABLE_NS = {"posit8_es0": 0.45}
+CHOSEN = {"posit8_es2": "vector", "posit8_es0": "table"}
+"""The lowering that the automatic choice must not be slower than."""
 
 
 EXACT = {"posit16_es1": 500, "posit8_es0": 1000}
@@ -105,6 +107,7 @@ def cases() -> list[Case]:
     out = [Case(NATIVE, ""), *(Case(f, "vector") for f in vector)]
     out += [Case(f, "library") for f in FASTER_THAN_LIBRARY]
     out += [Case(f, "table") for f in TABLE_NS]
+    out += [Case(f, lowering) for f, other in CHOSEN.items() for lowering in ("", other)]
     out += [_exact(f, full) for f in EXACT for full in (False, True)]
     if set(Target.parse(HASWELL).enabled) <= Target.parse("llvm").enabled:
         out += [Case(f, "vector", HASWELL) for f in ON_AVX2]
@@ -164,6 +167,10 @@ def rows(ns: dict[str, float]) -> list[Row]:
         for f, n in SLOWER_THAN_NATIVE.items()
     ]
     out += [Row(f"{f}: table", ns[f"{f} table"], "ns/MAC", most=n) for f, n in TABLE_NS.items()]
+    out += [
+        Row(f"{f}: {other} / automatic", ns[f"{f} {other}"] / ns[f], "x", least=1)
+        for f, other in CHOSEN.items()
+    ]
     for f, n in EXACT.items():
         for full, bound in ((False, n), (True, FULL_RANGE)):
             name = _exact(f, full).name
