@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from compiler.dtypes import BOOL
 from compiler.errors import TypeInferenceError
+from compiler.ir.call_graph import callees_first
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -225,9 +226,8 @@ class _Module:
         return g if g.type == t else GlobalVar(g.name, t)
 
     def run(self) -> IRModule:
-        functions = self.mod.functions
-        graph = [name for name, f in functions.items() if isinstance(f, Function)]
-        return self.mod.with_functions({name: self.function(name) for name in graph})
+        order = (name for names in callees_first(self.mod) for name in names)
+        return self.mod.with_functions({name: self.function(name) for name in order})
 
 
 class InferType(ModulePass):

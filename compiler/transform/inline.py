@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compiler.errors import ConfigError, unknown
+from compiler.ir.call_graph import callees_first, globals_of
 from compiler.ir.expr import (
     Binding,
     Call,
@@ -13,12 +15,14 @@ from compiler.ir.expr import (
     IRModule,
     Var,
     names_in,
-    nested,
 )
 from compiler.transform.dead_code import live
 from compiler.transform.instantiate import brings_sizes, instantiated
 from compiler.transform.nested import through_nested
 from compiler.transform.passes import ModulePass, PassContext
+
+MOST_BINDINGS = 10_000
+"""A function that has become longer than this by what was inlined into it stays."""
 
 
 class Inline(ModulePass):
@@ -54,33 +58,26 @@ class Inline(ModulePass):
 
 class _Inliner:
     def __init__(self, mod: IRModule, named: Sequence[str]):
-        graph = {name: f for name, f in mod.functions.items() if isinstance(f, Function)}
-        calls = {name: _globals(f) for name, f in graph.items()}
-        self.mod, self.graph = mod, graph
-        self.bodies: dict[str, Function] = {}
-        self.chosen = {
-            name
-            for name, f in graph.items()
-            if (name in named or f.attrs.get("inline")) and not _reaches(calls, name)
-        }
+        self.mod = mod
+        self.bodies: dict[str, Function] = {}  # of what is inlined
+        self.named = set(named)
 
     def run(self) -> IRModule:
-        new = self.mod.with_functions({name: self.body(name) for name in self.graph})
-        if new is self.mod:
-            return new
-        used = set().union(
-            *(_globals(f) for f in new.functions.values() if isinstance(f, Function))
-        )
-        marked = {name for name in self.chosen if self.graph[name].attrs.get("inline")}
-        gone = marked - used - {"main"}
-        kept = {name: f for name, f in new.functions.items() if name not in gone}
-        return IRModule(kept, new.attrs)
-
-    def body(self, name: str) -> Function:
-        """The function with what it calls inlined; what is inlined into it comes first."""
-        if name not in self.bodies:
-            self.bodies[name] = through_nested(self.graph[name], self.function)
-        return self.bodies[name]
+        new, marked = {}, set()
+        for names in callees_first(self.mod):
+            for name in names:
+                f = self.mod[name]
+                new[name] = through_nested(f, self.function)
+                alone = len(names) == 1 and name not in globals_of(f)
+                if alone and (name in self.named or f.attrs.get("inline")):
+                    self.bodies[name] = new[name]
+                    if f.attrs.get("inline"):
+                        marked.add(name)
+        mod = self.mod.with_functions(new)
+        gone = marked - set().union(*map(globals_of, new.values())) - {"main"}
+        if mod is self.mod or not gone:
+            return mod
+        return replace(mod, functions={n: f for n, f in mod.functions.items() if n not in gone})
 
     def function(self, f: Function) -> Function:
         known: dict[Var, Function] = {}
@@ -90,7 +87,7 @@ class _Inliner:
             if isinstance(b.value, Function):
                 known[b.var] = b.value
             callee = self.callee(b, known)
-            if callee is None or brings_sizes(callee):
+            if callee is None or len(callee.bindings) > MOST_BINDINGS or brings_sizes(callee):
                 bindings.append(b)
                 continue
             taken = taken or names_in(f)
@@ -101,33 +98,7 @@ class _Inliner:
     def callee(self, b: Binding, known: dict[Var, Function]) -> Function | None:
         op = b.value.op if isinstance(b.value, Call) else None
         if isinstance(op, GlobalVar):
-            return self.body(op.name) if op.name in self.chosen else None
+            return self.bodies.get(op.name)
         if isinstance(op, Function):
             return None if op.attrs.get("primitive") else op
         return known.get(op) if isinstance(op, Var) else None
-
-
-def _globals(f: Function) -> set[str]:
-    """Names of the module's functions that `f` reads."""
-    out: set[str] = set()
-    for b in f.bindings:
-        v = b.value
-        op = v.op if isinstance(v, Call) else v
-        if isinstance(op, GlobalVar):
-            out.add(op.name)
-        inside = (op,) if isinstance(op, Function) else nested(v)
-        out = out.union(*map(_globals, inside))
-    return out
-
-
-def _reaches(calls: dict[str, set[str]], start: str) -> bool:
-    """Whether a function may call itself."""
-    ahead, seen = set(calls[start]), set[str]()
-    while ahead:
-        name = ahead.pop()
-        if name == start:
-            return True
-        if name not in seen:
-            seen.add(name)
-            ahead |= calls.get(name, set())
-    return False

@@ -1,9 +1,10 @@
 """One command that measures speed: `python -m experiments.benchmarks [OPTIONS] [GROUP ...]`.
 
-The groups `networks`, `convolutions`, `emulation` and `compile` have targets: they print PASS or
-FAIL a row, and a FAIL makes the exit status 1. `shapes` prints shares of the peak. The others time
-their cases interleaved with a named baseline, pinned to one core, and print medians and ratios
-(baseline / case: above 1 the case is faster); the groups `threads` and `compile` have all cores.
+The groups `networks`, `convolutions`, `emulation`, `compile` and `passes` have targets: they print
+PASS or FAIL a row, and a FAIL makes the exit status 1. `shapes` prints shares of the peak. The
+others time their cases interleaved with a named baseline, pinned to one core, and print medians and
+ratios (baseline / case: above 1 the case is faster); the groups `threads` and `compile` have all
+cores.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from experiments.benchmarks import (
     kernels,
     models,
     networks,
+    passes,
     shapes,
     startup,
     threads,
@@ -35,7 +37,7 @@ GROUPS: dict[str, Callable[[], list[Group]]] = {
     "calibration": calibration.groups,
     "threads": threads.groups,
 }
-ALL_GROUPS = ("networks", "convolutions", "shapes", "emulation", "compile", *GROUPS)
+ALL_GROUPS = ("networks", "convolutions", "shapes", "emulation", "compile", "passes", *GROUPS)
 ALL_CORES = {"threads"}
 """Groups that are not pinned to one core."""
 
@@ -94,6 +96,8 @@ def main(
                 passed &= emulation.run(effort)
             elif name == "compile":
                 passed &= startup.run(effort, dict(map(_file, given)))
+            elif name == "passes":
+                passed &= passes.run(effort, dict(map(_file, given)))
             else:
                 with contextlib.nullcontext() if name in ALL_CORES else pinned(1):
                     for group in GROUPS[name]():
