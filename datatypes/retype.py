@@ -26,6 +26,7 @@ from compiler.ir.expr import (
 from compiler.ir.names import unique
 from compiler.ir.types import TensorType
 from compiler.op.accumulate import MODES, unknown_mode
+from compiler.op.calls import is_callee
 from datatypes.defining import define
 from datatypes.formats import Format, get
 
@@ -241,7 +242,8 @@ class _Retype:
 
     def value(self, b: Binding) -> Value:
         layer = self.choose(b)
-        dtype = layer.dtype
+        # Tensor programs and registered functions stay what they are: casts surround them.
+        dtype = self.source if is_callee(b.value) else layer.dtype
         value = with_operands(b.value, (self.atom(a, dtype) for a in operands(b.value)))
         if not isinstance(value, Call):
             return value

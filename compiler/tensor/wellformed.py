@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from compiler.errors import TypeInferenceError
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import Load, walk
 from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, PrimFunc, Store, stores, walk_stmts
+
+MOST_VALUES = 1 << 16
+"""Values of an index that are looked at one by one, where its form does not say how far it goes."""
 
 
 def check_program(f: PrimFunc) -> None:
@@ -56,11 +63,29 @@ def check_store(s: Store, params: list[Buffer]) -> None:
 
 def _inside(b: Buffer, idx: tuple[Index, ...]) -> None:
     for i, n in zip(idx, b.shape, strict=True):
-        exact = all(isinstance(a, Var) and a.extent is not None and not a.extent.terms
-                    for a in i.terms)  # fmt: skip
-        low, high = i.range()
-        size = n.constant()
-        if exact and ((low or 0) < 0 or (size is not None and (high or 0) >= size)):
+        reached = _reached(i)
+        if reached is None:
+            continue
+        (low, high), size = reached, n.constant()
+        if low < 0 or (size is not None and high >= size):
             raise TypeInferenceError(
                 f"index {i} of {b!r} reaches from {low} to {high}, outside 0 to {n - 1}"
             )
+
+
+def _reached(i: Index) -> tuple[int, int] | None:
+    """The smallest and the largest value of an index; None where sizes are not known, or there are
+    too many values to look at."""
+    loops = sorted(i.vars(), key=str)
+    sizes = [None if v.extent is None else v.extent.constant() for v in loops]
+    known = [n for n in sizes if n is not None]
+    if len(known) < len(loops):
+        return None
+    low, high = i.range()
+    if all(isinstance(a, Var) for a in i.terms):
+        return None if low is None or high is None else (low, high)
+    if math.prod(known) > MOST_VALUES:
+        return None
+    grid = np.ogrid[tuple(slice(0, n) for n in known)]
+    found = np.asarray(i.value(dict(zip(loops, grid, strict=True))))
+    return int(found.min()), int(found.max())

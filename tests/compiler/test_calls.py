@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import compiler
+import datatypes
 from compiler.dtypes import FLOAT32, Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
@@ -106,3 +107,67 @@ def test_several_results_of_a_call() -> None:
         assert compiler.structural_equal(mod, compiler.parse(mod.astext(show_meta_data=True)))
     finally:
         remove_func("test.parts")
+
+
+@pytest.mark.parametrize(
+    ("shape", "out", "message"),
+    [
+        ((3, 5), (3, 4), r"x: float32\[n, 6\] cannot be Tensor\[\(3, 5\), float32\]"),
+        ((3, 6), (2, 4), r"y: float32\[n, 4\] cannot be .* where n = 3"),
+        ((3, 6, 1), (3, 4), r"cannot be Tensor\[\(3, 6, 1\), float32\]"),
+    ],
+)
+def test_a_call_that_does_not_fit_its_program_is_refused(
+    shape: tuple[int, ...], out: tuple[int, ...], message: str
+) -> None:
+    b = FunctionBuilder()
+    x, w = b.param("x", shape), b.param("w", (4, 6))
+    y = b.bind(call_tir("dense", (x, w), TensorType.of(out, "float32")), "y")
+    mod = IRModule({"dense": dense(N, 6, 4), "main": b.finish(y)})
+    with pytest.raises(compiler.VerifyError, match=message):
+        compiler.verify(mod)
+    with pytest.raises(compiler.TypeInferenceError, match=message):
+        compiler.build(mod)
+
+
+def test_a_call_of_a_program_that_is_not_there_is_refused() -> None:
+    b = FunctionBuilder()
+    y = b.bind(call_tir("dence", (b.param("x", (3, 6)),), TensorType.of((3, 4), "float32")))
+    mod = IRModule({"dense": dense(N, 6, 4), "main": b.finish(y)})
+    for run in (compiler.verify, compiler.build):
+        with pytest.raises(compiler.VerifyError, match="did you mean 'dense'"):
+            run(mod)
+
+
+def test_programs_keep_their_dtype_when_the_network_changes_its_own(log: list[float]) -> None:
+    mod = datatypes.change_dtype(mixed(3), "float32", "posit16_es1")
+    compiler.verify(mod)
+    dtypes = {b.var.name: str(getattr(b.var.type, "dtype", "")) for b in mod.main.bindings}
+    assert dtypes["y"] == dtypes["d"] == "float32"
+    assert dtypes["z"] == "custom[posit16_es1]16"
+    x = np.random.default_rng(0).normal(size=(3, 6)).astype(np.float32)
+    np.testing.assert_array_equal(compiler.build(mod)(x), compiler.evaluate(mod, x))
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_tensor_programs_in_branches(flag: bool) -> None:
+    mod = compiler.parse(
+        """
+primfunc @twice(X: float32[2]) -> (Y: float32[2]) {
+  for i in 2:
+    Y: Y[i] = (X[i] * float32(2.0))
+}
+
+def @main(%x: Tensor[(2,), float32], %flag: Tensor[(), bool]) {
+  %b = if (%flag) {
+    %2 = call_tir(@twice, (%x,), Tensor[(2,), float32]);
+    %2
+  } else {
+    %x
+  };
+  %b
+}
+"""
+    )
+    x = np.array([1, 2], np.float32)
+    assert list(compiler.build(mod)(x, np.array(flag))) == ([2, 4] if flag else [1, 2])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_identity import VARIANTS
 
 import compiler
@@ -51,6 +53,24 @@ def test_int8_kernels_with_instructions_read_back() -> None:
     assert any("<" in line.split(":")[0] for f, _ in read for line in str(f).splitlines()[1:])
 
 
+TEXTS = [
+    """primfunc @f[n](x: float32[n, 4]) -> (y: float32[n, 4]) {
+  temp t: float32[n]
+  for i in n:
+    for k in 4:
+      t_s: t[i] += (x[i, k] * float32(1.5))  (init float32(0.0))
+  parallel for i in n: {whole n // 2}
+    for j in 4:
+      y_s: y[i, j] = select((t[i] < x[i, 3 - j]), exp(t[i]), float32(int64(i*2 + 1)))
+}
+
+def @main(%x: Tensor[(n, 4), float32]) -> Tensor[(n, 4), float32] {
+  %y = call_tir(@f, (%x,), Tensor[(n, 4), float32]);
+  %z = call_packed("env.note", (%y, 1.0float32), ());
+  %y
+}
+"""
+]
 ROW = "primfunc @f[n](x: float32[n, 4]) -> (y: float32[n, 4]) {\n"
 NEST = "  for i in n:\n    for j in 4:\n"
 
@@ -80,3 +100,46 @@ def test_errors_name_line_and_column(text: str, line: int, column: int, message:
         parse_primfunc(text if text.endswith("}") or "s:" in text else text + "}")
     assert str(e.value).startswith(f"line {line}, column {column}: "), e.value
     assert message in str(e.value)
+
+
+@pytest.mark.parametrize(
+    ("index", "inside"),
+    [
+        ("(j % 3)", True),
+        ("((j*2 + 1) % 5)", True),
+        ("((j*3 + 1) % 5)", False),
+        ("(j // 2)*3", True),
+        ("(j // 2)*4", False),
+        ("-j + 3", True),
+        ("-j + 2", False),
+        ("min(j*2, 3)", True),
+        ("min(j*2, 4)", False),
+    ],
+)
+def test_indices_of_any_form_are_known_to_stay_inside(index: str, inside: bool) -> None:
+    text = ROW + "  for i in n:\n    for j in 4:\n      s: y[i, j] = x[i, INDEX]\n}"
+    text = text.replace("INDEX", index)
+    if inside:
+        parse_primfunc(text)
+    else:
+        with pytest.raises(ParseError, match="outside 0 to 3"):
+            parse_primfunc(text)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_changed_texts_are_programs_or_refused(data: st.DataObject) -> None:
+    """Any text is read or refused, without another exception; what is read prints again."""
+    text = data.draw(st.sampled_from(TEXTS))
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text)))
+        count = data.draw(st.integers(0, 4))
+        new = data.draw(
+            st.sampled_from(["", " ", "(", ")", "]", "-", "n", "7", ":", "\n", "x", "%"])
+        )
+        text = text[:at] + new + text[at + count :]
+    try:
+        mod = compiler.parse(text)
+    except compiler.DtypelabError:
+        return
+    assert compiler.parse(mod.astext(show_meta_data=True)).astext() == mod.astext()
