@@ -9,6 +9,7 @@ of tensor types, and for the indices and extents of loop nests.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import gcd
 from typing import Any, Union
 
 IntLike = Union["Index", int]
@@ -348,12 +349,48 @@ def _divide_terms(a: Index, k: Index) -> Index:
 def imin(a: IntLike, b: IntLike) -> Index:
     """The smaller of two symbolic integers."""
     a, b = Index.of(a), Index.of(b)
-    lo, hi = (a - b).range()
+    difference = a - b
+    lo, hi = difference.range()
+    if not (hi is not None and hi <= 0) and not (lo is not None and lo >= 0):
+        lo, hi = _symbolic_range(difference)
     if hi is not None and hi <= 0:
         return a
     if lo is not None and lo >= 0:
         return b
     return _quasi("min", a, b)
+
+
+def _symbolic_range(i: Index) -> Bounds:
+    """Bounds that follow from extents which are symbolic themselves: a loop variable is at most its
+    extent less one, and e // k * k is e - e % k; (None, None) where there are none."""
+    if all(v.extent is not None and not v.extent.terms for v in i.vars()):
+        return None, None
+    low = _at_most(-i)
+    return None if low is None else -low, _at_most(i)
+
+
+def _at_most(i: Index) -> int | None:
+    out = Index(const=i.const)
+    for a, c in i.terms.items():
+        if isinstance(a, Var) and a.extent is not None and a.extent.terms:
+            out = out + (a.extent - 1) * c if c > 0 else out
+        else:
+            out = out + Index({a: c})
+    return _with_remainders(out).range()[1]
+
+
+def _with_remainders(i: Index) -> Index:
+    """`i` with e // k * k in terms of e % k."""
+    out = Index(const=i.const)
+    for a, c in i.terms.items():
+        by = a.b.constant() if isinstance(a, Quasi) and a.op == "//" else None
+        k = gcd(c, by) if by else 1
+        if isinstance(a, Quasi) and by and k > 1:
+            part = a.a // (by // k)
+            out = out + (part - part % k) * (c // k)
+        else:
+            out = out + Index({a: c})
+    return out
 
 
 def imax(a: IntLike, b: IntLike) -> Index:

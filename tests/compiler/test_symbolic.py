@@ -6,12 +6,13 @@ from hypothesis import strategies as st
 from compiler.symbolic import Index, Var, ceil_div, imax, imin, product
 
 N, ROW, COL = Var("n"), Var("i", 12), Var("j", 7)
+TILE, STEP = Var("t", (N + 7) // 4), Var("s", N)  # loops whose extents are known at run time
 
 
 @st.composite
 def expressions(draw: st.DrawFn, depth: int = 3) -> Index:
     if depth == 0 or draw(st.booleans()):
-        leaf = draw(st.sampled_from([N, ROW, COL, None]))
+        leaf = draw(st.sampled_from([N, ROW, COL, TILE, STEP, None]))
         return leaf if leaf is not None else Index.of(draw(st.integers(-20, 20)))
     a = draw(expressions(depth=depth - 1))
     op = draw(st.sampled_from(["+", "-", "*k", "//", "%", "min", "max", "*"]))
@@ -31,9 +32,16 @@ def plain(e: Index, env: dict[Var, int]) -> int:
     return int(e.value(env))
 
 
-@given(expressions(), st.integers(1, 50), st.integers(0, 11), st.integers(0, 6), st.integers(1, 9))
-def test_simplification_keeps_values_and_bounds(e: Index, n: int, i: int, j: int, k: int) -> None:
-    env = {N: n, ROW: i, COL: j}
+@st.composite
+def values(draw: st.DrawFn) -> dict[Var, int]:
+    """What the variables may be at one time."""
+    n = draw(st.integers(1, 50))
+    t, s = draw(st.integers(0, (n + 7) // 4 - 1)), draw(st.integers(0, n - 1))
+    return {N: n, ROW: draw(st.integers(0, 11)), COL: draw(st.integers(0, 6)), TILE: t, STEP: s}
+
+
+@given(expressions(), values(), st.integers(1, 9))
+def test_simplification_keeps_values_and_bounds(e: Index, env: dict[Var, int], k: int) -> None:
     v = plain(e, env)
     lo, hi = e.range()
     assert lo is None or lo <= v
@@ -42,13 +50,22 @@ def test_simplification_keeps_values_and_bounds(e: Index, n: int, i: int, j: int
     assert plain(e % k, env) == v % k
     assert plain(e * 3 + 5 - e, env) == v * 3 + 5 - v
     assert plain(imin(e, 4), env) == min(v, 4)
-    assert plain(imax(e, ROW), env) == max(v, i)
+    assert plain(imax(e, ROW), env) == max(v, env[ROW])
+    assert plain(imin(e, STEP), env) == min(v, env[STEP])
     assert e.multiple_of(k) is False or v % k == 0
 
 
-@given(expressions(), st.integers(1, 50), st.integers(0, 11), st.integers(0, 6))
-def test_substitution_is_evaluation(e: Index, n: int, i: int, j: int) -> None:
-    assert e.subst({N: n, ROW: i, COL: j}).constant() == plain(e, {N: n, ROW: i, COL: j})
+@given(expressions(), values())
+def test_substitution_is_evaluation(e: Index, env: dict[Var, int]) -> None:
+    assert e.subst(env).constant() == plain(e, env)
+
+
+@given(st.integers(1, 40), st.sampled_from([N, (N + 3) // 8, N * 3 + 1]))
+def test_tiles_of_a_symbolic_extent_are_whole_but_for_the_last(width: int, extent: Index) -> None:
+    whole = Var("o", extent // width)
+    assert imin(width, extent - whole * width) == width
+    left = extent - extent // width * width
+    assert imin(width, left) == left
 
 
 def test_named_dimensions_are_equal_by_name_and_loops_by_identity() -> None:

@@ -29,18 +29,32 @@ AHEAD = 8192
 
 def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     """Schedule `stage` and its consumer as the tile says."""
-    ((store, path, _),) = s.stage_stores(stage)
+    few: list[str] = []
+    for axis, width in t.run_time:
+        ((store, _, _),) = s.stage_stores(stage)
+        few.append(s.versions(stage, _consumer(s, store).stage, axis, width))
+    _apply(s, stage, t, fma)
+    for (axis, _), name in zip(t.run_time, few, strict=True):
+        one = replace(t, run_time=())
+        if axis == t.lane_axis:
+            one = replace(one, lanes=1, blocks=1)
+        elif t.skew[0]:  # windows one by one share no data
+            one = replace(one, spatial=((axis, 1),), skew=(1, *t.skew[1:]))
+        _apply(s, name, one, fma)
+
+
+def _consumer(s: Schedule, store: Store) -> Store:
     reader = consumer(s, store)
     assert reader is not None
-    for axis, width in t.run_time:
-        few = s.versions(stage, reader.stage, axis, width)
-        apply_tile(s, few, replace(t, run_time=()), fma)
-        ((store, path, _),) = s.stage_stores(stage)
-        reader = consumer(s, store)
-        assert reader is not None
+    return reader
+
+
+def _apply(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
+    ((store, path, _),) = s.stage_stores(stage)
     if t.copy is not None:
         s.copy_in_blocks(stage, t.copy, t.lane_axis, t.lanes)
         ((store, path, _),) = s.stage_stores(stage)
+    reader = _consumer(s, store)
     rank = len(store.idx)
     outer = s.loops(reader.stage)
     mine, columns = [f.var.name for f in path], column_guard(path, t)
@@ -48,7 +62,7 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     # The output tile: split, and everything inside the tile innermost, lanes last.
     order, inside, peeled = list(outer), [], []
     same = t.block_axis == t.lane_axis
-    sizes = dict((*t.spatial, *t.run_time))
+    sizes = dict(t.widths)
     if not same and t.blocks > 1:
         sizes[t.block_axis] = t.blocks
     lane_factor = t.lanes * (t.blocks if same else 1)
@@ -59,7 +73,9 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         peeled.append(order[k])
     outer_x = order[t.spatial[-1][0]] if t.spatial else ""
     lane_extent = path[t.lane_axis].extent.constant()
-    lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor)
+    known = all(axis != t.lane_axis for axis, _ in t.run_time)
+    ending = "peel" if known else "shift"
+    lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor, tail=ending)
     if lane_extent == lane_factor and rank > 1:
         order.pop(t.lane_axis)
         inside.append(lane_out)
@@ -70,9 +86,9 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     s.compute_at(stage, order[-1])
     o_block, o_lane = s.split(lane_in, t.lanes)
     vector = [o_lane]
-    if is_widened(reader) and t.spatial:
+    if is_widened(reader) and t.widths:
         # Neighbouring pixels of a block lie together.
-        x = inside[[k for k, _ in sorted(sizes.items())].index(t.spatial[-1][0])]
+        x = inside[[k for k, _ in sorted(sizes.items())].index(t.widths[-1][0])]
         several, pixel = s.split(x, PIXELS)
         inside[inside.index(x)] = several
         s.reorder(*inside, o_block, pixel, o_lane)
@@ -128,8 +144,8 @@ def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         s.unroll(reduce[-1])
     if outer_x in s.loops(reader.stage):  # several tiles in a row
         s.isolate(outer_x)
-    if t.spatial and not is_widened(reader):
-        x = inside[[k for k, _ in sorted(sizes.items())].index(t.spatial[-1][0])]
+    if t.widths and not is_widened(reader):
+        x = inside[[k for k, _ in sorted(sizes.items())].index(t.widths[-1][0])]
         _narrow(s, reader.stage, t, [x, *inside[inside.index(x) + 1 :], o_block, o_lane])
 
 
@@ -143,7 +159,8 @@ def _unroll_known(s: Schedule, name: str) -> None:
 
 def _few_taps(store: Store, path: Sequence[For], t: Tile) -> bool:
     """Whether neighbouring windows share the data that the taps of a row read."""
-    return bool(t.spatial) and not is_product(store) and (path[-1].extent.constant() or 8) < 8
+    few = (path[-1].extent.constant() or 8) < 8
+    return bool(t.widths) and not t.reduce_block and few and not is_product(store)
 
 
 def _narrow(s: Schedule, stage: str, t: Tile, loops: list[str]) -> None:
@@ -167,7 +184,7 @@ def _skewed(
     """The window's last axis as dot products: (reduction loops, tile loops, innermost loop,
     steps)."""
     outputs, stride, filled = t.skew
-    ((x_axis, _),) = t.spatial
+    ((x_axis, _),) = t.widths
     pair, within = s.split(axes[x_axis], outputs)
     taps = s.skew(reduce[-1], within, stride, filled, reduce[-1] + "t")
     assert t.dot is not None

@@ -171,7 +171,7 @@ class _Freedom:
                 return f"the width along axis {a} must be within 1 and {self.extents[a]}, not {w}"
         if self._size(c) > 64:
             return f"a tile of {self._size(c)} vectors does not fit any registers"
-        if c.dot and t.skew[0]:
+        if c.dot and t.skew[0] and t.spatial:
             ((axis, _),) = t.spatial
             if axes != [axis] or c.widths[0][1] % t.skew[0]:
                 return f"a window's width goes along axis {axis} by {t.skew[0]}"

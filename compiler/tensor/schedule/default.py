@@ -142,14 +142,16 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
     if _vectorize_pair(s, store, path, target):
         return
     whole = n is not None and n <= 2 * lanes
-    if n is None or n < 2 or not _contiguous(store, last.var, whole):
+    if (n is not None and n < 2) or not _contiguous(store, last.var, whole):
         return
-    if n <= 2 * lanes:
+    if whole:
         s.vectorize(last.var.name)
         return
     outer, inner = s.split(last.var.name, lanes)
-    s.vectorize(inner)
     s.peel(outer)
+    for loop, _, _ in s.find(inner):
+        # What is left of an extent that is known at run time only goes one by one.
+        loop.kind = "serial" if loop.extent.constant() is None else "vector"
 
 
 def _vectorize_pair(s: Schedule, store: Store, path: tuple[For, ...], target: Target) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compiler.symbolic import Index, Var
 from compiler.target import Target
@@ -15,8 +16,8 @@ from compiler.tensor.schedule.tile import (
     best_width,
     is_wide,
     keeps_order,
+    pixel_tile,
     registers,
-    spatial_tile,
     tileable_axis,
 )
 from compiler.tensor.stmt import SLACK, For, Store
@@ -47,9 +48,9 @@ def along_data(
     steps = dot.steps if dot is not None else 0
     window = window_of(store, pixels, data, reduction, steps)
     if dot is None or window is None or (last.extent or 0) % dot.loops["o"]:
-        return Tile(
-            last.index, lanes, last.index, 1, spatial_tile(pixels, 8), weight.buffer, 0, None
-        )
+        spatial, run_time = pixel_tile(pixels, 8)
+        tile = Tile(last.index, lanes, last.index, 1, spatial, weight.buffer, 0, None)
+        return replace(tile, run_time=run_time)
     taps, stride, dilation = window
     # Outputs that read the same pixels share one load and byte transpose.
     outputs = -taps % steps + 1 if stride == dilation == 1 else 1
@@ -57,10 +58,12 @@ def along_data(
     x = pixels[-1]
     # Data that several outputs share leave registers free for more of them.
     most = registers(target) if outputs > 1 else registers(target) // 2
-    width = best_width(-(-(x.extent or 1) // outputs), max(1, most // outputs)) * outputs
-    tile = ((x.index, width),)
     lanes, skew = dot.loops["o"], (outputs, stride, filled)
-    return Tile(last.index, lanes, last.index, 1, tile, weight.buffer, 0, dot, skew)
+    tile = Tile(last.index, lanes, last.index, 1, (), weight.buffer, 0, dot, skew)
+    if x.extent is None:
+        return replace(tile, run_time=pixel_tile([x], most, outputs)[1])
+    width = best_width(-(-x.extent // outputs), max(1, most // outputs)) * outputs
+    return replace(tile, spatial=((x.index, width),))
 
 
 def window_of(
@@ -68,7 +71,7 @@ def window_of(
 ) -> tuple[int, int, int] | None:
     """(taps, stride, dilation) of the last reduction axis, if the data is read at
     stride * pixel + dilation * tap there, and taps can be filled up to a multiple of `steps`."""
-    if not pixels or pixels[-1].extent is None or not reduction:
+    if not pixels or not reduction:
         return None
     (x,), tap = store.idx[pixels[-1].index].vars(), reduction[-1]
     taps = tap.extent.constant() if tap.extent is not None else None

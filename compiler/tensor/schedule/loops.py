@@ -152,8 +152,7 @@ class LoopPrimitives:
                 # A run-time extent leaves a loop of zero or one iteration. At the top level a unit
                 # loop stays, since every top-level statement becomes a function of its own.
                 rest = Var(name + "_t", left)
-                last = s.whole if left == 1 else s.whole + rest
-                body = [clone(x, {s.var: last}) for x in s.body]
+                body = [clone(x, {s.var: s.whole}) for x in s.body]
                 out.append(For(rest, body, s.kind, s.opaque, fence=s.fence))
             self.swap(home, s, out)
 

@@ -43,12 +43,14 @@ def last_is_contiguous(store: Store, path: Sequence[For]) -> bool:
 
 
 def row_axis(store: Store, path: Sequence[For]) -> int | None:
-    """The last output axis of several elements, of a reduction."""
-    if guards(path):
+    """The last output axis of a reduction that is known to have several elements; else the last
+    whose extent is not known at build time."""
+    if guards(path) or len(path) == len(store.idx):
         return None
-    extents = [f.extent.constant() or 0 for f in path[: len(store.idx)]]
-    several = [k for k, n in enumerate(extents) if n > 1]
-    return several[-1] if several and len(path) > len(store.idx) else None
+    extents = [f.extent.constant() for f in path[: len(store.idx)]]
+    several = [k for k, n in enumerate(extents) if n is not None and n > 1]
+    unknown = [k for k, n in enumerate(extents) if n is None]
+    return next(reversed(several or unknown), None)
 
 
 def side_by_side(store: Store, path: Sequence[For], target: Target) -> tuple[tuple[int, int], ...]:
@@ -68,14 +70,16 @@ def row_tile(store: Store, path: Sequence[For]) -> Tile | None:
     axis = row_axis(store, path)
     if axis is None:
         return None
-    rows = path[axis].extent.constant() or 1
-    width = -(-rows // -(-rows // ROWS))
     last = path[-1]
     along = all(
         stride_of(x, last.var) == 1 for x in reads_of(store) if last.var in index_vars_of(x)
     )
     alone = len(path) == len(store.idx) + 1
-    return Tile(axis, 1, axis, width, (), None, CONTIGUOUS_STEP if along and alone else 0, None)
+    step = CONTIGUOUS_STEP if along and alone else 0
+    rows = path[axis].extent.constant()
+    if rows is None:
+        return Tile(axis, 1, axis, ROWS, (), None, step, None, run_time=((axis, ROWS),))
+    return Tile(axis, 1, axis, -(-rows // -(-rows // ROWS)), (), None, step, None)
 
 
 def scalar_tile(store: Store, path: Sequence[For], constants: Collection[Buffer]) -> Tile | None:
@@ -127,14 +131,18 @@ def copied(store: Store, operands: list[Load], target: Target) -> Tile | None:
 
 
 def without_packing(
-    store: Store, axes: list[Axis], operands: list[Load], target: Target
+    store: Store, path: Sequence[For], axes: list[Axis], operands: list[Load], target: Target
 ) -> Tile | None:
     """No operand is constant or worth a copy: lanes along an axis that one of them follows
     contiguously."""
     for k, i in reversed(list(enumerate(store.idx))):
         (v,) = i.vars()
         mine = [x for x in operands if v in index_vars_of(x)]
-        if is_wide(axes[k]) and len(mine) == 1 and stride_of(mine[0], v) == 1:
-            lanes = min(target.vector_bytes // store.buffer.dtype.nbytes, axes[k].extent or 1)
+        alone = len(mine) == 1 and stride_of(mine[0], v) == 1
+        most = target.vector_bytes // store.buffer.dtype.nbytes
+        if alone and axes[k].extent is None and not guards(path):
+            return Tile(k, most, k, 1, (), None, 0, None, run_time=((k, most),))
+        if alone and is_wide(axes[k]):
+            lanes = min(most, axes[k].extent or 1)
             return Tile(k, lanes, k, 1, (), None, 0, None)
     return None

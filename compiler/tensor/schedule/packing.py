@@ -118,7 +118,7 @@ class PackPrimitives(LoopPrimitives):
 
         Raises:
             ScheduleError: the stage does not read the buffer exactly once, it is no parameter, or
-                another stage reads it in another order.
+                another stage reads it in another order, or does not read all that this one does.
         """
         ((store, path, _),) = self.stage_stores(stage)
         mine = [x for x in loads(store.value) if x.buffer is buffer]
@@ -138,8 +138,10 @@ class PackPrimitives(LoopPrimitives):
         if held is not None:
             p = self.func.packed[held]
             m: dict[Var, IntLike] = dict(zip(vs, p.vars, strict=False))
-            alike = held.shape == tuple(shape) and [i.subst(m) for i in load.idx] == list(p.idx)
-            if not alike:
+            within = len(vs) == len(p.vars) and all(
+                n.const <= most.const for n, most in zip(shape, held.shape, strict=True)
+            )
+            if not within or [i.subst(m) for i in load.idx] != list(p.idx):
                 raise ScheduleError(f"{buffer.name} is packed in another order already")
 
         def put(e: Expr) -> Expr | None:

@@ -34,21 +34,17 @@ from compiler.tensor.schedule.tile import (
     CONTIGUOUS_STEP,
     Tile,
     axes_of,
-    best_width,
     column_guard,
     guards,
     has_select,
     is_product,
     is_wide,
+    pixel_tile,
     reads_of,
     registers,
-    spatial_tile,
     tileable_axis,
 )
 from compiler.tensor.stmt import Buffer, For, Store, stores
-
-RUN_TIME = 8
-"""Neighbouring outputs along an axis of any extent."""
 
 
 def tileable(s: Schedule, stage: str) -> bool:
@@ -105,7 +101,7 @@ def _tile_for(
     axes = axes_of(store, weight or operands[1], data)
     if weight is None:
         found = None if guards(path) else copied(store, operands, target)
-        return found or without_packing(store, axes, operands, target)
+        return found or without_packing(store, path, axes, operands, target)
     skipping = guards(path)
     reduction = [f.var for f in path[len(store.idx) :] if f not in skipping]
     lane = next((a for a in reversed(axes) if a.constant and not a.other and is_wide(a)), None)
@@ -133,17 +129,14 @@ def _tile_for(
         # Few channels that lie apart: the taps of a row are multiplied together.
         taps, stride, _ = window
         x = pixels[-1]
-        width = best_width(x.extent or 1, registers(target) // blocks)
         skew = (1, stride, -(-taps // dot.steps) * dot.steps)
-        tiles = ((x.index, width),)
-        return Tile(lane.index, lanes, block, blocks, tiles, weight.buffer, 0, dot, skew)
-    spatial = spatial_tile(pixels, registers(target) // blocks)
+        spatial, run_time = pixel_tile([x], registers(target) // blocks)
+        tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, 0, dot, skew)
+        return replace(tile, run_time=run_time)
+    spatial, run_time = pixel_tile(pixels, registers(target) // blocks)
     step = _reduce_block(data, reduction)
     tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
-    unknown = [a for a in axes if a.other and not a.constant and a.extent is None]
-    if unknown and not spatial and not skipping:
-        width = min(RUN_TIME, registers(target) // blocks)
-        tile = replace(tile, run_time=((unknown[-1].index, width),))
+    tile = replace(tile, run_time=() if skipping else run_time)
     if not column_guard(path, tile):
         return tile
     # With a guard the body repeats the taps: that is long enough, but for dot products of few

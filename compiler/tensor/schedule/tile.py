@@ -13,6 +13,8 @@ from compiler.tensor.intrinsics.intrinsic import Intrinsic
 from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import Buffer, For, Store
 
+RUN_TIME = 8
+"""Neighbouring outputs along an axis of any extent."""
 CONTIGUOUS_STEP = 16
 """How a reduction along the data's innermost axis is split first."""
 UNROLLED_STEPS = 4
@@ -45,8 +47,8 @@ class Tile:
         skew: for a dot product over the taps of a window: (neighbouring outputs that share the
             data they read, stride of the window, taps filled up to whole dot products).
         run_time: (axis, width) of neighbouring outputs along an axis whose extent is known at run
-            time only; the last tile overlaps the one before, and extents below the width have a
-            nest of their own (see `versions`).
+            time only, the lanes' axis among them; the last tile overlaps the one before, and
+            extents below the width have a nest of their own (see `versions`).
         unrolled: reduction steps in the body of the innermost loop; a dot product is one step.
         narrow: instructions that store several neighbouring vectors as bytes.
     """
@@ -64,6 +66,12 @@ class Tile:
     narrow: tuple[Intrinsic, ...] = ()
     copy: Buffer | None = None
     run_time: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def widths(self) -> tuple[tuple[int, int], ...]:
+        """(axis, width) of neighbouring outputs that are no lanes, outermost first."""
+        moved = (w for w in self.run_time if w[0] != self.lane_axis)
+        return tuple(sorted((*self.spatial, *moved)))
 
 
 def is_product(store: Store) -> bool:
@@ -136,6 +144,17 @@ def spatial_tile(axes: list[Axis], most: int) -> tuple[tuple[int, int], ...]:
         y = known[-2]
         return ((y.index, best_width(y.extent or 1, most // width)), (x.index, width))
     return ((x.index, width),)
+
+
+def pixel_tile(
+    axes: list[Axis], most: int, unit: int = 1
+) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
+    """Widths along known axes (see `spatial_tile`), or one, a multiple of `unit`, along the last
+    axis, where the extent of that is known at run time only."""
+    several = [a for a in axes if a.extent is None or a.extent > 1]
+    if several and several[-1].extent is None:
+        return (), ((several[-1].index, max(1, min(RUN_TIME, most) // unit) * unit),)
+    return spatial_tile(axes, most), ()
 
 
 def best_width(extent: int, most: int) -> int:
