@@ -8,10 +8,14 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("same", derandomize=True)
-settings.register_profile("random", derandomize=False, print_blob=True)
+# How long a draw takes is the machine's matter, not the tests'.
+slow_draws = [HealthCheck.too_slow]
+settings.register_profile("same", derandomize=True, suppress_health_check=slow_draws)
+settings.register_profile(
+    "random", derandomize=False, print_blob=True, suppress_health_check=slow_draws
+)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 

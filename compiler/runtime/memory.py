@@ -1,7 +1,7 @@
 """The static memory plan: where every intermediate tensor lies in one workspace.
 
 Sizes may depend on symbolic dimensions, so offsets are expressions in them. Tensors whose lifetimes
-do not overlap share a slot when one is provably no larger than the other.
+do not overlap may share a slot.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.symbolic import Index, IntLike
+from compiler.symbolic import Index, IntLike, imax
 from compiler.tensor.stmt import SLACK
 
 ALIGN = 64
+NOMINAL = 64
+"""What symbolic dimensions are taken to be where sizes in them are compared."""
 
 
 @dataclass(frozen=True)
@@ -46,38 +48,35 @@ def aligned(size: IntLike) -> Index:
 
 
 def plan_memory(tensors: Sequence[Lifetime]) -> MemoryPlan:
-    """Assign slots greedily, in order of first use; the tightest free slot that fits wins."""
+    """Assign slots greedily, in order of first use: to the tightest free slot that fits, else to
+    the one that grows least.
+
+    Where it depends on symbolic dimensions which of two sizes is larger, slots hold the larger, and
+    what fits is judged with every dimension at NOMINAL.
+    """
     sizes: list[Index] = []
     busy_until: list[int] = []
-    slot_of: list[int] = []
-    order = sorted(range(len(tensors)), key=lambda k: tensors[k].first)
     chosen: dict[int, int] = {}
-    for k in order:
+    for k in sorted(range(len(tensors)), key=lambda k: tensors[k].first):
         t = tensors[k]
         size = aligned(t.size)
-        best: tuple[int, int] | None = None
-        for s, n in enumerate(sizes):
-            if busy_until[s] >= t.first:
-                continue
-            waste = (n - size).range()[0]
-            grow = (size - n).range()[0]
-            if waste is not None and waste >= 0:
-                best = min(best or (waste, s), (waste, s))
-            elif grow is not None and grow >= 0 and best is None:
-                best = (grow, s)
-        if best is None:
+        free = [s for s in range(len(sizes)) if busy_until[s] < t.first]
+        if free:
+            room = {s: _nominal(sizes[s]) - _nominal(size) for s in free}
+            s = min(free, key=lambda s: (room[s] < 0, abs(room[s])))
+            sizes[s], busy_until[s] = imax(sizes[s], size), t.last
+        else:
+            s = len(sizes)
             sizes.append(size)
             busy_until.append(t.last)
-            chosen[k] = len(sizes) - 1
-            continue
-        s = best[1]
-        if (size - sizes[s]).range()[0] not in (None,) and ((size - sizes[s]).range()[0] or 0) >= 0:
-            sizes[s] = size
-        busy_until[s] = t.last
         chosen[k] = s
-    slot_of = [chosen[k] for k in range(len(tensors))]
     starts, total = [], Index()
     for n in sizes:
         starts.append(total)
         total = total + n
-    return MemoryPlan(tuple(starts[s] for s in slot_of), total + SLACK if sizes else total)
+    offsets = tuple(starts[chosen[k]] for k in range(len(tensors)))
+    return MemoryPlan(offsets, total + SLACK if sizes else total)
+
+
+def _nominal(size: Index) -> int:
+    return int(size.value(dict.fromkeys(size.vars(), NOMINAL)))

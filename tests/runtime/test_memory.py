@@ -40,3 +40,13 @@ def test_no_overlap(tensors: list[Lifetime], n: int, h: int) -> None:
 def test_a_chain_needs_two_slots() -> None:
     chain = [Lifetime(N * 64, k, k + 1) for k in range(10)]
     assert plan_memory(chain).total == N * 128 + SLACK
+
+
+def test_sizes_that_no_rule_orders_share_a_slot() -> None:
+    """A half of an odd width, rounded up, may be more or less than what is compared with it."""
+    halves, widths = (N + 1) // 2 * 128, N * 64
+    chain = [Lifetime(Index.of(x), k, k) for k, x in enumerate([halves, widths, halves, widths])]
+    plan = plan_memory(chain)
+    for n in range(1, 40):
+        env = {N: n}
+        assert plan.total.value(env) == max(halves.value(env), widths.value(env)) + SLACK
