@@ -73,9 +73,8 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         peeled.append(order[k])
     outer_x = order[t.spatial[-1][0]] if t.spatial else ""
     lane_extent = path[t.lane_axis].extent.constant()
-    known = all(axis != t.lane_axis for axis, _ in t.run_time)
-    ending = "peel" if known else "shift"
-    lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor, tail=ending)
+    lane_end = "shift" if t.lane_axis in dict(t.run_time) else "peel"
+    lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor, tail=lane_end)
     if lane_extent == lane_factor and rank > 1:
         order.pop(t.lane_axis)
         inside.append(lane_out)
