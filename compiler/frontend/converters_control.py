@@ -1,4 +1,5 @@
-"""Converters of control flow whose course is known during import: it is written out."""
+"""Converters of control flow. What is known during import is written out, if it is short; the rest
+becomes branches and loops of the program."""
 
 from __future__ import annotations
 
@@ -7,18 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import BOOL, INT64, Array
+from compiler.dtypes import BOOL, INT64
+from compiler.frontend.branches import branch, looped, scanned_loop
 from compiler.frontend.node import Imported, Node, Symbolic, converts, numbers
 from compiler.ir.expr import Atom, Constant, tensor_type
 
-MOST_ITERATIONS = 1024
-"""Loops of more are refused: the written-out program would be too large."""
+MOST_WRITTEN = 64
+"""Iterations of a loop that is written out; longer ones are loops of the program."""
 
 
-def _known(n: Node, value: Imported, what: str) -> Array:
-    if not isinstance(value, Constant):
-        raise n.unsupported(f"{what} computed at run time")
-    return numbers(value).reshape(-1)
+class _RunTimeCondition(Exception):
+    """Whether a loop goes on is computed by the program."""
 
 
 def _atom(n: Node, value: Imported) -> Atom:
@@ -27,45 +27,61 @@ def _atom(n: Node, value: Imported) -> Atom:
     return value
 
 
-def _too_many(n: Node, count: int) -> None:
-    if count > MOST_ITERATIONS:
-        raise n.unsupported(f"{count} iterations; at most {MOST_ITERATIONS} are written out")
-
-
 def _operands(n: Node, first: int) -> list[Imported]:
     return [n.value(i) for i in range(first, len(n.inputs))]
 
 
 @converts("If")
 def if_(n: Node) -> Sequence[Imported]:
-    """The branch that a known condition chooses."""
-    condition = bool(n.known(0, "a condition").reshape(-1)[0])
-    return n.graph.inline(n.need("then_branch" if condition else "else_branch"), ())
+    """The branch that a known condition chooses, or both."""
+    condition = n.constant(0)
+    if condition is None:
+        return branch(n)
+    known = bool(condition.reshape(-1)[0])
+    return n.graph.inline(n.need("then_branch" if known else "else_branch"), ())
 
 
 @converts("Loop")
 def loop(n: Node) -> Sequence[Imported]:
-    """As many copies of the body as there are iterations; trip count and conditions are known."""
+    """Copies of the body, one for each of a few known iterations; or else a loop."""
     body = n.need("body")
-    carried = _operands(n, 2)
-    most = int(n.known(0, "a trip count").reshape(-1)[0]) if n.has(0) else None
-    going = bool(n.known(1, "a condition").reshape(-1)[0]) if n.has(1) else True
+    count = n.constant(0) if n.has(0) else np.asarray(MOST_WRITTEN + 1)
+    first = n.constant(1) if n.has(1) else np.asarray(True)
     stays = _stays_true(body)
-    if most is not None and stays:
-        _too_many(n, most)
-    if most is None and stays:
+    if stays and not n.has(0):
         raise n.unsupported("no trip count and a condition that stays true: it never ends")
+    if count is None or first is None or (stays and count.reshape(-1)[0] > MOST_WRITTEN):
+        return looped(n, body, int(count.reshape(-1)[0]) if stays and count is not None else None)
+    back = n.graph.rewind()
+    try:
+        return _written(n, body, int(count.reshape(-1)[0]), bool(first.reshape(-1)[0]), stays)
+    except _RunTimeCondition:
+        back()
+        return looped(n, body, None)
+
+
+def _written(n: Node, body: Any, count: int, going: bool, stays: bool) -> Sequence[Imported]:
+    """The iterations one after the other.
+
+    Raises:
+        _RunTimeCondition: that is not possible.
+    """
+    carried = _operands(n, 2)
     scanned: list[list[Atom]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
     step = 0
-    while going and (most is None or step < most):
-        _too_many(n, step + 1)
+    while going and step < count:
+        if step >= MOST_WRITTEN:
+            raise _RunTimeCondition
         counter = Constant.of(np.int64(step), INT64)
         flag: Imported = Constant.of(np.asarray(True), BOOL)
         again, *results = n.graph.inline(body, [counter, flag, *carried])
         carried = results[: len(carried)]
         for row, value in zip(scanned, results[len(carried) :], strict=True):
             row.append(_atom(n, value))
-        going = stays or bool(_known(n, again, "a condition")[0])
+        if not stays:
+            if not isinstance(again, Constant):
+                raise _RunTimeCondition
+            going = bool(numbers(again).reshape(-1)[0])
         step += 1
     return [*carried, *_gathered(n, scanned, len(carried), [0] * len(scanned))]
 
@@ -96,10 +112,14 @@ def scan(n: Node) -> Sequence[Imported]:
     ]
     lengths = {tensor_type(r).shape[a] for a, r in zip(axes, rows, strict=True)}
     length = lengths.pop() if len(lengths) == 1 else None
-    if not isinstance(length, int):
-        raise n.unsupported("a length that is symbolic or differs between inputs; use shapes=...")
-    _too_many(n, length)
+    if length is None:
+        raise n.unsupported("inputs of different lengths; use shapes=...")
     backward = _ints(n, "scan_input_directions", count)
+    if not isinstance(length, int) or length > MOST_WRITTEN:
+        stacks = scanned_loop(
+            n, body, carried, list(zip(rows, axes, backward, strict=True)), length
+        )
+        return _arranged(n, stacks, states)
     scanned: list[list[Atom]] = [[] for _ in range(outputs)]
     for step in range(length):
         parts = []
@@ -115,6 +135,27 @@ def scan(n: Node) -> Sequence[Imported]:
         if back:
             row.reverse()
     return [*carried, *_gathered(n, scanned, states, _ints(n, "scan_output_axes", outputs))]
+
+
+def _arranged(n: Node, results: Sequence[Atom], states: int) -> list[Imported]:
+    """The results of a loop, whose stacks lie along the axes and in the order that are wanted."""
+    out: list[Imported] = list(results[:states])
+    outputs = len(results) - states
+    backward = _ints(n, "scan_output_directions", outputs)
+    axes = _ints(n, "scan_output_axes", outputs)
+    for stack, back, axis in zip(results[states:], backward, axes, strict=True):
+        t = tensor_type(stack)
+        if back:
+            if not isinstance(t.shape[0], int):
+                raise n.unsupported("scan_output_directions=1 of a symbolic length; use shapes=...")
+            n.reserve(t.shape[0])
+            order = Constant.of(np.arange(t.shape[0])[::-1].copy(), INT64)
+            stack = n.step("take", stack, order, axis=0)
+        at = n.front(axis, t.rank)
+        rest = list(range(1, t.rank))
+        order_of = (*rest[:at], 0, *rest[at:])
+        out.append(n.step("transpose", stack, axes=order_of) if at else stack)
+    return out
 
 
 def _ints(n: Node, name: str, count: int) -> list[int]:

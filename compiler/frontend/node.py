@@ -11,7 +11,7 @@ import numpy as np
 from compiler.dtypes import Array, DType, custom
 from compiler.errors import ModelError, UnsupportedError
 from compiler.frontend.limits import Budget
-from compiler.ir.expr import Atom, Constant, TupleGetItem, Value, Var, tensor_type
+from compiler.ir.expr import Atom, Constant, Function, TupleGetItem, Value, Var, tensor_type
 from compiler.ir.types import TensorType, shape_text
 from compiler.symbolic import Dim, Index, IntLike, Quasi, dim
 
@@ -75,6 +75,14 @@ class Graph(Protocol):
 
     def mark(self, name: str, code: int) -> None:
         """Remember that a value is of a narrow integer type."""
+        ...
+
+    def nested(self, params: Sequence[Var], make: Callable[[], Sequence[Atom]]) -> Function:
+        """A function inside the program: what `make` emits, and the results that it gives."""
+        ...
+
+    def rewind(self) -> Callable[[], None]:
+        """What takes back the bindings that are appended from now on."""
         ...
 
     def printable(self, name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,17 @@ from compiler.frontend.node import CONVERTERS, Imported, Node, Symbolic
 from compiler.frontend.schema import check_node
 from compiler.frontend.signature import input_types
 from compiler.ir.builder import FunctionBuilder
-from compiler.ir.expr import Atom, Call, Constant, IRModule, Value, Var, operands, tensor_type
+from compiler.ir.expr import (
+    Atom,
+    Call,
+    Constant,
+    Function,
+    IRModule,
+    Value,
+    Var,
+    operands,
+    tensor_type,
+)
 from compiler.ir.names import unique
 from compiler.ir.types import TensorType, Type
 from compiler.symbolic import Index, IntLike, Quasi
@@ -146,6 +156,7 @@ class _Importer:
     def __init__(self, graph: Any, folder: Path | None, opset: int, budget: Budget):
         self.proto, self.folder, self.opset, self.budget = graph, folder, opset, budget
         self.builder = FunctionBuilder()
+        self._around: list[FunctionBuilder] = []
         self.inputs: list[str] = []
         self._values: dict[str, Imported] = {}
         self._missing: dict[str, str] = {}
@@ -351,7 +362,8 @@ class _Importer:
     def sources(self, name: str) -> list[str]:
         """See Graph."""
         start = self.value(name)
-        makers = {b.var: b.value for b in self.builder.bindings}
+        scopes = [*self._around, self.builder]
+        makers = {b.var: b.value for scope in scopes for b in scope.bindings}
         found, todo = set(), [start] if isinstance(start, Var) else []
         while todo:
             v = todo.pop()
@@ -401,6 +413,27 @@ class _Importer:
         finally:
             self._values, self._names, self._missing, self._narrow = around
 
+    def nested(self, params: Sequence[Var], make: Callable[[], Sequence[Atom]]) -> Function:
+        """See Graph."""
+        self._around.append(self.builder)
+        self.builder = FunctionBuilder()
+        try:
+            for p in params:
+                self.builder.add_param(p)
+            results = make()
+            return self.builder.finish(*results)
+        finally:
+            self.builder = self._around.pop()
+
+    def rewind(self) -> Callable[[], None]:
+        """See Graph."""
+        bindings, count = self.builder.bindings, len(self.builder.bindings)
+
+        def back() -> None:
+            del bindings[count:]
+
+        return back
+
     def printable(self, name: str) -> str:
         """See Graph."""
         if name not in self._names:
@@ -440,7 +473,8 @@ class _Importer:
                     whole = emit("multiply", emit("divide", p, q), q)
                     return emit("subtract", p, whole)
                 return emit({"*": "multiply", "//": "divide", "min": "minimum"}[a.op], p, q)
-            for param in self.builder.params:
+            scopes = [*self._around, self.builder]
+            for param in [p for scope in scopes for p in scope.params]:
                 shape = tensor_type(param).shape
                 if a in shape:
                     axis = Constant.of([shape.index(a)], INT64)
