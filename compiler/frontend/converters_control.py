@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import BOOL, INT64
+from compiler.errors import UnsupportedError
 from compiler.frontend.branches import branch, looped, scanned_loop
 from compiler.frontend.node import Imported, Node, Symbolic, converts, numbers
 from compiler.ir.expr import Atom, Constant, tensor_type
@@ -51,13 +52,27 @@ def loop(n: Node) -> Sequence[Imported]:
     if stays and not n.has(0):
         raise n.unsupported("no trip count and a condition that stays true: it never ends")
     if count is None or first is None or (stays and count.reshape(-1)[0] > MOST_WRITTEN):
-        return looped(n, body, int(count.reshape(-1)[0]) if stays and count is not None else None)
+        known = int(count.reshape(-1)[0]) if stays and count is not None else None
+        return _looped(n, body, known, count is None)
     back = n.graph.rewind()
     try:
         return _written(n, body, int(count.reshape(-1)[0]), bool(first.reshape(-1)[0]), stays)
     except _RunTimeCondition:
         back()
-        return looped(n, body, None)
+        return _looped(n, body, None, False)
+
+
+def _looped(n: Node, body: Any, rows: int | None, unknown: bool) -> Sequence[Imported]:
+    """A loop; where that cannot be, the advice to make its trip count known, if that helps."""
+    try:
+        return looped(n, body, rows)
+    except UnsupportedError as error:
+        given = ", ".join(f"{name!r}: ..." for name in n.graph.sources(n.inputs[0]) if unknown)
+        if not given:
+            raise
+        raise UnsupportedError(
+            f"{error}; or have the loop written out, with constants={{{given}}}"
+        ) from None
 
 
 def _written(n: Node, body: Any, count: int, going: bool, stays: bool) -> Sequence[Imported]:

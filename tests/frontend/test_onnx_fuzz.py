@@ -110,7 +110,7 @@ def test_operators_that_make_large_constants(op: str) -> None:
 
 
 def test_loops_in_loops_are_not_written_out_for_ever() -> None:
-    fails(_nested(trips=1024), UnsupportedError, "steps")
+    fails(_nested(trips=64), UnsupportedError, "steps")
 
 
 def test_local_functions_that_double_each_other() -> None:
