@@ -53,23 +53,25 @@ def loop(n: Node) -> Sequence[Imported]:
         raise n.unsupported("no trip count and a condition that stays true: it never ends")
     if count is None or first is None or (stays and count.reshape(-1)[0] > MOST_WRITTEN):
         known = int(count.reshape(-1)[0]) if stays and count is not None else None
-        return _looped(n, body, known, count is None)
+        return _looped(n, body, known)
     back = n.graph.rewind()
     try:
         return _written(n, body, int(count.reshape(-1)[0]), bool(first.reshape(-1)[0]), stays)
     except _RunTimeCondition:
         back()
-        return _looped(n, body, None, False)
+        return _looped(n, body, None)
 
 
-def _looped(n: Node, body: Any, rows: int | None, unknown: bool) -> Sequence[Imported]:
-    """A loop; where that cannot be, the advice to make its trip count known, if that helps."""
+def _looped(n: Node, body: Any, rows: int | None) -> Sequence[Imported]:
+    """A loop; where that cannot be, the advice to make its course known, if that helps."""
     try:
         return looped(n, body, rows)
     except UnsupportedError as error:
-        given = ", ".join(f"{name!r}: ..." for name in n.graph.sources(n.inputs[0]) if unknown)
-        if not given:
+        unknown = [i for i in (0, 1) if n.has(i) and n.constant(i) is None]
+        sources = dict.fromkeys(s for i in unknown for s in n.graph.sources(n.inputs[i]))
+        if not sources:
             raise
+        given = ", ".join(f"{name!r}: ..." for name in sources)
         raise UnsupportedError(
             f"{error}; or have the loop written out, with constants={{{given}}}"
         ) from None

@@ -2,52 +2,134 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
 import click
 
+from compiler.errors import ConfigError, UnsupportedError
 from experiments import pipeline
+from experiments.files import atomic_path
 
 from .common import json_option, model_argument, print_json
 
+if TYPE_CHECKING:
+    from compiler.frontend.needs import ModelNeeds
+    from compiler.ir.expr import IRModule
 
-@click.command(short_help="Operators, shapes, MACs and parameters of a model.")
+
+@click.command(short_help="What a model needs: operators, shapes, MACs and parameters.")
 @model_argument
 @click.option("--text", is_flag=True, help="Print the program as well.")
+@click.option(
+    "--graph", type=click.Path(path_type=Path), metavar="OUT.svg",
+    help="Draw the optimized graph: operators, shapes, dtypes, fused groups.",
+)  # fmt: skip
 @json_option
-def inspect(model: str, text: bool, as_json: bool) -> None:
-    """Show what a model is made of: inputs, outputs, operators, cost.
+def inspect(model: str, text: bool, graph: Path | None, as_json: bool) -> None:
+    """Show what a model is made of, before anything runs: inputs, outputs, operators, cost.
 
-    MACs (multiply-accumulates) are for one input.
+    The operators of the file are reported first, with those that are not supported and what comes
+    nearest to them; a model that cannot be imported is reported all the same, with the reason, and
+    the exit status is 2. MACs (multiply-accumulates) are for one input. The picture is made by
+    graphviz where it is installed, and by our own layout elsewhere.
 
     Example: dtypelab inspect mnist_resnet8 --text
     """
+    import datatypes  # noqa: F401  (formats are element types of models too)
+    from compiler.frontend.needs import needs
+
+    if graph is not None and graph.suffix != ".svg":
+        raise ConfigError(f"--graph {graph}: the picture is SVG; give a name that ends in .svg")
+    path = pipeline.model_file(model)
+    wanted = needs(path)
+    content: dict[str, Any] = {"model": model, **_needs_content(wanted)}
+    module = None if wanted.problem else pipeline.load_model(path)
+    if module is not None:
+        content |= _module_content(module)
+        if text:
+            content["text"] = module.astext()
+    if as_json:
+        print_json(content)
+    else:
+        click.echo("\n".join(_lines(wanted, content)))
+        if text and module is not None:
+            click.echo("\n" + content["text"])
+    if module is None:
+        raise UnsupportedError(wanted.problem)
+    if graph is not None:
+        _draw(module, graph)
+
+
+def _needs_content(wanted: ModelNeeds) -> dict[str, Any]:
+    from compiler.frontend.needs import MISSING
+
+    return {
+        "opset": wanted.opset,
+        "other_opsets": wanted.other_opsets,
+        "onnx_operators": {o.name: o.count for o in wanted.operators},
+        "unsupported_operators": {
+            o.name: list(o.nearest) for o in wanted.operators if o.support == MISSING
+        },
+        "element_types": wanted.dtypes,
+        "unsupported_element_types": wanted.unsupported_dtypes,
+        "dynamic_axes": {k: [list(axis) for axis in v] for k, v in wanted.dynamic_axes.items()},
+        "external_data": wanted.external_data,
+        "problem": wanted.problem,
+    }
+
+
+def _module_content(module: IRModule) -> dict[str, Any]:
     from compiler.analysis import cost
     from compiler.ir.expr import atom_type
 
-    module = pipeline.load_model(pipeline.model_file(model))
     facts = cost(module)
-    inputs = {name: str(kind) for name, kind in pipeline.inputs_of(module).items()}
-    outputs = [str(atom_type(result)) for result in module.main.results]
-    if as_json:
-        content = {
-            "model": model,
-            "opset": module.attrs.get("opset"),
-            "inputs": inputs,
-            "outputs": outputs,
-            "operators": facts.operators,
-            "macs": facts.macs,
-            "parameters": facts.parameters,
-            "parameter_bytes": facts.parameter_bytes,
-        }
-        print_json({**content, "text": module.astext()} if text else content)
-        return
-    lines = [f"input       {name}: {kind}" for name, kind in inputs.items()]
-    lines += [f"output      {kind}" for kind in outputs]
-    lines += [
-        f"opset       {module.attrs.get('opset')}",
-        f"MACs        {facts.macs:,}",
-        f"parameters  {facts.parameters:,} ({facts.parameter_bytes / 1024:,.1f} KiB)",
-        "operators   " + ", ".join(f"{n} x {name}" for name, n in sorted(facts.operators.items())),
+    return {
+        "inputs": {name: str(kind) for name, kind in pipeline.inputs_of(module).items()},
+        "outputs": [str(atom_type(result)) for result in module.main.results],
+        "operators": facts.operators,
+        "macs": facts.macs,
+        "parameters": facts.parameters,
+        "parameter_bytes": facts.parameter_bytes,
+    }
+
+
+def _lines(wanted: ModelNeeds, content: dict[str, Any]) -> list[str]:
+    from compiler.frontend.needs import DEFINED, MISSING
+
+    lines = [f"opset       {wanted.opset or 'not given'}"]
+    lines += [f"domain      {name} {version}" for name, version in wanted.other_opsets.items()]
+    lines.append("needs       " + ", ".join(f"{o.count} x {o.name}" for o in wanted.operators))
+    defined = [o.name for o in wanted.operators if o.support == DEFINED]
+    if defined:
+        lines.append(f"by others   {', '.join(defined)} (ONNX defines them by other operators)")
+    for o in wanted.operators:
+        if o.support == MISSING:
+            near = f"; nearest: {', '.join(o.nearest)}" if o.nearest else ""
+            lines.append(f"MISSING     {o.name} ({o.count} times{near})")
+    lines += [f"MISSING     element type {t}" for t in wanted.unsupported_dtypes]
+    lines.append("types       " + ", ".join(f"{n} x {t}" for t, n in wanted.dtypes.items()))
+    for name, axes in wanted.dynamic_axes.items():
+        named = ", ".join(f"axis {axis} ({d})" for axis, d in axes)
+        lines.append(f"dynamic     {name}: {named}")
+    lines += [f"weights in  {file}" for file in wanted.external_data]
+    if wanted.problem:
+        return lines
+    lines += [f"input       {name}: {kind}" for name, kind in content["inputs"].items()]
+    lines += [f"output      {kind}" for kind in content["outputs"]]
+    counts = sorted(content["operators"].items())
+    return [
+        *lines,
+        f"MACs        {content['macs']:,}",
+        f"parameters  {content['parameters']:,} ({content['parameter_bytes'] / 1024:,.1f} KiB)",
+        "operators   " + ", ".join(f"{n} x {name}" for name, n in counts),
     ]
-    click.echo("\n".join(lines))
-    if text:
-        click.echo("\n" + module.astext())
+
+
+def _draw(module: IRModule, graph: Path) -> None:
+    from compiler.picture import svg_text
+    from compiler.pipeline import optimize
+
+    picture = svg_text(optimize(module))
+    with atomic_path(graph) as temporary:
+        temporary.write_text(picture)

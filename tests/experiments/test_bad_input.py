@@ -85,7 +85,7 @@ CASES: list[Case] = [
     ),
     (
         "unsupported operators, all of them",
-        lambda f: ["inspect", model(f, "Relu", "Det", "StringNormalizer")],
+        lambda f: ["bench", model(f, "Relu", "Det", "StringNormalizer")],
         "Det.*StringNormalizer",
     ),
     ("a text file as inputs", lambda f: run(f, MLP, "--input", written(f, "x.npz", "a")), "x.npz"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -76,6 +77,64 @@ def test_inspect(capsys: Capture) -> None:
     text = succeed(capsys, "inspect", str(zoo.FOLDER / "mnist_mlp.onnx"), "--text")
     assert "101,632" in text
     assert "nn.dense" in text.split("operators")[1]
+
+
+def test_inspect_reports_what_a_model_needs_before_anything_runs(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    facts = as_json(capsys, "inspect", "mnist_resnet8")
+    assert facts["onnx_operators"]["Conv"] == 9
+    assert facts["unsupported_operators"] == {}
+    assert facts["dynamic_axes"] == {"input": [[0, "N"]]}
+    assert facts["element_types"] == {"float": 58, "int64": 1}
+    assert facts["problem"] == ""
+
+
+def test_inspect_reports_operators_that_are_missing(tmp_path: Path, capsys: Capture) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("Softmx", ["x"], ["a"]),
+        helper.make_node("HannWindow", ["n"], ["b"]),
+        helper.make_node("Relu", ["x"], ["c"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3]),
+        helper.make_tensor_value_info("n", TensorProto.INT64, []),
+        helper.make_tensor_value_info("s", TensorProto.STRING, [1]),
+    ]
+    outputs = [helper.make_empty_tensor_value_info("c")]
+    path = tmp_path / "m.onnx"
+    proto = helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    onnx.save(proto, path)
+    assert run_command(["inspect", str(path)]) == 2
+    shown = capsys.readouterr()
+    assert "MISSING     Softmx (1 times; nearest: Softmax" in shown.out
+    assert "by others   HannWindow" in shown.out
+    assert "MISSING     element type string" in shown.out
+    assert "axis 0 (batch)" in shown.out
+    assert shown.err.count("\n") == 1
+    assert "unsupported operators: Softmx" in shown.err
+
+
+@pytest.mark.parametrize("graphviz", [True, False])
+def test_inspect_draws_the_graph(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, graphviz: bool
+) -> None:
+    if graphviz and not shutil.which("dot"):
+        pytest.skip("graphviz is not installed")
+    if not graphviz:
+        monkeypatch.setenv("PATH", "")
+    out = tmp_path / "g.svg"
+    succeed(capsys, "inspect", "mnist_mlp", "--graph", str(out))
+    picture = out.read_text()
+    assert "nn.dense" in picture
+    assert "(N, 10)" in picture
+    assert run_command(["inspect", "mnist_mlp", "--graph", str(tmp_path / "g.png")]) == 2
+    assert [p.name for p in tmp_path.iterdir()] == ["g.svg"]
 
 
 @pytest.mark.parametrize("model", zoo.model_names())
