@@ -10,12 +10,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-# How long a draw takes is the machine's matter, not the tests'.
-slow_draws = [HealthCheck.too_slow]
-settings.register_profile("same", derandomize=True, suppress_health_check=slow_draws)
-settings.register_profile(
-    "random", derandomize=False, print_blob=True, suppress_health_check=slow_draws
-)
+# How long something takes is the machine's matter, not the tests'.
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("same", untimed, derandomize=True)
+settings.register_profile("random", untimed, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 

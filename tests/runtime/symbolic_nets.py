@@ -1,4 +1,4 @@
-"""Small networks whose batch, width or both are symbolic, and how they are compared."""
+"""Small networks whose batch, height or width are symbolic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compiler.ir.expr import IRModule, Var, tensor_type
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 
-N, W = Dim("n"), Dim("w")
+N, H, W = Dim("n"), Dim("h"), Dim("w")
 LEAST = 9
 """The narrowest image that no network below makes empty."""
 
@@ -26,8 +26,8 @@ class Net:
     shape: tuple[int | Index, ...]
 
     def inputs(self, n: int, w: int, seed: int = 0) -> Array:
-        """Random data for batch `n` and width `w`, where these are symbolic."""
-        sizes = {N: n, W: w}
+        """Random data for batch `n`, width `w` and height `w // 2`, where these are symbolic."""
+        sizes = {N: n, W: w, H: w // 2}
         shape = [int(Index.of(d).value(sizes)) for d in self.shape]
         return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
@@ -53,7 +53,7 @@ class _Drawn:
 
     def window(self, x: Var, largest: int) -> tuple[tuple[int, int], dict[str, tuple[int, ...]]]:
         """(kernel, attributes) of a window that fits into any image of at least LEAST columns."""
-        height = int(Index.of(tensor_type(x).shape[2]).const)
+        height = Index.of(tensor_type(x).shape[2]).constant() or 3
         kernel = (
             min(height, self.draw(st.integers(1, largest))),
             self.draw(st.integers(1, largest)),
@@ -131,7 +131,7 @@ def nets(draw: st.DrawFn) -> Net:
     d = _Drawn(draw, draw(st.integers(0, 1000)))
     channels = draw(st.sampled_from([1, 3, 16, 20]))
     batch, width = draw(st.sampled_from([(N, W), (1, W), (2, W), (N, 12)]))
-    shape = (batch, channels, draw(st.integers(3, 6)), width)
+    shape = (batch, channels, draw(st.sampled_from([H, 3, 4, 5, 6])), width)
     x = d.b.param("x", shape)
     for _ in range(draw(st.integers(1, 3))):
         x = d.step(x)
