@@ -2,7 +2,8 @@
 
 Exporters write the shape of a Reshape as Shape -> Gather/Slice -> Add/Mul/Div -> Concat. With a
 symbolic batch these are not constants, but they are arrays of symbolic dimensions, on which numpy's
-functions work element by element.
+functions work element by element. Sizes of a Resize take a detour through floats, where whole
+numbers stay what they are.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from compiler.dtypes import BOOL, INT64, Array, DType
 from compiler.frontend.node import Imported, Node, Symbolic, converts, symbolic
 from compiler.ir.expr import Constant
-from compiler.symbolic import Index, imax, imin
+from compiler.symbolic import Index, imax, imin, product
 
 Evaluate = Callable[..., Any]
 
@@ -45,8 +46,12 @@ def evaluate(n: Node) -> Imported | None:
         elif isinstance(v, Constant) and (v.dtype.is_integer or v.dtype == BOOL):
             # Python ints and bools, so that Index arithmetic sees no numpy scalars
             arrays.append(v.data.astype(object))
+        elif isinstance(v, Constant) and v.dtype.kind == "float" and _whole(v.data):
+            arrays.append(v.data.astype(np.int64).astype(object))
         else:
             return None
+    if dtype.kind == "float" and n.op not in _ON_FLOATS:
+        return None
     result = _EVALUATE[n.op](n, *arrays)
     if result is None:
         return None
@@ -62,7 +67,30 @@ def _cast_dtype(n: Node) -> DType:
 
 
 def _cast(n: Node, x: Array) -> Any:
-    return x if _cast_dtype(n).is_integer else None
+    to = _cast_dtype(n)
+    return x if to.is_integer or to.kind == "float" else None
+
+
+def _whole(x: Array) -> bool:
+    """Whether floats are small whole numbers, which float32 counts in exactly."""
+    return bool(np.all((np.abs(x) < 2**24) & (x == np.floor(x))))
+
+
+def _product(n: Node, x: Array, *_: Any) -> Any:
+    axes = n.ints("axes", 1, 18)
+    if x.ndim != 1 or axes not in (None, (0,), (-1,), ()):
+        return None
+    out = np.empty((1,) if n.attr("keepdims", 1) else (), dtype=object)
+    out[...] = product(x)
+    return out
+
+
+def _remainder(a: Any, b: Any) -> Any:
+    """a % b of a size; None where C and Python may differ."""
+    low_a, low_b = Index.of(a).range()[0], Index.of(b).range()[0]
+    if low_a is None or low_b is None or low_a < 0 or low_b < 1:
+        return None
+    return Index.of(a) % Index.of(b)
 
 
 def _axes(n: Node, i: int) -> tuple[int, ...] | None:
@@ -167,7 +195,18 @@ _EVALUATE: dict[str, Evaluate] = {
     "Div": _elementwise(_divide),
     "Max": _elementwise(imax),
     "Min": _elementwise(imin),
+    "Mod": _elementwise(_remainder),
     "Neg": lambda n, x: -x,
+    "ReduceProd": _product,
+    "Floor": lambda n, x: x,
+    "Ceil": lambda n, x: x,
+    "Round": lambda n, x: x,
     "Where": _where,
     **_COMPARE,
 }
+
+_ON_FLOATS = {
+    "Identity", "Cast", "Gather", "Slice", "Concat", "Squeeze", "Unsqueeze", "Reshape", "Add",
+    "Sub", "Mul", "Floor", "Ceil", "Round",
+}  # fmt: skip
+"""What gives whole numbers for whole numbers."""

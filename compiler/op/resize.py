@@ -114,8 +114,8 @@ def _position(a: Resize2dAttrs, axis: int, old: Dim, new: Dim) -> Index | Buffer
         table = _map(a, axis, old, new)
     else:
         # A whole factor maps every size alike, so a small one shows whether the map is a division.
-        factor = int(a.scales[axis]) if a.scales else 1
-        if a.size and old != new:
+        factor = int(a.scales[axis]) if a.scales else (Index.of(new) // old).constant() or 0
+        if old * factor != new:
             raise TypeInferenceError(f"image.resize2d: {old} to {new} must be known sizes")
         old, new = 8, 8 * factor
         table = _map(a, axis, old, new)
