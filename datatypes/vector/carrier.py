@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.dtypes import FLOAT32, FLOAT64, INT32, INT64, DType
-from compiler.tensor.expr import Expr, binary, call, const, let, select
+from compiler.tensor.expr import Expr, binary, call, cast, const, let, select
 
 
 @dataclass(frozen=True)
@@ -110,3 +110,27 @@ def rounded_to_odd(nearest: Expr, error: Expr) -> Expr:
         return select(exact, nearest, select(odd, nearest, c.value(bits + toward)))
 
     return let(nearest, lambda n: let(error, lambda e: adjusted(n, e), "error"), "nearest")
+
+
+FAR = 2.0**62
+"""What no number of an ordinary format reaches, nor its inverse."""
+
+
+def narrowed_to_odd(x: Expr) -> Expr:
+    """A float64 as float32, rounded to odd: 29 bits are cut off, and the last one left is set if
+    any of them was. Finite numbers above FAR in magnitude become FAR, and those below its inverse
+    that, unless they are zero."""
+    cut = (1 << (DOUBLE.mantissa - SINGLE.mantissa)) - 1
+
+    def within(y: Expr) -> Expr:
+        held = at_most(at_least(y, 1 / FAR), FAR)
+        return select(y.equal(0.0) | y.equal(float("inf")), y, held)
+
+    def odd(bits: Expr) -> Expr:
+        return DOUBLE.value((bits | ((bits & cut) + cut)) & ~cut)
+
+    def narrowed(x: Expr) -> Expr:
+        y = with_sign(let(magnitude(x), within, "y"), x)
+        return cast(let(DOUBLE.bits(y), odd, "bits"), FLOAT32)
+
+    return let(x, narrowed, "x")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.dtypes import BOOL, FLOAT64, INT64, DType
+from compiler.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType
 from compiler.tensor.expr import (
     COMPARISONS,
     BinOp,
@@ -21,10 +21,10 @@ from datatypes import mathfun, oracle
 from datatypes.builtin import decoding, functions, through_float64
 from datatypes.formats import Format, as_float
 from datatypes.vector import deferred
-from datatypes.vector.carrier import is_nan, rounded_to_odd
+from datatypes.vector.carrier import is_nan, narrowed_to_odd, rounded_to_odd
 from datatypes.vector.choice import chosen
 from datatypes.vector.codes import results, to_bits
-from datatypes.vector.rounding import rounded
+from datatypes.vector.rounding import rounded, rounds_in_single
 
 
 def operate(fmt: Format, op: str, a: Expr, b: Expr, unsure: bool = False) -> Expr | None:
@@ -128,6 +128,8 @@ def _sqrt(fmt: Format, x: Expr) -> Expr:
 
 def _rounded_once(fmt: Format, x: Expr) -> Expr:
     """A float of either carrier, if the arithmetic's is no wider, as a lane."""
+    if x.dtype == FLOAT64 and rounds_in_single(fmt):
+        x = narrowed_to_odd(x)
     return cast(rounded(fmt, x, outside=True), chosen(fmt).lane.dtype)
 
 
@@ -143,9 +145,9 @@ def from_number(fmt: Format, x: Expr) -> Expr:
     """The lane nearest to a value of a built-in dtype."""
     if x.dtype.is_integer and x.dtype.bits == 64:
         return _rounded_once(fmt, through_float64.integer_to_float64(x))
-    choice = chosen(fmt)
-    short = x.dtype.is_float and x.dtype.bits <= choice.arithmetic.dtype.bits
-    return _rounded_once(fmt, cast(x, choice.arithmetic.dtype if short else FLOAT64))
+    widest = FLOAT32 if rounds_in_single(fmt) else chosen(fmt).arithmetic.dtype
+    short = x.dtype.is_float and x.dtype.bits <= widest.bits
+    return _rounded_once(fmt, cast(x, widest if short else FLOAT64))
 
 
 def to_number(fmt: Format, x: Expr, dtype: DType) -> Expr:

@@ -27,6 +27,7 @@ from compiler.tensor.lower_custom import table
 from compiler.tensor.stmt import Buffer
 from datatypes.formats import Binades, Format, as_float, binades
 from datatypes.vector.carrier import (
+    FAR,
     SINGLE,
     Carrier,
     at_least,
@@ -36,7 +37,7 @@ from datatypes.vector.carrier import (
     magnitude,
     with_sign,
 )
-from datatypes.vector.choice import is_short_single
+from datatypes.vector.choice import chosen, is_short_single, significant_bits
 
 Array = npt.NDArray[Any]
 
@@ -211,6 +212,19 @@ def _by_tables(fmt: Format, x: Expr) -> Expr:
 def tables_of(fmt: Format) -> Binades | None:
     """The binades of a format that is rounded by tables; None for other formats."""
     return binades(fmt) if uniform(fmt) is None else None
+
+
+@lru_cache(maxsize=256)
+def rounds_in_single(fmt: Format) -> bool:
+    """Whether any float64 may be rounded to float32, to odd, before it is rounded to the format;
+    and the tables for that are so small that they stay in registers."""
+    choice = chosen(fmt)
+    if choice.lane != SINGLE or choice.arithmetic == SINGLE or tables_of(fmt) is None:
+        return False
+    far = Fraction(FAR)
+    inside = fmt.maxpos * 4 < far and fmt.minpos * far > 4
+    short = significant_bits(fmt) + 2 <= SINGLE.significant
+    return inside and short and carrier_tables(fmt, SINGLE).last < 64
 
 
 @lru_cache(maxsize=256)
