@@ -38,12 +38,12 @@ def test_the_table_is_that_of_the_recorded_results() -> None:
     assert table in README
 
 
-def test_there_are_five_examples_in_four_sections() -> None:
-    assert len(PYTHON) == 5
-    assert len(re.findall(r"^### \d", README, re.MULTILINE)) == 4
+def test_there_are_six_examples_in_five_sections() -> None:
+    assert len(PYTHON) == 6
+    assert len(re.findall(r"^### \d", README, re.MULTILINE)) == 5
 
 
-@pytest.mark.parametrize("k", range(5))
+@pytest.mark.parametrize("k", range(6))
 def test_python_examples(k: int, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(PYTHON[k])
     done = run(tmp_path, "-W", "error", "example.py")
