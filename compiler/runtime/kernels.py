@@ -9,6 +9,7 @@ package, and custom datatypes, may be anything: their keys are of the scheduled 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -112,7 +113,8 @@ class Program:
                 else:
                     schedule_default(self._func, self._target, self._constants, self._choices)
                 func, tables = lower_custom_dtypes(self._func, self._target.kind)
-                symbol = f"{func.name}_{jit.digest(program_text(func), str(self._target))}"
+                plain = re.sub(r"\W", "_", func.name, flags=re.ASCII)  # a person may have named it
+                symbol = f"{plain}_{jit.digest(program_text(func), str(self._target))}"
                 self._scheduled = Scheduled(func, tuple(tables), symbol, self._target.enabled)
             return self._scheduled
 

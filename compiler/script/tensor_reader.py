@@ -15,6 +15,7 @@ from compiler.script.source import Gone, Source
 from compiler.symbolic import Index, Var
 from compiler.tensor import stmt
 from compiler.tensor.expr import BinOp, Call, Expr, Gather, Load, index_vars, walk
+from compiler.tensor.schedule import Schedule
 from compiler.tensor.stmt import For, PrimFunc, Stmt, Store
 from compiler.tensor.wellformed import check_program, check_store
 
@@ -36,6 +37,7 @@ class TensorReader:
         self.loops: list[For] = []
         self.taken: set[str] = set()
         self.stages: set[str] = set()
+        self.starts: list[tuple[str, str]] = []
         self.block: _OpenBlock | None = None
 
     def read(self) -> PrimFunc:
@@ -54,6 +56,8 @@ class TensorReader:
             raise self.source.error(d, f"the last parameters must be those it fills, not {names}")
         dims = list(self.dims.values())
         f = PrimFunc(d.name, self.params, len(outputs), self.root, self.temps, dims)
+        for stage, loop in self.starts:
+            Schedule(f).decompose_reduction(stage, loop)
         self._checked(d, lambda: check_program(f))
         return f
 
@@ -259,6 +263,7 @@ class TensorReader:
     def _store(self, s: ast.stmt, buffer: stmt.Buffer, idx: tuple[Index, ...], value: Expr) -> None:
         update, init = "", None
         block = self.block
+        stage = unique((block.name if block is not None else "") or buffer.name, self.stages)
         if block is not None:
             loops = {v for a in block.axes if a.reduces for v in a.at.vars()}
             if any(i.vars() & loops for i in idx):
@@ -267,12 +272,25 @@ class TensorReader:
             if start is not None and start.buffer is buffer and start.idx == idx:
                 update, value = self._update(s, buffer, idx, value)
                 init, start.used = start.value, True
-        stem = (block.name if block is not None else "") or buffer.name
-        store = Store(unique(stem, self.stages), buffer, idx, value, update, init)
+                self._note_start(s, stage, idx, loops)
+        store = Store(stage, buffer, idx, value, update, init)
         known = all(v.extent is None for x in self.loops for v in x.extent.vars())
         self._checked(s, lambda: check_store(store, [*self.params, *self.temps] if known else []))
         self.body.append(store)
         self._outdate(buffer)
+
+    def _note_start(
+        self, s: ast.stmt, stage: str, idx: tuple[Index, ...], reduces: set[Var]
+    ) -> None:
+        """A reduction starts where its own loops do: anew in loops around them that are no axis."""
+        used: set[Var] = set().union(*(i.vars() for i in idx))
+        around = [x.var for x in self.loops]
+        first = next(k for k, v in enumerate(around) if v in reduces)
+        for v in around[first:]:
+            if v not in reduces | used:
+                raise self.source.error(s, f"the loop {v} inside the reduction is no axis of it")
+        if any(v not in used for v in around[:first]):
+            self.starts.append((stage, around[first].name))
 
     def _update(
         self, s: ast.stmt, buffer: stmt.Buffer, idx: tuple[Index, ...], value: Expr

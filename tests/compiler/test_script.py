@@ -94,6 +94,15 @@ def test_one_program_serves_every_size_that_it_is_called_with() -> None:
         np.testing.assert_array_equal(run(scaled, x, outs=[Tensor((rows, 3))])[0], want)
 
 
+def test_programs_are_named_in_any_alphabet() -> None:
+    @tensor_program
+    def größe(X: Buffer((2,)), Y: Buffer((2,))):
+        for i in range(2):
+            Y[i] = X[i] * 3.0
+
+    np.testing.assert_array_equal(run(größe, np.ones(2, np.float32), outs=[Tensor((2,))])[0], 3)
+
+
 def test_loops_of_every_kind_and_lists_of_values() -> None:
     weights = [1.0, -2.0, 0.5]
 
@@ -185,6 +194,23 @@ def test_statements_between_loops_run_in_their_place() -> None:
     x = f32(2, 5)
     got = run(running, x, outs=[Tensor((2, 5))])[0]
     np.testing.assert_allclose(got, x.cumsum(1), rtol=1e-5)
+
+
+def test_a_reduction_starts_anew_in_loops_that_are_none_of_its_axes() -> None:
+    @tensor_program
+    def f(X: Buffer((3, 4)), Y: Buffer((3,))):
+        T = alloc_buffer((1,))
+        for i in range(3):
+            for k in range(4):
+                with block("T"):
+                    vk = axis.reduce(4, k)
+                    with init():
+                        T[0] = 0.0
+                    T[0] = T[0] + X[i, vk]
+            Y[i] = T[0]
+
+    x = f32(3, 4)
+    np.testing.assert_allclose(run(f, x, outs=[Tensor((3,))])[0], x.sum(1), rtol=1e-5)
 
 
 @module
@@ -321,6 +347,19 @@ def no_update() -> object:
     return f
 
 
+def loop_that_is_no_axis() -> object:
+    @tensor_program
+    def f(X: Buffer((4, 2)), Y: Buffer((4,))):
+        for i, k, _again in grid(4, 2, 2):
+            with block("Y"):
+                vi, vk = axis.remap("SR", [i, k])
+                with init():
+                    Y[vi] = 0.0
+                Y[vi] = Y[vi] + X[vi, vk]  # HERE: Y[vi]
+
+    return f
+
+
 def ended_loop() -> object:
     @tensor_program
     def f(X: Buffer((4,)), Y: Buffer((4,))):
@@ -439,6 +478,7 @@ MISTAKES: dict[Callable[[], object], str] = {
     no_reduction: "init() needs a reduction axis",
     reduction_axis_in_the_result: "a reduction axis is no index of the result",
     no_update: "a reduction is written Y[...] = Y[...] + value",
+    loop_that_is_no_axis: "the loop _again inside the reduction is no axis of it",
     ended_loop: "i belongs to a loop that has ended",
     outdated_value: "y was read from Y, which has changed",
     run_time_condition: "use select(...)",
