@@ -25,7 +25,7 @@ from compiler.ir.expr import (
     atom_type,
     tensor_type,
 )
-from compiler.ir.types import TensorType, TupleType
+from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.calls import CALL_TIR, is_callee
 from compiler.op.opdef import OpDef
 from compiler.runtime import pool
@@ -168,6 +168,11 @@ Entry = tuple[Kernel | External, tuple[Atom, ...], tuple[int, ...]]
 """What runs, the atom of each of its arguments, the roots of its results."""
 
 
+def leaves(t: Type | None, fields: int | None = None) -> int:
+    """How many tensors a value of type `t` consists of, or its first `fields` fields do."""
+    return sum(map(leaves, t.fields[:fields])) if isinstance(t, TupleType) else 1
+
+
 class _Builder:
     """Lays out one function: kernels, tensors' lifetimes, the memory plan, the native entry."""
 
@@ -251,7 +256,9 @@ class _Builder:
         if isinstance(value, Tuple):
             self.root[var] = tuple(r for a in value.fields for r in self._roots(a))
         elif isinstance(value, TupleGetItem):
-            self.root[var] = (self._roots(value.value)[value.index],)
+            first = leaves(value.value.type, value.index)
+            count = leaves(var.type)
+            self.root[var] = self._roots(value.value)[first : first + count]
         elif isinstance(value, Call) and isinstance(value.op, Function):
             kernel = self._kernel(value.op, var)
             ops = [b.value.op for b in value.op.bindings if isinstance(b.value, Call)]

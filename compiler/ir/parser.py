@@ -201,7 +201,11 @@ class _Parser(TypeParser):
             return self.call(scope)
         at, a = self.k, self.atom(scope)
         if self.accept("."):
-            return TupleGetItem(a, int(self.take(kind="number").text))
+            field = self.take(kind="number")
+            if not field.text.isdigit():
+                self.k -= 1
+                raise self.error(f"expected the number of a field, found {field.text!r}")
+            return TupleGetItem(a, int(field.text))
         if self.sees("("):
             if not isinstance(a, Var):
                 self.k = at
@@ -310,9 +314,12 @@ class _Parser(TypeParser):
             return Constant.of(t.text == "True", "bool")
         found = re.fullmatch(r"(.*?)((?:float|int|uint)\d+)", t.text)
         if t.kind == "number" and found:
-            dtype = DType.parse(found[2])
-            number = float(found[1]) if dtype.is_float else int(found[1])
-            return Constant.of(number, dtype)
+            try:
+                dtype = DType.parse(found[2])
+                return Constant.of((float if dtype.is_float else int)(found[1]), dtype)
+            except (ValueError, OverflowError, DtypelabError):
+                self.k -= 1
+                raise self.error(f"{t.text} is no number of a dtype") from None
         self.k -= 1
         raise self.error(f"expected a value, found {t.text!r}")
 
@@ -328,6 +335,11 @@ class _Parser(TypeParser):
             self.k += 1
             return {"True": True, "False": False, "None": None}[t.text]
         if t.kind == "number" and not re.fullmatch(r"-?\d+", t.text):
-            return float(self.take().text)
+            try:
+                number = float(t.text)
+            except ValueError:
+                raise self.error(f"expected an attribute, found {t.text!r}") from None
+            self.k += 1
+            return number
         d = self.dimension()
         return d if d.terms else d.const

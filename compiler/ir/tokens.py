@@ -10,7 +10,8 @@ from typing import TypeVar
 from compiler.errors import ParseError
 
 _PATTERN = re.compile(
-    r"(?P<space>\s+|//[^\n]*|/\*.*?\*/)"
+    # `//` begins a comment at the start of a line or after a binding; else it divides.
+    r"(?P<space>(?:(?m:^)|(?<=[;{}/]))[ \t]*//[^\n]*|\n|[^\S\n]+|/\*.*?\*/)"
     r"|(?P<meta>meta\[Constant\]\[\d+\])"
     r"|(?P<var>%[\w/]+(?:\.[\w/]+)*)"
     r"|(?P<global>@[\w.]+)"

@@ -80,6 +80,7 @@ def _strides(shape: Sequence[Index]) -> list[Index]:
 
 def _require_indices(op: str, t: TensorType) -> None:
     require(t.dtype.is_integer, f"{op}: indices must be integers, not {t.dtype}; cast them")
+    require(t.rank > 0, f"{op}: the indices are a scalar; give them at least one axis")
 
 
 # ---- gathering -----------------------------------------------------------------------------------

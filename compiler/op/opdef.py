@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 from compiler.dtypes import Array
 from compiler.errors import DtypelabError, TypeInferenceError, unknown
 from compiler.ir.types import TensorType, Type
+from compiler.op.attribute_types import declared, fits, text
 
 if TYPE_CHECKING:
     from compiler.tensor.stmt import Buffer
@@ -102,7 +103,7 @@ class OpDef:
         Raises:
             DtypelabError: suggests the nearest ones.
         """
-        known = [f.name for f in fields(self.attrs)]
+        known = declared(self.attrs)
         if name not in known:
             raise DtypelabError(f"{self.name}: {unknown('attribute', name, known)}")
 
@@ -110,14 +111,17 @@ class OpDef:
         """Attributes from keywords (lists become tuples).
 
         Raises:
-            DtypelabError: an attribute does not exist, or a required one is missing.
+            DtypelabError: an attribute does not exist or is of another type, or a required one is
+                missing.
         """
-        for k in values:
+        given = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
+        for k, v in given.items():
             self.check_attribute(k)
+            wanted = declared(self.attrs)[k]
+            if not fits(v, wanted):
+                raise DtypelabError(f"{self.name}: {k} must be {text(wanted)}, not {v!r}")
         try:
-            return self.attrs(
-                **{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
-            )
+            return self.attrs(**given)
         except TypeError as e:
             raise DtypelabError(f"{self.name}: {e}") from None
 

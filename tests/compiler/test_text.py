@@ -10,10 +10,11 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.ir.parser import parse
 from compiler.ir.tokens import ParseError
+from compiler.symbolic import Index, imin
 from compiler.symbolic import Var as Dim
-from compiler.symbolic import imin
 from compiler.transform.fuse_ops import FuseOps
 
+N, M = Dim("n"), Dim("m")
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"
 NETS = ["mnist_mlp", "mnist_resnet8", "mnist_dwsep", "mnist_vit"]
 
@@ -80,3 +81,31 @@ def test_equality_notices_differences() -> None:
 def test_errors_point_at_line_and_column(text: str, where: str) -> None:
     with pytest.raises(ParseError, match=where):
         parse(text)
+
+
+@pytest.mark.parametrize(
+    "d",
+    [
+        N // 2 + 1, (N // 2 + 1) // 2, (N + 3) // 4 * 4, N % 3, (N * 2 + 1) % 5 + N, N * M, 10 - N,
+        imin(N, 2) // 2, imin(N * M, M + 3), (N - 1) // M, N % M, -(N // 3) + 7, N * N // 2,
+    ],
+    ids=str,
+)  # fmt: skip
+def test_dimensions_read_back(d: Index) -> None:
+    x = compiler.var("x", (1, d, N, M))
+    mod = IRModule({"main": compiler.function([x], compiler.call("nn.relu", x))})
+    assert parse(mod.astext()).main.params[0].type == x.type
+
+
+def test_comments_stand_where_no_division_can() -> None:
+    mod = parse("""// a comment
+// another // one
+def @main(%x: Tensor[(n, (n // 2) + 1), float32]) { // here
+  %y = nn.relu(%x);  // and here
+  // a line of its own
+  %z = nn.relu(%y); /* ty=Tensor[(1,), bool] */ // after a type
+  %z
+} // the end
+""")
+    assert len(mod.main.bindings) == 2
+    assert str(mod.main.params[0].type) == "Tensor[(n, (n // 2) + 1), float32]"

@@ -225,7 +225,7 @@ def test_window_taps_by_definition(
         ("nn.conv2d", {"groups": 2}, [(1, 4, 4, 4), (3, 2, 1, 1)], r"do not fit with 2 groups"),
         ("nn.conv2d", {}, [(1, 2, 4), (3, 2, 1)], r"data must have rank 4, not shape \(1, 2, 4\)"),
         ("nn.conv2d", {}, [(1, 2, 2, 2), (3, 2, 3, 3)], r"does not fit into data \(1, 2, 2, 2\)"),
-        ("nn.conv2d", {"padding": (1, 1)}, [(1, 2, 4, 4), (3, 2, 1, 1)], r"top, left, bottom"),
+        ("nn.conv2d", {"padding": (1, 1)}, [(1, 2, 4, 4), (3, 2, 1, 1)], r"padding must be tuple"),
         ("nn.conv2d", {"strides": (0, 1)}, [(1, 2, 4, 4), (3, 2, 1, 1)], r"positive integers"),
         ("nn.conv2d", {"padding": (-1, 0, 0, 0)}, [(1, 1, 4, 4), (1, 1, 1, 1)], r"negative"),
         ("nn.conv2d", {"input_zero_point": 1}, [(1, 1, 4, 4), (1, 1, 1, 1)], r"integer data"),

@@ -94,9 +94,17 @@ def start_reductions(f: PrimFunc) -> None:
     s = Schedule(f)
     for stage in s.stages():
         for store, path, _ in s.stage_stores(stage):
-            if store.init is not None:
-                used: set[Var] = set().union(*(i.vars() for i in store.idx))
-                s.decompose_reduction(stage, next(x.var.name for x in path if x.var not in used))
+            if store.init is None:
+                continue
+            used: set[Var] = set().union(*(i.vars() for i in store.idx))
+            loop = next((x.var.name for x in path if x.var not in used), None)
+            if loop is not None:
+                s.decompose_reduction(stage, loop)
+                continue
+            home = path[-1].body if path else f.body  # one step for each element
+            start = Store(f"{stage}.init", store.buffer, store.idx, store.init)
+            home.insert(next(k for k, x in enumerate(home) if x is store), start)
+            store.init = None
 
 
 def schedule(mod: IRModule, name: str) -> Schedule:
