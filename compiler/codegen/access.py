@@ -9,6 +9,10 @@ from compiler.errors import LoweringError
 from compiler.symbolic import Index
 from compiler.tensor.stmt import Buffer
 
+SOON = 1 << 13
+"""Bytes up to which a prefetch goes to the nearest cache; what is farther ahead goes to the next,
+which keeps it longer."""
+
 
 class Accesses(Places):
     """Mixin of the lowering: what is read and written."""
@@ -101,8 +105,9 @@ class Accesses(Places):
             align = max(b.align, size) if n * size >= 64 and b.align else size
             if b in self.func.prefetch:
                 e.decls["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-                ahead = e.at(p, at + self.func.prefetch[b])
-                e.lines.append(f"  call void @llvm.prefetch.p0({ahead}, i32 0, i32 3, i32 1)")
+                distance = self.func.prefetch[b]
+                ahead, keep = e.at(p, at + distance), 3 if distance <= SOON else 2
+                e.lines.append(f"  call void @llvm.prefetch.p0({ahead}, i32 0, i32 {keep}, i32 1)")
             return e.load(p, at, t, n, align)
         if how.kind == "repeat" and size * how.period <= 8 and t.startswith("i"):
             word = e.load(p, at, f"i{8 * size * how.period}", 1, size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -24,7 +25,11 @@ PIXELS = 4
 NEAR = 1 << 15
 """Bytes of a packed operand that the nearest cache holds: a larger one is fetched ahead of use."""
 AHEAD = 8192
-"""Bytes by which it is fetched ahead."""
+"""Bytes by which it is fetched ahead where it is walked once."""
+PANEL = 1 << 18
+"""Most bytes of the part that a tile walks, for the next such part to be fetched meanwhile."""
+WALKS = 4
+"""Tiles that must walk the same part for that."""
 
 
 def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
@@ -115,7 +120,7 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
         packed = s.pack(stage, t.pack)
         nbytes = (packed.size.constant() or 0) * packed.dtype.nbytes
         if t.lanes > 1 and nbytes > NEAR:
-            s.prefetch(packed, AHEAD)
+            s.prefetch(packed, _ahead(t, path, rank, packed.dtype.nbytes))
     # LLVM has no fma of float16 in one rounding.
     floats = store.buffer.dtype in (FLOAT32, FLOAT64)
     if fma and floats and store.update == "Add" and is_product(store):
@@ -154,6 +159,16 @@ def _unroll_known(s: Schedule, name: str) -> None:
     for loop, _, _ in s.find(name):
         if all(v.extent is not None for v in loop.extent.vars()):
             loop.kind = "unroll"
+
+
+def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int) -> int:
+    """Bytes by which the packed operand is fetched ahead. Where many tiles walk the same part of
+    it, one after another, there is time to fetch all of the next part."""
+    extents = [f.extent.range()[1] or 0 for f in path]
+    tiles = math.prod(extents[k] for k in range(rank) if k not in (t.lane_axis, t.block_axis))
+    part = t.lanes * t.blocks * math.prod(extents[rank:]) * nbytes
+    many = tiles >= WALKS * math.prod(width for _, width in t.spatial)
+    return part if many and AHEAD < part <= PANEL else AHEAD
 
 
 def _few_taps(store: Store, path: Sequence[For], t: Tile) -> bool:
