@@ -34,6 +34,7 @@ from compiler.runtime.driver import Pointer, Step, driver_text
 from compiler.runtime.executable import Executable, GraphExecutable, Program
 from compiler.runtime.external import External
 from compiler.runtime.inputs import symbolic_sizes
+from compiler.runtime.joins import Joins, joined, returned
 from compiler.runtime.kernels import Kernel, aligned_copy, build_kernel, compile_kernel
 from compiler.runtime.memory import Lifetime, plan_memory
 from compiler.runtime.rounding_flag import can_watch
@@ -187,6 +188,7 @@ class _Builder:
         self.root: dict[Var, tuple[int, ...]] = {}
         self.types: list[TensorType] = []
         self.home: dict[int, Pointer] = {}
+        self.joins = Joins()
         self.choices: list[Choice] = []
         self.rounds: set[int] = set()  # kernels that are not watched
         self.conditions = Conditions({}, {})
@@ -260,6 +262,8 @@ class _Builder:
             count = leaves(var.type)
             self.root[var] = self._roots(value.value)[first : first + count]
         elif isinstance(value, Call) and isinstance(value.op, Function):
+            if self._join(value.op, value.args, var):
+                return
             kernel = self._kernel(value.op, var)
             ops = [b.value.op for b in value.op.bindings if isinstance(b.value, Call)]
             if any(isinstance(op, OpDef) and op.rounds for op in ops):
@@ -279,6 +283,27 @@ class _Builder:
             self.root[var] = self._roots(value.args[second])
         else:
             self.root[var] = self._roots(value)
+
+    def _join(self, f: Function, args: Sequence[Atom], var: Var) -> bool:
+        """Let what a concatenation joins be computed in the memory of its result, if it can be."""
+        if not (wanted := joined(f)):
+            return False
+        given = dict(zip(f.params, args, strict=True))
+        parts = [a for p in wanted if isinstance(a := given[p], Var)]
+        kept = returned(self.f.results, self.f.bindings)
+        calls = (b.value for b in self.f.bindings if isinstance(b.value, Call))
+        choosing = any(isinstance(c.op, OpDef) and c.op.second_if_rounded for c in calls)
+        if len(parts) != len(args) or var in kept or choosing:
+            return False
+        roots = [r for a in parts for r in self.root[a]]
+        made = {r for *_, outs in self.kernels for r in outs} | self.joins.wholes
+        taken = {r for v in kept for r in self.root.get(v, ())} | self.joins.inside.keys()
+        if len(set(roots)) != len(parts) or not made - taken >= set(roots):
+            return False
+        whole = self._new(tensor_type(var))
+        self.root[var] = (whole,)
+        self.joins.add(whole, [(r, self.types[r]) for r in roots])
+        return True
 
     def _run(self, what: Kernel | External, atoms: tuple[Atom, ...], var: Var) -> None:
         t = atom_type(var)
@@ -345,7 +370,8 @@ class _Builder:
         first: dict[int, int] = {}
         last: dict[int, int] = {}
         for k, (_, atoms, outs) in enumerate(self.kernels):
-            for r in [*(r for a in atoms if isinstance(a, Var) for r in self.root[a]), *outs]:
+            for part in [*(r for a in atoms if isinstance(a, Var) for r in self.root[a]), *outs]:
+                r, _ = self.joins.place(part)
                 if r not in self.home:
                     first.setdefault(r, k)
                     last[r] = k
@@ -364,6 +390,9 @@ class _Builder:
         plan = plan_memory([*lifetimes, *temps])
         for r, offset in zip(tensors, plan.offsets, strict=False):
             self.home[r] = Pointer("workspace", offset=offset)
+        for part in self.joins.inside:
+            whole, before = self.joins.place(part)
+            self.home[part] = Pointer("workspace", offset=self.home[whole].offset + before)
         rest = iter(plan.offsets[len(tensors) :])
         placed = [
             tuple(Pointer("workspace", offset=next(rest)) for _ in _temps(kernel))
