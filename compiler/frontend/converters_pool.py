@@ -19,7 +19,8 @@ from compiler.op.window import Window
 from compiler.symbolic import Index
 
 
-def _pooled(n: Node, t: TensorType) -> Windows:
+def pooled(n: Node, t: TensorType) -> Windows:
+    """The windows of a pooling node over data of type `t`."""
     kernel = tuple(int(k) for k in n.need("kernel_shape"))
     if len(kernel) != t.rank - 2:
         raise n.unsupported(f"kernel_shape={kernel} for an input of rank {t.rank}")
@@ -31,7 +32,7 @@ def pool(n: Node) -> Sequence[Imported]:
     """1-D (as height 1), 2-D, and 3-D (planes first, then along the depth)."""
     rank = n.rank_of(0, 3, 4, 5)
     x, t = n.atom(0), n.type(0)
-    at = _pooled(n, t)
+    at = pooled(n, t)
     more: dict[str, Any] = {"ceil_mode": bool(n.attr("ceil_mode", 0))}
     op = "nn.max_pool2d"
     if n.op == "AveragePool":
@@ -188,7 +189,7 @@ def lp_pool(n: Node) -> Imported:
     """(sum of |x|^p)^(1/p) in each window: a depthwise convolution with ones."""
     n.rank_of(0, 3, 4, 5)
     x, t, p = n.atom(0), n.type(0), float(n.attr("p", 2))
-    at = _pooled(n, t)
+    at = pooled(n, t)
     channels = t.shape[1]
     if not isinstance(channels, int):
         raise n.unsupported(f"{channels} channels; use shapes=...")

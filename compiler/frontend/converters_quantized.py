@@ -61,7 +61,8 @@ def _vector(n: Node, v: Atom, axis: int, rank: int) -> Atom:
     return n.step("reshape", v, newshape=() if own.shape == (1,) else _along(axis, rank))
 
 
-def _cast(n: Node, v: Atom, dtype: DType) -> Atom:
+def cast_to(n: Node, v: Atom, dtype: DType) -> Atom:
+    """`v` in another dtype."""
     return v if tensor_type(v).dtype == dtype else n.step("cast", v, dtype=str(dtype))
 
 
@@ -85,16 +86,16 @@ def _scale(n: Node) -> Atom:
     return _fitted(n, 1, n.type(1)) if n.type(1).shape == (1,) else n.atom(1)
 
 
-def _saturated(
+def saturated(
     n: Node, value: Atom, zero_point: Atom | None, dtype: DType, bounds: tuple[int, int]
 ) -> Atom:
     """A real `value` rounded to nearest even, plus the zero point, within `bounds` of a dtype.
 
     NaN becomes the lower bound, as in `qnn.quantize`.
     """
-    q = _cast(n, n.step("round", value), FLOAT32)
+    q = cast_to(n, n.step("round", value), FLOAT32)
     if zero_point is not None:
-        q = n.step("add", q, _cast(n, zero_point, FLOAT32))
+        q = n.step("add", q, cast_to(n, zero_point, FLOAT32))
     low, high = (scalar(b, tensor_type(q)) for b in bounds)
     q = n.step("where", n.step("greater", q, low), q, low)
     return n.call("cast", n.step("minimum", q, high), dtype=str(dtype))
@@ -115,7 +116,7 @@ def quantize_linear(n: Node) -> Imported:
     dtype = element_dtype(code, n.where)
     if dtype.is_custom:
         return _to_float8(n, code)
-    low, high = _bounds(n, code, dtype)
+    low, high = quantized_bounds(n, code, dtype)
     n.mark(0, code)
     zero = _one_zero_point(n, 2)
     fast = str(dtype) in _BYTES and t.dtype == FLOAT32 and not n.attr("precision", 0)
@@ -126,17 +127,18 @@ def quantize_linear(n: Node) -> Imported:
             out_dtype=str(dtype), qmin=low, qmax=high,
         )  # fmt: skip
     zero_point = _fitted(n, 2, t) if n.has(2) else None
-    return _saturated(n, _scaled(n), zero_point, dtype, (low, high))
+    return saturated(n, _scaled(n), zero_point, dtype, (low, high))
 
 
 def _scaled(n: Node) -> Atom:
     """The data over the scale, in the dtype that the node asks for, or the scale's."""
     scale, precision = _fitted(n, 1, n.type(0)), n.attr("precision", 0)
     within = element_dtype(precision, n.where) if precision else tensor_type(scale).dtype
-    return n.step("divide", _cast(n, n.atom(0), within), _cast(n, scale, within))
+    return n.step("divide", cast_to(n, n.atom(0), within), cast_to(n, scale, within))
 
 
-def _bounds(n: Node, code: int, dtype: DType) -> tuple[int, int]:
+def quantized_bounds(n: Node, code: int, dtype: DType) -> tuple[int, int]:
+    """The smallest and the largest quantized value of an ONNX element type, held in `dtype`."""
     if code in NARROW:
         return NARROW[code].bounds
     info = np.iinfo(_integer(n, dtype).storage)
@@ -162,8 +164,10 @@ def dequantize_linear(n: Node) -> Imported:
     wanted = element_dtype(code, n.where) if code else n.type(1).dtype
     if t.dtype.is_custom:
         _no_zero_point(n)
-        real = n.step("multiply", _cast(n, n.atom(0), FLOAT32), _cast(n, _fitted(n, 1, t), FLOAT32))
-        return _cast(n, real, wanted)
+        real = n.step(
+            "multiply", cast_to(n, n.atom(0), FLOAT32), cast_to(n, _fitted(n, 1, t), FLOAT32)
+        )
+        return cast_to(n, real, wanted)
     zero = _one_zero_point(n, 2)
     if t.dtype != INT32:
         _integer(n, t.dtype)
@@ -171,21 +175,21 @@ def dequantize_linear(n: Node) -> Imported:
     if fast and zero is not None and _per_axis(n, t):
         axis = 0 if n.type(1).size == 1 else n.axis(1, t.rank)
         return n.call("qnn.dequantize", n.atom(0), _scale(n), zero_point=zero, axis=axis)
-    q = _cast(n, n.atom(0), INT32)
+    q = cast_to(n, n.atom(0), INT32)
     if n.has(2):
-        q = n.step("subtract", q, _cast(n, _fitted(n, 2, t), INT32))
-    scale = _cast(n, _fitted(n, 1, t), FLOAT32)
-    real = n.step("multiply", _cast(n, q, FLOAT32), scale)
-    return _cast(n, real, wanted)
+        q = n.step("subtract", q, cast_to(n, _fitted(n, 2, t), INT32))
+    scale = cast_to(n, _fitted(n, 1, t), FLOAT32)
+    real = n.step("multiply", cast_to(n, q, FLOAT32), scale)
+    return cast_to(n, real, wanted)
 
 
 # ---- products of integers ------------------------------------------------------------------------
 def _centred(n: Node, i: int, zero: int, axis: int) -> Atom:
     """Input `i` as int32 minus its zero point, input `zero`."""
-    q = _cast(n, n.atom(i), INT32)
+    q = cast_to(n, n.atom(i), INT32)
     if not n.has(zero) or _one_zero_point(n, zero) == 0:
         return q
-    offset = _vector(n, _cast(n, n.atom(zero), INT32), axis, n.type(i).rank)
+    offset = _vector(n, cast_to(n, n.atom(zero), INT32), axis, n.type(i).rank)
     return n.step("subtract", q, offset)
 
 
@@ -208,8 +212,8 @@ def qlinear_matmul(n: Node) -> Imported:
     """A matrix product of integers, scaled to another grid."""
     acc = _matrices(n, 3, (2, 5))
     rank = tensor_type(acc).rank
-    left = _vector(n, _cast(n, n.atom(1), FLOAT32), max(rank - 2, 0), rank)
-    right = _vector(n, _cast(n, n.atom(4), FLOAT32), max(rank - 1, 0), rank)
+    left = _vector(n, cast_to(n, n.atom(1), FLOAT32), max(rank - 2, 0), rank)
+    right = _vector(n, cast_to(n, n.atom(4), FLOAT32), max(rank - 1, 0), rank)
     return _requantized(n, acc, left, right, 6)
 
 
@@ -224,8 +228,8 @@ def qlinear_conv(n: Node) -> Imported:
     """A convolution of integers, scaled to another grid."""
     acc = _convolved(n, 3, (2, 5), n.atom(8) if n.has(8) else None)
     rank = tensor_type(acc).rank
-    left = _vector(n, _cast(n, n.atom(1), FLOAT32), 1, rank)
-    right = _vector(n, _cast(n, n.atom(4), FLOAT32), 1, rank)
+    left = _vector(n, cast_to(n, n.atom(1), FLOAT32), 1, rank)
+    right = _vector(n, cast_to(n, n.atom(4), FLOAT32), 1, rank)
     return _requantized(n, acc, left, right, 6)
 
 
@@ -241,9 +245,9 @@ def _requantized(n: Node, acc: Atom, left: Atom, right: Atom, scale: int) -> Ato
     """
     dtype = _integer(n, n.type(scale + 1).dtype)
     rank = tensor_type(acc).rank
-    y_scale = _vector(n, _cast(n, n.atom(scale), FLOAT32), rank - 1, rank)
+    y_scale = _vector(n, cast_to(n, n.atom(scale), FLOAT32), rank - 1, rank)
     factor = n.step("divide", n.step("multiply", left, right), y_scale)
-    real = n.step("multiply", _cast(n, acc, FLOAT32), factor)
+    real = n.step("multiply", cast_to(n, acc, FLOAT32), factor)
     zero = _vector(n, n.atom(scale + 1), rank - 1, rank)
-    bounds = _bounds(n, n.element(scale + 1), dtype)
-    return _saturated(n, real, zero, dtype, bounds)
+    bounds = quantized_bounds(n, n.element(scale + 1), dtype)
+    return saturated(n, real, zero, dtype, bounds)

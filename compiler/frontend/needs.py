@@ -82,17 +82,17 @@ def _operators(proto: Any, opset: int) -> Iterator[OperatorNeed]:
     from compiler.frontend.local_functions import all_nodes
     from compiler.frontend.node import CONVERTERS
     from compiler.frontend.onnx_importer import supported_ops
+    from compiler.frontend.schema import DEFAULT, operator_key
 
     supported = supported_ops()
     local = {(f.domain, f.name) for f in proto.functions}
     graphs = [proto.graph, *proto.functions]
-    counts = Counter((n.domain, n.op_type) for g in graphs for n in all_nodes(g))
-    for (domain, op), count in sorted(counts.items()):
-        default = domain in ("", "ai.onnx")
-        name = op if default else f"{domain}.{op}"
-        if (default and op in CONVERTERS) or name in CONVERTERS:
+    counts = Counter((n.domain, operator_key(n)) for g in graphs for n in all_nodes(g))
+    for (domain, name), count in sorted(counts.items()):
+        op = name.removeprefix(f"{domain}.")
+        if name in CONVERTERS:
             yield OperatorNeed(name, count, OWN)
-        elif (domain, op) in local or (default and has_body(op, opset)):
+        elif (domain, op) in local or (domain in DEFAULT and has_body(op, opset)):
             yield OperatorNeed(name, count, DEFINED)
         else:
             yield OperatorNeed(name, count, MISSING, tuple(nearest(op, supported, 2)))

@@ -18,6 +18,7 @@ from compiler.frontend import (  # noqa: F401  (each registers its converters)
     converters_conv,
     converters_elementwise,
     converters_index,
+    converters_microsoft,
     converters_move,
     converters_nn,
     converters_pool,
@@ -33,7 +34,7 @@ from compiler.frontend.limits import MEMORY, Budget
 from compiler.frontend.local_functions import all_nodes, inlined
 from compiler.frontend.model_file import constant, opset_of, read_model
 from compiler.frontend.node import CONVERTERS, Imported, Node, Symbolic
-from compiler.frontend.schema import check_node
+from compiler.frontend.schema import DEFAULT, check_node, operator_key
 from compiler.frontend.signature import input_types
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import (
@@ -80,7 +81,8 @@ def from_onnx(
     constants: Mapping[str, npt.ArrayLike] | None = None,
     memory_limit: int = MEMORY,
 ) -> IRModule:
-    """Import a model of the default ONNX domain, opset 7 or newer.
+    """Import a model of the default ONNX domain, opset 7 or newer; of onnxruntime's own operators
+    (com.microsoft), those on quantized data.
 
     Inputs keep their names (made printable); a symbolic dimension `N` of the model is the dimension
     `N` of the types, and unnamed ones are called `d0`, `d1` ... Weights become constants. The
@@ -134,9 +136,8 @@ def _check_operators(graph: Any, opset: int) -> None:
     """Raise one UnsupportedError for all operators without a converter."""
     missing: dict[str, list[str]] = {}
     for n in all_nodes(graph):
-        default = n.domain in ("", "ai.onnx")
-        if not default or not (n.op_type in CONVERTERS or has_body(n.op_type, opset)):
-            op = n.op_type if default else f"{n.domain}.{n.op_type}"
+        op = operator_key(n)
+        if op not in CONVERTERS and not (n.domain in DEFAULT and has_body(op, opset)):
             missing.setdefault(op, []).append(n.name or (n.output[0] if n.output else "?"))
     if not missing:
         return
@@ -243,14 +244,15 @@ class _Importer:
         where = f"node {proto.name or outputs[0]!r} ({proto.op_type})"
         check_node(proto, self.opset, where)
         self._check_narrow(proto, where)
-        if proto.op_type not in CONVERTERS:
+        key = operator_key(proto)
+        if key not in CONVERTERS:
             self._convert_body(proto)
             return
         attrs = {a.name: self._attribute(a, where) for a in proto.attribute}
         node = Node(proto.op_type, proto.name, tuple(proto.input), outputs, attrs, self)
         try:
-            known = symbolic_ops.evaluate(node)
-            results = CONVERTERS[node.op](node) if known is None else known
+            known = symbolic_ops.evaluate(node) if key == node.op else None
+            results = CONVERTERS[key](node) if known is None else known
         except (ModelError, UnsupportedError) as e:
             if str(e).startswith("node "):  # in a subgraph: that node is the one to name
                 raise

@@ -7,6 +7,16 @@ from functools import cache
 from typing import Any
 
 from compiler.errors import ModelError, UnsupportedError, unknown
+from compiler.frontend.converters_microsoft import INPUTS
+
+DEFAULT = ("", "ai.onnx")
+"""How files write the default domain."""
+
+
+def operator_key(node: Any) -> str:
+    """The name of a node's converter: `DOMAIN.NAME` outside the default domain."""
+    default = node.domain in DEFAULT
+    return str(node.op_type) if default else f"{node.domain}.{node.op_type}"
 
 
 @cache
@@ -23,10 +33,17 @@ def _schema(op: str, opset: int) -> tuple[Any, Mapping[str, Any]]:
 def check_node(node: Any, opset: int, where: str) -> None:
     """Check a NodeProto's attributes (names, types, required ones) and its numbers of operands.
 
+    Of an operator of another domain, whose schema onnx does not have, the number of inputs.
+
     Raises:
         ModelError: it does not follow the operator's schema.
         UnsupportedError: the operator does not exist in this opset.
     """
+    if node.domain not in DEFAULT:
+        least, most = INPUTS[node.op_type]
+        if not least <= len(node.input) <= most or len(node.output) != 1:
+            raise ModelError(f"{where} has {len(node.input)} inputs; it takes {least} to {most}")
+        return
     schema, attributes = _schema(node.op_type, opset)
     given = set()
     for a in node.attribute:

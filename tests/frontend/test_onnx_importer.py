@@ -324,7 +324,7 @@ def test_local_functions_are_inlined() -> None:
 def test_supported_ops_are_onnx_operators() -> None:
     assert len(supported_ops()) > 60
     for op in supported_ops():
-        assert onnx.defs.has(op)
+        assert onnx.defs.has(op) or op.startswith("com.microsoft.")
 
 
 def test_golden_text() -> None:

@@ -1,0 +1,193 @@
+"""Converters of onnxruntime's own operators (domain com.microsoft) on quantized data.
+
+As in converters_quantized, they are compositions: values are dequantized, the operator is computed
+in float32, and the result is scaled, rounded to nearest even and saturated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from compiler.dtypes import FLOAT32, INT32, Array
+from compiler.frontend.converters_nn import matrix_product
+from compiler.frontend.converters_pool import pooled
+from compiler.frontend.converters_quantized import (
+    cast_to,
+    dequantize_linear,
+    quantize_linear,
+    quantized_bounds,
+    saturated,
+)
+from compiler.frontend.node import Converter, Imported, Node, constant_of, converts, scalar
+from compiler.frontend.windows import two
+from compiler.ir.expr import Atom, tensor_type
+
+DOMAIN = "com.microsoft"
+INPUTS: dict[str, tuple[int, int]] = {}
+"""Operator -> the least and the largest number of its inputs, which no schema gives."""
+
+
+def microsoft(op: str, least: int, most: int) -> Callable[[Converter], Converter]:
+    """Decorator: the function converts an operator of this domain with so many inputs."""
+    INPUTS[op] = (least, most)
+    return converts(f"{DOMAIN}.{op}")
+
+
+def _real(n: Node, i: int) -> Atom:
+    """Input `i`, an integer, as float32 by the scale and zero point that follow it."""
+    q = cast_to(n, n.atom(i), INT32)
+    if n.has(i + 2):
+        q = n.step("subtract", q, _one(n, cast_to(n, n.atom(i + 2), INT32)))
+    return n.step("multiply", cast_to(n, q, FLOAT32), _one(n, n.atom(i + 1)))
+
+
+def _one(n: Node, a: Atom) -> Atom:
+    """A scale or zero point of one number as a scalar."""
+    t = tensor_type(a)
+    if t.shape not in ((), (1,)):
+        raise n.unsupported(f"a scale or zero point {t}; one number is supported")
+    return n.step("reshape", a, newshape=()) if t.rank else a
+
+
+def _quantized(n: Node, real: Atom, scale: int, like: int) -> Imported:
+    """`real` by the scale of input `scale` and the zero point that follows it; without one, the
+    result has the dtype of input `like`."""
+    at = scale + 1 if n.has(scale + 1) else like
+    dtype = n.type(at).dtype
+    bounds = quantized_bounds(n, n.element(at), dtype)
+    zero = _one(n, n.atom(scale + 1)) if n.has(scale + 1) else None
+    over = n.step("divide", real, _one(n, n.atom(scale)))
+    return saturated(n, over, zero, dtype, bounds)
+
+
+@microsoft("QLinearAdd", 7, 8)
+def qlinear_add(n: Node) -> Imported:
+    """The sum of two, broadcasting."""
+    return _quantized(n, n.step("add", _real(n, 0), _real(n, 3)), 6, 0)
+
+
+@microsoft("QLinearMul", 7, 8)
+def qlinear_mul(n: Node) -> Imported:
+    """The product of two, broadcasting."""
+    return _quantized(n, n.step("multiply", _real(n, 0), _real(n, 3)), 6, 0)
+
+
+@microsoft("QLinearSigmoid", 4, 5)
+def qlinear_sigmoid(n: Node) -> Imported:
+    """1 / (1 + exp(-x))."""
+    return _quantized(n, n.step("sigmoid", _real(n, 0)), 3, 0)
+
+
+@microsoft("QLinearLeakyRelu", 4, 5)
+def qlinear_leaky_relu(n: Node) -> Imported:
+    """x if x >= 0 else alpha * x."""
+    return _quantized(n, n.step("nn.leaky_relu", _real(n, 0), alpha=n.attr("alpha", 0.01)), 3, 0)
+
+
+@microsoft("QLinearConcat", 5, 1 << 20)
+def qlinear_concat(n: Node) -> Imported:
+    """Tensors of different scales side by side; the result's scale comes first."""
+    if len(n.inputs) % 3 != 2:
+        raise n.unsupported(f"{len(n.inputs)} inputs: a scale, a zero point, and triples")
+    parts = [_real(n, i) for i in range(2, len(n.inputs), 3)]
+    axis = n.front(n.need("axis"), tensor_type(parts[0]).rank)
+    whole = n.step("concatenate", *parts, axis=axis) if len(parts) > 1 else parts[0]
+    return _quantized(n, whole, 0, 2)
+
+
+@microsoft("QLinearAveragePool", 4, 5)
+def qlinear_average_pool(n: Node) -> Imported:
+    """The mean of each window of an image."""
+    n.rank_of(0, 4)
+    n.expect("channels_last", 0, 0)
+    at = pooled(n, n.type(0))
+    mean = n.step(
+        "nn.avg_pool2d", _real(n, 0), **at.attrs(), pool_size=two(at.kernel, 1),
+        ceil_mode=bool(n.attr("ceil_mode", 0)),
+        count_include_pad=bool(n.attr("count_include_pad", 0)),
+    )  # fmt: skip
+    return _quantized(n, mean, 3, 0)
+
+
+@microsoft("QLinearGlobalAveragePool", 4, 5)
+def qlinear_global_average_pool(n: Node) -> Imported:
+    """The mean of every channel."""
+    rank = n.rank_of(0, 3, 4, 5)
+    first = 1 if n.expect("channels_last", 0, 0, 1) else 2
+    axes = tuple(range(first, first + rank - 2))
+    return _quantized(n, n.step("mean", _real(n, 0), axis=axes, keepdims=True), 3, 0)
+
+
+@microsoft("QGemm", 6, 9)
+def qgemm(n: Node) -> Imported:
+    """alpha * A B + C, of int8 matrices; C is int32, of the scale of the product. Without a scale
+    of the result, that is float32."""
+    a, b = (_centred(n, i, n.attr(name, 0)) for i, name in ((0, "transA"), (3, "transB")))
+    acc = matrix_product(n, a, b, n.step)
+    if n.has(6):
+        acc = n.step("add", acc, n.atom(6))
+    scales = n.step("multiply", _one(n, n.atom(1)), _column(n, n.atom(4)))
+    scales = n.step("multiply", scales, scalar(float(n.attr("alpha", 1.0)), tensor_type(scales)))
+    if not n.has(7):
+        return n.call("multiply", cast_to(n, acc, FLOAT32), scales)
+    return _quantized(n, n.step("multiply", cast_to(n, acc, FLOAT32), scales), 7, 0)
+
+
+def _column(n: Node, a: Atom) -> Atom:
+    """A scale or zero point of one number, or of one for each column."""
+    t = tensor_type(a)
+    return n.step("reshape", a, newshape=()) if t.shape == (1,) else a
+
+
+def _centred(n: Node, i: int, turned: int) -> Atom:
+    """A matrix as int32 minus its zero point, transposed if asked."""
+    q = n.step("transpose", n.atom(i), axes=(1, 0)) if turned else n.atom(i)
+    q = cast_to(n, q, INT32)
+    if n.has(i + 2):
+        q = n.step("subtract", q, _column(n, cast_to(n, n.atom(i + 2), INT32)))
+    return q
+
+
+@microsoft("MatMulNBits", 3, 6)
+def matmul_nbits(n: Node) -> Imported:
+    """A product with a matrix whose known weights are packed integers of 2, 4 or 8 bits in blocks.
+
+    Block b of column k of the matrix has its own scale and zero point (half the range by default).
+    """
+    width = n.expect("bits", 4, 2, 4, 8)
+    rows, columns, block = (int(n.need(k)) for k in ("K", "N", "block_size"))
+    count = -(-rows // block) if block > 0 else 0
+    if min(rows, columns, count) < 1:
+        raise n.unsupported(f"K={rows}, N={columns}, block_size={block}")
+    if n.has(4):
+        raise n.unsupported("g_idx")
+    n.reserve(columns, count * block)
+    packed = n.known(1, "weights").reshape(columns, count, -1)
+    q = _unpacked(packed, width)[..., :block].astype(np.float32)
+    scale = n.known(2, "scales").reshape(columns, count, 1).astype(np.float32)
+    zero: Array | float = float(1 << (width - 1))
+    if n.has(3):
+        zero = n.known(3, "zero points")
+        if zero.dtype == np.uint8:
+            zero = _unpacked(zero.reshape(columns, -1), width)[:, :count]
+        zero = zero.reshape(columns, count, 1).astype(np.float32)
+    weights = ((q - zero) * scale).reshape(columns, count * block)[:, :rows]
+    t = n.type(0)
+    if t.shape[-1] != rows:
+        raise n.unsupported(f"data {t} and K={rows}")
+    bias = [n.atom(5)] if n.has(5) else []
+    y = n.step("nn.dense", n.atom(0), constant_of(np.ascontiguousarray(weights), t.dtype), *bias)
+    return n.call("reshape", y, newshape=(*t.shape[:-1], columns))
+
+
+def _unpacked(packed: Array, width: int) -> Array:
+    """Integers of `width` bits, the lowest bits of each byte first, along the last axis."""
+    shifts = np.arange(0, 8, width, dtype=np.uint8)
+    apart = (packed.astype(np.uint8)[..., None] >> shifts) & ((1 << width) - 1)
+    return np.asarray(apart.reshape(*packed.shape[:-1], -1))
+
+
+microsoft("QuantizeLinear", 2, 3)(quantize_linear)
+microsoft("DequantizeLinear", 2, 3)(dequantize_linear)
