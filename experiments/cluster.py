@@ -23,9 +23,8 @@ from compiler.errors import ConfigError
 
 if TYPE_CHECKING:
     from .datasets import Dataset
-    from .runner import Session
+    from .runner import Outcome, Session
     from .spec import Cell
-    from .store import Value
 
 T = TypeVar("T")
 
@@ -33,10 +32,10 @@ CONNECT_S = 10
 """Seconds that a scheduler has to answer in, at first and when it has gone."""
 
 
-def cluster_rows(
+def cluster_outcomes(
     todo: Sequence[Cell], dataset: Dataset, images: int, address: str
-) -> Iterator[dict[str, Value]]:
-    """The rows of the cells, as they are finished, from the cluster at `address`.
+) -> Iterator[Outcome]:
+    """What the cells give, as they are finished, from the cluster at `address`.
 
     Args:
         todo: cells that measure no latency.
@@ -71,7 +70,7 @@ def cluster_rows(
         sent = {path: client.submit(_held, data, pure=False) for path, data in models.items()}
         data = client.submit(_held, dataset, pure=False)
         pending = [
-            client.submit(_row, cell, sent[cell.model.path], data, images, pure=False)
+            client.submit(_outcome, cell, sent[cell.model.path], data, images, pure=False)
             for cell in todo
         ]
         for done in distributed.as_completed(pending, loop=client.loop):
@@ -116,12 +115,13 @@ def _held(value: T) -> T:
     return value
 
 
-def _row(cell: Cell, model: bytes, dataset: Dataset, images: int) -> dict[str, Value]:
-    """On a worker: the row of a cell, its model read from `model`."""
+def _outcome(cell: Cell, model: bytes, dataset: Dataset, images: int) -> Outcome:
+    """On a worker: what a cell gives, its model read from `model`."""
     path = _model_file(cell.model.path.name, cell.model.sha256, model)
     local = replace(cell, model=replace(cell.model, path=path))
-    row = _session(dataset, images).row(local)
-    return row | {"config": json.dumps(cell.specification())}
+    outcome = _session(dataset, images).outcome(local)
+    row = outcome.row | {"config": json.dumps(cell.specification())}
+    return replace(outcome, row=row)
 
 
 _kept = threading.local()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
     from compiler.ir.types import TensorType
     from quantize import Plan, QConfig
+
+    from .layers import LayerError
+
+    Transform = Callable[[IRModule], IRModule]
 
 Array = NDArray[np.generic]
 
@@ -86,6 +90,8 @@ class Variant:
     calibrator: str
     skipped: str
     compile: Callable[[int], Compiled]
+    #: Inputs [n, ...], and whether to count events -> how far every value is from float32.
+    layers: Callable[[Array, bool], list[LayerError]]
 
 
 def format_names() -> list[str]:
@@ -345,7 +351,14 @@ def prepare(
     from compiler.analysis import cost
     from compiler.transform.preparation import prepare as prepare_module
 
-    transform, facts = _transform(path, scheme, sample_shape, calibration)
+    transform, simulated, facts = _transform(path, scheme, sample_shape, calibration)
+
+    def layers(x: Array, events: bool) -> list[LayerError]:
+        from .layers import layer_errors
+
+        reference = prepare_module(load_for_batch(path, sample_shape, len(x)))
+        counted = events and scheme.kind == "format"
+        return layer_errors(reference, simulated(reference), [x], counted)
 
     def compile_for(batch: int) -> Compiled:
         module = transform(load_for_batch(path, sample_shape, batch))
@@ -364,14 +377,16 @@ def prepare(
         activation_bytes=changed.activation_bytes,
         macs_by_dtypes=changed.macs_by_dtypes,
         compile=compile_for,
+        layers=layers,
         **facts,
     )
 
 
 def _transform(
     path: Path, scheme: Scheme, sample_shape: tuple[int, ...], calibration: Array
-) -> tuple[Callable[[IRModule], IRModule], dict[str, Any]]:
-    """The module-to-module function of a scheme, and the columns that describe it."""
+) -> tuple[Transform, Transform, dict[str, Any]]:
+    """The module-to-module function of a scheme, the same with values by the names and in the units
+    of float32, and the columns that describe it."""
     facts: dict[str, Any] = dict.fromkeys(
         ("lowering", "accumulate", "granularity", "symmetry", "calibrator", "skipped"), ""
     )
@@ -382,14 +397,19 @@ def _transform(
         # Names do not depend on the batch size, so one plan serves all of them.
         module = load_for_batch(path, sample_shape, "N")
         plan = quantize.calibrate(module, batches_of(calibration), config)
-        return lambda module: quantize.realize(module, plan), facts | _plan_facts(plan, config)
+        return (
+            lambda module: quantize.realize(module, plan),
+            lambda module: quantize.simulate(module, plan),
+            facts | _plan_facts(plan, config),
+        )
     bits = 32
     if scheme.kind == "format":
         bits = format_bits(scheme.dtype)
         facts["lowering"] = str(scheme.option("lowering") or "")
         facts["accumulate"] = str(scheme.option("accumulate") or "sequential")
     facts |= {"weight_bits": bits, "activation_bits": bits}
-    return lambda module: retype(module, scheme), facts
+    retyped = partial(retype, scheme=scheme)
+    return retyped, retyped, facts
 
 
 def _accumulate_text(config: QConfig) -> str:

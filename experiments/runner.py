@@ -18,6 +18,7 @@ from compiler.errors import ConfigError, DtypelabError
 from . import metrics, pipeline, provenance
 from .datasets import Dataset
 from .latency import LatencyStats, measure, measure_interleaved
+from .layer_table import LayersFile, Line, layer_lines, layers_path
 from .schemes import Scheme
 from .spec import Cell, SweepSpec, load_spec
 from .statistics import paired_difference
@@ -42,6 +43,8 @@ def sweep(
     scheduler: str | None = None,
 ) -> pd.DataFrame:
     """Run every cell of `spec` (a TOML path, a shipped name, a dict) and append its row to `out`.
+
+    Where the specification asks for layers, they go to `layer_table.layers_path(out)`.
 
     A cell that fails becomes a row with status "error". With `resume`, cells that have a row are
     left alone, except that `retry_failed` runs the failed ones again. `jobs` > 1 spreads cells over
@@ -68,6 +71,9 @@ def sweep(
             "or use one job"
         )
     results = ResultsFile(out, resume=resume or retry_failed)
+    layers = None
+    if any(cell.layers.images for cell in checked.cells):
+        layers = LayersFile(layers_path(out), resume=resume or retry_failed)
     known = results.status
     hashes = [cell.config_hash for cell in checked.cells]
     retried = {h for h in hashes if retry_failed and known.get(h) == "error"}
@@ -75,8 +81,12 @@ def sweep(
     run_id = uuid.uuid4().hex
     with _progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
         images = max(cell.settings.n_eval for cell in checked.cells)
-        for row in _rows(todo, checked.dataset, images, jobs, scheduler):
+        for outcome in _outcomes(todo, checked.dataset, images, jobs, scheduler):
+            row = outcome.row
             row["run_id"] = run_id
+            if layers is not None:
+                lines = [{"run_id": run_id, **line} for line in outcome.layers]
+                layers.put(str(row["config_hash"]), lines)
             if row["config_hash"] in retried:
                 results.replace(row)
             else:
@@ -84,6 +94,14 @@ def sweep(
             advance(f"{row['model']} {row['scheme']}")
     table = results.read().set_index("config_hash", drop=False)
     return table.loc[hashes].reset_index(drop=True)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The row of a cell, and its lines of the layers file (but for their `run_id`)."""
+
+    row: dict[str, Value]
+    layers: list[Line]
 
 
 @dataclass
@@ -97,12 +115,17 @@ class Session:
     _baseline: _Baseline | None = field(default=None, repr=False)
 
     def row(self, cell: Cell) -> dict[str, Value]:
-        """The row of a cell; an exception while running it becomes status "error"."""
+        """The row of a cell; see `outcome`."""
+        return self.outcome(cell).row
+
+    def outcome(self, cell: Cell) -> Outcome:
+        """What a cell gives; an exception while running it becomes status "error"."""
+        layers: list[Line] = []
         started = datetime.now(UTC)
         clock = time.perf_counter()
         row: dict[str, Value] = {**dict.fromkeys(COLUMNS), **_identity(cell)}
         try:
-            row |= self._measure(cell)
+            row |= self._measure(cell, layers)
             row |= {"status": "ok", "error": ""}
         except DtypelabError as error:
             row |= {"status": "error", "error": _one_line(str(error))}
@@ -111,9 +134,9 @@ class Session:
             row |= {"status": "error", "error": _one_line(f"{type(error).__name__}: {error}")}
         row["started_utc"] = started.isoformat(timespec="seconds")
         row["duration_s"] = time.perf_counter() - clock
-        return row
+        return Outcome(row, layers)
 
-    def _measure(self, cell: Cell) -> dict[str, Value]:
+    def _measure(self, cell: Cell, layers: list[Line]) -> dict[str, Value]:
         settings, data, lowering = cell.settings, self.dataset, ""
         baseline = self._baseline_of(cell)
         reference = baseline.outputs[: settings.n_eval]
@@ -133,6 +156,9 @@ class Session:
         row |= _accuracy(outputs, reference, data.y[: settings.n_eval])
         if settings.runs:
             row |= self._latency(cell, variant, baseline)
+        if cell.layers.images and cell.scheme.kind != "float32":
+            errors = variant.layers(data.x[: cell.layers.images], cell.layers.events)
+            layers += layer_lines({**_identity(cell), **row}, cell.layers.images, errors)
         return row
 
     def _prepare(self, cell: Cell) -> pipeline.Variant:
@@ -257,21 +283,21 @@ def _latency_columns(stats: LatencyStats, speedup: float) -> dict[str, Value]:
     return {**columns, "speedup_vs_fp32": speedup}
 
 
-def _rows(
+def _outcomes(
     todo: list[Cell], dataset: Dataset, images: int, jobs: int, scheduler: str | None
-) -> Iterator[dict[str, Value]]:
-    """The rows of the cells: in their order with one job, else as they are finished.
+) -> Iterator[Outcome]:
+    """What the cells give: in their order with one job, else as they are finished.
 
     `images` is the most that any cell of the whole specification evaluates: the float32 reference
     must not depend on which cells a resumed sweep has left.
     """
     if scheduler and todo:
-        from .cluster import cluster_rows
+        from .cluster import cluster_outcomes
 
-        yield from cluster_rows(todo, dataset, images, scheduler)
+        yield from cluster_outcomes(todo, dataset, images, scheduler)
         return
     if jobs == 1 or len(todo) < 2:
-        yield from map(Session(dataset, images).row, todo)
+        yield from map(Session(dataset, images).outcome, todo)
         return
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -283,7 +309,7 @@ def _rows(
         initializer=_start_worker,
         initargs=(dataset, images),
     ) as workers:
-        pending = [workers.submit(_worker_row, cell) for cell in todo]
+        pending = [workers.submit(_worker_outcome, cell) for cell in todo]
         try:
             for done in as_completed(pending):
                 yield done.result()
@@ -299,9 +325,9 @@ def _start_worker(dataset: Dataset, images: int) -> None:
     _worker_session = Session(dataset, images)
 
 
-def _worker_row(cell: Cell) -> dict[str, Value]:
+def _worker_outcome(cell: Cell) -> Outcome:
     assert _worker_session is not None, "the pool's initializer has run"
-    return _worker_session.row(cell)
+    return _worker_session.outcome(cell)
 
 
 def _one_line(text: str, limit: int = 500) -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from compiler.errors import ConfigError, unknown
 
 from . import datasets, pipeline, schemes, zoo
 from .files import sha256
+from .layer_table import LayerRequest
 from .schemes import Scheme
 from .spec_reader import Reader
 
@@ -22,7 +23,7 @@ SPEC_FOLDER = Path(__file__).resolve().parent / "specs"
 
 _KEYS = (
     *("models", "dataset", "schemes", "calibrators", "accumulations", "targets", "threads"),
-    "energy",
+    *("energy", "layers"),
 )
 _COUNTS = ("n_eval", "n_calib", "seed", "latency")
 _LATENCY = ("warmup", "runs", "batch")
@@ -68,6 +69,7 @@ class Cell:
     seed: int
     #: Operand dtypes, as "uint8 x int8", or one dtype -> picojoules of a multiply-accumulate.
     energy: tuple[tuple[str, float], ...] = ()
+    layers: LayerRequest = field(default_factory=LayerRequest)
 
     @property
     def label(self) -> str:
@@ -96,6 +98,7 @@ class Cell:
             "latency": [self.settings.warmup, self.settings.runs, self.settings.batch],
             **({"energy": self.energy} if self.energy else {}),
             **({"formats": defined} if defined else {}),
+            **({"layers": asdict(self.layers)} if self.layers.images else {}),
         }
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
@@ -119,6 +122,7 @@ class Cell:
             "seed": self.seed,
             "latency": {key: getattr(self.settings, key) for key in _LATENCY},
             **({"energy": dict(self.energy)} if self.energy else {}),
+            **({"layers": asdict(self.layers)} if self.layers.images else {}),
         }
 
 
@@ -167,7 +171,7 @@ def _validate(top: Reader, folder: Path) -> SweepSpec:
     named = top.text("dataset", "mnist1k")
     data = top.checked(lambda: datasets.load(named, relative_to=folder), "dataset")
     source = named if named in datasets.names() else str(folder / named)
-    energy = _energy(top.table("energy"))
+    energy, layers = _energy(top.table("energy")), _layers(top.table("layers"), len(data.x))
     common = Settings(
         n_eval=top.integer("n_eval", len(data.x), 1),
         n_calib=top.integer("n_calib", 100, 1),
@@ -204,6 +208,7 @@ def _validate(top: Reader, folder: Path) -> SweepSpec:
             settings=settings,
             seed=seed,
             energy=energy,
+            layers=layers,
         )
         for model in models
         for target in targets
@@ -260,6 +265,14 @@ def _energy(table: Reader) -> tuple[tuple[str, float], ...]:
         for part in pair.split(" x "):
             table.checked(partial(pipeline.check_dtype, part), pair)
     return tuple(prices.items())
+
+
+def _layers(table: Reader, most: int) -> LayerRequest:
+    table.only([f.name for f in fields(LayerRequest)])
+    images = table.integer("images", 0, 0)
+    if images > most:
+        table.fail(f"images is {images}, but the data set has {most}", "images")
+    return LayerRequest(images, table.flag("events", False))
 
 
 def _accumulated(

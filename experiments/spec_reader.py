@@ -100,6 +100,10 @@ class Reader:
         """The integer at `key`, at least `minimum`."""
         return self._at_least(key, self._get(key, int, default), minimum)
 
+    def flag(self, key: str, default: bool) -> bool:
+        """The truth value at `key`."""
+        return bool(self._get(key, bool, default))
+
     def optional_integer(self, key: str, minimum: int) -> int | None:
         """The integer at `key`, at least `minimum`; None when the key is absent."""
         return self.integer(key, minimum, minimum) if key in self.values else None

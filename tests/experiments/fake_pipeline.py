@@ -105,4 +105,5 @@ def prepare(
         calibrator=str(scheme.option("calibrate") or "") if is_int8 else "",
         skipped="",
         compile=compile_for,
+        layers=lambda x, events: [],
     )

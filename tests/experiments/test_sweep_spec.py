@@ -170,6 +170,10 @@ MISTAKES = [
     ("threads = [1,\n\n0] #!", "threads must be at least 1, not 0"),
     ('targets = ["lvm"] #!', "unknown target 'lvm'"),
     ('calibrators = ["kl", "percentil"] #!', "unknown calibrator 'percentil'; .*'percentile'"),
+    ("[layers]\nimages = -1 #!", "images must be at least 0"),
+    ("[layers]\nimages = 1001 #!", "images is 1001, but the data set has 1000"),
+    ("[layers]\nimages = 1\nevents = 1 #!", "events must be true or false, not an integer"),
+    ("[layers]\nevent = true #!", "unknown key 'event'; did you mean 'events'"),
     ('accumulations = ["exat"] #!', "unknown accumulation 'exat'; .*int<N>_wrap"),
     (
         'schemes = ["bfloat16"]\naccumulations = ["sequential",\n"int16_wrap"] #!',
