@@ -110,6 +110,22 @@ def test_special_values_of_a_function_are_found() -> None:
     assert back[3] == 0.5
 
 
+def test_declared_duplicates_are_accepted() -> None:
+    """-0, payloads of NaN, and codebooks in any order."""
+
+    def decode(code: int) -> float:
+        size = code & 7
+        return math.nan if size > 4 else math.copysign(size / 4, -1 if code & 8 else 1)
+
+    fmt = datatypes.define("mine", nbits=4, decode=decode, negation="sign")
+    assert fmt.signed_zero
+    assert np.isnan(datatypes.decode("mine", np.arange(16))).sum() == 6
+    assert datatypes.encode("mine", [-0.0, 0.0, math.nan, -1.0]).tolist() == [8, 0, 5, 12]
+    unsorted = datatypes.define("mine_book", values=[1.0, -2.0, 0.0, 0.5])
+    assert unsorted.negation == "none"
+    assert datatypes.encode("mine_book", [0.5, 1.0, -3.0, 0.1]).tolist() == [3, 0, 1, 2]
+
+
 def contradicting(code: int) -> float:
     return hybrid(code ^ 3 if code in (17, 18) else code)
 

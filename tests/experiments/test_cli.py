@@ -308,16 +308,3 @@ def test_formats_by_layer_and_events(capsys: Capture) -> None:
     assert sum(layer["events"]["absorbed"] for layer in layers) > 0
     assert "absorbed" in succeed(capsys, *args, "--events")
     assert all(layer["events"] is None for layer in as_json(capsys, *args)["layers"])
-
-
-def test_plots_need_matplotlib(capsys: Capture, tmp_path: Path) -> None:
-    file = tmp_path / "profile.png"
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        assert run_command(["dtype", "show", "posit8_es0", "--plot", str(file)]) == 2
-        message = capsys.readouterr().err
-        assert "install dtypelab with its extra `plot`" in message
-    else:
-        succeed(capsys, "dtype", "show", "posit8_es0", "--plot", str(file))
-        assert file.stat().st_size > 1000
