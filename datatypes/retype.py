@@ -20,15 +20,18 @@ from compiler.ir.expr import (
     IRModule,
     Value,
     Var,
+    atom_type,
+    names_in,
     operands,
     with_operands,
 )
 from compiler.ir.names import unique
-from compiler.ir.types import TensorType
+from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.accumulate import MODES, unknown_mode
 from compiler.op.calls import is_callee
 from datatypes.defining import define
 from datatypes.formats import Format, get
+from datatypes.retype_control import is_control, retyped_control, with_dtype
 
 Target = str | DType | Format
 
@@ -78,6 +81,7 @@ def change_dtype(
         DtypelabError: no such dtype or format, a format that only stores values, or a pattern that
             decides nothing.
         UnsupportedError: an unknown accumulation, or one that the datatype does not have.
+            Or a mapping, or a function that calls `main`, together with control flow.
         TypeInferenceError: an operator of the model is not defined for custom dtypes; names it.
         LoweringError: the datatype cannot encode the constants.
     """
@@ -102,7 +106,10 @@ def change_dtype(
             return layer
 
     retyped = {
-        name: _Retype(source, choose, inputs, boundary).run(f) if isinstance(f, Function) else f
+        # What other functions take and give stays inside the module.
+        name: _Retype(source, choose, inputs, boundary and name == "main").run(f)
+        if isinstance(f, Function)
+        else f
         for name, f in prepared.functions.items()
     }
     names = [r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(mod.main.results)]
@@ -182,7 +189,8 @@ class _Retype:
         self.names: set[str] = set()
 
     def run(self, f: Function) -> Function:
-        self.names = {v.name for v in (*f.params, *(b.var for b in f.bindings))}
+        self.names = names_in(f)
+        self.new |= {v: v for v in f.captures}
         params = tuple(map(self.param, f.params))
         for b in f.bindings:
             value = self.value(b)
@@ -197,16 +205,21 @@ class _Retype:
 
     def param(self, p: Var) -> Var:
         self.new[p] = p
-        if self.inputs == self.source or not self.is_source(p):
+        if self.inputs == self.source or self.type(p) == p.type:
             return p
         if self.boundary:
             self.new[p] = self.cast(p, self.inputs)
             return p
-        assert isinstance(p.type, TensorType)
-        self.new[p] = Var(p.name, p.type.with_dtype(self.inputs))
+        self.new[p] = Var(p.name, self.type(p))
         return self.new[p]
 
+    def type(self, a: Atom) -> Type:
+        """The type of `a` inside, with the new dtype."""
+        return with_dtype(atom_type(a), self.source, self.inputs)
+
     def result(self, r: Atom) -> Atom:
+        if self.boundary and isinstance(r.type, TupleType) and self.type(r) != r.type:
+            raise UnsupportedError(f"{r!r} is a tuple: return its fields, or give boundary=False")
         return self.atom(r, self.source if self.boundary else self.inputs)
 
     def atom(self, a: Atom, dtype: DType) -> Atom:
@@ -245,6 +258,13 @@ class _Retype:
         # Tensor programs and registered functions stay what they are: casts surround them.
         dtype = self.source if is_callee(b.value) else layer.dtype
         value = with_operands(b.value, (self.atom(a, dtype) for a in operands(b.value)))
+        if is_control(value):
+            if dtype != self.inputs or self.inputs == self.source:
+                raise UnsupportedError(
+                    f"%{b.var.name}: formats by layer do not go through control flow; change the "
+                    "module to one format"
+                )
+            return retyped_control(value, self.source, dtype, self.inside)
         if not isinstance(value, Call):
             return value
         if isinstance(value.op, Function):
@@ -255,6 +275,10 @@ class _Retype:
         if hasattr(attrs, "accumulate") and any(map(self.is_source, operands(b.value))):
             attrs = replace(attrs, accumulate=layer.accumulate)
         return replace(value, attrs=attrs)
+
+    def inside(self, f: Function) -> Function:
+        """A branch, the body of a loop or a closure; what it captures is retyped already."""
+        return _Retype(self.source, self.choose, self.inputs, boundary=False).run(f)
 
     def attrs(self, attrs: Any, dtype: DType) -> Any:
         """Attributes that name the source dtype name the new one instead."""
