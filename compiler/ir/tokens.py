@@ -35,7 +35,15 @@ class Token:
 
 
 class Cursor:
-    """A place in a text, and what reads from there."""
+    """A place in a text, and what reads from there.
+
+    Attributes:
+        pattern: what the words are.
+        first: number of the first line of the text.
+    """
+
+    pattern = _PATTERN
+    first = 1
 
     def __init__(self, text: str):
         self.text = text
@@ -45,7 +53,7 @@ class Cursor:
     def _tokens(self) -> Iterator[Token]:
         at = 0
         while at < len(self.text):
-            m = _PATTERN.match(self.text, at)
+            m = self.pattern.match(self.text, at)
             if not m:
                 raise self._error(at, f"unexpected {self.text[at]!r}")
             if m.lastgroup == "dtype" or m.group("number"):
@@ -57,7 +65,8 @@ class Cursor:
     def _error(self, at: int, message: str) -> ParseError:
         before = self.text[:at]
         column = at - (before.rfind("\n") + 1) + 1
-        return ParseError(f"line {before.count(chr(10)) + 1}, column {column}: {message}")
+        line = before.count("\n") + self.first
+        return ParseError(f"line {line}, column {column}: {message}")
 
     def error(self, message: str) -> ParseError:
         """An error at the current token."""

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TypeVar
 
 from compiler.dtypes import DType
 from compiler.errors import DtypelabError, ParseError, unknown
-from compiler.symbolic import Index, Var, imin
+from compiler.ir.dimension_parser import DimensionParser
+from compiler.ir.tokens import Token
+from compiler.symbolic import Index, Var
 from compiler.tensor.expr import (
     BINARY,
     SYMBOLS,
@@ -44,21 +45,14 @@ _BY_SYMBOL = {symbol: op for op, symbol in SYMBOLS.items()}
 _BY_NAME = {op.lower(): op for op in BINARY if op not in SYMBOLS}
 
 
-@dataclass(frozen=True)
-class Token:
-    """A piece of a line: what it is, its text, and its column, counted from 0."""
-
-    kind: str
-    text: str
-    at: int
-
-
-class Line:
+class Line(DimensionParser):
     """One line of text, read from left to right.
 
     `indices` and `buffers`: what the names in it may stand for. Every error is a ParseError that
     names line and column.
     """
+
+    pattern = _TOKEN
 
     def __init__(
         self,
@@ -67,25 +61,14 @@ class Line:
         indices: Mapping[str, Var],
         buffers: Mapping[str, Buffer],
     ):
-        self.text, self.number = text, number
+        self.first = number
         self.indices, self.buffers = indices, buffers
         self.values: dict[str, LetVar] = {}
-        self.k = 0
-        self.tokens: list[Token] = []
-        at = 0
-        while at < len(text):
-            m = _TOKEN.match(text, at)
-            if m is None:
-                raise self.error(f"unexpected {text[at]!r}", at)
-            if not m.group("space"):
-                self.tokens.append(Token(m.lastgroup or "", m.group(), at))
-            at = m.end()
+        super().__init__(text)
 
     def error(self, message: str, at: int | None = None) -> ParseError:
-        """An error at a column, or at the current token."""
-        if at is None:
-            at = self.tokens[self.k].at if self.k < len(self.tokens) else len(self.text)
-        return ParseError(f"line {self.number}, column {at + 1}: {message}")
+        """An error at a column (from 0), or at the current token."""
+        return super().error(message) if at is None else self._error(at, message)
 
     def made(self, at: int, make: Callable[[], T]) -> T:
         """What `make` gives; what it raises is an error at column `at`."""
@@ -93,34 +76,15 @@ class Line:
             return make()
         except ParseError:
             raise
-        except (DtypelabError, ZeroDivisionError) as e:
+        except DtypelabError as e:
             raise self.error(str(e), at) from None
 
     # ---- tokens ----------------------------------------------------------------------------------
-    @property
-    def done(self) -> bool:
-        """Whether all of the line is read."""
-        return self.k >= len(self.tokens)
-
-    def sees(self, *texts: str) -> bool:
-        """Whether the next tokens are `texts`."""
-        return [t.text for t in self.tokens[self.k : self.k + len(texts)]] == list(texts)
-
-    def accept(self, *texts: str) -> bool:
-        """Step over `texts` if they are next."""
-        found = self.sees(*texts)
+    def accept_all(self, *texts: str) -> bool:
+        """Step over `texts` if all of them are next."""
+        found = all(self.sees(text, k) for k, text in enumerate(texts))
         self.k += len(texts) if found else 0
         return found
-
-    def take(self, text: str = "", kind: str = "") -> Token:
-        """The next token, which must be `text`, or of `kind`."""
-        if self.done:
-            raise self.error(f"expected {text or kind}, but the line ends here")
-        t = self.tokens[self.k]
-        if (text and t.text != text) or (kind and t.kind != kind):
-            raise self.error(f"expected {text or kind}, found {t.text!r}")
-        self.k += 1
-        return t
 
     def name(self) -> str:
         """A name."""
@@ -132,16 +96,6 @@ class Line:
         if not t.text.isdigit():
             raise self.error(f"expected an integer, found {t.text!r}", t.at)
         return int(t.text)
-
-    def listed(self, item: Callable[[], T], end: str) -> list[T]:
-        """Items separated by commas, up to `end`."""
-        out: list[T] = []
-        while not self.accept(end):
-            out.append(item())
-            if not self.accept(","):
-                self.take(end)
-                break
-        return out
 
     def end(self) -> None:
         """Nothing may follow."""
@@ -161,47 +115,8 @@ class Line:
         return self.buffers[t.text]
 
     # ---- indices ---------------------------------------------------------------------------------
-    def index(self) -> Index:
-        """A sum of products of numbers, names, `//`, `%` and `min`."""
-        out = -self._product() if self.accept("-") else self._product()
-        while True:
-            if self.accept("+"):
-                out = out + self._product()
-            elif self.accept("-"):
-                out = out - self._product()
-            else:
-                return out
-
-    def _product(self) -> Index:
-        out = self._unit()
-        while True:
-            at = self.tokens[self.k].at if not self.done else 0
-            if self.accept("*"):
-                out = out * self._unit()
-            elif self.accept("//"):
-                out = self._divided(at, out, self._unit(), "//")
-            elif self.accept("%"):
-                out = self._divided(at, out, self._unit(), "%")
-            else:
-                return out
-
-    def _divided(self, at: int, a: Index, b: Index, op: str) -> Index:
-        return self.made(at, lambda: a // b if op == "//" else a % b)
-
-    def _unit(self) -> Index:
-        if self.accept("("):
-            out = self.index()
-            self.take(")")
-            return out
-        if self.accept("min", "("):
-            a = self.index()
-            self.take(",")
-            b = self.index()
-            self.take(")")
-            return imin(a, b)
-        if not self.done and self.tokens[self.k].kind == "number":
-            return Index.of(self.integer())
-        t = self.take(kind="name")
+    def named(self, t: Token) -> Index:
+        """The loop or dimension of a name."""
         if t.text not in self.indices:
             raise self.error(unknown("loop or dimension", t.text, self.indices), t.at)
         return self.indices[t.text]
@@ -209,13 +124,13 @@ class Line:
     def position(self, b: Buffer) -> tuple[Index, ...]:
         """`[indices]` of an element of `b`."""
         at = self.take("[").at
-        idx = tuple(self.listed(self.index, "]"))
+        idx = tuple(self.listed(self.dimension, "]"))
         return self.made(at, lambda: b[idx].idx)
 
     # ---- expressions -----------------------------------------------------------------------------
     def expr(self) -> Expr:
         """A scalar expression, as it is printed: binary operations stand in parentheses."""
-        if self.accept("(", "let"):
+        if self.accept_all("(", "let"):
             return self._let()
         if self.accept("("):
             a = self.expr()
@@ -301,7 +216,7 @@ class Line:
             return self.made(t.at, lambda: _literal(sign + ahead[0].text, dtype))
         self.k -= len(sign)
         if str(dtype) == "int64" and self._holds_an_index():
-            index = self.index()
+            index = self.dimension()
             self.take(")")
             return IndexValue(index)
         value = self.expr()

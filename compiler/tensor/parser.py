@@ -11,8 +11,9 @@ from collections.abc import Mapping
 
 from compiler.dtypes import Array
 from compiler.errors import ParseError, unknown
+from compiler.ir.tokens import Token
 from compiler.symbolic import Index, Var
-from compiler.tensor.expr_parser import Line, Token
+from compiler.tensor.expr_parser import Line
 from compiler.tensor.intrinsics import named_intrinsics
 from compiler.tensor.printer import UPDATES
 from compiler.tensor.saturate import range_of
@@ -123,7 +124,7 @@ class _Parser:
         line.take(":")
         dtype = line.dtype()
         line.take("[")
-        b = Buffer(name, tuple(line.listed(line.index, "]")), dtype)
+        b = Buffer(name, tuple(line.listed(line.dimension, "]")), dtype)
         if line.accept("align"):
             b.align = line.integer()
         b.finite = line.accept("finite")
@@ -190,7 +191,7 @@ class _Parser:
         """`v<extent`, known from here on."""
         name = line.name()
         line.take("<")
-        v = self.indices[name] = Var(name, line.index())
+        v = self.indices[name] = Var(name, line.dimension())
         return v
 
     # ---- statements ------------------------------------------------------------------------------
@@ -217,7 +218,7 @@ class _Parser:
         """One statement and what belongs to it."""
         depth = self.rows[self.at][0]
         line = self.line()
-        if line.accept("attempt", ":"):
+        if line.accept_all("attempt", ":"):
             return self.attempt(line, depth)
         kind = next((k for k in KINDS if line.accept(k)), "serial")
         if line.accept("for"):
@@ -233,14 +234,14 @@ class _Parser:
         at = line.tokens[line.k].at if not line.done else 0
         name = line.name()
         line.take("in")
-        extent = line.index()
+        extent = line.dimension()
         line.take(":")
         if name in self.indices:
             raise line.error(f"{name} is a loop or dimension already", at)
         loop = For(Var(name, extent), [], kind)
         while line.accept("{") or line.accept(";"):
             if line.accept("whole"):
-                loop.whole = line.index()
+                loop.whole = line.dimension()
             elif line.accept("fence"):
                 loop.fence = True
             else:
@@ -306,7 +307,7 @@ class _Parser:
         if update not in UPDATES and range_of(update) is None:
             raise line.error(f"expected one of {', '.join(_UPDATES)}", symbol.at)
         value, init = line.expr(), None
-        if line.accept("(", "init"):
+        if line.accept_all("(", "init"):
             init = line.expr()
             line.take(")")
         line.end()

@@ -87,11 +87,12 @@ NEST = "  for i in n:\n    for j in 4:\n"
         (ROW + NEST + "      s: y[i, j] = x[i, j + 1]\n}", 5, 1, "outside 0 to 3"),
         (ROW + NEST + "      s: x[i, j] = y[i, j]\n}", 5, 1, "stores into its input x"),
         (ROW + NEST + "      s: y[i, j] - x[i, j]\n}", 4, 18, "expected one of"),
-        (ROW + NEST + "      s: y[i, j] = float32(\n}", 4, 28, "the line ends here"),
+        (ROW + NEST + "      s: y[i, j] = float32(\n}", 4, 28, "ends here"),
         (ROW + "  for i in n:\n}", 2, 3, "nothing is indented below"),
         (ROW + NEST + "      s: y[i, j] = x[i, j]", 1, 1, "no line '}' ends"),
         (ROW + "  for i in n:\n    for i in 4:\n      s: y[i, i] = x[i, i]\n}", 3, 9, "already"),
         (ROW.replace("float32[n, 4])", "float33[n, 4])", 1), 1, 19, "unknown dtype"),
+        (ROW + NEST + "      s: y[i, j % 0] = x[i, j]\n}", 4, 17, "divisor must be positive"),
         (ROW + NEST + "      dot4<o<4, i<4>: s: y[i, j] = x[i, j]\n}", 4, 7, "unknown instruct"),
     ],
 )
