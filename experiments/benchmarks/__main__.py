@@ -1,10 +1,10 @@
 """One command that measures speed: `python -m experiments.benchmarks [OPTIONS] [GROUP ...]`.
 
-The groups `networks`, `convolutions`, `emulation`, `compile` and `passes` have targets: they print
-PASS or FAIL a row, and a FAIL makes the exit status 1. `shapes` prints shares of the peak. The
-others time their cases interleaved with a named baseline, pinned to one core, and print medians and
-ratios (baseline / case: above 1 the case is faster); the groups `threads` and `compile` have all
-cores.
+The groups `networks`, `convolutions`, `emulation`, `compile`, `passes` and `widths` have targets:
+they print PASS or FAIL a row, and a FAIL makes the exit status 1. `shapes` prints shares of the
+peak. The others time their cases interleaved with a named baseline, pinned to one core, and print
+medians and ratios (baseline / case: above 1 the case is faster); the groups `threads` and `compile`
+have all cores.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from experiments.benchmarks import (
     shapes,
     startup,
     threads,
+    widths,
 )
 from experiments.benchmarks.report import Group
 from experiments.benchmarks.turns import Effort, pinned
@@ -37,7 +38,16 @@ GROUPS: dict[str, Callable[[], list[Group]]] = {
     "calibration": calibration.groups,
     "threads": threads.groups,
 }
-ALL_GROUPS = ("networks", "convolutions", "shapes", "emulation", "compile", "passes", *GROUPS)
+ALL_GROUPS = (
+    "networks",
+    "convolutions",
+    "shapes",
+    "emulation",
+    "compile",
+    "passes",
+    "widths",
+    *GROUPS,
+)
 ALL_CORES = {"threads"}
 """Groups that are not pinned to one core."""
 
@@ -66,7 +76,7 @@ ALL_CORES = {"threads"}
     default=(1, 2),
     show_default=True,
     metavar="N",
-    help="Threads of networks; may be repeated.",
+    help="Threads of networks and widths; may be repeated.",
 )
 @click.option("--runs", type=click.IntRange(min=1), default=30, show_default=True, metavar="N")
 @click.option("--quick", is_flag=True, help="Short slices and few runs: rough figures.")
@@ -98,6 +108,8 @@ def main(
                 passed &= startup.run(effort, dict(map(_file, given)))
             elif name == "passes":
                 passed &= passes.run(effort, dict(map(_file, given)))
+            elif name == "widths":
+                passed &= widths.run(counts, effort, dict(map(_file, given)))
             else:
                 with contextlib.nullcontext() if name in ALL_CORES else pinned(1):
                     for group in GROUPS[name]():
