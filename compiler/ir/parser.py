@@ -10,7 +10,7 @@ import json
 import re
 from collections import ChainMap
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from compiler.ir.expr import (
     Value,
     Var,
 )
+from compiler.ir.graph_form import nested_name
 from compiler.ir.tokens import Token
 from compiler.ir.type_parser import TypeParser
 from compiler.ir.types import FuncType, Type
@@ -95,6 +96,16 @@ def _metadata(text: str, line: int) -> tuple[dict[int, Constant], dict[str, Any]
     return constants, attrs, sections["origins"]
 
 
+@dataclass
+class _Inside:
+    """Where calls that are operands are bound: before the value called `root`, under numbers."""
+
+    path: str
+    root: str
+    bindings: list[Binding]
+    count: int = 0
+
+
 class _Parser(TypeParser):
     def __init__(self, text: str, constants: dict[int, Constant], origins: dict[str, list[str]]):
         super().__init__(text)
@@ -112,6 +123,7 @@ class _Parser(TypeParser):
                 if result is not None:
                     out[name] = FuncType(tuple(p.type for p in params if p.type), result)
         self.k = 0
+        self.inside = _Inside("", "", [])
         return out
 
     def definition(self) -> tuple[str, Function]:
@@ -158,7 +170,9 @@ class _Parser(TypeParser):
             at, name = self.k, self.take().text[1:]
             self.take("=")
             here = f"{path}/{name}"
+            around, self.inside = self.inside, _Inside(path, name, bindings)
             value = self.value(scope, here)
+            self.inside = around
             self.take(";")
             if name in scope.maps[0]:
                 self.k = at
@@ -265,6 +279,8 @@ class _Parser(TypeParser):
                 key = self.take().text
                 self.take("=")
                 attrs[key] = self.attribute()
+            elif self.now.kind == "name" and self.sees("(", ahead=1):
+                args.append(self.nested(scope))
             else:
                 args.append(self.atom(scope))
 
@@ -273,6 +289,16 @@ class _Parser(TypeParser):
             return Call(op, tuple(args), op.make_attrs(**attrs))
         except DtypelabError as e:
             raise self.error(str(e)) from None
+
+    def nested(self, scope: Scope) -> Var:
+        """A call that is an operand of another one: it is bound to a name before that."""
+        around, value = self.inside, self.call(scope)
+        name = nested_name(around.root, around.count)
+        var = Var(name)
+        origins = self.origins.get(f"{around.path}/{name}", ())
+        around.bindings.append(Binding(var, value, tuple(origins)))
+        around.count += 1
+        return var
 
     def callee(self, op: OpDef, scope: Scope) -> Call:
         """`(@program, (atoms), type)`, or with a registered function's name in quotes."""

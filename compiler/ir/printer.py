@@ -26,6 +26,7 @@ from compiler.ir.expr import (
     Var,
     nested,
 )
+from compiler.ir.graph_form import marked, printed_inside
 from compiler.op.calls import CALL_TIR, is_callee
 from compiler.tensor.printer import primfunc_text
 from compiler.tensor.stmt import Buffer
@@ -73,6 +74,8 @@ class _Printer:
         self, error_at: Var | None = None, error: str = "", annotate: Annotate | None = None
     ):
         self.error_at, self.error, self.annotate = error_at, error, annotate
+        self.graph = False  # graph normal form
+        self.inside: dict[Var, Binding] = {}
         self.constants: list[Constant] = []
         self._index: dict[object, int] = {}
 
@@ -80,14 +83,20 @@ class _Printer:
         params = ", ".join(f"%{p.name}: {p.type}" for p in f.params)
         typed = all(r.type is not None for r in f.results)
         result = f" -> {f.type.result}" if typed else ""
-        marks = "".join(f"{k}={v!r}, " for k, v in f.attrs.items())
+        marks = "".join(f"{k}={_attr(v)}, " for k, v in f.attrs.items())
+        if name:
+            self.graph = marked(f)
         head = f"def {name}" if name else "fn "
         head = f"{head}({params}{', ' if marks and params else ''}{marks[:-2]}){result} "
         return head + self.body(f, indent)
 
     def body(self, f: Function, indent: str) -> str:
         lines = ["{"]
+        if self.graph:
+            self.inside |= printed_inside(f)
         for b in f.bindings:
+            if b.var in self.inside:
+                continue
             t = f" /* ty={b.var.type} */" if b.var.type is not None else ""
             lines.append(
                 f"  %{b.var.name} = {self.value(b.value, indent + '  ')};{t}{self.note(b)}"
@@ -129,7 +138,7 @@ class _Printer:
         return self.atom(v)
 
     def call(self, v: Call, indent: str) -> str:
-        args = [self.atom(a) for a in v.args]
+        args = [self.operand(a, indent) for a in v.args]
         if isinstance(v.op, Function):
             return f"({self.function(v.op, '', indent)})({', '.join(args)})"
         if isinstance(v.op, GlobalVar | Var):
@@ -137,6 +146,12 @@ class _Printer:
         if is_callee(v):
             return callee_text(v, args)
         return f"{v.op.name}({', '.join(args + attrs_text(v.attrs))})"
+
+    def operand(self, a: Atom, indent: str) -> str:
+        """An atom, or a value that stands here."""
+        if isinstance(a, Var) and a in self.inside:
+            return self.value(self.inside[a].value, indent)
+        return self.atom(a)
 
     def atom(self, a: Atom) -> str:
         if isinstance(a, Var):
@@ -176,7 +191,9 @@ def attrs_text(attrs: Any) -> list[str]:
     if attrs is None:
         return []
     values = {f: getattr(attrs, f.name) for f in fields(attrs)}
-    return [f"{f.name}={_attr(v)}" for f, v in values.items() if v != f.default]
+    # -0.0 equals 0.0, but is another value
+    different = {f: v for f, v in values.items() if v != f.default or str(v) == "-0.0"}
+    return [f"{f.name}={_attr(v)}" for f, v in different.items()]
 
 
 def _attr(v: Any) -> str:

@@ -27,6 +27,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.inline": ["Inline"],
         "compiler.transform.lambda_lift": ["LambdaLift"],
         "compiler.transform.legalize_ops": ["LegalizeOps"],
+        "compiler.transform.normal_forms": ["ToANormalForm", "ToGraphNormalForm"],
         "compiler.transform.preparation": ["prepare"],
         "compiler.transform.simplify_inference": ["SimplifyInference"],
     },

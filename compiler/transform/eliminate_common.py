@@ -26,7 +26,7 @@ from compiler.transform.passes import FunctionPass, PassContext
 from compiler.transform.rewrite import Rewriter
 
 
-class _Constants:
+class ConstantKeys:
     """Keys of constants, equal where dtype, shape and every bit are. Arrays are read to their ends
     only when another one starts like them."""
 
@@ -54,7 +54,7 @@ def _random(t: Type) -> bool:
     return any(isinstance(x, TensorType) and random_dtype(x.dtype) is not None for x in fields)
 
 
-def _key(b: Binding, constants: _Constants) -> Hashable | None:
+def _key(b: Binding, constants: ConstantKeys) -> Hashable | None:
     """Equal for values that are equal; None: there is none like it."""
     v = b.value
     if not isinstance(v, Call | Tuple | TupleGetItem) or effectful(v):
@@ -77,7 +77,7 @@ def _key(b: Binding, constants: _Constants) -> Hashable | None:
 
 def eliminate_common(f: Function) -> Function:
     """`f` with equal values computed once (the same object if none are)."""
-    r, constants = Rewriter(f), _Constants()
+    r, constants = Rewriter(f), ConstantKeys()
     known: dict[Hashable, Var] = {}
     for b in map(r.read, f.bindings):
         key = _key(b, constants)

@@ -7,6 +7,7 @@ import pytest
 
 import compiler
 from compiler.ir.builder import FunctionBuilder
+from compiler.ir.equal import structural_equal
 from compiler.ir.expr import IRModule
 from compiler.ir.parser import parse
 from compiler.ir.tokens import ParseError
@@ -109,3 +110,29 @@ def @main(%x: Tensor[(n, (n // 2) + 1), float32]) { // here
 """)
     assert len(mod.main.bindings) == 2
     assert str(mod.main.params[0].type) == "Tensor[(n, (n // 2) + 1), float32]"
+
+
+def test_a_negative_zero_among_attributes_reads_back() -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (2, 2))
+    mod = IRModule({"main": b.finish(b.call("nn.pad", x, pad_width=((1, 1), (0, 0)), value=-0.0))})
+    back = parse(mod.astext())
+    assert "value=-0.0" in back.astext()
+
+
+def test_calls_may_be_operands_of_calls() -> None:
+    mod = parse("""
+def @main(%x: Tensor[(2,), float32]) -> Tensor[(2,), float32] {
+  %y = add(exp(negative(%x)), minimum(%x, 1.0float32));
+  %y
+}
+""")
+    assert [b.var.name for b in mod.main.bindings] == ["y/0", "y/1", "y/2", "y"]
+    assert structural_equal(parse(mod.astext()), mod)
+    with pytest.raises(ParseError, match=r"line 3, column 12: .*did you mean 'exp'"):
+        parse("""
+def @main(%x: Tensor[(2,), float32]) -> Tensor[(2,), float32] {
+  %y = add(expo(%x), %x);
+  %y
+}
+""")

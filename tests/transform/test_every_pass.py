@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import PLANS, Plan, inputs, outputs, program
 
+from compiler.ir.equal import structural_equal
+from compiler.ir.parser import parse
 from compiler.ir.verifier import verify
 from compiler.pipeline import build
 from compiler.transform import (
+    AlterOpLayout,
     CanonicalizeOps,
     CombineParallelBatchMatmul,
     CombineParallelConv2D,
@@ -30,6 +33,8 @@ from compiler.transform import (
     PassContext,
     Sequential,
     SimplifyInference,
+    ToANormalForm,
+    ToGraphNormalForm,
     VerifyInstrument,
 )
 
@@ -47,6 +52,9 @@ EXACT: dict[str, Callable[[], Pass]] = {
     "Inline": Inline,
     "Inline, named": lambda: Inline(["helped"]),
     "LambdaLift": LambdaLift,
+    "ToGraphNormalForm": ToGraphNormalForm,
+    "ToANormalForm": ToANormalForm,
+    "AlterOpLayout": AlterOpLayout,
 }
 ROUNDING: dict[str, Callable[[], Pass]] = {
     "SimplifyInference": SimplifyInference,
@@ -102,3 +110,17 @@ def test_builds_of_every_level_give_the_interpreters_results(plan: Plan, level: 
     for n, flag in ((1, True), (2, False)):
         (want,), got = outputs(mod, n, flag), exe(*inputs(n, flag))
         assert np.abs(got - want).max() <= 1e-4 * max(1, np.abs(want).max())
+
+
+@settings(max_examples=40, deadline=None)
+@given(plan=PLANS, extra=st.integers(0, 9))
+def test_normal_forms_read_back_and_lead_to_each_other(plan: Plan, extra: int) -> None:
+    mod = program(plan, extra)
+    graph = ToGraphNormalForm()(mod)
+    for m in (mod, graph, ToANormalForm()(graph)):
+        text = m.astext(show_meta_data=True)
+        assert structural_equal(parse(text), m)
+        assert parse(text).astext(show_meta_data=True) == text
+    again = ToGraphNormalForm()(ToANormalForm()(graph))
+    assert structural_equal(again, graph)
+    assert "form=" not in str(ToANormalForm()(graph))

@@ -34,6 +34,8 @@ from compiler.transform import (
     PassContext,
     Sequential,
     SimplifyInference,
+    ToANormalForm,
+    ToGraphNormalForm,
     VerifyInstrument,
 )
 
@@ -57,6 +59,8 @@ PASSES: dict[str, Callable[[], Pass]] = {
     "Inline": Inline,
     "LambdaLift": LambdaLift,
     "SimplifyInference": SimplifyInference,
+    "ToANormalForm": ToANormalForm,
+    "ToGraphNormalForm": ToGraphNormalForm,
 }
 
 
