@@ -22,8 +22,8 @@ class Permutation:
     """An instruction that picks `entries` elements by the lower bits of as many positions.
 
     Attributes:
-        intrinsic: its LLVM name; a table in two registers goes around the positions. Of a table
-            in four, either half is looked up.
+        intrinsic: its LLVM name; a table in two registers goes around the positions. One in more
+            is looked up two by two.
         feature: of the targets that have it.
         element: what it moves, in LLVM's words.
         entries: elements of the table.
@@ -48,6 +48,7 @@ PERMUTATIONS = (
     Permutation(_X86 + "avx512.vpermi2var.pd.512", "avx512f", "double", 16, 8, "double"),
     Permutation(_X86 + "avx512.vpermi2var.hi.512", "avx512bw", "i16", 64, 16, "float"),
     Permutation(_X86 + "avx512.vpermi2var.ps.512", "avx512f", "float", 64, 16, "float"),
+    Permutation(_X86 + "avx512.vpermi2var.ps.512", "avx512f", "float", 128, 16, "float"),
     Permutation(_X86 + "avx2.permps", "avx2", "float", 8, 8, "float"),
 )
 """In order of preference."""
@@ -155,15 +156,18 @@ def gather(e: Emitter, table: Val, at: Val, t: str) -> Val:
 def _permute(e: Emitter, data: Array, at: Val, p: Permutation) -> Val:
     entries = np.resize(data, p.entries)  # repeated, whatever the bits above a position are
     parts = [_vector(e, part, p.element) for part in np.split(entries, p.entries // at.n)]
-    halves = [
+    found = [
         e.call(p.intrinsic, p.element, at.n, [parts[k], at, *parts[k + 1 : k + 2]])
         for k in range(0, len(parts), 2)
     ]
-    if len(halves) == 1:
-        return halves[0]
-    bit = e.bin("and", at, e.const(p.entries // 2, at.t, at.n))
-    low = e.op(f"icmp eq {bit}, {e.const(0, at.t, at.n).name}", "i1", at.n)
-    return e.op(f"select {low}, {halves[0]}, {halves[1]}", p.element, at.n)
+    bit = 2 * at.n
+    while len(found) > 1:  # the bits above those that a permutation reads
+        there = e.bin("and", at, e.const(bit, at.t, at.n))
+        low = e.op(f"icmp eq {there}, {e.const(0, at.t, at.n).name}", "i1", at.n)
+        pairs = zip(found[::2], found[1::2], strict=True)
+        found = [e.op(f"select {low}, {a}, {b}", p.element, at.n) for a, b in pairs]
+        bit *= 2
+    return found[0]
 
 
 def _vector(e: Emitter, entries: Array, t: str) -> Val:

@@ -224,7 +224,7 @@ def rounds_in_single(fmt: Format) -> bool:
     far = Fraction(FAR)
     inside = fmt.maxpos * 4 < far and fmt.minpos * far > 4
     short = significant_bits(fmt) + 2 <= SINGLE.significant
-    return inside and short and carrier_tables(fmt, SINGLE).last < 64
+    return inside and short and carrier_tables(fmt, SINGLE).last < 128
 
 
 @lru_cache(maxsize=256)

@@ -64,7 +64,7 @@ def run(f: PrimFunc, entries: Buffer, at: Array, target: str) -> tuple[Array, st
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("lanes", [8, 16])
-@pytest.mark.parametrize("size", [8, 16, 32, 64, 256])
+@pytest.mark.parametrize("size", [8, 16, 32, 64, 128, 256])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint16", "int32"])
 @pytest.mark.parametrize("position", ["int32", "int64"])
 def test_look_ups_equal_the_interpreter(
@@ -104,13 +104,14 @@ def test_small_tables_are_permuted_without_loads(dtype: str, size: int, lanes: i
 
 
 @needs_avx512
-@pytest.mark.parametrize("size", [33, 59, 64])
-def test_halves_of_longer_tables_are_permuted(size: int) -> None:
+@pytest.mark.parametrize("size", [33, 59, 64, 65, 97, 115, 128])
+def test_parts_of_longer_tables_are_permuted(size: int) -> None:
     entries = table("entries", np.arange(size).astype("float32"))
     f = looked_up(entries, "int32", 16, masked=False)
-    at = np.arange(64, dtype=np.int32) % size
-    got, text = run(f, entries, at, HOST)
-    np.testing.assert_array_equal(got, at)
+    for first in (0, size - 64):
+        at = np.maximum(np.arange(first, first + 64, dtype=np.int32) % size, 0)
+        got, text = run(f, entries, at, HOST)
+        np.testing.assert_array_equal(got, at)
     assert text.count("call <16 x float> @llvm.x86.avx512.vpermi2var.ps.512") >= 2
     assert "gather" not in text
 
