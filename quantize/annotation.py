@@ -27,10 +27,13 @@ from compiler.op.opdef import OpDef, Quantized
 from compiler.symbolic import Index
 from compiler.transform.passes import PassContext
 from quantize.config import QConfig
+from quantize.params import ValueParams
 from quantize.plan import SEQUENTIAL, NodePlan
 
 ACTIVATIONS = ("nn.relu", "clip")
 """Operators that a producer's clipping can do."""
+PRODUCT = "nn.matmul"
+"""The operator that multiplies activations with activations."""
 AVERAGES = ("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
 
 
@@ -60,7 +63,8 @@ def prepared(mod: IRModule) -> IRModule:
 def annotate(mod: IRModule, config: QConfig | None = None) -> Annotation:
     """The decisions of `config` for a module.
 
-    Weighted operators (conv2d, dense) with constant weights become integer. What follows them does
+    Weighted operators (conv2d, dense) with constant weights become integer, and products of two
+    activations (matmul). What follows them does
     where it reads integers and an integer operator reads its result, so that no value is narrowed
     to 8 bits only to be widened again.
 
@@ -216,9 +220,19 @@ def form_reason(call: Call) -> str:
         return "an operand is constant"
     if op.quantized == Quantized.WEIGHTED:
         return _weight_reason(call)
-    known = ("add", "nn.pad", *ACTIVATIONS, *AVERAGES)
+    known = ("add", "nn.pad", PRODUCT, *ACTIVATIONS, *AVERAGES)
     if op.quantized == Quantized.INTEGER and op.name not in known:
         return "it has no integer form"
+    return _product_reason(call) if op.name == PRODUCT else ""
+
+
+def _product_reason(call: Call) -> str:
+    inner = tensor_type(call.args[0]).shape[-1]
+    if not isinstance(inner, int):
+        return "how many products it sums is known only when it runs"
+    # Both operands are at most 255 away from their zero points.
+    if inner * 255 * 255 > 2**31 - 1:
+        return f"sums of {inner} products could overflow an int32 accumulator"
     return ""
 
 
@@ -241,7 +255,7 @@ def _context_reason(graph: Graph, b: Binding, call: Call, reasons: Mapping[Var, 
     """Why a call that has an integer form is better left in float here; empty if it is not."""
     op = call.op
     assert isinstance(op, OpDef)
-    if op.quantized == Quantized.WEIGHTED:
+    if multiplies(call):
         return ""
     readers = graph.readers(b.var)
     inner = [r for r in readers if r is not None and _is_integer(r, reasons)]
@@ -267,7 +281,7 @@ def _is_integer(b: Binding, reasons: Mapping[Var, str]) -> bool:
 def activations(call: Call) -> Sequence[Atom]:
     """The operands of a call that are quantized as activations."""
     name = getattr(call.op, "name", "")
-    return call.args if name in ("add", "concatenate") else call.args[:1]
+    return call.args if name in ("add", "concatenate", PRODUCT) else call.args[:1]
 
 
 def _folds(graph: Graph, b: Binding, call: Call, reasons: Mapping[Var, str]) -> bool:
@@ -285,13 +299,26 @@ def _folds(graph: Graph, b: Binding, call: Call, reasons: Mapping[Var, str]) -> 
 
 def has_clipping(call: Call) -> bool:
     """Whether the integer form of a call ends with clipping, which can do an activation."""
-    return getattr(call.op, "name", "") in ("add", *AVERAGES) or is_weighted(call)
+    return getattr(call.op, "name", "") in ("add", *AVERAGES) or multiplies(call)
 
 
 # ---- which values need parameters ----------------------------------------------------------------
 def is_weighted(call: Call) -> bool:
     """Whether a call has weights, an accumulator and a requantize (conv2d, dense)."""
     return isinstance(call.op, OpDef) and call.op.quantized == Quantized.WEIGHTED
+
+
+def multiplies(call: Call) -> bool:
+    """Whether a call sums products in an int32 accumulator, which is narrowed only where integers
+    are wanted."""
+    return is_weighted(call) or getattr(call.op, "name", "") == PRODUCT
+
+
+def product_reach(call: Call, a: ValueParams, b: ValueParams) -> float:
+    """The largest magnitude of a product of two activations."""
+    inner = tensor_type(call.args[0]).shape[-1]
+    assert isinstance(inner, int), "form_reason refuses others"
+    return inner * a.reach * b.reach
 
 
 def has_own_params(call: Call) -> bool:
@@ -318,7 +345,7 @@ def _observed(graph: Graph, nodes: Mapping[str, NodePlan]) -> tuple[str, ...]:
         if node.decision == "integer":
             wanted |= {source(graph, nodes, a).name for a in activations(call)}
             end = chain_end(graph, nodes, b) if has_clipping(call) else b
-            if end is not b or (has_own_params(call) and not is_weighted(call)):
+            if end is not b or (has_own_params(call) and not multiplies(call)):
                 wanted.add(end.var.name)
     order = [*(p.name for p in graph.f.params), *(b.var.name for b in graph.f.bindings)]
     return tuple(n for n in order if n in wanted)

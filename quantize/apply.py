@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT8, INT32
+from compiler.dtypes import FLOAT32, INT8, INT32, Array
 from compiler.errors import ConfigError, unknown
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import (
@@ -37,6 +37,7 @@ from compiler.transform.infer_type import infer_value
 from compiler.transform.preparation import PREPARE_VERSION
 from quantize.annotation import (
     ACTIVATIONS,
+    PRODUCT,
     Graph,
     chain_end,
     form_reason,
@@ -87,6 +88,7 @@ class PlanRewriter(ABC):
             "nn.avg_pool2d": self.average,
             "concatenate": self.concatenate,
             "nn.pad": self.pad,
+            PRODUCT: self.product,
             **dict.fromkeys(ACTIVATIONS, self.activation),
         }
         _check_names(self.graph, plan)
@@ -226,9 +228,9 @@ class PlanRewriter(ABC):
         self, r: Result, weights: WeightParams, data: Atom, params: ValueParams
     ) -> Call:
         """conv2d or dense of the integers `data`, with int32 results as the plan accumulates."""
-        weight, *bias = (a.data for a in r.call.args[1:] if isinstance(a, Constant))
+        weight, bias = weights_of(r, weights)
         args: list[Atom] = [data, Constant(weights.quantized(weight), INT8)]
-        args += [Constant(weights.bias(b, params), INT32) for b in bias]
+        args += [] if bias is None else [Constant(weights.bias(bias, params), INT32)]
         attrs = replace(
             r.call.attrs,
             out_dtype="int32",
@@ -275,6 +277,10 @@ class PlanRewriter(ABC):
         """conv2d or dense."""
 
     @abstractmethod
+    def product(self, r: Result) -> None:
+        """matmul of two activations."""
+
+    @abstractmethod
     def add(self, r: Result) -> None:
         """Sum of two values."""
 
@@ -289,6 +295,12 @@ class PlanRewriter(ABC):
     @abstractmethod
     def activation(self, r: Result) -> None:
         """A relu or clip that its producer does not do."""
+
+
+def weights_of(r: Result, weights: WeightParams) -> tuple[Array, Array | None]:
+    """The float weights of a node, and its bias [C] with the plan's shift, if it has either."""
+    weight, *bias = (a.data for a in r.call.args[1:] if isinstance(a, Constant))
+    return weight, weights.shifted(bias[0] if bias else None)
 
 
 def channel_axis(r: Result) -> int:
@@ -356,4 +368,9 @@ def _check_weights(name: str, call: Call, plan: Plan) -> None:
         raise ConfigError(
             f"node {name!r} has {channels} output channels, but the plan gives its weights "
             f"{len(params.scales)} scales"
+        )
+    if len(params.shift) not in (0, channels):
+        raise ConfigError(
+            f"node {name!r} has {channels} output channels, but the plan shifts the biases of "
+            f"{len(params.shift)}"
         )

@@ -19,6 +19,8 @@ from quantize.annotation import (
     chain_end,
     has_clipping,
     is_weighted,
+    multiplies,
+    product_reach,
     source,
 )
 from quantize.config import QConfig
@@ -63,9 +65,14 @@ def calibrate(mod: IRModule, batches: Iterable[Batch], config: QConfig | None = 
     config = config or QConfig()
     annotation = annotate(mod, config)
     observers = {name: observer(config) for name in annotation.observed}
-    _watch(annotation, observers, _as_batches(annotation.module, batches))
+    kept = _watch(annotation, observers, _as_batches(annotation.module, batches))
     values, weights = _parameters(annotation, observers, config)
-    return Plan(PREPARE_VERSION, config, annotation.nodes, values, weights)
+    plan = Plan(PREPARE_VERSION, config, annotation.nodes, values, weights)
+    if config.bias_correction == "none":
+        return plan
+    from quantize.bias_correction import correct_biases
+
+    return correct_biases(annotation.module, plan, kept)
 
 
 # ---- running -------------------------------------------------------------------------------------
@@ -85,8 +92,12 @@ def _as_batches(mod: IRModule, batches: Any) -> Iterator[Batch]:
 
 def _watch(
     annotation: Annotation, observers: Mapping[str, Observer], batches: Iterator[Batch]
-) -> None:
-    """Show every observer the values of its tensor, batch by batch."""
+) -> list[Mapping[str, Array]]:
+    """Show every observer the values of its tensor, batch by batch; returns the first batches."""
+    from quantize.bias_correction import INPUTS
+
+    kept: list[Mapping[str, Array]] = []
+    seen = 0
     names = [p.name for p in annotation.module.main.params]
     inner = [n for n in observers if n not in names]
     run = _runner(annotation.module, inner)
@@ -96,12 +107,16 @@ def _watch(
         for name, values in inputs.items():
             _check_values(f"input {name!r}", values, count)
         results = dict(zip(inner, run(inputs), strict=True))
+        if seen < INPUTS:
+            kept.append({name: np.asarray(values) for name, values in inputs.items()})
+            seen += max(len(values) for values in kept[-1].values())
         for name, o in observers.items():
             values = np.asarray(inputs[name] if name in inputs else results[name])
             _check_values(f"the value %{name}", values, count)
             o.update(values)
     if count == 0:
         raise InputError("there is no calibration data: give at least one batch")
+    return kept
 
 
 def _positional(names: list[str], batch: Any) -> dict[str, Any]:
@@ -174,6 +189,8 @@ def _parameters(
             reach = sum(d.reach for d in data)
             if is_weighted(b.value):
                 weights[b.var.name], reach = _weights(b.value, data[0], config)
+            elif multiplies(b.value):
+                reach = product_reach(b.value, data[0], data[1])
             choose((chain_end(graph, nodes, b) if has_clipping(b.value) else b).var, reach)
         choose(b.var)
     _share_concatenated(graph, annotation, values)

@@ -15,6 +15,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "weight_granularity": ("tensor", "channel"),
     "activation_dtype": ("int8", "uint8"),
     "requantize": ROUNDINGS,
+    "bias_correction": ("none", "analytic", "empirical"),
 }
 _RANGES: dict[str, tuple[float, float]] = {
     "percentile": (50.0, 100.0),
@@ -42,13 +43,14 @@ class QConfig:
         (32 bits, which hold every sum), `int<N>_wrap` or `int<N>_saturate` (see
         `compiler.op.width`); or a mapping from names or patterns of nodes, of which the first that
         matches decides. skip: nodes that stay float: names of values or of ONNX nodes, or patterns
-        with `*` and `?`.
+        with `*` and `?`. bias_correction: how the mean error of each layer is taken off its bias:
+        `none`, `analytic` or `empirical` (see `quantize.bias_correction`).
 
     Raises:
         ConfigError: an unknown field, or a value that does not fit.
     """
 
-    calibrate: str = "percentile"
+    calibrate: str = "mse"
     percentile: float = 99.999
     kl_bins: int = 2048
     weight_granularity: str = "channel"
@@ -59,6 +61,7 @@ class QConfig:
     requantize: str = "float32"
     accumulate: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "sequential"
     skip: tuple[str, ...] = ()
+    bias_correction: str = "empirical"
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""

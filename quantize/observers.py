@@ -1,6 +1,6 @@
 """Observers: what calibration remembers of a value. Streaming, mergeable, of constant size.
 
-A histogram spans [-limit, limit] with a power of two as limit. A value outside doubles it, merging
+A histogram spans [-limit, limit) with a power of two as limit. A value outside doubles it, merging
 bins in pairs, so that no data has to be kept and two histograms of any data can be merged exactly.
 """
 
@@ -77,7 +77,7 @@ class Histogram(MinMax):
     def merge(self, other: Histogram) -> None:  # type: ignore[override]
         """See Observer."""
         super().merge(other)
-        self._grow(other.limit)
+        self._grow(max(abs(other.low), abs(other.high)) if other.limit else 0.0)
         self.zeros += other.zeros
         counts, limit = other.counts, other.limit
         while limit and limit < self.limit:
@@ -87,7 +87,8 @@ class Histogram(MinMax):
     def _grow(self, reach: float) -> None:
         if reach > 0 and self.limit == 0:
             self.limit = 2.0 ** np.ceil(np.log2(reach))
-        while self.limit < reach:
+        # Beyond it, not at it: the value at the end of the last bin would belong to the next one.
+        while 0 < self.limit <= reach:
             self.counts, self.limit = _doubled(self.counts), self.limit * 2
 
     @property

@@ -54,10 +54,13 @@ class WeightParams:
     Attributes:
         scales: one scale, or one per output channel; each is held exactly by float32.
         bits: integers are in [-(2^(bits-1) - 1), 2^(bits-1) - 1].
+        shift: what is added to the bias of each output channel, see `bias_correction`; may be
+            empty.
     """
 
     scales: tuple[float, ...]
     bits: int = 8
+    shift: tuple[float, ...] = ()
 
     @property
     def qmax(self) -> int:
@@ -68,6 +71,13 @@ class WeightParams:
         """int8 integers nearest to `weight`, whose first axis is the output channel."""
         scales = np.asarray(self.scales, np.float64).reshape(-1, *[1] * (weight.ndim - 1))
         return np.clip(np.rint(weight / scales), -self.qmax, self.qmax).astype(np.int8)
+
+    def shifted(self, bias: Array | None) -> Array | None:
+        """`bias` [C] with the shift added; None if there is neither."""
+        if not self.shift:
+            return bias
+        shift = np.asarray(self.shift, np.float32)
+        return shift if bias is None else bias + shift
 
     def bias(self, bias: Array, data: ValueParams) -> Array:
         """int32 integers of `bias` [C] in units of the accumulator, data scale x weight scale."""

@@ -123,9 +123,7 @@ class Plan:
             "config": self.config.to_dict(),
             "nodes": {k: _node_dict(n) for k, n in self.nodes.items()},
             "values": {k: asdict(v) for k, v in self.values.items()},
-            "weights": {
-                k: {**asdict(w), "scales": list(w.scales)} for k, w in self.weights.items()
-            },
+            "weights": {k: _weight_dict(w) for k, w in self.weights.items()},
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -236,6 +234,11 @@ def _node(name: str, data: Any) -> NodePlan:
     )
 
 
+def _weight_dict(w: WeightParams) -> dict[str, Any]:
+    shift = {"shift": list(w.shift)} if w.shift else {}
+    return {"scales": list(w.scales), "bits": w.bits, **shift}
+
+
 def _value(name: str, data: Any) -> ValueParams:
     d = _entries(f"value {name!r}", data, ValueParams)
     if d["dtype"] not in ("int8", "uint8"):
@@ -247,11 +250,16 @@ def _value(name: str, data: Any) -> ValueParams:
 
 
 def _weight(name: str, data: Any) -> WeightParams:
-    d = _entries(f"weights of {name!r}", data, WeightParams)
+    given = {"shift": [], **data} if isinstance(data, dict) else data
+    d = _entries(f"weights of {name!r}", given, WeightParams)
     if not isinstance(d["scales"], list) or not d["scales"]:
         raise ConfigError(f"weights of {name!r}: scales must be a list of numbers")
     scales = tuple(_positive(f"weights of {name!r}", s) for s in d["scales"])
-    return WeightParams(scales, _integer(f"weights of {name!r}: bits", d["bits"], 2, 8))
+    shift = d["shift"]
+    if not isinstance(shift, list) or not all(type(s) in (int, float) for s in shift):
+        raise ConfigError(f"weights of {name!r}: shift must be a list of numbers, not {shift!r}")
+    bits = _integer(f"weights of {name!r}: bits", d["bits"], 2, 8)
+    return WeightParams(scales, bits, tuple(map(float, shift)))
 
 
 def _positive(what: str, value: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,16 @@ import numpy as np
 from compiler.dtypes import DType
 from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var, tensor_type
-from quantize.apply import OnGrid, PlanRewriter, Result, activation_bounds, call, channel_axis
+from quantize.annotation import product_reach
+from quantize.apply import (
+    OnGrid,
+    PlanRewriter,
+    Result,
+    activation_bounds,
+    call,
+    channel_axis,
+    weights_of,
+)
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import Plan
 
@@ -123,20 +133,46 @@ class _Realizer(PlanRewriter):
     def weighted(self, r: Result, weights: WeightParams) -> None:
         """conv2d or dense with int32 accumulators, then requantize where the result is narrowed."""
         x = self.on_grid(r.call.args[0])
-        weight, *bias = (a.data for a in r.call.args[1:] if isinstance(a, Constant))
-        product, axis = self.accumulated(r, weights, x.atom, x.params), channel_axis(r)
-        if r.var.name not in self.plan.values and r.var is r.binding.var:
-            scale = self.scalar(weights.accumulator_scale(x.params))
-            if r.var in self.bare:
-                acc = self.named(r.var, product, r.origins)
-            else:
-                acc = self.b.bind(product, f"{r.var.name}_acc", r.origins)
-            self.accumulators[r.var] = _Accumulator(acc, scale, axis, r.origins)
+        weight, bias = weights_of(r, weights)
+        sums, axis = self.accumulated(r, weights, x.atom, x.params), channel_axis(r)
+        if self._stays_wide(r):
+            self._keep_wide(r, sums, self.scalar(weights.accumulator_scale(x.params)), axis)
             return
         out = self.own_params(r)
-        _check_fits(r, weights.reach(weight, bias[0] if bias else None, x.params), out)
-        acc = self.b.bind(product, f"{r.binding.var.name}_acc", r.binding.origins)
-        scale = self.scalar(weights.requantize_scale(x.params, out))
+        _check_fits(r, weights.reach(weight, bias, x.params), out)
+        self._narrow(r, sums, self.scalar(weights.requantize_scale(x.params, out)), out, axis)
+
+    def product(self, r: Result) -> None:
+        """matmul with int32 accumulators, then requantize where the result is narrowed."""
+        a, b = (self.on_grid(x) for x in r.call.args)
+        attrs = replace(
+            r.call.attrs,
+            out_dtype="int32",
+            input_zero_point=a.params.zero_point,
+            weight_zero_point=b.params.zero_point,
+        )
+        sums = Call(r.call.op, (a.atom, b.atom), attrs)
+        unit = a.params.scale * b.params.scale
+        if self._stays_wide(r):
+            self._keep_wide(r, sums, self.scalar(np.float32(unit)), 0)
+            return
+        out = self.own_params(r)
+        _check_fits(r, product_reach(r.call, a.params, b.params), out)
+        self._narrow(r, sums, self.scalar(np.float32(unit / out.scale)), out, 0)
+
+    def _stays_wide(self, r: Result) -> bool:
+        """Whether no integers are made of an accumulator."""
+        return r.var.name not in self.plan.values and r.var is r.binding.var
+
+    def _keep_wide(self, r: Result, sums: Call, scale: Constant, axis: int) -> None:
+        if r.var in self.bare:
+            acc = self.named(r.var, sums, r.origins)
+        else:
+            acc = self.b.bind(sums, f"{r.var.name}_acc", r.origins)
+        self.accumulators[r.var] = _Accumulator(acc, scale, axis, r.origins)
+
+    def _narrow(self, r: Result, sums: Call, scale: Constant, out: ValueParams, axis: int) -> None:
+        acc = self.b.bind(sums, f"{r.binding.var.name}_acc", r.binding.origins)
         self._keep(r, self._requantized(acc, scale, 0, out, axis, r.bounds), out)
 
     def _requantized(

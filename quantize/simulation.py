@@ -15,7 +15,7 @@ import numpy as np
 from compiler.dtypes import INT8, INT32
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var
 from compiler.op.opdef import get_op
-from quantize.apply import OnGrid, PlanRewriter, Result, call, channel_axis
+from quantize.apply import OnGrid, PlanRewriter, Result, call, channel_axis, weights_of
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import SEQUENTIAL, Plan
 
@@ -73,6 +73,14 @@ class _Simulator(PlanRewriter):
         name = r.binding.var.name
         counted = self.plan.nodes[name].accumulate != SEQUENTIAL
         value = self._in_integers(r, weights, x) if counted else self._in_floats(r, weights, x)
+        self._wide_or_narrow(r, value)
+
+    def product(self, r: Result) -> None:
+        """See PlanRewriter."""
+        atoms = tuple(self.on_grid(a).atom for a in r.call.args)
+        self._wide_or_narrow(r, Call(r.call.op, atoms, r.call.attrs))
+
+    def _wide_or_narrow(self, r: Result, value: Call) -> None:
         if r.var.name not in self.plan.values and r.var is r.binding.var:
             self.real_form[r.var] = self.named(r.var, value, r.origins)
         else:
@@ -90,15 +98,15 @@ class _Simulator(PlanRewriter):
         return call("qnn.dequantize", acc, scale, axis=channel_axis(r))
 
     def _in_floats(self, r: Result, weights: WeightParams, x: OnGrid) -> Call:
-        weight, *bias = (a.data for a in r.call.args[1:] if isinstance(a, Constant))
+        weight, bias = weights_of(r, weights)
         name = r.binding.var.name
         scales = self._scales(np.asarray(weights.scales, np.float32))
         q = Constant(weights.quantized(weight), INT8)
         args: list[Atom] = [x.atom]
         args.append(self.b.bind(call("qnn.dequantize", q, scales, axis=0), f"{name}_weight"))
-        for b in bias:
+        if bias is not None:
             units = self.scalar(weights.accumulator_scale(x.params))
-            i = Constant(weights.bias(b, x.params), INT32)
+            i = Constant(weights.bias(bias, x.params), INT32)
             args.append(self.b.bind(call("qnn.dequantize", i, units, axis=0), f"{name}_bias"))
         return Call(r.call.op, tuple(args), r.call.attrs)
 

@@ -38,9 +38,16 @@ class DenseAttrs:
 
 @dataclass(frozen=True)
 class MatmulAttrs:
-    """Attributes of nn.matmul: `out_dtype` and `accumulate` as in nn.dense."""
+    """Attributes of nn.matmul: `out_dtype` and `accumulate` as in nn.dense.
+
+    Attributes:
+        input_zero_point, weight_zero_point: integers that stand for zero in the first and the
+            second operand.
+    """
 
     out_dtype: str = ""
+    input_zero_point: int = 0
+    weight_zero_point: int = 0
     accumulate: str = "sequential"
 
 
@@ -67,6 +74,10 @@ def _sum_of_products(
         name="mac",
     )
     return out
+
+
+def _above(x: Expr, zero_point: int) -> Expr:
+    return x - zero_point if zero_point else x
 
 
 # ---- dense ---------------------------------------------------------------------------------------
@@ -99,9 +110,7 @@ def _lower_dense(b: PrimBuilder, a: DenseAttrs, x: Buffer, w: Buffer, *bias: Buf
     t = _infer_dense(a, [type_of(v) for v in (x, w, *bias)])
 
     def factors(i: Any, k: Any) -> tuple[Expr, Expr]:
-        data = x[(*i[:-1], k)].astype(t.dtype)
-        if a.input_zero_point:
-            data = data - a.input_zero_point
+        data = _above(x[(*i[:-1], k)].astype(t.dtype), a.input_zero_point)
         return data, w[i[-1], k].astype(t.dtype)
 
     held = sums(a.accumulate, t.dtype, w.shape[1] + 1)
@@ -123,7 +132,8 @@ def _matmul_parts(
 def _infer_matmul(a: MatmulAttrs, types: Sequence[TensorType]) -> TensorType:
     x, w = types
     batch, rows, columns = _matmul_parts(x.shape, w.shape)
-    dtype = result_dtype("nn.matmul", x.dtype, w.dtype, a.out_dtype)
+    zeros = a.input_zero_point or a.weight_zero_point
+    dtype = result_dtype("nn.matmul", x.dtype, w.dtype, a.out_dtype, zeros)
     check_mode("nn.matmul", a.accumulate, dtype, x.dtype)
     return TensorType((*batch, *rows, *columns), dtype)
 
@@ -132,7 +142,8 @@ def _matmul(ar: Arithmetic, a: MatmulAttrs, x: Array, w: Array) -> Array:
     """acc = +0; for k ascending: acc = acc + x[..., :, k] * w[..., k, :]."""
     s = accumulation(a.accumulate, ar.of(DType.parse(a.out_dtype)) if a.out_dtype else ar)
     batch, rows, columns = _matmul_parts(x.shape, w.shape)
-    xs, ws = s.operand(x, ar.dtype), s.operand(w, ar.dtype)
+    xs = s.operand(x, ar.dtype, a.input_zero_point)
+    ws = s.operand(w, ar.dtype, a.weight_zero_point)
     xs = xs if rows else xs[None]
     ws = ws if columns else ws[:, None]
     acc = np.broadcast_to(s.start(), known_shape((*batch, xs.shape[-2], ws.shape[-1])))
@@ -153,7 +164,8 @@ def _lower_matmul(b: PrimBuilder, a: MatmulAttrs, x: Buffer, w: Buffer) -> Buffe
         )
         left = [*lead, *row, k] if len(x.shape) > 1 else [k]
         right = [*lead, k, *column] if len(w.shape) > 1 else [k]
-        return read(x, left).astype(t.dtype), read(w, right).astype(t.dtype)
+        data, weight = read(x, left).astype(t.dtype), read(w, right).astype(t.dtype)
+        return _above(data, a.input_zero_point), _above(weight, a.weight_zero_point)
 
     held = sums(a.accumulate, t.dtype, x.shape[-1])
     out = _sum_of_products(b, "matmul", t, held, x.shape[-1], factors)
@@ -190,7 +202,7 @@ for _definition in (
         MatmulAttrs,
         (2, 2),
         Fusion.ANCHOR,
-        Quantized.FLOAT,
+        Quantized.INTEGER,
         _matmul_macs,
         numbered=True,
         doc="numpy's matmul: [..., M, K] times [..., K, N], batch dimensions broadcast",
