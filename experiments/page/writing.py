@@ -15,6 +15,7 @@ from typing import Any
 from compiler.errors import ConfigError, DtypelabError
 from experiments import datasets
 from experiments.files import atomic_path
+from experiments.layer_table import EVENTS, layers_path, read_layers
 from experiments.store import read_results
 
 from .ranges import profile, ranges_at_hand
@@ -102,8 +103,9 @@ def page_data(results: str | os.PathLike[str]) -> dict[str, Any]:
     return {
         "summary": summary + (f"; {failed} failed" if failed else ""),
         "rows": rows,
-        "layers": [],
-        "layers_hint": "This file comes with no table of layers.",
+        "layers": _layers(results),
+        "layers_hint": "No layers were recorded: give the specification a table [layers] with "
+        "images = 2 and run it again.",
         "ranges": {model: found for model, found in ranges.items() if found},
         "profiles": {name: found for name in table["dtype"].unique() if (found := profile(name))},
         "provenance": {
@@ -111,6 +113,19 @@ def page_data(results: str | os.PathLike[str]) -> dict[str, Any]:
             for shown, column in _PROVENANCE.items()
         },
     }
+
+
+def _layers(results: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The cells of the layers file beside the results; none if there is no such file."""
+    path = layers_path(results)
+    if not path.exists():
+        return []
+    cells: dict[str, list[dict[str, Any]]] = {}
+    for line in read_layers(path).to_dict("records"):
+        shown = {name: _plain(line[name]) for name in ("value", "operator", "sqnr_db", "cosine")}
+        events = {name: _plain(line[name]) for name in EVENTS}
+        cells.setdefault(line["config_hash"], []).append({**shown, "events": events})
+    return [{"config_hash": key, "values": values} for key, values in cells.items()]
 
 
 def _ranges(model: str, dataset: str) -> Mapping[str, Any] | None:

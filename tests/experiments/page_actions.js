@@ -4,7 +4,7 @@
 const seen = {};
 const count = (selector) => document.querySelectorAll(selector).length;
 const press = (selector) => document.querySelector(selector).click();
-seen.start = { marks: count("#pareto .mark"), lines: count("#table tbody tr"), ranges: count("#ranges svg") };
+seen.start = { marks: count("#pareto .mark"), lines: count("#table tbody tr"), ranges: count("#ranges svg"), bars: count("#layers rect") };
 press('#models button[data-name="mnist_mlp"]');
 seen.without_mlp = { marks: count("#pareto .mark"), lines: count("#table tbody tr"), panels: count("#pareto figure") };
 press('#schemes button[data-name="int8_channel"]');

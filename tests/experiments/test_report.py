@@ -16,6 +16,7 @@ import experiments
 from compiler.errors import ConfigError
 from experiments import datasets
 from experiments.cli.main import run_command
+from experiments.layer_table import EVENTS, LAYER_COLUMNS, LayersFile, layers_path
 from experiments.page.ranges import value_ranges
 from experiments.store import COLUMNS, ResultsFile
 
@@ -48,6 +49,15 @@ def results(folder: Path) -> Path:
         | {"config_hash": "f" * 40, "model": "mnist_mlp", "scheme": "fixed8_4", "dtype": "fixed8_4"}
         | {"status": "error", "error": "it broke", "dataset": "mnist1k", "threads": 1}
     )
+    layers = LayersFile(layers_path(path), resume=True)
+    key = "02" * 20
+    about = {"run_id": "r", "config_hash": key, "model": "mnist_mlp", "scheme": "posit8_es0"}
+    lines = [
+        {**dict.fromkeys(LAYER_COLUMNS), **about, "value": f"v{k}", "operator": "nn.dense"}
+        | {"sqnr_db": sqnr, "cosine": 1.0, **dict.fromkeys(EVENTS, 3 if k else None)}
+        for k, sqnr in enumerate((float("inf"), 21.5))
+    ]
+    layers.put(key, lines)
     return path
 
 
@@ -60,6 +70,10 @@ def test_the_page_holds_every_row_and_needs_nothing_else(tmp_path: Path) -> None
     assert [row["status"] for row in data["rows"]] == ["ok"] * 9 + ["error"]
     assert data["rows"][0]["sqnr_db"] == "inf"
     assert data["rows"][9]["metric"] is None
+    (cell,) = data["layers"]
+    assert cell["config_hash"] == data["rows"][2]["config_hash"]
+    assert [v["sqnr_db"] for v in cell["values"]] == ["inf", 21.5]
+    assert cell["values"][1]["events"] == dict.fromkeys(EVENTS, 3)
     assert data["rows"][1]["command"].startswith("dtypelab reproduce ")
     assert data["summary"] == "10 cells: 3 networks in 4 number systems; 1 failed"
     assert set(data["ranges"]) == {"mnist_mlp", "mnist_dwsep"}
@@ -95,7 +109,8 @@ def test_what_is_no_results_file_is_refused(
             experiments.report(tmp_path / source, tmp_path / out)
         assert run_command(["report", str(tmp_path / source), "-o", str(tmp_path / out)]) == 2
         assert capsys.readouterr().err.count("\n") == 1
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["empty.csv", "other.csv", "r.csv"]
+    left = sorted(p.name for p in tmp_path.iterdir())
+    assert left == ["empty.csv", "other.csv", "r.csv", "r.layers.csv"]
 
 
 def test_the_verb_writes_the_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -133,7 +148,7 @@ def browse(page: Path, folder: Path, width: int) -> dict[str, Any]:
 def test_in_a_browser(tmp_path: Path, width: int) -> None:
     page = experiments.report(results(tmp_path), tmp_path / "r.html")
     seen = browse(page, tmp_path, width)
-    assert seen["start"] == {"marks": 9, "lines": 10, "ranges": 2}
+    assert seen["start"] == {"marks": 9, "lines": 10, "ranges": 2, "bars": 2}
     assert seen["without_mlp"] == {"marks": 6, "lines": 6, "panels": 2}
     assert seen["without_int8"] == {"marks": 4, "lines": 4}
     assert seen["tip"].startswith("mnist_mlp, float32\nmetric: 0.98\n")
