@@ -35,6 +35,7 @@ from compiler.ir.expr import (
 from compiler.ir.overloads import Overloads
 from compiler.ir.types import FuncType, TensorType, TupleType, Type
 from compiler.symbolic import IntLike
+from compiler.symbolic import Var as Dim
 
 Make = Callable[[Sequence[Atom], Sequence[Function]], Value]
 """A value from the atoms of what it needs, and from the functions of its bodies."""
@@ -83,9 +84,11 @@ Operand = Expr | Var | Constant
 """What expressions are made of."""
 
 
-def var(name: str, shape: Sequence[IntLike] = (), dtype: DType | str = "float32") -> Var:
-    """A variable that holds a tensor: a parameter of a function to be."""
-    return Var(name, TensorType.of(shape, dtype))
+def var(name: str, shape: Sequence[IntLike | str] = (), dtype: DType | str = "float32") -> Var:
+    """A variable that holds a tensor: a parameter of a function to be. A dimension that is a text
+    is symbolic: any size, the same wherever it has that name."""
+    dims = [Dim(d) if isinstance(d, str) else d for d in shape]
+    return Var(name, TensorType.of(dims, dtype))
 
 
 def const(value: Any, dtype: DType | str | None = None) -> Constant:

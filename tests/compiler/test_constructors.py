@@ -105,7 +105,8 @@ def test_closures_and_recursion() -> None:
 
 
 def test_match_names_a_dimension() -> None:
-    x = compiler.var("x", (Dim("n"), 3))
+    x = compiler.var("x", ("n", 3))
+    assert x.type == compiler.var("y", (Dim("n"), 3)).type
     y = compiler.match(x, (2, 3)) + X
     np.testing.assert_allclose(run(compiler.function([x], y), X), X + X)
 
