@@ -131,13 +131,7 @@ def optimize(
 
 def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...]) -> IRModule:
     from compiler.transform.alter_op_layout import AlterOpLayout
-    from compiler.transform.canonicalize_ops import CanonicalizeOps
-    from compiler.transform.combine_parallel_batch_matmul import CombineParallelBatchMatmul
-    from compiler.transform.combine_parallel_conv2d import CombineParallelConv2D
-    from compiler.transform.combine_parallel_dense import CombineParallelDense
-    from compiler.transform.eliminate_common import EliminateCommonSubexpr
     from compiler.transform.fold_constant import FoldConstant
-    from compiler.transform.fold_scale_axis import FoldScaleAxis
     from compiler.transform.fold_zero_point import FoldZeroPoint
     from compiler.transform.fuse_ops import FuseOps
     from compiler.transform.hold_forms import HoldForms
@@ -145,16 +139,15 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
     from compiler.transform.split_exact import SplitExact
 
     pairs = any(i.steps and i.operand_dtypes == [INT16, INT16] for i in for_target(target))
-    fuse = FuseOps()
-    if not PassContext.current().enables(fuse):  # a kernel each: the executor runs kernels only
+    fuse, context = FuseOps(), PassContext.current()
+    if not context.enables(fuse):  # a kernel each: the executor runs kernels only
         fuse = FuseOps(fuse_opt_level=0)
-    passes: list[Pass] = [
-        CanonicalizeOps(),  # from level 3 on, as the next two; those that combine from 4 on
-        FoldScaleAxis(),
-        EliminateCommonSubexpr(),
-        CombineParallelConv2D(),
-        CombineParallelDense(),
-        CombineParallelBatchMatmul(),
+    passes: list[Pass] = []
+    if context.opt_level > 2 or context.required_pass:  # else they are not even imported
+        from compiler.transform.stronger import stronger
+
+        passes += stronger()
+    passes += [
         SplitExact(can_watch(target), pairs),
         HoldForms(forms_of(lowerings)),
         FoldZeroPoint(),

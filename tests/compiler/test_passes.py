@@ -14,7 +14,7 @@ from compiler.ir.expr import Binding, Call, Function, IRModule, Var
 from compiler.ir.types import TensorType
 from compiler.ir.verifier import verify
 from compiler.op.opdef import get_op
-from compiler.pipeline import build
+from compiler.pipeline import build, optimize
 from compiler.symbolic import Var as Dim
 from compiler.transform.decorators import function_pass, module_pass
 from compiler.transform.fuse_ops import FuseOps
@@ -266,3 +266,19 @@ def test_values_that_are_read_several_times_are_not_computed_again_too_often() -
     assert sizes[0] == 4  # 1, 3, 7 and 15 additions; the next would be 31
     data = np.full(4, 2.0**-40, np.float32)
     np.testing.assert_allclose(build(mod)(data), evaluate(mod, data), rtol=1e-5)
+
+
+def test_builds_run_the_stronger_passes_where_they_are_asked_for() -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (2, 4))
+    y = b.call("add", b.call("exp", x), b.call("exp", x))
+    mod = IRModule({"main": b.finish(y)})
+
+    def exponentials(**context: Any) -> int:
+        with PassContext(**context):
+            return optimize(mod).astext().count("exp(%")
+
+    assert exponentials() == 2
+    assert exponentials(opt_level=3) == 1
+    assert exponentials(required_pass=["EliminateCommonSubexpr"]) == 1
+    assert exponentials(opt_level=4, disabled_pass=["EliminateCommonSubexpr"]) == 2
