@@ -33,6 +33,7 @@ from compiler.tensor.packed_arrays import pack_array
 from compiler.tensor.schedule import rules
 from compiler.tensor.schedule.choice import TileChoice
 from compiler.tensor.schedule.default import schedule_default
+from compiler.tensor.schedule.independent import check_independent
 from compiler.tensor.schedule.written import arranged, start_reductions
 from compiler.tensor.stmt import Buffer, PrimFunc, innermost_work, stores
 from compiler.tuning.log import History
@@ -109,6 +110,7 @@ class Program:
         with self._lock:
             if self._scheduled is None:
                 if self._arranged:
+                    check_independent(self._func)
                     start_reductions(self._func)
                 else:
                     schedule_default(self._func, self._target, self._constants, self._choices)

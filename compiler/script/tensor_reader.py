@@ -16,6 +16,7 @@ from compiler.symbolic import Index, Var
 from compiler.tensor import stmt
 from compiler.tensor.expr import BinOp, Call, Expr, Gather, Load, index_vars, walk
 from compiler.tensor.schedule import Schedule
+from compiler.tensor.schedule.independent import check_independent
 from compiler.tensor.stmt import For, PrimFunc, Stmt, Store
 from compiler.tensor.wellformed import check_program, check_store
 
@@ -59,6 +60,7 @@ class TensorReader:
         for stage, loop in self.starts:
             Schedule(f).decompose_reduction(stage, loop)
         self._checked(d, lambda: check_program(f))
+        self._checked(d, lambda: check_independent(f))
         return f
 
     def _checked(self, node: ast.AST, make: Callable[[], T]) -> T:

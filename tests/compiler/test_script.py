@@ -360,6 +360,37 @@ def loop_that_is_no_axis() -> object:
     return f
 
 
+def vectorized_sum() -> object:
+    @tensor_program  # HERE: @
+    def f(X: Buffer((8,)), Y: Buffer((1,))):
+        Y[0] = 0.0
+        for i in vectorized(8):
+            Y[0] = Y[0] + X[i]
+
+    return f
+
+
+def parallel_recurrence() -> object:
+    @tensor_program  # HERE: @
+    def f(X: Buffer((8,)), Y: Buffer((8,))):
+        for i in parallel(8):
+            Y[i] = X[i]
+        for i in parallel(7):
+            Y[i + 1] = Y[i] + X[i]
+
+    return f
+
+
+def triangle_in_lanes() -> object:
+    @tensor_program  # HERE: @
+    def f(X: Buffer((8,)), Y: Buffer((8,))):
+        for i in vectorized(8):
+            for j in range(i + 1):
+                Y[i] = X[j]
+
+    return f
+
+
 def ended_loop() -> object:
     @tensor_program
     def f(X: Buffer((4,)), Y: Buffer((4,))):
@@ -479,6 +510,9 @@ MISTAKES: dict[Callable[[], object], str] = {
     reduction_axis_in_the_result: "a reduction axis is no index of the result",
     no_update: "a reduction is written Y[...] = Y[...] + value",
     loop_that_is_no_axis: "the loop _again inside the reduction is no axis of it",
+    vectorized_sum: "iterations of the vectorized loop i share elements of Y",
+    parallel_recurrence: "iterations of the parallel loop i_1 share elements of Y",
+    triangle_in_lanes: "loop j goes as far as the vectorized loop i says",
     ended_loop: "i belongs to a loop that has ended",
     outdated_value: "y was read from Y, which has changed",
     run_time_condition: "use select(...)",
