@@ -170,12 +170,12 @@ def test_the_key_tells_versions_and_targets_apart(monkeypatch: pytest.MonkeyPatc
     v2 = Target("llvm", HOST.triple, "x86-64-v2", HOST.features, HOST.enabled)
     v3 = Target("llvm", HOST.triple, HOST.cpu, "-avx", HOST.enabled)
     keys |= {cache.key(v2, "text"), cache.key(v3, "text")}
-    now = cache._versions()
+    now = cache.versions()
     assert len(now) == 3
     assert re.match(r"\d+\.\d+", now[1])
     for k in range(3):
         changed = tuple(v + "x" if i == k else v for i, v in enumerate(now))
-        monkeypatch.setattr(cache, "_versions", lambda v=changed: v)
+        monkeypatch.setattr(cache, "versions", lambda v=changed: v)
         keys.add(cache.key(HOST, "text"))
     assert len(keys) == 8
 
@@ -195,7 +195,7 @@ def test_the_versions_follow_the_source_files(tmp_path: Path) -> None:
         change()
         digests.append(cache.digest_of(tmp_path))
     assert len(set(digests)) == 4
-    assert cache._versions()[0] == cache.digest_of(Path(compiler.__file__).parent)
+    assert cache.versions()[0] == cache.digest_of(Path(compiler.__file__).parent)
 
 
 def test_a_missing_c_function_is_named_by_a_cached_entry_too(folder: Path) -> None:
