@@ -202,7 +202,9 @@ class IRModule:
         from compiler.errors import DtypelabError, unknown
 
         f = self.functions.get(name)
-        if not isinstance(f, Function):
+        if f is not None and not isinstance(f, Function):
+            raise DtypelabError(f"{name} is a tensor program: it is functions[{name!r}]")
+        if f is None:
             raise DtypelabError(unknown("function", name, self.functions))
         return f
 

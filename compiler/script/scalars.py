@@ -167,7 +167,8 @@ def chosen(condition: Any, a: Any, b: Any) -> Any:
 
 
 def element(value: Any, index: Any) -> Any:
-    """`value[index]`; the indices of a buffer may be values computed at run time."""
+    """`value[index]`; the indices of a buffer may be values computed at run time, which nobody
+    checks: they must be inside."""
     at = index if isinstance(index, tuple) else (index,)
     if not isinstance(value, Buffer) or not any(isinstance(i, Expr) for i in at):
         return value[index]

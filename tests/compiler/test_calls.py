@@ -171,3 +171,8 @@ def @main(%x: Tensor[(2,), float32], %flag: Tensor[(), bool]) {
     )
     x = np.array([1, 2], np.float32)
     assert list(compiler.build(mod)(x, np.array(flag))) == ([2, 4] if flag else [1, 2])
+
+
+def test_a_tensor_program_is_no_graph_function() -> None:
+    with pytest.raises(compiler.DtypelabError, match=r"dense is a tensor program"):
+        mixed(3)["dense"]
