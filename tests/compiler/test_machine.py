@@ -133,3 +133,38 @@ def @main(%x: Tensor[(n*2, 2), float32], %c: Tensor[(), bool]) {
         x = np.arange(4 * n, dtype=np.float32).reshape(2 * n, 2)
         for c in (True, False):
             agree(exe, mod, x, np.asarray(c))
+
+
+def test_functions_with_effects_run_in_order_in_branches_and_loops() -> None:
+    seen: list[float] = []
+    compiler.register_func("test.note", lambda x: seen.append(float(x[0])), override=True)
+    source = """
+def @main(%x: Tensor[(2,), float32], %k: Tensor[(), int64]) {
+  %go = less(0int64, %k);
+  %s = loop (%go, %i: Tensor[(), int64] = 0int64, %a: Tensor[(2,), float32] = %x) {
+    %n = call_packed("test.note", (%a,), ());
+    %j = add(%i, 1int64);
+    %b = add(%a, %a);
+    %again = less(%j, %k);
+    (%again, %j, %b)
+  };
+  %last = %s.1;
+  %r = if (%go) {
+    %n = call_packed("test.note", (%last,), ());
+    %t = negative(%last);
+    %u = call_packed("test.note", (%t,), ());
+    %t
+  } else {
+    %u = call_packed("test.note", (%x,), ());
+    %x
+  };
+  %r
+}
+"""
+    mod = compiler.parse(source)
+    x = np.ones(2, np.float32)
+    for run in (compiler.build(mod), compiler.create_executor("interpret", mod).evaluate()):
+        for times, want in ((3, [1, 2, 4, 8, -8]), (0, [1])):
+            seen.clear()
+            run(x, np.asarray(times))
+            assert seen == want
