@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import compiler
 from compiler.dtypes import INT8, Array
-from compiler.errors import TypeInferenceError, UnsupportedError
+from compiler.errors import TypeInferenceError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.op.opdef import get_op
@@ -18,21 +18,10 @@ from compiler.symbolic import Var as Dim
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.interp import run
 from compiler.transform.passes import PassContext
+from datatypes.proof.subject import runnable_targets
 
-TARGETS = ("llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2")
 MODES = ("int10_wrap", "int16_wrap", "int12_saturate", "int16_saturate", "int20_saturate")
 EVERY = (*MODES, "int2_saturate", "int8_wrap", "int24_wrap", "int32_wrap", "int32_saturate")
-
-
-def targets() -> list[str]:
-    out = []
-    for t in TARGETS:
-        try:
-            compiler.Target.parse(t)
-            out.append(t)
-        except UnsupportedError:
-            continue
-    return out
 
 
 def held(total: int, mode: str) -> int:
@@ -160,7 +149,7 @@ def test_convolutions_of_a_width_equal_the_interpreter_on_every_instruction_set(
     def check(case: tuple[IRModule, Array]) -> None:
         mod, data = case
         want = compiler.evaluate(mod, data)
-        for target in targets():
+        for target in runnable_targets():
             got = compiler.build(mod, target=target)(data)
             np.testing.assert_array_equal(got, want, err_msg=target)
         with PassContext(config={"AlterOpLayout.block": 4}):
