@@ -1,7 +1,8 @@
 """Stochastic rounding as an expression: the array codec's, with random bits hashed from a place.
 
 The exact result is a float64 rounded to odd, which lies on the same side of every threshold: these
-have fewer than 52 significant bits. The value below it is found by bisection.
+have fewer than 52 significant bits. The value below it is found by its binade (see
+`datatypes.formats.binades`), or by bisection where values are spaced otherwise.
 """
 
 from __future__ import annotations
@@ -11,12 +12,24 @@ from functools import lru_cache, partial
 import numpy as np
 
 from compiler.dtypes import FLOAT64, INT64, DType, Place
-from compiler.tensor.expr import BinOp, Call, Cast, Expr, cast, const, let, select
+from compiler.tensor.expr import (
+    BinOp,
+    Call,
+    Cast,
+    Expr,
+    call,
+    cast,
+    const,
+    let,
+    maximum,
+    minimum,
+    select,
+)
 from compiler.tensor.lower_custom import table
 from compiler.tensor.stmt import Buffer
 from datatypes.builtin import pairs, through_float64
 from datatypes.builtin.common import look_up
-from datatypes.formats import Format
+from datatypes.formats import Format, binades
 from datatypes.formats.arrays import codes_of_orders, ordered_values
 from datatypes.formats.randomness import GOLDEN, MIX, node_key
 from datatypes.formats.rules import RANDOM_BITS
@@ -45,11 +58,34 @@ def encode(fmt: Format, x: Expr, place: Place) -> Expr:
     """Storage integer of a float64 (`datatypes.formats.encode`)."""
 
     def rounded(x: Expr) -> Expr:
-        below = through_float64.searched(_starts(fmt), len(ordered_values(fmt)) - 2, x)
-        regular = let(below, lambda n: _code(fmt, x, _entry(fmt, x, n, random_bits(fmt, place))))
+        regular = let(
+            _below(fmt, x), lambda n: _code(fmt, x, _entry(fmt, x, n, random_bits(fmt, place)))
+        )
         return through_float64.special_or(fmt, x, regular)
 
     return let(x, rounded)
+
+
+def _below(fmt: Format, x: Expr) -> Expr:
+    """int64 number, in `ordered_values`, of the last value that is not above x, from the first to
+    the last but one; or one less, where x is negative and a value."""
+    rounding, most = binades(fmt), len(ordered_values(fmt)) - 2
+    if rounding is None:
+        return through_float64.searched(_starts(fmt), most, x)
+    scale, shift, base = through_float64.tables(fmt)
+    exponent = (call("bits", x, dtype=INT64) >> 52 & 0x7FF) - (1023 + rounding.first)
+
+    def order(entry: Expr) -> Expr:
+        steps = call("abs", x) * look_up(scale, entry) - look_up(shift, entry)
+        whole = call("floor", steps)
+        return cast(whole + look_up(base, entry), INT64)
+
+    def number(order: Expr) -> Expr:
+        found = select(x > 0.0, order, -1 - order) + (1 - fmt.lowest)
+        return minimum(maximum(found, 0), most)
+
+    entry = minimum(maximum(exponent, 0), len(rounding.base) - 1)
+    return let(let(entry, order), number)
 
 
 def random_bits(fmt: Format, place: Place) -> Expr:
