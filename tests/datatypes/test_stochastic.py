@@ -27,7 +27,7 @@ from compiler.tensor import interp
 from compiler.tensor.legalize import legalize
 from compiler.tensor.schedule import Schedule, rules
 from datatypes import mathfun, oracle
-from datatypes.formats import Format, add, catalogue, encode, get
+from datatypes.formats import Format, add, catalogue, encode, get, ordered_values
 from datatypes.formats.randomness import random_bits
 from experiments import datasets, zoo
 
@@ -175,6 +175,25 @@ def test_a_dense_layer_by_hand() -> None:
     want = at(6, "Add", want, terms)
     np.testing.assert_array_equal(compiler.build(mod)(codes), want)
     np.testing.assert_array_equal(compiler.evaluate(mod, codes), want)
+
+
+@pytest.mark.parametrize(
+    "name", ["posit8_es2", "takum8", "fixed8_4", "float8_e4m3fnuz", "nf4", "posit12_es1"]
+)
+def test_values_and_what_lies_beside_and_between_them_round_like_the_oracle(name: str) -> None:
+    fmt = stochastic(name, 3)
+    add(fmt)
+    try:
+        values = ordered_values(fmt)
+        around = [np.nextafter(values, end) for end in (-np.inf, np.inf)]
+        odd = [0.0, -0.0, 5e-324, -1e-300, 1e300, -1e300, np.inf, -np.inf, np.nan]
+        x = np.concatenate([values, -values, *around, (values[1:] + values[:-1]) / 2, odd])
+        b = FunctionBuilder()
+        y = b.call("cast", b.param("x", x.shape, "float64"), dtype=str(dtype_of(fmt)))
+        mod = IRModule({"main": b.finish(y)})
+        np.testing.assert_array_equal(compiler.build(mod)(x), compiler.evaluate(mod, x))
+    finally:
+        del catalogue._known[fmt.name]
 
 
 def test_layers_of_other_names_and_seeds_get_other_bits() -> None:
