@@ -88,6 +88,32 @@ def _length(n: Node, row: Atom, axis: int, length: Dim) -> Atom:
     return n.step("take", n.step("shape_of", row), at, axis=0)
 
 
+def counted(n: Node, count: Atom, row: Callable[[Atom], Atom]) -> Atom:
+    """row(0), row(1) ... row(count - 1), stacked: as many as the data says."""
+
+    def step(number: Atom, _: Sequence[Atom]) -> list[Imported]:
+        after = n.step("add", number, _ONE)
+        return [n.step("less", after, count), after, row(number)]
+
+    return _loop(n, n.step("less", _ZERO, count), (), step, 1, None)[0]
+
+
+def repeated(
+    n: Node,
+    count: int,
+    init: Sequence[Atom],
+    make: Callable[[Atom, Sequence[Atom]], list[Imported]],
+) -> list[Atom]:
+    """The state after `count` steps: `make` gives the next one of a number and a state."""
+    limit = Constant.of(np.int64(count), INT64)
+
+    def step(number: Atom, state: Sequence[Atom]) -> list[Imported]:
+        after = n.step("add", number, _ONE)
+        return [n.step("less", after, limit), after, *make(number, state)]
+
+    return _loop(n, n.step("less", _ZERO, limit), init, step, 0, count)
+
+
 def _loop(
     n: Node,
     going: Atom,

@@ -17,6 +17,7 @@ from compiler.frontend import (  # noqa: F401  (each registers its converters)
     converters_control,
     converters_conv,
     converters_elementwise,
+    converters_found,
     converters_index,
     converters_microsoft,
     converters_move,

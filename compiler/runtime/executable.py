@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.dtype_lowering import DtypeLowering
 from compiler.dtypes import Array
+from compiler.errors import InputError
 from compiler.ir.types import TensorType, Type
 from compiler.runtime.driver import Step
 from compiler.runtime.external import External, Linkage
@@ -160,6 +161,8 @@ class GraphExecutable(Executable):
             np.empty(shape, t.dtype.storage)
             for shape, (_, t) in zip(shapes, self.program.outputs, strict=True)
         ]
+        if values is None:  # nothing to compute
+            return outs
         if self.program.externals:
             self._linkage.require()
         work = self._workspace(size)
@@ -178,7 +181,12 @@ class GraphExecutable(Executable):
 
     def _sizes(self, dims: Mapping[Var, int]) -> tuple[list[tuple[int, ...]], int, Any]:
         """(shapes of the outputs, bytes of workspace, dims as int64s), remembered for a few dims:
-        evaluating them takes microseconds."""
+        evaluating them takes microseconds. Where a dimension that was found at run time is 0, and
+        so are all outputs, the last is None: kernels are not made for that.
+
+        Raises:
+            InputError: such a dimension is 0, but not every output is empty.
+        """
         p = self.program
         key = tuple(dims[v] for v in p.dims)
         if key not in self._known:
@@ -187,7 +195,15 @@ class GraphExecutable(Executable):
                 tuple(d.value(dims) if isinstance(d, Index) else d for d in t.shape)
                 for _, t in p.outputs
             ]
-            values = (ctypes.c_int64 * max(1, len(key)))(*key)
+            values: Any = (ctypes.c_int64 * max(1, len(key)))(*key)
+            if min(key, default=1) < 1:
+                if not all(0 in s for s in shapes):
+                    none = ", ".join(str(v) for v in p.dims if dims[v] < 1)
+                    raise InputError(
+                        f"dimension {none} is 0 at run time, which is supported only where all "
+                        "that is computed with it is empty too"
+                    )
+                values = None
             if len(self._known) >= KNOWN_SIZES:
                 self._known = {}
             self._known[key] = (shapes, int(p.workspace.value(dims)), values)
