@@ -14,8 +14,6 @@ from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 
 N, H, W = Dim("n"), Dim("h"), Dim("w")
-LEAST = 9
-"""The narrowest image that no network below makes empty."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +50,13 @@ class _Drawn:
         return self.b.call("nn.relu", y) if self.draw(st.booleans()) else y
 
     def window(self, x: Var, largest: int) -> tuple[tuple[int, int], dict[str, tuple[int, ...]]]:
-        """(kernel, attributes) of a window that fits into any image of at least LEAST columns."""
+        """(kernel, attributes) of a window for an image of any width."""
         height = Index.of(tensor_type(x).shape[2]).constant() or 3
         kernel = (
             min(height, self.draw(st.integers(1, largest))),
             self.draw(st.integers(1, largest)),
         )
         before = [self.draw(st.integers(0, (k - 1) // 2)) for k in kernel]
-        # At least as much padding as keeps a row's length.
         after = [k - 1 - p for k, p in zip(kernel, before, strict=True)]
         strides = (self.draw(st.integers(1, 2)), self.draw(st.sampled_from([1, 1, 2])))
         return kernel, {"strides": strides, "padding": (*before, *after)}

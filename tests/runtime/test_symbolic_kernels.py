@@ -11,6 +11,7 @@ import pytest
 
 import compiler
 import quantize
+from compiler.errors import UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.runtime.executable import Executable
@@ -112,12 +113,19 @@ def test_tiles_of_convolutions_go_along_a_row_of_any_width(case: tuple[int, ...]
     assert_right(exe, mod, [(1, case[0], 5, W)])
 
 
+@pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell"])
 @pytest.mark.parametrize("case", CONVOLUTIONS)
-def test_int8_convolutions_of_any_width_equal_static_builds(case: tuple[int, ...]) -> None:
+def test_int8_convolutions_of_any_width_equal_the_interpreter(
+    case: tuple[int, ...], target: str
+) -> None:
+    try:
+        compiler.Target.parse(target)
+    except UnsupportedError as e:
+        pytest.skip(str(e))
     mod = convolution(*case)
     shape: Shape = (1, case[0], 5, W)
     qmod = quantize.quantize(mod, [inputs([shape], 1, w)[0] for w in (8, 24)])
-    exe = compiler.build(qmod)
+    exe = compiler.build(qmod, target=target)
     for w in EXTENTS:
         (x,) = inputs([shape], 1, w)
         np.testing.assert_allclose(exe(x), compiler.evaluate(qmod, x), rtol=0, atol=1e-6)
