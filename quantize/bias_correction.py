@@ -155,19 +155,23 @@ def _parts(f: Function, cuts: set[Var]) -> list[_Part]:
         made = [x.var for x in f.bindings[start : k + 1]]
         alive = [v for v in made if last.get(v, -1) > k]
         if b.var in cuts and all(isinstance(v.type, TensorType) for v in alive):
-            out.append(_part(f.bindings[start : k + 1], alive, cuts))
+            out.append(_part(f.params, f.bindings[start : k + 1], alive, cuts))
             start = k + 1
     return out
 
 
-def _part(bindings: Sequence[Binding], alive: list[Var], cuts: set[Var]) -> _Part:
+def _part(
+    inputs: Sequence[Var], bindings: Sequence[Binding], alive: list[Var], cuts: set[Var]
+) -> _Part:
     made = {b.var for b in bindings}
     read = [a for b in bindings for a in operands(b.value) if isinstance(a, Var) and a not in made]
     found = tuple(b.var for b in bindings if b.var in cuts)
     # Inside a part, a correction cannot be in place for what follows: only its end is corrected.
     end = found[-1:]
     results = tuple(dict.fromkeys([*alive, *end]))
-    return _Part(Function(tuple(dict.fromkeys(read)), tuple(bindings), results), end)
+    # The network's own inputs tell what symbolic dimensions are.
+    params = tuple(dict.fromkeys([*read, *inputs]))
+    return _Part(Function(params, tuple(bindings), results), end)
 
 
 def _run(part: _Part, values: dict[Var, list[Array]]) -> None:

@@ -16,12 +16,15 @@ from compiler.symbolic import Var as Dim
 N, H, W = Dim("n"), Dim("h"), Dim("w")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Net:
     """A network and the shape of its input."""
 
     mod: IRModule
     shape: tuple[int | Index, ...]
+
+    def __repr__(self) -> str:
+        return self.mod.astext()
 
     def inputs(self, n: int, w: int, seed: int = 0) -> Array:
         """Random data for batch `n`, width `w` and height `w // 2`, where these are symbolic."""
