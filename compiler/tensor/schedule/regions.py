@@ -54,7 +54,10 @@ class RegionPrimitives(LoopPrimitives):
             raise ScheduleError(f"{buf.name} is written by several stages")
         dims = self._own_loops(store, path)
         inner = _loop_vars(target.body)
-        reads = [i for b, i, _, _ in accesses(target.body) if b is buf and i is not None]
+        found = (i for b, i, _, _ in accesses(target.body) if b is buf and i is not None)
+        reads = list(
+            dict.fromkeys(found)
+        )  # several alike are one: the extent of a rest stays known
         if not reads:
             raise ScheduleError(f"{loop} does not read {buf.name}")
         self._remove(path[0])
