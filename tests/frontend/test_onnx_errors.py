@@ -120,14 +120,14 @@ def test_no_opset() -> None:
 
 def test_all_unsupported_operators_at_once() -> None:
     nodes = [
-        node("NonZero", ["x"], ["a"], name="first"),
+        node("Det", ["x"], ["a"], name="first"),
         node("MaxRoiPool", ["a"], ["b"]),
-        node("NonZero", ["b"], ["c"], name="third"),
+        node("Det", ["b"], ["c"], name="third"),
         node("FancyRelu", ["c"], ["y"], name="fourth", domain="com.maker"),
     ]
     fails(
         model(nodes, {"x": ["n", 3]}, ["y"]), UnsupportedError,
-        "NonZero", "'first'", "'third'", "MaxRoiPool", "'b'", "MaxPool",
+        "Det", "'first'", "'third'", "MaxRoiPool", "'b'", "MaxPool",
         "com.maker.FancyRelu", "'fourth'", "Relu",
     )  # fmt: skip
 
@@ -190,10 +190,14 @@ def test_unsupported_element_type() -> None:
     fails(relu(dtypes={"x": TensorProto.STRING}), UnsupportedError, "'x'", "STRING", "float32")
 
 
-def test_control_flow() -> None:
-    branch = helper.make_graph([node("Relu", ["x"], ["t"])], "b", [],
-                               [helper.make_empty_tensor_value_info("t")])  # fmt: skip
-    nodes = [node("If", ["c"], ["y"], name="choice", then_branch=branch, else_branch=branch)]
+def test_branches_of_different_types() -> None:
+    branches = [
+        helper.make_graph([made], "b", [], [helper.make_empty_tensor_value_info("t")])
+        for made in (node("Relu", ["x"], ["t"]), node("Cast", ["x"], ["t"], to=TensorProto.INT64))
+    ]
+    nodes = [
+        node("If", ["c"], ["y"], name="choice", then_branch=branches[0], else_branch=branches[1])
+    ]
     proto = model(nodes, {"x": [3], "c": []}, ["y"], dtypes={"c": TensorProto.BOOL})
     fails(proto, UnsupportedError, "If", "'choice'")
 
