@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from compiler.errors import ConfigError, DtypelabError
+from compiler.errors import ConfigError
 from experiments import datasets
 from experiments.files import atomic_path
 from experiments.layer_table import EVENTS, layers_path, read_layers
@@ -131,10 +131,7 @@ def _layers(results: str | os.PathLike[str]) -> list[dict[str, Any]]:
 def _ranges(model: str, dataset: str) -> Mapping[str, Any] | None:
     if dataset not in datasets.names():
         return None
-    try:
-        found = ranges_at_hand(model, datasets.load(dataset).x[:RANGE_INPUTS])
-    except DtypelabError:
-        return None
+    found = ranges_at_hand(model, datasets.load(dataset).x[:RANGE_INPUTS])
     return asdict(found) if found else None
 
 
