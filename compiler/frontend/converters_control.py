@@ -4,6 +4,7 @@ becomes branches and loops of the program."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -114,12 +115,33 @@ def _stays_true(body: Any) -> bool:
 
 @converts("Scan")
 def scan(n: Node) -> Sequence[Imported]:
-    """As many copies of the body as the scanned axis has elements."""
+    """The body over the slices of the scanned inputs; in opset 8 for each member of a batch."""
     if n.opset < 9:
-        raise n.unsupported("the batch axis of opset 8: export the model with opset 9 or newer")
+        return _batched_scan(n)
+    return _scan(n, [n.atom(i) for i in range(len(n.inputs))])
+
+
+def _batched_scan(n: Node) -> list[Imported]:
+    """Scan of opset 8: the first axis of every operand is a batch, and the second is scanned."""
+    if n.has(0):
+        raise n.unsupported("sequence_lens: export the model with opset 9 or newer")
+    given = [n.atom(i) for i in range(1, len(n.inputs))]
+    sizes = {tensor_type(a).shape[0] for a in given}
+    size = sizes.pop() if len(sizes) == 1 else None
+    if not isinstance(size, int) or not 0 < size <= MOST_WRITTEN:
+        raise n.unsupported("batches that are large, unknown or differ: export it with opset 9")
+    members = []
+    for k in range(size):
+        at = Constant.of(np.int64(k), INT64)
+        found = _scan(n, [n.step("take", a, at, axis=0) for a in given])
+        members.append([n.step("expand_dims", _atom(n, v), axes=(0,)) for v in found])
+    return [n.step("concatenate", *parts, axis=0) for parts in zip(*members, strict=True)]
+
+
+def _scan(n: Node, given: Sequence[Atom]) -> list[Imported]:
+    """As many copies of the body as the scanned axis has elements, or a loop."""
     body, count = n.need("body"), int(n.need("num_scan_inputs"))
-    states = len(n.inputs) - count
-    given = [n.atom(i) for i in range(len(n.inputs))]
+    states = len(given) - count
     carried: list[Imported] = list(given[:states])
     rows = given[states:]
     outputs = len(body.output) - states
@@ -131,7 +153,7 @@ def scan(n: Node) -> Sequence[Imported]:
     length = lengths.pop() if len(lengths) == 1 else None
     if length is None:
         raise n.unsupported("inputs of different lengths; use shapes=...")
-    backward = _ints(n, "scan_input_directions", count)
+    backward = _ints(n, "directions" if n.opset < 9 else "scan_input_directions", count)
     if not isinstance(length, int) or length > MOST_WRITTEN:
         stacks = scanned_loop(
             n, body, carried, list(zip(rows, axes, backward, strict=True)), length
@@ -196,5 +218,7 @@ def _gathered(
         if len(wide) == 1 or not used:
             out.append(wide[0])
         else:
-            out.append(n.result(first + k, "concatenate", *wide, axis=at))
+            batched = n.op == "Scan" and n.opset < 9  # one member's result is not the node's
+            emit = n.step if batched else partial(n.result, first + k)
+            out.append(emit("concatenate", *wide, axis=at))
     return out

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.dtypes import BOOL
-from compiler.frontend.node import Imported, Node, converts, numbers, scalar
+from compiler.frontend.node import Imported, Node, constant_of, converts, numbers, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
 
 _UNARY = {
@@ -146,15 +146,35 @@ def identity(n: Node) -> Imported:
 
 @converts("Dropout")
 def dropout(n: Node) -> Sequence[Imported]:
-    """Identity in inference, and where nothing is dropped; the mask is true everywhere."""
-    training = n.has(2) and n.known(2, "training_mode").any()
-    if training and not (n.has(1) and n.known(1, "ratio") == 0):
-        raise n.unsupported("training_mode=True: export the model in evaluation mode")
+    """Identity in inference, and where nothing is dropped; the mask is true everywhere.
+
+    In training, the mask is the one that the reference implementation of ONNX draws of the seed.
+    """
+    if n.has(2) and n.known(2, "training_mode").any():
+        ratio = float(n.known(1, "ratio").reshape(())) if n.has(1) else 0.5
+        if ratio != 0:
+            return _dropped(n, ratio)
     y = n.call("nn.dropout", n.atom(0))
     if not n.wants(1):
         return [y]
     kept = Constant.of(np.asarray(True), BOOL)
     return [y, n.result(1, "broadcast_to", kept, shape=n.type(0).shape)]
+
+
+def _dropped(n: Node, ratio: float) -> list[Imported]:
+    """What remains when the share `ratio` is dropped, scaled up for it, and which that is."""
+    if "seed" not in n.attrs:
+        raise n.unsupported(
+            "training_mode=True and no seed: it would drop others in every run; "
+            "export the model in evaluation mode, or with a seed"
+        )
+    t, seed = n.type(0), int(n.need("seed"))
+    if not 0 <= seed < 2**32 or not 0 <= ratio < 1:
+        raise n.unsupported(f"seed={seed} and ratio={ratio}: give 0 to 2**32 - 1, and 0 to below 1")
+    n.reserve(*t.static_shape)
+    kept = np.random.RandomState(seed).uniform(0, 1, t.static_shape) >= ratio
+    scale = constant_of(kept / (1 - ratio), t.dtype)
+    return [n.call("multiply", n.atom(0), scale), Constant.of(kept, BOOL)]
 
 
 @converts("Clip")

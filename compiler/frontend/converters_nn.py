@@ -102,11 +102,49 @@ def matrix_product(n: Node, a: Atom, b: Atom, emit: Emit) -> Atom:
 
 # ---- normalization -------------------------------------------------------------------------------
 @converts("BatchNormalization")
-def batch_norm(n: Node) -> Imported:
-    """With the statistics of training."""
-    n.expect("training_mode", 0, 0)
+def batch_norm(n: Node) -> Sequence[Imported]:
+    """With the statistics of training; in training mode with those of the batch, which are mixed
+    into the running ones."""
+    if n.expect("training_mode", 0, 0, 1):
+        return _trained_batch_norm(n)
     args = [n.atom(i) for i in range(5)]
-    return n.call("nn.batch_norm", *args, epsilon=float(n.attr("epsilon", 1e-5)), axis=1)
+    return [n.call("nn.batch_norm", *args, epsilon=float(n.attr("epsilon", 1e-5)), axis=1)]
+
+
+def _trained_batch_norm(n: Node) -> list[Imported]:
+    t = n.type(0)
+    axes = tuple(k for k in range(t.rank) if k != 1)
+    y, mean, var = _normalized(n, axes, (-1, *(1 for _ in axes[1:])))
+    out: list[Imported] = [y]
+    momentum = float(n.attr("momentum", 0.9))
+    for i, batch in ((1, mean), (2, var)):
+        if n.wants(i):
+            running = n.step("multiply", n.atom(i + 2), scalar(momentum, n.type(i + 2)))
+            found = n.step("reshape", batch, newshape=n.type(i + 2).shape)
+            share = n.step("multiply", found, scalar(1 - momentum, t))
+            out.append(n.result(i, "add", running, share))
+        else:
+            out.append(y)
+    return out
+
+
+def _normalized(n: Node, axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Atom, Atom, Atom]:
+    """Input 0 with mean 0 and variance 1 over `axes`, times input 1, plus input 2 (both as
+    `shape`); and that mean and variance, with these axes kept."""
+    x, t = n.atom(0), n.type(0)
+    mean, away, var = _moments(n, x, axes, n.step)
+    spread = n.step("sqrt", n.step("add", var, scalar(n.attr("epsilon", 1e-5), t)))
+    gamma, beta = (n.step("reshape", n.atom(i), newshape=shape) for i in (1, 2))
+    scaled = n.step("multiply", n.step("divide", away, spread), gamma)
+    return n.call("add", scaled, beta), mean, var
+
+
+def _moments(n: Node, x: Atom, axes: tuple[int, ...], emit: Emit) -> tuple[Atom, Atom, Atom]:
+    """Mean (which `emit` makes), distance from it, and variance of `x`, with the axes kept."""
+    mean = emit("mean", x, axis=axes, keepdims=True)
+    away = n.step("subtract", x, mean)
+    var = n.step("mean", n.step("multiply", away, away), axis=axes, keepdims=True)
+    return mean, away, var
 
 
 @converts("LayerNormalization")
@@ -134,11 +172,9 @@ def _statistics(n: Node, axes: tuple[int, ...], epsilon: float) -> list[Imported
         return []
     x = n.atom(0) if n.type(0).dtype == FLOAT32 else n.step("cast", n.atom(0), dtype="float32")
     emit = partial(n.result, 1) if n.wants(1) else n.step
-    mean = emit("mean", x, axis=axes, keepdims=True)
+    mean, _, var = _moments(n, x, axes, emit)
     if not n.wants(2):
         return [mean]
-    away = n.step("subtract", x, mean)
-    var = n.step("mean", n.step("multiply", away, away), axis=axes, keepdims=True)
     shifted = n.step("add", var, scalar(epsilon, tensor_type(x)))
     return [mean, n.result(2, "divide", scalar(1, tensor_type(x)), n.step("sqrt", shifted))]
 
@@ -151,14 +187,8 @@ def _zeros(n: Node, t: TensorType) -> Constant:
 @converts("InstanceNormalization")
 def instance_norm(n: Node) -> Imported:
     """Every channel of every image with mean 0 and variance 1, then a scale and a bias."""
-    x, t = n.atom(0), n.type(0)
-    axes = tuple(range(2, t.rank))
-    away = n.step("subtract", x, n.step("mean", x, axis=axes, keepdims=True))
-    var = n.step("mean", n.step("multiply", away, away), axis=axes, keepdims=True)
-    spread = n.step("sqrt", n.step("add", var, scalar(n.attr("epsilon", 1e-5), t)))
-    shape = (1, -1, *(1 for _ in axes))
-    gamma, beta = (n.step("reshape", n.atom(i), newshape=shape) for i in (1, 2))
-    return n.call("add", n.step("multiply", n.step("divide", away, spread), gamma), beta)
+    axes = tuple(range(2, n.type(0).rank))
+    return _normalized(n, axes, (1, -1, *(1 for _ in axes)))[0]
 
 
 @converts("LRN")

@@ -12,6 +12,7 @@ from compiler.dtypes import Array
 from compiler.errors import ModelError, UnsupportedError
 from compiler.frontend.element_types import NARROW, element_dtype, stored
 from compiler.frontend.limits import Budget
+from compiler.frontend.local_functions import all_nodes
 from compiler.ir.expr import Constant
 
 OLDEST_OPSET = 7
@@ -98,11 +99,12 @@ def _check_text(message: Any, what: str) -> None:
 
 
 def opset_of(model: Any) -> int:
-    """Version of the default operator set.
+    """Version of the default operator set by which the model is read: its own, or OLDEST_OPSET if
+    it is older and none of its operators has changed between the two.
 
     Raises:
         ModelError: none is given.
-        UnsupportedError: older than OLDEST_OPSET, or newer than the installed onnx knows.
+        UnsupportedError: too old, or newer than the installed onnx knows.
     """
     import onnx
 
@@ -110,6 +112,8 @@ def opset_of(model: Any) -> int:
     if not versions:
         raise ModelError("the model does not say its opset version; export it again")
     newest = onnx.defs.onnx_opset_version()
+    if 1 <= versions[0] < OLDEST_OPSET and _unchanged(model, versions[0]):
+        return OLDEST_OPSET
     if not OLDEST_OPSET <= versions[0] <= newest:
         hint = (
             "convert it with onnx.version_converter"
@@ -121,6 +125,18 @@ def opset_of(model: Any) -> int:
             + hint
         )
     return int(versions[0])
+
+
+def _unchanged(model: Any, opset: int) -> bool:
+    """Whether all of the model's operators mean in OLDEST_OPSET what they mean in `opset`."""
+    import onnx
+
+    used = {n.op_type for n in all_nodes(model.graph) if n.domain in ("", "ai.onnx")}
+    try:
+        since = [onnx.defs.get_schema(op, OLDEST_OPSET, "").since_version for op in used]
+    except onnx.defs.SchemaError:
+        return False
+    return not model.functions and all(s <= opset for s in since)
 
 
 def constant(tensor: Any, folder: Path | None, what: str, budget: Budget) -> Constant:

@@ -82,8 +82,9 @@ def from_onnx(
     constants: Mapping[str, npt.ArrayLike] | None = None,
     memory_limit: int = MEMORY,
 ) -> IRModule:
-    """Import a model of the default ONNX domain, opset 7 or newer; of onnxruntime's own operators
-    (com.microsoft), those on quantized data.
+    """Import a model of the default ONNX domain, opset 7 or newer (or older, if none of its
+    operators changed until 7); of onnxruntime's own operators (com.microsoft), those on quantized
+    data.
 
     Inputs keep their names (made printable); a symbolic dimension `N` of the model is the dimension
     `N` of the types, and unnamed ones are called `d0`, `d1` ... Weights become constants. The

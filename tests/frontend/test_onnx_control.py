@@ -72,6 +72,26 @@ def test_a_scan_runs_over_its_axis_in_both_directions(back: int) -> None:
     check(proto, {"s0": np.array([1, -1], np.float32), "x": x})
 
 
+@pytest.mark.parametrize("steps", [5, 70])
+def test_a_scan_of_opset_8_runs_for_each_member_of_its_batch(steps: int) -> None:
+    nodes = [node("Add", ["s", "e"], ["t"]), node("Mul", ["t", "e"], ["o"])]
+    body = helper.make_graph(
+        nodes, "body", [info("s", 1, 2), info("e", 1, 2)], [info("t", 1, 2), info("o", 1, 2)]
+    )
+    for back in (0, 1):
+        scan = node("Scan", ["", "s0", "x"], ["last", "all"], body=body, num_scan_inputs=1,
+                    directions=[back])  # fmt: skip
+        proto = model([scan], {"s0": [3, 2], "x": [3, steps, 2]}, ["last", "all"], opset=8)
+        x = np.linspace(-1, 1.5, 6 * steps, dtype=np.float32).reshape(3, steps, 2)
+        check(proto, {"s0": np.float32([[1, -1], [0, 3], [2, 2]]), "x": x})
+    lengths = model([scan], {"s0": ["n", 2], "x": ["n", 5, 2]}, ["last"], opset=8)
+    with pytest.raises(UnsupportedError, match="batches"):
+        from_onnx(lengths)
+    lengths.graph.node[0].input[0] = "s0"
+    with pytest.raises(UnsupportedError, match="sequence_lens"):
+        from_onnx(lengths)
+
+
 # ---- found while the program runs ----------------------------------------------------------------
 def all_ways(proto: onnx.ModelProto, arrays: dict[str, np.ndarray], **options: Any) -> None:
     """Import, print and parse; interpreted and compiled results are those of onnxruntime."""

@@ -107,9 +107,14 @@ def test_value_defined_twice() -> None:
 
 
 # ---- versions and operators ----------------------------------------------------------------------
-@pytest.mark.parametrize("opset", [1, 6, onnx.defs.onnx_opset_version() + 1])
+@pytest.mark.parametrize("opset", [0, 1, 5, onnx.defs.onnx_opset_version() + 1])
 def test_opset_out_of_range(opset: int) -> None:
     fails(relu(opset=opset), UnsupportedError, f"opset {opset}", "opsets 7 to")
+
+
+def test_older_opset_whose_operators_have_changed_since() -> None:
+    nodes = [node("Relu", ["x"], ["h"]), node("Add", ["h", "x"], ["y"])]
+    fails(model(nodes, {"x": [3]}, ["y"], opset=6), UnsupportedError, "opset 6", "opsets 7 to")
 
 
 def test_no_opset() -> None:
@@ -143,7 +148,10 @@ UNSUPPORTED: dict[str, tuple[Case, str]] = {
     "conv_negative_pads": (Case("Conv", (X, _weights(2, 2, 3, 3)), {"pads": [0, -1, 0, 0]}),
                            "pads"),
     "batch_norm_training": (Case("BatchNormalization", (X, *[_weights(2)] * 4),
-                                 {"training_mode": 1}), "training_mode"),
+                                 {"training_mode": 2}), "training_mode"),
+    "dropout_without_a_seed": (Case("Dropout", (X, None, Const(np.asarray(True)))), "seed"),
+    "dropout_of_everything": (Case("Dropout", (X, Const(np.float32(1)), Const(np.asarray(True))),
+                                   {"seed": 1}), "ratio=1"),
     "pad_mode": (Case("Pad", (X, Const(np.zeros(8, np.int64))), {"mode": "mirror"}), "mirror"),
     "resize_mode": (Case("Resize", (X, None, _weights(4)), {"mode": "spline"}), "spline"),
     "cast_string": (Case("Cast", (X,), {"to": TensorProto.STRING}), "STRING"),
