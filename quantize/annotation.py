@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from compiler.dtypes import FLOAT32
-from compiler.errors import ConfigError, unknown
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -27,8 +25,10 @@ from compiler.op.opdef import OpDef, Quantized
 from compiler.symbolic import Index
 from compiler.transform.passes import PassContext
 from quantize.config import QConfig
+from quantize.node_configs import excluded, node_configs
+from quantize.overrides import Names
 from quantize.params import ValueParams
-from quantize.plan import SEQUENTIAL, NodePlan
+from quantize.plan import NodePlan
 
 ACTIVATIONS = ("nn.relu", "clip")
 """Operators that a producer's clipping can do."""
@@ -45,11 +45,13 @@ class Annotation:
         module: the prepared module that the names refer to.
         nodes: value name -> decision, for every operator call with a float32 result.
         observed: names of the values whose ranges calibration has to find, in program order.
+        configs: node or observed value -> the scheme there, overrides applied.
     """
 
     module: IRModule
     nodes: Mapping[str, NodePlan]
     observed: tuple[str, ...]
+    configs: Mapping[str, QConfig]
 
 
 def prepared(mod: IRModule) -> IRModule:
@@ -69,14 +71,13 @@ def annotate(mod: IRModule, config: QConfig | None = None) -> Annotation:
     to 8 bits only to be widened again.
 
     Raises:
-        ConfigError: a name or pattern of `config.skip` fits no node, or one of `config.accumulate`
-            decides no accumulator.
+        ConfigError: a name or pattern of `config.skip` fits no node, one of `config.accumulate`
+            decides no accumulator, or one of `config.overrides` decides nothing.
     """
     config = config or QConfig()
     module = prepared(mod)
     graph = Graph(module.main)
     reasons = _reasons(graph, config)
-    widths = _accumulators(graph, config, reasons)
     nodes: dict[str, NodePlan] = {}
     for b, call in graph.calls():
         reason = reasons.get(b.var, "")
@@ -84,9 +85,19 @@ def annotate(mod: IRModule, config: QConfig | None = None) -> Annotation:
         if not reason and _folds(graph, b, call, reasons):
             decision = "folded"
         name = getattr(call.op, "name", "function")
-        macs, accumulate = _macs(call, b.var), widths.get(b.var, SEQUENTIAL)
-        nodes[b.var.name] = NodePlan(name, decision, reason, macs, b.origins, accumulate)
-    return Annotation(module, nodes, _observed(graph, nodes))
+        nodes[b.var.name] = NodePlan(name, decision, reason, _macs(call, b.var), b.origins)
+    observed = _observed(graph, nodes)
+    weighted = [
+        b.var.name
+        for b, call in graph.calls()
+        if is_weighted(call) and nodes[b.var.name].decision == "integer"
+    ]
+    values = {name: value_names(graph, nodes, name) for name in observed}
+    configs = node_configs(config, names_of(graph), weighted, values)
+    for name in weighted:
+        ((_, accumulate),) = configs[name].accumulators
+        nodes[name] = replace(nodes[name], accumulate=accumulate)
+    return Annotation(module, nodes, observed, configs)
 
 
 class Graph:
@@ -123,6 +134,24 @@ class Graph:
         return b
 
 
+def names_of(graph: Graph) -> dict[str, Names]:
+    """Node -> the names by which patterns can mean it."""
+    return {b.var.name: (b.var.name, *b.origins) for b, _ in graph.calls()}
+
+
+def value_names(graph: Graph, nodes: Mapping[str, NodePlan], value: str) -> Names:
+    """The names by which patterns can mean a value: of all the nodes that were folded into one."""
+    made = {b.var.name: b for b, _ in graph.calls()}
+    names: list[str] = [value]
+    b = made.get(value)
+    while b is not None:
+        names += [b.var.name, *b.origins]
+        assert isinstance(b.value, Call)
+        folded = nodes[b.var.name].decision == "folded"
+        b = graph.producer(b.value.args[0]) if folded else None
+    return tuple(dict.fromkeys(names))
+
+
 def _is_float32(v: Var) -> bool:
     t = v.type
     while t is not None and not isinstance(t, TensorType) and hasattr(t, "fields") and t.fields:
@@ -154,58 +183,15 @@ def _reasons(graph: Graph, config: QConfig) -> dict[Var, str]:
             if b.var not in reasons and (reason := _context_reason(graph, b, call, reasons)):
                 reasons[b.var] = reason
                 changed = True
-    skipped = _skipped(graph, config.skip)
+    skipped = excluded(config, names_of(graph))
     for b, call in graph.calls():
-        if b.var in skipped:
-            reasons[b.var] = f"excluded by skip={skipped[b.var]!r}"
+        if b.var.name in skipped:
+            reasons[b.var] = f"excluded by {skipped[b.var.name]}"
         elif b.var not in reasons and getattr(call.op, "name", "") in ACTIVATIONS:
             p = graph.producer(call.args[0])
             if p is not None and p.var in reasons:
                 reasons[b.var] = f"it reads %{p.var.name}, which stays float"
     return reasons
-
-
-def _skipped(graph: Graph, patterns: Sequence[str]) -> dict[Var, str]:
-    """Variable -> the pattern that excludes its call.
-
-    Raises:
-        ConfigError: a pattern fits no node.
-    """
-    bindings = [b for b, _ in graph.calls()]
-    out: dict[Var, str] = {}
-    for pattern in patterns:
-        found = [b.var for b in bindings if _matches(b, pattern)]
-        if not found:
-            known = [n for b in bindings for n in (b.var.name, *b.origins)]
-            raise ConfigError("skip: " + unknown("node", pattern, known))
-        out.update(dict.fromkeys(found, pattern))
-    return out
-
-
-def _accumulators(graph: Graph, config: QConfig, reasons: Mapping[Var, str]) -> dict[Var, str]:
-    """Variable -> accumulation of the integer calls that have weights.
-
-    Raises:
-        ConfigError: a pattern is the first to match none of them.
-    """
-    calls = [b for b, call in graph.calls() if is_weighted(call) and b.var not in reasons]
-    if isinstance(config.accumulate, str):
-        return {b.var: config.accumulate for b in calls}
-    out: dict[Var, str] = {}
-    for pattern, mode in config.accumulators:
-        fits = [b.var for b in calls if _matches(b, pattern) and b.var not in out]
-        if not fits:
-            known = [n for b in calls for n in (b.var.name, *b.origins)]
-            raise ConfigError(
-                f"accumulate: {unknown('node', pattern, known)}; every pattern must decide the "
-                "accumulator of an integer conv2d or dense that no pattern before it does"
-            )
-        out.update(dict.fromkeys(fits, mode))
-    return out
-
-
-def _matches(b: Binding, pattern: str) -> bool:
-    return any(fnmatchcase(name, pattern) for name in (b.var.name, *b.origins))
 
 
 def form_reason(call: Call) -> str:

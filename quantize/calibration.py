@@ -24,6 +24,7 @@ from quantize.annotation import (
     source,
 )
 from quantize.config import QConfig
+from quantize.node_configs import same_values
 from quantize.observers import Observer, observer
 from quantize.params import ValueParams, WeightParams, value_params, weight_params
 from quantize.plan import Plan
@@ -60,13 +61,14 @@ def calibrate(mod: IRModule, batches: Iterable[Batch], config: QConfig | None = 
 
     Raises:
         InputError: no data, data of the wrong shape or dtype, or values that are NaN or infinite.
-        ConfigError: `config.skip` fits no node.
+        ConfigError: a pattern of `config.skip` fits no node, or one of `config.accumulate` or
+            `config.overrides` decides nothing.
     """
     config = config or QConfig()
     annotation = annotate(mod, config)
-    observers = {name: observer(config) for name in annotation.observed}
+    observers = {name: observer(annotation.configs[name]) for name in annotation.observed}
     kept = _watch(annotation, observers, _as_batches(annotation.module, batches))
-    values, weights = _parameters(annotation, observers, config)
+    values, weights = _parameters(annotation, observers)
     plan = Plan(PREPARE_VERSION, config, annotation.nodes, values, weights)
     if config.bias_correction == "none":
         return plan
@@ -165,11 +167,11 @@ def _runner(mod: IRModule, wanted: list[str]) -> Callable[[Mapping[str, Array]],
 
 # ---- choosing ------------------------------------------------------------------------------------
 def _parameters(
-    annotation: Annotation, observers: Mapping[str, Observer], config: QConfig
+    annotation: Annotation, observers: Mapping[str, Observer]
 ) -> tuple[dict[str, ValueParams], dict[str, WeightParams]]:
     """Parameters of every observed value and of all weights, in program order."""
     graph = Graph(annotation.module.main)
-    nodes = annotation.nodes
+    nodes, configs = annotation.nodes, annotation.configs
     values: dict[str, ValueParams] = {}
     weights: dict[str, WeightParams] = {}
 
@@ -177,7 +179,7 @@ def _parameters(
         # In units of its scale, the largest result that the node can give is far below 2^31.
         if v.name in observers and v.name not in values:
             low, high = observers[v.name].range()
-            values[v.name] = value_params(low, high, config, reach / 2.0**24)
+            values[v.name] = value_params(low, high, configs[v.name], reach / 2.0**24)
 
     for p in graph.f.params:
         choose(p)
@@ -188,7 +190,7 @@ def _parameters(
             data = [values[source(graph, nodes, a).name] for a in activations(b.value)]
             reach = sum(d.reach for d in data)
             if is_weighted(b.value):
-                weights[b.var.name], reach = _weights(b.value, data[0], config)
+                weights[b.var.name], reach = _weights(b.value, data[0], configs[b.var.name])
             elif multiplies(b.value):
                 reach = product_reach(b.value, data[0], data[1])
             choose((chain_end(graph, nodes, b) if has_clipping(b.value) else b).var, reach)
@@ -208,11 +210,16 @@ def _weights(call: Call, data: ValueParams, config: QConfig) -> tuple[WeightPara
 def _share_concatenated(
     graph: Graph, annotation: Annotation, values: dict[str, ValueParams]
 ) -> None:
-    """Give what only a concatenate reads the parameters of its result, which saves requantizing."""
+    """Give what only a concatenate reads the parameters of its result, which saves requantizing.
+
+    Not where the configurations of the two want different parameters.
+    """
+    configs = annotation.configs
     for b, call in reversed(graph.calls()):
         node = annotation.nodes[b.var.name]
         if node.op == "concatenate" and node.decision == "integer":
             for a in call.args:
                 assert isinstance(a, Var)
-                if a.name in values and len(graph.uses[a]) == 1:
+                shared = a.name in values and len(graph.uses[a]) == 1
+                if shared and same_values(configs[a.name], configs[b.var.name]):
                     values[a.name] = values[b.var.name]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any
 
 from compiler.errors import ConfigError, unknown
 from compiler.op.qnn import ROUNDINGS
 from compiler.op.width import FORM, width
+from quantize.overrides import Overrides, deciding, fits, overrides_of
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "calibrate": ("minmax", "percentile", "kl", "mse"),
@@ -44,7 +46,9 @@ class QConfig:
         `compiler.op.width`); or a mapping from names or patterns of nodes, of which the first that
         matches decides. skip: nodes that stay float: names of values or of ONNX nodes, or patterns
         with `*` and `?`. bias_correction: how the mean error of each layer is taken off its bias:
-        `none`, `analytic` or `empirical` (see `quantize.bias_correction`).
+        `none`, `analytic` or `empirical` (see `quantize.bias_correction`). overrides: pattern of
+        names -> fields that are different there, for example `{"conv_1": {"weight_bits": 4}}` (see
+        `quantize.overrides`).
 
     Raises:
         ConfigError: an unknown field, or a value that does not fit.
@@ -62,6 +66,7 @@ class QConfig:
     accumulate: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "sequential"
     skip: tuple[str, ...] = ()
     bias_correction: str = "empirical"
+    overrides: Mapping[str, Mapping[str, Any]] | Overrides = ()
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""
@@ -94,6 +99,14 @@ class QConfig:
         if not all(isinstance(s, str) and s for s in skip):
             raise ConfigError(f"skip must be names or patterns of nodes, not {self.skip!r}")
         object.__setattr__(self, "skip", tuple(skip))
+        chosen = overrides_of(self.overrides)
+        object.__setattr__(self, "overrides", chosen)
+        for pattern, values in chosen:
+            given = {k: v for k, v in values if k != "skip"}
+            try:
+                replace(self, overrides=(), **given)
+            except ConfigError as e:
+                raise ConfigError(f"overrides of {pattern!r}: {e}") from None
 
     @property
     def accumulators(self) -> tuple[tuple[str, str], ...]:
@@ -102,6 +115,37 @@ class QConfig:
         if isinstance(given, str):
             return (("*", given),)
         return tuple(given.items()) if isinstance(given, Mapping) else given
+
+    @property
+    def rules(self) -> Overrides:
+        """The overrides as pairs of a pattern and pairs of a field and its value."""
+        return self.overrides if isinstance(self.overrides, tuple) else overrides_of(self.overrides)
+
+    def for_node(self, names: Iterable[str]) -> QConfig:
+        """What this configuration says of a node, or of a value, with these names.
+
+        Of each field, the first override that fits a name and gives the field decides. The result
+        has no overrides; its `accumulate` is one name, its `skip` leaves all nodes float or none.
+        """
+        known = tuple(names)
+        chosen: dict[str, Any] = {}
+        for pattern, values in self.rules:
+            if fits(pattern, known):
+                chosen = {**dict(values), **chosen}
+        if "accumulate" not in chosen:
+            modes = (mode for pattern, mode in self.accumulators if fits(pattern, known))
+            chosen["accumulate"] = next(modes, "sequential")
+        chosen["skip"] = ("*",) if self.excluding(known) else ()
+        return replace(self, overrides=(), **chosen)
+
+    def excluding(self, names: Iterable[str]) -> str:
+        """What leaves a node with these names in float; empty if nothing does."""
+        known = tuple(names)
+        found = deciding(self.rules, "skip", known)
+        if found is not None:
+            pattern, skipped = found
+            return f"overrides of {pattern!r}" if skipped else ""
+        return next((f"skip={pattern!r}" for pattern in self.skip if fits(pattern, known)), "")
 
     @property
     def weight_symmetric(self) -> bool:
@@ -121,7 +165,31 @@ class QConfig:
         """All fields as JSON-compatible data."""
         one = isinstance(self.accumulate, str)
         accumulate = self.accumulate if one else dict(self.accumulators)
-        return {**asdict(self), "accumulate": accumulate, "skip": list(self.skip)}
+        overrides = {pattern: dict(values) for pattern, values in self.rules}
+        skip = list(self.skip)
+        return {**asdict(self), "accumulate": accumulate, "skip": skip, "overrides": overrides}
+
+    @staticmethod
+    def from_toml(path: str | Path) -> QConfig:
+        """The configuration in a TOML file; fields that it leaves out have their defaults.
+
+        Raises:
+            ConfigError: the file cannot be read, is not TOML, has an unknown field, or a value that
+                does not fit.
+        """
+        from quantize.config_file import read_toml
+
+        return QConfig(**read_toml(path))
+
+    def to_toml(self, path: str | Path | None = None) -> str:
+        """All fields as TOML text that `from_toml` reads; written to `path` too, if given.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        from quantize.config_file import write_toml
+
+        return write_toml(self.to_dict(), path)
 
 
 def check_accumulate(mode: Any) -> str:
