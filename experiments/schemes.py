@@ -8,7 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 from compiler.errors import ConfigError, DtypelabError, unknown
 
-Option: TypeAlias = str | int | float | bool | tuple[str, ...] | tuple[tuple[str, str], ...]
+#: The last form stands for a table; its values may be tables too.
+Option: TypeAlias = str | int | float | bool | tuple[str, ...] | tuple[tuple[str, Any], ...]
 Kind: TypeAlias = Literal["float32", "int8", "format"]
 
 _INT8 = {"int8_tensor": "tensor", "int8_channel": "channel"}
@@ -128,8 +129,16 @@ def _int8_label(options: Mapping[str, Option]) -> str:
     base = "int8"
     if "weight_granularity" in options:
         base += f"_{options['weight_granularity']}"
-    rest = ",".join(f"{k}={v}" for k, v in sorted(options.items()) if k not in shown)
+    rest = ",".join(f"{k}={_text(v)}" for k, v in sorted(options.items()) if k not in shown)
     return f"{base}[{rest}]" if rest else base
+
+
+def _text(value: Option) -> str:
+    """An option in a label: tables as {key: value}, all else as Python writes it."""
+    table = thaw(value)
+    if not isinstance(table, dict):
+        return str(value)
+    return f"{{{', '.join(f'{k}: {_text(_freeze(v))}' for k, v in table.items())}}}"
 
 
 def _sorted(options: Mapping[str, Option]) -> tuple[tuple[str, Option], ...]:
@@ -138,7 +147,7 @@ def _sorted(options: Mapping[str, Option]) -> tuple[tuple[str, Option], ...]:
 
 def _freeze(value: Any) -> Option:
     if isinstance(value, dict):
-        return tuple(value.items())
+        return tuple((key, _freeze(inner)) for key, inner in value.items())
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -147,4 +156,4 @@ def thaw(value: Option) -> Any:
     if not isinstance(value, tuple):
         return value
     pairs = [item for item in value if isinstance(item, tuple)]
-    return dict(pairs) if pairs else list(value)
+    return {key: thaw(inner) for key, inner in pairs} if pairs else list(value)

@@ -57,6 +57,7 @@ def bench(
     runs: int,
     shapes: Sequence[str],
     calib: str | None,
+    config_file: str | None,
     settings: Sequence[str],
     tuned: str | None,
     as_json: bool,
@@ -75,7 +76,7 @@ def bench(
         raise ConfigError("--calib makes the model int8: leave --dtype out")
     arrays = random_inputs(model, shapes, batch)
     module = load_static(model, arrays)
-    subject = int8_module(model, module, arrays, calib, settings)
+    subject = int8_module(model, module, arrays, calib, config_file, settings)
     if calib:
         dtype = "int8"
     elif scheme.kind != "float32":

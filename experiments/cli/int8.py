@@ -1,4 +1,4 @@
-"""Quantizing a model to int8 on the command line: --calib and --set."""
+"""Quantizing a model to int8 on the command line: --calib, --config and --set."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from .common import load_inputs
 
 if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
+    from quantize import QConfig
 
 F = TypeVar("F", bound=Callable[..., Any])
 Batch = dict[str, pipeline.Array]
@@ -23,40 +24,61 @@ RANDOM = "random"
 """--calib that stands for the random inputs of a measurement."""
 
 
-def set_option(function: F) -> F:
-    """--set."""
-    return click.option(
+def config_options(function: F) -> F:
+    """--config and --set."""
+    function = click.option(
         "--set",
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
         help="A field of quantize.QConfig, for example calibrate=percentile; may be repeated.",
     )(function)
+    return click.option(
+        "--config", "config_file", metavar="X.toml", help="Fields of quantize.QConfig; --set adds."
+    )(function)
 
 
 def int8_options(function: F) -> F:
-    """--calib, which makes the model int8, and --set."""
+    """--calib, which makes the model int8, --config and --set."""
     text = f"Make the model int8, calibrated on these inputs: an .npz file, mnist1k, or {RANDOM}."
-    return set_option(click.option("--calib", metavar="X.npz", help=text)(function))
+    return config_options(click.option("--calib", metavar="X.npz", help=text)(function))
+
+
+def configured(config_file: str | None, settings: Sequence[str]) -> QConfig:
+    """The scheme that --config and --set give; --set replaces fields of the file.
+
+    Raises:
+        ConfigError: the file cannot be read, or a field is unknown or does not fit.
+    """
+    from quantize.config_file import read_toml
+
+    given = read_toml(config_file) if config_file is not None else {}
+    return pipeline.qconfig({**given, **dict(map(setting, settings))})
 
 
 def int8_module(
-    model: str, module: IRModule, arrays: Batch, calib: str | None, settings: Sequence[str]
+    model: str,
+    module: IRModule,
+    arrays: Batch,
+    calib: str | None,
+    config_file: str | None,
+    settings: Sequence[str],
 ) -> IRModule:
-    """`module`, which is the model with its shapes fixed to those of `arrays`, in int8 as --calib
-    and --set say (itself, without --calib).
+    """`module`, which is the model with its shapes fixed to those of `arrays`, in int8 as --calib,
+    --config and --set say (itself, without --calib).
 
     Raises:
-        ConfigError: --set without --calib, or settings that are none.
+        ConfigError: --config or --set without --calib, or settings that are none.
         DtypelabError: the inputs do not fit, or the model cannot be quantized.
     """
     if calib is None:
-        if settings:
-            raise ConfigError("--set is for int8: give --calib as well")
+        for option, value in (("--set", settings), ("--config", config_file)):
+            if value:
+                raise ConfigError(f"{option} is for int8: give --calib as well")
         return module
     import quantize
 
-    config = pipeline.qconfig(dict(map(setting, settings)))
+    config = configured(config_file, settings)
     if calib == RANDOM:
         plan = quantize.calibrate(module, [arrays], config)
     else:  # names do not depend on the shapes, so the plan of the model as it is does

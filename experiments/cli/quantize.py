@@ -12,7 +12,7 @@ from experiments import pipeline
 from experiments.files import atomic_path, check_writable
 
 from .common import json_option, model_argument, print_json
-from .int8 import batches, set_option, setting
+from .int8 import batches, config_options, configured
 
 
 @click.command(short_help="Quantize a model to 8 bits and write it as ONNX (QDQ).")
@@ -20,7 +20,7 @@ from .int8 import batches, set_option, setting
 @click.option(
     "--calib", "file", required=True, metavar="X.npz", help="Arrays by input name, or mnist1k."
 )
-@set_option
+@config_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="Q.onnx")
 @click.option(
     "--plan", "plan_file", type=click.Path(path_type=Path), metavar="P.json", help="Save the plan."
@@ -29,6 +29,7 @@ from .int8 import batches, set_option, setting
 def quantize(
     model: str,
     file: str,
+    config_file: str | None,
     settings: Sequence[str],
     output: Path,
     plan_file: Path | None,
@@ -36,7 +37,9 @@ def quantize(
 ) -> None:
     """Calibrate MODEL on the inputs in X.npz and write it with quantize/dequantize nodes.
 
-    The plan holds every decision (scales, zero points, what was left in float and why) as JSON.
+    The plan holds every decision (scales, zero points, what was left in float and why) as JSON. A
+    file for --config holds fields of quantize.QConfig, and overrides for nodes by pattern of names
+    as tables: [overrides."conv*"] and then weight_bits = 4.
 
     Example: dtypelab quantize mnist_resnet8 --calib mnist1k
     --set weight_granularity=channel -o q.onnx --plan q.json
@@ -46,7 +49,7 @@ def quantize(
     for path in (output, plan_file):
         if path:
             check_writable(path)
-    config = pipeline.qconfig(dict(map(setting, settings)))
+    config = configured(config_file, settings)
     module = pipeline.load_model(pipeline.model_file(model))
     plan = quantizer.calibrate(module, batches(file, module), config)
     with ExitStack() as outputs:

@@ -50,6 +50,7 @@ def tune(
     batch: int,
     shapes: Sequence[str],
     calib: str | None,
+    config_file: str | None,
     settings: Sequence[str],
     output: str,
     as_json: bool,
@@ -64,7 +65,7 @@ def tune(
     check_writable(output)
     compiler.Target.parse(target)
     arrays = random_inputs(model, shapes, batch)
-    module = int8_module(model, load_static(model, arrays), arrays, calib, settings)
+    module = int8_module(model, load_static(model, arrays), arrays, calib, config_file, settings)
     tuning = _with_bar(module, target, budget, seed, output)
     if as_json:
         facts: dict[str, Any] = {"model": model, "dtype": "int8" if calib else "float32"}
