@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.errors import ConfigError, unknown
-from compiler.op.qnn import ROUNDINGS
+from compiler.op.qnn_requantize import ROUNDINGS
 from compiler.op.width import FORM, width
 from quantize.overrides import Overrides, deciding, fits, overrides_of
 
@@ -41,14 +41,14 @@ class QConfig:
         `int8` storage of activations. activation_symmetric: the zero point is the middle of the
         range, instead of where it fits best. weight_bits, activation_bits: 2 to 8; fewer than 8 use
         a part of the storage dtype's range. requantize: arithmetic that scales accumulators down,
-        see `compiler.op.qnn.ROUNDINGS`. accumulate: accumulators of conv2d and dense: `sequential`
-        (32 bits, which hold every sum), `int<N>_wrap` or `int<N>_saturate` (see
-        `compiler.op.width`); or a mapping from names or patterns of nodes, of which the first that
-        matches decides. skip: nodes that stay float: names of values or of ONNX nodes, or patterns
-        with `*` and `?`. bias_correction: how the mean error of each layer is taken off its bias:
-        `none`, `analytic` or `empirical` (see `quantize.bias_correction`). overrides: pattern of
-        names -> fields that are different there, for example `{"conv_1": {"weight_bits": 4}}` (see
-        `quantize.overrides`).
+        see `compiler.op.qnn_requantize.ROUNDINGS`; `shift` makes every scale a power of two.
+        accumulate: accumulators of conv2d and dense: `sequential` (32 bits, which hold every sum),
+        `int<N>_wrap` or `int<N>_saturate` (see `compiler.op.width`); or a mapping from names or
+        patterns of nodes, of which the first that matches decides. skip: nodes that stay float:
+        names of values or of ONNX nodes, or patterns with `*` and `?`. bias_correction: how the
+        mean error of each layer is taken off its bias: `none`, `analytic` or `empirical` (see
+        `quantize.bias_correction`). overrides: pattern of names -> fields that are different there,
+        for example `{"conv_1": {"weight_bits": 4}}` (see `quantize.overrides`).
 
     Raises:
         ConfigError: an unknown field, or a value that does not fit.

@@ -90,22 +90,28 @@ class WeightParams:
         return float((rows.sum(axis=1) * data.reach + (0 if bias is None else np.abs(bias))).max())
 
     def accumulator_scale(self, data: ValueParams) -> Array:
-        """float32 real value of one unit of the accumulator: [C], or a scalar."""
+        """float64 real value of one unit of the accumulator: [C], or a scalar."""
         return self._shaped(data.scale * np.asarray(self.scales, np.float64))
 
     def requantize_scale(self, data: ValueParams, out: ValueParams) -> Array:
-        """float32 units of `out` in one unit of the accumulator: [C], or a scalar."""
+        """float64 units of `out` in one unit of the accumulator: [C], or a scalar."""
         return self._shaped(data.scale * np.asarray(self.scales, np.float64) / out.scale)
 
     def _shaped(self, values: Array) -> Array:
-        return np.asarray(values[0] if len(values) == 1 else values, np.float32)
+        return np.asarray(values[0] if len(values) == 1 else values)
 
 
-def exact(scale: float) -> float:
-    """The float32 nearest to `scale`; 1 for a range of nothing, the least normal for too little."""
+def exact(scale: float, config: QConfig) -> float:
+    """The float32 nearest to `scale`; 1 for a range of nothing, the least normal for too little.
+
+    Where accumulators are scaled by shifts, the next power of two.
+    """
     if scale == 0:
         return 1.0
-    return float(np.float32(max(scale, float(np.finfo(np.float32).tiny))))
+    held = float(np.float32(max(scale, float(np.finfo(np.float32).tiny))))
+    significand, exponent = np.frexp(held)
+    above = float(np.ldexp(1.0, exponent - (significand == 0.5)))
+    return above if config.requantize == "shift" else held
 
 
 def value_params(low: float, high: float, config: QConfig, floor: float = 0.0) -> ValueParams:
@@ -117,9 +123,9 @@ def value_params(low: float, high: float, config: QConfig, floor: float = 0.0) -
     low, high = min(low, 0.0), max(high, 0.0)
     if config.activation_symmetric:
         middle = 0 if whole.dtype == "int8" else 1 << (whole.bits - 1)
-        scale = exact(max(max(-low, high) / (whole.qmax - middle), floor))
+        scale = exact(max(max(-low, high) / (whole.qmax - middle), floor), config)
         return ValueParams(scale, middle, whole.dtype, whole.bits)
-    scale = exact(max((high - low) / (whole.qmax - whole.qmin), floor))
+    scale = exact(max((high - low) / (whole.qmax - whole.qmin), floor), config)
     zero = int(np.clip(np.rint(whole.qmin - low / scale), whole.qmin, whole.qmax))
     return ValueParams(scale, zero, whole.dtype, whole.bits)
 
@@ -136,4 +142,4 @@ def weight_params(
         scales = np.maximum(scales, np.abs(bias.astype(np.float64)) / (data.scale * 2.0**30))
     if config.weight_granularity == "tensor":
         scales = scales.max(keepdims=True)
-    return WeightParams(tuple(exact(float(s)) for s in scales), config.weight_bits)
+    return WeightParams(tuple(exact(float(s), config) for s in scales), config.weight_bits)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import DType
+from compiler.dtypes import FLOAT32, FLOAT64, Array, DType
 from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var, tensor_type
 from quantize.annotation import product_reach
@@ -140,7 +140,7 @@ class _Realizer(PlanRewriter):
             return
         out = self.own_params(r)
         _check_fits(r, weights.reach(weight, bias, x.params), out)
-        self._narrow(r, sums, self.scalar(weights.requantize_scale(x.params, out)), out, axis)
+        self._narrow(r, sums, weights.requantize_scale(x.params, out), out, axis)
 
     def product(self, r: Result) -> None:
         """matmul with int32 accumulators, then requantize where the result is narrowed."""
@@ -158,7 +158,7 @@ class _Realizer(PlanRewriter):
             return
         out = self.own_params(r)
         _check_fits(r, product_reach(r.call, a.params, b.params), out)
-        self._narrow(r, sums, self.scalar(np.float32(unit / out.scale)), out, 0)
+        self._narrow(r, sums, np.asarray(unit / out.scale), out, 0)
 
     def _stays_wide(self, r: Result) -> bool:
         """Whether no integers are made of an accumulator."""
@@ -171,18 +171,29 @@ class _Realizer(PlanRewriter):
             acc = self.b.bind(sums, f"{r.var.name}_acc", r.origins)
         self.accumulators[r.var] = _Accumulator(acc, scale, axis, r.origins)
 
-    def _narrow(self, r: Result, sums: Call, scale: Constant, out: ValueParams, axis: int) -> None:
+    def _narrow(self, r: Result, sums: Call, scale: Array, out: ValueParams, axis: int) -> None:
         acc = self.b.bind(sums, f"{r.binding.var.name}_acc", r.binding.origins)
-        self._keep(r, self._requantized(acc, scale, 0, out, axis, r.bounds), out)
+        self._keep(r, self._requantized(r, acc, scale, 0, out, axis, r.bounds), out)
 
     def _requantized(
-        self, a: Atom, scale: Constant, zero: int, out: ValueParams, axis: int,
+        self, r: Result, a: Atom, scale: Array, zero: int, out: ValueParams, axis: int,
         bounds: tuple[float, float] = (-np.inf, np.inf),
     ) -> Call:  # fmt: skip
+        """`a`, of `scale` units of `out`, on the grid of `out`.
+
+        Raises:
+            ConfigError: a shift is to scale by what is no power of two.
+        """
+        rounding = self.plan.config.requantize
+        if rounding == "shift" and (np.frexp(scale)[0] != 0.5).any():
+            raise ConfigError(
+                f"{r.var.name!r} cannot be scaled by shifts: the plan's scales are no powers of "
+                "two; calibrate with requantize='shift'"
+            )
+        held = FLOAT32 if rounding == "float32" else FLOAT64
         return call(
-            "qnn.requantize", a, scale, axis=axis, input_zero_point=zero,
-            output_zero_point=out.zero_point, rounding=self.plan.config.requantize,
-            **_limits(out, bounds),
+            "qnn.requantize", a, Constant.of(scale, held), axis=axis, input_zero_point=zero,
+            output_zero_point=out.zero_point, rounding=rounding, **_limits(out, bounds),
         )  # fmt: skip
 
     def add(self, r: Result) -> None:
@@ -224,8 +235,8 @@ class _Realizer(PlanRewriter):
             x = self.on_grid(a)
             if x.params != out:
                 _check_fits(r, x.params.reach, out)
-                scale = self.scalar(_ratio(x, out))
-                value = self._requantized(x.atom, scale, x.params.zero_point, out, 0)
+                scale = np.asarray(x.params.scale / out.scale)
+                value = self._requantized(r, x.atom, scale, x.params.zero_point, out, 0)
                 atoms.append(self.b.bind(value, f"{r.var.name}_part", r.origins))
             else:
                 atoms.append(x.atom)

@@ -19,6 +19,7 @@ from compiler.op import (  # noqa: F401
     nn_pool,
     qnn,
     qnn_pool,
+    qnn_requantize,
     reduce,
     resize,
     scan,

@@ -1,4 +1,4 @@
-"""Integer operators that carry scales and zero points: quantize, dequantize, requantize, add.
+"""Integer operators that carry scales and zero points: quantize, dequantize, add.
 
 A real value r is kept as an integer q with r = (q - zero_point) * scale (Jacob et al., Quantization
 and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference, 2018). Scales are
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, Array, DType
+from compiler.dtypes import FLOAT32, INT8, INT32, UINT8, Array, DType
 from compiler.ir.types import TensorType, broadcast
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, channelwise, read, require, type_of
@@ -24,11 +24,6 @@ from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
 from compiler.tensor.stmt import Buffer
-
-ROUNDINGS = ("float32", "fixed_upward", "fixed_tonearest_even")
-"""How requantize multiplies: in float32, or by a 24-bit multiplier and a shift in int64, with
-halves
-rounded up or to even."""
 
 
 @dataclass(frozen=True)
@@ -48,19 +43,6 @@ class DequantizeAttrs:
 
     zero_point: int = 0
     axis: int = 1
-
-
-@dataclass(frozen=True)
-class RequantizeAttrs:
-    """Result clip(round((x - input_zero_point) * scale) + output_zero_point, qmin, qmax)."""
-
-    input_zero_point: int = 0
-    output_zero_point: int = 0
-    axis: int = 1
-    out_dtype: str = "uint8"
-    qmin: int = 0
-    qmax: int = 255
-    rounding: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -102,8 +84,16 @@ def require_integer(op: str, what: str, t: TensorType) -> None:
     require(str(t.dtype) in allowed, f"{op}: {what} must be int8, uint8 or int32, not {t.dtype}")
 
 
-def _require_scale(op: str, axis: int, x: TensorType, scale: TensorType) -> None:
-    require(scale.dtype == FLOAT32, f"{op}: the scale must be float32, not {scale.dtype}")
+def require_scale(
+    op: str, axis: int, x: TensorType, scale: TensorType, dtypes: Sequence[DType] = (FLOAT32,)
+) -> None:
+    """Check a scale of one number, one for each position of an axis, or one for each of `x`.
+
+    Raises:
+        TypeInferenceError: another shape, or none of `dtypes`.
+    """
+    allowed = " or ".join(map(str, dtypes))
+    require(scale.dtype in dtypes, f"{op}: the scale must be {allowed}, not {scale.dtype}")
     if scale.rank == 0:
         return
     if scale.rank == x.rank and x.rank > 1:
@@ -118,7 +108,7 @@ def _require_scale(op: str, axis: int, x: TensorType, scale: TensorType) -> None
 def _quantize_type(attrs: QuantizeAttrs, types: Sequence[TensorType]) -> TensorType:
     x, scale = types
     require(x.dtype == FLOAT32, f"qnn.quantize takes float32, not {x.dtype}")
-    _require_scale("qnn.quantize", attrs.axis, x, scale)
+    require_scale("qnn.quantize", attrs.axis, x, scale)
     return x.with_dtype(integer_dtype("qnn.quantize", attrs))
 
 
@@ -129,19 +119,8 @@ def _simulated_type(attrs: QuantizeAttrs, types: Sequence[TensorType]) -> Tensor
 def _dequantize_type(attrs: DequantizeAttrs, types: Sequence[TensorType]) -> TensorType:
     x, scale = types
     require_integer("qnn.dequantize", "the operand", x)
-    _require_scale("qnn.dequantize", attrs.axis, x, scale)
+    require_scale("qnn.dequantize", attrs.axis, x, scale)
     return x.with_dtype(FLOAT32)
-
-
-def _requantize_type(attrs: RequantizeAttrs, types: Sequence[TensorType]) -> TensorType:
-    x, scale = types
-    require_integer("qnn.requantize", "the operand", x)
-    _require_scale("qnn.requantize", attrs.axis, x, scale)
-    require(
-        attrs.rounding in ROUNDINGS,
-        f"qnn.requantize: rounding must be one of {ROUNDINGS}, not {attrs.rounding!r}",
-    )
-    return x.with_dtype(integer_dtype("qnn.requantize", attrs))
 
 
 def _add_type(attrs: QuantizedAddAttrs, types: Sequence[TensorType]) -> TensorType:
@@ -164,13 +143,14 @@ def round_and_clip(value: Array, zero_point: int, attrs: Any) -> Array:
     return np.clip(rounded, attrs.qmin, attrs.qmax).astype(attrs.out_dtype)
 
 
-def _along(scale: Array, x: Array, axis: int) -> Array:
+def along(scale: Array, x: Array, axis: int) -> Array:
+    """The scales of `axis` in a shape that broadcasts to `x`."""
     return channelwise(scale, x.ndim, axis % x.ndim) if scale.ndim == 1 else scale
 
 
 def _to_grid(attrs: QuantizeAttrs, x: Array, scale: Array) -> Array:
     with np.errstate(all="ignore"):
-        scaled = x / _along(scale, x, attrs.axis)
+        scaled = x / along(scale, x, attrs.axis)
     # Bounded before it is rounded, so that infinities reach the bounds (and NaN the lower one).
     low, high = np.float32(attrs.qmin - attrs.zero_point), np.float32(attrs.qmax - attrs.zero_point)
     scaled = np.where(scaled > low, scaled, low)
@@ -182,7 +162,7 @@ def _quantize(ar: Arithmetic, attrs: QuantizeAttrs, x: Array, scale: Array) -> A
 
 
 def _dequantize(ar: Arithmetic, attrs: DequantizeAttrs, x: Array, scale: Array) -> Array:
-    return _real(x.astype(np.int64), attrs.zero_point, _along(scale, x, attrs.axis))
+    return _real(x.astype(np.int64), attrs.zero_point, along(scale, x, attrs.axis))
 
 
 def _real(q: Array, zero_point: int, scale: Array) -> Array:
@@ -190,24 +170,7 @@ def _real(q: Array, zero_point: int, scale: Array) -> Array:
 
 
 def _simulated(ar: Arithmetic, attrs: QuantizeAttrs, x: Array, scale: Array) -> Array:
-    return _real(_to_grid(attrs, x, scale), attrs.zero_point, _along(scale, x, attrs.axis))
-
-
-def _requantize(ar: Arithmetic, attrs: RequantizeAttrs, x: Array, scale: Array) -> Array:
-    centred = x.astype(np.int64) - attrs.input_zero_point
-    scale = _along(scale, x, attrs.axis)
-    if attrs.rounding == "float32":
-        return round_and_clip(centred.astype(np.float32) * scale, attrs.output_zero_point, attrs)
-    # scale = multiplier / 2^shift exactly, as a float32 significand has 24 bits.
-    significand, exponent = np.frexp(scale)
-    multiplier = (significand * np.float32(1 << 24)).astype(np.int64)
-    unit = np.left_shift(np.int64(1), np.minimum(24 - exponent.astype(np.int64), 62))
-    whole, rest = np.divmod(centred * multiplier, unit)
-    up = rest * 2 >= unit
-    if attrs.rounding == "fixed_tonearest_even":
-        up &= (rest * 2 != unit) | (whole % 2 == 1)
-    out = whole + up + attrs.output_zero_point
-    return np.asarray(np.clip(out, attrs.qmin, attrs.qmax).astype(attrs.out_dtype))
+    return _real(_to_grid(attrs, x, scale), attrs.zero_point, along(scale, x, attrs.axis))
 
 
 def _add(ar: Arithmetic, attrs: QuantizedAddAttrs, a: Array, b: Array) -> Array:
@@ -219,20 +182,22 @@ def _add(ar: Arithmetic, attrs: QuantizedAddAttrs, a: Array, b: Array) -> Array:
 # ---- loop nests ----------------------------------------------------------------------------------
 def narrowed(value: Expr, zero_point: int, attrs: Any) -> Expr:
     """The last step of integer kernels: float32 `value` rounded, offset, clipped, narrowed."""
-    rounded = _plus(call("rint_i32", value, dtype=INT32), zero_point)
+    rounded = plus(call("rint_i32", value, dtype=INT32), zero_point)
     return cast(minimum(maximum(rounded, attrs.qmin), attrs.qmax), DType.parse(attrs.out_dtype))
 
 
 def centred(x: Expr, zero_point: int) -> Expr:
     """int32 x - zero_point."""
-    return _plus(cast(x, INT32), -zero_point)
+    return plus(cast(x, INT32), -zero_point)
 
 
-def _plus(x: Expr, k: int) -> Expr:
+def plus(x: Expr, k: int) -> Expr:
+    """x + k."""
     return x if k == 0 else x + k
 
 
-def _scale_at(scale: Buffer, idx: Sequence[IntLike], axis: int) -> Expr:
+def scale_at(scale: Buffer, idx: Sequence[IntLike], axis: int) -> Expr:
+    """The scale of one element."""
     if len(scale.shape) > 1:
         return read(scale, idx)
     return scale[(idx[axis],)] if scale.shape else scale[()]
@@ -249,15 +214,15 @@ def _quantize_nest(b: PrimBuilder, attrs: QuantizeAttrs, x: Buffer, scale: Buffe
     dtype = DType.parse(attrs.out_dtype)
 
     def element(*i: IntLike) -> Expr:
-        q = _grid_expr(attrs, x[i], _scale_at(scale, i, attrs.axis))
-        return cast(_plus(q, attrs.zero_point), dtype)
+        q = _grid_expr(attrs, x[i], scale_at(scale, i, attrs.axis))
+        return cast(plus(q, attrs.zero_point), dtype)
 
     return b.compute("quantized", x.shape, dtype, element)
 
 
 def _simulated_nest(b: PrimBuilder, attrs: QuantizeAttrs, x: Buffer, scale: Buffer) -> Buffer:
     def element(*i: IntLike) -> Expr:
-        s = _scale_at(scale, i, attrs.axis)
+        s = scale_at(scale, i, attrs.axis)
         return cast(_grid_expr(attrs, x[i], s), FLOAT32) * s
 
     return b.compute("simulated", x.shape, FLOAT32, element)
@@ -265,41 +230,9 @@ def _simulated_nest(b: PrimBuilder, attrs: QuantizeAttrs, x: Buffer, scale: Buff
 
 def _dequantize_nest(b: PrimBuilder, attrs: DequantizeAttrs, x: Buffer, scale: Buffer) -> Buffer:
     def element(*i: IntLike) -> Expr:
-        return cast(centred(x[i], attrs.zero_point), FLOAT32) * _scale_at(scale, i, attrs.axis)
+        return cast(centred(x[i], attrs.zero_point), FLOAT32) * scale_at(scale, i, attrs.axis)
 
     return b.compute("real", x.shape, FLOAT32, element)
-
-
-def _requantize_nest(b: PrimBuilder, attrs: RequantizeAttrs, x: Buffer, scale: Buffer) -> Buffer:
-    dtype = DType.parse(attrs.out_dtype)
-    scaled = _scaled_in_float if attrs.rounding == "float32" else _scaled_in_fixed_point
-
-    def element(*i: IntLike) -> Expr:
-        v = centred(x[i], attrs.input_zero_point)
-        return scaled(attrs, v, _scale_at(scale, i, attrs.axis))
-
-    return b.compute("requantized", x.shape, dtype, element)
-
-
-def _scaled_in_float(attrs: RequantizeAttrs, x: Expr, scale: Expr) -> Expr:
-    return narrowed(cast(x, FLOAT32) * scale, attrs.output_zero_point, attrs)
-
-
-def _scaled_in_fixed_point(attrs: RequantizeAttrs, x: Expr, scale: Expr) -> Expr:
-    """x * multiplier >> shift, the two read from the bits of the (positive, normal) scale."""
-    bits = cast(call("bits", scale, dtype=INT32), INT64)
-    multiplier = (bits & 0x7FFFFF) | _int64(0x800000)
-    shift = minimum(_int64(150) - (bits >> 23), 62)
-    product = cast(x, INT64) * multiplier
-    half = _int64(1) << (shift - 1)
-    if attrs.rounding == "fixed_tonearest_even":
-        half = half - 1 + ((product >> shift) & 1)
-    out = _plus((product + half) >> shift, attrs.output_zero_point)
-    return cast(minimum(maximum(out, attrs.qmin), attrs.qmax), DType.parse(attrs.out_dtype))
-
-
-def _int64(value: int) -> Expr:
-    return const(value, INT64)
 
 
 def _add_nest(b: PrimBuilder, attrs: QuantizedAddAttrs, x: Buffer, y: Buffer) -> Buffer:
@@ -332,10 +265,6 @@ SIMULATED_QUANTIZE = _define(
 DEQUANTIZE = _define(
     "qnn.dequantize", DequantizeAttrs, "integers as float32; operands: data, scale",
     _dequantize_type, _dequantize, _dequantize_nest,
-)  # fmt: skip
-REQUANTIZE = _define(
-    "qnn.requantize", RequantizeAttrs, "integers on another grid; operands: data, ratio of scales",
-    _requantize_type, _requantize, _requantize_nest,
 )  # fmt: skip
 ADD = _define(
     "qnn.add", QuantizedAddAttrs, "sum of two integer tensors of different scales, broadcasting",

@@ -16,7 +16,7 @@ from compiler.interpret import trace
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule, Var, operands, tensor_type
 from compiler.ir.verifier import verify
-from compiler.op.qnn import ROUNDINGS
+from compiler.op.qnn_requantize import ROUNDINGS
 from compiler.transform.preparation import prepare
 from quantize import QConfig
 
@@ -306,3 +306,13 @@ def test_chains_of_activations() -> None:
     simulated = quantize.simulate(mod, plan)
     error = compiler.evaluate(simulated, data) - compiler.evaluate(q, data)
     assert np.abs(error).max() < 1e-3
+
+
+def test_shifts_scale_by_powers_of_two_only() -> None:
+    plan = plan_of("resnet8", QConfig(requantize="shift"))
+    scales = [v.scale for v in plan.values.values()]
+    scales += [s for w in plan.weights.values() for s in w.scales]
+    assert {float(np.frexp(s)[0]) for s in scales} == {0.5}
+    other = replace(plan_of("resnet8"), config=QConfig(requantize="shift"))
+    with pytest.raises(ConfigError, match=r"no powers of two; calibrate with requantize='shift'"):
+        quantize.realize(net("resnet8"), other)

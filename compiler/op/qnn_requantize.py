@@ -1,0 +1,187 @@
+"""qnn.requantize: integers on another grid, by one of several arithmetics.
+
+What accelerators do differs: a float32 product (onnxruntime), a fixed-point product whose halves
+are rounded upward or to even (gemmlowp; TensorFlow Lite; TVM's qnn.requantize), or a shift alone.
+Every arithmetic rounds once, the exact product but for the float ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.dtypes import FLOAT32, FLOAT64, INT64, Array, DType
+from compiler.ir.types import TensorType
+from compiler.op.arithmetic import Arithmetic
+from compiler.op.common import require
+from compiler.op.opdef import Fusion, OpDef, register_op
+from compiler.op.qnn import (
+    along,
+    centred,
+    integer_dtype,
+    narrowed,
+    plus,
+    require_integer,
+    require_scale,
+    round_and_clip,
+    scale_at,
+)
+from compiler.symbolic import IntLike
+from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
+from compiler.tensor.stmt import Buffer
+
+ROUNDINGS = ("float32", "float64", "fixed_upward", "fixed_tonearest_even", "shift")
+"""How requantize multiplies x - input_zero_point with the scale s:
+
+- `float32`: one float32 product, to nearest even (s is float32);
+- `float64`: one float64 product, to nearest even;
+- `fixed_upward`, `fixed_tonearest_even`: exactly, with the multiplier of 31 bits nearest to s (that
+  of a float32 is s itself), halves rounded up or to even;
+- `shift`: exactly, with the power of two nearest to s, halves rounded up.
+
+But for `float32`, s is float32 or float64. It is positive, normal and below 2^30.
+"""
+EXACT_BITS = 62
+"""Magnitudes of the products of accumulators and multipliers are at most 2^62."""
+
+
+@dataclass(frozen=True)
+class RequantizeAttrs:
+    """Result clip(round((x - input_zero_point) * scale) + output_zero_point, qmin, qmax).
+
+    `axis` is that of a vector of scales; `rounding` is one of ROUNDINGS.
+    """
+
+    input_zero_point: int = 0
+    output_zero_point: int = 0
+    axis: int = 1
+    out_dtype: str = "uint8"
+    qmin: int = 0
+    qmax: int = 255
+    rounding: str = "float32"
+
+
+def _infer(attrs: RequantizeAttrs, types: Sequence[TensorType]) -> TensorType:
+    x, scale = types
+    require_integer("qnn.requantize", "the operand", x)
+    require(
+        attrs.rounding in ROUNDINGS,
+        f"qnn.requantize: rounding must be one of {ROUNDINGS}, not {attrs.rounding!r}",
+    )
+    held = (FLOAT32,) if attrs.rounding == "float32" else (FLOAT32, FLOAT64)
+    require_scale("qnn.requantize", attrs.axis, x, scale, held)
+    return x.with_dtype(integer_dtype("qnn.requantize", attrs))
+
+
+# ---- reference -----------------------------------------------------------------------------------
+def _reference(ar: Arithmetic, attrs: RequantizeAttrs, x: Array, scale: Array) -> Array:
+    above = x.astype(np.int64) - attrs.input_zero_point
+    scale = along(scale, x, attrs.axis)
+    if attrs.rounding.startswith("float"):
+        dtype = np.dtype(attrs.rounding)
+        product = above.astype(dtype) * scale.astype(dtype)
+        return round_and_clip(product, attrs.output_zero_point, attrs)
+    multiplier, shift = power_of_two(scale) if attrs.rounding == "shift" else fixed_point(scale)
+    out = shifted(above * multiplier, shift, attrs.rounding) + attrs.output_zero_point
+    return np.asarray(np.clip(out, attrs.qmin, attrs.qmax).astype(attrs.out_dtype))
+
+
+def fixed_point(scale: Array) -> tuple[Array, Array]:
+    """(multiplier, shift), int64, with scale = multiplier / 2^shift: 31 bits, the nearest."""
+    significand, exponent = np.frexp(scale.astype(np.float64))
+    multiplier = np.floor(significand * 2.0**31 + 0.5).astype(np.int64)
+    return multiplier, np.maximum(31 - exponent.astype(np.int64), 1)
+
+
+def power_of_two(scale: Array) -> tuple[Array, Array]:
+    """(multiplier, shift), int64, for the power of two nearest to a scale; 1.5 counts as 2."""
+    significand, exponent = np.frexp(scale.astype(np.float64))
+    shift = 1 - (exponent.astype(np.int64) + (significand >= 0.75))
+    return np.left_shift(np.int64(1), np.clip(-shift, 0, 30)), np.maximum(shift, 0)
+
+
+def shifted(product: Array, shift: Array, rounding: str) -> Array:
+    """int64 product / 2^shift, halves rounded to even or (any other `rounding`) up."""
+    within = np.minimum(shift, EXACT_BITS)
+    unit = np.left_shift(np.int64(1), within)
+    whole, rest = np.divmod(product, unit)
+    up = rest >= unit - rest
+    if rounding == "fixed_tonearest_even":
+        up &= (rest != unit - rest) | (whole % 2 == 1)
+    # Beyond, a product is at most half a unit.
+    return np.asarray(np.where(shift > EXACT_BITS, 0, whole + up))
+
+
+# ---- loop nest -----------------------------------------------------------------------------------
+def _lower(b: PrimBuilder, attrs: RequantizeAttrs, x: Buffer, scale: Buffer) -> Buffer:
+    scaled = _SCALED[attrs.rounding]
+
+    def element(*i: IntLike) -> Expr:
+        above = centred(x[i], attrs.input_zero_point)
+        return scaled(attrs, above, scale_at(scale, i, attrs.axis))
+
+    return b.compute("requantized", x.shape, DType.parse(attrs.out_dtype), element)
+
+
+def _in_float(attrs: RequantizeAttrs, x: Expr, scale: Expr) -> Expr:
+    dtype = DType.parse(attrs.rounding)
+    return narrowed(cast(x, dtype) * cast(scale, dtype), attrs.output_zero_point, attrs)
+
+
+def _by_multiplier(attrs: RequantizeAttrs, x: Expr, scale: Expr) -> Expr:
+    """x * multiplier >> shift, the two read from the bits of the scale."""
+    bits = _bits(scale)
+    significand = (bits & ((1 << 52) - 1)) | _int64(1 << 52)
+    multiplier = (significand + (1 << 21)) >> 22
+    exact = _int64(1023 + 30) - (bits >> 52)
+    shift = maximum(minimum(exact, EXACT_BITS), 1)
+    product = cast(x, INT64) * multiplier
+    half = _int64(1) << (shift - 1)
+    if attrs.rounding == "fixed_tonearest_even":
+        half = half - 1 + ((product >> shift) & 1)
+    nothing = _int64(0)
+    return _stored(attrs, select(exact > EXACT_BITS, nothing, (product + half) >> shift))
+
+
+def _by_shift(attrs: RequantizeAttrs, x: Expr, scale: Expr) -> Expr:
+    exact = _int64(1023) - ((_bits(scale) + (1 << 51)) >> 52)
+    shift = minimum(exact, EXACT_BITS)
+    wide = cast(x, INT64)
+    right = maximum(shift, 1)
+    down = (wide + (_int64(1) << (right - 1))) >> right
+    up = wide << minimum(maximum(_int64(0) - shift, 0), 30)
+    return _stored(attrs, select(shift > 0, down, up))
+
+
+_SCALED: dict[str, Callable[[RequantizeAttrs, Expr, Expr], Expr]] = {
+    "float32": _in_float,
+    "float64": _in_float,
+    "fixed_upward": _by_multiplier,
+    "fixed_tonearest_even": _by_multiplier,
+    "shift": _by_shift,
+}
+
+
+def _stored(attrs: RequantizeAttrs, value: Expr) -> Expr:
+    out = plus(value, attrs.output_zero_point)
+    return cast(minimum(maximum(out, attrs.qmin), attrs.qmax), DType.parse(attrs.out_dtype))
+
+
+def _bits(scale: Expr) -> Expr:
+    """int64 bits of a positive scale in float64."""
+    return call("bits", cast(scale, FLOAT64), dtype=INT64)
+
+
+def _int64(value: int) -> Expr:
+    return const(value, INT64)
+
+
+REQUANTIZE = register_op(
+    OpDef(
+        "qnn.requantize", _infer, _reference, _lower, RequantizeAttrs, (2, 2),
+        fusion=Fusion.ELEMENTWISE, doc="integers on another grid; operands: data, ratio of scales",
+    )
+)  # fmt: skip
