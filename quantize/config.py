@@ -13,7 +13,15 @@ from compiler.op.width import FORM, width
 from quantize.overrides import Overrides, deciding, fits, overrides_of
 
 _CHOICES: dict[str, tuple[str, ...]] = {
-    "calibrate": ("minmax", "percentile", "kl", "mse"),
+    "calibrate": (
+        "minmax",
+        "moving_average",
+        "percentile",
+        "sigma",
+        "kl",
+        "mse",
+        "power_of_two",
+    ),
     "weight_granularity": ("tensor", "channel"),
     "activation_dtype": ("int8", "uint8"),
     "requantize": ROUNDINGS,
@@ -22,6 +30,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 _RANGES: dict[str, tuple[float, float]] = {
     "percentile": (50.0, 100.0),
     "kl_bins": (256, 65536),
+    "momentum": (0.0, 0.999999),
+    "sigmas": (0.01, 1000.0),
     "weight_bits": (2, 8),
     "activation_bits": (2, 8),
 }
@@ -32,11 +42,15 @@ class QConfig:
     """How a module is quantized. The defaults are the recommended 8-bit scheme.
 
     Attributes:
-        calibrate: how the range of an activation is chosen: `minmax` all of it; `percentile`;
-            `kl` the threshold that loses least information (Migacz, 8-bit Inference with TensorRT,
-            2017); `mse` the range with the least expected squared error.
+        calibrate: how the range of an activation is chosen: `minmax` all of it; `moving_average`
+            of the batches' ends; `percentile`; `sigma` the mean and some standard deviations on
+            either side; `kl` the threshold that loses least information (Migacz, 8-bit Inference
+            with TensorRT, 2017); `mse` the range with the least expected squared error;
+            `power_of_two` the same among the scales that are powers of two.
         percentile: share of the values, in percent, inside the range (`calibrate="percentile"`).
-        kl_bins: bins of the histogram that `kl` searches. weight_granularity: one scale per
+        kl_bins: bins of the histogram that `kl` searches. momentum: what `moving_average` keeps of
+        a batch's weight at each later batch. sigmas: the standard deviations of `sigma`.
+        weight_granularity: one scale per
         `tensor`, or per output `channel`. Weights are symmetric. activation_dtype: `uint8` or
         `int8` storage of activations. activation_symmetric: the zero point is the middle of the
         range, instead of where it fits best. weight_bits, activation_bits: 2 to 8; fewer than 8 use
@@ -57,6 +71,8 @@ class QConfig:
     calibrate: str = "mse"
     percentile: float = 99.999
     kl_bins: int = 2048
+    momentum: float = 0.9
+    sigmas: float = 4.0
     weight_granularity: str = "channel"
     activation_dtype: str = "uint8"
     activation_symmetric: bool = False

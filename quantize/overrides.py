@@ -29,6 +29,8 @@ PER_NODE: dict[str, str] = {
     "calibrate": VALUES,
     "percentile": VALUES,
     "kl_bins": VALUES,
+    "momentum": VALUES,
+    "sigmas": VALUES,
     "activation_dtype": VALUES,
     "activation_symmetric": VALUES,
     "activation_bits": VALUES,

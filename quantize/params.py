@@ -109,23 +109,33 @@ def exact(scale: float, config: QConfig) -> float:
     if scale == 0:
         return 1.0
     held = float(np.float32(max(scale, float(np.finfo(np.float32).tiny))))
-    significand, exponent = np.frexp(held)
-    above = float(np.ldexp(1.0, exponent - (significand == 0.5)))
-    return above if config.requantize == "shift" else held
+    return power_of_two(held) if config.requantize == "shift" else held
+
+
+def power_of_two(scale: float) -> float:
+    """The least power of two that is not below a positive number."""
+    fraction, exponent = np.frexp(scale)
+    return float(np.ldexp(1.0, int(exponent) - (fraction == 0.5)))
 
 
 def value_params(low: float, high: float, config: QConfig, floor: float = 0.0) -> ValueParams:
     """Parameters that cover [low, high] and 0, with a scale of at least `floor`.
 
-    Asymmetric: the zero point is the integer nearest to where 0 falls. Symmetric: the middle.
+    Asymmetric: the zero point is the integer nearest to where 0 falls. Symmetric: the middle. The
+    scale is a power of two if `config.calibrate` is that.
     """
+
+    def scaled(scale: float) -> float:
+        found = exact(max(scale, floor), config)
+        return power_of_two(found) if config.calibrate == "power_of_two" else found
+
     whole = ValueParams(1.0, 0, config.activation_dtype, config.activation_bits)
     low, high = min(low, 0.0), max(high, 0.0)
     if config.activation_symmetric:
         middle = 0 if whole.dtype == "int8" else 1 << (whole.bits - 1)
-        scale = exact(max(max(-low, high) / (whole.qmax - middle), floor), config)
+        scale = scaled(max(-low, high) / (whole.qmax - middle))
         return ValueParams(scale, middle, whole.dtype, whole.bits)
-    scale = exact(max((high - low) / (whole.qmax - whole.qmin), floor), config)
+    scale = scaled((high - low) / (whole.qmax - whole.qmin))
     zero = int(np.clip(np.rint(whole.qmin - low / scale), whole.qmin, whole.qmax))
     return ValueParams(scale, zero, whole.dtype, whole.bits)
 

@@ -20,15 +20,6 @@ from compiler.errors import ConfigError, InputError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from quantize import Plan, QConfig
-from quantize.observers import (
-    BINS,
-    Histogram,
-    KullbackLeibler,
-    MinMax,
-    Percentile,
-    SquaredError,
-    observer,
-)
 from quantize.params import ValueParams, value_params, weight_params
 
 
@@ -92,103 +83,6 @@ def test_weight_scales_let_large_biases_fit() -> None:
     assert p.quantized(weight).tolist() == [[0, 0], [64, -127]]
     real = p.bias(bias, data) * np.array(p.scales) * data.scale
     np.testing.assert_allclose(real, bias, rtol=1e-6)
-
-
-# ---- observers -----------------------------------------------------------------------------------
-arrays = st.lists(
-    st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=30), min_size=1, max_size=5
-)
-KINDS = ["minmax", "percentile", "kl", "mse"]
-
-
-@settings(max_examples=60, deadline=None)
-@given(parts=arrays, more=arrays)
-def test_histograms_merge_exactly(parts: list[list[float]], more: list[list[float]]) -> None:
-    first, second, together = Histogram(), Histogram(), Histogram()
-    for one, batches in ((first, parts), (second, more)):
-        for values in batches:
-            one.update(np.array(values, np.float32))
-            together.update(np.array(values, np.float32))
-    first.merge(second)
-    assert (first.low, first.high, first.zeros) == (together.low, together.high, together.zeros)
-    assert first.limit == together.limit
-    np.testing.assert_array_equal(first.counts, together.counts)
-    assert first.counts.sum() == sum(map(len, parts + more))
-
-
-@settings(max_examples=40, deadline=None)
-@given(values=st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=60))
-def test_histogram_bins_hold_their_values(values: list[float]) -> None:
-    h = Histogram()
-    for v in values:
-        h.update(np.array([v], np.float32))
-    counts = np.zeros(2 * BINS, int)
-    for v in values:
-        k = int(np.searchsorted(h.edges, v, side="right")) - 1 if h.limit else BINS
-        counts[min(max(k, 0), 2 * BINS - 1)] += 1
-    np.testing.assert_array_equal(h.counts, counts)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_observers_do_not_grow(kind: str) -> None:
-    o = observer(QConfig(calibrate=kind))
-    rng = np.random.default_rng(0)
-    o.update(rng.normal(size=100).astype(np.float32))
-    before = sum(v.nbytes for v in vars(o).values() if isinstance(v, np.ndarray))
-    for k in range(50):
-        o.update((rng.normal(size=1000) * 2.0**k).astype(np.float32))
-    after = sum(v.nbytes for v in vars(o).values() if isinstance(v, np.ndarray))
-    assert before == after <= 1 << 20
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_observers_of_constants(kind: str) -> None:
-    for value in (0.0, 3.0, -3.0):
-        o = observer(QConfig(calibrate=kind))
-        o.update(np.full(10, value, np.float32))
-        low, high = o.range()
-        assert min(low, 0) <= value * 0.99
-        assert max(high, 0) >= value * 0.99 - 1e-6
-
-
-def test_minmax_is_exact() -> None:
-    o = MinMax()
-    for values in ([1.5, -2.25], [0.0, 7.125]):
-        o.update(np.array(values, np.float32))
-    assert o.range() == (-2.25, 7.125)
-
-
-def test_percentile_is_numpys() -> None:
-    x = np.random.default_rng(0).normal(size=200_000).astype(np.float32)
-    o = Percentile(99.0)
-    for part in np.split(x, 20):
-        o.update(part)
-    np.testing.assert_allclose(o.range(), np.percentile(x, [0.5, 99.5]), atol=2e-3)
-
-
-def test_squared_error_is_near_the_best_range() -> None:
-    x = np.random.default_rng(0).laplace(size=100_000).astype(np.float32)
-    o = SquaredError(16)
-    o.update(x)
-
-    def error(low: float, high: float) -> float:
-        step = (high - low) / 15
-        return float(((np.clip(np.round((x - low) / step), 0, 15) * step + low - x) ** 2).mean())
-
-    best = min(error(x.min() * k / 100, x.max() * k / 100) for k in range(5, 101))
-    assert error(*o.range()) <= 1.03 * best
-    assert error(float(x.min()), float(x.max())) > 2 * best
-
-
-def test_kl_ignores_outliers_but_not_the_bulk() -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=300_000).astype(np.float32)
-    x[0] = 60.0
-    o = KullbackLeibler(2048, 256)
-    o.update(x)
-    low, high = o.range()
-    assert 3 < high < 12
-    assert low == pytest.approx(max(x.min(), -high))
 
 
 # ---- data ----------------------------------------------------------------------------------------
