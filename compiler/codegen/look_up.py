@@ -52,6 +52,8 @@ PERMUTATIONS = (
     Permutation(_X86 + "avx2.permps", "avx2", "float", 8, 8, "float"),
 )
 """In order of preference."""
+BYTES = "avx512vbmi"
+"""The feature of targets that look bytes up in such a table."""
 
 
 def permutation(x: Gather, lanes: int, enabled: frozenset[str]) -> Permutation | None:
@@ -142,6 +144,27 @@ def _sized(e: Emitter, at: Val, bits: int) -> Val:
     return e.op(f"{convert} {at} to <{at.n} x i{bits}>", f"i{bits}", at.n)
 
 
+def look_up_bytes(e: Emitter, table: Val, at: Val) -> Val:
+    """The entries of a table of 256 bytes in memory, which four registers hold: two permutations
+    (of AVX-512 VBMI) read the lower 7 bits of 64 positions, the sign chooses between them."""
+    rows = [e.load(table, 64 * k, "i8", 64, 1) for k in range(4)]
+    parts = []
+    for first in range(0, at.n, 64):
+        inside = range(first, min(first + 64, at.n))
+        part = e.shuffle(at, at, [*inside, *[None] * (64 - len(inside))])
+        low, high = (
+            e.call(_X86 + "avx512.vpermi2var.qi.512", "i8", 64, [rows[k], part, rows[k + 1]])
+            for k in (0, 2)
+        )
+        upper = e.op(f"icmp slt {part}, {e.const(0, 'i8', 64).name}", "i1", 64)
+        found = e.op(f"select {upper}, {high}, {low}", "i8", 64)
+        parts.append(e.shuffle(found, found, list(range(len(inside)))))
+    out = parts[0]
+    for part in parts[1:]:
+        out = e.shuffle(out, part, list(range(out.n + part.n)))
+    return out
+
+
 def gather(e: Emitter, table: Val, at: Val, t: str) -> Val:
     """The entries at the positions `at` of a table in memory, of elements of 4 or 8 bytes."""
     v, pointers = Val("", t, at.n), f"<{at.n} x ptr>"
@@ -177,4 +200,6 @@ def _vector(e: Emitter, entries: Array, t: str) -> Val:
     return Val(f"<{items}>", t, len(entries))
 
 
-__all__ = ["Permutation", "gather", "look_up", "permutation"]
+__all__ = [
+    "BYTES", "Permutation", "gather", "look_up", "look_up_bytes", "permutation",
+]  # fmt: skip

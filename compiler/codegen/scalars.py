@@ -163,6 +163,9 @@ class Scalars(Accesses):
             if found is not None:
                 return self._permuted(x, found, count)
         base, inc = self.cursor[x.buffer]
+        byte = x.byte if x.dtype.nbytes == 1 else None
+        if byte is not None and self.width > 1 and not inc and look_up.BYTES in self.enabled:
+            return look_up.look_up_bytes(e, base, e.splat(self.eval(byte), self.width))
         if inc:
             raise LoweringError(f"{x.buffer.name} is read at run-time positions in a moving loop")
         if self.width == 1 and isinstance(x.at, BinOp) and x.at.op == "Add":

@@ -76,6 +76,8 @@ class OpDef:
         second_if_rounded: a view of two operands of equal value: what computes the second alone
             runs only if what computes the first alone has rounded (see `if_exact`).
         rounds: it may round for `if_exact` to take its result nevertheless; it is a kernel's first.
+        tables: operands that are read whole, at computed positions: they neither broadcast nor take
+            part in layouts.
         callee: what it does is not known here: it calls what its attributes name (see `op.calls`).
         effect: it does more than compute its result: never dropped, merged, reordered or folded.
     """
@@ -93,6 +95,7 @@ class OpDef:
     second_if_rounded: bool = False
     rounds: bool = False
     numbered: bool = False
+    tables: tuple[int, ...] = ()
     callee: bool = False
     effect: bool = False
     doc: str = field(default="", compare=False)

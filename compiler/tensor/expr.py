@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compiler.dtypes import BOOL, FLOAT32, INT64, DType
+from compiler.dtypes import BOOL, FLOAT32, INT64, UINT8, DType
 from compiler.errors import TypeInferenceError
 from compiler.symbolic import Index, IntLike, Var
 
@@ -133,6 +133,13 @@ class Gather(Expr):
     def dtype(self) -> DType:  # type: ignore[override]
         """The buffer's dtype."""
         return self.buffer.dtype
+
+    @property
+    def byte(self) -> Expr | None:
+        """The uint8 number that is the position, in a table of an entry for each such number; None
+        of other tables and positions."""
+        at = self.at.value if isinstance(self.at, Cast) else self.at
+        return at if at.dtype == UINT8 and self.buffer.size == 256 else None
 
     def children(self) -> tuple[Expr, ...]:
         """The position."""

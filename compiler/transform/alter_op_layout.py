@@ -329,8 +329,10 @@ class _Layouts:
         if not isinstance(out, TensorType) or out.rank != 4:
             return False
         args: list[Atom] = []
-        for a in v.args:
-            if isinstance(a, Constant):
+        for k, a in enumerate(v.args):
+            if k in v.op.tables:  # type: ignore[union-attr]
+                args.append(self._as_plain(a))
+            elif isinstance(a, Constant):
                 c: Atom | None = broadcast(a, v, out, block) or self._constant(a, out, block)
                 if c is None:
                     return False

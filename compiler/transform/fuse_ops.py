@@ -153,6 +153,13 @@ def _fusion(b: Binding) -> Fusion:
     return b.value.op.fusion
 
 
+def _tables_known(b: Binding) -> bool:
+    """Whether no operand that is read whole might be computed in the same kernel."""
+    assert isinstance(b.value, Call)
+    assert isinstance(b.value.op, OpDef)
+    return all(isinstance(b.value.args[k], Constant) for k in b.value.op.tables)
+
+
 def _rounds(b: Binding) -> bool:
     assert isinstance(b.value, Call)
     assert isinstance(b.value.op, OpDef)
@@ -175,6 +182,7 @@ def _follows(b: Binding, a: Var) -> bool:
     return (
         _groupable(b)
         and _fusion(b) is Fusion.ELEMENTWISE
+        and _tables_known(b)
         and not _rounds(b)
         and isinstance(out, TensorType)
         and isinstance(before, TensorType)

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from compiler.errors import ScheduleError
 from compiler.symbolic import Index, Var
 from compiler.target import Target
-from compiler.tensor.expr import CallExtern, Gather, IndexValue, Load, loads, walk
+from compiler.tensor.expr import CallExtern, Cast, Expr, Gather, IndexValue, Load, loads, walk
 from compiler.tensor.lower_custom import works_on_codes
 from compiler.tensor.schedule import Schedule
 from compiler.tensor.schedule.apply import apply_tile
@@ -138,7 +138,7 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
         return
     last = path[-1]
     n = last.extent.constant()
-    lanes = target.vector_bytes // 4
+    lanes = target.vector_bytes // (1 if _only_bytes(store) else 4)
     if _vectorize_pair(s, store, path, target):
         return
     whole = n is not None and n <= 2 * lanes
@@ -152,6 +152,15 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
     for loop, _, _ in s.find(inner):
         # What is left of an extent that is known at run time only goes one by one.
         loop.kind = "serial" if loop.extent.constant() is None else "vector"
+
+
+def _only_bytes(store: Store) -> bool:
+    """Whether a statement does nothing but look bytes up."""
+    nodes = list(walk(store.value))
+    plain = all(
+        isinstance(e, Gather | Cast) or (isinstance(e, Load) and e.dtype.nbytes == 1) for e in nodes
+    )
+    return plain and store.buffer.dtype.nbytes == 1 and any(isinstance(e, Gather) for e in nodes)
 
 
 def _vectorize_pair(s: Schedule, store: Store, path: tuple[For, ...], target: Target) -> bool:
@@ -174,7 +183,7 @@ def _vectorize_pair(s: Schedule, store: Store, path: tuple[For, ...], target: Ta
             contiguous = (flat.terms.get(x.var), flat.terms.get(last.var)) == (n, 1)
             if odd or not (contiguous or (n <= 4 and flat.terms.get(x.var) == 1)):
                 return False
-        elif isinstance(e, (CallExtern, Gather, IndexValue)):
+        elif _hinders_lanes(e):
             return False
     if out.terms.get(last.var) != 1 or _hides(out, x.var) or _hides(out, last.var):
         return False
@@ -198,9 +207,16 @@ def _contiguous(store: Store, v: Var, whole: bool) -> bool:
             )
             if flat.terms.get(v, 0) not in (0, 1) or (_hides(flat, v) and not alone):
                 return False
-        elif isinstance(n, (CallExtern, Gather, IndexValue)):
+        elif _hinders_lanes(n):
             return False
     return True
+
+
+def _hinders_lanes(e: Expr) -> bool:
+    """Whether lanes do `e` one by one, other than a look-up in a table for every byte."""
+    return isinstance(e, (CallExtern, Gather, IndexValue)) and not (
+        isinstance(e, Gather) and e.byte is not None
+    )
 
 
 def _hides(flat: Index, v: Var) -> bool:
