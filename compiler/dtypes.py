@@ -310,7 +310,9 @@ PLACED = ("Add", "Sub", "Mul", "Div", "fma")
 
 def random_dtype(dtype: DType) -> RandomDType | None:
     """The datatype of `dtype` if it rounds stochastically."""
-    kind = custom(dtype.name) if dtype.is_custom else None
+    if not dtype.is_custom:
+        return None
+    kind = custom(dtype.name)
     return kind if isinstance(kind, RandomDType) and kind.random else None
 
 

@@ -28,6 +28,7 @@ from compiler.ir.expr import (
 from compiler.ir.types import TensorType
 from quantize.annotation import Graph, is_weighted
 from quantize.plan import Plan
+from quantize.running import Runner
 
 INPUTS = 64
 """Calibration inputs that the means are taken over."""
@@ -36,7 +37,7 @@ INPUTS = 64
 Batches = Sequence[Mapping[str, Array]]
 
 
-def correct_biases(module: IRModule, plan: Plan, inputs: Batches) -> Plan:
+def correct_biases(module: IRModule, plan: Plan, inputs: Batches, threads: int = 1) -> Plan:
     """The plan with a shift of the biases for every integer node that has weights.
 
     The plan itself if that does not bring the results closer to the float network's: where a
@@ -47,6 +48,7 @@ def correct_biases(module: IRModule, plan: Plan, inputs: Batches) -> Plan:
         module: the prepared module that the plan's names refer to.
         plan: made without correction.
         inputs: calibration batches, by name.
+        threads: threads that the networks run on; the plan does not depend on it.
     """
     layers = {
         b.var.name: b
@@ -56,68 +58,95 @@ def correct_biases(module: IRModule, plan: Plan, inputs: Batches) -> Plan:
     if not layers:
         return plan
     if plan.config.bias_correction == "analytic":
-        shifts = _analytic(module, plan, layers, inputs)
+        wanted, reference = _means(module, _read(layers), inputs, threads)
+        corrected = _shifted(plan, _analytic(plan, layers, wanted))
+        after = _results(_simulated(module, corrected), inputs, threads)
     else:
-        shifts = _empirical(module, plan, layers, inputs)
+        axes = {b.var: _channel_axis(b) for b in layers.values()}
+        wanted, reference = _means(module, axes, inputs, threads)
+        shifts, after = _empirical(module, plan, layers, wanted, inputs, threads)
+        corrected = _shifted(plan, shifts)
+    before = _results(_simulated(module, plan), inputs, threads)
+    return corrected if _distance(after, reference) < _distance(before, reference) else plan
+
+
+def _shifted(plan: Plan, shifts: Mapping[str, Array]) -> Plan:
     weights = {
         name: replace(w, shift=tuple(float(s) for s in shifts[name].astype(np.float32)))
         if name in shifts
         else w
         for name, w in plan.weights.items()
     }
-    corrected = replace(plan, weights=weights)
-    results = [_results(m, inputs) for m in (module, *_simulated(module, plan, corrected))]
-    before, after = (np.square(r - results[0]).sum() for r in results[1:])
-    return corrected if after < before else plan
+    return replace(plan, weights=weights)
 
 
-def _simulated(module: IRModule, *plans: Plan) -> list[IRModule]:
-    """What the plans give with accumulators of 32 bits: those of fewer have errors of their own."""
+def _simulated(module: IRModule, plan: Plan) -> IRModule:
+    """What a plan gives with accumulators of 32 bits: those of fewer have errors of their own."""
     from quantize.simulation import simulate
 
-    return [simulate(module, plan.sequential) for plan in plans]
+    return simulate(module, plan.sequential)
 
 
-def _results(module: IRModule, inputs: Batches) -> Array:
-    """All float results on all batches, as one vector of float64."""
-    import compiler
+def _results(module: IRModule, inputs: Batches, threads: int) -> Array:
+    """All float results on all batches, as one vector."""
+    run = Runner(module, [r for r in module.main.results if isinstance(r, Var)], threads)
+    return _flat([[np.array(a) for a in run(batch)] for batch in inputs])
 
-    program = compiler.build(module)
-    out = [program(**batch) for batch in inputs]
-    flat = [np.ravel(a) for o in out for a in (o if isinstance(o, list) else [o])]
-    return np.concatenate([a for a in flat if a.dtype.kind == "f"], dtype=np.float64)
+
+def _flat(results: Sequence[Sequence[Array]]) -> Array:
+    return np.concatenate([np.ravel(a) for some in results for a in some if a.dtype.kind == "f"])
+
+
+def _distance(a: Array, b: Array) -> float:
+    return float(np.square(np.subtract(a, b, dtype=np.float64)).sum())
 
 
 def _empirical(
-    module: IRModule, plan: Plan, layers: Mapping[str, Binding], inputs: Batches
-) -> dict[str, Array]:
-    wanted = _means(module, [b.var for b in layers.values()], layers, inputs)
-    (simulated,) = _simulated(module, plan)
-    bound = {b.var.name: b.var for b in simulated.main.bindings}
+    module: IRModule,
+    plan: Plan,
+    layers: Mapping[str, Binding],
+    wanted: Mapping[str, Array],
+    inputs: Batches,
+    threads: int,
+) -> tuple[dict[str, Array], Array]:
+    """The shifts, and the results with them in place."""
+    f = _simulated(module, plan).main
+    bound = {b.var.name: b.var for b in f.bindings}
     # Before a result is narrowed, and before the activations folded into it.
     cuts = {bound[f"{name}_real" if f"{name}_real" in bound else name]: name for name in layers}
-    values = {p: [batch[p.name] for batch in inputs] for p in simulated.main.params}
+    values = {p: [batch[p.name] for batch in inputs] for p in f.params}
     shifts: dict[str, Array] = {}
-    for part in _parts(simulated.main, set(cuts)):
-        _run(part, values)
+    parts = _parts(f, set(cuts))
+    last = {v: k for k, part in enumerate(parts) for v in part.function.params}
+    last.update((r, len(parts)) for r in f.results if isinstance(r, Var))
+    for k, part in enumerate(parts):
+        _run(part, values, threads)
         for cut in part.cuts:
             axis = _channel_axis(layers[cuts[cut]])
-            shift = wanted[cuts[cut]] - _mean(values[cut], axis)
+            shift = wanted[cuts[cut]] - _mean_of([_sums(v, axis) for v in values[cut]])
             shifts[cuts[cut]] = shift
-            values[cut] = [v + _along(shift, axis, v.ndim) for v in values[cut]]
-    return shifts
+            for v in values[cut]:
+                v += _along(shift, axis, v.ndim)
+        for done in [v for v in values if last.get(v, -1) <= k]:
+            del values[done]
+    results = [values[r] for r in f.results if isinstance(r, Var)]
+    return shifts, _flat(list(zip(*results, strict=True)))
 
 
-def _analytic(
-    module: IRModule, plan: Plan, layers: Mapping[str, Binding], inputs: Batches
-) -> dict[str, Array]:
-    read: dict[str, Var] = {}
-    for name, b in layers.items():
+def _read(layers: Mapping[str, Binding]) -> dict[Var, int]:
+    """What the layers read -> the axis of its channels."""
+    out: dict[Var, int] = {}
+    for b in layers.values():
         assert isinstance(b.value, Call)
         data = b.value.args[0]
         assert isinstance(data, Var)
-        read[name] = data
-    means = _means(module, list(dict.fromkeys(read.values())), layers, inputs, of_inputs=True)
+        out[data] = 1 if _channel_axis(b) == 1 else -1
+    return out
+
+
+def _analytic(
+    plan: Plan, layers: Mapping[str, Binding], means: Mapping[str, Array]
+) -> dict[str, Array]:
     shifts = {}
     for name, b in layers.items():
         assert isinstance(b.value, Call)
@@ -127,7 +156,9 @@ def _analytic(
         scales = np.asarray(params.scales, np.float64).reshape(-1, *[1] * (w.ndim - 1))
         error = params.quantized(weight.data) * scales - w
         error = error.reshape(*w.shape[:2], -1).sum(axis=2)
-        mean = means[read[name].name]
+        data = b.value.args[0]
+        assert isinstance(data, Var)
+        mean = means[data.name]
         groups = getattr(b.value.attrs, "groups", 1)
         per_group = mean.reshape(groups, -1).repeat(len(w) // groups, axis=0)
         shifts[name] = -(error * per_group).sum(axis=1)
@@ -144,7 +175,8 @@ class _Part:
 
 
 def _parts(f: Function, cuts: set[Var]) -> list[_Part]:
-    """`f` in parts that end with a variable of `cuts`, none of which splits a tuple's life."""
+    """`f` in parts that end with a variable of `cuts`, none of which splits a tuple's life, and
+    with what follows the last of them."""
     last: dict[Var, int] = {}
     for k, b in enumerate(f.bindings):
         last.update((a, k) for a in operands(b.value) if isinstance(a, Var))
@@ -154,7 +186,8 @@ def _parts(f: Function, cuts: set[Var]) -> list[_Part]:
     for k, b in enumerate(f.bindings):
         made = [x.var for x in f.bindings[start : k + 1]]
         alive = [v for v in made if last.get(v, -1) > k]
-        if b.var in cuts and all(isinstance(v.type, TensorType) for v in alive):
+        end = k + 1 == len(f.bindings)
+        if end or (b.var in cuts and all(isinstance(v.type, TensorType) for v in alive)):
             out.append(_part(f.params, f.bindings[start : k + 1], alive, cuts))
             start = k + 1
     return out
@@ -167,18 +200,18 @@ def _part(
     read = [a for b in bindings for a in operands(b.value) if isinstance(a, Var) and a not in made]
     found = tuple(b.var for b in bindings if b.var in cuts)
     # Inside a part, a correction cannot be in place for what follows: only its end is corrected.
-    end = found[-1:]
+    end = tuple(v for v in found if v is bindings[-1].var)
     results = tuple(dict.fromkeys([*alive, *end]))
     # The network's own inputs tell what symbolic dimensions are.
     params = tuple(dict.fromkeys([*read, *inputs]))
     return _Part(Function(params, tuple(bindings), results), end)
 
 
-def _run(part: _Part, values: dict[Var, list[Array]]) -> None:
+def _run(part: _Part, values: dict[Var, list[Array]], threads: int) -> None:
     """Run a part on every batch, and add its results to `values`."""
     import compiler
 
-    program = compiler.build(IRModule({"main": part.function}))
+    program = compiler.build(IRModule({"main": part.function}), threads=threads)
     given = zip(*(values[p] for p in part.function.params), strict=True)
     out = [program(*batch) for batch in given]
     results = [o if isinstance(o, list) else [o] for o in out]
@@ -188,30 +221,21 @@ def _run(part: _Part, values: dict[Var, list[Array]]) -> None:
 
 
 def _means(
-    module: IRModule,
-    wanted: Sequence[Var],
-    layers: Mapping[str, Binding],
-    inputs: Batches,
-    of_inputs: bool = False,
-) -> dict[str, Array]:
-    """Mean of every channel of the values `wanted` in the float network, in float64."""
-    import compiler
-
-    f = module.main
-    axes = {name: _channel_axis(b) for name, b in layers.items()}
-    if of_inputs:
-        axes = {
-            b.value.args[0].name: 1 if _channel_axis(b) == 1 else -1
-            for b in layers.values()
-            if isinstance(b.value, Call) and isinstance(b.value.args[0], Var)
-        }
-    program = compiler.build(module.with_function("main", f.with_body(f.bindings, list(wanted))))
-    found: dict[str, list[Array]] = {v.name: [] for v in wanted}
+    module: IRModule, axes: Mapping[Var, int], inputs: Batches, threads: int
+) -> tuple[dict[str, Array], Array]:
+    """Mean of every channel, along its axis, of values of the float network, in float64; and all
+    float results."""
+    ends = [r for r in module.main.results if isinstance(r, Var)]
+    run = Runner(module, list(dict.fromkeys([*axes, *ends])), threads)
+    sums: dict[str, list[Array]] = {v.name: [] for v in axes}
+    results = []
     for batch in inputs:
-        out = program(**batch)
-        for v, values in zip(wanted, out if isinstance(out, list) else [out], strict=True):
-            found[v.name].append(_sums(values, axes[v.name]))
-    return {name: _mean_of(sums) for name, sums in found.items()}
+        found = run(batch)
+        for (v, axis), values in zip(axes.items(), found, strict=False):
+            sums[v.name].append(_sums(values, axis))
+        named = dict(zip(run.wanted, found, strict=True))
+        results.append([np.array(named[r]) for r in ends])
+    return {name: _mean_of(s) for name, s in sums.items()}, _flat(results)
 
 
 def _channel_axis(b: Binding) -> int:
@@ -221,20 +245,20 @@ def _channel_axis(b: Binding) -> int:
 
 def _sums(values: Array, axis: int) -> Array:
     """Sum of every channel, and how many values it has: [2, C] float64."""
-    others = tuple(k for k in range(values.ndim) if k != axis % values.ndim)
-    sums = values.sum(axis=others, dtype=np.float64)
-    return np.stack([sums, np.full_like(sums, values.size / max(sums.size, 1))])
+    channels = values.shape[axis]
+    if axis == 1:
+        # Rows in float32: numpy adds them in pairs, which is exact enough, and much quicker.
+        rows = values.reshape(len(values), channels, -1).sum(axis=2)
+        sums = rows.sum(axis=0, dtype=np.float64)
+    else:
+        sums = values.reshape(-1, channels).sum(axis=0, dtype=np.float64)
+    return np.stack([sums, np.full_like(sums, values.size / max(channels, 1))])
 
 
 def _mean_of(sums: Sequence[Array]) -> Array:
     total, count = np.sum(sums, axis=0)
     mean: Array = total / count
     return mean
-
-
-def _mean(batches: Sequence[Array], axis: int) -> Array:
-    """Mean of every channel over all batches, in float64."""
-    return _mean_of([_sums(v, axis) for v in batches])
 
 
 def _along(values: Array, axis: int, rank: int) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from quantize.node_configs import same_values
 from quantize.observers import Observer, observer
 from quantize.params import ValueParams, WeightParams, value_params, weight_params
 from quantize.plan import Plan
+from quantize.running import Runner, processors
 
 Batch = Array | Mapping[str, Array]
 
@@ -48,16 +49,24 @@ def quantize(
     return realize(mod, calibrate(mod, batches, config), boundary=boundary)
 
 
-def calibrate(mod: IRModule, batches: Iterable[Batch], config: QConfig | None = None) -> Plan:
+def calibrate(
+    mod: IRModule,
+    batches: Iterable[Batch],
+    config: QConfig | None = None,
+    threads: int | None = None,
+) -> Plan:
     """A plan whose ranges are those of the values that `batches` give rise to.
 
-    Memory does not grow with the number of batches. The same batches give the same plan.
+    Memory does not grow with the number of batches. The same batches give the same plan, with any
+    number of threads.
 
     Args:
         mod: a float32 module, prepared or not.
         batches: arrays (modules with one input) or name -> array dicts, batch dimension first; a
             single array of the input's rank, or a single dict, is one batch.
         config: the scheme; without it the recommended 8-bit scheme.
+        threads: threads that the network runs on; as many as this process has processors, if none
+            are given.
 
     Raises:
         InputError: no data, data of the wrong shape or dtype, or values that are NaN or infinite.
@@ -67,14 +76,15 @@ def calibrate(mod: IRModule, batches: Iterable[Batch], config: QConfig | None = 
     config = config or QConfig()
     annotation = annotate(mod, config)
     observers = {name: observer(annotation.configs[name]) for name in annotation.observed}
-    kept = _watch(annotation, observers, _as_batches(annotation.module, batches))
+    threads = processors() if threads is None else threads
+    kept = _watch(annotation, observers, _as_batches(annotation.module, batches), threads)
     values, weights = _parameters(annotation, observers)
     plan = Plan(PREPARE_VERSION, config, annotation.nodes, values, weights)
     if config.bias_correction == "none":
         return plan
     from quantize.bias_correction import correct_biases
 
-    return correct_biases(annotation.module, plan, kept)
+    return correct_biases(annotation.module, plan, kept, threads)
 
 
 # ---- running -------------------------------------------------------------------------------------
@@ -93,7 +103,10 @@ def _as_batches(mod: IRModule, batches: Any) -> Iterator[Batch]:
 
 
 def _watch(
-    annotation: Annotation, observers: Mapping[str, Observer], batches: Iterator[Batch]
+    annotation: Annotation,
+    observers: Mapping[str, Observer],
+    batches: Iterator[Batch],
+    threads: int,
 ) -> list[Mapping[str, Array]]:
     """Show every observer the values of its tensor, batch by batch; returns the first batches."""
     from quantize.bias_correction import INPUTS
@@ -102,7 +115,8 @@ def _watch(
     seen = 0
     names = [p.name for p in annotation.module.main.params]
     inner = [n for n in observers if n not in names]
-    run = _runner(annotation.module, inner)
+    named = {b.var.name: b.var for b in annotation.module.main.bindings}
+    run = Runner(annotation.module, [named[n] for n in inner], threads)
     count = 0
     for count, batch in enumerate(batches, 1):
         inputs = dict(batch) if isinstance(batch, Mapping) else _positional(names, batch)
@@ -134,35 +148,9 @@ def _check_values(what: str, values: Any, count: int) -> None:
     a = np.asarray(values)
     if a.size == 0:
         raise InputError(f"calibration batch {count}: {what} is empty")
-    if a.dtype.kind == "f" and not np.isfinite(a).all():
+    # A NaN is both the smallest and the largest value of an array that holds one.
+    if a.dtype.kind == "f" and not (np.isfinite(a.min()) and np.isfinite(a.max())):
         raise InputError(f"calibration batch {count}: {what} holds NaN or infinity; clean the data")
-
-
-def _runner(mod: IRModule, wanted: list[str]) -> Callable[[Mapping[str, Array]], list[Array]]:
-    """A function from inputs by name to the values called `wanted`."""
-    import compiler
-
-    f = mod.main
-    named = {b.var.name: b.var for b in f.bindings}
-    outputs = [named[n] for n in wanted]
-    if not outputs:
-        from compiler.runtime.inputs import bind_inputs
-
-        params = [(p.name, tensor_type(p)) for p in f.params]
-
-        def check(inputs: Mapping[str, Array]) -> list[Array]:
-            bind_inputs(params, (), inputs)
-            return []
-
-        return check
-    observed = mod.with_function("main", f.with_body(f.bindings, outputs))
-    program = compiler.build(observed)
-
-    def run(inputs: Mapping[str, Array]) -> list[Array]:
-        out = program(**inputs)
-        return [out] if len(outputs) == 1 else list(out)
-
-    return run
 
 
 # ---- choosing ------------------------------------------------------------------------------------

@@ -60,8 +60,10 @@ class VMExecutable(Executable):
         super().__init__(inputs, outputs, target, threads, tuple(lowerings))
         self.image = image
 
-    def run(self, arrays: Sequence[Array], dims: Mapping[Dim, int]) -> list[Any]:
-        """Run on checked arrays, in parameter order, with the symbolic dimensions' values.
+    def run(
+        self, arrays: Sequence[Array], dims: Mapping[Dim, int], held: Sequence[Array] = ()
+    ) -> list[Any]:
+        """See Executable; `held` is left alone.
 
         Raises:
             InputError: sizes found at run time contradict each other, or a recursion is too deep.

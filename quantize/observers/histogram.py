@@ -13,6 +13,8 @@ from quantize.observers.extremes import MinMax
 
 BINS = 8192
 """Histogram bins on either side of 0."""
+CHUNK = 1 << 17
+"""Values that are counted at a time: few enough to stay in the cache."""
 
 
 class Histogram(MinMax):
@@ -29,11 +31,18 @@ class Histogram(MinMax):
         super().update(values)
         self._grow(max(abs(self.low), abs(self.high)))
         self.zeros += int(values.size - np.count_nonzero(values))
-        bins: Array = np.zeros(values.size, np.int64)
-        if self.limit:
-            scaled = np.floor(values.reshape(-1).astype(np.float64) * (BINS / self.limit))
-            bins = np.clip(scaled.astype(np.int64), -BINS, BINS - 1)
-        self.counts += np.bincount(bins + BINS, minlength=2 * BINS)
+        if not self.limit:
+            self.counts[BINS] += values.size
+            return
+        # A power of two: multiplying by it is exact, unless it makes small numbers too small.
+        scale = BINS / self.limit
+        exact = np.float32 if 1 <= scale < 2.0**127 else np.float64
+        flat: Array = values.reshape(-1).astype(exact, copy=False)
+        for k in range(0, flat.size, CHUNK):
+            bins: Array = np.multiply(flat[k : k + CHUNK], scale, dtype=flat.dtype)
+            np.floor(bins, out=bins)
+            np.add(bins, BINS, out=bins)
+            self.counts += np.bincount(bins.astype(np.intp), minlength=2 * BINS)
 
     def merge(self, other: Histogram) -> None:  # type: ignore[override]
         """See Observer."""

@@ -122,6 +122,15 @@ def test_batches_may_be_a_generator_of_dicts_or_one_array() -> None:
     assert plan == quantize.calibrate(net("mlp"), [x[:7], x[7:]], config)
 
 
+@pytest.mark.parametrize("how", ["empirical", "analytic"])
+def test_plans_do_not_depend_on_threads(how: str) -> None:
+    x = images()[0][:48]
+    config = QConfig(bias_correction=how)
+    one, two = (quantize.calibrate(net("resnet8"), [x[:40], x[40:]], config, n) for n in (1, 2))
+    assert one == two
+    assert any(w.shift for w in one.weights.values())
+
+
 # ---- decisions -----------------------------------------------------------------------------------
 def test_decisions_have_reasons() -> None:
     nodes = quantize.annotate(mixed_net()).nodes

@@ -282,3 +282,14 @@ def test_channels_that_do_not_fit_are_refused() -> None:
     other.update(np.zeros((1, 6), np.float32))
     with pytest.raises(InputError, match="cannot be merged"):
         o.merge(other)
+
+
+def test_small_numbers_fall_into_the_bins_of_their_sign() -> None:
+    """However large the others are: halving what is too small for float32 would give zeros."""
+    x = np.array([1e-45, -1e-45, 3e38, -1e-38], np.float32)
+    h = Histogram()
+    h.update(x)
+    assert (h.counts[BINS - 1], h.counts[BINS], h.zeros) == (2, 1, 0)
+    h = Histogram()
+    h.update(x[:2] * 3)
+    assert h.counts[[BINS // 4, 7 * BINS // 4]].tolist() == [1, 1]

@@ -98,6 +98,19 @@ def test_stages_that_run_together_give_the_same_bits(monkeypatch: pytest.MonkeyP
             assert all(exe(*images).tobytes() == answer.tobytes() for _ in range(20))
 
 
+def test_results_may_be_written_over_those_of_an_earlier_run() -> None:
+    exe = compiler.build(convnet())
+    (n,) = exe.inputs["x"].shape[:1]
+    held: list[np.ndarray] = []
+    for rows in (2, 2, 3):
+        x = normal(rows, 3, 11, 9)
+        earlier = held
+        held = exe.run([x], {n: rows}, earlier)
+        for a, b in zip(held, exe(x), strict=True):
+            np.testing.assert_array_equal(a, b)
+        assert all(a is b for a, b in zip(held, earlier, strict=False)) == (rows == 2)
+
+
 def test_callers_may_share_an_executable_between_threads() -> None:
     exe = compiler.build(convnet())
     xs = [normal(n, 3, 11, 9) for n in (1, 6, 3, 8)]
