@@ -2,8 +2,8 @@
 
 `calibrate` measures a module and makes a `Plan` (plain data); `realize` turns the plan into an
 integer graph and decides nothing; `quantize` does both. `annotate` shows what would be quantized
-and why the rest stays float, `simulate` runs a plan in float32, `export_onnx` writes it as a QDQ
-model.
+and why the rest stays float, `simulate` runs a plan in float32, `trace_plan` shows the integers of
+every node, `export_onnx` writes the plan as a QDQ model.
 
 No module here has the name of a public function: importing one would hide the function.
 """
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from quantize.onnx_export import export_onnx as export_onnx
     from quantize.plan import Plan as Plan
     from quantize.realization import realize as realize
+    from quantize.reference import trace_plan as trace_plan
     from quantize.simulation import simulate as simulate
 
 __getattr__, __dir__, __all__ = lazy(
@@ -33,6 +34,7 @@ __getattr__, __dir__, __all__ = lazy(
         "quantize.onnx_export": ["export_onnx"],
         "quantize.plan": ["Plan"],
         "quantize.realization": ["realize"],
+        "quantize.reference": ["trace_plan"],
         "quantize.simulation": ["simulate"],
     },
 )

@@ -1,0 +1,220 @@
+"""What each operator's integer form computes, for `quantize.reference`.
+
+Each operator with an integer form has a rule in RULES. To add one, write a function that takes a
+Node and returns a Grid (an operator that moves integers) or a Pending (one whose result has
+parameters of its own), and register it:
+
+    @rule("multiply")
+    def multiply(n: Node) -> Pending:
+        a, b = n.grid(0), n.grid(1)
+        unit = a.params.scale * b.params.scale
+        product = (a.q - a.params.zero_point) * (b.q - b.params.zero_point)
+        return Pending(lambda out: n.scaled(product, np.asarray(unit / out.scale)))
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.dtypes import FLOAT64, Array
+from compiler.interpret import resolve_attrs
+from compiler.ir.expr import Binding, Call, Constant, tensor_type
+from compiler.op.arithmetic import arithmetic
+from compiler.op.opdef import OpDef
+from compiler.symbolic import Index
+from quantize import reference_arithmetic as integers
+from quantize.params import ValueParams
+
+if TYPE_CHECKING:
+    from quantize.reference import Walk
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """A value on a grid: float64 integers `q` (a tuple of arrays, of an operator with several
+    results)."""
+
+    q: Any
+    params: ValueParams
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """A result that is not yet on a grid.
+
+    Attributes:
+        rounded: parameters of the result -> its integers, before the zero point and clipping.
+        sums: the int32 accumulator, if there is one.
+        unit: its real value of one, float64, in a shape that broadcasts to `sums`.
+    """
+
+    rounded: Callable[[ValueParams], Array]
+    sums: Array | None = None
+    unit: Array | None = None
+
+
+def bounds_of(call: Call) -> tuple[float, float]:
+    """The real bounds of a relu or clip."""
+    if str(call.op) == "nn.relu":
+        return 0.0, math.inf
+    return call.attrs.a_min, call.attrs.a_max
+
+
+# ---- rules ---------------------------------------------------------------------------------------
+@dataclass(frozen=True, eq=False)
+class Node:
+    """What a rule sees of one integer node."""
+
+    walk: Walk
+    binding: Binding
+    call: Call
+
+    @property
+    def attrs(self) -> Any:
+        """Attributes, with symbolic dimensions replaced by numbers."""
+        return resolve_attrs(self.call.attrs, self.walk.dims)
+
+    def grid(self, i: int) -> Grid:
+        """Operand `i` on its grid."""
+        return self.walk.grid(self.call.args[i])
+
+    def above_zero(self, i: int) -> Array:
+        """The integers of operand `i` minus their zero point."""
+        return np.asarray(self.grid(i).q - self.grid(i).params.zero_point)
+
+    def result_shape(self) -> tuple[int, ...]:
+        """The shape of the result in this run."""
+        shape = tensor_type(self.binding.var).shape
+        return tuple(d.value(self.walk.dims) if isinstance(d, Index) else d for d in shape)
+
+    def scaled(self, x: Array, scale: Array) -> Array:
+        """x * scale by the plan's arithmetic of requantize."""
+        return integers.scaled(x, scale, self.walk.plan.config.requantize)
+
+
+Rule = Callable[[Node], Grid | Pending]
+RULES: dict[str, Rule] = {}
+"""Operator -> how its integer form is computed."""
+MOVES = "an operator that moves values"
+
+
+def rule(*ops: str) -> Callable[[Rule], Rule]:
+    """Decorator: the function is the rule of these operators."""
+
+    def register(f: Rule) -> Rule:
+        RULES.update(dict.fromkeys(ops, f))
+        return f
+
+    return register
+
+
+@rule("nn.conv2d", "nn.dense")
+def weighted(n: Node) -> Pending:
+    """Sums of products with integer weights, in the node's accumulator."""
+    name, data = n.binding.var.name, n.grid(0).params
+    params, mode = n.walk.plan.weights[name], n.walk.plan.nodes[name].accumulate
+    weight, *rest = (a.data for a in n.call.args[1:] if isinstance(a, Constant))
+    unit = data.scale * np.asarray(params.scales, np.float64)
+    given = params.shifted(rest[0] if rest else None)
+    bias = None if given is None else np.clip(np.rint(given / unit), integers.LOW, integers.HIGH)
+    x, w = n.above_zero(0), params.quantized(weight).astype(np.float64)
+    if str(n.call.op) == "nn.dense":
+        sums = integers.multiplied(x, w, bias, mode)
+    else:
+        sums = integers.convolved(x, w, bias, n.attrs, mode)
+        unit = unit.reshape(-1, 1, 1)
+    return Pending(lambda out: n.scaled(sums, unit / out.scale), sums, unit)
+
+
+@rule("nn.matmul")
+def product(n: Node) -> Pending:
+    """Sums of products of two activations."""
+    sums = np.matmul(n.above_zero(0), n.above_zero(1))
+    unit = np.asarray(n.grid(0).params.scale * n.grid(1).params.scale)
+    return Pending(lambda out: n.scaled(sums, unit / out.scale), sums, unit)
+
+
+@rule("add")
+def add(n: Node) -> Pending:
+    """Two float32 products and a float32 sum."""
+
+    def rounded(out: ValueParams) -> Array:
+        parts = [
+            integers.single(n.above_zero(i) * integers.single(n.grid(i).params.scale / out.scale))
+            for i in (0, 1)
+        ]
+        return np.rint(integers.single(parts[0] + parts[1]))
+
+    return Pending(rounded)
+
+
+@rule("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
+def average(n: Node) -> Pending:
+    """An exact sum, times the float32 quotient of the scales' ratio and the count."""
+    x, a = n.above_zero(0), n.attrs
+    if str(n.call.op) == "nn.avg_pool2d":
+        size = n.result_shape()[2:]
+        total = integers.window_sums(x, a, size)
+        border = float(a.count_include_pad)
+        count = integers.window_sums(np.ones((1, 1, *x.shape[2:])), a, size, border)
+    else:
+        pooled = str(n.call.op) == "nn.global_avg_pool2d"
+        axes = range(2, x.ndim) if pooled else np.atleast_1d(a.axis).astype(int)
+        axis = tuple(k % x.ndim for k in axes) or tuple(range(x.ndim))
+        total = x.sum(axis, keepdims=pooled or a.keepdims)
+        count = np.asarray(float(np.prod([x.shape[k] for k in axis])))
+
+    def rounded(out: ValueParams) -> Array:
+        ratio = integers.single(n.grid(0).params.scale / out.scale)
+        factor = integers.single(ratio / integers.single(count))
+        return np.rint(integers.single(integers.single(total) * factor))
+
+    return Pending(rounded)
+
+
+@rule("concatenate")
+def concatenate(n: Node) -> Grid:
+    """Operands on other grids are scaled to the result's."""
+    out = n.walk.plan.values[n.binding.var.name]
+    parts = []
+    for i in range(len(n.call.args)):
+        x = n.grid(i)
+        if x.params == out:
+            parts.append(x.q)
+        else:
+            q = n.scaled(n.above_zero(i), np.asarray(x.params.scale / out.scale))
+            parts.append(np.clip(q + out.zero_point, out.qmin, out.qmax))
+    return Grid(np.concatenate(parts, axis=n.attrs.axis), out)
+
+
+@rule("nn.relu", "clip")
+def activation(n: Node) -> Grid:
+    """Integers between those nearest to the bounds."""
+    x = n.grid(0)
+    low, high = (integers.clipped(v, x.params) for v in bounds_of(n.call))
+    return Grid(np.clip(x.q, low, high), x.params)
+
+
+@rule("nn.pad")
+def pad(n: Node) -> Grid:
+    """Padded with the integer nearest to the value."""
+    value = integers.clipped(n.attrs.value, n.grid(0).params)
+    return _moved(n, replace(n.attrs, value=value))
+
+
+@rule(MOVES)
+def move(n: Node) -> Grid:
+    """The operator itself, on integers."""
+    return _moved(n, n.attrs)
+
+
+def _moved(n: Node, attrs: Any) -> Grid:
+    x, op = n.grid(0), n.call.op
+    assert isinstance(op, OpDef)
+    rest = [n.walk.real(a) for a in n.call.args[1:]]
+    return Grid(op.reference(arithmetic(FLOAT64), attrs, x.q, *rest), x.params)

@@ -1,0 +1,102 @@
+"""The integer graph against the independent reference: bit for bit at every node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from quantize_nets import NETS, images, mixed_net, net, noise, plan_of
+from random_nets import configs, images_of, networks
+from reference_checks import check_plan
+
+import compiler
+import quantize
+from compiler.errors import ConfigError
+from compiler.ir.expr import IRModule
+from compiler.op.qnn_requantize import ROUNDINGS
+from quantize import QConfig
+
+VIT = Path(__file__).parents[2].parent / "shared" / "data" / "mnist_vit.onnx"
+
+
+def test_no_code_is_shared_with_what_it_checks() -> None:
+    folder = Path(quantize.__file__).parent
+    for name in ("reference", "reference_rules", "reference_arithmetic"):
+        text = (folder / f"{name}.py").read_text()
+        for module in ("realization", "simulation", "apply", "annotation"):
+            assert f"from quantize.{module}" not in text
+            assert f"import {module}\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("name", "requantize"),
+    [
+        pytest.param(n, r, marks=[pytest.mark.slow] * (n == "dwsep" and r in ROUNDINGS[3:]))
+        for n in NETS
+        for r in ROUNDINGS
+    ],
+)
+def test_shipped_nets_are_bit_equal_at_every_node(name: str, requantize: str) -> None:
+    plan = plan_of(name, QConfig(requantize=requantize))
+    counts = check_plan(net(name), plan, images()[1][:1])
+    assert counts.get("float", 0) == 0
+    assert sum(counts.values()) >= {"mlp": 2, "resnet8": 12, "dwsep": 10}[name]
+
+
+@pytest.mark.parametrize("how", ["wrap", "saturate"])
+@pytest.mark.parametrize("bits", [16, 20, 24])
+def test_accumulators_are_bit_equal_at_every_node(bits: int, how: str) -> None:
+    config = QConfig(accumulate=f"int{bits}_{how}")
+    check_plan(net("mlp"), plan_of("mlp", config), images()[1][:2])
+
+
+def test_every_form_of_the_mixed_graph_is_bit_equal() -> None:
+    plan = quantize.calibrate(mixed_net(), [noise(8)])
+    counts = check_plan(mixed_net(), plan, noise(3, 5))
+    assert counts["integer"] >= 8
+    assert counts["float"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("requantize", ROUNDINGS)
+def test_the_transformer_is_bit_equal_at_every_node(requantize: str) -> None:
+    mod = compiler.from_onnx(VIT)
+    x = images()[0]
+    plan = quantize.calibrate(mod, [x[:50]], QConfig(requantize=requantize))
+    counts = check_plan(mod, plan, images()[1][:1])
+    assert counts["integer"] + counts["accumulator"] >= 20
+
+
+@pytest.mark.parametrize("count", [15, pytest.param(200, marks=pytest.mark.slow)])
+def test_random_nets_of_random_schemes_are_bit_equal_at_every_node(count: int) -> None:
+    seen: set[str] = set()
+
+    @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(networks(), configs(), st.integers(0, 2**16))
+    def check(mod: IRModule, config: QConfig, seed: int) -> None:
+        plan = quantize.calibrate(mod, [images_of(seed)], config)
+        seen.update(check_plan(mod, plan, images_of(seed + 1)))
+
+    check()
+    assert seen == {"integer", "accumulator", "float"}
+
+
+def test_what_float_nodes_give_can_be_given() -> None:
+    plan = quantize.calibrate(mixed_net(), [noise(8)])
+    own = quantize.trace_plan(mixed_net(), plan, noise(3))
+    shifted = {"soft": own["soft"].values[:, ::-1].copy()}
+    other = quantize.trace_plan(mixed_net(), plan, noise(3), given=shifted)
+    assert (other["d2"].values != own["d2"].values).any()
+    np.testing.assert_array_equal(other["d1"].values, own["d1"].values)
+
+
+def test_a_plan_that_lacks_parameters_is_refused() -> None:
+    plan = plan_of("resnet8")
+    name = next(iter(plan.values))
+    rest = {k: v for k, v in plan.values.items() if k != name}
+    lacking = quantize.Plan(plan.prepare_version, plan.config, plan.nodes, rest, plan.weights)
+    with pytest.raises(ConfigError, match=f"no parameters for {name!r}: calibrate again"):
+        quantize.trace_plan(net("resnet8"), lacking, images()[1][:1])
