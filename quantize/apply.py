@@ -45,6 +45,7 @@ from quantize.annotation import (
     is_weighted,
     prepared,
 )
+from quantize.fingerprint import fingerprint_of
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import SEQUENTIAL, Plan
 
@@ -91,7 +92,7 @@ class PlanRewriter(ABC):
             PRODUCT: self.product,
             **dict.fromkeys(ACTIVATIONS, self.activation),
         }
-        _check_names(self.graph, plan)
+        _check_model(self.module, self.graph, plan)
 
     # ---- the walk --------------------------------------------------------------------------------
     def run(self) -> IRModule:
@@ -326,7 +327,7 @@ def _clipped(inner: tuple[float, float], outer: tuple[float, float]) -> tuple[fl
     return low, min(max(inner[1], outer[0]), outer[1])
 
 
-def _check_names(graph: Graph, plan: Plan) -> None:
+def _check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
     """Raise ConfigError unless `plan` was made for this module."""
     if plan.prepare_version != PREPARE_VERSION:
         raise ConfigError(
@@ -357,6 +358,10 @@ def _check_names(graph: Graph, plan: Plan) -> None:
     missing = [n for n in calls if n not in plan.nodes]
     if missing:
         raise ConfigError(f"{other}: it lacks the node {missing[0]!r}")
+    if plan.model != fingerprint_of(module):
+        raise ConfigError(
+            f"{other} with the same nodes: the weights or attributes differ; calibrate again"
+        )
 
 
 def _check_weights(name: str, call: Call, plan: Plan) -> None:

@@ -97,8 +97,10 @@ def _flat(results: Sequence[Sequence[Array]]) -> Array:
     return np.concatenate([np.ravel(a) for some in results for a in some if a.dtype.kind == "f"])
 
 
-def _distance(a: Array, b: Array) -> float:
-    return float(np.square(np.subtract(a, b, dtype=np.float64)).sum())
+def _distance(a: Array, reference: Array) -> float:
+    """Sum of squared differences, where the reference is finite: it may be the logarithm of 0."""
+    finite = np.isfinite(reference)
+    return float(np.square(np.subtract(a[finite], reference[finite], dtype=np.float64)).sum())
 
 
 def _empirical(

@@ -24,7 +24,9 @@ from quantize.annotation import (
     source,
 )
 from quantize.config import QConfig
+from quantize.fingerprint import fingerprint_of
 from quantize.node_configs import same_values
+from quantize.not_finite import not_finite
 from quantize.observers import Observer, observer
 from quantize.params import ValueParams, WeightParams, value_params, weight_params
 from quantize.plan import Plan
@@ -79,7 +81,8 @@ def calibrate(
     threads = processors() if threads is None else threads
     kept = _watch(annotation, observers, _as_batches(annotation.module, batches), threads)
     values, weights = _parameters(annotation, observers)
-    plan = Plan(PREPARE_VERSION, config, annotation.nodes, values, weights)
+    model = fingerprint_of(annotation.module)
+    plan = Plan(PREPARE_VERSION, model, config, annotation.nodes, values, weights)
     if config.bias_correction == "none":
         return plan
     from quantize.bias_correction import correct_biases
@@ -121,14 +124,14 @@ def _watch(
     for count, batch in enumerate(batches, 1):
         inputs = dict(batch) if isinstance(batch, Mapping) else _positional(names, batch)
         for name, values in inputs.items():
-            _check_values(f"input {name!r}", values, count)
+            _check_values(annotation, name, values, inputs, count)
         results = dict(zip(inner, run(inputs), strict=True))
         if seen < INPUTS:
             kept.append({name: np.asarray(values) for name, values in inputs.items()})
             seen += max(len(values) for values in kept[-1].values())
         for name, o in observers.items():
             values = np.asarray(inputs[name] if name in inputs else results[name])
-            _check_values(f"the value %{name}", values, count)
+            _check_values(annotation, name, values, inputs, count)
             o.update(values)
     if count == 0:
         raise InputError("there is no calibration data: give at least one batch")
@@ -144,13 +147,16 @@ def _positional(names: list[str], batch: Any) -> dict[str, Any]:
     return {names[0]: batch}
 
 
-def _check_values(what: str, values: Any, count: int) -> None:
+def _check_values(
+    annotation: Annotation, name: str, values: Any, inputs: Mapping[str, Array], count: int
+) -> None:
     a = np.asarray(values)
     if a.size == 0:
+        what = f"input {name!r}" if name in inputs else f"the value %{name}"
         raise InputError(f"calibration batch {count}: {what} is empty")
     # A NaN is both the smallest and the largest value of an array that holds one.
     if a.dtype.kind == "f" and not (np.isfinite(a.min()) and np.isfinite(a.max())):
-        raise InputError(f"calibration batch {count}: {what} holds NaN or infinity; clean the data")
+        raise not_finite(annotation.module, name, inputs, count)
 
 
 # ---- choosing ------------------------------------------------------------------------------------

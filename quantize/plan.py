@@ -12,7 +12,7 @@ from compiler.errors import ConfigError, unknown
 from quantize.config import QConfig, check_accumulate
 from quantize.params import ValueParams, WeightParams
 
-PLAN_VERSION = 1
+PLAN_VERSION = 2
 DECISIONS = ("integer", "folded", "float")
 SEQUENTIAL = "sequential"
 
@@ -47,6 +47,7 @@ class Plan:
 
     Attributes:
         prepare_version: version of `compiler.transform.preparation` that gave the names.
+        model: what tells the model from others, see `quantize.fingerprint`.
         config: the scheme.
         nodes: value name -> decision for the operator call that computes it.
         values: value name -> parameters of the values that exist as 8-bit integers. Values that are
@@ -56,6 +57,7 @@ class Plan:
     """
 
     prepare_version: int
+    model: str
     config: QConfig
     nodes: Mapping[str, NodePlan]
     values: Mapping[str, ValueParams]
@@ -120,6 +122,7 @@ class Plan:
         return {
             "version": self.version,
             "prepare_version": self.prepare_version,
+            "model": self.model,
             "config": self.config.to_dict(),
             "nodes": {k: _node_dict(n) for k, n in self.nodes.items()},
             "values": {k: asdict(v) for k, v in self.values.items()},
@@ -162,6 +165,7 @@ class Plan:
             raise ConfigError(f"the plan's config must be an object, not {config!r}")
         return Plan(
             int(d["prepare_version"]),
+            str(d["model"]),
             QConfig.from_dict(config),
             {k: _node(k, v) for k, v in _object(d, "nodes").items()},
             {k: _value(k, v) for k, v in _object(d, "values").items()},

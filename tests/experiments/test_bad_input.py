@@ -13,9 +13,11 @@ import numpy as np
 import onnx
 import pytest
 import softposit
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+import compiler
 import datatypes
+import quantize as quantizer
 from experiments import zoo
 from experiments.cli.main import run_command
 
@@ -64,6 +66,17 @@ def sweep(folder: Folder, text: str) -> Arguments:
 
 def calibration(*shape: int, value: float = 0.0, name: str = "input") -> dict[str, np.ndarray]:
     return {name: np.full(shape, value, np.float32)}
+
+
+def plan_of_another_model(folder: Folder) -> str:
+    """Of the same network with other weights."""
+    changed = onnx.load(MLP)
+    tensor = next(t for t in changed.graph.initializer if len(t.dims) == 2)
+    values = numpy_helper.to_array(tensor)
+    tensor.CopyFrom(numpy_helper.from_array(values * np.float32(1.5), tensor.name))
+    batch = np.zeros((2, 1, 28, 28), np.float32)
+    plan = quantizer.calibrate(compiler.from_onnx(changed), [batch])
+    return written(folder, "p.json", plan.to_json())
 
 
 SPEC = 'models = ["mnist_mlp"]\nschemes = ["float32"]\n'
@@ -143,6 +156,26 @@ CASES: list[Case] = [
         "calibration with NaN",
         lambda f: quantize(f, MLP, "--calib", images(f, **calibration(4, 1, 28, 28, value=np.nan))),
         "NaN",
+    ),
+    (
+        "calibration that overflows inside",
+        lambda f: quantize(f, MLP, "--calib", images(f, **calibration(4, 1, 28, 28, value=3e38))),
+        r"the value %\w+ \(ONNX node '.*'\) is the first that holds NaN or infinity",
+    ),
+    (
+        "a pattern of nodes that fits none",
+        lambda f: quantize(f, MLP, "--calib", images(f), "--set", "skip=linearr"),
+        "skip: unknown node 'linearr'; did you mean 'linear'",
+    ),
+    (
+        "weights of one bit",
+        lambda f: quantize(f, MLP, "--calib", images(f), "--set", "weight_bits=1"),
+        "weight_bits must be an integer from 2 to",
+    ),
+    (
+        "the plan of another model",
+        lambda f: ["compare", MLP, "--input", images(f), "--plan", plan_of_another_model(f)],
+        "the plan was made for another model",
     ),
     (
         "empty calibration",

@@ -1,0 +1,47 @@
+"""What tells the model of a plan from others."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler.ir.expr import Call, Constant, IRModule, Var
+from compiler.op.opdef import OpDef, Quantized
+
+_PLAIN = (bool, float, str)
+
+
+def fingerprint_of(module: IRModule) -> str:
+    """SHA-256 of a prepared module, in hexadecimal.
+
+    It is that of the operators in order with what they read, of the attributes that are numbers or
+    words, and of the weights and other attributes of weighted operators. Shapes are left out, and
+    what follows from them: a plan holds for every batch size and image size of its model.
+    """
+    h = hashlib.sha256()
+    f = module.main
+    for p in f.params:
+        h.update(f"input {p.name}\n".encode())
+    for b in f.bindings:
+        if not isinstance(b.value, Call):
+            continue
+        op, attrs = b.value.op, b.value.attrs
+        weighted = isinstance(op, OpDef) and op.quantized == Quantized.WEIGHTED
+        read = [a.name for a in b.value.args if isinstance(a, Var)]
+        known = _values(attrs, (*_PLAIN, int, tuple) if weighted else _PLAIN)
+        name = getattr(op, "name", "function")
+        h.update(f"{b.var.name} {name} {' '.join(read)} {sorted(known.items())}\n".encode())
+        for a in b.value.args:
+            if weighted and isinstance(a, Constant):
+                h.update(f"{a.data.dtype} {a.data.shape}\n".encode())
+                h.update(np.ascontiguousarray(a.data).data)
+    return h.hexdigest()
+
+
+def _values(attrs: Any, kinds: tuple[type, ...]) -> dict[str, Any]:
+    """The attributes of some kinds; padding may follow from the size of images."""
+    names = [f.name for f in fields(attrs) if f.name != "padding"] if is_dataclass(attrs) else []
+    return {n: getattr(attrs, n) for n in names if isinstance(getattr(attrs, n), kinds)}
