@@ -230,8 +230,10 @@ class PlanRewriter(ABC):
     ) -> Call:
         """conv2d or dense of the integers `data`, with int32 results as the plan accumulates."""
         weight, bias = weights_of(r, weights)
-        args: list[Atom] = [data, Constant(weights.quantized(weight), INT8)]
-        args += [] if bias is None else [Constant(weights.bias(bias, params), INT32)]
+        constants = [Constant(weights.quantized(weight), INT8)]
+        constants += [] if bias is None else [Constant(weights.bias(bias, params), INT32)]
+        _check_sums(r.binding.var.name, [c.data for c in constants])
+        args: list[Atom] = [data, *constants]
         attrs = replace(
             r.call.attrs,
             out_dtype="int32",
@@ -361,6 +363,17 @@ def _check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
     if plan.model != fingerprint_of(module):
         raise ConfigError(
             f"{other} with the same nodes: the weights or attributes differ; calibrate again"
+        )
+
+
+def _check_sums(name: str, constants: list[Array]) -> None:
+    """Raise ConfigError unless the sums of a node with these weights and bias fit an int32."""
+    rows = np.abs(constants[0].astype(np.int64)).reshape(len(constants[0]), -1).sum(axis=1)
+    most = 255 * rows + sum(np.abs(bias.astype(np.int64)) for bias in constants[1:])
+    if most.max() >= 2**31:
+        raise ConfigError(
+            f"the weights of {name!r} fill so much of their range that sums of its products could "
+            "overflow an int32 accumulator: give them fewer bits, or skip the node"
         )
 
 

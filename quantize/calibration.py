@@ -30,6 +30,7 @@ from quantize.not_finite import not_finite
 from quantize.observers import Observer, observer
 from quantize.params import ValueParams, WeightParams, value_params, weight_params
 from quantize.plan import Plan
+from quantize.rounding.layers import round_weights, wanted_inputs
 from quantize.running import Runner, processors
 
 Batch = Array | Mapping[str, Array]
@@ -83,6 +84,8 @@ def calibrate(
     values, weights = _parameters(annotation, observers)
     model = fingerprint_of(annotation.module)
     plan = Plan(PREPARE_VERSION, model, config, annotation.nodes, values, weights)
+    if wanted_inputs(annotation):
+        plan = round_weights(annotation, plan, kept, threads)
     if config.bias_correction == "none":
         return plan
     from quantize.bias_correction import correct_biases
@@ -114,6 +117,7 @@ def _watch(
     """Show every observer the values of its tensor, batch by batch; returns the first batches."""
     from quantize.bias_correction import INPUTS
 
+    wanted = max(INPUTS, wanted_inputs(annotation))
     kept: list[Mapping[str, Array]] = []
     seen = 0
     names = [p.name for p in annotation.module.main.params]
@@ -126,7 +130,7 @@ def _watch(
         for name, values in inputs.items():
             _check_values(annotation, name, values, inputs, count)
         results = dict(zip(inner, run(inputs), strict=True))
-        if seen < INPUTS:
+        if seen < wanted:
             kept.append({name: np.asarray(values) for name, values in inputs.items()})
             seen += max(len(values) for values in kept[-1].values())
         for name, o in observers.items():

@@ -26,6 +26,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "activation_dtype": ("int8", "uint8"),
     "requantize": ROUNDINGS,
     "bias_correction": ("none", "analytic", "empirical"),
+    "weight_calibrate": ("max", "mse"),
+    "weight_rounding": ("nearest", "adaround", "gptq"),
 }
 _RANGES: dict[str, tuple[float, float]] = {
     "percentile": (50.0, 100.0),
@@ -34,6 +36,10 @@ _RANGES: dict[str, tuple[float, float]] = {
     "sigmas": (0.01, 1000.0),
     "weight_bits": (2, 8),
     "activation_bits": (2, 8),
+    "rounding_inputs": (1, 65536),
+    "rounding_steps": (100, 100000),
+    "rounding_damping": (1e-6, 10.0),
+    "seed": (0, 2**31 - 1),
 }
 
 
@@ -63,6 +69,15 @@ class QConfig:
         mean error of each layer is taken off its bias: `none`, `analytic` or `empirical` (see
         `quantize.bias_correction`). overrides: pattern of names -> fields that are different there,
         for example `{"conv_1": {"weight_bits": 4}}` (see `quantize.overrides`).
+        weight_calibrate: weights' scales cover the largest of them (`max`), or have the least
+            squared error (`mse`, better with few bits).
+        weight_rounding: integers of weights are the `nearest`, or those of `adaround` or `gptq`,
+            which calibrate layer by layer (see `quantize.rounding`).
+        rounding_inputs: calibration inputs that these two use at most.
+        rounding_steps: steps of `adaround`.
+        rounding_damping: how little both trust the data: the ridge of their least squares, in units
+            of an input's mean square.
+        seed: of their sampling.
 
     Raises:
         ConfigError: an unknown field, or a value that does not fit.
@@ -83,6 +98,12 @@ class QConfig:
     skip: tuple[str, ...] = ()
     bias_correction: str = "empirical"
     overrides: Mapping[str, Mapping[str, Any]] | Overrides = ()
+    weight_calibrate: str = "max"
+    weight_rounding: str = "nearest"
+    rounding_inputs: int = 128
+    rounding_steps: int = 1000
+    rounding_damping: float = 0.1
+    seed: int = 0
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from compiler.dtypes import Array
 from quantize.config import QConfig
+from quantize.rounding.packing import packed, unpacked
+from quantize.rounding.scales import largest, least_error
 
 
 @dataclass(frozen=True)
@@ -56,21 +58,36 @@ class WeightParams:
         bits: integers are in [-(2^(bits-1) - 1), 2^(bits-1) - 1].
         shift: what is added to the bias of each output channel, see `bias_correction`; may be
             empty.
+        rounding: by how much the integers differ from those nearest to the weights, as
+            `quantize.rounding.packing` writes them; empty if they do not.
     """
 
     scales: tuple[float, ...]
     bits: int = 8
     shift: tuple[float, ...] = ()
+    rounding: str = ""
 
     @property
     def qmax(self) -> int:
         """Largest integer used."""
         return int((1 << (self.bits - 1)) - 1)
 
+    def spread(self, shape: tuple[int, ...]) -> Array:
+        """float64 scale of every weight of `shape`, whose first axis is the output channel."""
+        scales = np.asarray(self.scales, np.float64).reshape(-1, *[1] * (len(shape) - 1))
+        return np.broadcast_to(scales, shape)
+
     def quantized(self, weight: Array) -> Array:
-        """int8 integers nearest to `weight`, whose first axis is the output channel."""
-        scales = np.asarray(self.scales, np.float64).reshape(-1, *[1] * (weight.ndim - 1))
-        return np.clip(np.rint(weight / scales), -self.qmax, self.qmax).astype(np.int8)
+        """int8 integers that stand for `weight`, whose first axis is the output channel."""
+        nearest = np.rint(weight / self.spread(weight.shape)).clip(-self.qmax, self.qmax)
+        if self.rounding:
+            nearest += unpacked(self.rounding, weight.size).reshape(weight.shape)
+        return nearest.clip(-self.qmax, self.qmax).astype(np.int8)
+
+    def rounded_to(self, weight: Array, integers: Array) -> WeightParams:
+        """These parameters with `integers` standing for `weight`."""
+        plain = replace(self, rounding="")
+        return replace(self, rounding=packed(integers - plain.quantized(weight)))
 
     def shifted(self, bias: Array | None) -> Array | None:
         """`bias` [C] with the shift added; None if there is neither."""
@@ -143,11 +160,14 @@ def value_params(low: float, high: float, config: QConfig, floor: float = 0.0) -
 def weight_params(
     weight: Array, bias: Array | None, data: ValueParams, config: QConfig
 ) -> WeightParams:
-    """Scales that cover the largest weight (of each channel), and let the bias fit 30 bits."""
-    rows = np.abs(weight.reshape(weight.shape[0], -1).astype(np.float64))
-    largest = rows.max(axis=1)
+    """Scales (of each channel) as `config.weight_calibrate` chooses them, that let the bias fit
+    30 bits."""
     empty = WeightParams((), config.weight_bits)
-    scales = largest / empty.qmax
+    rows = weight.reshape(weight.shape[0], -1)
+    if config.weight_granularity == "tensor":
+        rows = rows.reshape(1, -1)
+    search = least_error if config.weight_calibrate == "mse" else largest
+    scales = search(rows, empty.qmax)
     if bias is not None:
         scales = np.maximum(scales, np.abs(bias.astype(np.float64)) / (data.scale * 2.0**30))
     if config.weight_granularity == "tensor":

@@ -105,7 +105,9 @@ class Plan:
         parts = []
         if name in self.weights:
             n = len(self.weights[name].scales)
-            parts.append(f"int{self.weights[name].bits} weights, {n} scale{'s' if n > 1 else ''}")
+            how = ", rounded by data" if self.weights[name].rounding else ""
+            bits = self.weights[name].bits
+            parts.append(f"int{bits} weights, {n} scale{'s' if n > 1 else ''}{how}")
         if self.nodes[name].accumulate != SEQUENTIAL:
             parts.append(f"accumulator {self.nodes[name].accumulate}")
         if name in self.values:
@@ -240,7 +242,8 @@ def _node(name: str, data: Any) -> NodePlan:
 
 def _weight_dict(w: WeightParams) -> dict[str, Any]:
     shift = {"shift": list(w.shift)} if w.shift else {}
-    return {"scales": list(w.scales), "bits": w.bits, **shift}
+    rounding = {"rounding": w.rounding} if w.rounding else {}
+    return {"scales": list(w.scales), "bits": w.bits, **shift, **rounding}
 
 
 def _value(name: str, data: Any) -> ValueParams:
@@ -254,7 +257,7 @@ def _value(name: str, data: Any) -> ValueParams:
 
 
 def _weight(name: str, data: Any) -> WeightParams:
-    given = {"shift": [], **data} if isinstance(data, dict) else data
+    given = {"shift": [], "rounding": "", **data} if isinstance(data, dict) else data
     d = _entries(f"weights of {name!r}", given, WeightParams)
     if not isinstance(d["scales"], list) or not d["scales"]:
         raise ConfigError(f"weights of {name!r}: scales must be a list of numbers")
@@ -263,7 +266,9 @@ def _weight(name: str, data: Any) -> WeightParams:
     if not isinstance(shift, list) or not all(type(s) in (int, float) for s in shift):
         raise ConfigError(f"weights of {name!r}: shift must be a list of numbers, not {shift!r}")
     bits = _integer(f"weights of {name!r}: bits", d["bits"], 2, 8)
-    return WeightParams(scales, bits, tuple(map(float, shift)))
+    if not isinstance(d["rounding"], str):
+        raise ConfigError(f"weights of {name!r}: rounding must be text, not {d['rounding']!r}")
+    return WeightParams(scales, bits, tuple(map(float, shift)), d["rounding"])
 
 
 def _positive(what: str, value: Any) -> float:

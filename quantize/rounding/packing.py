@@ -1,0 +1,45 @@
+"""Small integers as short text: how a plan, which is plain JSON, holds a choice for every weight.
+
+The text is base64 of the zlib-compressed int8 values. Most values are 0 and the rest -1 or 1, so
+that a weight takes one or two bits.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+
+import numpy as np
+
+from compiler.dtypes import Array
+from compiler.errors import ConfigError
+
+
+def packed(values: Array) -> str:
+    """Integers within int8, of any shape, as text; empty if all are 0."""
+    small = values.astype(np.int8)
+    if not small.any():
+        return ""
+    return base64.b64encode(zlib.compress(small.tobytes(), 9)).decode("ascii")
+
+
+def unpacked(text: str, size: int) -> Array:
+    """The `size` integers that `packed` wrote, as a vector of int8.
+
+    Raises:
+        ConfigError: the text is damaged, or holds another number of integers.
+    """
+    if not text:
+        return np.zeros(size, np.int8)
+    try:
+        # One byte more than wanted tells a text that holds too much from one that fits.
+        data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
+    except (binascii.Error, ValueError, zlib.error) as e:
+        raise ConfigError(f"the rounding of weights is damaged ({e}): calibrate again") from None
+    if len(data) != size:
+        raise ConfigError(
+            f"the rounding of weights is not that of {size} weights: calibrate again, or delete "
+            "the entry to round to nearest"
+        )
+    return np.frombuffer(data, np.int8)
