@@ -351,7 +351,7 @@ def prepare(
     from compiler.analysis import cost
     from compiler.transform.preparation import prepare as prepare_module
 
-    transform, simulated, facts = _transform(path, scheme, sample_shape, calibration)
+    transform, simulated, facts = _transform(path, scheme, sample_shape, calibration, threads)
 
     def layers(x: Array, events: bool) -> list[LayerError]:
         from .layers import layer_errors
@@ -383,7 +383,7 @@ def prepare(
 
 
 def _transform(
-    path: Path, scheme: Scheme, sample_shape: tuple[int, ...], calibration: Array
+    path: Path, scheme: Scheme, sample_shape: tuple[int, ...], calibration: Array, threads: int
 ) -> tuple[Transform, Transform, dict[str, Any]]:
     """The module-to-module function of a scheme, the same with values by the names and in the units
     of float32, and the columns that describe it."""
@@ -396,7 +396,7 @@ def _transform(
         config = qconfig(dict(scheme.options))
         # Names do not depend on the batch size, so one plan serves all of them.
         module = load_for_batch(path, sample_shape, "N")
-        plan = quantize.calibrate(module, batches_of(calibration), config)
+        plan = quantize.calibrate(module, batches_of(calibration), config, threads)
         return (
             lambda module: quantize.realize(module, plan),
             lambda module: quantize.simulate(module, plan),

@@ -1,10 +1,10 @@
 """One command that measures speed: `python -m experiments.benchmarks [OPTIONS] [GROUP ...]`.
 
-The groups `networks`, `convolutions`, `emulation`, `compile`, `passes` and `widths` have targets:
-they print PASS or FAIL a row, and a FAIL makes the exit status 1. `shapes` prints shares of the
-peak. The others time their cases interleaved with a named baseline, pinned to one core, and print
-medians and ratios (baseline / case: above 1 the case is faster); the groups `threads` and `compile`
-have all cores.
+The groups `networks`, `convolutions`, `emulation`, `compile`, `passes`, `widths` and `calibration`
+have targets: they print PASS or FAIL a row, and a FAIL makes the exit status 1. `shapes` prints
+shares of the peak. The others time their cases interleaved with a named baseline, pinned to one
+core, and print medians and ratios (baseline / case: above 1 the case is faster); the groups
+`threads`, `compile` and `calibration` have all cores.
 """
 
 from __future__ import annotations
@@ -35,7 +35,6 @@ from experiments.benchmarks.turns import Effort, pinned
 
 GROUPS: dict[str, Callable[[], list[Group]]] = {
     "kernels": kernels.groups,
-    "calibration": calibration.groups,
     "threads": threads.groups,
 }
 ALL_GROUPS = (
@@ -46,6 +45,7 @@ ALL_GROUPS = (
     "compile",
     "passes",
     "widths",
+    "calibration",
     *GROUPS,
 )
 ALL_CORES = {"threads"}
@@ -97,7 +97,7 @@ def main(
     try:
         for name in names or ALL_GROUPS:
             if name == "networks":
-                passed &= networks.run(selected, counts, effort, dict(map(_file, given)))
+                passed &= networks.run(selected, counts, effort, dict(map(named_file, given)))
             elif name == "convolutions":
                 passed &= convolutions.run(effort)
             elif name == "shapes":
@@ -105,11 +105,13 @@ def main(
             elif name == "emulation":
                 passed &= emulation.run(effort)
             elif name == "compile":
-                passed &= startup.run(effort, dict(map(_file, given)))
+                passed &= startup.run(effort, dict(map(named_file, given)))
             elif name == "passes":
-                passed &= passes.run(effort, dict(map(_file, given)))
+                passed &= passes.run(effort, dict(map(named_file, given)))
             elif name == "widths":
-                passed &= widths.run(counts, effort, dict(map(_file, given)))
+                passed &= widths.run(counts, effort, dict(map(named_file, given)))
+            elif name == "calibration":
+                passed &= calibration.run(effort.rounds, dict(map(named_file, given)))
             else:
                 with contextlib.nullcontext() if name in ALL_CORES else pinned(1):
                     for group in GROUPS[name]():
@@ -119,7 +121,12 @@ def main(
     sys.exit(0 if passed else 1)
 
 
-def _file(text: str) -> tuple[str, Path]:
+def named_file(text: str) -> tuple[str, Path]:
+    """The parts of NAME=PATH.
+
+    Raises:
+        click.UsageError: it is none.
+    """
     name, equals, path = text.partition("=")
     if not equals or not path:
         raise click.UsageError(f"--model-file {text!r} is not NAME=PATH")

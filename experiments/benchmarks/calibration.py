@@ -1,28 +1,115 @@
-"""Calibration: observers against running the float network alone."""
+"""Calibration against onnxruntime's: the same network, method and batches, on all processors.
+
+What is timed on our side is `quantize.quantize` without bias correction, which they have not: from
+an imported network to an integer graph. On theirs it is `quantize_static`: from a preprocessed file
+to a quantized one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from experiments import datasets, pipeline, schemes
-from experiments.benchmarks.report import Group
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.benchmarks import models, peer
+from experiments.benchmarks.report import Row
+
+if TYPE_CHECKING:
+    from compiler.ir.expr import IRModule
+
+METHODS: Mapping[str, str] = {"minmax": "MinMax", "percentile": "Percentile", "kl": "Entropy"}
+"""Our calibrators, and what onnxruntime calls them."""
+LEAST_RATIO = 2.0
+"""How many times as long as ours theirs must take."""
+NETWORKS = ("mnist_resnet8", "efficientnet_lite0", "pp_ocrv4_rec")
 
 
-def groups() -> list[Group]:
-    """One group: every calibrator on 200 images of the residual network."""
+@dataclass(frozen=True)
+class Times:
+    """Median seconds of a method, ours and onnxruntime's."""
+
+    ours: float
+    theirs: float
+
+    @property
+    def ratio(self) -> float:
+        """Theirs over ours."""
+        return self.theirs / self.ours
+
+
+def run(rounds: int, given: Mapping[str, Path]) -> bool:
+    """Time every method on the networks at hand, print rows, and tell whether all pass.
+
+    Raises:
+        DtypelabError: a file is missing, or onnxruntime is not installed.
+    """
+    import compiler
+
+    passed = True
+    for name in NETWORKS:
+        path = models.locate(name, given)
+        if path is None:
+            click.echo(f"{name}: not available ({models.MODELS[name].hint})\n")
+            continue
+        model = models.MODELS[name]
+        module = compiler.from_onnx(path, shapes={models.input_name(path): model.shape})
+        click.echo(f"calibration of {name}, onnxruntime's time over ours")
+        for row in rows(name, times(module, path, model.calibration(), rounds)):
+            click.echo(str(row))
+            passed &= row.passed
+    return passed
+
+
+def rows(name: str, found: Mapping[str, Times]) -> list[Row]:
+    """A line per method, with the target."""
+    return [
+        Row(f"{name} {method}: {t.ours:.3f} s, {t.theirs:.3f} s", t.ratio, "x", least=LEAST_RATIO)
+        for method, t in found.items()
+    ]
+
+
+def times(
+    module: IRModule,
+    path: Path,
+    batches: Sequence[NDArray[Any]],
+    rounds: int,
+    methods: Sequence[str] = tuple(METHODS),
+) -> dict[str, Times]:
+    """Method -> times, the medians of `rounds` in which each has a turn, after a round of ours that
+    compiles what the others need: kernels are kept on disk, for every network on this machine.
+
+    Args:
+        module: the float32 network in the file at `path`.
+        batches: its only input, batch by batch.
+    """
     import quantize
 
-    data = datasets.load("mnist1k")
-    x = data.calibration[:200]
-    module = pipeline.load_for_batch(pipeline.model_file("mnist_resnet8"), x.shape[1:], "N")
-    network = pipeline.build(module, schemes.parse("float32"))
-    cases: dict[str, Callable[[], object]] = {"inference alone": lambda: network(x)}
-    for name in ("minmax", "percentile", "kl"):
-        config = quantize.QConfig(calibrate=name)
-        cases[name] = _calibrate(quantize, module, x, config)
-    return [Group("calibration on 200 images, mnist_resnet8", "inference alone", cases)]
+    peer.onnxruntime()
+    with tempfile.TemporaryDirectory() as work, peer.preprocessed(path, batches[0].shape) as file:
+        found = {}
+        for method in methods:
+            config = quantize.QConfig(calibrate=method, bias_correction="none")
+
+            def ours(config: quantize.QConfig = config) -> object:
+                return quantize.quantize(module, batches, config)
+
+            def theirs(method: str = METHODS[method]) -> None:
+                peer.quantize(file, Path(work) / "quantized.onnx", batches, method)
+
+            ours()
+            taken = [(_seconds(ours), _seconds(theirs)) for _ in range(rounds)]
+            found[method] = Times(*map(float, np.median(taken, axis=0)))
+    return found
 
 
-def _calibrate(quantize: Any, module: Any, x: Any, config: Any) -> Callable[[], object]:
-    return lambda: quantize.calibrate(module, [x[:100], x[100:]], config)
+def _seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

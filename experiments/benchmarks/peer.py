@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
+import io
+import logging
 import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
@@ -40,9 +43,16 @@ def onnxruntime() -> Any:
     return package
 
 
-def quantized(model: Path, calibration: Sequence[Array], folder: Path) -> Path:
-    """The model in u8s8: QDQ, activations uint8, weights int8 per channel, ranges by minimum and
-    maximum. Kept in `folder` under a name that tells model, inputs and version apart.
+def installed() -> bool:
+    """Whether onnxruntime can be imported."""
+    return importlib.util.find_spec("onnxruntime") is not None
+
+
+def quantized(
+    model: Path, calibration: Sequence[Array], folder: Path, method: str = "MinMax"
+) -> Path:
+    """The model in u8s8: QDQ, activations uint8, weights int8 per channel, ranges as `method` says.
+    Kept in `folder` under a name that tells model, inputs, method and version apart.
 
     Raises:
         UnsupportedError: onnxruntime is not installed.
@@ -51,41 +61,73 @@ def quantized(model: Path, calibration: Sequence[Array], folder: Path) -> Path:
     key = hashlib.sha256(model.read_bytes() + package.__version__.encode())
     for x in calibration:
         key.update(repr(x.shape).encode() + x.tobytes())
-    target = folder / f"{model.stem}-u8s8-{key.hexdigest()[:12]}-{_RECIPE}.onnx"
-    if target.is_file():
-        return target
+    kind = "u8s8" if method == "MinMax" else f"u8s8-{method}"
+    target = folder / f"{model.stem}-{kind}-{key.hexdigest()[:12]}-{_RECIPE}.onnx"
+    if not target.is_file():
+        with preprocessed(model, calibration[0].shape) as file, files.atomic_path(target) as path:
+            quantize(file, path, calibration, method)
+    return target
+
+
+@contextlib.contextmanager
+def preprocessed(model: Path, shape: Sequence[int]) -> Iterator[Path]:
+    """A file of the model as onnxruntime wants it before quantization: with inputs of this shape,
+    optimized, the shapes of all values known."""
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    with tempfile.TemporaryDirectory() as work:
+        static, prepared = Path(work) / "static.onnx", Path(work) / "prepared.onnx"
+        with _silent():
+            _with_static_input(model, models.input_name(model), shape, static)
+            quant_pre_process(static, prepared, skip_symbolic_shape=True)
+        yield prepared
+
+
+def quantize(
+    prepared: Path, target: Path, calibration: Sequence[Array], method: str = "MinMax"
+) -> None:
+    """Write the model in u8s8 (see `quantized`); `method` is one of onnxruntime's."""
     from onnxruntime.quantization import (
         CalibrationDataReader,
+        CalibrationMethod,
         QuantFormat,
         QuantType,
         quantize_static,
     )
-    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    name = models.input_name(prepared)
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
-        def __init__(self, name: str):
+        def __init__(self) -> None:
             self.rest = iter([{name: x} for x in calibration])
 
         def get_next(self) -> dict[str, Array] | None:
             return next(self.rest, None)
 
-    with tempfile.TemporaryDirectory() as work, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # onnxruntime calls parts of onnx that are deprecated
-        static, prepared = Path(work) / "static.onnx", Path(work) / "prepared.onnx"
-        name = models.input_name(model)
-        _with_static_input(model, name, calibration[0].shape, static)
-        quant_pre_process(static, prepared, skip_symbolic_shape=True)
-        with files.atomic_path(target) as path:
-            quantize_static(
-                prepared,
-                path,
-                Reader(name),
-                quant_format=QuantFormat.QDQ,
-                per_channel=True,
-                activation_type=QuantType.QUInt8,
-                weight_type=QuantType.QInt8,
-            )
-    return target
+    with _silent():
+        quantize_static(
+            prepared,
+            target,
+            Reader(),
+            quant_format=QuantFormat.QDQ,
+            per_channel=True,
+            activation_type=QuantType.QUInt8,
+            weight_type=QuantType.QInt8,
+            calibrate_method=getattr(CalibrationMethod, method),
+        )
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without onnxruntime's progress, and its warnings that it calls deprecated parts of onnx."""
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        level = logging.root.manager.disable
+        logging.disable(logging.WARNING)
+        try:
+            yield
+        finally:
+            logging.disable(level)
 
 
 def _with_static_input(model: Path, name: str, shape: Sequence[int], target: Path) -> None:

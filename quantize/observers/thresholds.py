@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import Array
+from quantize.observers.entropy import least_entropy
 from quantize.observers.histogram import BINS, Histogram
 from quantize.params import power_of_two
 
@@ -133,7 +133,7 @@ class KullbackLeibler(Histogram):
         wanted = np.linspace(0, reach, self.bins + 1)
         below = np.interp(wanted, edges, np.concatenate([[0], np.cumsum(magnitudes)]))
         least = int(np.searchsorted(below, below[-1] * (1 - self.clipped)))
-        kept = _least_entropy(np.diff(below), self._steps(), least)
+        kept = least_entropy(np.diff(below), self._steps(), least)
         threshold = float(wanted[kept])
         return max(self.low, -threshold), min(self.high, threshold)
 
@@ -141,27 +141,3 @@ class KullbackLeibler(Histogram):
         # Values of both signs share the levels.
         shared = self.levels.symmetric or self.low < 0 < self.high
         return self.levels.count // 2 if shared else self.levels.count
-
-
-def _least_entropy(counts: Array, levels: int, fewest: int) -> int:
-    """How many bins to keep, at least `fewest`, so that quantizing them to `levels` loses least."""
-    best, least = len(counts), np.inf
-    for kept in range(max(levels, fewest), len(counts) + 1, max(1, len(counts) // 256)):
-        p = counts[:kept].copy()
-        starts = np.arange(levels) * kept // levels
-        width = np.diff([*starts, kept])
-        present = p > 0
-        total = np.add.reduceat(p, starts)
-        live = np.maximum(np.add.reduceat(present.astype(np.int64), starts), 1)
-        q = np.where(present, np.repeat(total / live, width), 0.0)
-        p[-1] += counts[kept:].sum()
-        both = (p > 0) & (q > 0)
-        if not both.any():
-            continue
-        p, q = p / p.sum(), q / q.sum()
-        # An outlier bin that quantization left empty counts as if it held one part in 10^9.
-        lost = float((p[(p > 0) & ~both] * np.log(p[(p > 0) & ~both] * 1e9)).sum())
-        entropy = float((p[both] * np.log(p[both] / q[both])).sum()) + lost
-        if entropy < least:
-            best, least = kept, entropy
-    return best

@@ -1,0 +1,1 @@
+"""Tables of accuracy, each from one command: `python -m experiments.accuracy TABLE`."""
