@@ -7,7 +7,6 @@ that name the machine.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import tempfile
@@ -22,9 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from compiler.errors import ConfigError
 
 if TYPE_CHECKING:
-    from .datasets import Dataset
+    from .cells import Cell, Workload
     from .runner import Outcome, Session
-    from .spec import Cell
 
 T = TypeVar("T")
 
@@ -32,15 +30,12 @@ CONNECT_S = 10
 """Seconds that a scheduler has to answer in, at first and when it has gone."""
 
 
-def cluster_outcomes(
-    todo: Sequence[Cell], dataset: Dataset, images: int, address: str
-) -> Iterator[Outcome]:
+def cluster_outcomes(todo: Sequence[Cell], workload: Workload, address: str) -> Iterator[Outcome]:
     """What the cells give, as they are finished, from the cluster at `address`.
 
     Args:
         todo: cells that measure no latency.
-        dataset: the data set of all of them.
-        images: how many inputs the float32 reference is computed for.
+        workload: what they need.
         address: of the scheduler, for example "tcp://10.0.0.1:8786".
 
     Raises:
@@ -68,9 +63,10 @@ def cluster_outcomes(
         # As tasks: what is scattered is lost with its worker, and everything that reads it.
         models = {cell.model.path: cell.model.path.read_bytes() for cell in todo}
         sent = {path: client.submit(_held, data, pure=False) for path, data in models.items()}
-        data = client.submit(_held, dataset, pure=False)
+        parts = {cell.model.path: workload.part([cell]) for cell in todo}
+        held = {path: client.submit(_held, part, pure=False) for path, part in parts.items()}
         pending = [
-            client.submit(_outcome, cell, sent[cell.model.path], data, images, pure=False)
+            client.submit(_outcome, cell, sent[cell.model.path], held[cell.model.path], pure=False)
             for cell in todo
         ]
         for done in distributed.as_completed(pending, loop=client.loop):
@@ -115,25 +111,23 @@ def _held(value: T) -> T:
     return value
 
 
-def _outcome(cell: Cell, model: bytes, dataset: Dataset, images: int) -> Outcome:
+def _outcome(cell: Cell, model: bytes, workload: Workload) -> Outcome:
     """On a worker: what a cell gives, its model read from `model`."""
     path = _model_file(cell.model.path.name, cell.model.sha256, model)
     local = replace(cell, model=replace(cell.model, path=path))
-    outcome = _session(dataset, images).outcome(local)
-    row = outcome.row | {"config": json.dumps(cell.specification())}
-    return replace(outcome, row=row)
+    return _session(workload).outcome(local)
 
 
 _kept = threading.local()
 
 
-def _session(dataset: Dataset, images: int) -> Session:
+def _session(workload: Workload) -> Session:
     """This thread's session, for what consecutive cells share."""
     from .runner import Session
 
-    key = (dataset.sha256, images)
+    key = (tuple(sorted(workload.data)), tuple(sorted(workload.images.items())), workload.adapters)
     if getattr(_kept, "key", None) != key:
-        _kept.key, _kept.session = key, Session(dataset, images)
+        _kept.key, _kept.session = key, Session(workload)
     session: Session = _kept.session
     return session
 

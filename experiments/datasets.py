@@ -1,38 +1,75 @@
-"""Labelled data to evaluate and calibrate on: shipped by name, or a user's .npz file."""
+"""Labelled data to evaluate and calibrate on: by name, or a user's .npz file or adapter."""
 
 from __future__ import annotations
 
+import hashlib
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import ConfigError, unknown
 
-from . import zoo
+from . import adapters, zoo
 from .files import sha256
 
-Array = NDArray[np.generic]
+Array = NDArray[Any]
 
+NO_LABELS: Array = np.zeros(0, np.int64)
 MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """Images ready for a network, batch dimension first.
+    """Inputs ready for a network, batch dimension first.
 
-    `x` [n, ...] are the evaluation inputs, `y` [n] their integer labels, `calibration` [m, ...]
-    inputs that are not among them (m is 0 when there are none). `sha256` is that of the file.
+    `x` [n, ...] are the evaluation inputs, `y` [n, ...] their labels (none at all: the outputs of
+    the float32 network stand in), `calibration` [m, ...] inputs that are not among them (m is 0
+    when there are none). `sha256` is that of the file, or of the arrays. `metric` judges outputs
+    where a specification names no other; `classes` are the texts of the classes of a network that
+    reads text.
     """
 
     name: str
     sha256: str
     x: Array
-    y: NDArray[np.int64]
+    y: Array
     calibration: Array
+    metric: str = "top1"
+    classes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, content: Mapping[str, Any] | Dataset) -> Dataset:
+        """A data set of arrays x and, optionally, y, x_calib, metric and classes.
+
+        Raises:
+            ConfigError: x is missing, there is something else, or the arrays do not fit together.
+        """
+        if isinstance(content, Dataset):
+            return content
+        known = ("x", "y", "x_calib", "metric", "classes")
+        for key in content:
+            if key not in known:
+                raise ConfigError(f"data set {name!r}: {unknown('array', key, known)}")
+        if "x" not in content:
+            raise ConfigError(f"data set {name!r} has no array x; it holds {sorted(content)}")
+        x = np.asarray(content["x"])
+        y = np.asarray(content.get("y", NO_LABELS))
+        calibration = np.asarray(content.get("x_calib", x[:0]))
+        _check(f"data set {name!r}", x, y, calibration)
+        metric, classes = str(content.get("metric", "top1")), tuple(content.get("classes", ()))
+        key = _digest(x, y, calibration, classes)
+        return cls(name, key, x, y, calibration, metric, classes)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether there are labels."""
+        return bool(self.y.size)
 
     def calibration_sample(self, count: int, seed: int) -> Array:
         """`count` calibration inputs, chosen without replacement by `seed`.
@@ -67,20 +104,52 @@ class _Shipped:
 _SHIPPED = {"mnist1k": _Shipped("mnist1k.npz", normalise_mnist)}
 
 
+Build = Callable[[], Mapping[str, Any] | Dataset]
+_REGISTERED: dict[str, Build] = {}
+
+
 def names() -> list[str]:
-    """Names of the shipped data sets."""
-    return sorted(_SHIPPED)
+    """Names of the data sets, those made of installed packages and the user's included."""
+    return sorted({*_SHIPPED, *zoo.DATASETS, *_REGISTERED})
+
+
+def register_dataset(name: str, build: Build) -> None:
+    """Make `build` a data set that specifications can name: `dataset = "NAME"`.
+
+    Args:
+        name: what specifications and results call it.
+        build: gives a `Dataset`, or the arrays x [n, ...] (preprocessed, batch dimension first)
+            and, optionally, y [n, ...] (labels), x_calib [m, ...], and the texts metric and
+            classes; the same whenever it is called.
+
+    Raises:
+        ConfigError: a shipped data set has this name.
+    """
+    if name in _SHIPPED or name in zoo.DATASETS:
+        raise ConfigError(f"the data set {name!r} ships with dtypelab; choose another name")
+    _REGISTERED[name] = build
 
 
 def load(name_or_path: str, *, relative_to: Path | None = None) -> Dataset:
-    """The shipped data set of that name, or an .npz file with arrays x, y and, optionally, x_calib.
+    """The data set of that name, of FILE.py:FUNCTION (as `register_dataset` takes it), or an .npz
+    file with arrays x and, optionally, y and x_calib.
 
-    A user's arrays are taken as they are: already preprocessed, batch dimension first. A relative
-    path counts from `relative_to` (default: the current folder).
+    A user's arrays are taken as they are: already preprocessed, batch dimension first. Without
+    labels y the float32 network's outputs stand in. A relative path counts from `relative_to`
+    (default: the current folder).
 
     Raises:
-        ConfigError: no such name or file, or the arrays are missing or do not fit together.
+        ConfigError: no such name or file, a package that it is made of is not installed, or the
+            arrays are missing or do not fit together.
     """
+    if name_or_path in _REGISTERED:
+        return replace(Dataset.of(name_or_path, _REGISTERED[name_or_path]()), name=name_or_path)
+    if name_or_path in zoo.DATASETS:
+        return _generated(name_or_path)
+    if adapters.is_reference(name_or_path):
+        reference = str((relative_to or Path()) / name_or_path)
+        build = adapters.function(reference)
+        return Dataset.of(name_or_path.rpartition(":")[2], build())
     shipped = _SHIPPED.get(name_or_path)
     if shipped:
         path = zoo.FOLDER / shipped.file
@@ -115,21 +184,43 @@ def read_npz(path: str | Path) -> dict[str, Array]:
 
 def _user_dataset(path: Path) -> Dataset:
     arrays = read_npz(path)
-    missing = [name for name in ("x", "y") if name not in arrays]
-    if missing:
-        raise ConfigError(
-            f"data set {path} has no array {' and '.join(missing)}; it holds {sorted(arrays)}"
-        )
-    x, y = arrays["x"], arrays["y"]
+    if "x" not in arrays:
+        raise ConfigError(f"data set {path} has no array x; it holds {sorted(arrays)}")
+    x, y = arrays["x"], arrays.get("y", NO_LABELS)
     calibration = arrays.get("x_calib", x[:0])
-    if y.ndim != 1 or len(x) != len(y) or not np.issubdtype(y.dtype, np.integer):
+    _check(f"data set {path}", x, y, calibration)
+    return Dataset(path.stem, sha256(path), x, y, calibration)
+
+
+@lru_cache(maxsize=4)
+def _generated(name: str) -> Dataset:
+    generated = zoo.DATASETS[name]
+    if generated.missing:
         raise ConfigError(
-            f"data set {path} needs one integer label in y for each of {len(x)} inputs in x, "
-            f"got {y.dtype} of shape {y.shape}"
+            f"the data set {name!r} needs {' and '.join(generated.missing)}: pip install "
+            "'dtypelab[zoo]'"
+        )
+    return Dataset.of(name, generated.build())
+
+
+def _check(what: str, x: Array, y: Array, calibration: Array) -> None:
+    if y is not NO_LABELS and (x.ndim == 0 or y.ndim == 0 or len(x) != len(y)):
+        raise ConfigError(
+            f"{what} needs one label in y for each of the inputs in x, got y of shape {y.shape} "
+            f"and x of shape {x.shape}"
         )
     if calibration.shape[1:] != x.shape[1:] or calibration.dtype != x.dtype:
         raise ConfigError(
-            f"data set {path}: x_calib ({calibration.dtype}{list(calibration.shape[1:])}) "
+            f"{what}: x_calib ({calibration.dtype}{list(calibration.shape[1:])}) "
             f"and x ({x.dtype}{list(x.shape[1:])}) must hold inputs of one kind"
         )
-    return Dataset(path.stem, sha256(path), x, y.astype(np.int64), calibration)
+
+
+def _digest(x: Array, y: Array, calibration: Array, classes: tuple[str, ...]) -> str:
+    """SHA-256 of everything that a network and a metric see."""
+    digest = hashlib.sha256(repr(classes).encode())
+    for array in (x, y, calibration):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        plain = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
+        digest.update(plain)
+    return digest.hexdigest()

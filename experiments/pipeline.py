@@ -90,6 +90,8 @@ class Variant:
     calibrator: str
     skipped: str
     compile: Callable[[int], Compiled]
+    #: Inputs of one call where the network takes no other number, else None.
+    fixed_batch: int | None
     #: Inputs [n, ...], and whether to count events -> how far every value is from float32.
     layers: Callable[[Array, bool], list[LayerError]]
 
@@ -236,13 +238,13 @@ def model_file(name_or_path: str) -> Path:
     Raises:
         ConfigError: there is neither.
     """
-    path = zoo.model_path(name_or_path) or Path(name_or_path)
+    path = zoo.find(name_or_path) or Path(name_or_path)
     if path.is_file():
         return path
     if path.suffix == ".onnx" or path.parent != Path():
         raise ConfigError(f"there is no model file {path}")
     raise ConfigError(
-        f"{unknown('model', name_or_path, zoo.model_names())} (or the path of an .onnx file)"
+        f"{unknown('model', name_or_path, zoo.sources())} (or the path of an .onnx file)"
     )
 
 
@@ -278,10 +280,18 @@ def load_for_batch(path: Path, sample_shape: tuple[int, ...], batch: int | str) 
     Raises:
         DtypelabError: as `load_model`, or the model has several inputs.
     """
-    names = list(inputs_of(load_model(path)))
+    names = list(_declared(path))
     if len(names) != 1:
         raise InputError(f"data sets feed models with one input; {path.name} has {names}")
     return load_model(path, ((names[0], (batch, *sample_shape)),))
+
+
+@lru_cache(maxsize=8)
+def _declared(path: Path) -> dict[str, tuple[int | None, ...] | None]:
+    """The inputs of a model file; a model whose sizes are open may need them to be imported."""
+    from compiler.frontend.model_inputs import model_inputs
+
+    return model_inputs(path)
 
 
 def retype(module: IRModule, scheme: Scheme) -> IRModule:
@@ -326,9 +336,31 @@ def build(module: IRModule, scheme: Scheme, target: str = "llvm", threads: int =
     return executable
 
 
-def batches_of(x: Array) -> list[Array]:
-    """`x` [n, ...] in consecutive batches for calibration, the last one possibly shorter."""
-    return [x[start : start + CALIBRATION_BATCH] for start in range(0, len(x), CALIBRATION_BATCH)]
+def batches_of(x: Array, fixed: int | None = None) -> list[Array]:
+    """`x` [n, ...] in consecutive batches for calibration, the last one possibly shorter; of
+    `fixed` inputs each, if given, without those that are left over.
+
+    Raises:
+        InputError: there are fewer than `fixed`.
+    """
+    size = fixed or CALIBRATION_BATCH
+    if fixed is not None and len(x) < fixed:
+        raise InputError(f"the model takes batches of {fixed}: calibrate with at least as many")
+    end = len(x) - len(x) % fixed if fixed else len(x)
+    return [x[start : min(start + size, end)] for start in range(0, end, size)]
+
+
+def _fixed_batch(path: Path, sample_shape: tuple[int, ...]) -> int | None:
+    """The batch size that a model declares, if it can be imported for no other one."""
+    shape = next(iter(_declared(path).values()), None)
+    first = shape[0] if shape else None
+    if first is None:
+        return None
+    try:
+        load_for_batch(path, sample_shape, first + 1)
+    except DtypelabError:
+        return first
+    return None
 
 
 def prepare(
@@ -351,7 +383,10 @@ def prepare(
     from compiler.analysis import cost
     from compiler.transform.preparation import prepare as prepare_module
 
-    transform, simulated, facts = _transform(path, scheme, sample_shape, calibration, threads)
+    fixed = _fixed_batch(path, sample_shape)
+    transform, simulated, facts = _transform(
+        path, scheme, sample_shape, calibration, threads, fixed
+    )
 
     def layers(x: Array, events: bool) -> list[LayerError]:
         from .layers import layer_errors
@@ -365,13 +400,14 @@ def prepare(
         executable = build(module, scheme, target, threads)
         return Compiled(executable, batch, executable.dtype_lowering)
 
-    module = prepare_module(load_for_batch(path, sample_shape, 1))
+    module = prepare_module(load_for_batch(path, sample_shape, fixed or 1))
     opset = module.attrs.get("opset")
     changed = cost(prepare_module(transform(module)))
     return Variant(
         isa=isa_of(target),
         opset=None if opset is None else int(opset),
-        macs=int(cost(module).macs),
+        fixed_batch=fixed,
+        macs=int(cost(module).macs) // (fixed or 1),
         size_bytes=changed.parameter_bytes,
         bit_operations=changed.bit_operations,
         activation_bytes=changed.activation_bytes,
@@ -383,7 +419,12 @@ def prepare(
 
 
 def _transform(
-    path: Path, scheme: Scheme, sample_shape: tuple[int, ...], calibration: Array, threads: int
+    path: Path,
+    scheme: Scheme,
+    sample_shape: tuple[int, ...],
+    calibration: Array,
+    threads: int,
+    fixed_batch: int | None,
 ) -> tuple[Transform, Transform, dict[str, Any]]:
     """The module-to-module function of a scheme, the same with values by the names and in the units
     of float32, and the columns that describe it."""
@@ -395,8 +436,8 @@ def _transform(
 
         config = qconfig(dict(scheme.options))
         # Names do not depend on the batch size, so one plan serves all of them.
-        module = load_for_batch(path, sample_shape, "N")
-        plan = quantize.calibrate(module, batches_of(calibration), config, threads)
+        module = load_for_batch(path, sample_shape, fixed_batch or "N")
+        plan = quantize.calibrate(module, batches_of(calibration, fixed_batch), config, threads)
         return (
             lambda module: quantize.realize(module, plan),
             lambda module: quantize.simulate(module, plan),

@@ -101,7 +101,7 @@ def reproduce(results: str | os.PathLike[str], row_id: str) -> Reproduction:
             f"row {row_id} was made from other inputs: the model {row['model']!r}, the data set "
             f"{row['dataset']!r} or a datatype has changed since"
         )
-    again = Session(spec.dataset, cell.settings.n_eval).row(cell)
+    again = Session(spec.workload).row(cell)
     return compare(row, again)
 
 

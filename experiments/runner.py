@@ -13,15 +13,18 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from compiler.errors import ConfigError, DtypelabError
 
-from . import metrics, pipeline, provenance
+from . import adapters, metrics, pipeline, provenance, scoring
+from .cells import Cell, SweepSpec, Workload
 from .datasets import Dataset
 from .latency import LatencyStats, measure, measure_interleaved
 from .layer_table import LayersFile, Line, layer_lines, layers_path
 from .schemes import Scheme
-from .spec import Cell, SweepSpec, load_spec
-from .statistics import paired_difference
+from .spec import load_spec
+from .statistics import paired_difference, paired_figures
 from .store import COLUMNS, SCHEMA_VERSION, ResultsFile, Value
 
 if TYPE_CHECKING:
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 
 #: Inputs per call while accuracy is evaluated.
 EVAL_BATCH = 100
+#: Elements of the inputs of one call, where inputs are large.
+EVAL_ELEMENTS = 2**20
 
 _FLOAT32 = Scheme("float32", "float32", "float32")
 
@@ -80,8 +85,7 @@ def sweep(
     todo = [c for c, h in zip(checked.cells, hashes, strict=True) if h not in known or h in retried]
     run_id = uuid.uuid4().hex
     with _progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
-        images = max(cell.settings.n_eval for cell in checked.cells)
-        for outcome in _outcomes(todo, checked.dataset, images, jobs, scheduler):
+        for outcome in _outcomes(todo, checked.workload.part(todo), jobs, scheduler):
             row = outcome.row
             row["run_id"] = run_id
             if layers is not None:
@@ -108,11 +112,16 @@ class Outcome:
 class Session:
     """Runs cells one after the other, keeping what consecutive ones share."""
 
-    dataset: Dataset
-    #: Images that the float32 reference is computed for, at most once per model.
-    reference_images: int
+    workload: Workload
     _key: object = None
     _baseline: _Baseline | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for adapter in self.workload.adapters:
+            adapters.install(adapter)
+
+    def _data(self, cell: Cell) -> Dataset:
+        return self.workload.data[cell.dataset_sha256]
 
     def row(self, cell: Cell) -> dict[str, Value]:
         """The row of a cell; see `outcome`."""
@@ -137,14 +146,14 @@ class Session:
         return Outcome(row, layers)
 
     def _measure(self, cell: Cell, layers: list[Line]) -> dict[str, Value]:
-        settings, data, lowering = cell.settings, self.dataset, ""
+        settings, data, lowering = cell.settings, self._data(cell), ""
         baseline = self._baseline_of(cell)
         reference = baseline.outputs[: settings.n_eval]
         if cell.scheme.kind == "float32":
             variant, outputs = baseline.variant, reference
         else:
             variant = self._prepare(cell)
-            compiled = variant.compile(min(EVAL_BATCH, settings.n_eval))
+            compiled = variant.compile(_evaluation_batch(variant, data.x, settings.n_eval))
             outputs = compiled.predict(data.x[: settings.n_eval])
             lowering = compiled.lowering
         row: dict[str, Value] = {
@@ -153,7 +162,7 @@ class Session:
         row["lowering"] = lowering or variant.lowering
         if cell.energy:
             row["energy_uj"] = _energy(variant.macs_by_dtypes, dict(cell.energy))
-        row |= _accuracy(outputs, reference, data.y[: settings.n_eval])
+        row |= _accuracy(cell, data, outputs, reference)
         if settings.runs:
             row |= self._latency(cell, variant, baseline)
         if cell.layers.images and cell.scheme.kind != "float32":
@@ -162,13 +171,14 @@ class Session:
         return row
 
     def _prepare(self, cell: Cell) -> pipeline.Variant:
-        sample = self.dataset.x[:0]
+        data = self._data(cell)
+        sample = data.x[:0]
         if cell.scheme.kind == "int8":
-            sample = self.dataset.calibration_sample(cell.settings.n_calib, cell.seed)
+            sample = data.calibration_sample(cell.settings.n_calib, cell.seed)
         return pipeline.prepare(
             cell.model.path,
             cell.scheme,
-            sample_shape=self.dataset.x.shape[1:],
+            sample_shape=data.x.shape[1:],
             calibration=sample,
             target=cell.target,
             threads=cell.threads,
@@ -176,11 +186,12 @@ class Session:
 
     def _baseline_of(self, cell: Cell) -> _Baseline:
         """The compiled float32 network of the cell's model, target and threads."""
-        key = (cell.model.path, cell.target, cell.threads)
+        key = (cell.model.path, cell.dataset_sha256, cell.target, cell.threads)
         if self._baseline is None or self._key != key:
+            images = self.workload.images[cell.model.sha256, cell.dataset_sha256]
+            x = self._data(cell).x[:images]
             variant = self._prepare(replace(cell, scheme=_FLOAT32))
-            compiled = variant.compile(min(EVAL_BATCH, self.reference_images))
-            outputs = compiled.predict(self.dataset.x[: self.reference_images])
+            outputs = variant.compile(_evaluation_batch(variant, x, images)).predict(x)
             self._baseline, self._key = _Baseline(variant, outputs), key
         return self._baseline
 
@@ -188,7 +199,7 @@ class Session:
         self, cell: Cell, variant: pipeline.Variant, baseline: _Baseline
     ) -> dict[str, Value]:
         warmup, runs, batch = cell.settings.warmup, cell.settings.runs, cell.settings.batch
-        inputs = self.dataset.x[:batch]
+        inputs = self._data(cell).x[:batch]
         if len(inputs) < batch:
             raise ConfigError(f"latency batch {batch} needs as many images, have {len(inputs)}")
         reference = baseline.compiled_for(batch)
@@ -230,6 +241,8 @@ def _identity(cell: Cell) -> dict[str, Value]:
         "model": cell.model.name,
         "model_sha256": cell.model.sha256,
         "dataset": cell.dataset,
+        "dataset_sha256": cell.dataset_sha256,
+        "repeat": cell.repeat,
         "n_eval": settings.n_eval,
         "n_calib": settings.n_calib if cell.scheme.kind == "int8" else 0,
         "seed": cell.seed,
@@ -245,21 +258,41 @@ def _identity(cell: Cell) -> dict[str, Value]:
     }
 
 
+def _evaluation_batch(variant: pipeline.Variant, x: pipeline.Array, images: int) -> int:
+    """Inputs per call: what the network takes, else as many as stay small, `EVAL_BATCH` at most."""
+    if variant.fixed_batch is not None:
+        return variant.fixed_batch
+    fitting = EVAL_ELEMENTS // max(1, int(x[0].size))
+    return max(1, min(EVAL_BATCH, images, fitting))
+
+
 def _accuracy(
-    outputs: pipeline.Array, reference: pipeline.Array, labels: pipeline.Array
+    cell: Cell, data: Dataset, outputs: pipeline.Array, reference: pipeline.Array
 ) -> dict[str, Value]:
-    metric, metric_fp32 = metrics.top1(outputs, labels), metrics.top1(reference, labels)
-    paired = paired_difference(metrics.right(reference, labels), metrics.right(outputs, labels))
+    labels = data.y[: cell.settings.n_eval] if data.labelled else reference
+    metric = scoring.find(cell.metric, data.classes)
+    before, after = metric.statistics(reference, labels), metric.statistics(outputs, labels)
+    figure, figure_fp32 = (float(metric.value(s.mean(axis=0))) for s in (after, before))
+    worse = 1.0 if metric.higher_is_better else -1.0
+    if before.shape[1] == 1 and np.isin((before, after), (0, 1)).all():
+        paired = paired_difference(before[:, 0] == 1, after[:, 0] == 1)
+    else:
+        paired = paired_figures(lambda means: worse * metric.value(means), before, after)
+    agreement = None
+    if metric.answers is not None:
+        both = metric.answers(outputs) == metric.answers(reference)
+        agreement = float(np.mean(both))
     return {
-        "metric": metric,
-        "metric_fp32": metric_fp32,
-        "metric_drop": metric_fp32 - metric,
+        "metric_name": metric.name + ("" if data.labelled else scoring.OF_FLOAT32),
+        "metric": figure,
+        "metric_fp32": figure_fp32,
+        "metric_drop": worse * (figure_fp32 - figure),
         "metric_drop_low": paired.low,
         "metric_drop_high": paired.high,
         "p_value": paired.p_value,
         "sqnr_db": metrics.sqnr_db(outputs, reference),
         "cosine": metrics.cosine(outputs, reference),
-        "top1_agreement": metrics.top1_agreement(outputs, reference),
+        "top1_agreement": agreement,
     }
 
 
@@ -284,20 +317,16 @@ def _latency_columns(stats: LatencyStats, speedup: float) -> dict[str, Value]:
 
 
 def _outcomes(
-    todo: list[Cell], dataset: Dataset, images: int, jobs: int, scheduler: str | None
+    todo: list[Cell], workload: Workload, jobs: int, scheduler: str | None
 ) -> Iterator[Outcome]:
-    """What the cells give: in their order with one job, else as they are finished.
-
-    `images` is the most that any cell of the whole specification evaluates: the float32 reference
-    must not depend on which cells a resumed sweep has left.
-    """
+    """What the cells give: in their order with one job, else as they are finished."""
     if scheduler and todo:
         from .cluster import cluster_outcomes
 
-        yield from cluster_outcomes(todo, dataset, images, scheduler)
+        yield from cluster_outcomes(todo, workload, scheduler)
         return
     if jobs == 1 or len(todo) < 2:
-        yield from map(Session(dataset, images).outcome, todo)
+        yield from map(Session(workload).outcome, todo)
         return
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -307,7 +336,7 @@ def _outcomes(
         min(jobs, len(todo)),
         mp_context=multiprocessing.get_context("spawn"),
         initializer=_start_worker,
-        initargs=(dataset, images),
+        initargs=(workload,),
     ) as workers:
         pending = [workers.submit(_worker_outcome, cell) for cell in todo]
         try:
@@ -320,9 +349,9 @@ def _outcomes(
 _worker_session: Session | None = None
 
 
-def _start_worker(dataset: Dataset, images: int) -> None:
+def _start_worker(workload: Workload) -> None:
     global _worker_session
-    _worker_session = Session(dataset, images)
+    _worker_session = Session(workload)
 
 
 def _worker_outcome(cell: Cell) -> Outcome:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -34,6 +34,8 @@ class Reader:
     source: str
     path: KeyPath = ()
     lines: dict[KeyPath, int] = field(default_factory=dict)
+    #: What to call the place of values that do not stand in the file.
+    places: dict[KeyPath, str] = field(default_factory=dict)
 
     @classmethod
     def open(cls, file: str | Path) -> Reader:
@@ -59,10 +61,19 @@ class Reader:
 
     def fail(self, message: str, *where: str | int) -> NoReturn:
         """Raise a ConfigError that starts with FILE:LINE of the value at `where` in this table."""
-        place = self.source
-        if self.lines:
-            place += f":{line_of(self.lines, (*self.path, *where))}"
-        raise ConfigError(f"{place}: {message}")
+        raise ConfigError(f"{self._place((*self.path, *where))}: {message}")
+
+    def _place(self, path: KeyPath) -> str:
+        for length in range(len(path), 0, -1):
+            if path[:length] in self.places:
+                return self.places[path[:length]]
+            if path[:length] in self.lines:
+                break
+        return f"{self.source}:{line_of(self.lines, path)}" if self.lines else self.source
+
+    def at(self, values: Mapping[str, Any], *where: str | int) -> Reader:
+        """A reader of a table that stands at `where` in this one."""
+        return replace(self, values=values, path=(*self.path, *where))
 
     def checked(self, action: Callable[[], T], *where: str | int) -> T:
         """Result of `action`; its DtypelabError is raised again with the place in the file."""
@@ -81,7 +92,7 @@ class Reader:
     def table(self, key: str) -> Reader:
         """The table at `key`, empty when absent."""
         value = self._typed(key, self.values.get(key, {}), dict)
-        return Reader(value, self.source, (*self.path, key), self.lines)
+        return self.at(value, key)
 
     def numbers(self, minimum: float) -> dict[str, float]:
         """Every value of this table, each a number of at least `minimum`."""

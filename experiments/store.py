@@ -23,7 +23,7 @@ from .files import atomic_path, check_writable
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 Value: TypeAlias = str | int | float | None
 
@@ -31,7 +31,7 @@ _TEXT = (
     *("run_id", "config_hash", "status", "error", "model", "model_sha256", "dataset"),
     *("scheme", "dtype", "lowering", "accumulate", "granularity", "symmetry", "calibrator"),
     *("skipped", "target", "isa", "cpu", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
-    *("git_rev", "git_dirty", "started_utc", "config"),
+    *("git_rev", "git_dirty", "started_utc", "config", "metric_name", "dataset_sha256"),
 )
 
 COLUMNS = (
@@ -52,10 +52,15 @@ COLUMNS = (
     *("metric_drop_low", "metric_drop_high", "p_value"),
     *("bit_operations", "activation_bytes", "energy_uj"),
     "config",
+    # Version 3.
+    *("metric_name", "dataset_sha256", "repeat"),
 )
 
 #: What each version added at the end; files of earlier ones are read as if empty there.
-_ADDED = {2: COLUMNS[COLUMNS.index("metric_drop_low") :]}
+_ADDED = {
+    version: COLUMNS[COLUMNS.index(first) :]
+    for version, first in ((2, "metric_drop_low"), (3, "metric_name"))
+}
 
 #: Columns that may differ between two runs of the same specification on the same machine.
 VOLATILE_COLUMNS = (

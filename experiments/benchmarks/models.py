@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import hashlib
-import importlib.util
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,34 +12,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import ConfigError, ModelError, unknown
-from experiments import datasets, files, zoo
-from experiments.benchmarks.materialize import materialize
+from experiments import datasets, zoo
+from experiments.zoo import light
+from experiments.zoo.light import FOLDER_VARIABLE as FOLDER_VARIABLE
+from experiments.zoo.light import folder as folder
+from experiments.zoo.light import picture
 
 Array = NDArray[Any]
 #: (shape with the batch first, generator) -> float32 input.
 Draw = Callable[[tuple[int, ...], np.random.Generator], Array]
 
-FOLDER_VARIABLE = "DTYPELAB_BENCH_DIR"
-"""Names the folder that may hold NAME.onnx files; models made here are kept in it as well."""
 CALIBRATION_INPUTS = 8
 EVALUATION_INPUTS = 4
-_RECIPE = 2  # change it when the weights or the inputs that models are made with change
 
 
 # ---- inputs --------------------------------------------------------------------------------------
-def picture(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
-    """Coloured noise of many scales, larger scales stronger, as photographs have: mean and standard
-    deviation differ from picture to picture."""
-    *lead, height, width = shape
-    out = np.zeros(shape)
-    for cells in (4, 8, 16, 32, 64):
-        grid = rng.standard_normal((*lead, cells, cells)) * cells**-0.2
-        rows, columns = np.arange(height) * cells // height, np.arange(width) * cells // width
-        out += grid[..., rows, :][..., columns]
-    out = rng.uniform(0.8, 1.2) * out + rng.standard_normal((*lead, 1, 1)) * 0.2
-    return np.clip(out, -2.5, 2.5).astype(np.float32)
-
-
 def bright_picture(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """A picture with values in [-1, 1]."""
     return np.clip(picture(shape, rng) / 2, -1, 1).astype(np.float32)
@@ -99,19 +81,8 @@ class Model:
 
 def _light(name: str, folder: Path) -> Path | None:
     """A light model of the onnx package with weights, made once."""
-    spec = importlib.util.find_spec("onnx")
-    if spec is None or spec.origin is None:
-        return None
-    source = Path(spec.origin).parent / "backend/test/data/light" / f"light_{name}.onnx"
-    if not source.is_file():
-        return None
-    key = hashlib.sha256(source.read_bytes()).hexdigest()[:8]
-    target = folder / f"{name}-{key}-{_RECIPE}.onnx"
-    if not target.is_file():
-        content = materialize(source, _PICTURES[name].inputs(4, seed=0))
-        with files.atomic_path(target) as path:
-            path.write_bytes(content)
-    return target
+    source = zoo.light_source(name)
+    return None if source is None else light.model(name, source)
 
 
 def _shipped(name: str, folder: Path) -> Path | None:
@@ -124,13 +95,8 @@ def _given(name: str, folder: Path) -> Path | None:
 
 
 def _text_recognition(name: str, folder: Path) -> Path | None:
-    """The file in the folder, or the one that the package rapidocr_onnxruntime carries."""
-    spec = importlib.util.find_spec("rapidocr_onnxruntime")
-    if spec is not None and spec.origin is not None:
-        path = Path(spec.origin).parent / "models" / "ch_PP-OCRv4_rec_infer.onnx"
-        if path.is_file():
-            return path
-    return _given(name, folder)
+    """The file that the package rapidocr_onnxruntime carries, or the one in the folder."""
+    return zoo.sources()["ppocr_rec"].find() or _given(name, folder)
 
 
 _FILE = f"give its file with --model-file NAME=PATH, or put NAME.onnx in ${FOLDER_VARIABLE}"
@@ -165,15 +131,6 @@ MODELS: Mapping[str, Model] = {
         "the zoo lacks its file",
     ),
 }
-
-
-def folder() -> Path:
-    """Where benchmark models are looked for and kept: $DTYPELAB_BENCH_DIR, or a folder of this user
-    among the temporary files; made if need be."""
-    default = Path(tempfile.gettempdir()) / f"dtypelab-benchmarks-{getpass.getuser()}"
-    path = Path(os.environ.get(FOLDER_VARIABLE) or default)
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path
 
 
 def input_name(path: Path) -> str:

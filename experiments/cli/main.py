@@ -24,6 +24,7 @@ from .run import run
 from .sweep import sweep
 from .table import table
 from .tune import tune
+from .zoo import zoo
 
 OK, INTERNAL_ERROR, USAGE_ERROR = 0, 1, 2
 
@@ -34,7 +35,8 @@ OK, INTERNAL_ERROR, USAGE_ERROR = 0, 1, 2
 def cli(context: click.Context) -> None:
     """Run trained ONNX models in the number system you want to study.
 
-    MODEL is the path of an .onnx file or a shipped network: mnist_mlp, mnist_resnet8, mnist_dwsep.
+    MODEL is the path of an .onnx file or the name of a network that `dtypelab zoo`
+    lists, such as mnist_mlp.
 
     Example: dtypelab sweep quickstart -o quickstart.csv
     """
@@ -44,7 +46,7 @@ def cli(context: click.Context) -> None:
 
 for verb in (
     *(inspect, run, quantize, compare, bench, tune, dtype),
-    *(sweep, table, report, reproduce, cache),
+    *(sweep, table, report, reproduce, zoo, cache),
 ):
     cli.add_command(verb)
 

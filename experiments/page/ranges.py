@@ -54,12 +54,12 @@ def value_ranges(model: str | Path, x: NDArray[Any]) -> Ranges:
 
 
 def ranges_at_hand(model: str, x: NDArray[Any]) -> Ranges | None:
-    """The ranges of a network that ships, or None: a results file does not hold its models."""
+    """The ranges of a network of the zoo, or None: a results file does not hold its models."""
     from experiments import zoo
 
-    if zoo.model_path(model) is None:
-        return None
     try:
+        if zoo.find(model) is None:
+            return None
         return value_ranges(model, x)
     except DtypelabError:
         return None  # made for other inputs than this data set's

@@ -104,6 +104,7 @@ def prepare(
         symmetry="weight symmetric, activation asymmetric" if is_int8 else "",
         calibrator=str(scheme.option("calibrate") or "") if is_int8 else "",
         skipped="",
+        fixed_batch=None,
         compile=compile_for,
         layers=lambda x, events: [],
     )

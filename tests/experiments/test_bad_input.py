@@ -212,7 +212,7 @@ CASES: list[Case] = [
     ("unknown format shown", lambda f: ["dtype", "show", "posit"], "unknown format 'posit'"),
     ("specification missing", lambda f: ["sweep", str(f / "s.toml"), "-o", str(f / "o")], "s.toml"),
     ("specification not TOML", lambda f: sweep(f, "models = ["), "s.toml:1: not valid TOML"),
-    ("specification's key", lambda f: sweep(f, SPEC + "seeds = 3"), "s.toml:3: .*'seeds'.*'seed'"),
+    ("specification's key", lambda f: sweep(f, SPEC + "sed = 3"), "s.toml:3: .*'sed'.*'seed'"),
     ("specification's type", lambda f: sweep(f, SPEC + 'seed = "3"'), "s.toml:3: seed must be"),
     (
         "specification's scheme",

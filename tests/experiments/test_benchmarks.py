@@ -20,7 +20,6 @@ from compiler.ir.expr import IRModule
 from experiments.benchmarks import convolutions, models, report, shapes, startup, variants
 from experiments.benchmarks.__main__ import ALL_GROUPS, main
 from experiments.benchmarks.first_output import Start
-from experiments.benchmarks.materialize import materialize
 from experiments.benchmarks.networks import (
     OUR_INT8,
     PEER_FLOAT,
@@ -30,6 +29,7 @@ from experiments.benchmarks.networks import (
     disturbance,
 )
 from experiments.benchmarks.turns import Effort
+from experiments.zoo.materialize import materialize
 
 
 def test_unknown_group_names_all_groups() -> None:

@@ -156,7 +156,7 @@ def test_models_are_found_beside_the_specification(tmp_path: Path) -> None:
 MISTAKES = [
     ('scheme = ["float32"] #!', "unknown key 'scheme'; did you mean 'schemes'"),
     ('models = "mnist_mlp" #!', "models must be a list, not a string"),
-    ('models = ["mnist_mlp",\n 3] #!', "models must be a string, not an integer"),
+    ('models = ["mnist_mlp",\n 3] #!', "a model is a name or a table with the key model"),
     ('models = ["mnist_mpl"] #!', "unknown model 'mnist_mpl'; did you mean 'mnist_mlp'"),
     ('models = ["gone.onnx"] #!', "no model file .*gone.onnx"),
     ("models = [] #!", "models is empty"),

@@ -27,6 +27,7 @@ def test_columns_are_those_of_the_contract() -> None:
     """
     added = """
     metric_drop_low metric_drop_high p_value bit_operations activation_bytes energy_uj config
+    metric_name dataset_sha256 repeat
     """
     assert list(COLUMNS) == contract.split() + added.split()
 
@@ -137,7 +138,7 @@ def test_a_row_torn_while_the_sweep_runs_does_not_spoil_the_next(tmp_path: Path)
     ("text", "message"),
     [
         ("a,b,c\n1,2,3\n", "is not a dtypelab results file"),
-        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 2"),
+        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 3"),
         ("\x00\xff", "is not a dtypelab results file"),
     ],
 )

@@ -1,0 +1,171 @@
+"""The cells of a sweep: frozen data, one for each row of the results."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from . import adapters, pipeline, schemes
+from .adapters import Adapter
+from .datasets import Dataset
+from .layer_table import LayerRequest
+from .schemes import Scheme
+
+LATENCY = ("warmup", "runs", "batch")
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """A network by name; `sha256` is that of the file, `source` what a specification calls it."""
+
+    name: str
+    path: Path
+    sha256: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How much is measured: evaluated and calibration images, and the latency protocol.
+
+    `runs` 0 leaves latency out.
+    """
+
+    n_eval: int
+    n_calib: int
+    warmup: int
+    runs: int
+    batch: int
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One combination, and so one row of the results.
+
+    `metric` is a name of `scoring.find`; `repeat` counts cells that are otherwise the same;
+    `adapters` are the paths of the files that the specification imports.
+    """
+
+    model: ModelFile
+    dataset: str
+    dataset_source: str
+    dataset_sha256: str
+    metric: str
+    scheme: Scheme
+    target: str
+    threads: int
+    settings: Settings
+    seed: int
+    repeat: int = 0
+    adapters: tuple[str, ...] = ()
+    #: Operand dtypes, as "uint8 x int8", or one dtype -> picojoules of a multiply-accumulate.
+    energy: tuple[tuple[str, float], ...] = ()
+    layers: LayerRequest = field(default_factory=LayerRequest)
+
+    @property
+    def label(self) -> str:
+        """What a progress display calls it."""
+        return f"{self.model.name} {self.scheme.label}"
+
+    @property
+    def config_hash(self) -> str:
+        """SHA-256 of everything that gives the row its meaning, as canonical JSON.
+
+        Names and paths of the model and the data stay out; their bytes count. So do the machine
+        and the versions: they are columns of their own. A format that this process defined counts
+        with its whole description, a metric of an adapter with the adapter's text.
+        """
+        calibrates = self.scheme.kind == "int8"
+        defined = {} if calibrates else pipeline.definitions(self.scheme.dtype)
+        metric: list[str] = [] if self.metric == "top1" else [self.metric]
+        if adapters.is_reference(self.metric):
+            adapter = adapters.adapter_of(self.metric)
+            metric = [self.metric.rpartition(":")[2], adapter.sha256]
+        content = {
+            "schema_version": 1,  # of this content, not of the results file
+            "model": self.model.sha256,
+            "dataset": self.dataset_sha256,
+            "scheme": [self.scheme.kind, self.scheme.dtype, self.scheme.options],
+            "target": self.target,
+            "threads": self.threads,
+            "n_eval": self.settings.n_eval,
+            "calibration": [self.settings.n_calib, self.seed] if calibrates else None,
+            "latency": [self.settings.warmup, self.settings.runs, self.settings.batch],
+            **({"metric": metric} if metric else {}),
+            **({"repeat": self.repeat} if self.repeat else {}),
+            **({"energy": self.energy} if self.energy else {}),
+            **({"formats": defined} if defined else {}),
+            **({"layers": asdict(self.layers)} if self.layers.images else {}),
+        }
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()
+
+    def specification(self) -> dict[str, Any]:
+        """A specification, as `load_spec` takes it, of this cell alone.
+
+        What has no name of its own is named by its path from the current folder.
+        """
+        s = self.scheme
+        scheme: dict[str, Any] = {"scheme": "int8" if s.kind == "int8" else s.dtype}
+        options = {k: schemes.thaw(v) for k, v in s.options}
+        return {
+            "models": [self.model.source],
+            "dataset": self.dataset_source,
+            "schemes": [scheme | options],
+            "targets": [self.target],
+            "threads": [self.threads],
+            "n_eval": self.settings.n_eval,
+            "n_calib": self.settings.n_calib,
+            "seed": self.seed,
+            "latency": {key: getattr(self.settings, key) for key in LATENCY},
+            **({"metric": self.metric} if self.metric != "top1" else {}),
+            **({"repeat": self.repeat} if self.repeat else {}),
+            **({"adapters": list(self.adapters)} if self.adapters else {}),
+            **({"energy": dict(self.energy)} if self.energy else {}),
+            **({"layers": asdict(self.layers)} if self.layers.images else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What cells need besides themselves, on any machine.
+
+    `data` are their data sets by SHA-256. `images` says for a model's and a data set's SHA-256 how
+    many inputs the float32 reference is computed for: the most that any cell evaluates, so that it
+    does not depend on which cells a resumed sweep has left. `adapters` are to be run first.
+    """
+
+    data: Mapping[str, Dataset]
+    images: Mapping[tuple[str, str], int]
+    adapters: tuple[Adapter, ...] = ()
+
+    @classmethod
+    def of(cls, cells: Iterable[Cell], data: Mapping[str, Dataset]) -> Workload:
+        """That of a whole specification."""
+        images: dict[tuple[str, str], int] = {}
+        files: dict[str, None] = {}
+        for cell in cells:
+            key = (cell.model.sha256, cell.dataset_sha256)
+            images[key] = max(images.get(key, 0), cell.settings.n_eval)
+            named = [cell.metric.rpartition(":")[0]] if adapters.is_reference(cell.metric) else []
+            files.update(dict.fromkeys([*cell.adapters, *named]))
+        return cls(data, images, tuple(adapters.current(path) for path in files))
+
+    def part(self, cells: Iterable[Cell]) -> Workload:
+        """What some of the cells need."""
+        needed = {cell.dataset_sha256 for cell in cells}
+        kept = {key: data for key, data in self.data.items() if key in needed}
+        return Workload(kept, self.images, self.adapters)
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """A validated specification: what its cells need, and the cells, in the order they run."""
+
+    source: str
+    workload: Workload
+    cells: tuple[Cell, ...]

@@ -1,0 +1,55 @@
+"""dtypelab zoo."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .common import json_option, print_json, show
+
+
+@click.command(short_help="List the networks and data sets that have names.")
+@json_option
+def zoo(as_json: bool) -> None:
+    """List the networks and data sets that specifications and verbs know by name: where each comes
+    from, whether it is here, and what to install if it is not.
+
+    Example: dtypelab zoo
+    """
+    from rich.console import Group
+    from rich.table import Table
+
+    from experiments import datasets
+    from experiments import zoo as known
+
+    models: list[dict[str, Any]] = [
+        {
+            "name": source.name,
+            "origin": source.origin,
+            "dataset": source.dataset,
+            "available": source.present(),
+            "install": source.install,
+        }
+        for source in known.sources().values()
+    ]
+    data: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "origin": known.DATASETS[name].origin if name in known.DATASETS else "shipped",
+            "missing": known.DATASETS[name].missing if name in known.DATASETS else [],
+        }
+        for name in datasets.names()
+    ]
+    if as_json:
+        print_json({"models": models, "datasets": data})
+        return
+    networks = Table("network", "from", "data set", "", box=None, pad_edge=False)
+    for model in models:
+        state = "here" if model["available"] else model["install"]
+        networks.add_row(model["name"], model["origin"], model["dataset"], state)
+    sets = Table("data set", "", "", box=None, pad_edge=False)
+    for entry in data:
+        lacks = f"needs {' and '.join(entry['missing'])}" if entry["missing"] else "here"
+        sets.add_row(entry["name"], entry["origin"], lacks)
+    show(Group(networks, "", sets))

@@ -1,0 +1,22 @@
+"""What a model file says of its inputs before it is imported."""
+
+from __future__ import annotations
+
+from onnx import TensorProto, helper
+
+from compiler.frontend.model_inputs import model_inputs
+
+
+def test_inputs_are_those_that_are_no_weights_with_the_sizes_that_are_known() -> None:
+    def info(name, shape):  # type: ignore[no-untyped-def]
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        "g",
+        [info("x", ["n", 3, None, -1]), info("w", [3]), info("unknown", None)],
+        [info("y", None)],
+        [helper.make_tensor("w", TensorProto.FLOAT, [3], [1.0, 2.0, 3.0])],
+    )
+    content = helper.make_model(graph).SerializeToString()
+    assert model_inputs(content) == {"x": (None, 3, None, None), "unknown": None}
