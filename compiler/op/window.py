@@ -10,7 +10,7 @@ from compiler.dtypes import DType
 from compiler.op.common import require
 from compiler.symbolic import Dim, Index, IntLike, ceil_div, dim, imax, imin
 from compiler.tensor.builder import Extent, PrimBuilder
-from compiler.tensor.expr import Expr, binary, const, index_value, select
+from compiler.tensor.expr import Expr, binary, index_value, select
 from compiler.tensor.stmt import Buffer
 
 LOOPS = "ncyxb"
@@ -99,7 +99,7 @@ def windows(
 
 class Skip(Enum):
     """Which taps in the padding a kernel may leave out: none, all, or those of whole rows, where it
-    reads neighbouring columns at once (those outside are made zero)."""
+    reads neighbouring columns at once (those outside get what padding holds)."""
 
     NEVER = "never"
     TAPS = "taps"
@@ -110,13 +110,13 @@ class Reading(Enum):
     """What happens to the taps of a window that lie in the padding.
 
     PADDED: the source holds the padding, all taps are read. GUARDED: directly inside the tap loop a
-    loop of one or no iteration skips them. ZEROED: a select makes them zero; unlike a guard, it may
-    differ between the lanes of a vector.
+    loop of one or no iteration skips them. SELECTED: a select gives them what padding holds; unlike
+    a guard, it may differ between the lanes of a vector.
     """
 
     PADDED = "padded"
     GUARDED = "guarded"
-    ZEROED = "zeroed"
+    SELECTED = "selected"
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Source:
-    """The buffer that windows read, and how."""
+    """The buffer that windows read, and how; `fill`: dtype -> what padding holds."""
 
     buffer: Buffer
     y: Axis
     x: Axis
+    fill: Callable[[DType], Expr]
 
     def read(
         self, n: IntLike, c: IntLike, taps: Sequence[tuple[IntLike, IntLike]], *block: IntLike
@@ -163,14 +164,14 @@ class Source:
         axes = (self.y, self.x)
         at = [a.at(*tap) for a, tap in zip(axes, taps, strict=True)]
         clamped = [
-            imin(imax(i, 0), a.size - 1) if a.reading is Reading.ZEROED else i
+            imin(imax(i, 0), a.size - 1) if a.reading is Reading.SELECTED else i
             for a, i in zip(axes, at, strict=True)
         ]
         value: Expr = self.buffer[n, c, *clamped, *block]
         for a, tap in zip(axes, taps, strict=True):
-            if a.reading is Reading.ZEROED:
+            if a.reading is Reading.SELECTED:
                 inside = binary("NE", index_value(a.inside(*tap)), 0)
-                value = select(inside, value, const(0, value.dtype))
+                value = select(inside, value, self.fill(value.dtype))
         return value
 
     def accumulate(
@@ -252,13 +253,13 @@ def source(
     ys, xs = (Axis(w, s, r) for w, s, r in zip(across, sizes, guarded, strict=True))
     apart = data.dtype.is_custom and not (data.dtype.lane and neutral)
     if not any(wider) or apart:
-        return Source(data, ys, xs)
+        return Source(data, ys, xs, fill)
     long = (Index.of(outputs[1]).constant() or 0) >= LEAST_SKIPPED
     empty = ys.may_be_empty(Index.of(outputs[0])) or xs.may_be_empty(Index.of(outputs[1]))
     zeroed = skip is Skip.ROWS and wider[1]
     if skip is not Skip.NEVER and long and not empty and not (zeroed and data.dtype.is_custom):
-        xs = replace(xs, reading=Reading.ZEROED) if zeroed else xs
-        return Source(data, ys, xs)
+        xs = replace(xs, reading=Reading.SELECTED) if zeroed else xs
+        return Source(data, ys, xs, fill)
     pad = b.buffer("pad", (n, c, *padded, *block), data.dtype)
     loops = LOOPS[: len(data.shape)]
     (height, width), (rows, columns) = sizes, padded
@@ -278,7 +279,8 @@ def source(
         lambda n, c, y, x, *k: ((n, c, y + wy.before, x + wx.before, *k), data[n, c, y, x, *k]),
         name="pad_copy",
     )
-    return Source(pad, Axis(wy, sizes[0], Reading.PADDED), Axis(wx, sizes[1], Reading.PADDED))
+    ys, xs = (replace(axis, reading=Reading.PADDED) for axis in (ys, xs))
+    return Source(pad, ys, xs, fill)
 
 
 def _fill(

@@ -16,6 +16,7 @@ import quantize
 from compiler.dtypes import Array
 from compiler.errors import ConfigError
 from compiler.interpret import trace
+from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule
 from quantize import Plan, QConfig
 
@@ -147,3 +148,20 @@ def test_a_pattern_that_decides_no_accumulator_is_an_error(pattern: str) -> None
     config = QConfig(accumulate=(("c1", "int16_wrap"), (pattern, "int16_wrap")))
     with pytest.raises(ConfigError, match="accumulate: unknown node"):
         quantize.calibrate(mixed_net(), [noise(4)], config)
+
+
+@pytest.mark.parametrize("size", [(3, 3), (3, 2), (1, 2)])
+def test_padded_columns_of_saturating_depthwise_convolutions_count_as_the_zero_point(
+    size: tuple[int, int],
+) -> None:
+    rng = np.random.default_rng(0)
+    b = FunctionBuilder()
+    x = b.param("x", (1, 3, 8, 9), "uint8")
+    w = b.const(rng.integers(-128, 128, (3, 1, *size)).astype(np.int8))
+    y = b.call(
+        "nn.conv2d", x, w, padding=(1, 1, 1, 1), groups=3, out_dtype="int32", input_zero_point=77,
+        accumulate="int20_saturate",
+    )  # fmt: skip
+    mod = IRModule({"main": b.finish(y)})
+    data = rng.integers(0, 256, (1, 3, 8, 9)).astype(np.uint8)
+    np.testing.assert_array_equal(compiler.build(mod)(data), compiler.evaluate(mod, data))
