@@ -74,8 +74,11 @@ def annotate(mod: IRModule, config: QConfig | None = None) -> Annotation:
         ConfigError: a name or pattern of `config.skip` fits no node, one of `config.accumulate`
             decides no accumulator, or one of `config.overrides` decides nothing.
     """
-    config = config or QConfig()
-    module = prepared(mod)
+    return annotated(prepared(mod), config or QConfig())
+
+
+def annotated(module: IRModule, config: QConfig) -> Annotation:
+    """`annotate` of a module that is prepared already, and is taken as it is."""
     graph = Graph(module.main)
     reasons = _reasons(graph, config)
     nodes: dict[str, NodePlan] = {}

@@ -48,6 +48,7 @@ from quantize.annotation import (
 from quantize.fingerprint import fingerprint_of
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import SEQUENTIAL, Plan
+from quantize.rescaling.factors import rescaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +75,8 @@ class PlanRewriter(ABC):
     """Rewrites the prepared `mod` by `plan`; subclasses give the form of values on the grid."""
 
     def __init__(self, mod: IRModule, plan: Plan, boundary: bool = True):
-        self.module = prepared(mod)
+        original = prepared(mod)
+        self.module = rescaled(original, plan.factors)
         self.plan = plan
         self.boundary = boundary
         self.graph = Graph(self.module.main)
@@ -92,7 +94,7 @@ class PlanRewriter(ABC):
             PRODUCT: self.product,
             **dict.fromkeys(ACTIVATIONS, self.activation),
         }
-        _check_model(self.module, self.graph, plan)
+        _check_model(original, self.graph, plan)
 
     # ---- the walk --------------------------------------------------------------------------------
     def run(self) -> IRModule:
@@ -330,7 +332,7 @@ def _clipped(inner: tuple[float, float], outer: tuple[float, float]) -> tuple[fl
 
 
 def _check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
-    """Raise ConfigError unless `plan` was made for this module."""
+    """Raise ConfigError unless `plan` was made for this module, which `graph` has rescaled."""
     if plan.prepare_version != PREPARE_VERSION:
         raise ConfigError(
             f"the plan was made with version {plan.prepare_version} of the preparing passes, not "

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from quantize.annotation import (
     Graph,
     activations,
     annotate,
+    annotated,
     chain_end,
     has_clipping,
     is_weighted,
@@ -30,6 +33,8 @@ from quantize.not_finite import not_finite
 from quantize.observers import Observer, observer
 from quantize.params import ValueParams, WeightParams, value_params, weight_params
 from quantize.plan import Plan
+from quantize.rescaling.choosing import chosen_factors
+from quantize.rescaling.factors import rescaled
 from quantize.rounding.layers import round_weights, wanted_inputs
 from quantize.running import Runner, processors
 
@@ -78,9 +83,22 @@ def calibrate(
     """
     config = config or QConfig()
     annotation = annotate(mod, config)
-    observers = {name: observer(annotation.configs[name]) for name in annotation.observed}
     threads = processors() if threads is None else threads
-    kept = _watch(annotation, observers, _as_batches(annotation.module, batches), threads)
+    model, given = fingerprint_of(annotation.module), _as_batches(annotation.module, batches)
+    first, given = _first(annotation.module, given) if config.smoothing else ([], given)
+    factors = chosen_factors(annotation, config, first, threads)
+    if factors:
+        annotation = annotated(rescaled(annotation.module, factors), config)
+    plan = _measured(annotation, config, given, threads)
+    return replace(plan, model=model, factors=factors)
+
+
+def _measured(
+    annotation: Annotation, config: QConfig, batches: Iterator[Batch], threads: int
+) -> Plan:
+    """The plan of a module as it is, without factors."""
+    observers = {name: observer(annotation.configs[name]) for name in annotation.observed}
+    kept = _watch(annotation, observers, batches, threads)
     values, weights = _parameters(annotation, observers)
     model = fingerprint_of(annotation.module)
     plan = Plan(PREPARE_VERSION, model, config, annotation.nodes, values, weights)
@@ -106,6 +124,23 @@ def _as_batches(mod: IRModule, batches: Any) -> Iterator[Batch]:
         raise InputError(
             f"calibration data must be arrays or name -> array dicts, not {type(batches).__name__}"
         ) from None
+
+
+def _first(
+    mod: IRModule, batches: Iterator[Batch]
+) -> tuple[list[Mapping[str, Array]], Iterator[Batch]]:
+    """The first batches by name, and all of them."""
+    from quantize.bias_correction import INPUTS
+
+    names = [p.name for p in mod.main.params]
+    taken: list[Batch] = []
+    found: list[Mapping[str, Array]] = []
+    for batch in batches:
+        taken.append(batch)
+        found.append(batch if isinstance(batch, Mapping) else _positional(names, batch))
+        if sum(max(len(a) for a in b.values()) for b in found) >= INPUTS:
+            break
+    return found, chain(taken, batches)
 
 
 def _watch(

@@ -40,6 +40,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "rounding_steps": (100, 100000),
     "rounding_damping": (1e-6, 10.0),
     "seed": (0, 2**31 - 1),
+    "smoothing": (0.0, 1.0),
 }
 
 
@@ -78,6 +79,10 @@ class QConfig:
         rounding_damping: how little both trust the data: the ridge of their least squares, in units
             of an input's mean square.
         seed: of their sampling.
+        equalize: channels between layers get weights of like ranges on both sides
+            (see `quantize.rescaling.equalization`).
+        smoothing: how much of the difficulty of what dense layers read is moved into their weights:
+            0 (none) to 1; usually 0.5 (see `quantize.rescaling.smoothing`).
 
     Raises:
         ConfigError: an unknown field, or a value that does not fit.
@@ -104,6 +109,8 @@ class QConfig:
     rounding_steps: int = 1000
     rounding_damping: float = 0.1
     seed: int = 0
+    equalize: bool = False
+    smoothing: float = 0.0
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""
@@ -126,10 +133,9 @@ class QConfig:
                     f"{name} must be {'a number' if isinstance(low, float) else 'an integer'} "
                     f"from {low:g} to {high:g}, not {value!r}"
                 )
-        if not isinstance(self.activation_symmetric, bool):
-            raise ConfigError(
-                f"activation_symmetric must be true or false, not {self.activation_symmetric!r}"
-            )
+        for name in ("activation_symmetric", "equalize"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise ConfigError(f"{name} must be true or false, not {value!r}")
         object.__setattr__(self, "accumulate", _accumulate(self.accumulate))
         given: Any = self.skip
         skip = [given] if isinstance(given, str) else list(given)

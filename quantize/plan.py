@@ -11,6 +11,7 @@ from typing import Any
 from compiler.errors import ConfigError, unknown
 from quantize.config import QConfig, check_accumulate
 from quantize.params import ValueParams, WeightParams
+from quantize.rescaling.factors import Factors
 
 PLAN_VERSION = 2
 DECISIONS = ("integer", "folded", "float")
@@ -53,6 +54,8 @@ class Plan:
         values: value name -> parameters of the values that exist as 8-bit integers. Values that are
             only moved (reshape, max-pooling ...) have those of what they were moved from.
         weights: node name -> parameters of its weights.
+        factors: value name -> how its channels are rescaled before anything is quantized (see
+            `quantize.rescaling`).
         version: layout of the saved plan.
     """
 
@@ -62,6 +65,7 @@ class Plan:
     nodes: Mapping[str, NodePlan]
     values: Mapping[str, ValueParams]
     weights: Mapping[str, WeightParams]
+    factors: Mapping[str, Factors] = field(default_factory=dict)
     version: int = field(default=PLAN_VERSION)
 
     @property
@@ -129,6 +133,7 @@ class Plan:
             "nodes": {k: _node_dict(n) for k, n in self.nodes.items()},
             "values": {k: asdict(v) for k, v in self.values.items()},
             "weights": {k: _weight_dict(w) for k, w in self.weights.items()},
+            **({"factors": factors} if (factors := _factors_dict(self.factors)) else {}),
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -157,7 +162,7 @@ class Plan:
         Raises:
             ConfigError: another version, unknown or missing entries, or values that do not fit.
         """
-        d = _entries("plan", data, Plan)
+        d = _entries("plan", {"factors": {}, **data} if isinstance(data, dict) else data, Plan)
         if d["version"] != PLAN_VERSION:
             raise ConfigError(
                 f"the plan has version {d['version']!r}, not {PLAN_VERSION}: calibrate again"
@@ -172,6 +177,7 @@ class Plan:
             {k: _node(k, v) for k, v in _object(d, "nodes").items()},
             {k: _value(k, v) for k, v in _object(d, "values").items()},
             {k: _weight(k, v) for k, v in _object(d, "weights").items()},
+            {k: _factors(k, v) for k, v in _object(d, "factors").items()},
         )
 
     @staticmethod
@@ -269,6 +275,22 @@ def _weight(name: str, data: Any) -> WeightParams:
     if not isinstance(d["rounding"], str):
         raise ConfigError(f"weights of {name!r}: rounding must be text, not {d['rounding']!r}")
     return WeightParams(scales, bits, tuple(map(float, shift)), d["rounding"])
+
+
+def _factors_dict(factors: Mapping[str, Factors]) -> dict[str, Any]:
+    return {
+        k: {"readers": list(f.readers), "divisors": list(f.divisors)} for k, f in factors.items()
+    }
+
+
+def _factors(name: str, data: Any) -> Factors:
+    what = f"factors of {name!r}"
+    d = _entries(what, data, Factors)
+    for key in ("readers", "divisors"):
+        if not isinstance(d[key], list) or not d[key]:
+            raise ConfigError(f"{what}: {key} must be a list, not {d[key]!r}")
+    readers, divisors = d["readers"], d["divisors"]
+    return Factors(tuple(map(str, readers)), tuple(_positive(what, v) for v in divisors))
 
 
 def _positive(what: str, value: Any) -> float:

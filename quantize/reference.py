@@ -37,6 +37,7 @@ from quantize import reference_arithmetic as integers
 from quantize.params import ValueParams
 from quantize.plan import Plan
 from quantize.reference_rules import MOVES, RULES, Grid, Node, Pending, bounds_of
+from quantize.rescaling.factors import rescaled
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,7 +79,7 @@ def trace_plan(
     from compiler.transform.preparation import prepare
 
     with PassContext():
-        module = prepare(mod)
+        module = rescaled(prepare(mod), plan.factors)
     return Walk(module, plan, given or {}).run(args)
 
 

@@ -1,0 +1,57 @@
+"""Which factors a configuration wants for a network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from compiler.dtypes import Array
+from compiler.ir.expr import IRModule, Var
+from quantize.annotation import Annotation
+from quantize.config import QConfig
+from quantize.rescaling.equalization import equalizing
+from quantize.rescaling.factors import Factors, channel_axis, channels, rescaled
+from quantize.rescaling.smoothing import smoothable, smoothing
+from quantize.running import Runner
+
+Inputs = Mapping[str, Array]
+
+
+def chosen_factors(
+    annotation: Annotation, config: QConfig, inputs: Iterable[Inputs], threads: int
+) -> dict[str, Factors]:
+    """Value -> its factors, by `config.equalize` and then, for other values, `config.smoothing`.
+
+    Args:
+        annotation: of the network as it is.
+        config: of the whole network.
+        inputs: calibration batches, by name; read by smoothing only.
+        threads: threads that the network runs on.
+    """
+    module = annotation.module
+    factors = equalizing(module) if config.equalize else {}
+    if config.smoothing == 0:
+        return factors
+    module = rescaled(module, factors)
+    found = smoothable(module, annotation.nodes)
+    found = {v: readers for v, readers in found.items() if v.name not in factors}
+    largest = _largest(module, list(found), inputs, threads)
+    return {**factors, **smoothing(module, found, largest, config.smoothing)}
+
+
+def _largest(
+    module: IRModule, values: list[Var], inputs: Iterable[Inputs], threads: int
+) -> dict[str, Array]:
+    """Value name -> [C], the largest magnitude of each channel."""
+    f = module.main
+    inner = [b.var for b in f.bindings if b.var in set(values)]
+    run = Runner(module, inner, threads)
+    out = {v.name: np.zeros(channels(v), np.float32) for v in values}
+    for batch in inputs:
+        known = {**batch, **{v.name: a for v, a in zip(inner, run(batch), strict=True)}}
+        for v in values:
+            a, axis = np.abs(known[v.name]), channel_axis(v)
+            others = tuple(k for k in range(a.ndim) if k != axis)
+            out[v.name] = np.maximum(out[v.name], a.max(axis=others))
+    return out
