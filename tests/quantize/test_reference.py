@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,6 @@ def test_a_plan_that_lacks_parameters_is_refused() -> None:
     plan = plan_of("resnet8")
     name = next(iter(plan.values))
     rest = {k: v for k, v in plan.values.items() if k != name}
-    lacking = quantize.Plan(plan.prepare_version, plan.config, plan.nodes, rest, plan.weights)
+    lacking = replace(plan, values=rest)
     with pytest.raises(ConfigError, match=f"no parameters for {name!r}: calibrate again"):
         quantize.trace_plan(net("resnet8"), lacking, images()[1][:1])
