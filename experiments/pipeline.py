@@ -294,6 +294,20 @@ def _declared(path: Path) -> dict[str, tuple[int | None, ...] | None]:
     return model_inputs(path)
 
 
+def size_of(path: Path, sample_shape: tuple[int, ...]) -> tuple[int, int]:
+    """Multiply-accumulates of one input, and how many operators there are.
+
+    Raises:
+        DtypelabError: as `load_for_batch`.
+    """
+    from compiler.analysis import cost
+    from compiler.transform.preparation import prepare as prepare_module
+
+    batch = _fixed_batch(path, sample_shape) or 1
+    size = cost(prepare_module(load_for_batch(path, sample_shape, batch)))
+    return size.macs // batch, sum(size.operators.values())
+
+
 def retype(module: IRModule, scheme: Scheme) -> IRModule:
     """The module with its float32 values in the format of `scheme` (float32: the module itself)."""
     if scheme.kind == "float32":

@@ -226,6 +226,12 @@ def find(name: str, classes: tuple[str, ...] = ()) -> Metric:
     return _METRICS[name](classes)
 
 
+def is_share(metric_name: str) -> bool:
+    """Whether a figure of this name, as results record it, is a share of the inputs that are right
+    (results of earlier versions, which have no name, are top-1)."""
+    return metric_name.removesuffix(OF_FLOAT32) in ("", "top1", "ctc_exact")
+
+
 def check(name: str, labels: Array) -> None:
     """Raise a ConfigError unless there is a metric of this name that takes such labels."""
     find(name)

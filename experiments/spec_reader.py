@@ -69,6 +69,10 @@ class Reader:
                 return self.places[path[:length]]
             if path[:length] in self.lines:
                 break
+        else:
+            inside = [text for key, text in self.places.items() if key[: len(path)] == path]
+            if path and inside:
+                return inside[0]
         return f"{self.source}:{line_of(self.lines, path)}" if self.lines else self.source
 
     def at(self, values: Mapping[str, Any], *where: str | int) -> Reader:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from .scoring import is_share
 
 if TYPE_CHECKING:
     import pandas as pd
     from rich.console import RenderableType
 
+_PERCENT = ("{:.2f}", "{:+.2f}")
 #: Columns that name what a row is, shown with the scheme where they differ between rows.
 _DISTINGUISHING = ("calibrator", "lowering", "accumulate", "target", "threads")
 
@@ -16,9 +20,10 @@ _DISTINGUISHING = ("calibrator", "lowering", "accumulate", "target", "threads")
 def results_table(rows: pd.DataFrame) -> RenderableType:
     """Results rows (see `read_results`) for `rich` to print: one line a cell, under their models.
 
-    Top-1 is in percent and its drop in percentage points, SQNR in dB against the float32 network,
-    KiB the size of the parameters, ms the median latency, vs fp32 how many times as fast as float32
-    it is. The messages of failed cells follow below. Fits 80 columns with the shipped names.
+    Top-1 and other shares are in percent and their drop in percentage points; a metric other than
+    top-1 stands with the name of its network. SQNR is in dB against the float32 network, KiB the
+    size of the parameters, ms the median latency, vs fp32 how many times as fast as float32 it is.
+    The messages of failed cells follow below. Fits 80 columns with the shipped names.
     """
     from rich.console import Group
     from rich.padding import Padding
@@ -27,7 +32,16 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", overflow="fold")
-    for name in ("n_eval", "top-1%", "drop", "SQNR dB", "KiB", "ms", "vs fp32"):
+    judged = set(rows["metric_name"]) <= {"", "top1"}
+    for name in (
+        "n_eval",
+        "top-1%" if judged else "metric",
+        "drop",
+        "SQNR dB",
+        "KiB",
+        "ms",
+        "vs fp32",
+    ):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("status", no_wrap=True)
     varying = [name for name in _DISTINGUISHING if rows[name].replace("", None).nunique() > 1]
@@ -36,12 +50,12 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
     for row in rows.to_dict("records"):
         if row["model"] != model:
             model = row["model"]
-            table.add_row(Text(model, "bold"))
+            by = "" if judged else f" ({row['metric_name']})"
+            table.add_row(Text(model + by, "bold"))
         scheme = " ".join([row["scheme"], *filter(None, (_shown(n, row[n]) for n in varying))])
         figures = [
             _number(row["n_eval"], "{:.0f}"),
-            _number(row["metric"], "{:.2f}", 100),
-            _number(row["metric_drop"], "{:+.2f}", 100),
+            *_merit(row, "" if judged else "%"),
             _number(row["sqnr_db"], "{:.1f}"),
             _number(row["size_bytes"], "{:.1f}", 1 / 1024),
             _number(row["latency_ms_median"], "{:.3f}"),
@@ -61,6 +75,14 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
 def _shown(name: str, value: Any) -> str:
     """A distinguishing value: text as it is, a number with the name of its column."""
     return value if isinstance(value, str) else f"{name}={value}"
+
+
+def _merit(row: Mapping[Any, Any], unit: str) -> list[str]:
+    """The figure and its drop: of shares in percent, of others as they are."""
+    figures = row["metric"], row["metric_drop"]
+    if is_share(row["metric_name"]):
+        return [_number(v, form + unit, 100) for v, form in zip(figures, _PERCENT, strict=True)]
+    return [_number(v, form) for v, form in zip(figures, ("{:.4g}", "{:+.3g}"), strict=True)]
 
 
 def _number(value: float, form: str, factor: float = 1) -> str:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError, unknown
 
+from .scoring import is_share
 from .store import COLUMNS
 
 if TYPE_CHECKING:
@@ -91,10 +92,10 @@ def pivot(rows: pd.DataFrame, down: str, across: str, value: str) -> pd.DataFram
 def compare(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
     """What changed between two results: a line for every cell that both have.
 
-    Columns: model, scheme, metric_before, metric_after, change, p_value (two-sided, as if the two
-    runs had seen different inputs, which is cautious), sqnr_change_db, speed (median latency before
-    over after) and slower_or_faster ("noise" where the ranges from fastest to 90th percentile
-    overlap).
+    Columns: model, scheme, metric_before, metric_after, change, p_value (of shares: two-sided, as
+    if the two runs had seen different inputs, which is cautious), sqnr_change_db, speed (median
+    latency before over after) and slower_or_faster ("noise" where the ranges from fastest to 90th
+    percentile overlap).
 
     Raises:
         ConfigError: the two have no cell in common.
@@ -108,6 +109,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
     lines = []
     for row in both.to_dict("records"):
         was, now, n = row["metric_before"], row["metric_after"], row["n_eval"]
+        name = row["metric_name_after"]
         lines.append(
             {
                 "model": row["model"],
@@ -115,7 +117,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
                 "metric_before": was,
                 "metric_after": now,
                 "change": now - was,
-                "p_value": two_shares(was, now, n),
+                "p_value": two_shares(was, now, n) if is_share(name) else math.nan,
                 "sqnr_change_db": _difference(row["sqnr_db_after"], row["sqnr_db_before"]),
                 "speed": row["latency_ms_median_before"] / row["latency_ms_median_after"],
                 "slower_or_faster": _verdict(row),

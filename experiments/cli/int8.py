@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -10,6 +9,7 @@ import click
 
 from compiler.errors import ConfigError
 from experiments import datasets, pipeline
+from experiments.spec_overrides import value_of
 
 from .common import load_inputs
 
@@ -107,8 +107,5 @@ def setting(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     if not equals:
         raise click.UsageError(f"--set {text!r} is not KEY=VALUE")
-    try:
-        parsed = tomllib.loads(f"value = {value}")["value"]
-    except tomllib.TOMLDecodeError:
-        return key.strip(), value.strip()
+    parsed = value_of(value)
     return key.strip(), tuple(parsed) if isinstance(parsed, list) else parsed

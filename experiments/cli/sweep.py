@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from .common import json_option, print_json, show
 
+if TYPE_CHECKING:
+    from experiments.cells import SweepSpec
+
 
 @click.command(short_help="Run a sweep and write its results as CSV.")
 @click.argument("spec", metavar="SPEC.toml")
-@click.option(
-    "-o",
-    "--out",
-    required=True,
-    type=click.Path(path_type=Path),
-    metavar="NAME.csv",
-    help="Results.",
-)
+@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="NAME.csv", help="Results.")
 @click.option("--resume", is_flag=True, help="Continue results that exist.")
 @click.option("--retry-failed", is_flag=True, help="Continue, and run failed cells again.")
 @click.option(
@@ -32,28 +30,45 @@ from .common import json_option, print_json, show
 @click.option(
     "--scheduler", metavar="ADDRESS", help="Run on the workers of this dask.distributed scheduler."
 )
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Replace what SPEC.toml says, for example latency.runs=5; may be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Only list the cells, and estimate the time.")
 @json_option
 def sweep(
     spec: str,
-    out: Path,
+    out: Path | None,
     resume: bool,
     retry_failed: bool,
     jobs: int,
     scheduler: str | None,
+    settings: Sequence[str],
+    dry_run: bool,
     as_json: bool,
 ) -> None:
     """Run every combination of models, schemes, calibrators, targets and threads in SPEC.toml.
 
-    SPEC.toml may also be the name of a shipped specification (quickstart). A sweep that was
-    stopped, even killed, continues with --resume and loses nothing.
+    SPEC.toml may also be the name of a shipped specification (quickstart, recorded). A sweep that
+    was stopped, even killed, continues with --resume and loses nothing.
 
     Example: dtypelab sweep quickstart -o quickstart.csv
     """
     from experiments.runner import sweep as run_sweep
+    from experiments.spec import load_spec
     from experiments.table import results_table
 
+    checked = load_spec(spec, settings)
+    if dry_run:
+        _list(checked, out, as_json)
+        return
+    if out is None:
+        raise click.UsageError("name the results: -o NAME.csv (or only list cells: --dry-run)")
     rows = run_sweep(
-        spec, out, resume=resume, jobs=jobs, retry_failed=retry_failed, scheduler=scheduler
+        checked, out, resume=resume, jobs=jobs, retry_failed=retry_failed, scheduler=scheduler
     )
     failed = int((rows["status"] != "ok").sum())
     if as_json:
@@ -61,3 +76,24 @@ def sweep(
         return
     show(results_table(rows))
     click.echo(f"{len(rows)} rows in {out}" + (f", {failed} of them failed" if failed else ""))
+
+
+def _list(spec: SweepSpec, out: Path | None, as_json: bool) -> None:
+    """The cells, and what they take; those in `out` as recorded there."""
+    from experiments.estimates import estimates, grid_table, minutes
+
+    found = estimates(spec.cells, spec.workload.data, [out] if out else [])
+    total = sum(e.seconds for e in found if not e.recorded)
+    if as_json:
+        cells = [
+            {**e.cell.specification(), "seconds": e.seconds, "recorded": e.recorded} for e in found
+        ]
+        print_json({"cells": cells, "seconds": total})
+        return
+    show(grid_table(found))
+    done = sum(e.recorded for e in found)
+    click.echo(
+        f"{len(found)} cells of {len({e.cell.model.name for e in found})} networks, "
+        + (f"{done} of them in {out}, the others " if done else "")
+        + f"about {minutes(total)} alone on this machine"
+    )
