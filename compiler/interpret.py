@@ -32,8 +32,9 @@ from compiler.ir.types import TensorType
 from compiler.op.arithmetic import Places, arithmetic
 from compiler.op.calls import is_callee
 from compiler.op.opdef import OpDef
+from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime.inputs import bind_inputs, check_sizes, symbolic_sizes
-from compiler.runtime.shapes import bind_dims, sizes, stack_rows
+from compiler.runtime.shapes import bind_dims, match_shape, sizes, stack_rows
 from compiler.symbolic import Index
 from compiler.symbolic import Var as SymbolicVar
 
@@ -143,6 +144,10 @@ def _value(b: Binding, frame: Frame, mod: IRModule) -> Run:
         return frame.atom(v)
     if is_callee(v):
         return evaluate_call(mod, v, list(map(frame.atom, v.args)), frame.dims)
+    if isinstance(v, Call) and v.op is MATCH_SHAPE:
+        numbers: Array = frame.atom(v.args[0])
+        match_shape(v.attrs.shape, numbers, frame.dims, f"%{b.var.name}")
+        return numbers
     if isinstance(v, Call) and isinstance(v.op, OpDef):
         return call_reference(v, list(map(frame.atom, v.args)), b.var, frame.dims)
     if isinstance(v, Match):
@@ -187,7 +192,12 @@ def call_reference(v: Call, args: list[Array], out: Var, dims: Mapping[SymbolicV
     assert isinstance(v.op, OpDef)
     places = Places(node_number(out.name), None if v.op.numbered else v.op.name)
     ar = arithmetic(tensor_type(v.args[0]).dtype if v.args else DType("float", 32), places)
-    result = v.op.reference(ar, resolve_attrs(v.attrs, dims), *args)
+    try:
+        result = v.op.reference(ar, resolve_attrs(v.attrs, dims), *args)
+    except (ValueError, IndexError) as e:
+        if all(a.size for a in args):
+            raise
+        raise InputError(f"{v.op} has no value for an operand without elements: {e}") from None
     t = atom_type(out)
     if isinstance(t, TensorType):
         _check(np.asarray(result), t, v, dims)

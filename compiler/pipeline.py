@@ -28,6 +28,7 @@ from compiler.ir.expr import (
 from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.calls import CALL_TIR, is_callee
 from compiler.op.opdef import OpDef
+from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime import pool
 from compiler.runtime.choices import Choice, Conditions, conditions
 from compiler.runtime.driver import Pointer, Step, driver_text
@@ -105,13 +106,13 @@ def compile_graph(
 
 
 def needs_machine(mod: IRModule) -> bool:
-    """Whether `main` has control flow, calls functions of the module, or returns what is no
-    tensor."""
+    """Whether `main` has control flow, calls functions of the module, finds sizes in numbers, or
+    returns what is no tensor."""
     f = mod.main
     plain = (Call, Tuple, TupleGetItem, Var, Constant)
     return not all(isinstance(atom_type(r), TensorType) for r in f.results) or any(
         not isinstance(v := b.value, plain)
-        or (isinstance(v, Call) and not isinstance(v.op, OpDef | Function))
+        or (isinstance(v, Call) and (v.op is MATCH_SHAPE or not isinstance(v.op, OpDef | Function)))
         for b in f.bindings
     )
 

@@ -13,6 +13,7 @@ from compiler.frontend.node import Imported, Node, Symbolic
 from compiler.ir.expr import Atom, Constant, If, Loop, Match, TupleGetItem, Value, Var, tensor_type
 from compiler.ir.types import TensorType, TupleType
 from compiler.symbolic import Dim
+from compiler.symbolic import Var as Dimension
 
 _TRUE = Constant.of(np.asarray(True), BOOL)
 _ZERO, _ONE = (Constant.of(np.int64(k), INT64) for k in (0, 1))
@@ -135,6 +136,8 @@ def _loop(
     count = n.graph.intermediate("count") if stacks else ""
     value = Loop(going, (_ZERO, *init), body, count)
     results = _fields(n, value, len(state) + stacks, tupled=True)
+    if stacks:
+        n.graph.counts[Dimension(count)] = results[0]
     if rows is not None:
         for k in range(len(state), len(results)):
             t = tensor_type(results[k])

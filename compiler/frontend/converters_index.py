@@ -9,8 +9,9 @@ import numpy as np
 from compiler.dtypes import BOOL, INT64
 from compiler.frontend.element_types import element_dtype
 from compiler.frontend.node import Imported, Node, constant_of, converts, scalar, symbolic
-from compiler.ir.expr import Atom, Constant, tensor_type
-from compiler.symbolic import Index
+from compiler.frontend.run_time import found, integers, number, positions, steps
+from compiler.ir.expr import Atom, Constant, Var, tensor_type
+from compiler.symbolic import Dim, Index, ceil_div, imax
 
 
 @converts("Size")
@@ -24,7 +25,9 @@ def size(n: Node) -> Imported:
 
 @converts("Range")
 def range_(n: Node) -> Imported:
-    """Numbers from start by delta up to limit; all three known."""
+    """Numbers from start by delta up to limit."""
+    if any(n.constant(i) is None for i in range(3)):
+        return _computed_range(n)
     ends = [n.known(i, what) for i, what in enumerate(("start", "limit", "delta"))]
     start, limit, delta = (e.reshape(()) for e in ends)
     steps = (limit.astype(np.float64) - start) / delta
@@ -34,6 +37,47 @@ def range_(n: Node) -> Imported:
     n.reserve(count)
     values = start + np.arange(count, dtype=start.dtype) * delta
     return constant_of(np.asarray(values, start.dtype).reshape(-1), n.type(0).dtype)
+
+
+def _computed_range(n: Node) -> Imported:
+    """Of ends that are symbolic, or found at run time."""
+    numbers = [n.value(i) for i in range(3)]
+    is_float = any(isinstance(v, Var) and tensor_type(v).dtype.is_float for v in numbers)
+    at = positions(n, _real_steps(n) if is_float else _whole_steps(n))
+    start, _, delta = (n.step("reshape", n.atom(i), newshape=()) for i in range(3))
+    if (dtype := n.type(0).dtype) != INT64:
+        at = n.step("cast", at, dtype=str(dtype))
+    return n.call("add", n.step("multiply", at, delta), start)
+
+
+def _real_steps(n: Node) -> Dim:
+    """How many floats a Range has."""
+    flat = (n.step("reshape", n.atom(i), newshape=()) for i in range(3))
+    start, limit, delta = (n.step("cast", v, dtype="float64") for v in flat)
+    ratio = n.step("divide", n.step("subtract", limit, start), delta)
+    none = scalar(0, tensor_type(ratio))
+    count = n.step("cast", n.step("maximum", n.step("ceil", ratio), none), dtype="int64")
+    return found(n, n.step("where", n.step("equal", delta, none), number(n, -1), count))
+
+
+def _whole_steps(n: Node) -> Dim:
+    """How many integers a Range has; where delta turns out to be 0, a size of -1 is refused."""
+    (start,), (limit,), (delta,) = (integers(n, i) for i in range(3))
+    if not isinstance(delta, int):
+        zero, by = number(n, 0), number(n, delta)
+        span = n.step("subtract", number(n, limit), number(n, start))
+        back = n.step("subtract", zero, span)
+        span = n.step("where", n.step("less", by, zero), back, span)
+        count = steps(n, span, n.step("maximum", n.step("abs", by), number(n, 1)))
+        return found(n, n.step("where", n.step("equal", by, zero), number(n, -1), count))
+    if delta == 0:
+        raise n.unsupported("delta=0")
+    first, last = (start, limit) if delta > 0 else (limit, start)
+    ends = [Index.of(x) for x in (first, last) if isinstance(x, int | Index)]
+    if len(ends) == 2 and all(map(n.graph.is_given, ends)):
+        return ceil_div(imax(ends[1] - ends[0], 0), abs(delta))
+    span = n.step("subtract", number(n, last), number(n, first))
+    return found(n, steps(n, span, number(n, abs(delta))))
 
 
 @converts("ArgMax", "ArgMin")
@@ -102,14 +146,27 @@ def trilu(n: Node) -> Imported:
     """One triangle of the last two axes; zeros in the other."""
     t = n.type(0)
     rows, columns = t.shape[-2:]
-    if not isinstance(rows, int) or not isinstance(columns, int):
-        raise n.unsupported(f"the symbolic matrix {t}; use shapes=...")
+    if (
+        not isinstance(rows, int)
+        or not isinstance(columns, int)
+        or (n.has(1) and n.constant(1) is None)
+    ):
+        return _computed_trilu(n, rows, columns)
     k = int(n.known(1, "k").reshape(())) if n.has(1) else 0
     n.reserve(rows, columns)
     upper = np.arange(columns)[None, :] - np.arange(rows)[:, None] >= k
     keep = upper if n.attr("upper", 1) else ~upper | np.eye(rows, columns, k, dtype=bool)
     zero = scalar(0, t)
     return n.call("where", Constant(keep, BOOL), n.atom(0), zero)
+
+
+def _computed_trilu(n: Node, rows: Dim, columns: Dim) -> Imported:
+    """Of a size or a diagonal that is symbolic, or found at run time."""
+    (k,) = integers(n, 1) if n.has(1) else (0,)
+    row = n.step("expand_dims", positions(n, rows), axes=(1,))
+    away = n.step("subtract", n.step("expand_dims", positions(n, columns), axes=(0,)), row)
+    keep = n.step("greater_equal" if n.attr("upper", 1) else "less_equal", away, number(n, k))
+    return n.call("where", keep, n.atom(0), scalar(0, n.type(0)))
 
 
 @converts("EyeLike")

@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import FLOAT32, INT64
+from compiler.frontend.computed_moves import expanded, padded, tiled
 from compiler.frontend.converters_resize import Axis, resized
 from compiler.frontend.node import Imported, Node, converts
+from compiler.frontend.run_time import found_sizes
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType, broadcast
-from compiler.symbolic import Dim, dim
+from compiler.symbolic import dim
 
 _STORED_ELEMENTS = 1 << 20
 """ConstantOfShape is stored as a constant up to this size, and computed beyond it."""
@@ -40,7 +42,7 @@ def constant(n: Node) -> Imported:
 def constant_of_shape(n: Node) -> Imported:
     """One value repeated; float32 zero by default."""
     value: Constant = n.attr("value", Constant.of([0.0], FLOAT32))
-    shape = n.dims(0, "shape")
+    shape = found_sizes(n, 0)
     one = Constant(value.data.reshape(()), value.dtype)
     known = [d for d in shape if isinstance(d, int)]
     if min(known, default=0) < 0:
@@ -54,6 +56,8 @@ def constant_of_shape(n: Node) -> Imported:
 @converts("Expand")
 def expand(n: Node) -> Imported:
     """Broadcast with a shape."""
+    if n.is_computed(1):
+        return expanded(n)
     shape = broadcast(n.type(0).shape, n.dims(1, "shape"))
     if shape == n.type(0).shape:
         return n.value(0)
@@ -154,55 +158,6 @@ def split(n: Node) -> Sequence[Imported]:
     return [n.field(parts, i) if n.outputs[i] else parts for i in range(len(sizes))]
 
 
-@converts("Slice")
-def slice_(n: Node) -> Imported:
-    """Start, end, axes and steps are attributes before opset 10 and inputs from it on."""
-    t = n.type(0)
-    if n.opset < 10:
-        starts: tuple[Dim, ...] = tuple(n.need("starts"))
-        ends: tuple[Dim, ...] = tuple(n.need("ends"))
-        axes = tuple(n.attr("axes", tuple(range(len(starts)))))
-        steps = (1,) * len(starts)
-    else:
-        starts, ends = n.dims(1, "starts"), n.dims(2, "ends")
-        axes = tuple(int(a) for a in n.known(3, "axes")) if n.has(3) else tuple(range(len(starts)))
-        steps = tuple(int(s) for s in n.known(4, "steps")) if n.has(4) else (1,) * len(starts)
-    lengths = list(t.shape)
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        at = n.front(axis, t.rank)
-        size = t.shape[at]
-        if isinstance(start, int) and isinstance(end, int) and isinstance(size, int) and step:
-            lengths[at] = len(range(*slice(start, end, step).indices(size)))
-    if 0 in lengths:
-        return n.empty(lengths, t.dtype)
-    cuts: list[tuple[int, int, int, int]] = []
-    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        cut = _cut(n, start, end, step, t.shape[n.front(axis, t.rank)])
-        if cut is not None:
-            cuts.append((*cut, n.front(axis, t.rank)))
-    if not cuts:
-        return n.value(0)
-    begin, stop, strides, on = zip(*sorted(cuts, key=lambda c: c[3]), strict=True)
-    return n.call("strided_slice", n.atom(0), begin=begin, end=stop, strides=strides, axes=on)
-
-
-def _cut(n: Node, start: Dim, end: Dim, step: int, size: Dim) -> tuple[int, int, int] | None:
-    """Begin, end and stride on one axis; None when everything is kept."""
-    if step == 0:
-        raise n.unsupported("a step of 0")
-    if step == 1 and start == 0 and (end == size or (isinstance(end, int) and end >= 2**31 - 1)):
-        return None
-    if not isinstance(start, int) or not isinstance(end, int):
-        raise n.unsupported(f"the symbolic bounds {start}:{end}; use shapes=...")
-    if not isinstance(size, int):
-        return start, end, step
-    begin, stop, _ = slice(start, end, step).indices(size)
-    if step == 1 and (begin, stop) == (0, size):
-        return None
-    # a stop of -1 means "before the first", which as an index would count from the end
-    return begin, stop if stop >= 0 else -size - 1, step
-
-
 @converts("Gather")
 def gather(n: Node) -> Imported:
     """Elements along an axis."""
@@ -216,6 +171,8 @@ def pad(n: Node) -> Imported:
     mode = n.expect("mode", "constant", "constant", "reflect", "edge", "wrap")
     if n.opset < 11:
         pads, value = tuple(n.need("pads")), float(n.attr("value", 0.0))
+    elif n.constant(1) is None:
+        return padded(n, mode)
     else:
         pads = tuple(int(p) for p in n.known(1, "pads"))
         value = float(n.known(2, "constant_value").reshape(())) if n.has(2) else 0.0
@@ -329,6 +286,8 @@ def _general(n: Node, t: TensorType) -> Imported:
 @converts("Tile")
 def tile(n: Node) -> Imported:
     """The input repeated along every axis."""
+    if n.constant(1) is None:
+        return tiled(n)
     repeats, shape = n.known(1, "repeats").reshape(-1), n.type(0).shape
     if len(repeats) != len(shape) or min(repeats, default=1) < 1:
         raise n.unsupported(f"repeats={tuple(map(int, repeats))} for {n.type(0)}")

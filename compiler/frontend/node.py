@@ -14,6 +14,7 @@ from compiler.frontend.limits import Budget
 from compiler.ir.expr import Atom, Constant, Function, TupleGetItem, Value, Var, tensor_type
 from compiler.ir.types import TensorType, shape_text
 from compiler.symbolic import Dim, Index, IntLike, Quasi, dim
+from compiler.symbolic import Var as Dimension
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -42,6 +43,8 @@ class Graph(Protocol):
 
     opset: int
     budget: Budget
+    counts: dict[Dimension, Atom]
+    """Dimensions that are found at run time, and the scalars that say how large they are."""
 
     def value(self, name: str) -> Imported:
         """The value of an ONNX name."""
@@ -79,6 +82,14 @@ class Graph(Protocol):
 
     def nested(self, params: Sequence[Var], make: Callable[[], Sequence[Atom]]) -> Function:
         """A function inside the program: what `make` emits, and the results that it gives."""
+        ...
+
+    def computed(self, v: Symbolic, stem: str) -> Atom:
+        """Symbolic integers, computed by the program."""
+        ...
+
+    def is_given(self, size: Index) -> bool:
+        """Whether the model's inputs tell a size, so that its dimensions are at least 1."""
         ...
 
     def rewind(self) -> Callable[[], None]:
@@ -161,6 +172,10 @@ class Node:
         """The numbers of input `i` if they are known now, else None."""
         v = self.value(i)
         return numbers(v) if isinstance(v, Constant) else None
+
+    def is_computed(self, i: int) -> bool:
+        """Whether the program computes the numbers of input `i`."""
+        return isinstance(self.value(i), Var)
 
     def known(self, i: int, what: str) -> Array:
         """The numbers of input `i`.

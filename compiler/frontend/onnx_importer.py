@@ -27,6 +27,7 @@ from compiler.frontend import (  # noqa: F401  (each registers its converters)
     converters_recurrent,
     converters_reduce,
     converters_sampling,
+    converters_slice,
     symbolic_ops,
 )
 from compiler.frontend.element_types import NARROW, element_code, element_dtype
@@ -166,6 +167,7 @@ class _Importer:
         self._narrow: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._taken: set[str] = set()
+        self.counts: dict[Dimension, Atom] = {}
 
     # ---- the import ------------------------------------------------------------------------------
     def run(
@@ -193,6 +195,7 @@ class _Importer:
         for name, t in input_types(entries, shapes).items():
             given = self.builder.param(self.printable(name), t.shape, t.dtype)
             self._values[name] = _empty(t) if 0 in t.shape else given
+            self._taken |= {str(v) for d in t.shape if isinstance(d, Index) for v in d.vars()}
         for e in entries:
             self.mark(e.name, e.type.tensor_type.elem_type)
         for n in g.node:
@@ -307,6 +310,10 @@ class _Importer:
         dims = [d for t in types if isinstance(t, TensorType) for d in t.shape]
         if not any(isinstance(d, Index) for d in dims):
             return ""
+        names = dict.fromkeys(s for i in node.inputs if i for s in self.sources(i))
+        if names and not all(self.is_given(d) for d in dims if isinstance(d, Index)):
+            given = ", ".join(f"{name!r}: ..." for name in names)
+            return f"; sizes that are found at run time can be given: constants={{{given}}}"
         return "; if symbolic dimensions are the cause, fix them with shapes=..."
 
     def _attribute(self, a: Any, where: str) -> Any:
@@ -341,7 +348,7 @@ class _Importer:
         """See Graph."""
         v = self.value(name)
         if isinstance(v, Symbolic):
-            v = self._values[name] = self._computed(v, self.printable(name))
+            v = self._values[name] = self.computed(v, self.printable(name))
         return v
 
     def emit(
@@ -452,8 +459,14 @@ class _Importer:
         return unique(stem, self._taken)
 
     # ---- symbolic dimensions as run-time values --------------------------------------------------
-    def _computed(self, v: Symbolic, stem: str) -> Atom:
-        """Emit the computation of a tensor of dimensions, from the shapes of the parameters."""
+    def is_given(self, size: Index) -> bool:
+        """See Graph."""
+        main = self._around[0] if self._around else self.builder
+        shown = [d for p in main.params for d in tensor_type(p).shape if isinstance(d, Index)]
+        return size.vars() <= set().union(*(d.vars() for d in shown))
+
+    def computed(self, v: Symbolic, stem: str) -> Atom:
+        """See Graph. They come from the shapes of the parameters, or have been found."""
 
         def emit(op: str, *args: Atom, **attrs: Any) -> Atom:
             return self.emit(op, args, attrs, self.intermediate(f"{stem}_{op}"), stem)
@@ -478,6 +491,8 @@ class _Importer:
                     return emit("subtract", p, whole)
                 return emit({"*": "multiply", "//": "divide", "min": "minimum"}[a.op], p, q)
             scopes = [*self._around, self.builder]
+            if a in self.counts:
+                return emit("reshape", self.counts[a], newshape=(1,))
             for param in [p for scope in scopes for p in scope.params]:
                 shape = tensor_type(param).shape
                 if a in shape:

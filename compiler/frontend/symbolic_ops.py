@@ -52,12 +52,20 @@ def evaluate(n: Node) -> Imported | None:
             return None
     if dtype.kind == "float" and n.op not in _ON_FLOATS:
         return None
+    if n.op in _BY_BOUNDS and not all(map(n.graph.is_given, _sizes(arrays))):
+        return None
     result = _EVALUATE[n.op](n, *arrays)
     if result is None:
         return None
     if n.op in _COMPARE:
         return Constant(np.asarray(result, dtype=bool), BOOL)
     return symbolic(result, _cast_dtype(n) if n.op == "Cast" else dtype)
+
+
+def _sizes(arrays: list[Array | None]) -> list[Index]:
+    """The symbolic elements of arrays."""
+    flat = [x for a in arrays if a is not None for x in a.reshape(-1)]
+    return [x for x in flat if isinstance(x, Index)]
 
 
 def _cast_dtype(n: Node) -> DType:
@@ -204,6 +212,9 @@ _EVALUATE: dict[str, Evaluate] = {
     "Where": _where,
     **_COMPARE,
 }
+
+_BY_BOUNDS = {*_COMPARE, "Div", "Max", "Min", "Mod"}
+"""What is decided by dimensions being at least 1; one that is found at run time may be 0."""
 
 _ON_FLOATS = {
     "Identity", "Cast", "Gather", "Slice", "Concat", "Squeeze", "Unsqueeze", "Reshape", "Add",

@@ -26,4 +26,5 @@ from compiler.op import (  # noqa: F401
     resize,
     scan,
     search,
+    sizes,
 )

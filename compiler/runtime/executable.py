@@ -201,14 +201,15 @@ class GraphExecutable(Executable):
         p = self.program
         key = tuple(dims[v] for v in p.dims)
         if key not in self._known:
-            check_sizes(p.sizes, dims)
             shapes = [
                 tuple(d.value(dims) if isinstance(d, Index) else d for d in t.shape)
                 for _, t in p.outputs
             ]
             values: Any = (ctypes.c_int64 * max(1, len(key)))(*key)
-            if min(key, default=1) < 1:
-                if not all(0 in s for s in shapes):
+            if min(key, default=1) >= 1:
+                check_sizes(p.sizes, dims)
+            else:
+                if p.externals or not all(0 in s for s in shapes):
                     none = ", ".join(str(v) for v in p.dims if dims[v] < 1)
                     raise InputError(
                         f"dimension {none} is 0 at run time, which is supported only where all "

@@ -11,7 +11,7 @@ from compiler.dtypes import Array
 from compiler.errors import InputError
 from compiler.ir.signature import name_of
 from compiler.ir.types import TensorType, TupleType, Type, shape_text
-from compiler.symbolic import Index, Var
+from compiler.symbolic import Index, IntLike, Var
 
 
 def sizes(t: TensorType, dims: Mapping[Var, int]) -> tuple[int, ...]:
@@ -44,6 +44,25 @@ def bind_dims(t: Type, value: Any, dims: dict[Var, int], what: str) -> None:
                 f"{what} has shape {shape_text(value.shape)}, but {shape_text(t.shape)} with "
                 f"{d}{is_} is needed"
             )
+
+
+def match_shape(shape: Sequence[IntLike], numbers: Array, dims: dict[Var, int], what: str) -> None:
+    """Add to `dims` the sizes that `numbers` gives to dimensions that are new.
+
+    Raises:
+        InputError: a number is negative, or not what `shape` and `dims` say.
+    """
+    for d, number in zip(shape, map(int, numbers), strict=True):
+        variable = name_of(d)
+        if number < 0:
+            raise InputError(f"{what} has a size of {number}: sizes cannot be negative")
+        known = number if variable is None else dims.setdefault(variable, number)
+        if isinstance(d, Index) and d.vars() <= dims.keys():
+            known = d.value(dims)
+        elif isinstance(d, int):
+            known = d
+        if known != number:
+            raise InputError(f"{what} has a size of {number}, but {d} = {known} is needed")
 
 
 def stack_rows(rows: Sequence[Array], t: TensorType, dims: Mapping[Var, int]) -> Array:

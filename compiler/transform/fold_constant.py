@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.dtypes import Array
+from compiler.ir.effects import effectful
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -19,7 +20,6 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.types import TensorType, TupleType, Type
-from compiler.op.calls import is_callee
 from compiler.transform.passes import FunctionPass, PassContext
 from compiler.transform.rewrite import Rewriter, op_name
 
@@ -46,7 +46,7 @@ def _fields(value: Value, out: Var) -> list[Array] | None:
     size = _bytes(t)
     if not isinstance(value, Call) or isinstance(value.op, Function) or size is None:
         return None
-    if is_callee(value):
+    if effectful(value):
         return None
     if op_name(value) == "shape_of" and isinstance(t, TensorType):
         shape = tensor_type(value.args[0]).shape

@@ -144,7 +144,7 @@ def fuse_function(f: Function, max_depth: int) -> Function:
 
 def _groupable(b: Binding) -> bool:
     op = b.value.op if isinstance(b.value, Call) else None
-    return isinstance(op, OpDef) and not op.view and not op.callee
+    return isinstance(op, OpDef) and not op.view and not op.callee and not op.effect
 
 
 def _fusion(b: Binding) -> Fusion:

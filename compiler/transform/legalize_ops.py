@@ -2,7 +2,8 @@
 
 What the printed module says is what runs: its programs can be edited as text or scheduled, read
 back, and built. A fused group becomes one program. What only views memory under another shape stays
-an operator, and so does what chooses at run time between results that may have been rounded.
+an operator, and so does what finds sizes, or chooses at run time between results that may have been
+rounded.
 """
 
 from __future__ import annotations
@@ -93,4 +94,4 @@ def _group(value: Value, b: Binding) -> tuple[Function, tuple[Atom, ...]] | None
 
 
 def _has_loops(op: OpDef) -> bool:
-    return not op.callee and not op.rounds and not op.second_if_rounded
+    return not op.callee and not op.effect and not op.rounds and not op.second_if_rounded

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from compiler.ir.types import TensorType, Type
+from compiler.ir.types import TensorType, Type, shape_text
+from compiler.symbolic import Dim
 
 
 def _registers(numbers: tuple[int, ...]) -> str:
@@ -147,6 +148,18 @@ class Bind:
 
 
 @dataclass(frozen=True)
+class BindSizes:
+    """Find dimensions in numbers, and check those that are known; `what` names them in errors."""
+
+    source: int
+    shape: tuple[Dim, ...]
+    what: str
+
+    def __str__(self) -> str:
+        return f"bind r{self.source} = {shape_text(self.shape)}"
+
+
+@dataclass(frozen=True)
 class Forget:
     """Forget dimensions: a branch or an iteration that found them is over."""
 
@@ -211,6 +224,7 @@ Instruction = (
     | InvokeClosure
     | Close
     | Bind
+    | BindSizes
     | Forget
     | Rows
     | Append

@@ -7,6 +7,7 @@ from typing import Any
 
 from compiler.ir.expr import Call, Function, Loop, nested
 from compiler.ir.types import FuncType, TensorType, TupleType, Type
+from compiler.op.sizes import MATCH_SHAPE
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 
@@ -28,6 +29,8 @@ def introduced(f: Function) -> set[Dim]:
         out |= dims_of(b.var.type)
         if isinstance(b.value, Loop) and b.value.count:
             out.add(Dim(b.value.count))
+        if isinstance(b.value, Call) and b.value.op is MATCH_SHAPE:
+            out |= in_attrs(b.value.attrs)
         for g in nested(b.value):
             if not isinstance(b.value, Function):
                 out |= introduced(g)
@@ -39,11 +42,12 @@ def needed(f: Function) -> set[Dim]:
     out = introduced(f)
     for b in f.bindings:
         if isinstance(b.value, Call):
-            out |= _in_attrs(b.value.attrs)
+            out |= in_attrs(b.value.attrs)
     return out
 
 
-def _in_attrs(attrs: Any) -> set[Dim]:
+def in_attrs(attrs: Any) -> set[Dim]:
+    """The dimensions that an operator's attributes speak of."""
     if not is_dataclass(attrs):
         return set()
     values = [getattr(attrs, x.name) for x in fields(attrs)]

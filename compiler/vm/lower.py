@@ -29,11 +29,13 @@ from compiler.ir.expr import (
 )
 from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.opdef import OpDef
+from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime.executable import GraphExecutable
 from compiler.symbolic import Var as Dim
 from compiler.vm.bytecode import (
     Append,
     Bind,
+    BindSizes,
     Close,
     Field,
     Forget,
@@ -51,7 +53,7 @@ from compiler.vm.bytecode import (
     Unless,
     VMFunction,
 )
-from compiler.vm.dims import dims_of, introduced
+from compiler.vm.dims import dims_of, in_attrs, introduced
 from compiler.vm.machine import Image
 
 Compile = Callable[[Function], GraphExecutable]
@@ -113,6 +115,7 @@ class _Function:
         self.registers = 0
         self.at: dict[Atom, int] = {}
         self.known: set[Dim] = set()
+        self.given: frozenset[Dim] = frozenset()
 
     def run(self) -> VMFunction:
         params = (*self.f.captures, *self.f.params)
@@ -120,6 +123,7 @@ class _Function:
             self.at[p] = self.fresh()
         for p in params:
             self.bind(self.at[p], atom_type(p), p.name)
+        self.given = frozenset(self.known)
         results = self.body(self.f)
         self.code.append(Return(results))
         return VMFunction(
@@ -171,7 +175,7 @@ class _Function:
 
         def flush() -> None:
             if region:
-                self.region(region, readers)
+                self.regions(region, readers)
             region.clear()
             inside.clear()
 
@@ -185,6 +189,28 @@ class _Function:
             self.value(b)
         flush()
         return self.reads(f.results)
+
+    def regions(
+        self, bindings: Sequence[Binding], readers: dict[Var, list[Binding | None]]
+    ) -> None:
+        """Compile bindings; those that need dimensions found at run time, which may be 0, apart."""
+        if any(effectful(b.value) for b in bindings):
+            self.region(bindings, readers)
+            return
+        found: set[Var] = set()
+        for b in bindings:
+            attrs = b.value.attrs if isinstance(b.value, Call) else None
+            dims = dims_of(b.var.type).union(
+                in_attrs(attrs), *(dims_of(a.type) for a in operands(b.value))
+            )
+            if found & set(operands(b.value)) or not dims <= self.given:
+                found.add(b.var)
+        for part in (
+            [b for b in bindings if b.var not in found],
+            [b for b in bindings if b.var in found],
+        ):
+            if part:
+                self.region(part, readers)
 
     def region(self, bindings: Sequence[Binding], readers: dict[Var, list[Binding | None]]) -> None:
         """Compile bindings; what others read of them goes to registers."""
@@ -238,6 +264,11 @@ class _Function:
             out = self.loop(v)
         elif isinstance(v, Match):
             out = self.read(v.value)
+        elif isinstance(v, Call) and v.op is MATCH_SHAPE:
+            self.at[b.var] = out = self.read(v.args[0])
+            self.code.append(BindSizes(out, v.attrs.shape, f"%{b.var.name}"))
+            self.known |= in_attrs(v.attrs)
+            return
         else:
             out = self.call(v, b.var.name)
         self.at[b.var] = out
@@ -311,5 +342,5 @@ class _Function:
 def _in_region(v: Value, inside: set[Var]) -> bool:
     """Whether a value is computed in a region that computes `inside`."""
     if isinstance(v, Call):
-        return isinstance(v.op, OpDef | Function)
+        return isinstance(v.op, OpDef | Function) and v.op is not MATCH_SHAPE
     return isinstance(v, TupleGetItem) and v.value in inside

@@ -10,11 +10,12 @@ from compiler.dtypes import Array
 from compiler.errors import InputError
 from compiler.interpret import MOST_FRAMES
 from compiler.runtime.executable import GraphExecutable
-from compiler.runtime.shapes import bind_dims, stack_rows
+from compiler.runtime.shapes import bind_dims, match_shape, stack_rows
 from compiler.symbolic import Var as Dim
 from compiler.vm.bytecode import (
     Append,
     Bind,
+    BindSizes,
     Close,
     Field,
     Forget,
@@ -140,6 +141,8 @@ class Machine:
                 r[i.out] = Closure(self.image.functions[i.function], captured, dims)
             case Bind():
                 bind_dims(i.type, r[i.source], frame.dims, i.what)
+            case BindSizes():
+                match_shape(i.shape, r[i.source], frame.dims, i.what)
             case Forget():
                 for name in i.dims:
                     frame.dims.pop(Dim(name), None)

@@ -293,6 +293,7 @@ CASES: list[Case] = [
     Case("concatenate", [("n", 2), (3, 2)], {"axis": 0}),
     Case("split", [("n", 6)], {"sizes": (1, 3, 2), "axis": -1}),
     Case("shape_of", [("n", 3, 4)]),
+    Case("arange", [], {"size": 7}, (F32,)),
     Case("strided_slice", [("n", 6, 5)], {"begin": (1,), "end": (-1,), "axes": (2,)}),
     Case(
         "strided_slice",

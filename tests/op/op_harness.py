@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import compiler
-from compiler.dtypes import Array, DType
+from compiler.dtypes import INT64, Array, DType
 from compiler.interpret import resolve_attrs
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
@@ -71,7 +71,9 @@ def check_agreement(
     made = op.make_attrs(**attrs)
     result = op.infer_type(made, types)
     fields = result.fields if isinstance(result, TupleType) else (result,)
-    want = op.reference(arithmetic(types[0].dtype), resolve_attrs(made, dims), *args)
+    want = op.reference(
+        arithmetic(types[0].dtype if types else INT64), resolve_attrs(made, dims), *args
+    )
     wanted = [np.asarray(w) for w in (want if isinstance(want, tuple) else (want,))]
     for w, t in zip(wanted, fields, strict=True):
         assert isinstance(t, TensorType)
