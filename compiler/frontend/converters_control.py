@@ -38,7 +38,10 @@ def if_(n: Node) -> Sequence[Imported]:
     """The branch that a known condition chooses, or both."""
     condition = n.constant(0)
     if condition is None:
-        return branch(n)
+        try:
+            return branch(n)
+        except UnsupportedError as error:
+            raise _advised(n, error, "the branch chosen", [0]) from None
     known = bool(condition.reshape(-1)[0])
     return n.graph.inline(n.need("then_branch" if known else "else_branch"), ())
 
@@ -69,13 +72,18 @@ def _looped(n: Node, body: Any, rows: int | None) -> Sequence[Imported]:
         return looped(n, body, rows)
     except UnsupportedError as error:
         unknown = [i for i in (0, 1) if n.has(i) and n.constant(i) is None]
-        sources = dict.fromkeys(s for i in unknown for s in n.graph.sources(n.inputs[i]))
-        if not sources:
-            raise
-        given = ", ".join(f"{name!r}: ..." for name in sources)
-        raise UnsupportedError(
-            f"{error}; or have the loop written out, with constants={{{given}}}"
-        ) from None
+        raise _advised(n, error, "the loop written out", unknown) from None
+
+
+def _advised(
+    n: Node, error: UnsupportedError, what: str, unknown: Sequence[int]
+) -> UnsupportedError:
+    """`error` with the advice to give the inputs that the operands `unknown` are computed from."""
+    sources = dict.fromkeys(s for i in unknown for s in n.graph.sources(n.inputs[i]))
+    if not sources or "constants=" in str(error):
+        return error
+    given = ", ".join(f"{name!r}: ..." for name in sources)
+    return UnsupportedError(f"{error}; or have {what}, with constants={{{given}}}")
 
 
 def _written(n: Node, body: Any, count: int, going: bool, stays: bool) -> Sequence[Imported]:
