@@ -1,0 +1,89 @@
+"""The choices of a QConfig that are about number formats, checked."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from compiler.errors import ConfigError, DtypelabError, unknown
+from compiler.op.accumulate import MODES
+from compiler.op.width import width
+from quantize.scaled.blocks import block_format, block_formats
+from quantize.scaled.element import element
+from quantize.scaled.params import FLOAT
+
+INTEGERS = ("int8", "uint8")
+
+
+class Choices(Protocol):
+    """The fields that are looked at."""
+
+    @property
+    def weight_dtype(self) -> str: ...  # noqa: D102
+    @property
+    def activation_dtype(self) -> str: ...  # noqa: D102
+    @property
+    def weight_granularity(self) -> str: ...  # noqa: D102
+    @property
+    def compute(self) -> str: ...  # noqa: D102
+    @property
+    def accumulators(self) -> tuple[tuple[str, str], ...]: ...  # noqa: D102
+
+
+def check_formats(c: Choices) -> None:
+    """Check the dtypes of a configuration, and what must go with them.
+
+    Raises:
+        ConfigError: an unknown format, or choices that do not go together.
+    """
+    modes = [mode for _, mode in c.accumulators]
+    if c.weight_dtype == "int8":
+        if c.activation_dtype not in INTEGERS:
+            raise ConfigError(
+                f"activation_dtype={c.activation_dtype!r} does not go with weights in int8; choose "
+                "int8 or uint8, or a format as weight_dtype too"
+            )
+        if c.compute != "storage":
+            raise ConfigError("compute='native' is for number formats; integers have kernels")
+        if c.weight_granularity == "group":
+            raise ConfigError("weight_granularity='group' is for weights in number formats")
+        return
+    if c.activation_dtype in INTEGERS:
+        raise ConfigError(
+            f"weight_dtype={c.weight_dtype!r} needs a format, or float32, as activation_dtype, not "
+            f"{c.activation_dtype!r}"
+        )
+    names = (c.weight_dtype, c.activation_dtype)
+    for name in names:
+        _check_format(name)
+    if set(names) == {FLOAT}:
+        raise ConfigError("weight_dtype and activation_dtype are both float32: nothing is rounded")
+    if wide := next((m for m in modes if width(m) is not None), None):
+        raise ConfigError(f"accumulate={wide!r} is for integers; choose one of {', '.join(MODES)}")
+    if c.compute == "native":
+        _check_native(c)
+    elif modes != ["sequential"]:
+        raise ConfigError(
+            f"accumulate={modes[0]!r} needs compute='native'; stored formats are summed in float32"
+        )
+
+
+def _check_native(c: Choices) -> None:
+    if c.weight_dtype != c.activation_dtype:
+        raise ConfigError(
+            f"compute='native' needs one format, not {c.weight_dtype!r} for weights and "
+            f"{c.activation_dtype!r} for activations"
+        )
+    if c.weight_granularity == "group" or block_format(c.weight_dtype) is not None:
+        raise ConfigError(
+            "compute='native' needs scales that factor out of sums: neither blocks nor groups"
+        )
+
+
+def _check_format(name: str) -> None:
+    if name == FLOAT or block_format(name) is not None:
+        return
+    try:
+        element(name)
+    except DtypelabError as e:
+        names = (FLOAT, *INTEGERS, *block_formats())
+        raise ConfigError(f"{unknown('format', name, names)}; {e}") from None
