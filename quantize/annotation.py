@@ -29,6 +29,7 @@ from quantize.node_configs import excluded, node_configs
 from quantize.overrides import Names
 from quantize.params import ValueParams
 from quantize.plan import NodePlan
+from quantize.scaled.nodes import format_reason
 
 ACTIVATIONS = ("nn.relu", "clip")
 """Operators that a producer's clipping can do."""
@@ -84,7 +85,7 @@ def annotated(module: IRModule, config: QConfig) -> Annotation:
     nodes: dict[str, NodePlan] = {}
     for b, call in graph.calls():
         reason = reasons.get(b.var, "")
-        decision = "float" if reason else "integer"
+        decision = "float" if reason else "format" if b.var in reasons else "integer"
         if not reason and _folds(graph, b, call, reasons):
             decision = "folded"
         name = getattr(call.op, "name", "function")
@@ -93,7 +94,8 @@ def annotated(module: IRModule, config: QConfig) -> Annotation:
     weighted = [
         b.var.name
         for b, call in graph.calls()
-        if is_weighted(call) and nodes[b.var.name].decision == "integer"
+        if nodes[b.var.name].decision == "format"
+        or (is_weighted(call) and nodes[b.var.name].decision == "integer")
     ]
     values = {name: value_names(graph, nodes, name) for name in observed}
     configs = node_configs(config, names_of(graph), weighted, values)
@@ -171,13 +173,17 @@ def _macs(call: Call, result: Var) -> int:
 
 # ---- why a node stays float ----------------------------------------------------------------------
 def _reasons(graph: Graph, config: QConfig) -> dict[Var, str]:
-    """Variable -> reason, for the calls that stay float: the fewest that the rules allow.
+    """Variable -> reason, for the calls that stay float: the fewest that the rules allow; and an
+    empty text for those that are in number formats.
 
     Skipping a node changes nothing for the others, but that an activation cannot be folded into it.
     """
     reasons: dict[Var, str] = {}
+    names = names_of(graph)
     for b, call in graph.calls():
-        if reason := form_reason(call):
+        chosen = config.for_node(names[b.var.name]) if config.rules else config
+        reason = format_reason(call, chosen) if chosen.in_formats else form_reason(call)
+        if reason or chosen.in_formats:
             reasons[b.var] = reason
     changed = True
     while changed:
@@ -192,7 +198,7 @@ def _reasons(graph: Graph, config: QConfig) -> dict[Var, str]:
             reasons[b.var] = f"excluded by {skipped[b.var.name]}"
         elif b.var not in reasons and getattr(call.op, "name", "") in ACTIVATIONS:
             p = graph.producer(call.args[0])
-            if p is not None and p.var in reasons:
+            if p is not None and reasons.get(p.var):
                 reasons[b.var] = f"it reads %{p.var.name}, which stays float"
     return reasons
 

@@ -49,6 +49,7 @@ from quantize.fingerprint import fingerprint_of
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import SEQUENTIAL, Plan
 from quantize.rescaling.factors import rescaled
+from quantize.scaled.rewriting import FormatNodes, check_node
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +85,7 @@ class PlanRewriter(ABC):
         self.real_form: dict[Var, Atom] = {}
         self.grid: dict[Var, OnGrid] = {}
         self.absorbed: set[Var] = set()
+        self.in_formats = FormatNodes(self, plan)
         self.forms: dict[str, Callable[[Result], None]] = {
             "add": self.add,
             "mean": self.average,
@@ -138,6 +140,8 @@ class PlanRewriter(ABC):
             decision = node.decision if node else "float"
             if decision == "integer":
                 self._integer(b, b.value)
+            elif decision == "format":
+                self.real_form[b.var] = self.in_formats.node(b, b.value)
             elif b.var not in self.absorbed:
                 # Also a folded activation whose producer stays float, or reads on.
                 self.real_form[b.var] = self.emit_real(b)
@@ -349,7 +353,11 @@ def _check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
             raise ConfigError(f"{other}: node {name!r} is {op}, not {node.op}")
         if node.decision == "folded" and op not in ACTIVATIONS:
             raise ConfigError(f"node {name!r} ({op}) cannot be folded: it is not an activation")
-        if node.accumulate != SEQUENTIAL and not (node.decision == "integer" and is_weighted(call)):
+        if node.decision == "format":
+            check_node(name, call, plan)
+        elif node.accumulate != SEQUENTIAL and not (
+            node.decision == "integer" and is_weighted(call)
+        ):
             raise ConfigError(
                 f"node {name!r} ({op}, {node.decision}) has no accumulator: leave out its "
                 f"accumulate={node.accumulate!r}"

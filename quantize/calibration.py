@@ -37,6 +37,7 @@ from quantize.rescaling.choosing import chosen_factors
 from quantize.rescaling.factors import rescaled
 from quantize.rounding.layers import round_weights, wanted_inputs
 from quantize.running import Runner, processors
+from quantize.scaled.calibrating import FormatWatch
 
 Batch = Array | Mapping[str, Array]
 
@@ -98,10 +99,12 @@ def _measured(
 ) -> Plan:
     """The plan of a module as it is, without factors."""
     observers = {name: observer(annotation.configs[name]) for name in annotation.observed}
-    kept = _watch(annotation, observers, batches, threads)
+    watch = FormatWatch(annotation)
+    kept = _watch(annotation, watch.beside(observers), batches, threads)
     values, weights = _parameters(annotation, observers)
     model = fingerprint_of(annotation.module)
     plan = Plan(PREPARE_VERSION, model, config, annotation.nodes, values, weights)
+    plan = replace(plan, formats=watch.formats())
     if wanted_inputs(annotation):
         plan = round_weights(annotation, plan, kept, threads)
     if config.bias_correction == "none":

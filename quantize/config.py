@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from compiler.errors import ConfigError, unknown
+from compiler.op.accumulate import MODES
 from compiler.op.qnn_requantize import ROUNDINGS
 from compiler.op.width import FORM, width
 from quantize.overrides import Overrides, deciding, fits, overrides_of
+from quantize.scaled.choices import check_formats
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "calibrate": (
@@ -22,8 +24,9 @@ _CHOICES: dict[str, tuple[str, ...]] = {
         "mse",
         "power_of_two",
     ),
-    "weight_granularity": ("tensor", "channel"),
-    "activation_dtype": ("int8", "uint8"),
+    "weight_granularity": ("tensor", "channel", "group"),
+    "compute": ("storage", "native"),
+    "scales": ("float32", "power_of_two"),
     "requantize": ROUNDINGS,
     "bias_correction": ("none", "analytic", "empirical"),
     "weight_calibrate": ("max", "mse"),
@@ -41,6 +44,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "rounding_damping": (1e-6, 10.0),
     "seed": (0, 2**31 - 1),
     "smoothing": (0.0, 1.0),
+    "weight_group_size": (1, 1 << 20),
 }
 
 
@@ -83,6 +87,15 @@ class QConfig:
             (see `quantize.rescaling.equalization`).
         smoothing: how much of the difficulty of what dense layers read is moved into their weights:
             0 (none) to 1; usually 0.5 (see `quantize.rescaling.smoothing`).
+        weight_dtype: `int8` (of weight_bits), or the name of a number format or of a block format
+            (such as `float8_e4m3fn`, `mxfp4_e2m1`; see `quantize.scaled`). Then activation_dtype is
+            one too, and the factors of conv2d, dense and matmul are numbers of these formats;
+            `float32` leaves one side as it is.
+        compute: `storage` rounds these factors and computes in float32; `native` computes products
+            and sums in the format, accumulated as one of `compiler.op.accumulate.MODES`, and adds
+            the bias in float32.
+        scales: of formats: any `float32`, or a `power_of_two`.
+        weight_group_size: weights that share a scale with weight_granularity="group" (formats).
 
     Raises:
         ConfigError: an unknown field, or a value that does not fit.
@@ -111,6 +124,10 @@ class QConfig:
     seed: int = 0
     equalize: bool = False
     smoothing: float = 0.0
+    weight_dtype: str = "int8"
+    compute: str = "storage"
+    scales: str = "float32"
+    weight_group_size: int = 64
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""
@@ -137,6 +154,7 @@ class QConfig:
             if not isinstance(value := getattr(self, name), bool):
                 raise ConfigError(f"{name} must be true or false, not {value!r}")
         object.__setattr__(self, "accumulate", _accumulate(self.accumulate))
+        check_formats(self)
         given: Any = self.skip
         skip = [given] if isinstance(given, str) else list(given)
         if not all(isinstance(s, str) and s for s in skip):
@@ -191,6 +209,11 @@ class QConfig:
         return next((f"skip={pattern!r}" for pattern in self.skip if fits(pattern, known)), "")
 
     @property
+    def in_formats(self) -> bool:
+        """Whether factors are numbers of formats, not integers."""
+        return self.weight_dtype != "int8"
+
+    @property
     def weight_symmetric(self) -> bool:
         """Whether weights have no zero point; always so."""
         return True
@@ -236,12 +259,12 @@ class QConfig:
 
 
 def check_accumulate(mode: Any) -> str:
-    """`mode`, which must be an accumulation of integers.
+    """`mode`, which must be an accumulation of integers or of number formats.
 
     Raises:
         ConfigError: it is none.
     """
-    if isinstance(mode, str) and (mode == "sequential" or width(mode) is not None):
+    if isinstance(mode, str) and (mode in MODES or width(mode) is not None):
         return mode
     raise ConfigError(f"accumulate must be sequential, {FORM}, not {mode!r}")
 

@@ -81,6 +81,12 @@ def to_model(mod: IRModule, plan: Plan) -> onnx.ModelProto:
 
     from quantize.simulation import simulate
 
+    if plan.formats:
+        raise UnsupportedError(
+            f"nodes in number formats are not written as ONNX: {', '.join(plan.formats)}; quantize "
+            "them to integers, or leave them in float"
+        )
+
     simulated = simulate(mod, plan.sequential)
     writer = Writer(simulated)
     graph = writer.graph()

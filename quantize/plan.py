@@ -12,9 +12,10 @@ from compiler.errors import ConfigError, unknown
 from quantize.config import QConfig, check_accumulate
 from quantize.params import ValueParams, WeightParams
 from quantize.rescaling.factors import Factors
+from quantize.scaled.params import OperandFormat, operand_dict, operands_of
 
 PLAN_VERSION = 2
-DECISIONS = ("integer", "folded", "float")
+DECISIONS = ("integer", "folded", "format", "float")
 SEQUENTIAL = "sequential"
 
 
@@ -24,7 +25,8 @@ class NodePlan:
 
     Attributes:
         op: name of the operator.
-        decision: `integer`; `folded` (an activation that the producer's clipping does); `float`.
+        decision: `integer`; `folded` (an activation that the producer's clipping does); `format`
+            (its factors are numbers of the formats that `Plan.formats` gives); `float`.
         reason: why it stays float; empty otherwise.
         macs: multiply-accumulates, symbolic dimensions counted as 1.
         origins: names of the ONNX nodes it comes from.
@@ -56,6 +58,8 @@ class Plan:
         weights: node name -> parameters of its weights.
         factors: value name -> how its channels are rescaled before anything is quantized (see
             `quantize.rescaling`).
+        formats: node name -> number formats of its two factors, where it is decided to be in a
+            `format`.
         version: layout of the saved plan.
     """
 
@@ -66,6 +70,7 @@ class Plan:
     values: Mapping[str, ValueParams]
     weights: Mapping[str, WeightParams]
     factors: Mapping[str, Factors] = field(default_factory=dict)
+    formats: Mapping[str, tuple[OperandFormat, ...]] = field(default_factory=dict)
     version: int = field(default=PLAN_VERSION)
 
     @property
@@ -81,7 +86,8 @@ class Plan:
 
     @property
     def coverage(self) -> float:
-        """Share of the multiply-accumulates that integer kernels do (of the nodes, without any)."""
+        """Share of the multiply-accumulates that are done on integers or numbers of formats (of the
+        nodes, without any)."""
         total = sum(n.macs for n in self.nodes.values())
         done = [n for n in self.nodes.values() if n.decision != "float"]
         if total:
@@ -100,13 +106,18 @@ class Plan:
         ]
         floats = len(self.skipped)
         lines.append(
-            f"{len(self.nodes) - floats} of {len(self.nodes)} nodes in integers, "
+            f"{len(self.nodes) - floats} of {len(self.nodes)} nodes in {self._kinds()}, "
             f"{100 * self.coverage:.1f} % of the multiply-accumulates"
         )
         return "\n".join(lines)
 
+    def _kinds(self) -> str:
+        if not self.formats:
+            return "integers"
+        return "integers and number formats" if self.weights else "number formats"
+
     def _about(self, name: str) -> str:
-        parts = []
+        parts = [str(f) for f in self.formats.get(name, ())]
         if name in self.weights:
             n = len(self.weights[name].scales)
             how = ", rounded by data" if self.weights[name].rounding else ""
@@ -125,6 +136,7 @@ class Plan:
     # ---- JSON ------------------------------------------------------------------------------------
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON-compatible data; `from_dict` gives an equal plan."""
+        formats = {k: list(map(operand_dict, f)) for k, f in self.formats.items()}
         return {
             "version": self.version,
             "prepare_version": self.prepare_version,
@@ -134,6 +146,7 @@ class Plan:
             "values": {k: asdict(v) for k, v in self.values.items()},
             "weights": {k: _weight_dict(w) for k, w in self.weights.items()},
             **({"factors": factors} if (factors := _factors_dict(self.factors)) else {}),
+            **({"formats": formats} if formats else {}),
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -162,7 +175,8 @@ class Plan:
         Raises:
             ConfigError: another version, unknown or missing entries, or values that do not fit.
         """
-        d = _entries("plan", {"factors": {}, **data} if isinstance(data, dict) else data, Plan)
+        optional: dict[str, Any] = {"factors": {}, "formats": {}}
+        d = _entries("plan", {**optional, **data} if isinstance(data, dict) else data, Plan)
         if d["version"] != PLAN_VERSION:
             raise ConfigError(
                 f"the plan has version {d['version']!r}, not {PLAN_VERSION}: calibrate again"
@@ -178,6 +192,7 @@ class Plan:
             {k: _value(k, v) for k, v in _object(d, "values").items()},
             {k: _weight(k, v) for k, v in _object(d, "weights").items()},
             {k: _factors(k, v) for k, v in _object(d, "factors").items()},
+            {k: operands_of(k, v) for k, v in _object(d, "formats").items()},
         )
 
     @staticmethod

@@ -127,6 +127,10 @@ class Walk:
         if decision == "folded" and isinstance(source, Var) and source in self.pending:
             before, bounds = self.pending.pop(source)
             self._arrived(b.var, before, _within(bounds, bounds_of(call)))
+        elif decision == "format":
+            raise UnsupportedError(
+                f"%{b.var.name} is in a number format, which has no rule in quantize.reference"
+            )
         elif decision == "integer":
             name = op.name if op.name in RULES or op.quantized != Quantized.SAME else MOVES
             if name not in RULES:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from compiler.errors import ConfigError, DtypelabError, unknown
 from compiler.op.accumulate import MODES
-from compiler.op.width import width
+from compiler.op.width import FORM, width
 from quantize.scaled.blocks import block_format, block_formats
 from quantize.scaled.element import element
 from quantize.scaled.params import FLOAT
@@ -23,6 +23,8 @@ class Choices(Protocol):
     def activation_dtype(self) -> str: ...  # noqa: D102
     @property
     def weight_granularity(self) -> str: ...  # noqa: D102
+    @property
+    def weight_rounding(self) -> str: ...  # noqa: D102
     @property
     def compute(self) -> str: ...  # noqa: D102
     @property
@@ -42,6 +44,10 @@ def check_formats(c: Choices) -> None:
                 f"activation_dtype={c.activation_dtype!r} does not go with weights in int8; choose "
                 "int8 or uint8, or a format as weight_dtype too"
             )
+        if named := next((m for m in modes if m != "sequential" and m in MODES), None):
+            raise ConfigError(
+                f"accumulate must be sequential, {FORM}, not {named!r}, which is for number formats"
+            )
         if c.compute != "storage":
             raise ConfigError("compute='native' is for number formats; integers have kernels")
         if c.weight_granularity == "group":
@@ -59,6 +65,10 @@ def check_formats(c: Choices) -> None:
         raise ConfigError("weight_dtype and activation_dtype are both float32: nothing is rounded")
     if wide := next((m for m in modes if width(m) is not None), None):
         raise ConfigError(f"accumulate={wide!r} is for integers; choose one of {', '.join(MODES)}")
+    if c.weight_rounding != "nearest":
+        raise ConfigError(
+            f"weight_rounding={c.weight_rounding!r} is for integers; formats round to the nearest"
+        )
     if c.compute == "native":
         _check_native(c)
     elif modes != ["sequential"]:

@@ -12,12 +12,12 @@ from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
 from compiler.op.opdef import OpDef
 from quantize.config import QConfig
 from quantize.scaled.blocks import block_format
-from quantize.scaled.params import FLOAT, OperandFormat
-from quantize.scaled.scales import FormatObserver, weight_scales
 from quantize.scaled.element import element
+from quantize.scaled.params import FLOAT, OperandFormat
+from quantize.scaled.scales import FormatObserver, float32_scale, weight_scales
 
 CONV, DENSE, PRODUCT = "nn.conv2d", "nn.dense", "nn.matmul"
-OTHERS = "only convolutions, dense layers and products of activations are in a number format"
+OTHERS = "only factors of convolutions, dense layers and matrix products are in number formats"
 
 
 def format_reason(call: Call, config: QConfig) -> str:
@@ -91,10 +91,8 @@ def _operand(
         axis = block_axis(call, k)
         if block.powers:
             return OperandFormat(name, axis=axis)
-        largest = (
-            float(np.abs(a.data).max()) if isinstance(a, Constant) else seen[_name(a)].largest
-        )
-        return OperandFormat(name, (_unit(block.unit(largest)),), axis)
+        largest = float(np.abs(a.data).max()) if isinstance(a, Constant) else seen[_name(a)].largest
+        return OperandFormat(name, (float32_scale(block.unit(largest)),), axis)
     e = element(name)
     if isinstance(a, Constant):
         scales = weight_scales(a.data, e, config)
@@ -106,9 +104,3 @@ def _operand(
 def _name(a: Atom) -> str:
     assert isinstance(a, Var)
     return a.name
-
-
-def _unit(value: float) -> float:
-    from quantize.params import exact
-
-    return exact(value)

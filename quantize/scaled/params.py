@@ -39,6 +39,12 @@ class OperandFormat:
     axis: int = 0
     group: int = 0
 
+    def __str__(self) -> str:
+        n = len(self.scales)
+        scales = f"scale {self.scales[0]:.6g}" if n == 1 else f"{n} scales"
+        stays = self.format == FLOAT or (self.scales == (1.0,) and block_format(self.format))
+        return self.format if stays else f"{self.format}, {scales}"
+
     def scale_array(self, shape: tuple[int, ...]) -> Array:
         """float32 scales of a scalar format that broadcast to an operand of a known shape."""
         scales = np.asarray(self.scales, np.float32)

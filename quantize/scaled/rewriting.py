@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from compiler.dtypes import FLOAT32
 from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
-from compiler.transform.infer_type import infer_value
 from quantize.scaled.blocks import block_format
 from quantize.scaled.nodes import format_reason, operands
 from quantize.scaled.params import FLOAT, OperandFormat, rounded_array, rounding_call
@@ -62,16 +58,16 @@ def check_node(name: str, call: Call, plan: Plan) -> None:
 
 
 def _check_scales(what: str, a: Atom, f: OperandFormat) -> None:
-    shape, n = tensor_type(a).shape, len(f.scales)
-    if not -len(shape) <= f.axis < len(shape):
+    rank, n = tensor_type(a).rank, len(f.scales)
+    if not -rank <= f.axis < rank:
         raise ConfigError(f"{what} has no axis {f.axis}")
-    if f.format == FLOAT or block_format(f.format) is not None:
-        wanted = 1
-    elif f.group:
+    wanted = 1
+    if f.group and block_format(f.format) is None:
         if not isinstance(a, Constant):
             raise ConfigError(f"{what} is no weight and has no groups: leave out its group")
-        wanted = shape[0] * -(-int(np.prod(shape[1:])) // f.group)
-    else:
-        wanted = n if n == 1 else shape[f.axis]
+        wanted = a.data.shape[0] * -(-a.data[0].size // f.group)
+    elif n > 1 and f.format != FLOAT and block_format(f.format) is None:
+        along = tensor_type(a).shape[f.axis]
+        wanted = along if isinstance(along, int) else 1
     if n != wanted:
         raise ConfigError(f"{what} needs {wanted} scales, but the plan gives it {n}")

@@ -17,7 +17,7 @@ import numpy as np
 from compiler.dtypes import Array
 from quantize.config import QConfig
 from quantize.observers import Histogram, Observer, observer
-from quantize.params import exact
+from quantize.params import power_of_two
 from quantize.scaled.element import Element
 
 _OCTAVES = range(-4, 13)
@@ -111,7 +111,7 @@ def weight_scales(weight: Array, e: Element, config: QConfig) -> tuple[float, ..
         counts = np.maximum((rows != 0).sum(axis=1), 1)
         mean = np.sqrt((rows**2).sum(axis=1) / counts)
         return tuple(rounded_scale(float(s), powers) for s in np.maximum(mean, largest / e.high))
-    if config.calibrate == "minmax":
+    if config.weight_calibrate == "max":
         return tuple(rounded_scale(float(s), powers) for s in largest / e.target)
 
     def errors(scales: Array) -> Array:
@@ -137,7 +137,7 @@ def least_errors(covering: Sequence[float], errors: Errors, powers: bool) -> lis
             break
         centre = best
         for k in candidates:
-            scales = np.asarray([exact(s) for s in centre * 2.0 ** (k * step)])
+            scales = np.asarray([float32_scale(s) for s in centre * 2.0 ** (k * step)])
             found = errors(scales)
             best = np.where(found < least, scales, best)
             least = np.minimum(found, least)
@@ -146,5 +146,13 @@ def least_errors(covering: Sequence[float], errors: Errors, powers: bool) -> lis
 
 def rounded_scale(scale: float, powers: bool) -> float:
     """A scale of at least this size that float32 holds, or that is a power of two; 1 for 0."""
-    scale = exact(scale)
-    return 2.0 ** math.ceil(math.log2(scale)) if powers else scale
+    scale = float32_scale(scale)
+    return power_of_two(scale) if powers else scale
+
+
+def float32_scale(scale: float) -> float:
+    """The float32 nearest to a scale, within its normal numbers; 1 for 0."""
+    if scale == 0:
+        return 1.0
+    info = np.finfo(np.float32)
+    return float(np.float32(min(max(scale, float(info.tiny)), float(info.max))))

@@ -1,0 +1,65 @@
+"""What calibration watches for the sake of nodes in formats, and the formats it then gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from compiler.dtypes import Array
+from quantize.annotation import Annotation, Graph
+from quantize.config import QConfig
+from quantize.observers import Observer
+from quantize.scaled.nodes import observed_values, operand_formats
+from quantize.scaled.params import OperandFormat
+from quantize.scaled.scales import FormatObserver
+
+
+class Several:
+    """Observers of one value, for nodes that want different things of it."""
+
+    def __init__(self, parts: Sequence[Observer]):
+        self.parts = parts
+
+    def update(self, values: Array) -> None:
+        """See Observer."""
+        for part in self.parts:
+            part.update(values)
+
+    def merge(self, other: Several) -> None:
+        """See Observer."""
+        for mine, theirs in zip(self.parts, other.parts, strict=True):
+            mine.merge(theirs)
+
+    def range(self) -> tuple[float, float]:
+        """See Observer: what the first of them says."""
+        return self.parts[0].range()
+
+
+class FormatWatch:
+    """The nodes of an annotation that are in formats, and observers of the values they read."""
+
+    def __init__(self, annotation: Annotation):
+        self.nodes = [
+            (b.var.name, call, annotation.configs[b.var.name])
+            for b, call in Graph(annotation.module.main).calls()
+            if annotation.nodes[b.var.name].decision == "format"
+        ]
+        self.seen: dict[tuple[str, QConfig], FormatObserver] = {}
+        for _, call, config in self.nodes:
+            for value in observed_values(call, config):
+                if (value, config) not in self.seen:
+                    self.seen[value, config] = FormatObserver(config)
+
+    def beside(self, observers: Mapping[str, Observer]) -> dict[str, Observer]:
+        """Value -> observer: those given, and those of formats."""
+        parts: dict[str, list[Observer]] = {name: [o] for name, o in observers.items()}
+        for (value, _), o in self.seen.items():
+            parts.setdefault(value, []).append(o)
+        return {name: p[0] if len(p) == 1 else Several(p) for name, p in parts.items()}
+
+    def formats(self) -> dict[str, tuple[OperandFormat, ...]]:
+        """Node -> the formats of its operands, once the data has been seen."""
+        out = {}
+        for name, call, config in self.nodes:
+            seen = {value: o for (value, c), o in self.seen.items() if c == config}
+            out[name] = operand_formats(call, config, seen)
+        return out
