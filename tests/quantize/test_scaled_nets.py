@@ -115,7 +115,7 @@ def sized(name: str) -> IRModule:
 
 
 RUNS = [
-    pytest.param(n, c, marks=() if k % 5 == 0 else pytest.mark.slow, id=f"{n}-{c.weight_dtype}-{k}")
+    pytest.param(n, c, marks=() if k % 7 == 0 else pytest.mark.slow, id=f"{n}-{c.weight_dtype}-{k}")
     for k, (c, n) in enumerate(itertools.product(CASES, NETS))
 ]
 
