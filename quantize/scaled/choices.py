@@ -40,6 +40,7 @@ def check_formats(c: Choices) -> None:
     modes = [mode for _, mode in c.accumulators]
     if c.weight_dtype == "int8":
         if c.activation_dtype not in INTEGERS:
+            _check_format(c.activation_dtype)
             raise ConfigError(
                 f"activation_dtype={c.activation_dtype!r} does not go with weights in int8; choose "
                 "int8 or uint8, or a format as weight_dtype too"
