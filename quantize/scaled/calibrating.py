@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from compiler.dtypes import Array
 from quantize.annotation import Annotation, Graph
 from quantize.config import QConfig
-from quantize.observers import Observer
+from quantize.observers import MinMax, Observer
 from quantize.scaled.nodes import observed_values, operand_formats
 from quantize.scaled.params import OperandFormat
-from quantize.scaled.scales import FormatObserver
+from quantize.scaled.scales import FormatObserver, powers_of_two, with_room
 
 
 class Several:
@@ -44,7 +44,10 @@ class FormatWatch:
             if annotation.nodes[b.var.name].decision == "format"
         ]
         self.seen: dict[tuple[str, QConfig], FormatObserver] = {}
-        for _, call, config in self.nodes:
+        self.results: dict[str, MinMax] = {}
+        for name, call, config in self.nodes:
+            if config.compute == "native":
+                self.results[name] = MinMax()
             for value in observed_values(call, config):
                 if (value, config) not in self.seen:
                     self.seen[value, config] = FormatObserver(config)
@@ -54,6 +57,8 @@ class FormatWatch:
         parts: dict[str, list[Observer]] = {name: [o] for name, o in observers.items()}
         for (value, _), o in self.seen.items():
             parts.setdefault(value, []).append(o)
+        for value, largest in self.results.items():
+            parts.setdefault(value, []).append(largest)
         return {name: p[0] if len(p) == 1 else Several(p) for name, p in parts.items()}
 
     def formats(self) -> dict[str, tuple[OperandFormat, ...]]:
@@ -61,5 +66,9 @@ class FormatWatch:
         out = {}
         for name, call, config in self.nodes:
             seen = {value: o for (value, c), o in self.seen.items() if c == config}
-            out[name] = operand_formats(call, config, seen)
+            found = operand_formats(call, config, seen)
+            if name in self.results:
+                reach = max(map(abs, self.results[name].range()))
+                found = with_room(found, reach, powers_of_two(config))
+            out[name] = found
         return out

@@ -63,13 +63,13 @@ def rounding_call(a: Atom, f: OperandFormat) -> Call:
             "scale_dtype": str(scale.dtype), "scale_low": scale.least, "scale_high": scale.high,
             "unit": f.scales[0],
         }  # fmt: skip
-        return _call(
+        return call_op(
             "qnn.simulated_blocks", a, dtype=str(e.dtype), low=e.low, high=e.high, axis=f.axis,
             block=block.block, **attrs,
         )  # fmt: skip
     e = element(f.format)
     scales = f.scale_array(a.data.shape if isinstance(a, Constant) else ())
-    return _call(
+    return call_op(
         "qnn.simulated_cast", a, Constant.of(scales, FLOAT32), dtype=str(e.dtype), low=e.low,
         high=e.high, axis=f.axis,
     )  # fmt: skip
@@ -82,7 +82,8 @@ def rounded_array(x: Array, f: OperandFormat) -> Array:
     return np.asarray(call_reference(call, arrays, Var("rounded", infer_value(call)), {}))
 
 
-def _call(op: str, *args: Atom, **attrs: Any) -> Call:
+def call_op(op: str, *args: Atom, **attrs: Any) -> Call:
+    """A call of the operator named `op`."""
     definition = get_op(op)
     return Call(definition, args, definition.make_attrs(**attrs))
 

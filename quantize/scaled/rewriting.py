@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from compiler.dtypes import FLOAT32
+import numpy as np
+
+from compiler.dtypes import FLOAT32, Array, custom
 from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from quantize.scaled.blocks import block_format
-from quantize.scaled.nodes import format_reason, operands
-from quantize.scaled.params import FLOAT, OperandFormat, rounded_array, rounding_call
+from quantize.scaled.element import element
+from quantize.scaled.nodes import CONV, format_reason, operands
+from quantize.scaled.params import FLOAT, OperandFormat, call_op, rounded_array, rounding_call
 
 if TYPE_CHECKING:
     from quantize.apply import PlanRewriter
@@ -23,15 +27,50 @@ class FormatNodes:
     def __init__(self, rewriter: PlanRewriter, plan: Plan):
         self.rewriter, self.plan = rewriter, plan
         self.rounded: dict[tuple[Atom, OperandFormat], Atom] = {}
+        self.codes: dict[tuple[Atom, OperandFormat], Atom] = {}
 
     def node(self, b: Binding, call: Call) -> Var:
         """The node over rounded operands; the value keeps its name."""
         r, formats = self.rewriter, self.plan.formats[b.var.name]
+        if self.plan.config.compute == "native":
+            return self._native(b, call, formats)
         first, second = (
             self._stored(r.real(a), f) for a, f in zip(operands(call), formats, strict=True)
         )
         value = replace(call, args=(first, second, *call.args[2:]))
         return r.named(b.var, value, b.origins)
+
+    def _native(self, b: Binding, call: Call, formats: Sequence[OperandFormat]) -> Var:
+        """Products and sums in the format, scaled back; then the bias."""
+        r, name = self.rewriter, b.var.name
+        codes = [self._codes(r.real(a), f) for a, f in zip(operands(call), formats, strict=True)]
+        attrs = replace(call.attrs, accumulate=self.plan.nodes[name].accumulate)
+        dtype = element(formats[0].format).dtype
+        sums = r.b.bind(Call(call.op, tuple(codes), attrs), f"{name}_{dtype.name}", b.origins)
+        real = r.b.bind(call_op("cast", sums, dtype=str(FLOAT32)), f"{name}_sums", b.origins)
+        scale = Constant(result_scale(call, formats), FLOAT32)
+        value = call_op("multiply", real, scale)
+        for bias in call.args[2:]:
+            scaled = r.b.bind(value, f"{name}_scaled", b.origins)
+            value = call_op("nn.bias_add", scaled, bias, axis=channels_of(call))
+        return r.named(b.var, value, b.origins)
+
+    def _codes(self, a: Atom, f: OperandFormat) -> Atom:
+        """A real operand as numbers of its format, scaled and saturated."""
+        e, key = element(f.format), (a, f)
+        if key not in self.codes and isinstance(a, Constant):
+            scales = np.asarray(f.scales, np.float32)
+            x = a.data / scales.reshape(-1, *[1] * (a.data.ndim - 1))
+            kind = custom(e.dtype.name)
+            clipped = np.clip(x, np.float32(e.low), np.float32(e.high))
+            codes = np.asarray(kind.encode(clipped, e.dtype), e.dtype.storage)
+            self.codes[key] = Constant(codes, e.dtype)
+        elif key not in self.codes:
+            bind, name = self.rewriter.b.bind, a.name if isinstance(a, Var) else "operand"
+            x = bind(call_op("divide", a, Constant.of(f.scales[0], FLOAT32)), f"{name}_scaled")
+            x = bind(call_op("clip", x, a_min=e.low, a_max=e.high), f"{name}_clipped")
+            self.codes[key] = bind(call_op("cast", x, dtype=str(e.dtype)), f"{name}_{f.format}")
+        return self.codes[key]
 
     def _stored(self, a: Atom, f: OperandFormat) -> Atom:
         """A real operand rounded to its format."""
@@ -46,6 +85,20 @@ class FormatNodes:
         return self.rounded[a, f]
 
 
+def channels_of(call: Call) -> int:
+    """The axis of the channels of a result."""
+    return 1 if str(call.op) == CONV else -1
+
+
+def result_scale(call: Call, formats: Sequence[OperandFormat]) -> Array:
+    """float32 units of sums of products of scaled factors, in a shape that broadcasts."""
+    scales = np.multiply.outer(*(np.asarray(f.scales, np.float64) for f in formats)).reshape(-1)
+    if len(scales) == 1:
+        return np.asarray(scales[0], np.float32)
+    after = tensor_type(call.args[0]).rank - 2 if str(call.op) == CONV else 0
+    return scales.reshape(-1, *[1] * after).astype(np.float32)
+
+
 def check_node(name: str, call: Call, plan: Plan) -> None:
     """Raise ConfigError unless `plan` tells how to compute a node on numbers of formats."""
     formats = plan.formats.get(name, ())
@@ -53,8 +106,20 @@ def check_node(name: str, call: Call, plan: Plan) -> None:
         raise ConfigError(f"node {name!r} ({call.op}) cannot be in a number format: {reason}")
     if len(formats) != 2:
         raise ConfigError(f"the plan needs two formats for the operands of node {name!r}")
+    if plan.config.compute == "native":
+        _check_native(name, formats)
     for k, (a, f) in enumerate(zip(operands(call), formats, strict=True)):
         _check_scales(f"operand {k} of node {name!r}", a, f)
+
+
+def _check_native(name: str, formats: Sequence[OperandFormat]) -> None:
+    first, second = (f.format for f in formats)
+    scalar = first != FLOAT and block_format(first) is None
+    if first != second or not scalar or any(f.group or f.axis for f in formats):
+        raise ConfigError(
+            f"node {name!r} is computed in its format: both operands need the same scalar format, "
+            "and scales that factor out of sums"
+        )
 
 
 def _check_scales(what: str, a: Atom, f: OperandFormat) -> None:

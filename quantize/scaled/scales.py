@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ from compiler.dtypes import Array
 from quantize.config import QConfig
 from quantize.observers import Histogram, Observer, observer
 from quantize.params import power_of_two
-from quantize.scaled.element import Element
+from quantize.scaled.element import Element, element
+from quantize.scaled.params import OperandFormat
 
 _OCTAVES = range(-4, 13)
 _EIGHTHS = range(-7, 8)
@@ -142,6 +144,19 @@ def least_errors(covering: Sequence[float], errors: Errors, powers: bool) -> lis
             best = np.where(found < least, scales, best)
             least = np.minimum(found, least)
     return [float(s) for s in best]
+
+
+def with_room(
+    formats: tuple[OperandFormat, ...], reach: float, powers: bool
+) -> tuple[OperandFormat, ...]:
+    """Formats of two factors whose scales are raised, each by its part, until twice the largest
+    result (the sums on the way to it are larger) is in the format's range."""
+    first, second = formats
+    need = 2 * reach / element(first.format).high
+    lacking = max(1.0, need / (first.scales[0] * min(second.scales)))
+    a = rounded_scale(first.scales[0] * math.sqrt(lacking), powers)
+    b = (rounded_scale(max(s, need / a), powers) for s in second.scales)
+    return replace(first, scales=(a,)), replace(second, scales=tuple(b))
 
 
 def rounded_scale(scale: float, powers: bool) -> float:

@@ -25,6 +25,13 @@ def net(name: str) -> IRModule:
 
 
 @cache
+def sized(name: str, batch: int) -> IRModule:
+    """A shipped MNIST network for a batch of one size."""
+    (x,) = net(name).main.params
+    return compiler.from_onnx(ZOO / f"mnist_{name}.onnx", shapes={x.name: (batch, 1, 28, 28)})
+
+
+@cache
 def images() -> tuple[Array, Array, Array]:
     """(200 calibration images, 1000 test images, their labels), normalized, NCHW."""
     with np.load(ZOO / "mnist1k.npz") as z:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 
 import numpy as np
 import pytest
 from format_emulation import assert_same, mx, nvfp4, scaled
-from quantize_nets import NETS, ZOO, images, net, plan_of
+from quantize_nets import NETS, images, plan_of, sized
 
 import compiler
 import datatypes  # noqa: F401  (the formats)
@@ -106,14 +105,6 @@ CASES = [
 IMAGES = 2
 
 
-@cache
-def sized(name: str) -> IRModule:
-    """A shipped network for this many images."""
-    path = ZOO / f"mnist_{name}.onnx"
-    (x,) = net(name).main.params
-    return compiler.from_onnx(path, shapes={x.name: (IMAGES, *images()[1].shape[1:])})
-
-
 RUNS = [
     pytest.param(n, c, marks=() if k % 7 == 0 else pytest.mark.slow, id=f"{n}-{c.weight_dtype}-{k}")
     for k, (c, n) in enumerate(itertools.product(CASES, NETS))
@@ -127,6 +118,6 @@ def test_stored_formats_have_the_bits_of_an_ml_dtypes_emulation(
 ) -> None:
     plan, x = plan_of(name, case), images()[1][:IMAGES]
     assert plan.coverage == 1.0
-    q = realize(sized(name), plan)
+    q = realize(sized(name, IMAGES), plan)
     got = compiler.build(q)(x) if run is compiled else compiler.evaluate(q, x)
-    assert_same(got, emulated(sized(name), plan, x, run))
+    assert_same(got, emulated(sized(name, IMAGES), plan, x, run))
