@@ -60,11 +60,10 @@ class FormatNodes:
         e, key = element(f.format), (a, f)
         if key not in self.codes and isinstance(a, Constant):
             scales = np.asarray(f.scales, np.float32)
-            x = a.data / scales.reshape(-1, *[1] * (a.data.ndim - 1))
-            kind = custom(e.dtype.name)
-            clipped = np.clip(x, np.float32(e.low), np.float32(e.high))
-            codes = np.asarray(kind.encode(clipped, e.dtype), e.dtype.storage)
-            self.codes[key] = Constant(codes, e.dtype)
+            ratio = a.data / scales.reshape(-1, *[1] * (a.data.ndim - 1))
+            clipped = np.clip(ratio, np.float32(e.low), np.float32(e.high))
+            codes = custom(e.dtype.name).encode(clipped, e.dtype)
+            self.codes[key] = Constant(np.asarray(codes, e.dtype.storage), e.dtype)
         elif key not in self.codes:
             bind, name = self.rewriter.b.bind, a.name if isinstance(a, Var) else "operand"
             x = bind(call_op("divide", a, Constant.of(f.scales[0], FLOAT32)), f"{name}_scaled")
