@@ -28,13 +28,10 @@ from compiler.ir.expr import (
 from compiler.ir.types import TensorType
 from quantize.annotation import Graph, is_weighted
 from quantize.plan import Plan
-from quantize.running import Runner
+from quantize.running import Batches, Runner, flat, float_results
 
 INPUTS = 64
 """Calibration inputs that the means are taken over."""
-
-
-Batches = Sequence[Mapping[str, Array]]
 
 
 def correct_biases(module: IRModule, plan: Plan, inputs: Batches, threads: int = 1) -> Plan:
@@ -60,13 +57,13 @@ def correct_biases(module: IRModule, plan: Plan, inputs: Batches, threads: int =
     if plan.config.bias_correction == "analytic":
         wanted, reference = _means(module, _read(layers), inputs, threads)
         corrected = _shifted(plan, _analytic(plan, layers, wanted))
-        after = _results(_simulated(module, corrected), inputs, threads)
+        after = float_results(_simulated(module, corrected), inputs, threads)
     else:
         axes = {b.var: _channel_axis(b) for b in layers.values()}
         wanted, reference = _means(module, axes, inputs, threads)
         shifts, after = _empirical(module, plan, layers, wanted, inputs, threads)
         corrected = _shifted(plan, shifts)
-    before = _results(_simulated(module, plan), inputs, threads)
+    before = float_results(_simulated(module, plan), inputs, threads)
     return corrected if _distance(after, reference) < _distance(before, reference) else plan
 
 
@@ -85,16 +82,6 @@ def _simulated(module: IRModule, plan: Plan) -> IRModule:
     from quantize.simulation import simulate
 
     return simulate(module, plan.sequential)
-
-
-def _results(module: IRModule, inputs: Batches, threads: int) -> Array:
-    """All float results on all batches, as one vector."""
-    run = Runner(module, [r for r in module.main.results if isinstance(r, Var)], threads)
-    return _flat([[np.array(a) for a in run(batch)] for batch in inputs])
-
-
-def _flat(results: Sequence[Sequence[Array]]) -> Array:
-    return np.concatenate([np.ravel(a) for some in results for a in some if a.dtype.kind == "f"])
 
 
 def _distance(a: Array, reference: Array) -> float:
@@ -132,7 +119,7 @@ def _empirical(
         for done in [v for v in values if last.get(v, -1) <= k]:
             del values[done]
     results = [values[r] for r in f.results if isinstance(r, Var)]
-    return shifts, _flat(list(zip(*results, strict=True)))
+    return shifts, flat([a for batch in zip(*results, strict=True) for a in batch])
 
 
 def _read(layers: Mapping[str, Binding]) -> dict[Var, int]:
@@ -230,14 +217,14 @@ def _means(
     ends = [r for r in module.main.results if isinstance(r, Var)]
     run = Runner(module, list(dict.fromkeys([*axes, *ends])), threads)
     sums: dict[str, list[Array]] = {v.name: [] for v in axes}
-    results = []
+    results: list[Array] = []
     for batch in inputs:
         found = run(batch)
         for (v, axis), values in zip(axes.items(), found, strict=False):
             sums[v.name].append(_sums(values, axis))
         named = dict(zip(run.wanted, found, strict=True))
-        results.append([np.array(named[r]) for r in ends])
-    return {name: _mean_of(s) for name, s in sums.items()}, _flat(results)
+        results += [np.array(named[r]) for r in ends]
+    return {name: _mean_of(s) for name, s in sums.items()}, flat(results)
 
 
 def _channel_axis(b: Binding) -> int:

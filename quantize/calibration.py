@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -39,6 +40,9 @@ from quantize.rounding.layers import round_weights, wanted_inputs
 from quantize.running import Runner, processors
 from quantize.scaled.calibrating import FormatWatch
 
+if TYPE_CHECKING:
+    from quantize.accuracy_target import Measure
+
 Batch = Array | Mapping[str, Array]
 
 
@@ -63,11 +67,13 @@ def calibrate(
     batches: Iterable[Batch],
     config: QConfig | None = None,
     threads: int | None = None,
+    measure: Measure | None = None,
 ) -> Plan:
     """A plan whose ranges are those of the values that `batches` give rise to.
 
-    Memory does not grow with the number of batches. The same batches give the same plan, with any
-    number of threads.
+    Memory does not grow with the number of batches, unless the configuration searches (it has
+    `mean_weight_bits` or `float_macs`): then all of them are kept, to be run again. The same
+    batches give the same plan, with any number of threads.
 
     Args:
         mod: a float32 module, prepared or not.
@@ -76,15 +82,23 @@ def calibrate(
         config: the scheme; without it the recommended 8-bit scheme.
         threads: threads that the network runs on; as many as this process has processors, if none
             are given.
+        measure: judges the first result of a quantized network, batch by batch, against float32's,
+            for `config.target`: more is better. Without it, `config.target_metric` does.
 
     Raises:
         InputError: no data, data of the wrong shape or dtype, or values that are NaN or infinite.
         ConfigError: a pattern of `config.skip` fits no node, or one of `config.accumulate` or
-            `config.overrides` decides nothing.
+            `config.overrides` decides nothing; `config.target` is not reached.
     """
     config = config or QConfig()
-    annotation = annotate(mod, config)
     threads = processors() if threads is None else threads
+    if config.searches:
+        from quantize.accuracy_target import search
+
+        kept = _kept(mod, batches)
+        again = partial(calibrate, mod, kept, threads=threads)
+        return search(mod, kept, config, again, threads, measure)
+    annotation = annotate(mod, config)
     model, given = fingerprint_of(annotation.module), _as_batches(annotation.module, batches)
     first, given = _first(annotation.module, given) if config.smoothing else ([], given)
     factors = chosen_factors(annotation, config, first, threads)
@@ -140,10 +154,23 @@ def _first(
     found: list[Mapping[str, Array]] = []
     for batch in batches:
         taken.append(batch)
-        found.append(batch if isinstance(batch, Mapping) else _positional(names, batch))
+        found.append(_named(names, batch))
         if sum(max(len(a) for a in b.values()) for b in found) >= INPUTS:
             break
     return found, chain(taken, batches)
+
+
+def _kept(mod: IRModule, batches: Any) -> list[Mapping[str, Array]]:
+    """All batches, by name."""
+    names = [p.name for p in mod.main.params]
+    return [
+        {name: np.array(values) for name, values in _named(names, batch).items()}
+        for batch in _as_batches(mod, batches)
+    ]
+
+
+def _named(names: list[str], batch: Batch) -> dict[str, Any]:
+    return dict(batch) if isinstance(batch, Mapping) else _positional(names, batch)
 
 
 def _watch(
@@ -164,7 +191,7 @@ def _watch(
     run = Runner(annotation.module, [named[n] for n in inner], threads)
     count = 0
     for count, batch in enumerate(batches, 1):
-        inputs = dict(batch) if isinstance(batch, Mapping) else _positional(names, batch)
+        inputs = _named(names, batch)
         for name, values in inputs.items():
             _check_values(annotation, name, values, inputs, count)
         results = dict(zip(inner, run(inputs), strict=True))

@@ -31,6 +31,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "bias_correction": ("none", "analytic", "empirical"),
     "weight_calibrate": ("max", "mse"),
     "weight_rounding": ("nearest", "adaround", "gptq"),
+    "target_metric": ("agreement", "sqnr"),
 }
 _RANGES: dict[str, tuple[float, float]] = {
     "percentile": (50.0, 100.0),
@@ -45,6 +46,9 @@ _RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, 2**31 - 1),
     "smoothing": (0.0, 1.0),
     "weight_group_size": (1, 1 << 20),
+    "mean_weight_bits": (0.0, 8.0),
+    "float_macs": (0.0, 1.0),
+    "target": (0.0, 1000.0),
 }
 
 
@@ -96,6 +100,13 @@ class QConfig:
             the bias in float32.
         scales: of formats: any `float32`, or a `power_of_two`.
         weight_group_size: weights that share a scale with weight_granularity="group" (formats).
+        mean_weight_bits: weights of sensitive nodes get 8 bits, as long as all weights have so many
+            on average; 0 for none (see `quantize.mixed_precision`).
+        float_macs: share of the multiply-accumulates that sensitive nodes may do in float.
+        target: `target_metric` on the calibration data that must be reached, with as few of these
+            nodes in float as are found to do (see `quantize.accuracy_target`); 0 for all of them.
+        target_metric: `agreement`, the share of inputs with float32's answer, or `sqnr` of the
+            first result in decibels.
 
     Raises:
         ConfigError: an unknown field, or a value that does not fit.
@@ -128,6 +139,10 @@ class QConfig:
     compute: str = "storage"
     scales: str = "float32"
     weight_group_size: int = 64
+    mean_weight_bits: float = 0.0
+    float_macs: float = 0.0
+    target: float = 0.0
+    target_metric: str = "agreement"
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""
@@ -153,6 +168,13 @@ class QConfig:
         for name in ("activation_symmetric", "equalize"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ConfigError(f"{name} must be true or false, not {value!r}")
+        if self.target and not self.float_macs:
+            raise ConfigError(
+                "a target needs float_macs, the share of the multiply-accumulates that may be left "
+                "in float to reach it, for example 0.05"
+            )
+        if self.target > 1 and self.target_metric == "agreement":
+            raise ConfigError(f"a target of agreement must be at most 1, not {self.target:g}")
         object.__setattr__(self, "accumulate", _accumulate(self.accumulate))
         check_formats(self)
         given: Any = self.skip
@@ -176,6 +198,11 @@ class QConfig:
         if isinstance(given, str):
             return (("*", given),)
         return tuple(given.items()) if isinstance(given, Mapping) else given
+
+    @property
+    def searches(self) -> bool:
+        """Whether precision is to be found by measuring."""
+        return bool(self.mean_weight_bits or self.float_macs)
 
     @property
     def rules(self) -> Overrides:

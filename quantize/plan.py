@@ -61,6 +61,7 @@ class Plan:
         formats: node name -> number formats of its two factors, where it is decided to be in a
             `format`.
         version: layout of the saved plan.
+        steps: how the precision of nodes was found, if it was searched.
     """
 
     prepare_version: int
@@ -72,6 +73,7 @@ class Plan:
     factors: Mapping[str, Factors] = field(default_factory=dict)
     formats: Mapping[str, tuple[OperandFormat, ...]] = field(default_factory=dict)
     version: int = field(default=PLAN_VERSION)
+    steps: tuple[str, ...] = ()
 
     @property
     def sequential(self) -> Plan:
@@ -109,6 +111,7 @@ class Plan:
             f"{len(self.nodes) - floats} of {len(self.nodes)} nodes in {self._kinds()}, "
             f"{100 * self.coverage:.1f} % of the multiply-accumulates"
         )
+        lines += self.steps
         return "\n".join(lines)
 
     def _kinds(self) -> str:
@@ -147,6 +150,7 @@ class Plan:
             "weights": {k: _weight_dict(w) for k, w in self.weights.items()},
             **({"factors": factors} if (factors := _factors_dict(self.factors)) else {}),
             **({"formats": formats} if formats else {}),
+            **({"steps": list(self.steps)} if self.steps else {}),
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -175,7 +179,7 @@ class Plan:
         Raises:
             ConfigError: another version, unknown or missing entries, or values that do not fit.
         """
-        optional: dict[str, Any] = {"factors": {}, "formats": {}}
+        optional: dict[str, Any] = {"factors": {}, "formats": {}, "steps": []}
         d = _entries("plan", {**optional, **data} if isinstance(data, dict) else data, Plan)
         if d["version"] != PLAN_VERSION:
             raise ConfigError(
@@ -193,6 +197,7 @@ class Plan:
             {k: _weight(k, v) for k, v in _object(d, "weights").items()},
             {k: _factors(k, v) for k, v in _object(d, "factors").items()},
             {k: operands_of(k, v) for k, v in _object(d, "formats").items()},
+            steps=tuple(map(str, d["steps"])),
         )
 
     @staticmethod

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from compiler.dtypes import Array
 from compiler.ir.expr import IRModule, Var, tensor_type
 from compiler.runtime.inputs import bind_inputs
 
 Inputs = Mapping[str, Array]
+Batches = Sequence[Inputs]
 
 
 def processors() -> int:
@@ -51,3 +54,14 @@ class Runner:
         if self.program is not None:
             self._held = self.program.run(arrays, dims, self._held)
         return self._held
+
+
+def float_results(module: IRModule, batches: Batches, threads: int) -> Array:
+    """All float results of a module on all batches, as one vector."""
+    run = Runner(module, [r for r in module.main.results if isinstance(r, Var)], threads)
+    return flat([np.array(a) for batch in batches for a in run(batch)])
+
+
+def flat(results: Sequence[Array]) -> Array:
+    """The float arrays among some, as one vector."""
+    return np.concatenate([np.ravel(a) for a in results if a.dtype.kind == "f"])
