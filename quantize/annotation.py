@@ -311,9 +311,14 @@ def multiplies(call: Call) -> bool:
 
 def product_reach(call: Call, a: ValueParams, b: ValueParams) -> float:
     """The largest magnitude of a product of two activations."""
+    return product_terms(call) * a.reach * b.reach
+
+
+def product_terms(call: Call) -> int:
+    """How many products a product of two activations sums."""
     inner = tensor_type(call.args[0]).shape[-1]
     assert isinstance(inner, int), "form_reason refuses others"
-    return inner * a.reach * b.reach
+    return inner
 
 
 def has_own_params(call: Call) -> bool:

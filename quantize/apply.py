@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT8, INT32, Array
-from compiler.errors import ConfigError, unknown
+from compiler.dtypes import FLOAT32, INT16, Array, DType
+from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import (
     Atom,
@@ -34,22 +34,20 @@ from compiler.ir.expr import (
 from compiler.op.opdef import get_op
 from compiler.transform.dead_code import live
 from compiler.transform.infer_type import infer_value
-from compiler.transform.preparation import PREPARE_VERSION
 from quantize.annotation import (
     ACTIVATIONS,
     PRODUCT,
     Graph,
     chain_end,
-    form_reason,
     has_clipping,
     is_weighted,
     prepared,
 )
-from quantize.fingerprint import fingerprint_of
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import SEQUENTIAL, Plan
+from quantize.plan_checks import check_model, check_sums
 from quantize.rescaling.factors import rescaled
-from quantize.scaled.rewriting import FormatNodes, check_node
+from quantize.scaled.rewriting import FormatNodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +94,7 @@ class PlanRewriter(ABC):
             PRODUCT: self.product,
             **dict.fromkeys(ACTIVATIONS, self.activation),
         }
-        _check_model(original, self.graph, plan)
+        check_model(original, self.graph, plan)
 
     # ---- the walk --------------------------------------------------------------------------------
     def run(self) -> IRModule:
@@ -234,19 +232,39 @@ class PlanRewriter(ABC):
     def accumulated(
         self, r: Result, weights: WeightParams, data: Atom, params: ValueParams
     ) -> Call:
-        """conv2d or dense of the integers `data`, with int32 results as the plan accumulates."""
+        """conv2d or dense of the integers `data`, with sums as the plan accumulates them: int32, or
+        int64 where products of 16 bits need it."""
         weight, bias = weights_of(r, weights)
-        constants = [Constant(weights.quantized(weight), INT8)]
-        constants += [] if bias is None else [Constant(weights.bias(bias, params), INT32)]
-        _check_sums(r.binding.var.name, [c.data for c in constants])
-        args: list[Atom] = [data, *constants]
+        name = r.binding.var.name
+        mode = self.plan.nodes[name].accumulate
+        if mode != SEQUENTIAL and weights.is_wide(params):
+            raise ConfigError(
+                f"node {name!r} has more than 8 bits, for which there is no accumulator {mode!r}: "
+                "leave out its accumulate"
+            )
+        q = weights.quantized(weight)
+        units = None if bias is None else weights.bias(bias, params)
+        out = weights.sums_dtype(q, units, params)
+        if weights.is_wide(params):
+            q = q.astype(np.int16)
+        else:
+            check_sums(name, q, units)
+        args: list[Atom] = [self.widened(data, weights.is_wide(params)), integers(q)]
+        args += [] if units is None else [integers(units.astype(out))]
         attrs = replace(
             r.call.attrs,
-            out_dtype="int32",
+            out_dtype=out,
             input_zero_point=params.zero_point,
-            accumulate=self.plan.nodes[r.binding.var.name].accumulate,
+            accumulate=mode,
         )
         return Call(r.call.op, tuple(args), attrs)
+
+    def widened(self, data: Atom, wide: bool) -> Atom:
+        """Integers, as int16 if `wide`."""
+        if not wide or tensor_type(data).dtype == INT16:
+            return data
+        assert isinstance(data, Var)
+        return self.b.bind(call("cast", data, dtype="int16"), f"{data.name}_wide")
 
     def move(self, r: Result) -> None:
         """An operator that moves values: the same operator on the grid."""
@@ -306,6 +324,11 @@ class PlanRewriter(ABC):
         """A relu or clip that its producer does not do."""
 
 
+def integers(values: Array) -> Constant:
+    """A constant of the array's own dtype."""
+    return Constant(values, DType.parse(str(values.dtype)))
+
+
 def weights_of(r: Result, weights: WeightParams) -> tuple[Array, Array | None]:
     """The float weights of a node, and its bias [C] with the plan's shift, if it has either."""
     weight, *bias = (a.data for a in r.call.args[1:] if isinstance(a, Constant))
@@ -333,72 +356,3 @@ def activation_bounds(call: Call) -> tuple[float, float]:
 def _clipped(inner: tuple[float, float], outer: tuple[float, float]) -> tuple[float, float]:
     low = min(max(inner[0], outer[0]), outer[1])
     return low, min(max(inner[1], outer[0]), outer[1])
-
-
-def _check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
-    """Raise ConfigError unless `plan` was made for this module, which `graph` has rescaled."""
-    if plan.prepare_version != PREPARE_VERSION:
-        raise ConfigError(
-            f"the plan was made with version {plan.prepare_version} of the preparing passes, not "
-            f"{PREPARE_VERSION}: calibrate again"
-        )
-    calls = {b.var.name: call for b, call in graph.calls()}
-    other = "the plan was made for another model"
-    for name, node in plan.nodes.items():
-        if name not in calls:
-            raise ConfigError(f"{other}: {unknown('node', name, calls)}")
-        call = calls[name]
-        op = getattr(call.op, "name", "function")
-        if op != node.op:
-            raise ConfigError(f"{other}: node {name!r} is {op}, not {node.op}")
-        if node.decision == "folded" and op not in ACTIVATIONS:
-            raise ConfigError(f"node {name!r} ({op}) cannot be folded: it is not an activation")
-        if node.decision == "format":
-            check_node(name, call, plan)
-        elif node.accumulate != SEQUENTIAL and not (
-            node.decision == "integer" and is_weighted(call)
-        ):
-            raise ConfigError(
-                f"node {name!r} ({op}, {node.decision}) has no accumulator: leave out its "
-                f"accumulate={node.accumulate!r}"
-            )
-        if node.decision == "integer":
-            if reason := form_reason(call):
-                raise ConfigError(f"node {name!r} ({op}) cannot be integer: {reason}")
-            if is_weighted(call):
-                _check_weights(name, call, plan)
-    missing = [n for n in calls if n not in plan.nodes]
-    if missing:
-        raise ConfigError(f"{other}: it lacks the node {missing[0]!r}")
-    if plan.model != fingerprint_of(module):
-        raise ConfigError(
-            f"{other} with the same nodes: the weights or attributes differ; calibrate again"
-        )
-
-
-def _check_sums(name: str, constants: list[Array]) -> None:
-    """Raise ConfigError unless the sums of a node with these weights and bias fit an int32."""
-    rows = np.abs(constants[0].astype(np.int64)).reshape(len(constants[0]), -1).sum(axis=1)
-    most = 255 * rows + sum(np.abs(bias.astype(np.int64)) for bias in constants[1:])
-    if most.max() >= 2**31:
-        raise ConfigError(
-            f"the weights of {name!r} fill so much of their range that sums of its products could "
-            "overflow an int32 accumulator: give them fewer bits, or skip the node"
-        )
-
-
-def _check_weights(name: str, call: Call, plan: Plan) -> None:
-    params = plan.weights.get(name)
-    if params is None:
-        raise ConfigError(f"the plan has no scales for the weights of the integer node {name!r}")
-    channels = tensor_type(call.args[1]).shape[0]
-    if len(params.scales) not in (1, channels):
-        raise ConfigError(
-            f"node {name!r} has {channels} output channels, but the plan gives its weights "
-            f"{len(params.scales)} scales"
-        )
-    if len(params.shift) not in (0, channels):
-        raise ConfigError(
-            f"node {name!r} has {channels} output channels, but the plan shifts the biases of "
-            f"{len(params.shift)}"
-        )

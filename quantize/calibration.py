@@ -242,7 +242,9 @@ def _parameters(
         # In units of its scale, the largest result that the node can give is far below 2^31.
         if v.name in observers and v.name not in values:
             low, high = observers[v.name].range()
-            values[v.name] = value_params(low, high, configs[v.name], reach / 2.0**24)
+            config = configs[v.name]
+            least = reach / 2.0 ** (24 if config.activation_bits <= 8 else 29)
+            values[v.name] = value_params(low, high, config, least)
 
     for p in graph.f.params:
         choose(p)

@@ -25,6 +25,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
         "power_of_two",
     ),
     "weight_granularity": ("tensor", "channel", "group"),
+    "activation_range": ("full", "restricted"),
     "compute": ("storage", "native"),
     "scales": ("float32", "power_of_two"),
     "requantize": ROUNDINGS,
@@ -38,8 +39,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "kl_bins": (256, 65536),
     "momentum": (0.0, 0.999999),
     "sigmas": (0.01, 1000.0),
-    "weight_bits": (2, 8),
-    "activation_bits": (2, 8),
+    "weight_bits": (2, 16),
+    "activation_bits": (2, 16),
     "rounding_inputs": (1, 65536),
     "rounding_steps": (100, 100000),
     "rounding_damping": (1e-6, 10.0),
@@ -63,21 +64,27 @@ class QConfig:
             with TensorRT, 2017); `mse` the range with the least expected squared error;
             `power_of_two` the same among the scales that are powers of two.
         percentile: share of the values, in percent, inside the range (`calibrate="percentile"`).
-        kl_bins: bins of the histogram that `kl` searches. momentum: what `moving_average` keeps of
-        a batch's weight at each later batch. sigmas: the standard deviations of `sigma`.
-        weight_granularity: one scale per
-        `tensor`, or per output `channel`. Weights are symmetric. activation_dtype: `uint8` or
-        `int8` storage of activations. activation_symmetric: the zero point is the middle of the
-        range, instead of where it fits best. weight_bits, activation_bits: 2 to 8; fewer than 8 use
-        a part of the storage dtype's range. requantize: arithmetic that scales accumulators down,
-        see `compiler.op.qnn_requantize.ROUNDINGS`; `shift` makes every scale a power of two.
+        kl_bins: bins of the histogram that `kl` searches.
+        momentum: what `moving_average` keeps of a batch's weight at each later batch.
+        sigmas: the standard deviations of `sigma`.
+        weight_granularity: one scale per `tensor`, or per output `channel`. Weights are symmetric.
+        activation_dtype: `uint8` or `int8` storage of activations.
+        activation_symmetric: the zero point is the middle of the range, instead of where it fits
+            best.
+        activation_range: `full`, or `restricted`: without the smallest integer (-127 to 127, or 1
+            to 255).
+        weight_bits, activation_bits: 2 to 16. Fewer than 8 use a part of the storage dtype's range;
+            more than 8 are kept as int16, with sums of 64 bits where 32 may not hold them.
+        requantize: arithmetic that scales accumulators down, see
+            `compiler.op.qnn_requantize.ROUNDINGS`; `shift` makes every scale a power of two.
         accumulate: accumulators of conv2d and dense: `sequential` (32 bits, which hold every sum),
-        `int<N>_wrap` or `int<N>_saturate` (see `compiler.op.width`); or a mapping from names or
-        patterns of nodes, of which the first that matches decides. skip: nodes that stay float:
-        names of values or of ONNX nodes, or patterns with `*` and `?`. bias_correction: how the
-        mean error of each layer is taken off its bias: `none`, `analytic` or `empirical` (see
-        `quantize.bias_correction`). overrides: pattern of names -> fields that are different there,
-        for example `{"conv_1": {"weight_bits": 4}}` (see `quantize.overrides`).
+            `int<N>_wrap` or `int<N>_saturate` (see `compiler.op.width`); or a mapping from names or
+            patterns of nodes, of which the first that matches decides.
+        skip: nodes that stay float: names of values or of ONNX nodes, or patterns with `*` and `?`.
+        bias_correction: how the mean error of each layer is taken off its bias: `none`, `analytic`
+            or `empirical` (see `quantize.bias_correction`).
+        overrides: pattern of names -> fields that are different there, for example
+            `{"conv_1": {"weight_bits": 4}}` (see `quantize.overrides`).
         weight_calibrate: weights' scales cover the largest of them (`max`), or have the least
             squared error (`mse`, better with few bits).
         weight_rounding: integers of weights are the `nearest`, or those of `adaround` or `gptq`,
@@ -120,6 +127,7 @@ class QConfig:
     weight_granularity: str = "channel"
     activation_dtype: str = "uint8"
     activation_symmetric: bool = False
+    activation_range: str = "full"
     weight_bits: int = 8
     activation_bits: int = 8
     requantize: str = "float32"

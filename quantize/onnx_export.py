@@ -36,12 +36,15 @@ from quantize.plan import Plan
 if TYPE_CHECKING:
     import onnx
 
-OPSET = 19
-IR_VERSION = 9
+OPSET, IR_VERSION = 19, 9
+WIDE_OPSET, WIDE_IR_VERSION = 21, 10
+"""The first in which QuantizeLinear and DequantizeLinear take int16."""
 
 
 def export_onnx(mod: IRModule, plan: Plan, path: str | Path) -> None:
-    """Write `mod`, quantized by `plan`, as a QDQ model (opset 19) that other runtimes execute.
+    """Write `mod`, quantized by `plan`, as a QDQ model that other runtimes execute.
+
+    It is of opset 19, or of opset 21 if it has more than 8 bits somewhere.
 
     Inputs and outputs have the names they had in the imported model, float32 values and symbolic
     dimensions. Nodes that the plan leaves float have no QuantizeLinear around them. Runtimes choose
@@ -90,11 +93,14 @@ def to_model(mod: IRModule, plan: Plan) -> onnx.ModelProto:
     simulated = simulate(mod, plan.sequential)
     writer = Writer(simulated)
     graph = writer.graph()
+    bits = [p.bits for p in plan.values.values()] + [p.bits for p in plan.weights.values()]
+    wide = max(bits, default=0) > 8
+    opset = WIDE_OPSET if wide else OPSET
     model = onnx.helper.make_model(
         graph,
-        opset_imports=[onnx.helper.make_opsetid("", OPSET)],
+        opset_imports=[onnx.helper.make_opsetid("", opset)],
         producer_name="dtypelab",
-        ir_version=IR_VERSION,
+        ir_version=WIDE_IR_VERSION if wide else IR_VERSION,
     )
     onnx.checker.check_model(model)
     return model

@@ -69,6 +69,11 @@ def _simulated_quantize(w: Writer, call: Call, out: Var) -> None:
 
 
 def _dequantize(w: Writer, call: Call, out: Var) -> None:
+    q, unit = call.args
+    if isinstance(q, Constant) and isinstance(unit, Constant) and str(q.dtype) == "int64":
+        # Biases of products of 16 bits: DequantizeLinear takes 32.
+        w.alias(out, w.constant(q.data.astype(np.float32) * unit.data))
+        return
     x, scale = _args(w, call)
     t = tensor_type(call.args[0])
     inputs, rank = [x, scale], tensor_type(call.args[1]).rank

@@ -38,6 +38,7 @@ PER_NODE: dict[str, str] = {
     "sigmas": VALUES,
     "activation_dtype": VALUES,
     "activation_symmetric": VALUES,
+    "activation_range": VALUES,
     "activation_bits": VALUES,
 }
 """The fields that may be overridden, and what each of them is a property of."""

@@ -18,29 +18,42 @@ class ValueParams:
 
     Attributes:
         scale: a positive number that float32 holds exactly.
-        dtype: `int8` or `uint8`.
+        dtype: `int8` or `uint8`; `int16` for more than 8 bits.
         bits: how much of the dtype's range is used.
+        restricted: the smallest integer is left out, so that as many are on either side of the
+            middle.
     """
 
     scale: float
     zero_point: int
     dtype: str
     bits: int = 8
+    restricted: bool = False
 
     @property
     def qmin(self) -> int:
         """Smallest integer used."""
-        return -(1 << (self.bits - 1)) if self.dtype == "int8" else 0
+        return (0 if self.dtype == "uint8" else -(1 << (self.bits - 1))) + self.restricted
 
     @property
     def qmax(self) -> int:
         """Largest integer used."""
-        return (1 << (self.bits - (self.dtype == "int8"))) - 1
+        return (1 << (self.bits - (self.dtype != "uint8"))) - 1
+
+    @property
+    def middle(self) -> int:
+        """The integer in the middle of the whole range."""
+        return 1 << (self.bits - 1) if self.dtype == "uint8" else 0
+
+    @property
+    def span(self) -> int:
+        """Largest distance of an integer from the zero point."""
+        return max(self.qmax - self.zero_point, self.zero_point - self.qmin)
 
     @property
     def reach(self) -> float:
         """Largest magnitude of a real value."""
-        return max(self.qmax - self.zero_point, self.zero_point - self.qmin) * self.scale
+        return self.span * self.scale
 
     def clipped(self, real: float) -> int:
         """The integer nearest to a real value, which may be infinite."""
@@ -51,7 +64,8 @@ class ValueParams:
 
 @dataclass(frozen=True)
 class WeightParams:
-    """How weights are kept as int8: real = q * scale, symmetric around 0.
+    """How weights are kept as int8 (int16 for more than 8 bits): real = q * scale, symmetric around
+    0.
 
     Attributes:
         scales: one scale, or one per output channel; each is held exactly by float32.
@@ -72,17 +86,39 @@ class WeightParams:
         """Largest integer used."""
         return int((1 << (self.bits - 1)) - 1)
 
+    @property
+    def dtype(self) -> str:
+        """What the integers are stored as."""
+        return "int8" if self.bits <= 8 else "int16"
+
+    def is_wide(self, data: ValueParams) -> bool:
+        """Whether products with `data` are of 16 bits, so that int32 may not hold their sums."""
+        return max(self.bits, data.bits) > 8
+
+    def sums_dtype(self, integers: Array, bias: Array | None, data: ValueParams) -> str:
+        """The narrower of int32 and int64 that holds every sum.
+
+        Args:
+            integers: weights, the output channel first; bias: of the same units; both integer.
+            data: parameters of the values that they are multiplied with.
+        """
+        if not self.is_wide(data):
+            return "int32"  # which annotation has made sure of
+        rows = np.abs(integers.astype(np.float64)).reshape(len(integers), -1).sum(axis=1)
+        most = rows * data.span + (0.0 if bias is None else np.abs(bias.astype(np.float64)))
+        return "int32" if most.max() < 2**31 else "int64"
+
     def spread(self, shape: tuple[int, ...]) -> Array:
         """float64 scale of every weight of `shape`, whose first axis is the output channel."""
         scales = np.asarray(self.scales, np.float64).reshape(-1, *[1] * (len(shape) - 1))
         return np.broadcast_to(scales, shape)
 
     def quantized(self, weight: Array) -> Array:
-        """int8 integers that stand for `weight`, whose first axis is the output channel."""
+        """Integers that stand for `weight`, whose first axis is the output channel."""
         nearest = np.rint(weight / self.spread(weight.shape)).clip(-self.qmax, self.qmax)
         if self.rounding:
             nearest += unpacked(self.rounding, weight.size).reshape(weight.shape)
-        return nearest.clip(-self.qmax, self.qmax).astype(np.int8)
+        return nearest.clip(-self.qmax, self.qmax).astype(self.dtype)
 
     def rounded_to(self, weight: Array, integers: Array) -> WeightParams:
         """These parameters with `integers` standing for `weight`."""
@@ -97,8 +133,11 @@ class WeightParams:
         return shift if bias is None else bias + shift
 
     def bias(self, bias: Array, data: ValueParams) -> Array:
-        """int32 integers of `bias` [C] in units of the accumulator, data scale x weight scale."""
+        """Integers of `bias` [C] in units of the accumulator, data scale x weight scale: int64 if
+        that may be, otherwise int32."""
         units = data.scale * np.asarray(self.scales, np.float64)
+        if self.is_wide(data):
+            return np.clip(np.rint(bias / units), -(2.0**52), 2.0**52).astype(np.int64)
         return np.clip(np.rint(bias / units), -(2.0**31), 2.0**31 - 1).astype(np.int32)
 
     def reach(self, weight: Array, bias: Array | None, data: ValueParams) -> float:
@@ -135,6 +174,13 @@ def power_of_two(scale: float) -> float:
     return float(np.ldexp(1.0, int(exponent) - (fraction == 0.5)))
 
 
+def whole_range(config: QConfig) -> ValueParams:
+    """The integers that `config` gives activations, with scale 1 and zero point 0."""
+    dtype = config.activation_dtype if config.activation_bits <= 8 else "int16"
+    restricted = config.activation_range == "restricted"
+    return ValueParams(1.0, 0, dtype, config.activation_bits, restricted)
+
+
 def value_params(low: float, high: float, config: QConfig, floor: float = 0.0) -> ValueParams:
     """Parameters that cover [low, high] and 0, with a scale of at least `floor`.
 
@@ -146,29 +192,28 @@ def value_params(low: float, high: float, config: QConfig, floor: float = 0.0) -
         found = exact(max(scale, floor), config)
         return power_of_two(found) if config.calibrate == "power_of_two" else found
 
-    whole = ValueParams(1.0, 0, config.activation_dtype, config.activation_bits)
+    whole = whole_range(config)
     low, high = min(low, 0.0), max(high, 0.0)
     if config.activation_symmetric:
-        middle = 0 if whole.dtype == "int8" else 1 << (whole.bits - 1)
-        scale = scaled(max(-low, high) / (whole.qmax - middle))
-        return ValueParams(scale, middle, whole.dtype, whole.bits)
+        scale = scaled(max(-low, high) / (whole.qmax - whole.middle))
+        return replace(whole, scale=scale, zero_point=whole.middle)
     scale = scaled((high - low) / (whole.qmax - whole.qmin))
     zero = int(np.clip(np.rint(whole.qmin - low / scale), whole.qmin, whole.qmax))
-    return ValueParams(scale, zero, whole.dtype, whole.bits)
+    return replace(whole, scale=scale, zero_point=zero)
 
 
 def weight_params(
     weight: Array, bias: Array | None, data: ValueParams, config: QConfig
 ) -> WeightParams:
     """Scales (of each channel) as `config.weight_calibrate` chooses them, that let the bias fit
-    30 bits."""
+    30 bits (unless sums have 64)."""
     empty = WeightParams((), config.weight_bits)
     rows = weight.reshape(weight.shape[0], -1)
     if config.weight_granularity == "tensor":
         rows = rows.reshape(1, -1)
     search = least_error if config.weight_calibrate == "mse" else largest
     scales = search(rows, empty.qmax)
-    if bias is not None:
+    if bias is not None and not empty.is_wide(data):
         scales = np.maximum(scales, np.abs(bias.astype(np.float64)) / (data.scale * 2.0**30))
     if config.weight_granularity == "tensor":
         scales = scales.max(keepdims=True)

@@ -146,7 +146,7 @@ class Plan:
             "model": self.model,
             "config": self.config.to_dict(),
             "nodes": {k: _node_dict(n) for k, n in self.nodes.items()},
-            "values": {k: asdict(v) for k, v in self.values.items()},
+            "values": {k: _value_dict(v) for k, v in self.values.items()},
             "weights": {k: _weight_dict(w) for k, w in self.weights.items()},
             **({"factors": factors} if (factors := _factors_dict(self.factors)) else {}),
             **({"formats": formats} if formats else {}),
@@ -266,6 +266,13 @@ def _node(name: str, data: Any) -> NodePlan:
     )
 
 
+def _value_dict(v: ValueParams) -> dict[str, Any]:
+    d = asdict(v)
+    if not v.restricted:  # left out: few plans have it
+        del d["restricted"]
+    return d
+
+
 def _weight_dict(w: WeightParams) -> dict[str, Any]:
     shift = {"shift": list(w.shift)} if w.shift else {}
     rounding = {"rounding": w.rounding} if w.rounding else {}
@@ -273,13 +280,19 @@ def _weight_dict(w: WeightParams) -> dict[str, Any]:
 
 
 def _value(name: str, data: Any) -> ValueParams:
-    d = _entries(f"value {name!r}", data, ValueParams)
-    if d["dtype"] not in ("int8", "uint8"):
-        raise ConfigError(f"value {name!r}: {unknown('dtype', str(d['dtype']), ('int8', 'uint8'))}")
-    bits = _integer(f"value {name!r}: bits", d["bits"], 2, 8)
-    p = ValueParams(_positive(f"value {name!r}", d["scale"]), 0, d["dtype"], bits)
+    given = {"restricted": False, **data} if isinstance(data, dict) else data
+    d = _entries(f"value {name!r}", given, ValueParams)
+    dtypes = ("int8", "uint8", "int16")
+    if d["dtype"] not in dtypes:
+        raise ConfigError(f"value {name!r}: {unknown('dtype', str(d['dtype']), dtypes)}")
+    if not isinstance(d["restricted"], bool):
+        raise ConfigError(f"value {name!r}: restricted must be true or false")
+    most = 16 if d["dtype"] == "int16" else 8
+    bits = _integer(f"value {name!r}: bits", d["bits"], 2, most)
+    scale = _positive(f"value {name!r}", d["scale"])
+    p = ValueParams(scale, 0, d["dtype"], bits, d["restricted"])
     zero = _integer(f"value {name!r}: zero_point", d["zero_point"], p.qmin, p.qmax)
-    return ValueParams(p.scale, zero, p.dtype, p.bits)
+    return replace(p, zero_point=zero)
 
 
 def _weight(name: str, data: Any) -> WeightParams:
@@ -291,7 +304,7 @@ def _weight(name: str, data: Any) -> WeightParams:
     shift = d["shift"]
     if not isinstance(shift, list) or not all(type(s) in (int, float) for s in shift):
         raise ConfigError(f"weights of {name!r}: shift must be a list of numbers, not {shift!r}")
-    bits = _integer(f"weights of {name!r}: bits", d["bits"], 2, 8)
+    bits = _integer(f"weights of {name!r}: bits", d["bits"], 2, 16)
     if not isinstance(d["rounding"], str):
         raise ConfigError(f"weights of {name!r}: rounding must be text, not {d['rounding']!r}")
     return WeightParams(scales, bits, tuple(map(float, shift)), d["rounding"])

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, FLOAT64, Array, DType
+from compiler.dtypes import FLOAT32, FLOAT64, INT64, Array, DType
 from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var, tensor_type
-from quantize.annotation import product_reach
+from quantize.annotation import product_reach, product_terms
 from quantize.apply import (
     OnGrid,
     PlanRewriter,
@@ -145,13 +145,16 @@ class _Realizer(PlanRewriter):
     def product(self, r: Result) -> None:
         """matmul with int32 accumulators, then requantize where the result is narrowed."""
         a, b = (self.on_grid(x) for x in r.call.args)
+        wide = max(a.params.bits, b.params.bits) > 8
+        most = product_terms(r.call) * a.params.span * b.params.span
         attrs = replace(
             r.call.attrs,
-            out_dtype="int32",
+            out_dtype="int64" if wide and most >= 2**31 else "int32",
             input_zero_point=a.params.zero_point,
             weight_zero_point=b.params.zero_point,
         )
-        sums = Call(r.call.op, (a.atom, b.atom), attrs)
+        atoms = tuple(self.widened(x.atom, wide) for x in (a, b))
+        sums = Call(r.call.op, atoms, attrs)
         unit = a.params.scale * b.params.scale
         if self._stays_wide(r):
             self._keep_wide(r, sums, self.scalar(np.float32(unit)), 0)
@@ -185,6 +188,11 @@ class _Realizer(PlanRewriter):
             ConfigError: a shift is to scale by what is no power of two.
         """
         rounding = self.plan.config.requantize
+        if rounding.startswith("fixed") and tensor_type(a).dtype == INT64:
+            raise ConfigError(
+                f"{r.var.name!r} has sums of 64 bits, which requantize={rounding!r} does not "
+                "scale: use float32, float64 or shift, or fewer bits there"
+            )
         if rounding == "shift" and (np.frexp(scale)[0] != 0.5).any():
             raise ConfigError(
                 f"{r.var.name!r} cannot be scaled by shifts: the plan's scales are no powers of "

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import INT8, INT32
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var
 from compiler.op.opdef import get_op
-from quantize.apply import OnGrid, PlanRewriter, Result, call, channel_axis, weights_of
+from quantize.apply import OnGrid, PlanRewriter, Result, call, channel_axis, integers, weights_of
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import SEQUENTIAL, Plan
 
@@ -101,12 +100,12 @@ class _Simulator(PlanRewriter):
         weight, bias = weights_of(r, weights)
         name = r.binding.var.name
         scales = self._scales(np.asarray(weights.scales, np.float32))
-        q = Constant(weights.quantized(weight), INT8)
+        q = integers(weights.quantized(weight))
         args: list[Atom] = [x.atom]
         args.append(self.b.bind(call("qnn.dequantize", q, scales, axis=0), f"{name}_weight"))
         if bias is not None:
             units = self.scalar(weights.accumulator_scale(x.params))
-            i = Constant(weights.bias(bias, x.params), INT32)
+            i = integers(weights.bias(bias, x.params))
             args.append(self.b.bind(call("qnn.dequantize", i, units, axis=0), f"{name}_bias"))
         return Call(r.call.op, tuple(args), r.call.attrs)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT8, INT32, UINT8, Array, DType
+from compiler.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, Array, DType
 from compiler.ir.types import TensorType, broadcast
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, channelwise, read, require, type_of
@@ -63,12 +63,13 @@ class QuantizedAddAttrs:
 
 # ---- types ---------------------------------------------------------------------------------------
 def integer_dtype(op: str, attrs: Any) -> DType:
-    """The 8-bit result dtype that `attrs` name, with bounds that fit it.
+    """The result dtype of 8 or 16 bits that `attrs` name, with bounds that fit it.
 
     Raises:
         TypeInferenceError: another dtype, or bounds outside its range.
     """
-    require(attrs.out_dtype in ("int8", "uint8"), f"{op}: out_dtype must be int8 or uint8")
+    allowed = ("int8", "uint8", "int16")
+    require(attrs.out_dtype in allowed, f"{op}: out_dtype must be int8, uint8 or int16")
     dtype = DType.parse(attrs.out_dtype)
     info = np.iinfo(dtype.storage)
     require(
@@ -78,10 +79,12 @@ def integer_dtype(op: str, attrs: Any) -> DType:
     return dtype
 
 
-def require_integer(op: str, what: str, t: TensorType) -> None:
-    """Raise TypeInferenceError unless `t` is an int8, uint8 or int32 tensor."""
-    allowed = ("int8", "uint8", "int32")
-    require(str(t.dtype) in allowed, f"{op}: {what} must be int8, uint8 or int32, not {t.dtype}")
+def require_integer(op: str, what: str, t: TensorType, *more: str) -> None:
+    """Raise TypeInferenceError unless `t` is an int8, uint8, int16 or int32 tensor, or of a dtype
+    in `more`."""
+    allowed = ("int8", "uint8", "int16", "int32", *more)
+    listed = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+    require(str(t.dtype) in allowed, f"{op}: {what} must be {listed}, not {t.dtype}")
 
 
 def require_scale(
@@ -118,7 +121,7 @@ def _simulated_type(attrs: QuantizeAttrs, types: Sequence[TensorType]) -> Tensor
 
 def _dequantize_type(attrs: DequantizeAttrs, types: Sequence[TensorType]) -> TensorType:
     x, scale = types
-    require_integer("qnn.dequantize", "the operand", x)
+    require_integer("qnn.dequantize", "the operand", x, "int64")
     require_scale("qnn.dequantize", attrs.axis, x, scale)
     return x.with_dtype(FLOAT32)
 
@@ -187,8 +190,8 @@ def narrowed(value: Expr, zero_point: int, attrs: Any) -> Expr:
 
 
 def centred(x: Expr, zero_point: int) -> Expr:
-    """int32 x - zero_point."""
-    return plus(cast(x, INT32), -zero_point)
+    """x - zero_point, int64 if x is that, else int32."""
+    return plus(x if x.dtype == INT64 else cast(x, INT32), -zero_point)
 
 
 def plus(x: Expr, k: int) -> Expr:

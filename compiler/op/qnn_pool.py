@@ -1,9 +1,9 @@
 """Integer averages: qnn.mean over axes and qnn.avg_pool2d under a sliding window.
 
-Both sum x - input_zero_point exactly in int32, then take clip(rint(float32(sum) * (ratio /
-float32(count))) + output_zero_point): one float32 quotient, which sums of equally many elements
-share, and one float32 product. `ratio` is the input's scale over the output's. Padding contributes
-nothing to the sum.
+Both sum x - input_zero_point exactly, in int32 (of int16 in int64), then take
+clip(rint(float32(sum) * (ratio / float32(count))) + output_zero_point): one float32 quotient, which
+sums of equally many elements share, and one float32 product. `ratio` is the input's scale over the
+output's. Padding contributes nothing to the sum.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT32, Array, DType
+from compiler.dtypes import FLOAT32, INT16, INT32, INT64, Array, DType
 from compiler.ir.types import TensorType
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axes_of, index_expr, require_rank, type_of
@@ -98,7 +98,10 @@ def _lower_mean(b: PrimBuilder, a: QuantizedMeanAttrs, x: Buffer) -> Buffer:
         return centred(x[tuple(idx)], a.input_zero_point)
 
     extents = {f"r{k}": x.shape[k] for k in axes}
-    total = b.reduce("total", t.shape, INT32, extents, element, const(0, INT32))
+    held = INT64 if x.dtype == INT16 else INT32
+    total = b.reduce(
+        "total", t.shape, held, extents, lambda *v: cast(element(*v), held), const(0, held)
+    )
     count = index_expr(product(type_of(x).shape[k] for k in axes), FLOAT32)
     return b.compute("mean", t.shape, t.dtype, lambda *i: _scaled(a, total[i], count))
 
@@ -147,12 +150,12 @@ def _sum_dtype(a: QuantizedAvgPool2dAttrs, x: DType) -> DType:
     """The narrowest dtype that holds the sum of a window's codes."""
     codes = np.iinfo(x.storage)
     extremes = [math.prod(a.pool_size) * int(n) for n in (codes.min, codes.max)]
-    for name in ("uint16", "int16"):
+    for name in ("uint16", "int16", "int32"):
         held = DType.parse(name)
         room = np.iinfo(held.storage)
         if all(room.min <= n <= room.max for n in extremes):
             return held
-    return INT32
+    return INT64
 
 
 def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer:
@@ -179,10 +182,11 @@ def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer
 
     def mean(n: Any, c: Any, i: Any, j: Any, *block: Any) -> Expr:
         at = (wy, x.shape[2], i), (wx, x.shape[3], j)
-        above = cast(total[n, c, i, j, *block], INT32)
+        wide = INT64 if x.dtype == INT16 else INT32
+        above = cast(total[n, c, i, j, *block], wide)
         if a.input_zero_point:
             taps = inside(*at[0]) * inside(*at[1])
-            above = above - index_expr(taps * a.input_zero_point, INT32)
+            above = above - index_expr(taps * a.input_zero_point, wide)
         return _scaled(a, above, index_expr(counted(*at[0]) * counted(*at[1]), FLOAT32))
 
     return b.compute("avg_pool", t.shape, DType.parse(a.out_dtype), mean)

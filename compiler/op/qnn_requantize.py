@@ -66,7 +66,12 @@ class RequantizeAttrs:
 
 def _infer(attrs: RequantizeAttrs, types: Sequence[TensorType]) -> TensorType:
     x, scale = types
-    require_integer("qnn.requantize", "the operand", x)
+    require_integer("qnn.requantize", "the operand", x, "int64")
+    require(
+        x.dtype != INT64 or not attrs.rounding.startswith("fixed"),
+        f"qnn.requantize: rounding {attrs.rounding!r} is for int32; int64 takes float32, float64 "
+        "or shift",
+    )
     require(
         attrs.rounding in ROUNDINGS,
         f"qnn.requantize: rounding must be one of {ROUNDINGS}, not {attrs.rounding!r}",

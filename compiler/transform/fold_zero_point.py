@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.dtypes import INT8, UINT8, Array, DType
+from compiler.dtypes import INT8, INT16, UINT8, Array, DType
 from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, Var, names_in, tensor_type
 from compiler.ir.names import unique
 from compiler.op.opdef import OpDef, get_op
@@ -54,7 +54,7 @@ def _fold(b: Binding, names: set[str]) -> list[Binding]:
     signed = tensor_type(data).dtype == INT8
     if not (z or signed) or not isinstance(weight, Constant) or not isinstance(data, Var):
         return [b]
-    if weight.dtype != INT8 or not all(isinstance(c, Constant) for c in bias):
+    if weight.dtype not in (INT8, INT16) or not all(isinstance(c, Constant) for c in bias):
         return [b]
     first: list[Binding] = []
     if signed:

@@ -19,7 +19,7 @@ from quantize.observers.thresholds import (
     PowerOfTwo,
     SquaredError,
 )
-from quantize.params import ValueParams
+from quantize.params import whole_range
 
 __all__ = [
     "BINS",
@@ -40,7 +40,7 @@ __all__ = [
 
 def observer(config: QConfig) -> Observer:
     """A fresh observer of the kind that `config.calibrate` names."""
-    whole = ValueParams(1.0, 0, config.activation_dtype, config.activation_bits)
+    whole = whole_range(config)
     levels = Levels(whole.qmax - whole.qmin + 1, config.activation_symmetric)
     # Scales that are rounded up to powers of two later are better chosen among them.
     least = PowerOfTwo if config.requantize == "shift" else SquaredError

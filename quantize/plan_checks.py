@@ -1,0 +1,83 @@
+"""Whether a plan was made for a module, and decides what can be done with it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.dtypes import Array
+from compiler.errors import ConfigError, unknown
+from compiler.ir.expr import Call, IRModule, tensor_type
+from compiler.transform.preparation import PREPARE_VERSION
+from quantize.annotation import ACTIVATIONS, Graph, form_reason, is_weighted
+from quantize.fingerprint import fingerprint_of
+from quantize.plan import SEQUENTIAL, Plan
+from quantize.scaled.rewriting import check_node
+
+
+def check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
+    """Raise ConfigError unless `plan` was made for this module, which `graph` has rescaled."""
+    if plan.prepare_version != PREPARE_VERSION:
+        raise ConfigError(
+            f"the plan was made with version {plan.prepare_version} of the preparing passes, not "
+            f"{PREPARE_VERSION}: calibrate again"
+        )
+    calls = {b.var.name: call for b, call in graph.calls()}
+    other = "the plan was made for another model"
+    for name, node in plan.nodes.items():
+        if name not in calls:
+            raise ConfigError(f"{other}: {unknown('node', name, calls)}")
+        call = calls[name]
+        op = getattr(call.op, "name", "function")
+        if op != node.op:
+            raise ConfigError(f"{other}: node {name!r} is {op}, not {node.op}")
+        if node.decision == "folded" and op not in ACTIVATIONS:
+            raise ConfigError(f"node {name!r} ({op}) cannot be folded: it is not an activation")
+        if node.decision == "format":
+            check_node(name, call, plan)
+        elif node.accumulate != SEQUENTIAL and not (
+            node.decision == "integer" and is_weighted(call)
+        ):
+            raise ConfigError(
+                f"node {name!r} ({op}, {node.decision}) has no accumulator: leave out its "
+                f"accumulate={node.accumulate!r}"
+            )
+        if node.decision == "integer":
+            if reason := form_reason(call):
+                raise ConfigError(f"node {name!r} ({op}) cannot be integer: {reason}")
+            if is_weighted(call):
+                _check_weights(name, call, plan)
+    missing = [n for n in calls if n not in plan.nodes]
+    if missing:
+        raise ConfigError(f"{other}: it lacks the node {missing[0]!r}")
+    if plan.model != fingerprint_of(module):
+        raise ConfigError(
+            f"{other} with the same nodes: the weights or attributes differ; calibrate again"
+        )
+
+
+def check_sums(name: str, weight: Array, bias: Array | None) -> None:
+    """Raise ConfigError unless sums of products of bytes with these integers fit an int32."""
+    rows = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1)
+    most = 255 * rows + (0 if bias is None else np.abs(bias.astype(np.int64)))
+    if most.max() >= 2**31:
+        raise ConfigError(
+            f"the weights of {name!r} fill so much of their range that sums of its products could "
+            "overflow an int32 accumulator: give them fewer bits, or skip the node"
+        )
+
+
+def _check_weights(name: str, call: Call, plan: Plan) -> None:
+    params = plan.weights.get(name)
+    if params is None:
+        raise ConfigError(f"the plan has no scales for the weights of the integer node {name!r}")
+    channels = tensor_type(call.args[1]).shape[0]
+    if len(params.scales) not in (1, channels):
+        raise ConfigError(
+            f"node {name!r} has {channels} output channels, but the plan gives its weights "
+            f"{len(params.scales)} scales"
+        )
+    if len(params.shift) not in (0, channels):
+        raise ConfigError(
+            f"node {name!r} has {channels} output channels, but the plan shifts the biases of "
+            f"{len(params.shift)}"
+        )
