@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from qnn_checks import RANGES, check, limits, reference
 
-from compiler.dtypes import FLOAT32, FLOAT64, INT8, INT32, UINT8
+from compiler.dtypes import FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8
 from compiler.errors import TypeInferenceError
 from compiler.ir.types import TensorType
 from compiler.op.opdef import get_op
@@ -173,14 +173,25 @@ def test_avg_pool_is_the_float_one_within_rounding(
         (
             "qnn.quantize",
             [((2, 3), FLOAT32), ((), FLOAT32)],
-            {"out_dtype": "int16"},
-            "int8 or uint8",
+            {"out_dtype": "int32"},
+            "int8, uint8 or int16",
         ),
         ("qnn.quantize", [((2, 3), FLOAT32), ((), FLOAT32)], {"qmin": -1}, "do not fit"),
-        ("qnn.dequantize", [((2, 3), FLOAT32), ((), FLOAT32)], {}, "int8, uint8 or int32"),
+        (
+            "qnn.dequantize",
+            [((2, 3), FLOAT32), ((), FLOAT32)],
+            {},
+            "int32 or int64",
+        ),
         ("qnn.requantize", [((2, 3), INT32), ((), INT32)], {}, "must be float32"),
         ("qnn.requantize", [((2, 3), INT32), ((), FLOAT64)], {}, "must be float32"),
         ("qnn.requantize", [((2, 3), INT32), ((), FLOAT32)], {"rounding": "up"}, "rounding"),
+        (
+            "qnn.requantize",
+            [((2, 3), INT64), ((), FLOAT32)],
+            {"rounding": "fixed_upward"},
+            "int64 takes float32",
+        ),
         ("qnn.add", [((2, 3), UINT8), ((4,), UINT8)], {}, "broadcast"),
         ("qnn.mean", [((2, 3), UINT8)], {"axis": (2,)}, "out of range"),
     ],

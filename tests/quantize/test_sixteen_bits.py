@@ -13,7 +13,7 @@ from quantize_nets import images, mixed_net, net, noise, plan_of
 
 import compiler
 import quantize
-from compiler.dtypes import Array
+from compiler.dtypes import Array, DType
 from compiler.errors import ConfigError
 from compiler.interpret import trace
 from compiler.ir.builder import FunctionBuilder
@@ -184,6 +184,22 @@ def test_other_instruction_sets_give_the_same_bits(target: str) -> None:
     q = quantize.realize(mixed_net(), quantize.calibrate(mixed_net(), [noise(4)], config))
     x = noise(2, 3)
     for got, want in zip(compiler.build(q, target=target)(x), compiler.build(q)(x), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_averages_of_more_int16_than_an_int32_sums() -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (1, 2, 300, 300), DType.parse("int16"))
+    grid = {"ratio": 0.5, "input_zero_point": -32768, "output_zero_point": -300,
+            "out_dtype": "int16", "qmin": -32768, "qmax": 32767}  # fmt: skip
+    mean = b.call("qnn.mean", x, axis=(2, 3), **grid)
+    pool = b.call("qnn.avg_pool2d", x, pool_size=(290, 290), strides=(4, 4), **grid)
+    mod = IRModule({"main": b.finish(mean, pool)})
+    q = np.random.default_rng(0).integers(20_000, 32768, (1, 2, 300, 300)).astype(np.int16)
+    wanted = np.rint((q.mean((2, 3)) + 32768) / 2) - 300
+    for results in (compiler.build(mod)(q), compiler.evaluate(mod, q)):
+        np.testing.assert_allclose(results[0], wanted, atol=1)
+    for got, want in zip(compiler.build(mod)(q), compiler.evaluate(mod, q), strict=True):
         np.testing.assert_array_equal(got, want)
 
 
