@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import compiler
+import datatypes  # noqa: F401  (its formats)
 import quantize
 from compiler.dtypes import Array
 from compiler.errors import ConfigError
