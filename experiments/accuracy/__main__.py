@@ -11,8 +11,19 @@ from pathlib import Path
 import click
 
 from compiler.errors import DtypelabError
+from experiments.accuracy import bits4 as bits4_table
 from experiments.accuracy import networks as table
-from experiments.accuracy.tasks import TASKS
+
+DATA = click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder with the models and data that are not shipped.",
+)
+MODEL_FILE = click.option(
+    "--model-file", "given", multiple=True, metavar="NAME=PATH", help="A network's file."
+)
+CSV = click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Save the table.")
 
 
 @click.group()
@@ -25,17 +36,12 @@ def main() -> None:
     "--model",
     "selected",
     multiple=True,
-    type=click.Choice(list(TASKS)),
+    type=click.Choice(list(table.TARGETS)),
     help="Measure this network only; may be repeated.",
 )
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Folder with the models and data that are not shipped.",
-)
-@click.option("--model-file", "given", multiple=True, metavar="NAME=PATH", help="A network's file.")
-@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Save the table.")
+@DATA
+@MODEL_FILE
+@CSV
 @click.option(
     "--rounds",
     type=click.IntRange(min=1),
@@ -75,6 +81,37 @@ def networks(
     except DtypelabError as error:
         raise click.UsageError(str(error)) from error
     sys.exit(0 if passed else 1)
+
+
+@main.command()
+@click.option(
+    "--model",
+    "selected",
+    multiple=True,
+    type=click.Choice(bits4_table.NETWORKS),
+    help="Measure this network only; may be repeated.",
+)
+@DATA
+@MODEL_FILE
+@CSV
+@click.option("--quick", is_flag=True, help="Few inputs: rough figures.")
+def bits4(
+    selected: tuple[str, ...],
+    data: Path | None,
+    given: tuple[str, ...],
+    csv: Path | None,
+    quick: bool,
+) -> None:
+    """4-bit weights and 8-bit activations: nearest, GPTQ and AdaRound.
+
+    Example: python -m experiments.accuracy bits4 --model mnist_resnet8 --csv table.csv
+    """
+    from experiments.benchmarks.__main__ import named_file
+
+    try:
+        bits4_table.run(selected, data, dict(map(named_file, given)), csv, quick)
+    except DtypelabError as error:
+        raise click.UsageError(str(error)) from error
 
 
 if __name__ == "__main__":

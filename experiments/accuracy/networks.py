@@ -168,7 +168,7 @@ def run(
 
     if csv is not None:
         check_writable(csv)
-    found = [(name, tasks.load(name, data, given)) for name in names or tasks.TASKS]
+    found = [(name, tasks.load(name, data, given)) for name in names or TARGETS]
     entries = []
     for name, task in found:
         if isinstance(task, str):

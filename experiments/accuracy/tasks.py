@@ -181,6 +181,7 @@ def _lacking(files: str) -> str:
 
 
 TASKS: Mapping[str, Loader] = {
+    "mnist_mlp": _digits("mnist_mlp"),
     "mnist_resnet8": _digits("mnist_resnet8"),
     "mnist_dwsep": _digits("mnist_dwsep"),
     "mnist_vit": _digits("mnist_vit"),

@@ -124,7 +124,7 @@ def test_every_figure_has_its_target() -> None:
 
 
 def test_all_networks_have_targets_and_recorded_figures() -> None:
-    assert set(networks.TARGETS) == set(networks.RECORDED) == set(tasks.TASKS)
+    assert set(networks.TARGETS) == set(networks.RECORDED) <= set(tasks.TASKS)
 
 
 def test_quick_table_is_printed_and_saved(tmp_path: Path) -> None:
