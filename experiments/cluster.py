@@ -22,7 +22,7 @@ from compiler.errors import ConfigError
 
 if TYPE_CHECKING:
     from .cells import Cell, Workload
-    from .runner import Outcome, Session
+    from .session import Outcome, Session
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ _kept = threading.local()
 
 def _session(workload: Workload) -> Session:
     """This thread's session, for what consecutive cells share."""
-    from .runner import Session
+    from .session import Session
 
     key = (tuple(sorted(workload.data)), tuple(sorted(workload.images.items())), workload.adapters)
     if getattr(_kept, "key", None) != key:

@@ -85,7 +85,7 @@ def reproduce(results: str | os.PathLike[str], row_id: str) -> Reproduction:
         ConfigError: there is no such row, it was written before rows held their configuration, or
             its model, data set or format is not at hand or has changed.
     """
-    from .runner import Session
+    from .session import Session
     from .spec import load_spec
 
     row = find_row(results, row_id)

@@ -1,0 +1,255 @@
+"""One cell at a time: what it computes, and the row it becomes."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+
+import numpy as np
+
+from compiler.errors import ConfigError, DtypelabError
+
+from . import adapters, metrics, pipeline, provenance, scoring
+from .cells import Cell, Workload
+from .datasets import Dataset
+from .latency import LatencyStats, measure, measure_interleaved
+from .layer_table import Line, layer_lines
+from .schemes import Scheme
+from .statistics import paired_difference, paired_figures
+from .store import COLUMNS, SCHEMA_VERSION, Value
+
+#: Inputs per call while accuracy is evaluated.
+EVAL_BATCH = 100
+#: Elements of the inputs of one call, where inputs are large.
+EVAL_ELEMENTS = 2**20
+
+_FLOAT32 = Scheme("float32", "float32", "float32")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The row of a cell, and its lines of the layers file (but for their `run_id`)."""
+
+    row: dict[str, Value]
+    layers: list[Line]
+
+
+@dataclass
+class Session:
+    """Runs cells one after the other, keeping what consecutive ones share."""
+
+    workload: Workload
+    _key: object = None
+    _baseline: tuple[_Network, pipeline.Array] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for adapter in self.workload.adapters:
+            adapters.install(adapter)
+
+    def _data(self, cell: Cell) -> Dataset:
+        return self.workload.data[cell.dataset_sha256]
+
+    def row(self, cell: Cell) -> dict[str, Value]:
+        """The row of a cell; see `outcome`."""
+        return self.outcome(cell).row
+
+    def outcome(self, cell: Cell) -> Outcome:
+        """What a cell gives; an exception while running it becomes status "error"."""
+        layers: list[Line] = []
+        started = datetime.now(UTC)
+        clock = time.perf_counter()
+        row: dict[str, Value] = {**dict.fromkeys(COLUMNS), **_identity(cell)}
+        try:
+            row |= self._measure(cell, layers)
+            row |= {"status": "ok", "error": ""}
+        except DtypelabError as error:
+            row |= {"status": "error", "error": _one_line(str(error))}
+        except Exception as error:
+            # Whatever breaks in one cell, the others still run; the row says what it was.
+            row |= {"status": "error", "error": _one_line(f"{type(error).__name__}: {error}")}
+        row["started_utc"] = started.isoformat(timespec="seconds")
+        row["duration_s"] = time.perf_counter() - clock
+        return Outcome(row, layers)
+
+    def _measure(self, cell: Cell, layers: list[Line]) -> dict[str, Value]:
+        settings, data = cell.settings, self._data(cell)
+        baseline, reference = self._baseline_of(cell)
+        reference = reference[: settings.n_eval]
+        if cell.scheme.kind == "float32":
+            subject, outputs = baseline, reference
+        else:
+            subject = _Network(self._prepare(cell))
+            outputs = subject.outputs(data.x[: settings.n_eval])
+        variant = subject.variant
+        row: dict[str, Value] = {
+            name: getattr(variant, name) for name in _VARIANT_COLUMNS if name in COLUMNS
+        }
+        row["lowering"] = subject.lowering
+        if cell.energy:
+            row["energy_uj"] = _energy(variant.macs_by_dtypes, dict(cell.energy))
+        row |= _accuracy(cell, data, outputs, reference)
+        if settings.runs:
+            row |= self._latency(cell, subject, baseline)
+        if cell.layers.images and cell.scheme.kind != "float32":
+            errors = variant.layers(data.x[: cell.layers.images], cell.layers.events)
+            layers += layer_lines({**_identity(cell), **row}, cell.layers.images, errors)
+        return row
+
+    def _prepare(self, cell: Cell) -> pipeline.Variant:
+        data = self._data(cell)
+        sample = data.x[:0]
+        if cell.scheme.kind == "int8":
+            sample = data.calibration_sample(cell.settings.n_calib, cell.seed)
+        return pipeline.prepare(
+            cell.model.path,
+            cell.scheme,
+            sample_shape=data.x.shape[1:],
+            calibration=sample,
+            target=cell.target,
+            threads=cell.threads,
+        )
+
+    def _baseline_of(self, cell: Cell) -> tuple[_Network, pipeline.Array]:
+        """The float32 network of the cell's model, target and threads, and its outputs."""
+        key = (cell.model.path, cell.dataset_sha256, cell.target, cell.threads)
+        if self._baseline is None or self._key != key:
+            images = self.workload.images[cell.model.sha256, cell.dataset_sha256]
+            x = self._data(cell).x[:images]
+            network = _Network(self._prepare(replace(cell, scheme=_FLOAT32)))
+            self._baseline, self._key = (network, network.outputs(x)), key
+        return self._baseline
+
+    def _latency(self, cell: Cell, subject: _Network, baseline: _Network) -> dict[str, Value]:
+        warmup, runs, batch = cell.settings.warmup, cell.settings.runs, cell.settings.batch
+        inputs = self._data(cell).x[:batch]
+        if len(inputs) < batch:
+            raise ConfigError(f"latency batch {batch} needs as many images, have {len(inputs)}")
+        reference = baseline.compiled(batch)
+        if cell.scheme.kind == "float32":
+            stats = measure(lambda: reference.call(inputs), warmup=warmup, runs=runs)
+            return _latency_columns(stats, 1.0)
+        compiled = subject.compiled(batch)
+        stats, base = measure_interleaved(
+            [lambda: compiled.call(inputs), lambda: reference.call(inputs)],
+            warmup=warmup,
+            runs=runs,
+        )
+        return _latency_columns(stats, base.median / stats.median)
+
+
+@dataclass
+class _Network:
+    """A network in one scheme, and its executables by batch size, each compiled once."""
+
+    variant: pipeline.Variant
+    executables: dict[int, pipeline.Compiled] = field(default_factory=dict)
+
+    def compiled(self, batch: int) -> pipeline.Compiled:
+        if batch not in self.executables:
+            self.executables[batch] = self.variant.compile(batch)
+        return self.executables[batch]
+
+    def outputs(self, x: pipeline.Array) -> pipeline.Array:
+        """The first result for inputs [n, ...]: [n, ...]."""
+        return self.compiled(_evaluation_batch(self.variant, x)).predict(x)
+
+    @property
+    def lowering(self) -> str:
+        """How custom datatypes are computed, as compiled; empty if there are none."""
+        chosen = (compiled.lowering for compiled in self.executables.values())
+        return next(filter(None, chosen), self.variant.lowering)
+
+
+_VARIANT_COLUMNS = tuple(pipeline.Variant.__dataclass_fields__)
+
+
+def _identity(cell: Cell) -> dict[str, Value]:
+    """The columns that are known before a cell runs."""
+    settings = cell.settings
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "config_hash": cell.config_hash,
+        "model": cell.model.name,
+        "model_sha256": cell.model.sha256,
+        "dataset": cell.dataset,
+        "dataset_sha256": cell.dataset_sha256,
+        "repeat": cell.repeat,
+        "n_eval": settings.n_eval,
+        "n_calib": settings.n_calib if cell.scheme.kind == "int8" else 0,
+        "seed": cell.seed,
+        "scheme": cell.scheme.label,
+        "dtype": cell.scheme.dtype,
+        "batch": settings.batch,
+        "threads": cell.threads,
+        "warmup": settings.warmup,
+        "runs": settings.runs,
+        "target": cell.target,
+        "config": json.dumps(cell.specification()),
+        **asdict(provenance.collect()),
+    }
+
+
+def _evaluation_batch(variant: pipeline.Variant, x: pipeline.Array) -> int:
+    """Inputs per call: what the network takes, else as many as stay small, `EVAL_BATCH` at most."""
+    if variant.fixed_batch is not None:
+        return variant.fixed_batch
+    fitting = EVAL_ELEMENTS // max(1, int(x[0].size))
+    return max(1, min(EVAL_BATCH, len(x), fitting))
+
+
+def _accuracy(
+    cell: Cell, data: Dataset, outputs: pipeline.Array, reference: pipeline.Array
+) -> dict[str, Value]:
+    labels = data.y[: cell.settings.n_eval] if data.labelled else reference
+    metric = scoring.find(cell.metric, data.classes)
+    before, after = metric.statistics(reference, labels), metric.statistics(outputs, labels)
+    figure, figure_fp32 = (float(metric.value(s.mean(axis=0))) for s in (after, before))
+    worse = 1.0 if metric.higher_is_better else -1.0
+    if before.shape[1] == 1 and np.isin((before, after), (0, 1)).all():
+        paired = paired_difference(before[:, 0] == 1, after[:, 0] == 1)
+    else:
+        paired = paired_figures(lambda means: worse * metric.value(means), before, after)
+    agreement = None
+    if metric.answers is not None:
+        both = metric.answers(outputs) == metric.answers(reference)
+        agreement = float(np.mean(both))
+    return {
+        "metric_name": metric.name + ("" if data.labelled else scoring.OF_FLOAT32),
+        "metric": figure,
+        "metric_fp32": figure_fp32,
+        "metric_drop": worse * (figure_fp32 - figure),
+        "metric_drop_low": paired.low,
+        "metric_drop_high": paired.high,
+        "p_value": paired.p_value,
+        "sqnr_db": metrics.sqnr_db(outputs, reference),
+        "cosine": metrics.cosine(outputs, reference),
+        "top1_agreement": agreement,
+    }
+
+
+def _energy(macs: Mapping[str, int], picojoules: Mapping[str, float]) -> float | None:
+    """Microjoules of the multiply-accumulates of one input, from a table per operand dtypes.
+
+    A pair that the table does not have costs what its second operand's dtype (the weights') does;
+    None if the table has neither.
+    """
+    prices = {pair: picojoules.get(pair, picojoules.get(pair.split(" x ")[1])) for pair in macs}
+    if None in prices.values():
+        return None
+    return sum(count * (prices[pair] or 0.0) for pair, count in macs.items()) * 1e-6
+
+
+def _latency_columns(stats: LatencyStats, speedup: float) -> dict[str, Value]:
+    columns: dict[str, Value] = {
+        f"latency_ms_{name}": getattr(stats, name)
+        for name in ("min", "median", "mean", "p90", "p99", "stdev")
+    }
+    return {**columns, "speedup_vs_fp32": speedup}
+
+
+def _one_line(text: str, limit: int = 500) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."
