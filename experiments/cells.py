@@ -79,8 +79,8 @@ class Cell:
         and the versions: they are columns of their own. A format that this process defined counts
         with its whole description, a metric of an adapter with the adapter's text.
         """
-        calibrates = self.scheme.kind == "int8"
-        defined = {} if calibrates else pipeline.definitions(self.scheme.dtype)
+        calibrates = self.scheme.calibrated
+        defined = {} if self.scheme.calibrated else pipeline.definitions(self.scheme.dtype)
         metric: list[str] = [] if self.metric == "top1" else [self.metric]
         if adapters.is_reference(self.metric):
             adapter = adapters.adapter_of(self.metric)
@@ -110,7 +110,7 @@ class Cell:
         What has no name of its own is named by its path from the current folder.
         """
         s = self.scheme
-        scheme: dict[str, Any] = {"scheme": "int8" if s.kind == "int8" else s.dtype}
+        scheme: dict[str, Any] = {"scheme": s.kind if s.calibrated else s.dtype}
         options = {k: schemes.thaw(v) for k, v in s.options}
         return {
             "models": [self.model.source],

@@ -78,7 +78,7 @@ def _seconds(cell: Cell, shape: tuple[int, ...]) -> float:
     calls = (s.warmup + s.runs) * s.batch if s.runs else 0
     timed = calls * (ms + (0 if scheme.kind == "float32" else float_ms))
     calibrated = 0.0
-    if scheme.kind == "int8":
+    if scheme.calibrated:
         calibrated = s.n_calib * 10 * float_ms
     builds = 2 if s.runs else 1
     return builds * (SETUP_S + layers * LAYER_S) + (s.n_eval * ms + timed + calibrated) * 1e-3
@@ -133,7 +133,7 @@ def grid_table(found: Iterable[Estimate]) -> RenderableType:
         varying += [f"seed={cell.seed}"] if cell.seed else []
         varying += [f"repeat={cell.repeat}"] if cell.repeat else []
         label = " ".join([cell.scheme.label, *(str(c) for c in chosen if c), *varying])
-        calibrated = str(s.n_calib) if cell.scheme.kind == "int8" else ""
+        calibrated = str(s.n_calib) if cell.scheme.calibrated else ""
         table.add_row(
             f"  {escape(label)}",
             *(str(s.n_eval), calibrated, str(s.runs), str(cell.threads), f"{e.seconds:.1f}"),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from compiler.errors import ConfigError, DtypelabError, InputError, unknown
 
 from . import zoo
+from .plan_columns import plan_columns
 from .schemes import Option, Scheme
 
 if TYPE_CHECKING:
@@ -103,6 +104,13 @@ def format_names() -> list[str]:
     return [str(name) for name in datatypes.list_formats()]
 
 
+def block_format_names() -> tuple[str, ...]:
+    """Names of the block formats."""
+    from quantize.scaled.blocks import block_formats
+
+    return block_formats()
+
+
 def format_bits(name: str) -> int:
     """Width of a format, or of a registered datatype written `custom[NAME]BITS`; of a mixture, the
     largest.
@@ -130,10 +138,23 @@ def definitions(name: str) -> dict[str, str]:
     from datatypes.formats.hashing import digest
 
     mixed = mixture(name)
-    parts = [name] if mixed is None else mixed.values()
+    # "A x W" of a scaled scheme; what block formats are made of counts too.
+    parts = (
+        [p for part in name.split(" x ") for p in _parts(part)]
+        if mixed is None
+        else [*mixed.values()]
+    )
     names = {part if isinstance(part, str) else part[0] for part in parts}
     own = sorted(n for n in names if not n.startswith("custom[") and not is_builtin(n))
     return {n: digest(get(n)) for n in own if n != "float32"}
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """A format's name; of a block format, those of its elements and scales."""
+    from quantize.scaled.blocks import block_format
+
+    block = block_format(name)
+    return (name,) if block is None else (block.element, block.scale)
 
 
 def check_dtype(name: str) -> None:
@@ -147,6 +168,17 @@ def check_dtype(name: str) -> None:
     except DtypelabError as error:
         names = ["float32", "int8", "uint8", "int32", *format_names()]
         raise ConfigError(unknown("dtype", name, names)) from error
+
+
+def check_operand_format(name: str) -> None:
+    """Raise a ConfigError unless scaled factors can be in what is called `name`."""
+    if name == "float32" or name in block_format_names():
+        return
+    try:
+        format_bits(name)
+    except DtypelabError:
+        names = ["float32", *block_format_names(), *format_names()]
+        raise ConfigError(unknown("format", name, names)) from None
 
 
 def mixture(dtype: str) -> dict[str, str | tuple[str, str]] | None:
@@ -203,9 +235,9 @@ def accumulated_kinds(mode: str) -> tuple[str, ...]:
     from compiler.op.width import width
 
     if mode == "sequential":
-        return ("int8", "format")
+        return ("int8", "scaled", "format")
     if mode in MODES:
-        return ("format",)
+        return ("scaled", "format")
     if width(mode) is not None:
         return ("int8",)
     raise ConfigError(unknown_mode(mode))
@@ -227,6 +259,7 @@ def qconfig(options: Mapping[str, Any]) -> QConfig:
     Raises:
         ConfigError: an unknown field or a value that does not fit.
     """
+    import datatypes  # noqa: F401  (its formats may be named)
     import quantize
 
     return quantize.QConfig(**options)
@@ -422,7 +455,7 @@ def prepare(
         opset=None if opset is None else int(opset),
         fixed_batch=fixed,
         macs=int(cost(module).macs) // (fixed or 1),
-        size_bytes=changed.parameter_bytes,
+        size_bytes=changed.parameter_bytes - facts.pop("saved_bytes", 0),
         bit_operations=changed.bit_operations,
         activation_bytes=changed.activation_bytes,
         macs_by_dtypes=changed.macs_by_dtypes,
@@ -445,7 +478,7 @@ def _transform(
     facts: dict[str, Any] = dict.fromkeys(
         ("lowering", "accumulate", "granularity", "symmetry", "calibrator", "skipped"), ""
     )
-    if scheme.kind == "int8":
+    if scheme.calibrated:
         import quantize
 
         config = qconfig(dict(scheme.options))
@@ -455,7 +488,7 @@ def _transform(
         return (
             lambda module: quantize.realize(module, plan),
             lambda module: quantize.simulate(module, plan),
-            facts | _plan_facts(plan, config),
+            facts | plan_columns(plan, config) | {"saved_bytes": _saved_bytes(module, plan)},
         )
     bits = 32
     if scheme.kind == "format":
@@ -467,23 +500,13 @@ def _transform(
     return retyped, retyped, facts
 
 
-def _accumulate_text(config: QConfig) -> str:
-    if isinstance(config.accumulate, str):
-        return config.accumulate
-    return "; ".join(f"{pattern}: {mode}" for pattern, mode in config.accumulators)
+def _saved_bytes(module: IRModule, plan: Plan) -> int:
+    """Bytes that weights which a plan rounds to formats would take less than the float32 constants
+    they are computed with."""
+    from quantize.annotation import prepared
+    from quantize.scaled.storage import weight_bytes
 
-
-def _plan_facts(plan: Plan, config: QConfig) -> dict[str, Any]:
-    symmetry = [
-        f"{side} {'symmetric' if getattr(config, f'{side}_symmetric') else 'asymmetric'}"
-        for side in ("weight", "activation")
-    ]
-    return {
-        "weight_bits": int(config.weight_bits),
-        "activation_bits": int(config.activation_bits),
-        "granularity": str(config.weight_granularity),
-        "symmetry": ", ".join(symmetry),
-        "calibrator": str(config.calibrate),
-        "accumulate": _accumulate_text(config),
-        "skipped": "; ".join(f"{name} ({reason})" for name, reason in plan.skipped.items()),
-    }
+    if plan.config.compute == "native" or not plan.formats:
+        return 0
+    before, after = weight_bytes(prepared(module), plan)
+    return before - after

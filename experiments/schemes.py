@@ -10,7 +10,7 @@ from compiler.errors import ConfigError, DtypelabError, unknown
 
 #: The last form stands for a table; its values may be tables too.
 Option: TypeAlias = str | int | float | bool | tuple[str, ...] | tuple[tuple[str, Any], ...]
-Kind: TypeAlias = Literal["float32", "int8", "format"]
+Kind: TypeAlias = Literal["float32", "int8", "scaled", "format"]
 
 _INT8 = {"int8_tensor": "tensor", "int8_channel": "channel"}
 #: Other names of options: short ones of `quantize.QConfig` fields, and what `compiler.build` says.
@@ -27,7 +27,8 @@ class Scheme:
     """One number system and its options.
 
     `kind` float32 leaves the network alone, int8 quantizes it with the `quantize.QConfig` fields in
-    `options`, format retypes it to `dtype`; `options` are then "accumulate" and "lowering". The
+    `options`, scaled puts it in scaled formats by the same fields, format retypes it to `dtype`;
+    `options` are then "accumulate" and "lowering". The
     `label` is what the results call it.
     """
 
@@ -40,9 +41,14 @@ class Scheme:
         """The option's value, None when the specification leaves it at its default."""
         return dict(self.options).get(name)
 
+    @property
+    def calibrated(self) -> bool:
+        """Whether it comes from a calibrated `quantize.Plan`."""
+        return self.kind in ("int8", "scaled")
+
     def with_calibrator(self, calibrator: str) -> Scheme:
-        """This int8 scheme with a calibrator, unless it names its own."""
-        return self._with("calibrate", calibrator) if self.kind == "int8" else self
+        """This calibrated scheme with a calibrator, unless it names its own."""
+        return self._with("calibrate", calibrator) if self.calibrated else self
 
     def with_accumulation(self, accumulate: str) -> Scheme:
         """This scheme with an accumulation that it takes, unless it names its own."""
@@ -52,7 +58,8 @@ class Scheme:
         """Whether there are sums of this kind that can be accumulated so."""
         from . import pipeline
 
-        return self.kind in pipeline.accumulated_kinds(accumulate)
+        stored = self.kind == "scaled" and self.option("compute") != "native"
+        return not stored and self.kind in pipeline.accumulated_kinds(accumulate)
 
     def _with(self, name: str, value: Option) -> Scheme:
         if self.option(name) is not None:
@@ -63,12 +70,14 @@ class Scheme:
 def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
     """The scheme called `name`.
 
-    That is float32, int8, int8_tensor, int8_channel, the name of a format, a datatype that this
-    process has registered, written `custom[NAME]BITS`, or formats by layer, as an inline TOML table
-    (`pipeline.mixture`).
+    That is float32, int8, int8_tensor, int8_channel, scaled (formats with scales, named by the
+    options weight_dtype and activation_dtype, which is the same unless given), a block format such
+    as mxfp8_e4m3, the name of a format, a datatype that this process has registered, written
+    `custom[NAME]BITS`, or formats by layer, as an inline TOML table (`pipeline.mixture`).
 
-    `options` of int8 schemes are fields of `quantize.QConfig` (also by the short names granularity
-    and calibrator), those of a format `accumulate` and `lowering` (also `dtype_lowering`).
+    `options` of int8 and scaled schemes are fields of `quantize.QConfig` (also by the short names
+    granularity and calibrator), those of a format `accumulate` and `lowering` (also
+    `dtype_lowering`).
 
     Raises:
         ConfigError: unknown name or option, or a value that does not fit.
@@ -90,12 +99,15 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
         frozen = {key: _freeze(value) for key, value in given.items()}
         pipeline.check_qconfig(frozen)
         return Scheme(_int8_label(frozen), "int8", "int8", _sorted(frozen))
+    if name == "scaled" or name in pipeline.block_format_names():
+        return _scaled(name, {key: _freeze(value) for key, value in given.items()})
     try:
         pipeline.format_bits(name)
     except DtypelabError as error:
         if name.startswith(("custom[", "{")):
             raise
-        names = ["float32", "int8", *_INT8, *pipeline.format_names()]
+        names = ["float32", "int8", *_INT8, "scaled", *pipeline.block_format_names()]
+        names += pipeline.format_names()
         raise ConfigError(unknown("scheme or format", name, names)) from error
     for key, value in given.items():
         if key not in _FORMAT_OPTIONS:
@@ -121,6 +133,30 @@ def number_format(name: str, accumulate: str | None, lowering: str | None) -> Sc
             "or use it as a scheme of a sweep"
         )
     return parse(name, given)
+
+
+def _scaled(name: str, given: dict[str, Option]) -> Scheme:
+    """Formats with scales, or a block format, on both sides unless options say otherwise."""
+    from . import pipeline
+
+    if name != "scaled":
+        for key in ("weight_dtype", "activation_dtype"):
+            if key in given:
+                raise ConfigError(f"scheme {name!r} fixes the formats; use 'scaled' to choose them")
+        given["weight_dtype"] = name
+    weights = given.get("weight_dtype")
+    if weights is None or weights == "int8":
+        raise ConfigError("scheme 'scaled' needs the name of a number format as weight_dtype")
+    given.setdefault("activation_dtype", weights)
+    for side in ("weight_dtype", "activation_dtype"):
+        pipeline.check_operand_format(str(given[side]))
+    pipeline.check_qconfig(given)
+    activations = given["activation_dtype"]
+    dtype = str(weights) if weights == activations else f"{activations} x {weights}"
+    shown = {"weight_dtype", "activation_dtype", "calibrate", "accumulate"}
+    rest = ",".join(f"{k}={_text(v)}" for k, v in sorted(given.items()) if k not in shown)
+    base = dtype if dtype in pipeline.block_format_names() else f"scaled {dtype}"
+    return Scheme(f"{base}[{rest}]" if rest else base, "scaled", dtype, _sorted(given))
 
 
 def _int8_label(options: Mapping[str, Option]) -> str:

@@ -101,7 +101,7 @@ class Session:
     def _prepare(self, cell: Cell) -> pipeline.Variant:
         data = self._data(cell)
         sample = data.x[:0]
-        if cell.scheme.kind == "int8":
+        if cell.scheme.calibrated:
             sample = data.calibration_sample(cell.settings.n_calib, cell.seed)
         return pipeline.prepare(
             cell.model.path,
@@ -178,7 +178,7 @@ def _identity(cell: Cell) -> dict[str, Value]:
         "dataset_sha256": cell.dataset_sha256,
         "repeat": cell.repeat,
         "n_eval": settings.n_eval,
-        "n_calib": settings.n_calib if cell.scheme.kind == "int8" else 0,
+        "n_calib": settings.n_calib if cell.scheme.calibrated else 0,
         "seed": cell.seed,
         "scheme": cell.scheme.label,
         "dtype": cell.scheme.dtype,

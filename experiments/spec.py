@@ -113,7 +113,7 @@ class _Grid:
             layers = _layers(self.top.table("layers"), len(subject.data.x))
             for scheme in axes.columns():
                 # Only what is calibrated depends on the seed.
-                seeds = axes.seeds if scheme.value.kind == "int8" else axes.seeds[:1]
+                seeds = axes.seeds if scheme.value.calibrated else axes.seeds[:1]
                 for seed, repeat in product(seeds, axes.repeats):
                     cell = Cell(
                         model=subject.model,

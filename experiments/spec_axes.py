@@ -229,7 +229,7 @@ def settled(overrides: Overrides, item: Item[Scheme], data: datasets.Dataset) ->
             f"n_eval is {n_eval.value}, but data set {data.name!r} has {len(data.x)} images",
             "n_eval",
         )
-    if item.value.kind == "int8":
+    if item.value.calibrated:
         (n_calib.reader or item.reader).checked(
             lambda: data.calibration_sample(n_calib.value, 0), "n_calib"
         )
@@ -241,8 +241,8 @@ def _check(reader: Reader, axes: Axes) -> None:
         options = {"calibrate": calibrator}
         reader.checked(partial(pipeline.check_qconfig, options), "calibrators", index)
     for index, mode in enumerate(axes.accumulations):
-        kinds = reader.checked(partial(pipeline.accumulated_kinds, mode), "accumulations", index)
-        if axes.schemes and not any(item.value.kind in kinds for item in axes.schemes):
+        reader.checked(partial(pipeline.accumulated_kinds, mode), "accumulations", index)
+        if axes.schemes and not any(item.value.takes(mode) for item in axes.schemes):
             reader.fail(f"no scheme takes accumulation {mode!r}", "accumulations", index)
     for index, target in enumerate(axes.targets):
         reader.checked(partial(pipeline.check_target, target), "targets", index)

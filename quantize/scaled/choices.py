@@ -95,6 +95,8 @@ def _check_format(name: str) -> None:
         return
     try:
         element(name)
-    except DtypelabError as e:
+    except DtypelabError:
         names = (FLOAT, *INTEGERS, *block_formats())
-        raise ConfigError(f"{unknown('format', name, names)}; {e}") from None
+        raise ConfigError(
+            f"{unknown('format', name, names)}; other formats are those that datatypes registers"
+        ) from None

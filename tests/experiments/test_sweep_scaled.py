@@ -1,0 +1,91 @@
+"""Scaled formats and block formats as schemes of sweeps."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import datatypes
+import experiments
+from compiler.errors import ConfigError
+from experiments import pipeline, schemes
+from quantize.scaled.blocks import define_block_format
+
+SMALL = {"models": ["mnist_mlp"], "n_eval": 60, "n_calib": 40, "latency": {"warmup": 0, "runs": 0}}
+
+
+def test_a_sweep_over_scaled_formats_gives_a_row_for_each(tmp_path: Path) -> None:
+    both = {"scheme": "scaled", "weight_dtype": "float8_e4m3fn"}
+    table = experiments.sweep(
+        {
+            **SMALL,
+            "schemes": [
+                "float32",
+                "mxfp8_e4m3",
+                both,
+                {**both, "activation_dtype": "float8_e5m2", "scales": "power_of_two"},
+                {**both, "compute": "native", "accumulate": "exact"},
+                {
+                    "scheme": "scaled", "weight_dtype": "nf4", "activation_dtype": "float32",
+                    "weight_granularity": "group", "weight_group_size": 32,
+                },
+            ],
+        },
+        tmp_path / "r.csv",
+    )  # fmt: skip
+    assert table["status"].tolist() == ["ok"] * len(table), table["error"].tolist()
+    assert table["scheme"].tolist() == [
+        "float32",
+        "mxfp8_e4m3",
+        "scaled float8_e4m3fn",
+        "scaled float8_e5m2 x float8_e4m3fn[scales=power_of_two]",
+        "scaled float8_e4m3fn[compute=native]",
+        "scaled float32 x nf4[weight_granularity=group,weight_group_size=32]",
+    ]
+    assert table["weight_bits"].tolist() == [32, 8, 8, 8, 8, 4]
+    assert table["activation_bits"].tolist() == [32, 8, 8, 8, 8, 32]
+    assert table["accumulate"].fillna("").tolist()[1:] == ["float32"] * 3 + ["exact", "float32"]
+    assert table["granularity"].tolist()[1:3] == ["block of 32", "channel"]
+    assert (table["top1_agreement"] > 0.9).all()
+    sizes = table["size_bytes"].tolist()
+    weights = (784 * 128 + 128 * 10) if sizes[0] > 4e5 else sizes[0] / 4
+    assert sizes[1] == pytest.approx(sizes[0] - weights * (32 - 8.25) / 8, rel=0.01)
+    assert sizes[5] == pytest.approx(sizes[0] - weights * (32 - 5) / 8, rel=0.01)
+    assert sizes[4] < sizes[0] / 3.5
+
+
+def test_rows_can_be_run_again_from_what_they_record(tmp_path: Path) -> None:
+    assert schemes.parse("mxfp4_e2m1") == schemes.parse("scaled", {"weight_dtype": "mxfp4_e2m1"})
+    first = experiments.sweep({**SMALL, "schemes": ["mxfp4_e2m1"]}, tmp_path / "a.csv")
+    again = experiments.sweep(json.loads(first["config"][0]), tmp_path / "b.csv")
+    assert again["config_hash"][0] == first["config_hash"][0]
+    assert again["sqnr_db"][0] == first["sqnr_db"][0]
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("scaled", {}, "needs the name of a number format as weight_dtype"),
+        ("scaled", {"weight_dtype": "int8"}, "needs the name of a number format as weight_dtype"),
+        ("scaled", {"weight_dtype": "float8_e4m3fm"}, "float8_e4m3fn"),
+        ("scaled", {"weight_dtype": "bfloat16", "weight_bit": 3}, "weight_bits"),
+        ("mxfp8_e4m3", {"weight_dtype": "bfloat16"}, "fixes the formats; use 'scaled'"),
+        ("mxfp8_e4m4", {}, "mxfp8_e4m3"),
+    ],
+)
+def test_schemes_that_do_not_fit_are_refused(
+    name: str, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        schemes.parse(name, options)
+
+
+def test_formats_that_a_process_defined_are_part_of_a_rows_identity() -> None:
+    datatypes.define("sweep_e3m3", exponent=3, mantissa=3, nan=False)
+    define_block_format("sweep_blocks", "sweep_e3m3", block=16)
+    for name in ("sweep_e3m3", "sweep_blocks", "float32 x sweep_blocks"):
+        assert list(pipeline.definitions(name)) == ["sweep_e3m3"]
+    assert pipeline.definitions("mxfp8_e4m3") == {}
