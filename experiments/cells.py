@@ -80,7 +80,7 @@ class Cell:
         with its whole description, a metric of an adapter with the adapter's text.
         """
         calibrates = self.scheme.calibrated
-        defined = {} if self.scheme.calibrated else pipeline.definitions(self.scheme.dtype)
+        defined = {} if self.scheme.kind == "int8" else pipeline.definitions(self.scheme.dtype)
         metric: list[str] = [] if self.metric == "top1" else [self.metric]
         if adapters.is_reference(self.metric):
             adapter = adapters.adapter_of(self.metric)
