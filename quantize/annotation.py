@@ -14,9 +14,11 @@ from compiler.ir.expr import (
     Call,
     Constant,
     Function,
+    If,
     IRModule,
     TupleGetItem,
     Var,
+    nested,
     tensor_type,
     uses,
 )
@@ -35,6 +37,7 @@ ACTIVATIONS = ("nn.relu", "clip")
 """Operators that a producer's clipping can do."""
 PRODUCT = "nn.matmul"
 """The operator that multiplies activations with activations."""
+INSIDE = "it is inside a branch, a loop or a function, where all stays float"
 AVERAGES = ("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
 
 
@@ -102,6 +105,9 @@ def annotated(module: IRModule, config: QConfig) -> Annotation:
     for name in weighted:
         ((_, accumulate),) = configs[name].accumulators
         nodes[name] = replace(nodes[name], accumulate=accumulate)
+    for name, (b, call) in inner_calls(module.main).items():
+        op = getattr(call.op, "name", "function")
+        nodes[name] = NodePlan(op, "float", INSIDE, _macs(call, b.var), b.origins)
     return Annotation(module, nodes, observed, configs)
 
 
@@ -137,6 +143,19 @@ class Graph:
         while b is not None and isinstance(b.value, TupleGetItem):
             b = self.at.get(b.value.value) if isinstance(b.value.value, Var) else None
         return b
+
+
+def inner_calls(f: Function, path: str = "") -> dict[str, tuple[Binding, Call]]:
+    """The operator calls with float32 results in the branches and loops of `f`, and in the
+    functions that it makes: by the names of what they are in, then of the part, then their own."""
+    out: dict[str, tuple[Binding, Call]] = {}
+    for b in f.bindings:
+        parts = ("then", "else") if isinstance(b.value, If) else ("body",)
+        for part, g in zip(parts, nested(b.value), strict=False):
+            inside = f"{path}{b.var.name}.{part}."
+            out |= {inside + c.var.name: (c, call) for c, call in Graph(g).calls()}
+            out |= inner_calls(g, inside)
+    return out
 
 
 def names_of(graph: Graph) -> dict[str, Names]:

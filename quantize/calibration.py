@@ -197,7 +197,7 @@ def _watch(
         results = dict(zip(inner, run(inputs), strict=True))
         if seen < wanted:
             kept.append({name: np.asarray(values) for name, values in inputs.items()})
-            seen += max(len(values) for values in kept[-1].values())
+            seen += max(len(values) if values.ndim else 1 for values in kept[-1].values())
         for name, o in observers.items():
             values = np.asarray(inputs[name] if name in inputs else results[name])
             _check_values(annotation, name, values, inputs, count)

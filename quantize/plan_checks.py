@@ -8,7 +8,7 @@ from compiler.dtypes import Array
 from compiler.errors import ConfigError, unknown
 from compiler.ir.expr import Call, IRModule, tensor_type
 from compiler.transform.preparation import PREPARE_VERSION
-from quantize.annotation import ACTIVATIONS, Graph, form_reason, is_weighted
+from quantize.annotation import ACTIVATIONS, INSIDE, Graph, form_reason, inner_calls, is_weighted
 from quantize.fingerprint import fingerprint_of
 from quantize.plan import SEQUENTIAL, Plan
 from quantize.scaled.rewriting import check_node
@@ -21,7 +21,8 @@ def check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
             f"the plan was made with version {plan.prepare_version} of the preparing passes, not "
             f"{PREPARE_VERSION}: calibrate again"
         )
-    calls = {b.var.name: call for b, call in graph.calls()}
+    inner = {name: call for name, (_, call) in inner_calls(module.main).items()}
+    calls = inner | {b.var.name: call for b, call in graph.calls()}
     other = "the plan was made for another model"
     for name, node in plan.nodes.items():
         if name not in calls:
@@ -32,6 +33,8 @@ def check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
             raise ConfigError(f"{other}: node {name!r} is {op}, not {node.op}")
         if node.decision == "folded" and op not in ACTIVATIONS:
             raise ConfigError(f"node {name!r} ({op}) cannot be folded: it is not an activation")
+        if node.decision != "float" and name in inner:
+            raise ConfigError(f"node {name!r} ({op}) cannot be {node.decision}: {INSIDE}")
         if node.decision == "format":
             check_node(name, call, plan)
         elif node.accumulate != SEQUENTIAL and not (
