@@ -7,26 +7,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32
 from compiler.ir.expr import (
     Atom,
     Binding,
     Call,
     Constant,
-    Function,
-    If,
     IRModule,
-    TupleGetItem,
     Var,
-    nested,
     tensor_type,
-    uses,
 )
-from compiler.ir.types import TensorType
 from compiler.op.opdef import OpDef, Quantized
 from compiler.symbolic import Index
 from compiler.transform.passes import PassContext
 from quantize.config import QConfig
+from quantize.graph import INSIDE, Graph, inner_calls, is_float32
 from quantize.node_configs import excluded, node_configs
 from quantize.overrides import Names
 from quantize.params import ValueParams
@@ -37,7 +31,6 @@ ACTIVATIONS = ("nn.relu", "clip")
 """Operators that a producer's clipping can do."""
 PRODUCT = "nn.matmul"
 """The operator that multiplies activations with activations."""
-INSIDE = "it is inside a branch, a loop or a function, where all stays float"
 AVERAGES = ("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
 
 
@@ -111,53 +104,6 @@ def annotated(module: IRModule, config: QConfig) -> Annotation:
     return Annotation(module, nodes, observed, configs)
 
 
-class Graph:
-    """A function with the questions that quantization asks of it."""
-
-    def __init__(self, f: Function):
-        self.f = f
-        self.uses = uses(f)
-        self.at = {b.var: b for b in f.bindings}
-
-    def calls(self) -> list[tuple[Binding, Call]]:
-        """The operator calls with float32 results (a tuple counts by its first field)."""
-        out = []
-        for b in self.f.bindings:
-            if isinstance(b.value, Call) and _is_float32(b.var):
-                out.append((b, b.value))
-        return out
-
-    def readers(self, v: Var) -> list[Binding | None]:
-        """Bindings that read `v`, seen through tuple fields; None stands for a result."""
-        out: list[Binding | None] = []
-        for r in self.uses.get(v, []):
-            if r is not None and isinstance(r.value, TupleGetItem):
-                out += self.readers(r.var)
-            else:
-                out.append(r)
-        return out
-
-    def producer(self, a: Atom) -> Binding | None:
-        """The call that computes `a`, seen through tuple fields; None if there is none."""
-        b = self.at.get(a) if isinstance(a, Var) else None
-        while b is not None and isinstance(b.value, TupleGetItem):
-            b = self.at.get(b.value.value) if isinstance(b.value.value, Var) else None
-        return b
-
-
-def inner_calls(f: Function, path: str = "") -> dict[str, tuple[Binding, Call]]:
-    """The operator calls with float32 results in the branches and loops of `f`, and in the
-    functions that it makes: by the names of what they are in, then of the part, then their own."""
-    out: dict[str, tuple[Binding, Call]] = {}
-    for b in f.bindings:
-        parts = ("then", "else") if isinstance(b.value, If) else ("body",)
-        for part, g in zip(parts, nested(b.value), strict=False):
-            inside = f"{path}{b.var.name}.{part}."
-            out |= {inside + c.var.name: (c, call) for c, call in Graph(g).calls()}
-            out |= inner_calls(g, inside)
-    return out
-
-
 def names_of(graph: Graph) -> dict[str, Names]:
     """Node -> the names by which patterns can mean it."""
     return {b.var.name: (b.var.name, *b.origins) for b, _ in graph.calls()}
@@ -174,13 +120,6 @@ def value_names(graph: Graph, nodes: Mapping[str, NodePlan], value: str) -> Name
         folded = nodes[b.var.name].decision == "folded"
         b = graph.producer(b.value.args[0]) if folded else None
     return tuple(dict.fromkeys(names))
-
-
-def _is_float32(v: Var) -> bool:
-    t = v.type
-    while t is not None and not isinstance(t, TensorType) and hasattr(t, "fields") and t.fields:
-        t = t.fields[0]
-    return isinstance(t, TensorType) and t.dtype == FLOAT32
 
 
 def _macs(call: Call, result: Var) -> int:
@@ -228,7 +167,7 @@ def form_reason(call: Call) -> str:
         return "it has no integer form"
     op = call.op
     data = activations(call)
-    if not data or not all(_is_float32(a) for a in data if isinstance(a, Var)):
+    if not data or not all(is_float32(a) for a in data if isinstance(a, Var)):
         return "its operands are not float32"
     if any(isinstance(a, Constant) for a in data):
         return "an operand is constant"
@@ -289,7 +228,7 @@ def _moves(op: OpDef) -> bool:
 
 
 def _is_integer(b: Binding, reasons: Mapping[Var, str]) -> bool:
-    return isinstance(b.value, Call) and _is_float32(b.var) and b.var not in reasons
+    return isinstance(b.value, Call) and is_float32(b.var) and b.var not in reasons
 
 
 def activations(call: Call) -> Sequence[Atom]:

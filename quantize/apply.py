@@ -37,12 +37,12 @@ from compiler.transform.infer_type import infer_value
 from quantize.annotation import (
     ACTIVATIONS,
     PRODUCT,
-    Graph,
     chain_end,
     has_clipping,
     is_weighted,
     prepared,
 )
+from quantize.graph import Graph
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import SEQUENTIAL, Plan
 from quantize.plan_checks import check_model, check_sums

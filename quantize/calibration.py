@@ -16,7 +16,6 @@ from compiler.ir.expr import Call, Constant, IRModule, Var, tensor_type
 from compiler.transform.preparation import PREPARE_VERSION
 from quantize.annotation import (
     Annotation,
-    Graph,
     activations,
     annotate,
     annotated,
@@ -29,6 +28,7 @@ from quantize.annotation import (
 )
 from quantize.config import QConfig
 from quantize.fingerprint import fingerprint_of
+from quantize.graph import Graph
 from quantize.node_configs import same_values
 from quantize.not_finite import not_finite
 from quantize.observers import Observer, observer

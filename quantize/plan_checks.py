@@ -8,8 +8,9 @@ from compiler.dtypes import Array
 from compiler.errors import ConfigError, unknown
 from compiler.ir.expr import Call, IRModule, tensor_type
 from compiler.transform.preparation import PREPARE_VERSION
-from quantize.annotation import ACTIVATIONS, INSIDE, Graph, form_reason, inner_calls, is_weighted
+from quantize.annotation import ACTIVATIONS, form_reason, is_weighted
 from quantize.fingerprint import fingerprint_of
+from quantize.graph import INSIDE, Graph, inner_calls
 from quantize.plan import SEQUENTIAL, Plan
 from quantize.scaled.rewriting import check_node
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler.ir.expr import Binding, Call, Constant, IRModule, Var
-from quantize.annotation import Graph, activations, is_weighted, multiplies, source
+from quantize.annotation import activations, is_weighted, multiplies, source
+from quantize.graph import Graph
 from quantize.plan import NodePlan, Plan
 from quantize.rescaling.factors import rescaled
 from quantize.running import Batches, float_results

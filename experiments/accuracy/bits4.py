@@ -166,7 +166,8 @@ def text(line: Line) -> str:
 
 def mean_bits(module: IRModule, plan: Plan) -> float:
     """Bits of a weight on average, over the weights that are integers."""
-    from quantize.annotation import Graph, annotate
+    from quantize.annotation import annotate
+    from quantize.graph import Graph
 
     total = held = 0
     for b, call in Graph(annotate(module).module.main).calls():

@@ -13,8 +13,9 @@ import numpy as np
 
 from compiler.dtypes import Array
 from compiler.ir.expr import Binding, Call, Constant, Var
-from quantize.annotation import Annotation, Graph, is_weighted
+from quantize.annotation import Annotation, is_weighted
 from quantize.config import QConfig
+from quantize.graph import Graph
 from quantize.plan import Plan
 from quantize.rounding.adaround import adaround
 from quantize.rounding.gptq import gptq

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from compiler.dtypes import Array
-from quantize.annotation import Annotation, Graph
+from quantize.annotation import Annotation
 from quantize.config import QConfig
+from quantize.graph import Graph
 from quantize.observers import MinMax, Observer
 from quantize.scaled.nodes import observed_values, operand_formats
 from quantize.scaled.params import OperandFormat

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from compiler.ir.expr import Constant, IRModule
-from quantize.annotation import Graph
+from quantize.graph import Graph
 from quantize.plan import Plan
 from quantize.scaled.blocks import block_format
 from quantize.scaled.element import element
