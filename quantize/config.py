@@ -26,6 +26,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     ),
     "weight_granularity": ("tensor", "channel", "group"),
     "activation_range": ("full", "restricted"),
+    "weight_range": ("restricted", "full", "asymmetric"),
     "compute": ("storage", "native"),
     "scales": ("float32", "power_of_two"),
     "requantize": ROUNDINGS,
@@ -67,7 +68,10 @@ class QConfig:
         kl_bins: bins of the histogram that `kl` searches.
         momentum: what `moving_average` keeps of a batch's weight at each later batch.
         sigmas: the standard deviations of `sigma`.
-        weight_granularity: one scale per `tensor`, or per output `channel`. Weights are symmetric.
+        weight_granularity: one scale per `tensor`, or per output `channel`.
+        weight_range: integers of weights are as many on either side of 0 (`restricted`, -127 to
+            127), one more below (`full`), or lie around a zero point where the weights' range
+            wants it (`asymmetric`; kept as int16 if they have 8 bits or more).
         activation_dtype: `uint8` or `int8` storage of activations.
         activation_symmetric: the zero point is the middle of the range, instead of where it fits
             best.
@@ -125,6 +129,7 @@ class QConfig:
     momentum: float = 0.9
     sigmas: float = 4.0
     weight_granularity: str = "channel"
+    weight_range: str = "restricted"
     activation_dtype: str = "uint8"
     activation_symmetric: bool = False
     activation_range: str = "full"
@@ -173,6 +178,11 @@ class QConfig:
                     f"{name} must be {'a number' if isinstance(low, float) else 'an integer'} "
                     f"from {low:g} to {high:g}, not {value!r}"
                 )
+        if self.weight_range == "asymmetric" and self.weight_bits > 15:
+            raise ConfigError(
+                f"weight_bits={self.weight_bits} does not go with weight_range='asymmetric', whose "
+                "distances from the zero point int16 does not hold: use 15 or fewer"
+            )
         for name in ("activation_symmetric", "equalize"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ConfigError(f"{name} must be true or false, not {value!r}")
@@ -250,8 +260,8 @@ class QConfig:
 
     @property
     def weight_symmetric(self) -> bool:
-        """Whether weights have no zero point; always so."""
-        return True
+        """Whether weights have no zero point but 0."""
+        return self.weight_range != "asymmetric"
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> QConfig:

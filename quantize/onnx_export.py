@@ -93,8 +93,8 @@ def to_model(mod: IRModule, plan: Plan) -> onnx.ModelProto:
     simulated = simulate(mod, plan.sequential)
     writer = Writer(simulated)
     graph = writer.graph()
-    bits = [p.bits for p in plan.values.values()] + [p.bits for p in plan.weights.values()]
-    wide = max(bits, default=0) > 8
+    dtypes = [p.dtype for p in plan.values.values()] + [p.dtype for p in plan.weights.values()]
+    wide = "int16" in dtypes
     opset = WIDE_OPSET if wide else OPSET
     model = onnx.helper.make_model(
         graph,

@@ -26,6 +26,7 @@ PER_NODE: dict[str, str] = {
     "accumulate": WEIGHTS,
     "weight_bits": WEIGHTS,
     "weight_granularity": WEIGHTS,
+    "weight_range": WEIGHTS,
     "weight_calibrate": WEIGHTS,
     "weight_rounding": WEIGHTS,
     "rounding_inputs": WEIGHTS,

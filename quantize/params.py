@@ -9,7 +9,7 @@ import numpy as np
 from compiler.dtypes import Array
 from quantize.config import QConfig
 from quantize.rounding.packing import packed, unpacked
-from quantize.rounding.scales import largest, least_error
+from quantize.rounding.scales import ends, largest, least_error, zeros
 
 
 @dataclass(frozen=True)
@@ -64,36 +64,42 @@ class ValueParams:
 
 @dataclass(frozen=True)
 class WeightParams:
-    """How weights are kept as int8 (int16 for more than 8 bits): real = q * scale, symmetric around
-    0.
+    """How weights are kept as integers: real = q * scale.
+
+    They are counted from the integer of 0, as int8, or as int16 where that does not hold them.
 
     Attributes:
         scales: one scale, or one per output channel; each is held exactly by float32.
-        bits: integers are in [-(2^(bits-1) - 1), 2^(bits-1) - 1].
+        bits: integers are in [-(2^(bits-1) - 1), 2^(bits-1) - 1] without zero points.
         shift: what is added to the bias of each output channel, see `bias_correction`; may be
             empty.
         rounding: by how much the integers differ from those nearest to the weights, as
             `quantize.rounding.packing` writes them; empty if they do not.
+        zero_points: integers z that stand for 0 among -2^(bits-1) to 2^(bits-1) - 1, one for each
+            scale: the integers are in [-2^(bits-1) - z, 2^(bits-1) - 1 - z].
     """
 
     scales: tuple[float, ...]
     bits: int = 8
     shift: tuple[float, ...] = ()
     rounding: str = ""
+    zero_points: tuple[int, ...] = ()
 
-    @property
-    def qmax(self) -> int:
-        """Largest integer used."""
-        return int((1 << (self.bits - 1)) - 1)
+    def ends(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
+        """The least and the largest integer of every weight of `shape`, float64."""
+        zero = np.asarray(self.zero_points or (0,), np.float64)
+        kind = "asymmetric" if self.zero_points else "restricted"
+        low, high = ends(kind, self.bits, zero.reshape(-1, *[1] * (len(shape) - 1)))
+        return np.broadcast_to(low, shape), np.broadcast_to(high, shape)
 
     @property
     def dtype(self) -> str:
         """What the integers are stored as."""
-        return "int8" if self.bits <= 8 else "int16"
+        return "int8" if self.bits + (self.bits == 8 and any(self.zero_points)) <= 8 else "int16"
 
     def is_wide(self, data: ValueParams) -> bool:
         """Whether products with `data` are of 16 bits, so that int32 may not hold their sums."""
-        return max(self.bits, data.bits) > 8
+        return self.dtype == "int16" or data.bits > 8
 
     def sums_dtype(self, integers: Array, bias: Array | None, data: ValueParams) -> str:
         """The narrower of int32 and int64 that holds every sum.
@@ -115,10 +121,11 @@ class WeightParams:
 
     def quantized(self, weight: Array) -> Array:
         """Integers that stand for `weight`, whose first axis is the output channel."""
-        nearest = np.rint(weight / self.spread(weight.shape)).clip(-self.qmax, self.qmax)
+        low, high = self.ends(weight.shape)
+        nearest = np.rint(weight / self.spread(weight.shape)).clip(low, high)
         if self.rounding:
             nearest += unpacked(self.rounding, weight.size).reshape(weight.shape)
-        return nearest.clip(-self.qmax, self.qmax).astype(self.dtype)
+        return nearest.clip(low, high).astype(self.dtype)
 
     def rounded_to(self, weight: Array, integers: Array) -> WeightParams:
         """These parameters with `integers` standing for `weight`."""
@@ -207,14 +214,17 @@ def weight_params(
 ) -> WeightParams:
     """Scales (of each channel) as `config.weight_calibrate` chooses them, that let the bias fit
     30 bits (unless sums have 64)."""
-    empty = WeightParams((), config.weight_bits)
+    bits, kind = config.weight_bits, config.weight_range
+    found = WeightParams((), bits)
     rows = weight.reshape(weight.shape[0], -1)
     if config.weight_granularity == "tensor":
         rows = rows.reshape(1, -1)
     search = least_error if config.weight_calibrate == "mse" else largest
-    scales = search(rows, empty.qmax)
-    if bias is not None and not empty.is_wide(data):
+    scales = search(rows, bits, kind)
+    if kind != "restricted":
+        found = replace(found, zero_points=tuple(map(int, zeros(rows, bits, kind))))
+    if bias is not None and not found.is_wide(data):
         scales = np.maximum(scales, np.abs(bias.astype(np.float64)) / (data.scale * 2.0**30))
     if config.weight_granularity == "tensor":
         scales = scales.max(keepdims=True)
-    return WeightParams(tuple(exact(float(s), config) for s in scales), config.weight_bits)
+    return replace(found, scales=tuple(exact(float(s), config) for s in scales))

@@ -276,7 +276,8 @@ def _value_dict(v: ValueParams) -> dict[str, Any]:
 def _weight_dict(w: WeightParams) -> dict[str, Any]:
     shift = {"shift": list(w.shift)} if w.shift else {}
     rounding = {"rounding": w.rounding} if w.rounding else {}
-    return {"scales": list(w.scales), "bits": w.bits, **shift, **rounding}
+    zeros = {"zero_points": list(w.zero_points)} if w.zero_points else {}
+    return {"scales": list(w.scales), "bits": w.bits, **shift, **rounding, **zeros}
 
 
 def _value(name: str, data: Any) -> ValueParams:
@@ -296,7 +297,8 @@ def _value(name: str, data: Any) -> ValueParams:
 
 
 def _weight(name: str, data: Any) -> WeightParams:
-    given = {"shift": [], "rounding": "", **data} if isinstance(data, dict) else data
+    absent = {"shift": [], "rounding": "", "zero_points": []}
+    given = {**absent, **data} if isinstance(data, dict) else data
     d = _entries(f"weights of {name!r}", given, WeightParams)
     if not isinstance(d["scales"], list) or not d["scales"]:
         raise ConfigError(f"weights of {name!r}: scales must be a list of numbers")
@@ -307,7 +309,18 @@ def _weight(name: str, data: Any) -> WeightParams:
     bits = _integer(f"weights of {name!r}: bits", d["bits"], 2, 16)
     if not isinstance(d["rounding"], str):
         raise ConfigError(f"weights of {name!r}: rounding must be text, not {d['rounding']!r}")
-    return WeightParams(scales, bits, tuple(map(float, shift)), d["rounding"])
+    zeros = _zero_points(name, d["zero_points"], bits, len(scales))
+    return WeightParams(scales, bits, tuple(map(float, shift)), d["rounding"], zeros)
+
+
+def _zero_points(name: str, given: Any, bits: int, count: int) -> tuple[int, ...]:
+    if not isinstance(given, list) or len(given) not in (0, count):
+        raise ConfigError(
+            f"weights of {name!r}: zero_points must be a list of integers, as many as scales"
+        )
+    half = 1 << (bits - 1)
+    what = f"weights of {name!r}: a zero point"
+    return tuple(_integer(what, zero, -half, half - 1) for zero in given)
 
 
 def _factors_dict(factors: Mapping[str, Factors]) -> dict[str, Any]:

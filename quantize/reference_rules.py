@@ -123,7 +123,7 @@ def weighted(n: Node) -> Pending:
     weight, *rest = (a.data for a in n.call.args[1:] if isinstance(a, Constant))
     unit = data.scale * np.asarray(params.scales, np.float64)
     given = params.shifted(rest[0] if rest else None)
-    low, high = (integers.LOW, integers.HIGH) if max(data.bits, params.bits) <= 8 else WIDE
+    low, high = (integers.LOW, integers.HIGH) if not params.is_wide(data) else WIDE
     bias = None if given is None else np.clip(np.rint(given / unit), low, high)
     x, w = n.above_zero(0), params.quantized(weight).astype(np.float64)
     if str(n.call.op) == "nn.dense":

@@ -35,9 +35,8 @@ def adaround(problem: Problem, steps: int) -> Array:
         steps: of Adam; 500 and more.
     """
     unit = problem.scale
-    limit = float(problem.qmax)
-    wanted = np.clip(problem.target / unit, -limit, limit)
-    floor = np.minimum(np.floor(wanted), limit - 1)
+    wanted = np.clip(problem.target / unit, problem.low, problem.high)
+    floor = np.minimum(np.floor(wanted), problem.high - 1)
     # Rows are independent of each other: each is measured in units of its own scale.
     relative = (unit / np.sqrt(np.square(unit).mean(axis=2, keepdims=True))).astype(np.float32)
     size = np.einsum("gkk->g", problem.moment) / unit.shape[2]

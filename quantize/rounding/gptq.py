@@ -26,12 +26,12 @@ def gptq(problem: Problem) -> Array:
     moment = np.take_along_axis(problem.moment, order[:, :, None], axis=1)
     moment = np.take_along_axis(moment, columns, axis=2)
     answer = np.empty_like(target)
-    q = rounded_in_order(target.copy(), moment, scale, problem.qmax)
+    q = rounded_in_order(target.copy(), moment, scale, problem.low, problem.high)
     np.put_along_axis(answer, np.broadcast_to(columns, q.shape), q, axis=2)
     return problem.better(answer)
 
 
-def rounded_in_order(work: Array, moment: Array, scale: Array, qmax: int) -> Array:
+def rounded_in_order(work: Array, moment: Array, scale: Array, low: Array, high: Array) -> Array:
     """Integers [G, O, K], rounded in the order of the inputs; `work`, the real weights, is
     overwritten."""
     factor = _inverse_factor(moment)
@@ -41,7 +41,8 @@ def rounded_in_order(work: Array, moment: Array, scale: Array, qmax: int) -> Arr
         end = min(start + BLOCK, size)
         errors = np.empty_like(work[:, :, start:end])
         for j in range(start, end):
-            q[:, :, j] = np.clip(np.rint(work[:, :, j] / scale[:, :, j]), -qmax, qmax)
+            nearest = np.rint(work[:, :, j] / scale[:, :, j])
+            q[:, :, j] = np.clip(nearest, low[:, :, j], high[:, :, j])
             error = work[:, :, j] - q[:, :, j] * scale[:, :, j]
             error /= factor[:, None, j, j]
             errors[:, :, j - start] = error

@@ -66,7 +66,8 @@ def round_weights(
         params = plan.weights[name]
         moment, cross = moments(layer, real, given, config.seed)
         scale = grouped(layer, params.spread(weight.shape))
-        task = problem(shape, moment, cross, scale, params.qmax, config.rounding_damping)
+        low, high = (grouped(layer, end) for end in params.ends(weight.shape))
+        task = problem(shape, moment, cross, scale, (low, high), config.rounding_damping)
         chosen = solved(task, config).reshape(weight.shape)
         weights = {**plan.weights, name: params.rounded_to(weight, chosen)}
         plan = replace(plan, weights=weights)

@@ -19,20 +19,22 @@ from compiler.dtypes import Array
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Integers q within [-qmax, qmax] that make sum((scale q - target) H (scale q - target)) small.
+    """Integers q within [low, high] that make sum((scale q - target) H (scale q - target)) small.
 
     Attributes:
         weight: float64 [G, O, K], a layer's weights: groups, outputs of each, inputs of each.
         target: float64 [G, O, K], the best real weights.
         moment: float64 [G, K, K], positive definite.
         scale: float64 [G, O, K], positive.
+        low, high: the same, the integers' ends.
     """
 
     weight: Array
     target: Array
     moment: Array
     scale: Array
-    qmax: int
+    low: Array
+    high: Array
 
     def loss(self, q: Array) -> Array:
         """What the integers `q` [G, O, K] add to the error of each output: float64 [G, O]."""
@@ -42,7 +44,7 @@ class Problem:
 
     def nearest(self) -> Array:
         """Integers nearest to the weights, as float64 [G, O, K]: the solution without data."""
-        q: Array = np.clip(np.rint(self.weight / self.scale), -self.qmax, self.qmax)
+        q: Array = np.clip(np.rint(self.weight / self.scale), self.low, self.high)
         return q
 
     def better(self, q: Array) -> Array:
@@ -53,7 +55,12 @@ class Problem:
 
 
 def problem(
-    weight: Array, moment: Array, cross: Array, scale: Array, qmax: int, damping: float
+    weight: Array,
+    moment: Array,
+    cross: Array,
+    scale: Array,
+    ends: tuple[Array | float, Array | float],
+    damping: float,
 ) -> Problem:
     """The problem of a layer.
 
@@ -62,7 +69,7 @@ def problem(
         moment: H, [G, K, K].
         cross: C, [G, K, K].
         scale: real value of an integer's unit, broadcastable to the weight's shape.
-        qmax: largest integer.
+        ends: the least and the largest integer, broadcastable to the weight's shape.
         damping: the ridge, in units of the mean of H's diagonal.
     """
     w = np.asarray(weight, np.float64)
@@ -72,5 +79,7 @@ def problem(
     damped = moment + ridge * np.eye(moment.shape[-1])
     wanted = w @ cross + ridge * w
     target: Array = np.linalg.solve(damped, wanted.transpose(0, 2, 1)).transpose(0, 2, 1)
-    spread = np.broadcast_to(np.asarray(scale, np.float64), w.shape)
-    return Problem(w, target, damped, spread, qmax)
+    spread, low, high = (
+        np.broadcast_to(np.asarray(a, np.float64), w.shape) for a in (scale, *ends)
+    )
+    return Problem(w, target, damped, spread, low, high)

@@ -64,7 +64,7 @@ def test_each_bit_of_weights_and_activations_gains_accuracy() -> None:
     assert found[-1] > 65, found
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
     overrides=st.dictionaries(
         st.sampled_from(["c1", "c2", "c3", "d1", "d3"]),
