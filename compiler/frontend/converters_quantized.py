@@ -67,11 +67,12 @@ def cast_to(n: Node, v: Atom, dtype: DType) -> Atom:
 
 
 def _one_zero_point(n: Node, i: int) -> int | None:
-    """The zero point of input `i` if it is one known number."""
+    """The zero point of input `i` if it is one known number everywhere."""
     if not n.has(i):
         return 0
     data = n.constant(i)
-    return int(data.reshape(-1)[0]) if data is not None and data.size == 1 else None
+    same = data is not None and data.size > 0 and (data == data.reshape(-1)[0]).all()
+    return int(data.reshape(-1)[0]) if data is not None and same else None
 
 
 def _per_axis(n: Node, t: TensorType) -> bool:

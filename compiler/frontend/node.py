@@ -68,6 +68,10 @@ class Graph(Protocol):
         """Write out the nodes of a GraphProto, whose inputs are `operands`; its outputs."""
         ...
 
+    def known(self, v: Imported) -> Constant | None:
+        """The constant that a value is, or is dequantized from (if it is small)."""
+        ...
+
     def sources(self, name: str) -> list[str]:
         """The model's inputs that a value is computed from."""
         ...
@@ -170,8 +174,8 @@ class Node:
 
     def constant(self, i: int) -> Array | None:
         """The numbers of input `i` if they are known now, else None."""
-        v = self.value(i)
-        return numbers(v) if isinstance(v, Constant) else None
+        v = self.graph.known(self.value(i))
+        return None if v is None else numbers(v)
 
     def is_computed(self, i: int) -> bool:
         """Whether the program computes the numbers of input `i`."""

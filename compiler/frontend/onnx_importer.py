@@ -54,6 +54,7 @@ from compiler.ir.names import unique
 from compiler.ir.types import TensorType, Type
 from compiler.symbolic import Index, IntLike, Quasi
 from compiler.symbolic import Var as Dimension
+from compiler.transform.use_integers import with_integers
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -105,6 +106,10 @@ def from_onnx(
     Operators without a converter of our own that ONNX defines by other operators are imported as
     their definition.
 
+    What a quantized model writes as float operators between DequantizeLinear and QuantizeLinear
+    becomes integer operators (see `compiler.transform.use_integers`), but for those of another
+    PassContext, e.g. `disabled_pass=["UseIntegers"]`.
+
     A file need not be trusted: nothing in it is executed, weights are read only from inside its own
     folder, and what a small file may grow into is limited (see compiler.frontend.limits).
 
@@ -128,7 +133,8 @@ def from_onnx(
         "inputs": tuple(importer.inputs),
         "outputs": tuple(o.name for o in proto.graph.output),
     }
-    return IRModule({"main": main}, attrs)
+    module = IRModule({"main": main}, attrs)
+    return with_integers(module) if importer.quantized else module
 
 
 def _first_line(e: Exception) -> str:
@@ -164,6 +170,8 @@ class _Importer:
         self.inputs: list[str] = []
         self._values: dict[str, Imported] = {}
         self._missing: dict[str, str] = {}
+        self.quantized = False  # whether something is dequantized
+        self._dequantized: dict[Var, Call] = {}  # constants that are, which UseIntegers reads
         self._narrow: dict[str, int] = {}
         self._names: dict[str, str] = {}
         self._taken: set[str] = set()
@@ -364,11 +372,23 @@ class _Importer:
         result = infer_value(call)
         if isinstance(result, TensorType) and 0 in result.shape:
             return _empty(result)
-        if args and all(isinstance(a, Constant) for a in args):
+        known = args and all(isinstance(a, Constant) for a in args)
+        if op == "qnn.dequantize":
+            self.quantized = True
+            var = self.bind(call, name, origin)
+            self._dequantized |= {var: call} if known else {}
+            return var
+        if known:
             folded = _folded(call, result)
             if folded is not None:
                 return folded
         return self.bind(call, name, origin)
+
+    def known(self, v: Imported) -> Constant | None:
+        """See Graph."""
+        if isinstance(v, Var) and v in self._dequantized:
+            return _folded(self._dequantized[v], tensor_type(v))
+        return v if isinstance(v, Constant) else None
 
     def sources(self, name: str) -> list[str]:
         """See Graph."""
