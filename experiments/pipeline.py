@@ -357,18 +357,6 @@ def retype(module: IRModule, scheme: Scheme) -> IRModule:
     return changed
 
 
-def simulate(module: IRModule, plan_file: str | Path) -> IRModule:
-    """The module with the quantization of a saved plan simulated in float32.
-
-    Raises:
-        ConfigError: the file is no plan, or a plan of another model.
-    """
-    import quantize
-
-    simulated: IRModule = quantize.simulate(module, quantize.Plan.from_json(Path(plan_file)))
-    return simulated
-
-
 def build(module: IRModule, scheme: Scheme, target: str = "llvm", threads: int = 1) -> Executable:
     """Compile a module that is in `scheme`.
 

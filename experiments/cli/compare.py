@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from experiments import pipeline, schemes
+from experiments.files import atomic_path, check_writable
 
 from .common import (
     format_options,
@@ -21,6 +23,7 @@ from .common import (
 
 if TYPE_CHECKING:
     from experiments.layers import LayerError
+    from experiments.node_errors import NodeError
 
 #: An interpreted network is slow: this many inputs are compared unless --images says otherwise.
 DEFAULT_IMAGES = 8
@@ -41,6 +44,13 @@ DEFAULT_IMAGES = 8
     metavar="N",
     help="Use the first N inputs.",
 )
+@click.option("--csv", type=click.Path(path_type=Path), metavar="FILE", help="Save the table.")
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path),
+    metavar="FILE.svg",
+    help="Draw the errors and histograms of a plan's nodes; a page if it ends in .html.",
+)
 @click.option("--events", is_flag=True, help="Count overflows, underflows, NaNs, absorbed sums.")
 @json_option
 def compare(
@@ -51,35 +61,60 @@ def compare(
     lowering: str | None,
     plan: str | None,
     images: int,
+    csv: Path | None,
+    picture: Path | None,
     events: bool,
     as_json: bool,
 ) -> None:
     """Show where a number format or a quantization plan hurts: SQNR and cosine of every value.
 
+    With --plan, also what every node adds by itself, on the inputs that it has in the quantized
+    network, what share of its values its range cuts off, and (in --csv, --json and --picture)
+    histograms of its values.
+
     Example: dtypelab compare mnist_resnet8 --input mnist1k --dtype posit8_es0
     """
+    import pandas as pd
+
+    import quantize
     from compiler.transform.preparation import prepare
     from experiments.layers import layer_errors
+    from experiments.node_errors import node_errors
+    from experiments.node_picture import write_picture
 
     if (plan is None) == (dtype == "float32"):
         raise click.UsageError("give either --dtype or --plan, to compare with float32")
     if events and plan is not None:
         raise click.UsageError("--events counts what happens in a format: give --dtype, not --plan")
+    if picture is not None and plan is None:
+        raise click.UsageError("--picture draws the nodes of a plan: give --plan, not --dtype")
+    for path in (csv, picture):
+        if path is not None:
+            check_writable(path)
     scheme = schemes.number_format(dtype, accumulate, lowering)
     arrays = load_inputs(file, pipeline.load_model(pipeline.model_file(model)))
     arrays = {name: array[:images] for name, array in arrays.items()}
     # Formats and plans apply to the prepared module: there the values have their names.
     module = prepare(load_static(model, arrays))
+    inputs = list(arrays.values())
+    errors: list[LayerError] | list[NodeError]
     if plan is None:
         variant = pipeline.retype(module, scheme)
+        errors = layer_errors(module, variant, inputs, events)
+        table = _table(errors)
     else:
-        variant = pipeline.simulate(module, plan)
-    errors = layer_errors(module, variant, list(arrays.values()), events)
+        errors = node_errors(module, quantize.Plan.from_json(Path(plan)), inputs)
+        table = _nodes_table(errors)
+        if picture is not None:
+            write_picture(errors, picture, f"{model}, {Path(plan).name}")
+    if csv is not None:
+        with atomic_path(csv) as path:
+            pd.DataFrame([asdict(error) for error in errors]).to_csv(path, index=False)
     if as_json:
         layers = [asdict(error) for error in errors]
         print_json({"model": model, "dtype": dtype, "plan": plan or "", "layers": layers})
         return
-    show(_table(errors))
+    show(table)
 
 
 def _table(errors: list[LayerError]) -> Any:
@@ -103,6 +138,40 @@ def _table(errors: list[LayerError]) -> Any:
             f"{error.cosine:.6f}",
             f"{error.max_abs_error:.3g}",
             *(f"{getattr(error.events, name):,}" for name in counted),
+            style="bold" if error is worst else None,
+        )
+    return table
+
+
+def _nodes_table(errors: list[NodeError]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("value", "operator", "shape"):
+        table.add_column(column, overflow="fold")
+    for column in (
+        "SQNR dB",
+        "cosine",
+        "max |error|",
+        "own dB",
+        "own cosine",
+        "own max",
+        "cut off",
+    ):
+        table.add_column(column, justify="right", no_wrap=True)
+    worst = min(errors, key=lambda error: error.own_sqnr_db)
+    for error in errors:
+        table.add_row(
+            error.value,
+            error.operator,
+            "x".join(map(str, error.shape)),
+            f"{error.sqnr_db:.2f}",
+            f"{error.cosine:.6f}",
+            f"{error.max_abs_error:.3g}",
+            f"{error.own_sqnr_db:.2f}",
+            f"{error.own_cosine:.6f}",
+            f"{error.own_max_abs_error:.3g}",
+            "" if error.saturated is None else f"{100 * error.saturated:.3g} %",
             style="bold" if error is worst else None,
         )
     return table

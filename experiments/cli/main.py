@@ -17,6 +17,7 @@ from .cache import cache
 from .compare import compare
 from .dtype import dtype
 from .inspect import inspect
+from .plan import plan
 from .quantize import quantize
 from .report import report
 from .reproduce import reproduce
@@ -45,7 +46,7 @@ def cli(context: click.Context) -> None:
 
 
 for verb in (
-    *(inspect, run, quantize, compare, bench, tune, dtype),
+    *(inspect, run, quantize, plan, compare, bench, tune, dtype),
     *(sweep, table, report, reproduce, zoo, cache),
 ):
     cli.add_command(verb)
