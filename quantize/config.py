@@ -25,6 +25,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
         "power_of_two",
     ),
     "weight_granularity": ("tensor", "channel", "group"),
+    "activation_granularity": ("tensor", "channel", "group"),
     "activation_range": ("full", "restricted"),
     "weight_range": ("restricted", "full", "asymmetric"),
     "compute": ("storage", "native"),
@@ -73,6 +74,7 @@ class QConfig:
             127), one more below (`full`), or lie around a zero point where the weights' range
             wants it (`asymmetric`; kept as int16 if they have 8 bits or more).
         activation_dtype: `uint8` or `int8` storage of activations.
+        activation_granularity: one scale per `tensor`, the only one that sums of integers can have.
         activation_symmetric: the zero point is the middle of the range, instead of where it fits
             best.
         activation_range: `full`, or `restricted`: without the smallest integer (-127 to 127, or 1
@@ -127,10 +129,11 @@ class QConfig:
     percentile: float = 99.999
     kl_bins: int = 2048
     momentum: float = 0.9
-    sigmas: float = 4.0
+    sigmas: float = 8.0
     weight_granularity: str = "channel"
     weight_range: str = "restricted"
     activation_dtype: str = "uint8"
+    activation_granularity: str = "tensor"
     activation_symmetric: bool = False
     activation_range: str = "full"
     weight_bits: int = 8
@@ -178,6 +181,12 @@ class QConfig:
                     f"{name} must be {'a number' if isinstance(low, float) else 'an integer'} "
                     f"from {low:g} to {high:g}, not {value!r}"
                 )
+        if self.activation_granularity in ("channel", "group"):
+            raise ConfigError(
+                f"activation_granularity={self.activation_granularity!r} has no integer form, as a "
+                "sum runs over channels and groups: move their differences into the weights with "
+                "smoothing or equalize"
+            )
         if self.weight_range == "asymmetric" and self.weight_bits > 15:
             raise ConfigError(
                 f"weight_bits={self.weight_bits} does not go with weight_range='asymmetric', whose "
