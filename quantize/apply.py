@@ -34,17 +34,12 @@ from compiler.ir.expr import (
 from compiler.op.opdef import get_op
 from compiler.transform.dead_code import live
 from compiler.transform.infer_type import infer_value
-from quantize.annotation import (
-    ACTIVATIONS,
-    PRODUCT,
-    chain_end,
-    has_clipping,
-    is_weighted,
-    prepared,
-)
+from quantize.annotation import prepared
+from quantize.calls import ACTIVATIONS, PRODUCT, chain_end, clips_itself, is_weighted
+from quantize.constants import constant_grid
 from quantize.graph import Graph
 from quantize.params import ValueParams, WeightParams
-from quantize.plan import SEQUENTIAL, Plan
+from quantize.plan import SEQUENTIAL, NodePlan, Plan
 from quantize.plan_checks import check_model, check_sums
 from quantize.rescaling.factors import rescaled
 from quantize.scaled.rewriting import FormatNodes
@@ -86,6 +81,8 @@ class PlanRewriter(ABC):
         self.in_formats = FormatNodes(self, plan)
         self.forms: dict[str, Callable[[Result], None]] = {
             "add": self.add,
+            "subtract": self.subtract,
+            "multiply": self.multiply,
             "mean": self.average,
             "nn.global_avg_pool2d": self.average,
             "nn.avg_pool2d": self.average,
@@ -137,11 +134,12 @@ class PlanRewriter(ABC):
             node = self.plan.nodes.get(b.var.name)
             decision = node.decision if node else "float"
             if decision == "integer":
-                self._integer(b, b.value)
+                self._integer(b, b.value, self.plan.nodes[b.var.name])
             elif decision == "format":
                 self.real_form[b.var] = self.in_formats.node(b, b.value)
             elif b.var not in self.absorbed:
-                # Also a folded activation whose producer stays float, or reads on.
+                # Also a folded activation whose producer stays float, or reads on; and the parts of
+                # a table: nobody may read them.
                 self.real_form[b.var] = self.emit_real(b)
 
     def _field(self, b: Binding, value: TupleGetItem) -> None:
@@ -150,8 +148,8 @@ class PlanRewriter(ABC):
         atom = self.b.bind(TupleGetItem(whole.atom, value.index), f"{b.var.name}_q", b.origins)
         self.grid[b.var] = OnGrid(atom, whole.params)
 
-    def _integer(self, b: Binding, call: Call) -> None:
-        end = chain_end(self.graph, self.plan.nodes, b) if has_clipping(call) else b
+    def _integer(self, b: Binding, call: Call, node: NodePlan) -> None:
+        end = chain_end(self.graph, self.plan.nodes, b) if clips_itself(b, node) else b
         chain = self._chain(b, end)
         bounds = -np.inf, np.inf
         for x in chain[1:]:
@@ -160,7 +158,9 @@ class PlanRewriter(ABC):
             bounds = _clipped(bounds, activation_bounds(x.value))
         origins = tuple(dict.fromkeys(o for x in chain for o in x.origins))
         result = Result(b, call, end.var, origins, bounds)
-        if is_weighted(call):
+        if node.function_of:
+            self.function(result, self.graph.named[node.function_of])
+        elif is_weighted(call):
             self.weighted(result, self.plan.weights[b.var.name])
         else:
             self.forms.get(getattr(call.op, "name", ""), self.move)(result)
@@ -192,6 +192,13 @@ class PlanRewriter(ABC):
                 )
             self.grid[a] = OnGrid(self.quantize(self.real(a), params, f"{a.name}_q"), params)
         return self.grid[a]
+
+    def operand(self, a: Atom, bits: int) -> OnGrid:
+        """An operand of a sum or product on its grid: of so many bits if it is constant."""
+        if not isinstance(a, Constant):
+            return self.on_grid(a)
+        q, params = constant_grid(a.data, bits)
+        return OnGrid(self.constant(q, params), params)
 
     def real(self, a: Atom) -> Atom:
         """The value of `a` as real numbers."""
@@ -296,6 +303,10 @@ class PlanRewriter(ABC):
         """The real form of the value `var`, from its grid form."""
 
     @abstractmethod
+    def constant(self, q: Array, params: ValueParams) -> Constant:
+        """Constant integers in the form of values on a grid."""
+
+    @abstractmethod
     def constant_on_grid(self, value: float, params: ValueParams) -> float:
         """A number as the grid form of values holds it."""
 
@@ -308,8 +319,20 @@ class PlanRewriter(ABC):
         """matmul of two activations."""
 
     @abstractmethod
+    def function(self, r: Result, root: Var) -> None:
+        """A function of the value `root`."""
+
+    @abstractmethod
     def add(self, r: Result) -> None:
-        """Sum of two values."""
+        """Sum of two values, or of one and a constant."""
+
+    @abstractmethod
+    def subtract(self, r: Result) -> None:
+        """Difference of two values, or of one and a constant."""
+
+    @abstractmethod
+    def multiply(self, r: Result) -> None:
+        """Product of two values, or of one and a constant."""
 
     @abstractmethod
     def average(self, r: Result) -> None:

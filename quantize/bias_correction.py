@@ -26,7 +26,7 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.types import TensorType
-from quantize.annotation import is_weighted
+from quantize.calls import is_weighted
 from quantize.graph import Graph
 from quantize.plan import Plan
 from quantize.running import Batches, Runner, flat, float_results

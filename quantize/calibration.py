@@ -14,18 +14,8 @@ from compiler.dtypes import Array
 from compiler.errors import InputError
 from compiler.ir.expr import Call, Constant, IRModule, Var, tensor_type
 from compiler.transform.preparation import PREPARE_VERSION
-from quantize.annotation import (
-    Annotation,
-    activations,
-    annotate,
-    annotated,
-    chain_end,
-    has_clipping,
-    is_weighted,
-    multiplies,
-    product_reach,
-    source,
-)
+from quantize.annotation import Annotation, annotate, annotated
+from quantize.calls import chain_end, clips_itself, data_of, is_weighted, reach_of, source
 from quantize.config import QConfig
 from quantize.fingerprint import fingerprint_of
 from quantize.graph import Graph
@@ -252,13 +242,12 @@ def _parameters(
         node = nodes.get(b.var.name)
         if node is not None and node.decision == "integer":
             assert isinstance(b.value, Call)
-            data = [values[source(graph, nodes, a).name] for a in activations(b.value)]
-            reach = sum(d.reach for d in data)
+            data = [values[source(graph, nodes, a).name] for a in data_of(graph, b, node)]
             if is_weighted(b.value):
                 weights[b.var.name], reach = _weights(b.value, data[0], configs[b.var.name])
-            elif multiplies(b.value):
-                reach = product_reach(b.value, data[0], data[1])
-            choose((chain_end(graph, nodes, b) if has_clipping(b.value) else b).var, reach)
+            else:
+                reach = 0.0 if node.function_of else reach_of(b.value, data)
+            choose((chain_end(graph, nodes, b) if clips_itself(b, node) else b).var, reach)
         choose(b.var)
     _share_concatenated(graph, annotation, values)
     return values, weights

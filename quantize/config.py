@@ -31,6 +31,8 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "compute": ("storage", "native"),
     "scales": ("float32", "power_of_two"),
     "requantize": ROUNDINGS,
+    "functions": ("auto", "integer", "float"),
+    "arithmetic": ("auto", "integer", "float"),
     "bias_correction": ("none", "analytic", "empirical"),
     "weight_calibrate": ("max", "mse"),
     "weight_rounding": ("nearest", "adaround", "gptq"),
@@ -91,6 +93,11 @@ class QConfig:
             or `empirical` (see `quantize.bias_correction`).
         overrides: pattern of names -> fields that are different there, for example
             `{"conv_1": {"weight_bits": 4}}` (see `quantize.overrides`).
+        functions: elementwise functions of one value (sigmoid, gelu, x * sigmoid(x) ...) as tables:
+            `integer` wherever they lie between integers, `auto` only where that costs no rounding,
+            `float` never.
+        arithmetic: the same of products and differences of two values, and of sums and products
+            with constants.
         weight_calibrate: weights' scales cover the largest of them (`max`), or have the least
             squared error (`mse`, better with few bits).
         weight_rounding: integers of weights are the `nearest`, or those of `adaround` or `gptq`,
@@ -159,6 +166,8 @@ class QConfig:
     float_macs: float = 0.0
     target: float = 0.0
     target_metric: str = "agreement"
+    functions: str = "auto"
+    arithmetic: str = "auto"
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""

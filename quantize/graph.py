@@ -24,6 +24,7 @@ class Graph:
         self.f = f
         self.uses = uses(f)
         self.at = {b.var: b for b in f.bindings}
+        self.named = {v.name: v for v in (*f.params, *self.at)}
 
     def calls(self) -> list[tuple[Binding, Call]]:
         """The operator calls with float32 results (a tuple counts by its first field)."""

@@ -15,7 +15,7 @@ from quantize.rescaling.factors import Factors
 from quantize.scaled.params import OperandFormat, operand_dict, operands_of
 
 PLAN_VERSION = 2
-DECISIONS = ("integer", "folded", "format", "float")
+DECISIONS = ("integer", "folded", "tabled", "format", "float")
 SEQUENTIAL = "sequential"
 
 
@@ -25,12 +25,15 @@ class NodePlan:
 
     Attributes:
         op: name of the operator.
-        decision: `integer`; `folded` (an activation that the producer's clipping does); `format`
-            (its factors are numbers of the formats that `Plan.formats` gives); `float`.
+        decision: `integer`; `folded` (an activation that the producer's clipping does); `tabled`
+            (part of a later node's table); `format` (its factors are numbers of the formats that
+            `Plan.formats` gives); `float`.
         reason: why it stays float; empty otherwise.
         macs: multiply-accumulates, symbolic dimensions counted as 1.
         origins: names of the ONNX nodes it comes from.
         accumulate: its accumulator, if it has weights (see `QConfig.accumulate`).
+        function_of: of an integer node that becomes a table: the value whose integers it is looked
+            up by; all that lies between the two is part of the table.
     """
 
     op: str
@@ -39,6 +42,7 @@ class NodePlan:
     macs: int = 0
     origins: tuple[str, ...] = ()
     accumulate: str = SEQUENTIAL
+    function_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,9 +96,12 @@ class Plan:
         nodes, without any)."""
         total = sum(n.macs for n in self.nodes.values())
         done = [n for n in self.nodes.values() if n.decision != "float"]
-        if total:
-            return sum(n.macs for n in done) / total
-        return len(done) / len(self.nodes) if self.nodes else 1.0
+        return sum(n.macs for n in done) / total if total else self.node_coverage
+
+    @property
+    def node_coverage(self) -> float:
+        """Share of the nodes that do not stay float."""
+        return 1.0 - len(self.skipped) / len(self.nodes) if self.nodes else 1.0
 
     # ---- text ------------------------------------------------------------------------------------
     def summary(self) -> str:
@@ -108,7 +115,8 @@ class Plan:
         ]
         floats = len(self.skipped)
         lines.append(
-            f"{len(self.nodes) - floats} of {len(self.nodes)} nodes in {self._kinds()}, "
+            f"{len(self.nodes) - floats} of {len(self.nodes)} nodes "
+            f"({100 * self.node_coverage:.1f} %) in {self._kinds()}, "
             f"{100 * self.coverage:.1f} % of the multiply-accumulates"
         )
         lines += self.steps
@@ -128,6 +136,8 @@ class Plan:
             parts.append(f"int{bits} weights, {n} scale{'s' if n > 1 else ''}{how}")
         if self.nodes[name].accumulate != SEQUENTIAL:
             parts.append(f"accumulator {self.nodes[name].accumulate}")
+        if self.nodes[name].function_of:
+            parts.append(f"a table of {self.nodes[name].function_of}")
         if name in self.values:
             v = self.values[name]
             parts.append(f"{v.dtype} result, scale {v.scale:.6g}, zero point {v.zero_point}")
@@ -245,11 +255,14 @@ def _node_dict(n: NodePlan) -> dict[str, Any]:
     d = {**asdict(n), "origins": list(n.origins)}
     if n.accumulate == SEQUENTIAL:  # left out: most nodes have no other
         del d["accumulate"]
+    if not n.function_of:
+        del d["function_of"]
     return d
 
 
 def _node(name: str, data: Any) -> NodePlan:
-    given = {"accumulate": SEQUENTIAL, **data} if isinstance(data, dict) else data
+    rest = {"accumulate": SEQUENTIAL, "function_of": ""}
+    given = {**rest, **data} if isinstance(data, dict) else data
     d = _entries(f"node {name!r}", given, NodePlan)
     if d["decision"] not in DECISIONS:
         problem = unknown("decision", str(d["decision"]), DECISIONS)
@@ -263,6 +276,7 @@ def _node(name: str, data: Any) -> NodePlan:
         int(d["macs"]),
         tuple(d["origins"]),
         check_accumulate(d["accumulate"]),
+        str(d["function_of"]),
     )
 
 

@@ -8,10 +8,12 @@ from compiler.dtypes import Array
 from compiler.errors import ConfigError, unknown
 from compiler.ir.expr import Call, IRModule, tensor_type
 from compiler.transform.preparation import PREPARE_VERSION
-from quantize.annotation import ACTIVATIONS, form_reason, is_weighted
+from quantize.calls import ACTIVATIONS, is_weighted
 from quantize.fingerprint import fingerprint_of
+from quantize.functions import members
 from quantize.graph import INSIDE, Graph, inner_calls
-from quantize.plan import SEQUENTIAL, Plan
+from quantize.plan import SEQUENTIAL, NodePlan, Plan
+from quantize.reasons import form_reason
 from quantize.scaled.rewriting import check_node
 
 
@@ -45,7 +47,9 @@ def check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
                 f"node {name!r} ({op}, {node.decision}) has no accumulator: leave out its "
                 f"accumulate={node.accumulate!r}"
             )
-        if node.decision == "integer":
+        if node.decision == "integer" and node.function_of:
+            _check_function(name, node, graph)
+        elif node.decision == "integer":
             if reason := form_reason(call):
                 raise ConfigError(f"node {name!r} ({op}) cannot be integer: {reason}")
             if is_weighted(call):
@@ -68,6 +72,15 @@ def check_sums(name: str, weight: Array, bias: Array | None) -> None:
             f"the weights of {name!r} fill so much of their range that sums of its products could "
             "overflow an int32 accumulator: give them fewer bits, or skip the node"
         )
+
+
+def _check_function(name: str, node: NodePlan, graph: Graph) -> None:
+    if node.function_of not in graph.named:
+        raise ConfigError(
+            f"node {name!r}: {unknown('value', node.function_of, graph.named)} that it could be a "
+            "function of"
+        )
+    members(graph, graph.named[name], graph.named[node.function_of])
 
 
 def _check_weights(name: str, call: Call, plan: Plan) -> None:

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, FLOAT64, INT64, Array, DType
+from compiler.dtypes import FLOAT32, FLOAT64, INT32, INT64, Array, DType
 from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var, tensor_type
-from quantize.annotation import product_reach, product_terms
 from quantize.apply import (
     OnGrid,
     PlanRewriter,
@@ -20,6 +19,9 @@ from quantize.apply import (
     channel_axis,
     weights_of,
 )
+from quantize.calls import activations, product_terms, reach_of
+from quantize.constants import FACTOR, SUMMAND
+from quantize.functions import table
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import Plan
 
@@ -122,6 +124,10 @@ class _Realizer(PlanRewriter):
             return self.named(r.var, value, r.origins)
         return self.b.bind(value, f"{r.var.name}_q", r.origins)
 
+    def constant(self, q: Array, params: ValueParams) -> Constant:
+        """See PlanRewriter."""
+        return Constant(q, INT32)
+
     def constant_on_grid(self, value: float, params: ValueParams) -> float:
         """See PlanRewriter."""
         return float(params.clipped(value))
@@ -160,7 +166,7 @@ class _Realizer(PlanRewriter):
             self._keep_wide(r, sums, self.scalar(np.float32(unit)), 0)
             return
         out = self.own_params(r)
-        _check_fits(r, product_reach(r.call, a.params, b.params), out)
+        _check_fits(r, self._reach(r), out)
         self._narrow(r, sums, np.asarray(unit / out.scale), out, 0)
 
     def _stays_wide(self, r: Result) -> bool:
@@ -204,17 +210,45 @@ class _Realizer(PlanRewriter):
             output_zero_point=out.zero_point, rounding=rounding, **_limits(out, bounds),
         )  # fmt: skip
 
+    def function(self, r: Result, root: Var) -> None:
+        """qnn.lookup in the table of the function."""
+        x, out = self.on_grid(root), self.own_params(r)
+        entries = table(self.graph, r.binding.var, root, x.params, out)
+        value = call("qnn.lookup", x.atom, Constant(entries, DType.parse(out.dtype)))
+        self._keep(r, value, out)
+
     def add(self, r: Result) -> None:
         """qnn.add, with scales relative to the result's."""
-        a, b = (self.on_grid(x) for x in r.call.args)
+        self._sum(r, 1.0)
+
+    def subtract(self, r: Result) -> None:
+        """qnn.add of the negative."""
+        self._sum(r, -1.0)
+
+    def _sum(self, r: Result, sign: float) -> None:
+        a, b = (self.operand(x, SUMMAND) for x in r.call.args)
         out = self.own_params(r)
-        _check_fits(r, a.params.reach + b.params.reach, out)
+        _check_fits(r, self._reach(r), out)
         value = call(
-            "qnn.add", a.atom, b.atom, a_scale=_ratio(a, out), b_scale=_ratio(b, out),
+            "qnn.add", a.atom, b.atom, a_scale=_ratio(a, out), b_scale=sign * _ratio(b, out),
             a_zero_point=a.params.zero_point, b_zero_point=b.params.zero_point,
             output_zero_point=out.zero_point, **_limits(out, r.bounds),
         )  # fmt: skip
         self._keep(r, value, out)
+
+    def multiply(self, r: Result) -> None:
+        """qnn.multiply, whose int32 products are requantized."""
+        a, b = (self.operand(x, FACTOR) for x in r.call.args)
+        out = self.own_params(r)
+        _check_fits(r, self._reach(r), out)
+        products = call(
+            "qnn.multiply", a.atom, b.atom,
+            a_zero_point=a.params.zero_point, b_zero_point=b.params.zero_point,
+        )  # fmt: skip
+        self._narrow(r, products, np.asarray(a.params.scale * b.params.scale / out.scale), out, 0)
+
+    def _reach(self, r: Result) -> float:
+        return reach_of(r.call, [self.on_grid(a).params for a in activations(r.call)])
 
     def average(self, r: Result) -> None:
         """qnn.mean, or qnn.avg_pool2d."""

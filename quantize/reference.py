@@ -131,6 +131,8 @@ class Walk:
             raise UnsupportedError(
                 f"%{b.var.name} is in a number format, which has no rule in quantize.reference"
             )
+        elif node is not None and node.function_of:
+            self._keep(b.var, self._table(b.var, node.function_of))
         elif decision == "integer":
             name = op.name if op.name in RULES or op.quantized != Quantized.SAME else MOVES
             if name not in RULES:
@@ -145,6 +147,26 @@ class Walk:
         else:
             args = [self.real(a) for a in call.args]
             self._float(b, call_reference(call, args, b.var, self.dims))
+
+    def _table(self, v: Var, root: str) -> Grid:
+        """A function of the value called `root`: its operators, on the real values of integers."""
+        made = {b.var: b for b in self.f.bindings}
+
+        def value(a: Atom) -> Any:
+            if isinstance(a, Constant):
+                return a.data
+            if a.name == root:
+                g = self.grid(a)
+                return integers.real(g.q, g.params.zero_point, g.params.scale)
+            if a not in found:
+                call = made[a].value
+                assert isinstance(call, Call)
+                found[a] = call_reference(call, [value(x) for x in call.args], a, self.dims)
+            return found[a]
+
+        found: dict[Var, Any] = {}
+        params = self.plan.values[v.name]
+        return Grid(integers.quantized(value(v), params), params)
 
     def _arrived(self, v: Var, result: Pending, bounds: tuple[float, float]) -> None:
         """A result at `v`: an activation that is its only reader may still be folded into it."""

@@ -4,12 +4,11 @@ Each operator with an integer form has a rule in RULES. To add one, write a func
 Node and returns a Grid (an operator that moves integers) or a Pending (one whose result has
 parameters of its own), and register it:
 
-    @rule("multiply")
-    def multiply(n: Node) -> Pending:
-        a, b = n.grid(0), n.grid(1)
-        unit = a.params.scale * b.params.scale
-        product = (a.q - a.params.zero_point) * (b.q - b.params.zero_point)
-        return Pending(lambda out: n.scaled(product, np.asarray(unit / out.scale)))
+    @rule("nn.matmul")
+    def product(n: Node) -> Pending:
+        unit = np.asarray(n.grid(0).params.scale * n.grid(1).params.scale)
+        sums = np.matmul(n.above_zero(0), n.above_zero(1))
+        return Pending(lambda out: n.scaled(sums, unit / out.scale), sums, unit)
 """
 
 from __future__ import annotations
@@ -87,6 +86,16 @@ class Node:
         """The integers of operand `i` minus their zero point."""
         return np.asarray(self.grid(i).q - self.grid(i).params.zero_point)
 
+    def operand(self, i: int, bits: int) -> tuple[Array, float]:
+        """The integers of operand `i` minus their zero point, and the real value of one. A constant
+        has so many bits, and the least power of two as its unit."""
+        a = self.call.args[i]
+        if not isinstance(a, Constant):
+            return self.above_zero(i), self.grid(i).params.scale
+        step = max(float(np.abs(a.data).max()) / (2.0 ** (bits - 1) - 1), 2.0**-126)
+        unit = 2.0 ** math.ceil(math.log2(step))
+        return np.rint(a.data / np.float64(unit)), unit
+
     def result_shape(self) -> tuple[int, ...]:
         """The shape of the result in this run."""
         shape = tensor_type(self.binding.var).shape
@@ -142,18 +151,25 @@ def product(n: Node) -> Pending:
     return Pending(lambda out: n.scaled(sums, unit / out.scale), sums, unit)
 
 
-@rule("add")
+@rule("add", "subtract")
 def add(n: Node) -> Pending:
-    """Two float32 products and a float32 sum."""
+    """Two float32 products and a float32 sum or difference."""
+    (a, unit), (b, other) = (n.operand(i, 24) for i in (0, 1))
+    sign = -1.0 if str(n.call.op) == "subtract" else 1.0
 
     def rounded(out: ValueParams) -> Array:
-        parts = [
-            integers.single(n.above_zero(i) * integers.single(n.grid(i).params.scale / out.scale))
-            for i in (0, 1)
-        ]
-        return np.rint(integers.single(parts[0] + parts[1]))
+        left = integers.single(a * integers.single(unit / out.scale))
+        right = integers.single(b * integers.single(other / out.scale))
+        return np.rint(integers.single(left + sign * right))
 
     return Pending(rounded)
+
+
+@rule("multiply")
+def multiply(n: Node) -> Pending:
+    """Exact products."""
+    (a, unit), (b, other) = (n.operand(i, 16) for i in (0, 1))
+    return Pending(lambda out: n.scaled(a * b, np.asarray(unit * other / out.scale)))
 
 
 @rule("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")

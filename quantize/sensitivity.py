@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler.ir.expr import Binding, Call, Constant, IRModule, Var
-from quantize.annotation import activations, is_weighted, multiplies, source
+from quantize.calls import activations, is_weighted, multiplies, source
 from quantize.graph import Graph
 from quantize.plan import NodePlan, Plan
 from quantize.rescaling.factors import rescaled

@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from compiler.dtypes import Array
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var
 from compiler.op.opdef import get_op
 from quantize.apply import OnGrid, PlanRewriter, Result, call, channel_axis, integers, weights_of
+from quantize.constants import FACTOR, SUMMAND
+from quantize.functions import members
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import SEQUENTIAL, Plan
 
@@ -46,6 +49,10 @@ class _Simulator(PlanRewriter):
     def bind_grid(self, r: Result, value: Call) -> Var:
         """See PlanRewriter."""
         return self.named(r.var, value, r.origins)
+
+    def constant(self, q: Array, params: ValueParams) -> Constant:
+        """See PlanRewriter."""
+        return self.scalar(q.astype(np.float32) * np.float32(params.scale))
 
     def constant_on_grid(self, value: float, params: ValueParams) -> float:
         """See PlanRewriter."""
@@ -112,13 +119,38 @@ class _Simulator(PlanRewriter):
     def _scales(self, values: Any) -> Constant:
         return self.scalar(values[0] if len(values) == 1 else values)
 
-    def _plain(self, r: Result) -> None:
-        atoms = tuple(self.on_grid(a).atom for a in r.call.args)
+    def _plain(self, r: Result, bits: int = SUMMAND) -> None:
+        atoms = tuple(self.operand(a, bits).atom for a in r.call.args)
         self._narrow(r, Call(r.call.op, atoms, r.call.attrs))
+
+    def function(self, r: Result, root: Var) -> None:
+        """See PlanRewriter. The operators that the function is made of, in float32."""
+        name = r.binding.var.name
+        at: dict[Atom, Atom] = {root: self.on_grid(root).atom}
+        *inner, last = [
+            (m, m.value)
+            for m in members(self.graph, r.binding.var, root)
+            if isinstance(m.value, Call)
+        ]
+
+        def over_grid(v: Call) -> Call:
+            return Call(v.op, tuple(map(at.get, v.args, v.args)), v.attrs)
+
+        for m, v in inner:
+            at[m.var] = self.b.bind(over_grid(v), f"{name}_{m.var.name}", m.origins)
+        self._narrow(r, over_grid(last[1]))
 
     def add(self, r: Result) -> None:
         """See PlanRewriter."""
         self._plain(r)
+
+    def subtract(self, r: Result) -> None:
+        """See PlanRewriter."""
+        self._plain(r)
+
+    def multiply(self, r: Result) -> None:
+        """See PlanRewriter."""
+        self._plain(r, FACTOR)
 
     def average(self, r: Result) -> None:
         """See PlanRewriter."""

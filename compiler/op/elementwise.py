@@ -91,8 +91,8 @@ def elementwise(
 # ---- two operands --------------------------------------------------------------------------------
 for _name, _method, _quantized in (
     ("add", "add", Quantized.INTEGER),
-    ("subtract", "sub", Quantized.FLOAT),
-    ("multiply", "mul", Quantized.FLOAT),
+    ("subtract", "sub", Quantized.INTEGER),
+    ("multiply", "mul", Quantized.INTEGER),
     ("divide", "div", Quantized.FLOAT),
     ("maximum", "maximum", Quantized.FLOAT),
     ("minimum", "minimum", Quantized.FLOAT),

@@ -20,6 +20,7 @@ from compiler.op import (  # noqa: F401
     qnn,
     qnn_formats,
     qnn_lookup,
+    qnn_multiply,
     qnn_pool,
     qnn_requantize,
     reduce,

@@ -13,7 +13,8 @@ import numpy as np
 
 from compiler.dtypes import Array
 from compiler.ir.expr import Binding, Call, Constant, Var
-from quantize.annotation import Annotation, is_weighted
+from quantize.annotation import Annotation
+from quantize.calls import is_weighted
 from quantize.config import QConfig
 from quantize.graph import Graph
 from quantize.plan import Plan

@@ -107,6 +107,35 @@ class Net:
     def softmax(self) -> None:
         self.x = self.b.call("nn.softmax", self.x, axis=1)
 
+    def function(self) -> None:
+        """Of one value: an operator, or several."""
+        b, x = self.b, self.x
+        kind = str(self.rng.choice(["sigmoid", "nn.gelu", "swish", "bent"]))
+        if kind == "swish":
+            self.x = b.call("multiply", x, b.call("sigmoid", x))
+        elif kind == "bent":
+            low = b.call("clip", b.call("add", x, b.const(np.float32(0.5))), a_min=0.0, a_max=1.0)
+            self.x = b.call("divide", b.call("multiply", x, low), b.const(np.float32(0.7)))
+        else:
+            self.x = b.call(kind, x)
+
+    def gate(self) -> None:
+        """Squeeze and excitation."""
+        c = self.shape()[1]
+        mean = self.b.call("nn.global_avg_pool2d", self.x)
+        gate = self.b.call("nn.conv2d", mean, self.weights(c, c, 1, 1), *self.bias(c))
+        self.x = self.b.call("multiply", self.x, self.b.call("sigmoid", gate))
+
+    def arithmetic(self) -> None:
+        """With a constant a channel, or a difference."""
+        c = self.shape()[1]
+        op = str(self.rng.choice(["add", "subtract", "multiply"]))
+        other = self.b.const(self.rng.normal(0, 1, (c, 1, 1)).astype(np.float32))
+        if self.rng.integers(0, 2):
+            other = self.b.call("nn.conv2d", self.x, self.weights(c, c, 1, 1))
+        operands = [self.x, other][:: int(self.rng.choice([1, -1]))]
+        self.x = self.b.call(op, *operands)
+
     def finish(self, end: str) -> IRModule:
         """A classifier over the channels, or attention between the rows."""
         b = self.b
@@ -126,7 +155,7 @@ class Net:
 
 STEPS = (
     "conv", "conv", "relu", "clip", "residual", "max_pool", "avg_pool", "branches", "halves", "pad",
-    "softmax",
+    "softmax", "function", "function", "gate", "arithmetic", "arithmetic",
 )  # fmt: skip
 
 
@@ -144,6 +173,8 @@ def networks(draw: st.DrawFn) -> IRModule:
 def configs(draw: st.DrawFn) -> QConfig:
     """A scheme, every axis drawn."""
     return QConfig(
+        functions=draw(st.sampled_from(["auto", "integer", "float"])),
+        arithmetic=draw(st.sampled_from(["auto", "integer"])),
         calibrate=draw(st.sampled_from(["minmax", "percentile", "kl", "mse"])),
         percentile=draw(st.sampled_from([99.0, 99.99])),
         kl_bins=512,

@@ -202,7 +202,7 @@ def test_summary_and_coverage() -> None:
     lines = plan.summary().splitlines()
     assert len(lines) == 1 + len(plan.nodes) + 1
     assert "excluded by skip='logits'" in lines[-2]
-    assert lines[-1] == "3 of 4 nodes in integers, 98.7 % of the multiply-accumulates"
+    assert lines[-1] == "3 of 4 nodes (75.0 %) in integers, 98.7 % of the multiply-accumulates"
     assert str(plan_of("mlp").values["relu"].scale)[:5] in plan_of("mlp").summary()
 
 

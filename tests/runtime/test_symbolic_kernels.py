@@ -98,6 +98,14 @@ def convolution(channels: int, out: int, kernel: int, stride: int, groups: int) 
     return IRModule({"main": b.finish(b.call("nn.relu", y))})
 
 
+def test_a_convolution_of_single_pixels_has_any_batch_size() -> None:
+    rng, b = np.random.default_rng(0), FunctionBuilder()
+    x = b.param("x0", (N, 16, 1, 1))
+    w = rng.normal(0, 0.3, (24, 16, 1, 1)).astype(np.float32)
+    mod = IRModule({"main": b.finish(b.call("nn.conv2d", x, b.const(w), b.const(w[:, 0, 0, 0])))})
+    assert_right(compiler.build(mod), mod, [(N, 16, 1, 1)])
+
+
 CONVOLUTIONS = [
     (3, 16, 3, 2, 1), (16, 16, 3, 1, 16), (32, 32, 5, 1, 32), (32, 32, 3, 2, 32), (16, 40, 1, 1, 1),
     (20, 32, 3, 1, 1), (32, 32, 7, 1, 32),

@@ -126,7 +126,10 @@ class PackPrimitives(LoopPrimitives):
         if len(mine) != 1 or (buffer not in self.func.params and held is None):
             raise ScheduleError(f"{stage} must read the parameter {buffer.name} exactly once")
         (load,) = mine
-        used: set[Var] = set().union(*(i.vars() for i in load.idx))
+        at = list(load.idx)
+        if held is not None:  # a stage before has put 0 for loops of one iteration
+            at = [i.subst({f.var: 0 for f in path if f.extent == 1}) for i in at]
+        used: set[Var] = set().union(*(i.vars() for i in at))
         vs = tuple(f.var for f in path if f.var in used)
         shape = []
         for v in vs:
@@ -141,7 +144,7 @@ class PackPrimitives(LoopPrimitives):
             within = len(vs) == len(p.vars) and all(
                 n.const <= most.const for n, most in zip(shape, held.shape, strict=True)
             )
-            if not within or [i.subst(m) for i in load.idx] != list(p.idx):
+            if not within or [i.subst(m) for i in at] != list(p.idx):
                 raise ScheduleError(f"{buffer.name} is packed in another order already")
 
         def put(e: Expr) -> Expr | None:
