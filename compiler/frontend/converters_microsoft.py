@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT32, Array
+from compiler.dtypes import FLOAT32, INT8, INT32, UINT8, Array
 from compiler.frontend.converters_nn import matrix_product
 from compiler.frontend.converters_pool import pooled
 from compiler.frontend.converters_quantized import (
@@ -19,6 +19,12 @@ from compiler.frontend.converters_quantized import (
     quantize_linear,
     quantized_bounds,
     saturated,
+)
+from compiler.frontend.integer_products import (
+    integer_matrices,
+    integer_requantized,
+    known_integers,
+    one_zero_point,
 )
 from compiler.frontend.node import Converter, Imported, Node, constant_of, converts, scalar
 from compiler.frontend.windows import two
@@ -37,6 +43,9 @@ def microsoft(op: str, least: int, most: int) -> Callable[[Converter], Converter
 
 def _real(n: Node, i: int) -> Atom:
     """Input `i`, an integer, as float32 by the scale and zero point that follow it."""
+    zero = one_zero_point(n, i + 2)
+    if zero is not None and n.constant(i + 1) is not None and n.type(i).dtype in (INT8, UINT8):
+        return n.step("qnn.dequantize", n.atom(i), _one(n, n.atom(i + 1)), zero_point=zero, axis=0)
     q = cast_to(n, n.atom(i), INT32)
     if n.has(i + 2):
         q = n.step("subtract", q, _one(n, cast_to(n, n.atom(i + 2), INT32)))
@@ -57,6 +66,12 @@ def _quantized(n: Node, real: Atom, scale: int, like: int) -> Imported:
     at = scale + 1 if n.has(scale + 1) else like
     dtype = n.type(at).dtype
     bounds = quantized_bounds(n, n.element(at), dtype)
+    known = one_zero_point(n, scale + 1)
+    if known is not None and n.constant(scale) is not None and dtype in (INT8, UINT8):
+        return n.call(
+            "qnn.quantize", real, _one(n, n.atom(scale)), zero_point=known, axis=0,
+            out_dtype=str(dtype), qmin=bounds[0], qmax=bounds[1],
+        )  # fmt: skip
     zero = _one(n, n.atom(scale + 1)) if n.has(scale + 1) else None
     over = n.step("divide", real, _one(n, n.atom(scale)))
     return saturated(n, over, zero, dtype, bounds)
@@ -84,6 +99,16 @@ def qlinear_sigmoid(n: Node) -> Imported:
 def qlinear_leaky_relu(n: Node) -> Imported:
     """x if x >= 0 else alpha * x."""
     return _quantized(n, n.step("nn.leaky_relu", _real(n, 0), alpha=n.attr("alpha", 0.01)), 3, 0)
+
+
+@microsoft("QLinearSoftmax", 5, 5)
+def qlinear_softmax(n: Node) -> Imported:
+    """exp(x) over its sum along an axis."""
+    x, rank = _real(n, 0), n.type(0).rank
+    axis = n.axis(-1, rank)
+    if n.attr("opset", 13) < 13 and axis != rank - 1:
+        raise n.unsupported(f"axis={axis} of opset {n.attr('opset')}")
+    return _quantized(n, n.step("nn.softmax", x, axis=axis), 3, 0)
 
 
 @microsoft("QLinearConcat", 5, 1 << 20)
@@ -124,15 +149,33 @@ def qlinear_global_average_pool(n: Node) -> Imported:
 def qgemm(n: Node) -> Imported:
     """alpha * A B + C, of int8 matrices; C is int32, of the scale of the product. Without a scale
     of the result, that is float32."""
-    a, b = (_centred(n, i, n.attr(name, 0)) for i, name in ((0, "transA"), (3, "transB")))
-    acc = matrix_product(n, a, b, n.step)
-    if n.has(6):
-        acc = n.step("add", acc, n.atom(6))
+    acc = _gemm(n)
     scales = n.step("multiply", _one(n, n.atom(1)), _column(n, n.atom(4)))
     scales = n.step("multiply", scales, scalar(float(n.attr("alpha", 1.0)), tensor_type(scales)))
     if not n.has(7):
         return n.call("multiply", cast_to(n, acc, FLOAT32), scales)
+    at = 8 if n.has(8) else 0
+    bounds = quantized_bounds(n, n.element(at), n.type(at).dtype)
+    factor = n.step("divide", scales, _one(n, n.atom(7)))
+    if tensor_type(factor).rank == 1:
+        factor = n.step("reshape", factor, newshape=(1, -1))
+    known = integer_requantized(n, acc, factor, 7, bounds) if at == 8 else None
+    if known is not None:
+        return known
     return _quantized(n, n.step("multiply", cast_to(n, acc, FLOAT32), scales), 7, 0)
+
+
+def _gemm(n: Node) -> Atom:
+    """The int32 product of the two matrices, each transposed if asked, plus C."""
+    weights = known_integers(n, 3, 5, 0 if n.attr("transB", 0) else 1)
+    rows = weights if weights is None or n.attr("transB", 0) else weights.T
+    a = n.step("transpose", n.atom(0), axes=(1, 0)) if n.attr("transA", 0) else n.atom(0)
+    known = integer_matrices(n, a, rows, 2, [n.atom(6)] if n.has(6) else [])
+    if known is not None:
+        return known
+    a, b = (_centred(n, i, n.attr(name, 0)) for i, name in ((0, "transA"), (3, "transB")))
+    acc = matrix_product(n, a, b, n.step)
+    return n.step("add", acc, n.atom(6)) if n.has(6) else acc
 
 
 def _column(n: Node, a: Atom) -> Atom:

@@ -1,4 +1,4 @@
-"""Converters of operators on quantized integers, as exact compositions.
+"""Converters of operators on quantized integers: integer operators, or exact compositions.
 
 A real value r is kept as an integer q with r = (q - zero_point) * scale. Integers are widened to
 int32, zero points subtracted and products summed exactly there; scaling is in float32, rounding to
@@ -7,6 +7,7 @@ nearest even, and what lies outside the result's dtype saturates.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,13 @@ from compiler.frontend.converters_cast import converted
 from compiler.frontend.converters_conv import convolution
 from compiler.frontend.converters_nn import matrix_product
 from compiler.frontend.element_types import NARROW, element_dtype
+from compiler.frontend.integer_products import (
+    integer_convolution,
+    integer_matrices,
+    integer_requantized,
+    known_integers,
+    one_zero_point,
+)
 from compiler.frontend.node import Imported, Node, converts, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType
@@ -66,15 +74,6 @@ def cast_to(n: Node, v: Atom, dtype: DType) -> Atom:
     return v if tensor_type(v).dtype == dtype else n.step("cast", v, dtype=str(dtype))
 
 
-def _one_zero_point(n: Node, i: int) -> int | None:
-    """The zero point of input `i` if it is one known number everywhere."""
-    if not n.has(i):
-        return 0
-    data = n.constant(i)
-    same = data is not None and data.size > 0 and (data == data.reshape(-1)[0]).all()
-    return int(data.reshape(-1)[0]) if data is not None and same else None
-
-
 def _per_axis(n: Node, t: TensorType) -> bool:
     """Whether the scale is one float32 number or one for each position of an axis."""
     own = n.type(1)
@@ -119,7 +118,7 @@ def quantize_linear(n: Node) -> Imported:
         return _to_float8(n, code)
     low, high = quantized_bounds(n, code, dtype)
     n.mark(0, code)
-    zero = _one_zero_point(n, 2)
+    zero = one_zero_point(n, 2)
     fast = str(dtype) in _BYTES and t.dtype == FLOAT32 and not n.attr("precision", 0)
     if fast and zero is not None and _per_axis(n, t):
         axis = 0 if n.type(1).size == 1 else n.axis(1, t.rank)
@@ -169,7 +168,7 @@ def dequantize_linear(n: Node) -> Imported:
             "multiply", cast_to(n, n.atom(0), FLOAT32), cast_to(n, _fitted(n, 1, t), FLOAT32)
         )
         return cast_to(n, real, wanted)
-    zero = _one_zero_point(n, 2)
+    zero = one_zero_point(n, 2)
     if t.dtype != INT32:
         _integer(n, t.dtype)
     fast = wanted == FLOAT32 and str(t.dtype) in (*_BYTES, "int32")
@@ -188,7 +187,7 @@ def dequantize_linear(n: Node) -> Imported:
 def _centred(n: Node, i: int, zero: int, axis: int) -> Atom:
     """Input `i` as int32 minus its zero point, input `zero`."""
     q = cast_to(n, n.atom(i), INT32)
-    if not n.has(zero) or _one_zero_point(n, zero) == 0:
+    if not n.has(zero) or one_zero_point(n, zero) == 0:
         return q
     offset = _vector(n, cast_to(n, n.atom(zero), INT32), axis, n.type(i).rank)
     return n.step("subtract", q, offset)
@@ -196,10 +195,23 @@ def _centred(n: Node, i: int, zero: int, axis: int) -> Atom:
 
 def _matrices(n: Node, b: int, zeros: tuple[int, int]) -> Atom:
     """The int32 product; zero points of the left are per row, of the right per column."""
+    columns = known_integers(n, b, zeros[1], n.type(b).rank - 1)
+    known = integer_matrices(n, n.atom(0), None if columns is None else columns.T, zeros[0])
+    if known is not None:
+        return known
+    zero = [one_zero_point(n, i) for i in zeros]
+    if None not in zero and all(str(n.type(i).dtype) in _BYTES for i in (0, b)):
+        return matrix_product(n, n.atom(0), n.atom(b), partial(_in_bytes, n, zero))
     rows = max(n.type(0).rank - 2, 0)
     left = _centred(n, 0, zeros[0], rows)
     right = _centred(n, b, zeros[1], n.type(b).rank - 1)
     return matrix_product(n, left, right, n.step)
+
+
+def _in_bytes(n: Node, zero: list[int | None], op: str, *args: Atom, **attrs: Any) -> Atom:
+    if op == "nn.matmul":
+        attrs |= {"input_zero_point": zero[0], "weight_zero_point": zero[1], "out_dtype": "int32"}
+    return n.step(op, *args, **attrs)
 
 
 @converts("MatMulInteger")
@@ -235,6 +247,11 @@ def qlinear_conv(n: Node) -> Imported:
 
 
 def _convolved(n: Node, w: int, zeros: tuple[int, int], bias: Any) -> Atom:
+    known = integer_convolution(
+        n, known_integers(n, w, zeros[1], 0), zeros, [] if bias is None else [bias]
+    )
+    if known is not None:
+        return known
     data, weight = _centred(n, 0, zeros[0], 1), _centred(n, w, zeros[1], 0)
     return convolution(n, data, weight, [bias] if bias is not None else [], n.step)
 
@@ -248,7 +265,10 @@ def _requantized(n: Node, acc: Atom, left: Atom, right: Atom, scale: int) -> Ato
     rank = tensor_type(acc).rank
     y_scale = _vector(n, cast_to(n, n.atom(scale), FLOAT32), rank - 1, rank)
     factor = n.step("divide", n.step("multiply", left, right), y_scale)
+    bounds = quantized_bounds(n, n.element(scale + 1), dtype)
+    known = integer_requantized(n, acc, factor, scale, bounds)
+    if known is not None:
+        return known
     real = n.step("multiply", cast_to(n, acc, FLOAT32), factor)
     zero = _vector(n, n.atom(scale + 1), rank - 1, rank)
-    bounds = quantized_bounds(n, n.element(scale + 1), dtype)
     return saturated(n, real, zero, dtype, bounds)

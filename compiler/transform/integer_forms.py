@@ -220,14 +220,15 @@ class Weights:
     q: Array
     scales: Array
 
-    def parts(self) -> list[Constant]:
-        """int8 tensors whose sum they are: one, or more where 8 bits do not hold them."""
-        parts: list[Array] = []
-        rest = self.q
-        while not parts or rest.any():
-            parts.append(np.clip(rest, -128, 127))
-            rest = rest - parts[-1]
-        return [Constant(p.astype(np.int8), INT8) for p in parts]
+
+def int8_parts(q: Array) -> list[Constant]:
+    """int8 tensors whose sum is `q`: one, or more where 8 bits do not hold it."""
+    parts: list[Array] = []
+    rest = q
+    while not parts or rest.any():
+        parts.append(np.clip(rest, -128, 127))
+        rest = rest - parts[-1]
+    return [Constant(np.ascontiguousarray(p, np.int8), INT8) for p in parts]
 
 
 def weights_of(r: Rewriter, a: Atom, turned: bool = False) -> Weights | None:

@@ -41,6 +41,7 @@ from compiler.transform.integer_forms import (
     Weights,
     bound,
     entries,
+    int8_parts,
     of_average,
     of_concatenation,
     of_function,
@@ -327,7 +328,7 @@ class _Walk:
     ) -> None:  # fmt: skip
         how = {**vars(v.attrs), "out_dtype": "int32", "input_zero_point": g.zero_point}
         sums: Var | None = None
-        for part in weights.parts():
+        for part in int8_parts(weights.q):
             made = call(str(v.op), g.atom, part, *(bias if sums is None else ()), **how)
             one = bound(self.r, f"{b.var.name}_acc", made, b.origins)
             sums = one if sums is None else bound(
