@@ -55,6 +55,8 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
                                 *grid(0.07, 9, S), *grid(0.06, 2, S)), {}),
     "mul": ("QLinearMul", (X, *grid(0.02, 120), Y, *grid(0.05, 9), *grid(0.11, 100)), {}),
     "sigmoid": ("QLinearSigmoid", (X, *grid(0.05, 128), *grid(1 / 256, 0)), {}),
+    "softmax": ("QLinearSoftmax", (integers(U, 4, 9), *grid(0.05, 128), *grid(1 / 256, 0)),
+                {"axis": -1, "opset": 13}),
     "leaky": ("QLinearLeakyRelu", (X, *grid(0.05, 128), *grid(0.03, 70)), {"alpha": 0.2}),
     "concat": ("QLinearConcat", (*grid(0.05, 100), X, *grid(0.02, 120), integers(U, 2, 3, 4),
                                  *grid(0.06, 7)), {"axis": 2}),

@@ -1,0 +1,109 @@
+"""Models that onnxruntime's own tool quantizes, and all integers that a model computes in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+from onnxruntime import quantization as q
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from quantize_nets import ZOO, images
+
+import compiler
+from compiler.dtypes import Array
+from compiler.ir.expr import IRModule, tensor_type
+from compiler.ir.types import TensorType
+
+VIT = Path(__file__).parents[2].parent / "shared" / "data" / "mnist_vit.onnx"
+ort.set_default_logger_severity(3)
+
+
+class _Reader(q.CalibrationDataReader):  # type: ignore[misc]
+    def __init__(self, name: str, x: Array):
+        self.rest = iter([{name: part} for part in np.array_split(x, 4)])
+
+    def get_next(self) -> Any:
+        return next(self.rest, None)
+
+
+def source(name: str) -> Path:
+    """The float model."""
+    return VIT if name == "vit" else ZOO / f"mnist_{name}.onnx"
+
+
+def quantized(name: str, form: str, channels: bool, dtype: str, folder: Path) -> Path:
+    """A network as the tool writes it: `form` is qdq, qoperator or dynamic."""
+    out = folder / f"{name}_{form}.onnx"
+    if form == "dynamic":
+        q.quantize_dynamic(str(source(name)), str(out), weight_type=q.QuantType.QInt8)
+        return out
+    ready = folder / f"{name}_ready.onnx"
+    quant_pre_process(str(source(name)), str(ready), skip_symbolic_shape=True)
+    kind = {"uint8": q.QuantType.QUInt8, "int8": q.QuantType.QInt8}[dtype]
+    formats = {"qdq": q.QuantFormat.QDQ, "qoperator": q.QuantFormat.QOperator}
+    given = onnx.load(str(ready)).graph.input[0].name
+    q.quantize_static(
+        str(ready), str(out), _Reader(given, images()[0][:100]), quant_format=formats[form],
+        per_channel=channels, activation_type=kind, weight_type=q.QuantType.QInt8,
+    )  # fmt: skip
+    return out
+
+
+def run(model: Any, x: Array, wanted: list[str] | None = None) -> dict[str, Array]:
+    """Results of a model in onnxruntime by name."""
+    data = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
+    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    names = wanted or [o.name for o in session.get_outputs()]
+    return dict(zip(names, session.run(names, {session.get_inputs()[0].name: x}), strict=True))
+
+
+def activations(path: Path, x: Array) -> dict[str, Array]:
+    """All 8-bit activations of a model in onnxruntime, by name."""
+    proto = onnx.load(str(path))
+    kinds = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
+    known = {i.name: i.data_type for i in proto.graph.initializer}
+    names: dict[str, int] = {}
+    for n in proto.graph.node:
+        if n.op_type == "QuantizeLinear" or (n.op_type.startswith("Q") and len(n.input) >= 5):
+            at = {"QLinearConcat": 1, "QGemm": 8}.get(n.op_type, _zero_point_of(n))
+            kind = known.get(n.input[at], 0) if at < len(n.input) else 0
+            if kind in kinds:
+                names[n.output[0]] = kind
+    for name, kind in names.items():
+        proto.graph.output.append(onnx.helper.make_tensor_value_info(name, kind, None))
+    return run(proto, x, list(names)) if names else {}
+
+
+def _zero_point_of(n: Any) -> int:
+    """Which input is the zero point of the result."""
+    if n.op_type == "QuantizeLinear":
+        return 2
+    if n.op_type in ("QLinearAdd", "QLinearMul", "QLinearConv", "QLinearMatMul"):
+        return 7
+    return 4
+
+
+def native_values(mod: IRModule, x: Array) -> dict[str, Array]:
+    """Every 8-bit value of a module by name, compiled."""
+    f = mod.main
+    kept = [
+        b.var
+        for b in f.bindings
+        if isinstance(b.var.type, TensorType) and str(tensor_type(b.var).dtype) in ("int8", "uint8")
+    ]
+    got = compiler.build(mod.with_function("main", f.with_body(f.bindings, kept)))(x)
+    return dict(zip([v.name for v in kept], got if isinstance(got, list) else [got], strict=True))
+
+
+def agreement(ours: dict[str, Array], theirs: dict[str, Array]) -> dict[str, float]:
+    """Activation -> the share of its elements that are equal, for those that both have."""
+    out = {}
+    for name, want in theirs.items():
+        for mine in (name, name.removesuffix("_q"), name.replace(".", "_")):
+            if mine in ours and ours[mine].shape == want.shape:
+                out[name] = float((ours[mine] == want).mean())
+                break
+    return out
