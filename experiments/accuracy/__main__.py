@@ -13,6 +13,8 @@ import click
 from compiler.errors import DtypelabError
 from experiments.accuracy import bits4 as bits4_table
 from experiments.accuracy import networks as table
+from experiments.accuracy import target as target_run
+from experiments.accuracy import tasks
 
 DATA = click.option(
     "--data",
@@ -102,7 +104,7 @@ def bits4(
     csv: Path | None,
     quick: bool,
 ) -> None:
-    """4-bit weights and 8-bit activations: nearest, GPTQ and AdaRound.
+    """4-bit weights and 8-bit activations: nearest, GPTQ, AdaRound, mixed precision.
 
     Example: python -m experiments.accuracy bits4 --model mnist_resnet8 --csv table.csv
     """
@@ -112,6 +114,62 @@ def bits4(
         bits4_table.run(selected, data, dict(map(named_file, given)), csv, quick)
     except DtypelabError as error:
         raise click.UsageError(str(error)) from error
+
+
+@main.command()
+@click.option(
+    "--model",
+    "name",
+    type=click.Choice(list(tasks.TASKS)),
+    default="pp_ocrv4_rec",
+    show_default=True,
+    help="The network.",
+)
+@DATA
+@MODEL_FILE
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    metavar="C.toml",
+    help="Fields of a quantize.QConfig, target and float_macs among them.",
+)
+@click.option(
+    "--target", "least", type=float, metavar="A", help="Least agreement on calibration data."
+)
+@click.option(
+    "--float-macs", type=float, metavar="F", help="Share of multiply-accumulates allowed in float."
+)
+@click.option("--answers", is_flag=True, help="Agreement of answers (words), not of scores.")
+@click.option("--quick", is_flag=True, help="Few inputs: rough figures.")
+def target(
+    name: str,
+    data: Path | None,
+    given: tuple[str, ...],
+    config_file: Path | None,
+    least: float | None,
+    float_macs: float | None,
+    answers: bool,
+    quick: bool,
+) -> None:
+    """Leave as little in float as it takes to agree with float32 on calibration data.
+
+    Example: python -m experiments.accuracy target --data DIR --target 0.97 --float-macs 0.05
+    """
+    from experiments.benchmarks.__main__ import named_file
+    from quantize.config_file import read_toml
+
+    try:
+        task = tasks.load(name, data, dict(map(named_file, given)))
+        if isinstance(task, str):
+            raise click.UsageError(f"{name}: {task}")
+        options = {"target": least, "float_macs": float_macs}
+        fields = {} if config_file is None else read_toml(config_file)
+        fields |= {key: value for key, value in options.items() if value is not None}
+        held = target_run.run(task.shortened(40, 3) if quick else task, fields, answers)
+    except DtypelabError as error:
+        raise click.UsageError(str(error)) from error
+    sys.exit(0 if held else 1)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
-"""Weights of 4 bits, activations of 8: what each way to choose the weights' integers gains.
+"""Weights of 4 bits, activations of 8: what each way to choose the weights' integers gains, and
+what 8 bits for the weights of sensitive nodes do.
 
 Everything is calibrated on calibration data. What is measured on the data set aside is measured
 once for each method; the figures on calibration data are what a choice between methods is made by.
@@ -47,6 +48,10 @@ METHODS: Mapping[str, Method] = {
     "nearest, scales of least error": method(weight_calibrate="mse"),
     "GPTQ": method(weight_calibrate="mse", weight_rounding="gptq"),
     "AdaRound": method(weight_calibrate="mse", weight_rounding="adaround"),
+    "mixed precision, 5 bits": method(weight_calibrate="mse", mean_weight_bits=5.0),
+    "mixed precision, GPTQ": method(
+        weight_calibrate="mse", weight_rounding="gptq", mean_weight_bits=5.0
+    ),
 }
 
 

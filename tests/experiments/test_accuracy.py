@@ -167,3 +167,27 @@ def test_digit_networks_reach_their_targets(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["networks", *models, "--recorded"])
     assert result.exit_code == 0, result.output
     assert "2 networks, 0 FAIL" in result.output
+
+
+def test_a_target_is_searched_for_and_held(tmp_path: Path) -> None:
+    """From options and from a file, with the first layer in float by name and a second by need."""
+    (tmp_path / "c.toml").write_text(
+        'bias_correction = "none"\nweight_bits = 3\ntarget_metric = "sqnr"\n'
+        "target = 14.0\nfloat_macs = 0.6\n"
+    )
+    options = ["target", "--model", "mnist_dwsep", "--quick"]
+    result = CliRunner().invoke(main, [*options, "--config", str(tmp_path / "c.toml")])
+    assert result.exit_code == 0, result.output
+    assert "0 nodes left in float, 0.00 %" in result.output
+    assert "1 nodes left in float" in result.output
+    assert "its quantization alone adds noise of" in result.output
+    assert "at least 40 %  PASS" in result.output
+    assert "top-1 of 40: float32" in result.output
+    result = CliRunner().invoke(main, options)
+    assert result.exit_code == 2
+    assert "there is no target" in result.output
+    result = CliRunner().invoke(
+        main, [*options, "--target", "0.9", "--float-macs", "0", "--answers"]
+    )
+    assert result.exit_code == 2
+    assert "a target needs float_macs" in result.output
