@@ -77,7 +77,7 @@ def annotated(module: IRModule, config: QConfig) -> Annotation:
     weighted = [
         b.var.name
         for b, call in graph.calls()
-        if nodes[b.var.name].decision == "format"
+        if nodes[b.var.name].decision in ("format", "weights")
         or (is_weighted(call) and nodes[b.var.name].decision == "integer")
     ]
     values = {name: value_names(graph, nodes, name) for name in observed}
@@ -95,7 +95,9 @@ def _node(graph: Graph, b: Binding, call: Call, reasons: Reasons) -> NodePlan:
     """What becomes of one call."""
     name, reason = getattr(call.op, "name", "function"), reasons.of.get(b.var, "")
     root = None if b.var in reasons.of else reasons.functions.get(b.var)
-    decision = "float" if reason else "format" if b.var in reasons.of else "integer"
+    decision = "float" if reason else "integer"
+    if not reason and b.var in reasons.of:
+        decision = "weights" if b.var in reasons.weights else "format"
     if root is not None and reasons.only_inside(b.var):
         decision, root = "tabled", None
     elif not reason and root is None and _folds(graph, b, call, reasons):

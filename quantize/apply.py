@@ -43,6 +43,7 @@ from quantize.plan import SEQUENTIAL, NodePlan, Plan
 from quantize.plan_checks import check_model, check_sums
 from quantize.rescaling.factors import rescaled
 from quantize.scaled.rewriting import FormatNodes
+from quantize.weight_only import with_integer_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +138,11 @@ class PlanRewriter(ABC):
                 self._integer(b, b.value, self.plan.nodes[b.var.name])
             elif decision == "format":
                 self.real_form[b.var] = self.in_formats.node(b, b.value)
+            elif decision == "weights":
+                params = self.plan.weights[b.var.name]
+                data = replace(b.value, args=(self.real(b.value.args[0]), *b.value.args[1:]))
+                value = with_integer_weights(self.b, b, data, params)
+                self.real_form[b.var] = self.named(b.var, value, b.origins)
             elif b.var not in self.absorbed:
                 # Also a folded activation whose producer stays float, or reads on; and the parts of
                 # a table: nobody may read them.

@@ -51,7 +51,7 @@ def correct_biases(module: IRModule, plan: Plan, inputs: Batches, threads: int =
     layers = {
         b.var.name: b
         for b, call in Graph(module.main).calls()
-        if is_weighted(call) and plan.nodes[b.var.name].decision == "integer"
+        if is_weighted(call) and plan.nodes[b.var.name].decision in ("integer", "weights")
     }
     if not layers:
         return plan
@@ -143,8 +143,7 @@ def _analytic(
         weight = b.value.args[1]
         assert isinstance(weight, Constant)
         w, params = weight.data.astype(np.float64), plan.weights[name]
-        scales = np.asarray(params.scales, np.float64).reshape(-1, *[1] * (w.ndim - 1))
-        error = params.quantized(weight.data) * scales - w
+        error = params.quantized(weight.data) * params.spread(w.shape) - w
         error = error.reshape(*w.shape[:2], -1).sum(axis=2)
         data = b.value.args[0]
         assert isinstance(data, Var)

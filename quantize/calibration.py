@@ -29,6 +29,7 @@ from quantize.rescaling.factors import rescaled
 from quantize.rounding.layers import round_weights, wanted_inputs
 from quantize.running import Runner, processors
 from quantize.scaled.calibrating import FormatWatch
+from quantize.weight_only import weight_only_params
 
 if TYPE_CHECKING:
     from quantize.accuracy_target import Measure
@@ -90,7 +91,8 @@ def calibrate(
         return search(mod, kept, config, again, threads, measure)
     annotation = annotate(mod, config)
     model, given = fingerprint_of(annotation.module), _as_batches(annotation.module, batches)
-    first, given = _first(annotation.module, given) if config.smoothing else ([], given)
+    looks = bool(config.smoothing) or config.activation_aware
+    first, given = _first(annotation.module, given) if looks else ([], given)
     factors = chosen_factors(annotation, config, first, threads)
     if factors:
         annotation = annotated(rescaled(annotation.module, factors), config)
@@ -248,6 +250,10 @@ def _parameters(
             else:
                 reach = 0.0 if node.function_of else reach_of(b.value, data)
             choose((chain_end(graph, nodes, b) if clips_itself(b, node) else b).var, reach)
+        elif node is not None and node.decision == "weights":
+            assert isinstance(b.value, Call)
+            (weight,) = (a.data for a in b.value.args[1:2] if isinstance(a, Constant))
+            weights[b.var.name] = weight_only_params(weight, configs[b.var.name])
         choose(b.var)
     _share_concatenated(graph, annotation, values)
     return values, weights

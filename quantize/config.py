@@ -75,7 +75,8 @@ class QConfig:
         weight_range: integers of weights are as many on either side of 0 (`restricted`, -127 to
             127), one more below (`full`), or lie around a zero point where the weights' range
             wants it (`asymmetric`; kept as int16 if they have 8 bits or more).
-        activation_dtype: `uint8` or `int8` storage of activations.
+        activation_dtype: `uint8` or `int8` storage of activations; `float32` leaves them as they
+            are, and only weights are integers (see `quantize.weight_only`).
         activation_granularity: one scale per `tensor`, the only one that sums of integers can have.
         activation_symmetric: the zero point is the middle of the range, instead of where it fits
             best.
@@ -111,6 +112,8 @@ class QConfig:
             (see `quantize.rescaling.equalization`).
         smoothing: how much of the difficulty of what dense layers read is moved into their weights:
             0 (none) to 1; usually 0.5 (see `quantize.rescaling.smoothing`).
+        activation_aware: weights that multiply large inputs are made larger, and so rounded more
+            finely, as a search finds best (see `quantize.rescaling.activation_aware`).
         weight_dtype: `int8` (of weight_bits), or the name of a number format or of a block format
             (such as `float8_e4m3fn`, `mxfp4_e2m1`; see `quantize.scaled`). Then activation_dtype is
             one too, and the factors of conv2d, dense and matmul are numbers of these formats;
@@ -119,7 +122,8 @@ class QConfig:
             and sums in the format, accumulated as one of `compiler.op.accumulate.MODES`, and adds
             the bias in float32.
         scales: of formats: any `float32`, or a `power_of_two`.
-        weight_group_size: weights that share a scale with weight_granularity="group" (formats).
+        weight_group_size: weights that share a scale with weight_granularity="group" (formats, and
+            integer weights alone).
         mean_weight_bits: weights of sensitive nodes get 8 bits, as long as all weights have so many
             on average; 0 for none (see `quantize.mixed_precision`).
         float_macs: share of the multiply-accumulates that sensitive nodes may do in float.
@@ -158,6 +162,7 @@ class QConfig:
     seed: int = 0
     equalize: bool = False
     smoothing: float = 0.0
+    activation_aware: bool = False
     weight_dtype: str = "int8"
     compute: str = "storage"
     scales: str = "float32"
@@ -201,7 +206,7 @@ class QConfig:
                 f"weight_bits={self.weight_bits} does not go with weight_range='asymmetric', whose "
                 "distances from the zero point int16 does not hold: use 15 or fewer"
             )
-        for name in ("activation_symmetric", "equalize"):
+        for name in ("activation_symmetric", "equalize", "activation_aware"):
             if not isinstance(value := getattr(self, name), bool):
                 raise ConfigError(f"{name} must be true or false, not {value!r}")
         if self.target and not self.float_macs:
@@ -223,7 +228,9 @@ class QConfig:
         for pattern, values in chosen:
             given = {k: v for k, v in values if k != "skip"}
             try:
-                replace(self, overrides=(), **given)
+                there = replace(self, overrides=(), **given)
+                if there.weight_only != self.weight_only and "weight_dtype" not in given:
+                    raise ConfigError("activation_dtype='float32' is for the whole network")
             except ConfigError as e:
                 raise ConfigError(f"overrides of {pattern!r}: {e}") from None
 
@@ -270,6 +277,11 @@ class QConfig:
             pattern, skipped = found
             return f"overrides of {pattern!r}" if skipped else ""
         return next((f"skip={pattern!r}" for pattern in self.skip if fits(pattern, known)), "")
+
+    @property
+    def weight_only(self) -> bool:
+        """Whether weights are integers and activations stay float32."""
+        return self.weight_dtype == "int8" and self.activation_dtype == "float32"
 
     @property
     def in_formats(self) -> bool:

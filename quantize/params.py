@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,6 +78,8 @@ class WeightParams:
             `quantize.rounding.packing` writes them; empty if they do not.
         zero_points: integers z that stand for 0 among -2^(bits-1) to 2^(bits-1) - 1, one for each
             scale: the integers are in [-2^(bits-1) - z, 2^(bits-1) - 1 - z].
+        group: if not 0, `scales` has one for every so many inputs of each output, row after row;
+            the last of a row may have fewer (see `quantize.weight_only`).
     """
 
     scales: tuple[float, ...]
@@ -84,13 +87,13 @@ class WeightParams:
     shift: tuple[float, ...] = ()
     rounding: str = ""
     zero_points: tuple[int, ...] = ()
+    group: int = 0
 
     def ends(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
         """The least and the largest integer of every weight of `shape`, float64."""
-        zero = np.asarray(self.zero_points or (0,), np.float64)
         kind = "asymmetric" if self.zero_points else "restricted"
-        low, high = ends(kind, self.bits, zero.reshape(-1, *[1] * (len(shape) - 1)))
-        return np.broadcast_to(low, shape), np.broadcast_to(high, shape)
+        zero = self._each(self.zero_points, shape) if self.zero_points else np.zeros(shape)
+        return ends(kind, self.bits, zero)
 
     @property
     def dtype(self) -> str:
@@ -116,8 +119,16 @@ class WeightParams:
 
     def spread(self, shape: tuple[int, ...]) -> Array:
         """float64 scale of every weight of `shape`, whose first axis is the output channel."""
-        scales = np.asarray(self.scales, np.float64).reshape(-1, *[1] * (len(shape) - 1))
-        return np.broadcast_to(scales, shape)
+        return self._each(self.scales, shape)
+
+    def _each(self, values: Sequence[float], shape: tuple[int, ...]) -> Array:
+        """What a list of one value per scale gives every weight of `shape`, float64."""
+        given = np.asarray(values, np.float64)
+        if self.group:
+            inputs = int(np.prod(shape[1:]))
+            rows = given.reshape(shape[0], -1).repeat(self.group, axis=1)[:, :inputs]
+            return rows.reshape(shape)
+        return np.broadcast_to(given.reshape(-1, *[1] * (len(shape) - 1)), shape)
 
     def quantized(self, weight: Array) -> Array:
         """Integers that stand for `weight`, whose first axis is the output channel."""

@@ -15,7 +15,7 @@ from quantize.rescaling.factors import Factors
 from quantize.scaled.params import OperandFormat, operand_dict, operands_of
 
 PLAN_VERSION = 2
-DECISIONS = ("integer", "folded", "tabled", "format", "float")
+DECISIONS = ("integer", "folded", "tabled", "format", "weights", "float")
 SEQUENTIAL = "sequential"
 
 
@@ -95,7 +95,7 @@ class Plan:
         """Share of the multiply-accumulates that are done on integers or numbers of formats (of the
         nodes, without any)."""
         total = sum(n.macs for n in self.nodes.values())
-        done = [n for n in self.nodes.values() if n.decision != "float"]
+        done = [n for n in self.nodes.values() if n.decision not in ("float", "weights")]
         return sum(n.macs for n in done) / total if total else self.node_coverage
 
     @property
@@ -291,7 +291,8 @@ def _weight_dict(w: WeightParams) -> dict[str, Any]:
     shift = {"shift": list(w.shift)} if w.shift else {}
     rounding = {"rounding": w.rounding} if w.rounding else {}
     zeros = {"zero_points": list(w.zero_points)} if w.zero_points else {}
-    return {"scales": list(w.scales), "bits": w.bits, **shift, **rounding, **zeros}
+    group = {"group": w.group} if w.group else {}
+    return {"scales": list(w.scales), "bits": w.bits, **shift, **rounding, **zeros, **group}
 
 
 def _value(name: str, data: Any) -> ValueParams:
@@ -311,7 +312,7 @@ def _value(name: str, data: Any) -> ValueParams:
 
 
 def _weight(name: str, data: Any) -> WeightParams:
-    absent = {"shift": [], "rounding": "", "zero_points": []}
+    absent = {"shift": [], "rounding": "", "zero_points": [], "group": 0}
     given = {**absent, **data} if isinstance(data, dict) else data
     d = _entries(f"weights of {name!r}", given, WeightParams)
     if not isinstance(d["scales"], list) or not d["scales"]:
@@ -321,10 +322,11 @@ def _weight(name: str, data: Any) -> WeightParams:
     if not isinstance(shift, list) or not all(type(s) in (int, float) for s in shift):
         raise ConfigError(f"weights of {name!r}: shift must be a list of numbers, not {shift!r}")
     bits = _integer(f"weights of {name!r}: bits", d["bits"], 2, 16)
+    group = _integer(f"weights of {name!r}: group", d["group"], 0, 1 << 20)
     if not isinstance(d["rounding"], str):
         raise ConfigError(f"weights of {name!r}: rounding must be text, not {d['rounding']!r}")
     zeros = _zero_points(name, d["zero_points"], bits, len(scales))
-    return WeightParams(scales, bits, tuple(map(float, shift)), d["rounding"], zeros)
+    return WeightParams(scales, bits, tuple(map(float, shift)), d["rounding"], zeros, group)
 
 
 def _zero_points(name: str, given: Any, bits: int, count: int) -> tuple[int, ...]:

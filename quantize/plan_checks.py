@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from compiler.dtypes import Array
 from compiler.errors import ConfigError, unknown
-from compiler.ir.expr import Call, IRModule, tensor_type
+from compiler.ir.expr import Call, Constant, IRModule
 from compiler.transform.preparation import PREPARE_VERSION
 from quantize.calls import ACTIVATIONS, is_weighted
 from quantize.fingerprint import fingerprint_of
@@ -15,6 +17,7 @@ from quantize.graph import INSIDE, Graph, inner_calls
 from quantize.plan import SEQUENTIAL, NodePlan, Plan
 from quantize.reasons import form_reason
 from quantize.scaled.rewriting import check_node
+from quantize.weight_only import weight_only_reason
 
 
 def check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
@@ -47,6 +50,10 @@ def check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
                 f"node {name!r} ({op}, {node.decision}) has no accumulator: leave out its "
                 f"accumulate={node.accumulate!r}"
             )
+        if node.decision == "weights":
+            if reason := weight_only_reason(call):
+                raise ConfigError(f"node {name!r} ({op}) cannot have integer weights: {reason}")
+            _check_weights(name, call, plan)
         if node.decision == "integer" and node.function_of:
             _check_function(name, node, graph)
         elif node.decision == "integer":
@@ -87,8 +94,15 @@ def _check_weights(name: str, call: Call, plan: Plan) -> None:
     params = plan.weights.get(name)
     if params is None:
         raise ConfigError(f"the plan has no scales for the weights of the integer node {name!r}")
-    channels = tensor_type(call.args[1]).shape[0]
-    if len(params.scales) not in (1, channels):
+    weight = call.args[1]
+    assert isinstance(weight, Constant), "form_reason refuses others"
+    channels, *inputs = weight.data.shape
+    wanted = {1, channels}
+    if params.group and plan.nodes[name].decision == "integer":
+        raise ConfigError(f"node {name!r} is integer: its scales cannot be those of groups")
+    if params.group:
+        wanted = {channels * -(-math.prod(inputs) // params.group)}
+    if len(params.scales) not in wanted:
         raise ConfigError(
             f"node {name!r} has {channels} output channels, but the plan gives its weights "
             f"{len(params.scales)} scales"

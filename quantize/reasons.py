@@ -16,6 +16,7 @@ from quantize.graph import Graph, is_float32
 from quantize.node_configs import excluded
 from quantize.overrides import Names
 from quantize.scaled.nodes import format_reason
+from quantize.weight_only import weight_only_reason
 
 
 def names_of(graph: Graph) -> dict[str, Names]:
@@ -31,7 +32,8 @@ class Reasons:
 
     Attributes:
         of: result -> why it stays float, for the calls that do; an empty text for those that are
-            in number formats.
+            in number formats, or have integer weights only.
+        weights: results of the calls that the configuration gives integer weights only.
         functions: result -> the value that it is a function of, for those that are one.
         inside: result of a function -> results that it contains.
     """
@@ -39,6 +41,7 @@ class Reasons:
     def __init__(self, graph: Graph, config: QConfig):
         self.graph, self.config = graph, config
         self.of: dict[Var, str] = {}
+        self.weights: set[Var] = set()
         self.skipped = excluded(config, names_of(graph))
         self.functions = unary_functions(graph, self.skipped)
         self.inside = inside(graph, self.functions)
@@ -49,9 +52,12 @@ class Reasons:
         names = names_of(self.graph)
         for b, call in calls:
             chosen = self.config.for_node(names[b.var.name]) if self.config.rules else self.config
-            formats = chosen.in_formats
-            reason = format_reason(call, chosen) if formats else self._form(b, call)
-            if reason or formats:
+            if chosen.weight_only:
+                self.of[b.var] = weight_only_reason(call)
+                self.weights.add(b.var)
+            elif chosen.in_formats:
+                self.of[b.var] = format_reason(call, chosen)
+            elif reason := self._form(b, call):
                 self.of[b.var] = reason
         changed = True
         while changed:

@@ -146,6 +146,8 @@ class Walk:
                 self._arrived(b.var, found, (-math.inf, math.inf))
         else:
             args = [self.real(a) for a in call.args]
+            if decision == "weights":
+                args[1:] = self._integer_weights(b.var.name, args[1:])
             self._float(b, call_reference(call, args, b.var, self.dims))
 
     def _table(self, v: Var, root: str) -> Grid:
@@ -167,6 +169,14 @@ class Walk:
         found: dict[Var, Any] = {}
         params = self.plan.values[v.name]
         return Grid(integers.quantized(value(v), params), params)
+
+    def _integer_weights(self, name: str, given: list[Any]) -> list[Any]:
+        """The weights of a layer, and its bias, as its integers say."""
+        params, (weight, *bias) = self.plan.weights[name], given
+        scales = params.spread(weight.shape).astype(np.float32)
+        real = params.quantized(weight).astype(np.float32) * scales
+        shifted = params.shifted(bias[0] if bias else None)
+        return [real] if shifted is None else [real, shifted]
 
     def _arrived(self, v: Var, result: Pending, bounds: tuple[float, float]) -> None:
         """A result at `v`: an activation that is its only reader may still be folded into it."""

@@ -10,8 +10,9 @@ from compiler.dtypes import Array
 from compiler.ir.expr import IRModule, Var
 from quantize.annotation import Annotation
 from quantize.config import QConfig
+from quantize.rescaling.activation_aware import activation_aware
 from quantize.rescaling.equalization import equalizing
-from quantize.rescaling.factors import Factors, channel_axis, channels, rescaled
+from quantize.rescaling.factors import LAYERS, Factors, channel_axis, channels, rescaled
 from quantize.rescaling.smoothing import smoothable, smoothing
 from quantize.running import Runner
 
@@ -21,21 +22,25 @@ Inputs = Mapping[str, Array]
 def chosen_factors(
     annotation: Annotation, config: QConfig, inputs: Iterable[Inputs], threads: int
 ) -> dict[str, Factors]:
-    """Value -> its factors, by `config.equalize` and then, for other values, `config.smoothing`.
+    """Value -> its factors, by `config.equalize` and then, for other values, `config.smoothing` or
+    `config.activation_aware`.
 
     Args:
         annotation: of the network as it is.
         config: of the whole network.
-        inputs: calibration batches, by name; read by smoothing only.
+        inputs: calibration batches, by name; not read by equalization.
         threads: threads that the network runs on.
     """
     module = annotation.module
     factors = equalizing(module) if config.equalize else {}
-    if config.smoothing == 0:
+    if not (config.smoothing or config.activation_aware):
         return factors
     module = rescaled(module, factors)
-    found = smoothable(module, annotation.nodes)
+    layers = LAYERS if config.activation_aware else ("nn.dense",)
+    found = smoothable(module, annotation.nodes, layers)
     found = {v: readers for v, readers in found.items() if v.name not in factors}
+    if config.activation_aware:
+        return {**factors, **activation_aware(module, annotation, found, list(inputs), threads)}
     largest = _largest(module, list(found), inputs, threads)
     return {**factors, **smoothing(module, found, largest, config.smoothing)}
 

@@ -145,11 +145,7 @@ class Network:
     def _multiply(self, reader: Var, factors: Array) -> None:
         """Multiply the weights that read each channel."""
         call = self.calls[reader]
-        weight = constant(call.args[1])
-        groups = getattr(call.attrs, "groups", 1)
-        each = factors.reshape(groups, 1, -1).repeat(len(weight) // groups, axis=1)
-        rows = each.reshape(len(weight), -1, *[1] * (weight.ndim - 2))
-        self._replace(reader, {1: weight * rows})
+        self._replace(reader, {1: constant(call.args[1]) * per_weight(call, factors)})
 
     def maker(self, v: Var) -> Var | None:
         """The layer whose results are `v`, up to equivariant operators that nothing else reads."""
@@ -199,6 +195,14 @@ class Network:
 
     def _along(self, v: Var, values: Array) -> Array:
         return values.reshape(-1, *[1] * (tensor_type(v).rank - 1 - channel_axis(v)))
+
+
+def per_weight(call: Call, factors: Array) -> Array:
+    """The factor of the channel that each weight of a layer reads, broadcastable to the weights."""
+    shape = constant(call.args[1]).shape
+    groups = getattr(call.attrs, "groups", 1)
+    each = factors.reshape(groups, 1, -1).repeat(shape[0] // groups, axis=1)
+    return each.reshape(shape[0], -1, *[1] * (len(shape) - 2))
 
 
 def constant(a: Atom) -> Array:

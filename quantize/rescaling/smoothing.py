@@ -7,7 +7,7 @@ outliers, such as a layer norm's, then leave the others more of the 8 bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from quantize.rescaling.equalization import largest_read
 from quantize.rescaling.factors import Factors, Network, channels, reads, rounded
 
 
-def smoothable(module: IRModule, nodes: Mapping[str, NodePlan]) -> dict[Var, tuple[Var, ...]]:
-    """Values that dense layers in integers read -> these layers.
+def smoothable(
+    module: IRModule, nodes: Mapping[str, NodePlan], layers: Sequence[str] = ("nn.dense",)
+) -> dict[Var, tuple[Var, ...]]:
+    """Values that layers with integer weights read -> these layers.
 
     Not a value that is itself made of integers, unless the layers that make it can divide it: a
     multiplication would stand between integers.
@@ -31,7 +33,7 @@ def smoothable(module: IRModule, nodes: Mapping[str, NodePlan]) -> dict[Var, tup
             dict.fromkeys(
                 b.var
                 for b in network.uses.get(v, [])
-                if b is not None and b.var in network.calls and _dense(network, b.var, v, nodes)
+                if b is not None and _quantized(network, b.var, v, nodes, layers)
             )
         )
         whole = len(readers) == len(network.uses.get(v, []))
@@ -67,8 +69,10 @@ def smoothing(
     return out
 
 
-def _dense(network: Network, reader: Var, v: Var, nodes: Mapping[str, NodePlan]) -> bool:
+def _quantized(
+    network: Network, reader: Var, v: Var, nodes: Mapping[str, NodePlan], layers: Sequence[str]
+) -> bool:
     node = nodes.get(reader.name)
-    call = network.calls[reader]
-    integer = node is not None and node.decision == "integer"
-    return integer and str(call.op) == "nn.dense" and reads(call, v)
+    call = network.calls.get(reader)
+    integer = node is not None and node.decision in ("integer", "weights")
+    return call is not None and integer and str(call.op) in layers and reads(call, v)

@@ -22,11 +22,13 @@ def gptq(problem: Problem) -> Array:
     order = np.argsort(-np.einsum("gkk->gk", problem.moment), axis=1, kind="stable")
     columns = order[:, None, :]
     target = np.take_along_axis(problem.target, columns, axis=2)
-    scale = np.take_along_axis(problem.scale, columns, axis=2)
+    scale, low, high = (
+        np.take_along_axis(a, columns, axis=2) for a in (problem.scale, problem.low, problem.high)
+    )
     moment = np.take_along_axis(problem.moment, order[:, :, None], axis=1)
     moment = np.take_along_axis(moment, columns, axis=2)
     answer = np.empty_like(target)
-    q = rounded_in_order(target.copy(), moment, scale, problem.low, problem.high)
+    q = rounded_in_order(target.copy(), moment, scale, low, high)
     np.put_along_axis(answer, np.broadcast_to(columns, q.shape), q, axis=2)
     return problem.better(answer)
 

@@ -26,6 +26,8 @@ from quantize.rounding.problem import Problem, problem
 from quantize.simulation import simulate
 
 NEAREST = "nearest"
+ROUNDED = ("integer", "weights")
+"""Decisions by which a layer has integer weights."""
 
 
 def wanted_inputs(annotation: Annotation) -> int:
@@ -83,11 +85,11 @@ def solved(task: Problem, config: QConfig) -> Array:
 
 
 def _layers(annotation: Annotation) -> dict[str, Binding]:
-    """The integer layers that have weights, in program order."""
+    """The layers that have integer weights, in program order."""
     return {
         b.var.name: b
         for b, call in Graph(annotation.module.main).calls()
-        if is_weighted(call) and annotation.nodes[b.var.name].decision == "integer"
+        if is_weighted(call) and annotation.nodes[b.var.name].decision in ROUNDED
     }
 
 

@@ -24,6 +24,12 @@ class Choices(Protocol):
     @property
     def weight_granularity(self) -> str: ...  # noqa: D102
     @property
+    def weight_bits(self) -> int: ...  # noqa: D102
+    @property
+    def activation_aware(self) -> bool: ...  # noqa: D102
+    @property
+    def smoothing(self) -> float: ...  # noqa: D102
+    @property
     def weight_rounding(self) -> str: ...  # noqa: D102
     @property
     def compute(self) -> str: ...  # noqa: D102
@@ -37,8 +43,13 @@ def check_formats(c: Choices) -> None:
     Raises:
         ConfigError: an unknown format, or choices that do not go together.
     """
+    if c.activation_aware and c.smoothing:
+        raise ConfigError("smoothing and activation_aware choose the same factors: give one")
     modes = [mode for _, mode in c.accumulators]
     if c.weight_dtype == "int8":
+        if c.activation_dtype == FLOAT:
+            _check_weight_only(c, modes)
+            return
         if c.activation_dtype not in INTEGERS:
             _check_format(c.activation_dtype)
             raise ConfigError(
@@ -52,7 +63,10 @@ def check_formats(c: Choices) -> None:
         if c.compute != "storage":
             raise ConfigError("compute='native' is for number formats; integers have kernels")
         if c.weight_granularity == "group":
-            raise ConfigError("weight_granularity='group' is for weights in number formats")
+            raise ConfigError(
+                "weight_granularity='group' is for weights in number formats, or with "
+                "activation_dtype='float32': integer kernels sum over all inputs"
+            )
         return
     if c.activation_dtype in INTEGERS:
         raise ConfigError(
@@ -66,6 +80,8 @@ def check_formats(c: Choices) -> None:
         raise ConfigError("weight_dtype and activation_dtype are both float32: nothing is rounded")
     if wide := next((m for m in modes if width(m) is not None), None):
         raise ConfigError(f"accumulate={wide!r} is for integers; choose one of {', '.join(MODES)}")
+    if c.activation_aware:
+        raise ConfigError("activation_aware is for integers: leave it out")
     if c.weight_rounding != "nearest":
         raise ConfigError(
             f"weight_rounding={c.weight_rounding!r} is for integers; formats round to the nearest"
@@ -75,6 +91,19 @@ def check_formats(c: Choices) -> None:
     elif modes != ["sequential"]:
         raise ConfigError(
             f"accumulate={modes[0]!r} needs compute='native'; stored formats are summed in float32"
+        )
+
+
+def _check_weight_only(c: Choices, modes: list[str]) -> None:
+    if modes != ["sequential"] or c.compute != "storage":
+        raise ConfigError(
+            "integer weights with activation_dtype='float32' are multiplied in float32: leave out "
+            "accumulate and compute"
+        )
+    if c.weight_bits > 8:
+        raise ConfigError(
+            f"weight_bits={c.weight_bits} needs integer activations; with "
+            "activation_dtype='float32' weights have 2 to 8"
         )
 
 

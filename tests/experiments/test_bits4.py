@@ -14,7 +14,8 @@ from compiler.ir.expr import Atom, Constant
 from experiments.accuracy import bits4, tasks
 from experiments.accuracy.__main__ import main
 from experiments.accuracy.tasks import Task
-from quantize.annotation import Graph, is_weighted
+from quantize.annotation import is_weighted
+from quantize.graph import Graph
 
 
 def digits(name: str) -> Task:
