@@ -12,6 +12,8 @@ import click
 
 from compiler.errors import DtypelabError
 from experiments.accuracy import bits4 as bits4_table
+from experiments.accuracy import formats as formats_table
+from experiments.accuracy import methods
 from experiments.accuracy import networks as table
 from experiments.accuracy import target as target_run
 from experiments.accuracy import tasks
@@ -111,7 +113,42 @@ def bits4(
     from experiments.benchmarks.__main__ import named_file
 
     try:
-        bits4_table.run(selected, data, dict(map(named_file, given)), csv, quick)
+        files = dict(map(named_file, given))
+        names = selected or bits4_table.NETWORKS
+        methods.run(names, data, files, csv, bits4_table.METHODS, quick)
+    except DtypelabError as error:
+        raise click.UsageError(str(error)) from error
+
+
+@main.command()
+@click.option(
+    "--model",
+    "selected",
+    multiple=True,
+    type=click.Choice(formats_table.NETWORKS),
+    help="Measure this network only; may be repeated.",
+)
+@DATA
+@MODEL_FILE
+@CSV
+@click.option("--quick", is_flag=True, help="Few inputs: rough figures.")
+def formats(
+    selected: tuple[str, ...],
+    data: Path | None,
+    given: tuple[str, ...],
+    csv: Path | None,
+    quick: bool,
+) -> None:
+    """Scaled formats and block formats of 8 bits and less beside integers.
+
+    Example: python -m experiments.accuracy formats --model mnist_resnet8 --csv table.csv
+    """
+    from experiments.benchmarks.__main__ import named_file
+
+    try:
+        files = dict(map(named_file, given))
+        names = selected or formats_table.NETWORKS
+        methods.run(names, data, files, csv, formats_table.METHODS, quick)
     except DtypelabError as error:
         raise click.UsageError(str(error)) from error
 

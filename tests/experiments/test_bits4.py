@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 import quantize
 from compiler.ir.expr import Atom, Constant
-from experiments.accuracy import bits4, tasks
+from experiments.accuracy import bits4, methods, tasks
 from experiments.accuracy.__main__ import main
 from experiments.accuracy.tasks import Task
 from quantize.annotation import is_weighted
@@ -50,7 +50,7 @@ def test_a_choice_of_method_does_not_see_the_data_set_aside() -> None:
     task = digits("mnist_mlp").shortened(20, 2)
     blind = replace(task, inputs=task.inputs[:1], accepted=task.accepted[:1])
     method = {"nearest": bits4.METHODS["nearest, scales of least error"]}
-    (first,), (second,) = (bits4.measure(t, method) for t in (task, blind))
+    (first,), (second,) = (methods.measure(t, method) for t in (task, blind))
     assert first.calibration_db == second.calibration_db
     assert first.db != second.db
 
@@ -65,13 +65,13 @@ def test_bits_of_weights_are_weighed_by_their_number() -> None:
     graph = Graph(quantize.annotate(module).module.main)
     sizes = {b.var.name: _size(call.args[1]) for b, call in graph.calls() if is_weighted(call)}
     expected = (8 * sizes[first] + 4 * sum(sizes[r] for r in rest)) / sum(sizes.values())
-    assert bits4.mean_bits(module, mixed) == pytest.approx(expected)
+    assert methods.mean_bits(module, mixed) == pytest.approx(expected)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["mnist_resnet8", "mnist_dwsep"])
 def test_rounding_by_data_gains_four_decibels_on_images_set_aside(name: str) -> None:
-    lines = {line.method: line for line in bits4.measure(digits(name), bits4.METHODS)}
+    lines = {line.method: line for line in methods.measure(digits(name), bits4.METHODS)}
     best = max(lines["nearest, scales of least error"].db, lines[next(iter(lines))].db)
     for method in ("GPTQ", "AdaRound"):
         assert lines[method].db > best + 3.5
