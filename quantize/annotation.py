@@ -81,6 +81,8 @@ def annotated(module: IRModule, config: QConfig) -> Annotation:
         or (is_weighted(call) and nodes[b.var.name].decision == "integer")
     ]
     values = {name: value_names(graph, nodes, name) for name in observed}
+    # What is said of activations holds for the factors of a node that is in formats.
+    values |= {n: names_of(graph)[n] for n in weighted if nodes[n].decision == "format"}
     configs = node_configs(config, names_of(graph), weighted, values)
     for name in weighted:
         ((_, accumulate),) = configs[name].accumulators

@@ -231,6 +231,8 @@ class QConfig:
                 there = replace(self, overrides=(), **given)
                 if there.weight_only != self.weight_only and "weight_dtype" not in given:
                     raise ConfigError("activation_dtype='float32' is for the whole network")
+                if there.in_formats != self.in_formats:
+                    raise ConfigError("to mix integers with number formats, edit the plan")
             except ConfigError as e:
                 raise ConfigError(f"overrides of {pattern!r}: {e}") from None
 

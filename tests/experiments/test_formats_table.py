@@ -13,24 +13,24 @@ from experiments.accuracy.__main__ import main
 from experiments.accuracy.tasks import Task
 
 
-def test_the_table_has_a_line_for_each_format_with_an_interval(tmp_path: Path) -> None:
+def test_the_table_has_a_line_for_each_format_with_an_interval(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("int8", "float8_e4m3fn", "posit8_es2", "mxfp4_e2m1")
+    monkeypatch.setattr(formats, "METHODS", {name: formats.METHODS[name] for name in names})
     out = tmp_path / "table.csv"
     args = ["formats", "--quick", "--model", "mnist_dwsep", "--model", "pp_ocrv4_rec"]
     result = CliRunner().invoke(main, [*args, "--csv", str(out)])
     assert result.exit_code == 0, result.output
     assert "pp_ocrv4_rec: not available: give the folder with" in result.output
     table = pd.read_csv(out).set_index("method")
-    assert list(table.index) == list(formats.METHODS)
+    assert tuple(table.index) == names
     assert (table["change_low"] <= table["change_drop"]).all()
     assert (table["change_drop"] <= table["change_high"]).all()
     assert (table["share"] == 100).all()
-    bits = table["weight_bits"]
-    assert (bits["int8"], bits["float8_e4m3fn"], bits["mxfp4_e2m1"], bits["nvfp4"]) == (
-        8, 8, 4.25, 4.5,
-    )  # fmt: skip
-    db = table["calibration_db"]
-    assert db["int8"] > db["float8_e4m3fn"] > db["float8_e5m2"] > db["mxfp4_e2m1"]
-    assert db["posit8_es0"] > db["posit8_es2"]
+    assert table["weight_bits"].tolist() == [8, 8, 8, 4.25]
+    db = table["calibration_db"].tolist()
+    assert db == sorted(db, reverse=True)
 
 
 @pytest.mark.slow

@@ -113,7 +113,11 @@ def emulated(mod: IRModule, plan: Plan, x: Array) -> Array:
     [
         ("mlp", native("posit8_es2")),
         ("mlp", native("float8_e4m3fn", scales="power_of_two")),
-        ("dwsep", native("float8_e4m3fn", accumulate="float32", weight_granularity="tensor")),
+        pytest.param(
+            "dwsep",
+            native("float8_e4m3fn", accumulate="float32", weight_granularity="tensor"),
+            marks=pytest.mark.slow,
+        ),
         pytest.param("resnet8", native("posit16_es1"), marks=pytest.mark.slow),
         pytest.param("dwsep", native("takum8", accumulate="exact"), marks=pytest.mark.slow),
     ],
@@ -127,6 +131,7 @@ def test_native_networks_have_the_bits_of_the_oracle(name: str, case: QConfig) -
     assert compiler.build(q)(x).argmax() == want.argmax()
 
 
+@pytest.mark.slow
 def test_native_networks_are_as_accurate_as_their_sums_allow() -> None:
     x = images()[1][:100]
     exact = compiler.build(net("dwsep"))(x)

@@ -257,3 +257,31 @@ def test_formats_that_users_define_can_be_scaled() -> None:
     np.testing.assert_array_equal(
         r, datatypes.decode(fmt, codes).astype(np.float32) * np.float32(data.scales[0])
     )
+
+
+def test_nodes_may_have_formats_of_their_own() -> None:
+    fp8 = {"weight_dtype": "float8_e5m2", "activation_dtype": "bfloat16"}
+    config = formats("mxfp4_e2m1", overrides={"logits": fp8, "linear_1": {"scales": "float32"}})
+    plan = plan_of("mlp", formats("mxfp4_e2m1", overrides={"logits": fp8}))
+    assert [f.format for f in plan.formats["logits"]] == ["bfloat16", "float8_e5m2"]
+    others = {f.format for name, pair in plan.formats.items() if name != "logits" for f in pair}
+    assert others == {"mxfp4_e2m1"}
+    with pytest.raises(ConfigError, match="unknown node 'linear_1'"):
+        annotate(net("mlp"), config)
+    with pytest.raises(ConfigError, match="to mix integers with number formats, edit the plan"):
+        QConfig(overrides={"logits": {**fp8, "activation_dtype": "float32"}})
+
+
+def test_an_edited_plan_mixes_integers_and_formats() -> None:
+    plan = plan_of("resnet8", QConfig(bias_correction="none"))
+    name = next(k for k, n in plan.nodes.items() if n.op == "nn.dense")
+    node = replace(plan.nodes[name], decision="format")
+    pair = (OperandFormat("float8_e4m3fn", (0.0078125,)), OperandFormat("mxint8", axis=1))
+    mixed = replace(plan, nodes={**plan.nodes, name: node}, formats={name: pair})
+    x = images()[1][:40]
+    text = realize(net("resnet8"), mixed).astext()
+    assert "qnn.simulated_cast" in text
+    assert "int32" in text
+    a, b = (compiler.build(realize(net("resnet8"), p))(x) for p in (plan, mixed))
+    assert (a.argmax(1) == b.argmax(1)).mean() > 0.95
+    assert mixed.summary().splitlines()[-1].startswith("22 of 22 nodes in integers and number")
