@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,24 +19,28 @@ import datatypes  # noqa: F401  (the formats)
 from compiler.dtypes import FLOAT32, Array
 from compiler.interpret import call_reference
 from compiler.ir.builder import FunctionBuilder
-from compiler.ir.expr import Binding, Call, Constant, IRModule, Var
-from quantize import Plan, QConfig, realize
+from compiler.ir.expr import Binding, Call, Constant, IRModule, TupleGetItem, Var
+from compiler.ir.types import TensorType
+from experiments.accuracy import tasks
+from quantize import Plan, QConfig, calibrate, realize
 from quantize.annotation import prepared
 from quantize.scaled.params import OperandFormat
 
-Run = Callable[[Binding, Call, list[Array]], Array]
+Run = Callable[[Binding, Call, list[Array]], Any]
 
 
 def in_numpy(b: Binding, call: Call, args: list[Array]) -> Array:
     """One operator by its reference."""
-    return np.asarray(call_reference(call, args, b.var, {}))
+    return call_reference(call, args, b.var, {})
 
 
 def compiled(b: Binding, call: Call, args: list[Array]) -> Array:
     """One operator as a module of its own, in which constants stay constants."""
+    if not isinstance(b.var.type, TensorType) or b.var.type.dtype != FLOAT32:
+        return call_reference(call, args, b.var, {})
     f = FunctionBuilder()
     atoms = [
-        Constant(x, FLOAT32) if isinstance(a, Constant) else f.param(f"x{k}", x.shape, "float32")
+        Constant(x, a.dtype) if isinstance(a, Constant) else f.param(f"x{k}", x.shape, str(x.dtype))
         for k, (a, x) in enumerate(zip(call.args, args, strict=True))
     ]
     y = f.bind(replace(call, args=tuple(atoms)), "y")
@@ -44,8 +51,11 @@ def compiled(b: Binding, call: Call, args: list[Array]) -> Array:
 def emulated(mod: IRModule, plan: Plan, x: Array, run: Run = in_numpy) -> Array:
     """The float network, node by node, with the operands that the plan names rounded by numpy."""
     f = prepared(mod).main
-    values: dict[Var, Array] = {f.params[0]: x}
+    values: dict[Any, Any] = {f.params[0]: x}
     for b in f.bindings:
+        if isinstance(b.value, TupleGetItem):
+            values[b.var] = values[b.value.value][b.value.index]
+            continue
         assert isinstance(b.value, Call)
         args = [a.data if isinstance(a, Constant) else values[a] for a in b.value.args]
         formats = plan.formats.get(b.var.name, ())
@@ -53,7 +63,7 @@ def emulated(mod: IRModule, plan: Plan, x: Array, run: Run = in_numpy) -> Array:
         values[b.var] = run(b, b.value, args)
     (result,) = f.results
     assert isinstance(result, Var)
-    return values[result]
+    return np.asarray(values[result])
 
 
 ELEMENTS = {
@@ -82,13 +92,9 @@ def rounded(x: Array, p: OperandFormat) -> Array:
     return scaled(x, scales.reshape(shape), p.format)
 
 
-def config(weights: str, activations: str = "", **fields: object) -> QConfig:
+def config(weights: str, activations: str = "", **fields: Any) -> QConfig:
     """A configuration of formats; activations in that of weights unless given."""
-    return QConfig(
-        weight_dtype=weights,
-        activation_dtype=activations or weights,
-        **fields,  # type: ignore[arg-type]
-    )
+    return QConfig(weight_dtype=weights, activation_dtype=activations or weights, **fields)
 
 
 SCALED = ("float8_e4m3fn", "float8_e5m2", "float6_e2m3fn", "float6_e3m2fn", "float4_e2m1fn")
@@ -121,3 +127,17 @@ def test_stored_formats_have_the_bits_of_an_ml_dtypes_emulation(
     q = realize(sized(name, IMAGES), plan)
     got = compiler.build(q)(x) if run is compiled else compiler.evaluate(q, x)
     assert_same(got, emulated(sized(name, IMAGES), plan, x, run))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["efficientnet_lite0", "pp_ocrv4_rec"])
+@pytest.mark.parametrize("fmt", ["float8_e4m3fn", "float8_e5m2"])
+def test_fp8_rows_of_the_table_have_the_bits_of_an_ml_dtypes_emulation(name: str, fmt: str) -> None:
+    folder = os.environ.get("DTYPELAB_DATA")
+    task = tasks.load(name, Path(folder) if folder else None, {})
+    if isinstance(task, str):
+        pytest.skip(f"{task}; the folder is taken from DTYPELAB_DATA")
+    module, x = task.module(), task.inputs[:1]
+    plan = calibrate(module, task.calibration[:4], config(fmt))
+    one = compiler.from_onnx(task.path, shapes={module.attrs["inputs"][0]: x.shape})
+    assert_same(compiler.build(realize(one, plan))(x), emulated(one, plan, x, compiled))
