@@ -3,7 +3,8 @@
 `calibrate` measures a module and makes a `Plan` (plain data); `realize` turns the plan into an
 integer graph and decides nothing; `quantize` does both. `annotate` shows what would be quantized
 and why the rest stays float, `simulate` runs a plan in float32, `trace_plan` shows the integers of
-every node, `export_onnx` writes the plan as a QDQ model.
+every node, `export_onnx` writes the plan as a QDQ model. Scaled number formats take part too (see
+`QConfig.weight_dtype`); `define_block_format` names one more.
 
 No module here has the name of a public function: importing one would hide the function.
 """
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from quantize.plan import Plan as Plan
     from quantize.realization import realize as realize
     from quantize.reference import trace_plan as trace_plan
+    from quantize.scaled.blocks import define_block_format as define_block_format
     from quantize.simulation import simulate as simulate
 
 __getattr__, __dir__, __all__ = lazy(
@@ -35,6 +37,7 @@ __getattr__, __dir__, __all__ = lazy(
         "quantize.plan": ["Plan"],
         "quantize.realization": ["realize"],
         "quantize.reference": ["trace_plan"],
+        "quantize.scaled.blocks": ["define_block_format"],
         "quantize.simulation": ["simulate"],
     },
 )

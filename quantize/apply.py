@@ -31,13 +31,12 @@ from compiler.ir.expr import (
     tensor_type,
     with_operands,
 )
-from compiler.op.opdef import get_op
 from compiler.transform.dead_code import live
 from compiler.transform.infer_type import infer_value
 from quantize.annotation import prepared
 from quantize.calls import ACTIVATIONS, PRODUCT, chain_end, clips_itself, is_weighted
 from quantize.constants import constant_grid
-from quantize.graph import Graph
+from quantize.graph import Graph, call
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import SEQUENTIAL, NodePlan, Plan
 from quantize.plan_checks import check_model, check_sums
@@ -367,12 +366,6 @@ def weights_of(r: Result, weights: WeightParams) -> tuple[Array, Array | None]:
 def channel_axis(r: Result) -> int:
     """The axis of a conv2d's or dense's result that its channels are on."""
     return 1 if str(r.call.op) == "nn.conv2d" else tensor_type(r.binding.var).rank - 1
-
-
-def call(op: str, *args: Atom, **attrs: Any) -> Call:
-    """A call of the operator named `op`."""
-    definition = get_op(op)
-    return Call(definition, args, definition.make_attrs(**attrs))
 
 
 def activation_bounds(call: Call) -> tuple[float, float]:

@@ -15,13 +15,13 @@ from quantize.apply import (
     PlanRewriter,
     Result,
     activation_bounds,
-    call,
     channel_axis,
     weights_of,
 )
 from quantize.calls import activations, product_terms, reach_of
 from quantize.constants import FACTOR, SUMMAND
 from quantize.functions import table
+from quantize.graph import call
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import Plan
 

@@ -15,9 +15,10 @@ import numpy as np
 from compiler.dtypes import Array
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var
 from compiler.op.opdef import get_op
-from quantize.apply import OnGrid, PlanRewriter, Result, call, channel_axis, integers, weights_of
+from quantize.apply import OnGrid, PlanRewriter, Result, channel_axis, integers, weights_of
 from quantize.constants import FACTOR, SUMMAND
 from quantize.functions import members
+from quantize.graph import call
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import SEQUENTIAL, Plan
 

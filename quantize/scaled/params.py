@@ -12,8 +12,8 @@ from compiler.dtypes import FLOAT32, Array
 from compiler.errors import ConfigError, unknown
 from compiler.interpret import call_reference
 from compiler.ir.expr import Atom, Call, Constant, Var
-from compiler.op.opdef import get_op
 from compiler.transform.infer_type import infer_value
+from quantize import graph
 from quantize.scaled.blocks import block_format
 from quantize.scaled.element import element
 
@@ -63,13 +63,13 @@ def rounding_call(a: Atom, f: OperandFormat) -> Call:
             "scale_dtype": str(scale.dtype), "scale_low": scale.least, "scale_high": scale.high,
             "unit": f.scales[0],
         }  # fmt: skip
-        return call_op(
+        return graph.call(
             "qnn.simulated_blocks", a, dtype=str(e.dtype), low=e.low, high=e.high, axis=f.axis,
             block=block.block, **attrs,
         )  # fmt: skip
     e = element(f.format)
     scales = f.scale_array(a.data.shape if isinstance(a, Constant) else ())
-    return call_op(
+    return graph.call(
         "qnn.simulated_cast", a, Constant.of(scales, FLOAT32), dtype=str(e.dtype), low=e.low,
         high=e.high, axis=f.axis,
     )  # fmt: skip
@@ -77,15 +77,9 @@ def rounding_call(a: Atom, f: OperandFormat) -> Call:
 
 def rounded_array(x: Array, f: OperandFormat) -> Array:
     """What `rounding_call` makes of a float32 array."""
-    call = rounding_call(Constant.of(x, FLOAT32), f)
-    arrays = [a.data for a in call.args if isinstance(a, Constant)]
-    return np.asarray(call_reference(call, arrays, Var("rounded", infer_value(call)), {}))
-
-
-def call_op(op: str, *args: Atom, **attrs: Any) -> Call:
-    """A call of the operator named `op`."""
-    definition = get_op(op)
-    return Call(definition, args, definition.make_attrs(**attrs))
+    value = rounding_call(Constant.of(x, FLOAT32), f)
+    arrays = [a.data for a in value.args if isinstance(a, Constant)]
+    return np.asarray(call_reference(value, arrays, Var("rounded", infer_value(value)), {}))
 
 
 # ---- as data of a plan ---------------------------------------------------------------------------
