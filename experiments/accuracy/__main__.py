@@ -13,10 +13,9 @@ import click
 from compiler.errors import DtypelabError
 from experiments.accuracy import bits4 as bits4_table
 from experiments.accuracy import formats as formats_table
-from experiments.accuracy import methods
+from experiments.accuracy import methods, tasks
 from experiments.accuracy import networks as table
 from experiments.accuracy import target as target_run
-from experiments.accuracy import tasks
 
 DATA = click.option(
     "--data",

@@ -32,6 +32,8 @@ class Choices(Protocol):
     @property
     def weight_rounding(self) -> str: ...  # noqa: D102
     @property
+    def mean_weight_bits(self) -> float: ...  # noqa: D102
+    @property
     def compute(self) -> str: ...  # noqa: D102
     @property
     def accumulators(self) -> tuple[tuple[str, str], ...]: ...  # noqa: D102
@@ -86,6 +88,8 @@ def check_formats(c: Choices) -> None:
         raise ConfigError(
             f"weight_rounding={c.weight_rounding!r} is for integers; formats round to the nearest"
         )
+    if c.mean_weight_bits:
+        raise ConfigError("mean_weight_bits is for integers; give nodes formats by overrides")
     if c.compute == "native":
         _check_native(c)
     elif modes != ["sequential"]:

@@ -210,6 +210,10 @@ def test_what_knows_only_integers_refuses_formats(tmp_path: Any) -> None:
             {"weight_dtype": "nf4", "activation_dtype": "float32", "weight_rounding": "gptq"},
             "formats round to the nearest",
         ),
+        (
+            {"weight_dtype": "nf4", "activation_dtype": "float32", "mean_weight_bits": 5.0},
+            "mean_weight_bits is for integers",
+        ),
     ],
 )  # fmt: skip
 def test_choices_that_do_not_go_together_are_refused(fields: dict[str, Any], message: str) -> None:
