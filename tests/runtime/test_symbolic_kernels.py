@@ -137,3 +137,23 @@ def test_int8_convolutions_of_any_width_equal_the_interpreter(
     for w in EXTENTS:
         (x,) = inputs([shape], 1, w)
         np.testing.assert_allclose(exe(x), compiler.evaluate(qmod, x), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("channels", [(8, 16), (16, 8), (5, 3)])
+def test_weights_of_one_pixel_are_packed_alike_for_any_number_of_images(
+    channels: tuple[int, int],
+) -> None:
+    """Squeeze-and-excitation: the last images and the tiles before them read the same weights."""
+    read, made = channels
+    rng = np.random.default_rng(0)
+    b = FunctionBuilder()
+    x = b.param("x", (N, read, 1, 1))
+    weights = b.const(rng.normal(size=(made, read, 1, 1)).astype(np.float32))
+    bias = b.const(rng.normal(size=(made, 1, 1)).astype(np.float32))
+    y = b.call("nn.relu", b.call("add", b.call("nn.conv2d", x, weights), bias))
+    mod = IRModule({"main": b.finish(y)})
+    exe = compiler.build(mod)
+    for n in EXTENTS:
+        images = rng.normal(size=(n, read, 1, 1)).astype(np.float32)
+        want = compiler.evaluate(mod, images)
+        np.testing.assert_allclose(exe(images), want, rtol=1e-5, atol=1e-5)

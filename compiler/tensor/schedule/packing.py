@@ -126,11 +126,13 @@ class PackPrimitives(LoopPrimitives):
         if len(mine) != 1 or (buffer not in self.func.params and held is None):
             raise ScheduleError(f"{stage} must read the parameter {buffer.name} exactly once")
         (load,) = mine
-        at = list(load.idx)
-        if held is not None:  # a stage before has put 0 for loops of one iteration
-            at = [i.subst({f.var: 0 for f in path if f.extent == 1}) for i in at]
-        used: set[Var] = set().union(*(i.vars() for i in at))
+        used: set[Var] = set().union(*(i.vars() for i in load.idx))
         vs = tuple(f.var for f in path if f.var in used)
+        once: dict[Var, IntLike] = {}
+        if held is not None and len(vs) > len(self.func.packed[held].vars):
+            # A stage before has put 0 for loops of one iteration.
+            once = {f.var: 0 for f in path if f.extent == 1}
+            vs = tuple(v for v in vs if v not in once)
         shape = []
         for v in vs:
             hi = v.extent.range()[1] if v.extent is not None else None
@@ -140,11 +142,11 @@ class PackPrimitives(LoopPrimitives):
         new = held or Buffer(buffer.name + "_packed", tuple(shape), buffer.dtype, align=align)
         if held is not None:
             p = self.func.packed[held]
-            m: dict[Var, IntLike] = dict(zip(vs, p.vars, strict=False))
+            m: dict[Var, IntLike] = once | dict(zip(vs, p.vars, strict=False))
             within = len(vs) == len(p.vars) and all(
                 n.const <= most.const for n, most in zip(shape, held.shape, strict=True)
             )
-            if not within or [i.subst(m) for i in at] != list(p.idx):
+            if not within or [i.subst(m) for i in load.idx] != list(p.idx):
                 raise ScheduleError(f"{buffer.name} is packed in another order already")
 
         def put(e: Expr) -> Expr | None:
