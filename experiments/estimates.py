@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,16 +20,29 @@ from .datasets import Dataset
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-#: Nanoseconds of a multiply-accumulate on one thread of an AVX-512 machine, as recorded for the
+#: Nanoseconds of a multiply-accumulate on one thread of an AVX-512 machine, as measured on the
 #: zoo's networks; exactness is not the point.
-FLOAT32_NS, INT8_NS = 0.03, 0.015
-FORMAT_NS = ((8, 0.2), (16, 0.25), (32, 2.0))
-#: Accumulations that cost less or more than rounding every operation, as factors of that.
-ACCUMULATE = {"exact": 0.6, "float32": 0.4, "float64": 0.5}
-#: Seconds to import, transform and compile (a network, and one of its convolutions or products).
-SETUP_S, LAYER_S = 0.3, 0.02
+FLOAT32_NS, INT8_NS = 0.025, 0.01
+#: Formats that are rounded after every operation, by name or by width.
+FORMAT_NS: dict[str | int, float] = {
+    "bfloat16": 0.12,
+    "fixed16_8": 0.12,
+    "fixed8_4": 0.12,
+    "posit8_es0": 0.15,
+    "takum16": 14.0,
+    "takum8": 1.8,
+    "posit8_es2": 1.8,
+    8: 0.2,
+    16: 0.22,
+    32: 1.2,
+}
+#: Accumulations that round sums once, or hold them in another format.
+ACCUMULATE_NS = {"exact": 0.08, "float32": 0.03, "float64": 0.08}
+#: Seconds to import and transform, and to compile an operator; of what is quantized, both of the
+#: network that is observed and of the one it becomes.
+SETUP_S, FLOAT_OPERATOR_S, OPERATOR_S = 0.2, 0.02, 0.05
 #: Milliseconds of a call, whatever it computes.
-CALL_MS = 0.02
+CALL_MS = 0.015
 
 
 @dataclass(frozen=True)
@@ -71,33 +83,29 @@ def estimates(
 
 
 def _seconds(cell: Cell, shape: tuple[int, ...]) -> float:
-    macs, layers = _size(cell.model.path, shape)
+    macs, operators = pipeline.size_of(cell.model.path, shape)
     s, scheme = cell.settings, cell.scheme
     float_ms = macs * FLOAT32_NS * 1e-6 + CALL_MS
     ms = macs * _cost(cell) * 1e-6 / cell.threads + CALL_MS
     calls = (s.warmup + s.runs) * s.batch if s.runs else 0
     timed = calls * (ms + (0 if scheme.kind == "float32" else float_ms))
-    calibrated = 0.0
-    if scheme.calibrated:
-        calibrated = s.n_calib * 10 * float_ms
-    builds = 2 if s.runs else 1
-    return builds * (SETUP_S + layers * LAYER_S) + (s.n_eval * ms + timed + calibrated) * 1e-3
+    # Observed, and corrected, layer by layer.
+    calibrated = s.n_calib * 5 * float_ms if scheme.calibrated else 0.0
+    compiled = operators * (FLOAT_OPERATOR_S if scheme.kind == "float32" else OPERATOR_S)
+    return SETUP_S + compiled + (s.n_eval * ms + timed + calibrated) * 1e-3
 
 
 def _cost(cell: Cell) -> float:
     """Nanoseconds of one multiply-accumulate on one thread."""
     scheme = cell.scheme
-    if scheme.kind != "format":
+    if scheme.kind in ("float32", "int8"):
         return FLOAT32_NS if scheme.kind == "float32" else INT8_NS
-    bits = pipeline.format_bits(scheme.dtype)
-    ns = next((cost for width, cost in FORMAT_NS if bits <= width), FORMAT_NS[-1][1])
-    return ns * ACCUMULATE.get(str(scheme.option("accumulate")), 1.0)
-
-
-@cache
-def _size(path: Path, shape: tuple[int, ...]) -> tuple[int, int]:
-    """Multiply-accumulates of one input, and operators."""
-    return pipeline.size_of(path, shape)
+    accumulate = str(scheme.option("accumulate") or "sequential")
+    if accumulate in ACCUMULATE_NS:
+        return ACCUMULATE_NS[accumulate]
+    bits = pipeline.format_bits(scheme.dtype) if scheme.kind == "format" else 16
+    width = next((w for w in (8, 16) if bits <= w), 32)
+    return FORMAT_NS.get(scheme.dtype, FORMAT_NS[width])
 
 
 def _recorded(results: Iterable[str | os.PathLike[str]]) -> dict[str, float]:

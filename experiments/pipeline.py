@@ -327,6 +327,7 @@ def _declared(path: Path) -> dict[str, tuple[int | None, ...] | None]:
     return model_inputs(path)
 
 
+@lru_cache(maxsize=64)
 def size_of(path: Path, sample_shape: tuple[int, ...]) -> tuple[int, int]:
     """Multiply-accumulates of one input, and how many operators there are.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import product
@@ -80,13 +80,12 @@ def _validate(top: Reader, folder: Path) -> SweepSpec:
     axes = reading.read(top)
     changes, left_out = rules(top, "override", SETTINGS), rules(top, "exclude")
     grid = _Grid(top, common_settings(top), changes, files)
-    whole = list(grid.cells(axes, {}))
-    _distinct(top, whole)
-    cells = [cell for cell in whole if not any(rule.matches(cell) for rule in left_out)]
+    cells = list(grid.cells(axes, {}, left_out))
+    _distinct(top, cells)
     for entry in tables(top, "include"):
         cells += grid.cells(_included(reading, entry, axes), settings_of(entry))
     for rule in (*left_out, *changes):
-        if not any(map(rule.matches, (*whole, *cells))):
+        if id(rule) not in grid.applied:
             rule.reader.fail("no cell is like this rule; mend or remove it")
     if not cells:
         top.fail("every cell is excluded; leave some", "exclude")
@@ -96,16 +95,19 @@ def _validate(top: Reader, folder: Path) -> SweepSpec:
 
 @dataclass(frozen=True)
 class _Grid:
-    """Makes cells of axes, with what is the same for all of them; gathers their `data`."""
+    """Makes cells of axes, with what is the same for all of them; gathers their `data`, and which
+    rules `applied`."""
 
     top: Reader
     common: Overrides
     changes: list[Rule]
     adapters: tuple[str, ...]
     data: dict[str, Dataset] = field(default_factory=dict)
+    applied: set[int] = field(default_factory=set)
 
-    def cells(self, axes: Axes, last: Overrides) -> Iterator[Cell]:
-        """The product of the axes; settings in `last` come before all others."""
+    def cells(self, axes: Axes, last: Overrides, left_out: Sequence[Rule] = ()) -> Iterator[Cell]:
+        """The product of the axes, without what is `left_out`; settings in `last` come before all
+        others."""
         energy = _energy(self.top.table("energy"))
         for model, target, threads in product(axes.models, axes.targets, axes.threads):
             subject = model.value
@@ -131,11 +133,18 @@ class _Grid:
                         energy=energy,
                         layers=layers,
                     )
+                    if self._matching(left_out, cell):
+                        continue
                     changed = {**self.common, **model.settings, **scheme.settings}
-                    for rule in self.changes:
-                        changed |= rule.settings if rule.matches(cell) else {}
+                    for rule in self._matching(self.changes, cell):
+                        changed |= rule.settings
                     settings = settled({**changed, **last}, scheme, subject.data)
                     yield replace(cell, settings=settings)
+
+    def _matching(self, among: Sequence[Rule], cell: Cell) -> list[Rule]:
+        found = [rule for rule in among if rule.matches(cell)]
+        self.applied.update(map(id, found))
+        return found
 
 
 def _install(file: str) -> None:

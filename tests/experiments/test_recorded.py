@@ -1,0 +1,143 @@
+"""The tables in results/: whole, valid, what their specifications say, and reproducible."""
+
+from __future__ import annotations
+
+import json
+import random
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import experiments
+from experiments import datasets, pipeline, zoo
+from experiments.spec import SPEC_FOLDER, load_spec
+from experiments.store import COLUMNS
+
+RESULTS = Path(__file__).parents[2] / "results"
+RECORDED = RESULTS / "recorded.csv"
+
+
+def name_of(model: Any) -> str:
+    return str(model["model"] if isinstance(model, dict) else model)
+
+
+def at_hand(model: str) -> bool:
+    """Whether the network and its data set are installed."""
+    source = zoo.sources()[model]
+    generated = zoo.DATASETS.get(source.dataset)
+    return source.present() and not (generated and generated.missing)
+
+
+def specification(name: str) -> dict[str, Any]:
+    """A shipped specification, of the networks that are at hand."""
+    content = tomllib.loads((SPEC_FOLDER / f"{name}.toml").read_text())
+    content["models"] = [m for m in content["models"] if at_hand(name_of(m))]
+    names = list(map(name_of, content["models"]))
+    for rule in [*content.get("exclude", []), *content.get("override", [])]:
+        rule["model"] = [m for m in rule.get("model", names) if m in names]
+    for key in ("exclude", "override"):
+        content[key] = [rule for rule in content.get(key, []) if rule["model"]]
+    return content
+
+
+@pytest.fixture(scope="module")
+def recorded() -> pd.DataFrame:
+    if not RECORDED.is_file():
+        pytest.skip("there is no results/recorded.csv: dtypelab sweep recorded -o it")
+    return experiments.read_results(RECORDED)
+
+
+def test_the_recorded_specification_is_as_large_as_promised() -> None:
+    content = tomllib.loads((SPEC_FOLDER / "recorded.toml").read_text())
+    assert len(content["models"]) >= 6
+    assert len(content["schemes"]) >= 12
+    cells = load_spec(specification("recorded")).cells
+    assert len({c.config_hash for c in cells}) == len(cells)
+    per_model = len(cells) / len({c.model.name for c in cells})
+    # Light networks leave some schemes out, so this says less than the whole would.
+    assert per_model * len(content["models"]) >= 200
+    assert {"int8", "float32", "format"} == {c.scheme.kind for c in cells}
+
+
+def test_every_recorded_table_is_valid() -> None:
+    files = sorted(RESULTS.glob("*.csv"))
+    assert RESULTS / "quickstart.csv" in files
+    for file in files:
+        if file.name.endswith(".layers.csv"):
+            continue
+        rows = experiments.read_results(file)
+        assert list(rows.columns) == list(COLUMNS)
+        assert rows["config_hash"].is_unique
+        assert set(rows["status"]) == {"ok"}, rows[rows["status"] != "ok"]["error"].tolist()
+        timed = rows[rows["runs"] > 0]
+        assert timed["latency_ms_median"].gt(0).all()
+        assert rows["metric"].notna().all()
+        assert (rows["git_dirty"] == "false").all(), file
+
+
+def test_the_recorded_sweep_covers_its_specification(recorded: pd.DataFrame) -> None:
+    assert len(recorded) >= 200
+    assert recorded["model"].nunique() >= 6
+    assert recorded["scheme"].nunique() >= 12
+    # By what was configured: generated weights and fonts are those of one machine and version.
+    found = {json.dumps(json.loads(text), sort_keys=True) for text in recorded["config"]}
+    for cell in load_spec(specification("recorded")).cells:
+        assert json.dumps(cell.specification(), sort_keys=True) in found, cell.label
+
+
+def test_the_recorded_sweep_took_less_than_an_hour(recorded: pd.DataFrame) -> None:
+    assert recorded["duration_s"].sum() < 60 * 60
+
+
+def reproducible(rows: pd.DataFrame) -> list[int]:
+    """Numbers of the rows whose network is at hand and whose machine computes as this one does."""
+    here = pipeline.isa_of("llvm")
+    return [
+        number
+        for number, row in enumerate(rows.to_dict("records"), start=1)
+        if row["isa"] == here and row["model"] in zoo.sources() and at_hand(row["model"])
+    ]
+
+
+def test_cheap_recorded_rows_reproduce() -> None:
+    """Formats' arithmetic is pinned: rows of the perceptron come out the same for good."""
+    file = RESULTS / "quickstart.csv"
+    rows = experiments.read_results(file)
+    numbers = reproducible(rows)
+    if not numbers:
+        pytest.skip("the recorded tables were made with other instructions than this machine's")
+    cheap = [
+        n
+        for n in numbers
+        if rows["model"][n - 1] == "mnist_mlp" and rows["calibrator"][n - 1] == ""
+    ]
+    assert len(cheap) >= 3
+    for number in cheap:
+        found = experiments.reproduce(file, str(number))
+        assert found.matches, found.differences
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("file", sorted(RESULTS.glob("*.csv")), ids=lambda path: path.stem)
+def test_five_rows_drawn_at_random_reproduce(file: Path) -> None:
+    if file.name.endswith(".layers.csv"):
+        pytest.skip("layers are beside their rows")
+    rows = experiments.read_results(file)
+    numbers = reproducible(rows)
+    if len(numbers) < 5:
+        pytest.skip("fewer than five rows were made with what is at hand on this machine")
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    for number in random.Random(seed).sample(numbers, 5):
+        found = experiments.reproduce(file, str(number))
+        what = (rows["model"][number - 1], rows["scheme"][number - 1])
+        assert found.matches, (seed, number, what, found.differences)
+        print(number, *what, f"{found.latency_ratio:.2f}", found.latency_within_noise)
+
+
+def test_the_data_sets_of_the_zoo_are_those_of_its_networks() -> None:
+    for source in zoo.sources().values():
+        assert source.dataset in datasets.names() or source.origin == "registered"
