@@ -73,7 +73,7 @@ class _Layer:
     def __init__(self, layer: Binding, call: Call, config: QConfig, data: Sequence[Array]):
         self.layer, self.call, self.config = layer, call, config
         self.weight = constant(call.args[1])
-        self.moment, _ = moments(layer, data, data, config.seed)
+        self.moment, *_ = moments(layer, data, data, config.seed)
 
     def error(self, divisors: Array) -> float:
         """Mean squared error of the results when the weights are rounded multiplied by these."""

@@ -67,10 +67,12 @@ def round_weights(
         simulated = bound[f"{name}_real" if f"{name}_real" in bound else name]
         given = quantized.value(network, _data(simulated).name)
         params = plan.weights[name]
-        moment, cross = moments(layer, real, given, config.seed)
+        moment, cross, columns = moments(layer, real, given, config.seed)
         scale = grouped(layer, params.spread(weight.shape))
         low, high = (grouped(layer, end) for end in params.ends(weight.shape))
-        task = problem(shape, moment, cross, scale, (low, high), config.rounding_damping)
+        # Fewer columns than inputs say nothing of most directions, and little of the others.
+        damping = config.rounding_damping * (1 + shape.shape[-1] / columns)
+        task = problem(shape, moment, cross, scale, (low, high), damping)
         chosen = solved(task, config).reshape(weight.shape)
         weights = {**plan.weights, name: params.rounded_to(weight, chosen)}
         plan = replace(plan, weights=weights)

@@ -40,7 +40,7 @@ def grouped(layer: Binding, weight: Array) -> Array:
 
 def moments(
     layer: Binding, reference: Sequence[Array], quantized: Sequence[Array], seed: int
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, int]:
     """Means over columns x of `reference` and x' of `quantized`: E[x' x'^T] and E[x x'^T].
 
     Args:
@@ -50,7 +50,7 @@ def moments(
         seed: decides which columns are taken.
 
     Returns:
-        Two float64 arrays [G, K, K].
+        Two float64 arrays [G, K, K], and over how many columns they are means.
     """
     rng = np.random.default_rng(seed)
     count = 0
@@ -61,7 +61,7 @@ def moments(
         both = [_products(y, y), _products(x, y)]
         sums = [a + b for a, b in zip(sums, both, strict=True)] if sums else both
         count += x.shape[1]
-    return sums[0] / count, sums[1] / count
+    return sums[0] / count, sums[1] / count, count
 
 
 def _products(a: Array, b: Array) -> Array:

@@ -21,6 +21,7 @@ from compiler.errors import ConfigError
 from compiler.interpret import trace
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Binding, IRModule
+from compiler.symbolic import Var
 from experiments import metrics
 from quantize import Plan, QConfig
 from quantize.rounding.adaround import adaround
@@ -159,7 +160,7 @@ def test_moments_are_those_of_the_columns_that_a_layer_multiplies(
     mod, layer = one_layer(op, w, shape, **attrs)
     batches = [rng.normal(size=shape).astype(np.float32) for _ in range(2)]
     others = [x + rng.normal(size=shape).astype(np.float32) for x in batches]
-    moment, cross = moments(layer, others, batches, 0)
+    moment, cross, columns = moments(layer, others, batches, 0)
     rows = grouped(layer, w)
     # For all weights, E |W x|^2 and E (W x)(W x') are quadratic forms of the moments.
     ours, theirs = (
@@ -167,6 +168,7 @@ def test_moments_are_those_of_the_columns_that_a_layer_multiplies(
         for data in (batches, others)
     )
     positions = ours.size / len(w)
+    assert columns == positions
     assert np.isclose(np.trace(rows @ moment @ rows.transpose(0, 2, 1), axis1=1, axis2=2).sum(),
                       (ours * ours).sum() / positions, rtol=1e-4)  # fmt: skip
     assert np.isclose(np.trace(rows @ cross @ rows.transpose(0, 2, 1), axis1=1, axis2=2).sum(),
@@ -257,6 +259,23 @@ def test_simulation_and_realization_use_the_same_chosen_integers() -> None:
         compiler.evaluate(f(mixed_net(), plan), x)[0] for f in (quantize.realize, quantize.simulate)
     )
     np.testing.assert_allclose(real, simulated, atol=0.02 * np.abs(real).max())
+
+
+def test_few_inputs_are_trusted_little() -> None:
+    """A layer with more inputs than there are data still gains on data that it has not seen."""
+    rng = np.random.default_rng(0)
+    b = FunctionBuilder()
+    w = rng.normal(size=(16, 200)).astype(np.float32)
+    b.call("nn.dense", b.param("x", (Var("n"), 200)), b.const(w))
+    mod = IRModule({"main": b.finish(b.bindings[-1].var)})
+    mix = rng.normal(size=(200, 200)) * 0.9 ** np.arange(200)
+    x = np.maximum(rng.normal(size=(600, 200)) @ mix.T, 0).astype(np.float32)
+    reference = compiler.build(mod)(x[20:])
+    found = []
+    for config in (FOUR, replace(FOUR, weight_rounding="gptq")):
+        exe = compiler.build(quantize.quantize(mod, x[:20], config))
+        found.append(metrics.sqnr_db(exe(x[20:]), reference))
+    assert found[1] > found[0] + 1, found
 
 
 def test_overrides_choose_the_method_of_a_layer() -> None:
