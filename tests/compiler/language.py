@@ -203,4 +203,20 @@ def @both(%p: (Tensor[(n, 3), float32], Tensor[(n, 3), float32]))
     lambda x, c: [x[:, :3] + x[:, 3:], x[:, 3:] if c else x[:, :3]],
 )
 
-PROGRAMS = [BRANCH, RECURSION, LOOP, CLOSURE, MATCH, TUPLES]
+SIZES = Program(
+    "sizes",
+    """
+def @main(%x: Tensor[(n, 2), float32], %k: Tensor[(), int64]) -> Tensor[(m + 1, 2), float32] {
+  %c = reshape(%k, newshape=[1]);
+  %s = match_shape(%c, shape=[m]);
+  %a = arange(size=m + 1);
+  %r = take(%x, %a, axis=0);
+  %y = add(%r, %r);
+  %y
+}
+""",
+    lambda n: [floats(n, 2), np.asarray(n, np.int64)],
+    lambda x, k: 2 * x[np.minimum(np.arange(k + 1), k - 1)],
+)
+
+PROGRAMS = [BRANCH, RECURSION, LOOP, CLOSURE, MATCH, TUPLES, SIZES]
