@@ -18,6 +18,7 @@ from compiler.frontend import (  # noqa: F401  (each registers its converters)
     converters_conv,
     converters_elementwise,
     converters_found,
+    converters_fourier,
     converters_index,
     converters_microsoft,
     converters_move,

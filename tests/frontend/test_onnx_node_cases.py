@@ -20,7 +20,7 @@ from compiler.interpret import evaluate
 from compiler.ir.expr import IRModule
 from compiler.pipeline import build
 
-PASSING = 1755
+PASSING = 1767
 """Cases that must pass; raise it as operators are added."""
 
 with warnings.catch_warnings():
@@ -53,6 +53,10 @@ LISTED = """
     MeanVarianceNormalization RNN Scan
     """
 """The operators that dtypelab promises to import, of tensors of numbers, in every case."""
+
+
+ROUNDED = {"test_dft_inverse", "test_dft_inverse_opset19"}
+"""Cases whose expected values are off by float32's rounding: 1.9e-7 where the result is 0."""
 
 
 def is_listed(case: Any) -> bool:
@@ -136,6 +140,7 @@ def outcomes() -> dict[str, str]:
     """Case -> "pass", "refused: reason", or what is wrong."""
     out = {}
     for name, case in cases().items():
+        atol = 1e-6 if name in ROUNDED else case.atol
         for operands, wanted in case.data_sets:
             try:
                 mod, given = imported(case, operands)
@@ -146,7 +151,7 @@ def outcomes() -> dict[str, str]:
             wrong = {
                 how: said
                 for how, got in runs.items()
-                if (said := mistake(got, wanted, (case.rtol, case.atol)))
+                if (said := mistake(got, wanted, (case.rtol, atol)))
             }
             out[name] = "; ".join(f"{how}: {said}" for how, said in wrong.items()) or "pass"
     return out
