@@ -16,6 +16,8 @@ from compiler.dtypes import Array
 from compiler.op.width import Width, width
 from quantize.params import ValueParams
 
+WIDE = "int64"
+"""The accumulator of products of 16 bits: it holds every sum."""
 LOW, HIGH = -(2.0**31), 2.0**31 - 1
 
 
@@ -98,6 +100,8 @@ def accumulated(terms: Sequence[Array], bias: Array | None, mode: str, start: Ar
     total = total if bias is None else total + bias
     if held.saturates:
         return np.asarray(np.clip(total, held.low, held.high))
+    if mode == WIDE:
+        return total
     return np.asarray(np.mod(total - held.low, 2.0**held.bits) + held.low)
 
 

@@ -106,8 +106,6 @@ class Node:
         return integers.scaled(x, scale, self.walk.plan.config.requantize)
 
 
-WIDE = -(2.0**52), 2.0**52
-"""What biases are clipped to where sums may have 64 bits."""
 Rule = Callable[[Node], Grid | Pending]
 RULES: dict[str, Rule] = {}
 """Operator -> how its integer form is computed."""
@@ -132,7 +130,9 @@ def weighted(n: Node) -> Pending:
     weight, *rest = (a.data for a in n.call.args[1:] if isinstance(a, Constant))
     unit = data.scale * np.asarray(params.scales, np.float64)
     given = params.shifted(rest[0] if rest else None)
-    low, high = (integers.LOW, integers.HIGH) if not params.is_wide(data) else WIDE
+    low, high = integers.LOW, integers.HIGH
+    if params.is_wide(data):
+        mode, low, high = integers.WIDE, -(2.0**52), 2.0**52
     bias = None if given is None else np.clip(np.rint(given / unit), low, high)
     x, w = n.above_zero(0), params.quantized(weight).astype(np.float64)
     if str(n.call.op) == "nn.dense":

@@ -171,20 +171,29 @@ def networks(draw: st.DrawFn) -> IRModule:
 
 @st.composite
 def configs(draw: st.DrawFn) -> QConfig:
-    """A scheme, every axis drawn."""
+    """A scheme, every axis drawn: of up to 16 bits, or of up to 8 with any requantize and
+    accumulator."""
+    wide = draw(st.sampled_from([False, False, True]))
+    ranges = ["restricted", "full", "asymmetric"]
+    weight_range = draw(st.sampled_from(ranges))
+    least = 9 - (weight_range == "asymmetric")  # bits of weights that are kept as int16
+    requantize = ["float32", "float64", "shift"] if wide else list(ROUNDINGS)
+    calibrators = ["minmax", "moving_average", "percentile", "sigma", "kl", "mse", "power_of_two"]
     return QConfig(
         functions=draw(st.sampled_from(["auto", "integer", "float"])),
         arithmetic=draw(st.sampled_from(["auto", "integer"])),
-        calibrate=draw(st.sampled_from(["minmax", "percentile", "kl", "mse"])),
+        calibrate=draw(st.sampled_from(calibrators)),
         percentile=draw(st.sampled_from([99.0, 99.99])),
         kl_bins=512,
         weight_granularity=draw(st.sampled_from(["tensor", "channel"])),
         activation_dtype=draw(st.sampled_from(["int8", "uint8"])),
         activation_symmetric=draw(st.booleans()),
-        weight_bits=draw(st.integers(2, 8)),
-        activation_bits=draw(st.sampled_from([2, 4, 6, 8, 8])),
-        requantize=draw(st.sampled_from(ROUNDINGS)),
-        accumulate=draw(st.sampled_from(ACCUMULATORS)),
+        activation_range=draw(st.sampled_from(["full", "restricted"])),
+        weight_range=weight_range,
+        weight_bits=draw(st.integers(2, 15 if wide else least - 1)),
+        activation_bits=draw(st.sampled_from([8, 9, 12, 16] if wide else [2, 4, 6, 8, 8])),
+        requantize=draw(st.sampled_from(requantize)),
+        accumulate=draw(st.sampled_from(["sequential"] if wide else ACCUMULATORS)),
         bias_correction=draw(st.sampled_from(["none", "analytic", "empirical"])),
     )
 
