@@ -17,7 +17,6 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments import metrics
 from experiments.accuracy import tasks
 from experiments.accuracy.share import integer_share
 from experiments.accuracy.tasks import Task
@@ -249,7 +248,15 @@ def choose(
 def merit(task: Task, found: Array, reference: Array) -> tuple[float, float]:
     """How good results on calibration data are: more is better."""
     agreement = task.agreement(found, reference) if task.by_answers else 0.0
-    return agreement, metrics.sqnr_db(found, reference)
+    return agreement, sqnr_db(found, reference)
+
+
+def sqnr_db(found: Array, reference: Array) -> float:
+    """Signal to quantization noise ratio in decibels, input by input: all scores of a text
+    recognizer in float64 would take gigabytes."""
+    from quantize.accuracy_target import sqnr
+
+    return sqnr(list(found), list(reference))
 
 
 def scores(module: IRModule, batches: Sequence[Array]) -> Array:
@@ -264,7 +271,7 @@ def scores(module: IRModule, batches: Sequence[Array]) -> Array:
 
 def _figures(setting: str, task: Task, found: Array, reference: Array) -> Figures:
     right = 100 * float(task.right(found).mean())
-    return Figures(setting, right, metrics.sqnr_db(found, reference))
+    return Figures(setting, right, sqnr_db(found, reference))
 
 
 def _theirs(task: Task, reference: Array) -> Figures:
