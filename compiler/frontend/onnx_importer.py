@@ -31,6 +31,7 @@ from compiler.frontend import (  # noqa: F401  (each registers its converters)
     converters_slice,
     symbolic_ops,
 )
+from compiler.frontend.computed_dimensions import computed_dimensions
 from compiler.frontend.element_types import NARROW, element_code, element_dtype
 from compiler.frontend.function_body import body_of, has_body
 from compiler.frontend.limits import MEMORY, Budget
@@ -53,7 +54,7 @@ from compiler.ir.expr import (
 )
 from compiler.ir.names import unique
 from compiler.ir.types import TensorType, Type
-from compiler.symbolic import Index, IntLike, Quasi
+from compiler.symbolic import Index
 from compiler.symbolic import Var as Dimension
 from compiler.transform.use_integers import with_integers
 
@@ -492,42 +493,19 @@ class _Importer:
         def emit(op: str, *args: Atom, **attrs: Any) -> Atom:
             return self.emit(op, args, attrs, self.intermediate(f"{stem}_{op}"), stem)
 
-        def number(x: IntLike) -> Atom:
-            if not isinstance(x, Index):
-                return Constant.of([x], INT64)
-            out: Atom | None = Constant.of([x.const], INT64) if x.const or not x.terms else None
-            for a, c in x.terms.items():
-                term = leaf(a)
-                if c != 1:
-                    term = emit("multiply", term, Constant.of([c], INT64))
-                out = term if out is None else emit("add", out, term)
-            assert out is not None
-            return out
-
-        def leaf(a: Dimension | Quasi) -> Atom:
-            if isinstance(a, Quasi):
-                p, q = number(a.a), number(a.b)
-                if a.op == "%":
-                    whole = emit("multiply", emit("divide", p, q), q)
-                    return emit("subtract", p, whole)
-                return emit({"*": "multiply", "//": "divide", "min": "minimum"}[a.op], p, q)
-            scopes = [*self._around, self.builder]
-            if a in self.counts:
-                return emit("reshape", self.counts[a], newshape=(1,))
-            for param in [p for scope in scopes for p in scope.params]:
+        def size_of(d: Dimension) -> Atom:
+            if d in self.counts:
+                return emit("reshape", self.counts[d], newshape=(1,))
+            for param in [p for scope in (*self._around, self.builder) for p in scope.params]:
                 shape = tensor_type(param).shape
-                if a in shape:
-                    axis = Constant.of([shape.index(a)], INT64)
+                if d in shape:
+                    axis = Constant.of([shape.index(d)], INT64)
                     return emit("take", emit("shape_of", param), axis, axis=0)
             raise UnsupportedError(
-                f"dimension {a} is used as data but no input has it: fix it with shapes=..."
+                f"dimension {d} is used as data but no input has it: fix it with shapes=..."
             )
 
-        parts = [number(x) for x in v.data.reshape(-1)]
-        out = parts[0] if len(parts) == 1 else emit("concatenate", *parts, axis=0)
-        if v.data.ndim != 1:
-            out = emit("reshape", out, newshape=v.data.shape)
-        return out if v.dtype == INT64 else emit("cast", out, dtype=str(v.dtype))
+        return computed_dimensions(v, emit, size_of)
 
 
 def _empty(t: TensorType) -> Constant:
