@@ -160,4 +160,10 @@ class Machine:
         if unknown:
             where = frame.function.name
             raise InputError(f"{where}: the size of dimension {', '.join(unknown)} is not known")
-        return region.run(arrays, frame.dims)
+        try:
+            return region.run(arrays, frame.dims)
+        except (MemoryError, ValueError) as e:  # numpy says the latter of sizes beyond all memory
+            given = ", ".join(f"{d} = {frame.dims[d]}" for d in region.program.dims)
+            raise InputError(
+                f"{frame.function.name}: no memory for sizes of {given}: {e}"
+            ) from None

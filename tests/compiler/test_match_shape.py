@@ -66,6 +66,12 @@ def test_negative_counts_and_those_that_differ_are_refused(tmp_path: Path) -> No
             run(np.int64([2]), X, np.int64([2]))
 
 
+@pytest.mark.parametrize("count", [2**45, 2**62])
+def test_sizes_beyond_all_memory_are_refused(count: int) -> None:
+    with pytest.raises(InputError, match=f"no memory for sizes of k = {count}"):
+        compiler.build(module())(X, np.int64([count]))
+
+
 def test_every_iteration_and_every_branch_finds_its_own(tmp_path: Path) -> None:
     text = """
 def @main(%x: Tensor[(4, 2), float32], %n: Tensor[(), int64]) -> Tensor[(steps,), float32] {
