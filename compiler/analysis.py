@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from compiler.ir.expr import (
 from compiler.ir.types import TensorType
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
+
+
+_INTEGERS = re.compile(r"u?int\d+ x u?int\d+")
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,12 @@ class ModelCost:
     macs_by_dtypes: Mapping[str, int]
     bit_operations: int
     activation_bytes: int
+
+    @property
+    def integer_share(self) -> float:
+        """Share of the multiply-accumulates whose two operands are integers; 0 without any."""
+        both = [n for pair, n in self.macs_by_dtypes.items() if _INTEGERS.fullmatch(pair)]
+        return sum(both) / self.macs if self.macs else 0.0
 
 
 def cost(mod: IRModule) -> ModelCost:

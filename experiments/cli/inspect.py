@@ -89,6 +89,7 @@ def _module_content(module: IRModule) -> dict[str, Any]:
         "outputs": [str(atom_type(result)) for result in module.main.results],
         "operators": facts.operators,
         "macs": facts.macs,
+        "integer_share": facts.integer_share,
         "parameters": facts.parameters,
         "parameter_bytes": facts.parameter_bytes,
     }
@@ -120,10 +121,14 @@ def _lines(wanted: ModelNeeds, content: dict[str, Any]) -> list[str]:
     counts = sorted(content["operators"].items())
     return [
         *lines,
-        f"MACs        {content['macs']:,}",
+        f"MACs        {content['macs']:,}{_in_integers(content['integer_share'])}",
         f"parameters  {content['parameters']:,} ({content['parameter_bytes'] / 1024:,.1f} KiB)",
         "operators   " + ", ".join(f"{n} x {name}" for name, n in counts),
     ]
+
+
+def _in_integers(share: float) -> str:
+    return f" ({100 * share:.1f} % of integers)" if share else ""
 
 
 def _draw(module: IRModule, graph: Path) -> None:

@@ -245,3 +245,13 @@ def test_random_chains_agree(seed: int, steps: list[int]) -> None:
     assert last is not None
     # A unit of one layer is a few of the next one.
     check(q, last, most=4 ** len(steps), share=0.3)
+
+
+def test_the_share_of_multiply_accumulates_in_integers_is_a_figure() -> None:
+    q = Qdq(8)
+    x = q.data(2, 8)
+    y = q.b.call("nn.dense", x, q.weights(4, 8))
+    other = q.b.call("nn.dense", x, q.b.const(np.ones((12, 8), np.float32)))
+    mod = IRModule({"main": q.b.finish(q.quantized(y), other)})
+    assert cost(mod).integer_share == 0
+    assert cost(UseIntegers()(mod)).integer_share == 0.25
