@@ -158,11 +158,12 @@ def look_up_bytes(e: Emitter, table: Val, at: Val) -> Val:
         )
         upper = e.op(f"icmp slt {part}, {e.const(0, 'i8', 64).name}", "i1", 64)
         found = e.op(f"select {upper}, {high}, {low}", "i8", 64)
-        parts.append(e.shuffle(found, found, list(range(len(inside)))))
+        parts.append(found)
     out = parts[0]
-    for part in parts[1:]:
-        out = e.shuffle(out, part, list(range(out.n + part.n)))
-    return out
+    for part in parts[1:]:  # operands of a shuffle have as many lanes
+        same = part if out.n == 64 else e.shuffle(part, part, [*range(64), *[None] * (out.n - 64)])
+        out = e.shuffle(out, same, list(range(out.n + 64)))
+    return out if out.n == at.n else e.shuffle(out, out, list(range(at.n)))
 
 
 def gather(e: Emitter, table: Val, at: Val, t: str) -> Val:

@@ -95,3 +95,15 @@ def test_what_does_not_fit_is_refused() -> None:
         check("qnn.lookup", np.zeros(3, np.int32), table("int8"))
     with pytest.raises(TypeInferenceError, match="a table of 256 entries"):
         check("qnn.lookup", np.zeros(3, np.int8), table("int8")[:255])
+
+
+@pytest.mark.parametrize("size", [1, 33, 64, 65, 96, 160, 192, 224])
+def test_rows_that_are_no_whole_registers(size: int) -> None:
+    """96 lanes are a register of 64 and half of one."""
+    rng = np.random.default_rng(size)
+    entries = rng.integers(0, 256, 256).astype(np.uint8)
+    b = FunctionBuilder()
+    x = b.param("x", (2, 5, size), "uint8")
+    mod = IRModule({"main": b.finish(b.call("qnn.lookup", x, b.const(entries)))})
+    data = rng.integers(0, 256, (2, 5, size)).astype(np.uint8)
+    np.testing.assert_array_equal(compiler.build(mod)(data), entries[data])
