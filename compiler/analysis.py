@@ -22,7 +22,6 @@ from compiler.ir.types import TensorType
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 
-
 _INTEGERS = re.compile(r"u?int\d+ x u?int\d+")
 
 
