@@ -18,6 +18,7 @@ def zoo(as_json: bool) -> None:
     Example: dtypelab zoo
     """
     from rich.console import Group
+    from rich.markup import escape
     from rich.table import Table
 
     from experiments import datasets
@@ -46,7 +47,7 @@ def zoo(as_json: bool) -> None:
         return
     networks = Table("network", "from", "data set", "", box=None, pad_edge=False)
     for model in models:
-        state = "here" if model["available"] else model["install"]
+        state = "here" if model["available"] else escape(model["install"])
         networks.add_row(model["name"], model["origin"], model["dataset"], state)
     sets = Table("data set", "", "", box=None, pad_edge=False)
     for entry in data:

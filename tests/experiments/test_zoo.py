@@ -191,6 +191,8 @@ def test_the_zoo_lists_where_everything_comes_from(capsys: pytest.CaptureFixture
     assert run_command(["zoo"]) == 0
     text = capsys.readouterr().out
     assert all(name in text for name in (*models, "mnist1k", "words_upright"))
+    missing = [model["install"] for model in models.values() if not model["available"]]
+    assert all(install in text for install in missing)
 
 
 def test_light_networks_have_weights_and_fixed_batches(tmp_path: Path) -> None:
