@@ -40,7 +40,7 @@ FORMAT_NS: dict[str | int, float] = {
 ACCUMULATE_NS = {"exact": 0.08, "float32": 0.03, "float64": 0.08}
 #: Seconds to import and transform, and to compile an operator; of what is quantized, both of the
 #: network that is observed and of the one it becomes.
-SETUP_S, FLOAT_OPERATOR_S, OPERATOR_S = 0.2, 0.02, 0.05
+SETUP_S, FLOAT_OPERATOR_S, OPERATOR_S = 0.2, 0.02, 0.075
 #: Milliseconds of a call, whatever it computes.
 CALL_MS = 0.015
 
