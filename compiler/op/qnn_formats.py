@@ -60,11 +60,13 @@ class SimulatedBlocksAttrs:
         axis: what blocks run along; the last one may be shorter.
         block: elements of a block.
         scale_dtype: format of the scales. `POWERS`: s is the largest power of two that is not above
-            the largest magnitude, divided by the largest power of two that is not above `high`, and
-            kept within the format. Another: s / unit is the largest magnitude / (high * unit),
+            the largest magnitude, divided by the largest power of two that is not above `top`, and
+            kept within the format. Another: s / unit is the largest magnitude / (top * unit),
             rounded to it.
         scale_low, scale_high: the least positive and the largest value of a scale, but for `unit`.
         unit: scale of the whole tensor.
+        top: the number that the largest magnitude of a block is meant to become: `high`, if 0, or
+            less where a format is not precise up there.
     """
 
     dtype: str
@@ -76,6 +78,7 @@ class SimulatedBlocksAttrs:
     scale_low: float = 2.0**-127
     scale_high: float = 2.0**127
     unit: float = 1.0
+    top: float = 0.0
 
 
 # ---- types ---------------------------------------------------------------------------------------
@@ -139,21 +142,21 @@ def _first(shape: Sequence[int], axis: int) -> tuple[slice, ...]:
 def block_scales(ar: Arithmetic, attrs: SimulatedBlocksAttrs, largest: Array) -> Array:
     """float32 scales of blocks, from the int32 bits of their largest magnitudes."""
     if attrs.scale_dtype == POWERS:
-        exponents = (largest >> 23) - _emax(attrs.high)
+        exponents = (largest >> 23) - _emax(attrs.top or attrs.high)
         bits = np.where(exponents > 0, np.minimum(exponents, 254) << 23, _LEAST)
         scales = bits.astype(np.int32).view(np.float32)
     else:
         with np.errstate(all="ignore"):
-            ratio = largest.view(np.float32) / np.float32(attrs.high * attrs.unit)
+            ratio = largest.view(np.float32) / np.float32((attrs.top or attrs.high) * attrs.unit)
         dtype = DType.parse(attrs.scale_dtype)
         scales = _rounded(ar, dtype, ratio, attrs.scale_low, attrs.scale_high)
     scales = np.where(largest >= _INFINITY, np.float32(np.nan), scales)
     return np.asarray(scales * np.float32(attrs.unit), np.float32)
 
 
-def _emax(high: float) -> int:
-    """Exponent of the largest power of two that is not above `high`."""
-    return math.frexp(high)[1] - 1
+def _emax(number: float) -> int:
+    """Exponent of the largest power of two that is not above a number."""
+    return math.frexp(number)[1] - 1
 
 
 # ---- loop nests ----------------------------------------------------------------------------------
@@ -202,11 +205,13 @@ def _blocks_nest(b: PrimBuilder, attrs: SimulatedBlocksAttrs, x: Buffer) -> Buff
 
 def _scale_expr(attrs: SimulatedBlocksAttrs, largest: Expr) -> Expr:
     if attrs.scale_dtype == POWERS:
-        exponent = (largest >> 23) - _emax(attrs.high)
+        exponent = (largest >> 23) - _emax(attrs.top or attrs.high)
         bits = select(exponent > 0, minimum(exponent, 254) << 23, _LEAST)
         scale = call("bits", bits, dtype=FLOAT32)
     else:
-        ratio = call("bits", largest, dtype=FLOAT32) / float(np.float32(attrs.high * attrs.unit))
+        ratio = call("bits", largest, dtype=FLOAT32) / float(
+            np.float32((attrs.top or attrs.high) * attrs.unit)
+        )
         dtype = DType.parse(attrs.scale_dtype)
         scale = _rounded_expr(dtype, ratio, attrs.scale_low, attrs.scale_high)
     return select(largest >= _INFINITY, const(math.nan), scale) * attrs.unit

@@ -24,6 +24,8 @@ class BlockFormat:
         scale: name of the scales' format. float8_e8m0fnu: scales are powers of two, found as the
             MX specification says. Others: the largest magnitude comes to lie on the largest
             element, and a float32 scale of the whole tensor puts the block's scales in range.
+            Elements of a tapered format (posits) are scaled to its precise numbers instead of its
+            largest one (`Element.target`).
         block: elements that share a scale.
     """
 
@@ -62,7 +64,7 @@ class BlockFormat:
 
     def unit(self, largest: float) -> float:
         """The scale of a whole tensor whose largest magnitude is given."""
-        return 1.0 if self.powers else largest / (self.elements.high * self.scale_element.high)
+        return 1.0 if self.powers else largest / (self.elements.target * self.scale_element.high)
 
 
 _formats = {

@@ -59,7 +59,8 @@ def rounding_call(a: Atom, f: OperandFormat) -> Call:
     block = block_format(f.format)
     if block is not None:
         e, scale = block.elements, block.scale_element
-        attrs: dict[str, Any] = {} if block.powers else {
+        attrs: dict[str, Any] = {} if e.target == e.high else {"top": e.target}
+        attrs |= {} if block.powers else {
             "scale_dtype": str(scale.dtype), "scale_low": scale.least, "scale_high": scale.high,
             "unit": f.scales[0],
         }  # fmt: skip

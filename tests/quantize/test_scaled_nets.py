@@ -112,7 +112,9 @@ IMAGES = 2
 
 
 RUNS = [
-    pytest.param(n, c, marks=() if k % 7 == 0 else pytest.mark.slow, id=f"{n}-{c.weight_dtype}-{k}")
+    pytest.param(
+        n, c, marks=() if k % 11 == 0 else pytest.mark.slow, id=f"{n}-{c.weight_dtype}-{k}"
+    )
     for k, (c, n) in enumerate(itertools.product(CASES, NETS))
 ]
 
