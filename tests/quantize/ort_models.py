@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -52,15 +53,20 @@ def quantized(name: str, form: str, channels: bool, dtype: str, folder: Path) ->
     return out
 
 
-def run(model: Any, x: Array, wanted: list[str] | None = None) -> dict[str, Array]:
-    """Results of a model in onnxruntime by name."""
+def run(
+    model: Any, x: Array, wanted: list[str] | None = None, literally: bool = False
+) -> dict[str, Array]:
+    """Results of a model in onnxruntime by name; `literally`: node by node, as the file says."""
+    options = ort.SessionOptions()
+    if literally:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     data = model.SerializeToString() if isinstance(model, onnx.ModelProto) else str(model)
-    session = ort.InferenceSession(data, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     names = wanted or [o.name for o in session.get_outputs()]
     return dict(zip(names, session.run(names, {session.get_inputs()[0].name: x}), strict=True))
 
 
-def activations(path: Path, x: Array) -> dict[str, Array]:
+def activations(path: Path, x: Array, literally: bool = False) -> dict[str, Array]:
     """All 8-bit activations of a model in onnxruntime, by name."""
     proto = onnx.load(str(path))
     kinds = (onnx.TensorProto.INT8, onnx.TensorProto.UINT8)
@@ -74,7 +80,7 @@ def activations(path: Path, x: Array) -> dict[str, Array]:
                 names[n.output[0]] = kind
     for name, kind in names.items():
         proto.graph.output.append(onnx.helper.make_tensor_value_info(name, kind, None))
-    return run(proto, x, list(names)) if names else {}
+    return run(proto, x, list(names), literally) if names else {}
 
 
 def _zero_point_of(n: Any) -> int:
@@ -102,7 +108,8 @@ def agreement(ours: dict[str, Array], theirs: dict[str, Array]) -> dict[str, flo
     """Activation -> the share of its elements that are equal, for those that both have."""
     out = {}
     for name, want in theirs.items():
-        for mine in (name, name.removesuffix("_q"), name.replace(".", "_")):
+        printable = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")  # as values are named here
+        for mine in (name, name.removesuffix("_q"), printable):
             if mine in ours and ours[mine].shape == want.shape:
                 out[name] = float((ours[mine] == want).mean())
                 break
