@@ -39,7 +39,9 @@ def quantized(name: str, form: str, channels: bool, dtype: str, folder: Path) ->
     """A network as the tool writes it: `form` is qdq, qoperator or dynamic."""
     out = folder / f"{name}_{form}.onnx"
     if form == "dynamic":
-        q.quantize_dynamic(str(source(name)), str(out), weight_type=q.QuantType.QInt8)
+        proto = onnx.load(str(source(name)))
+        del proto.graph.value_info[:]  # the tool transposes weights, and then finds other shapes
+        q.quantize_dynamic(proto, str(out), weight_type=q.QuantType.QInt8)
         return out
     ready = folder / f"{name}_ready.onnx"
     quant_pre_process(str(source(name)), str(ready), skip_symbolic_shape=True)
