@@ -38,12 +38,12 @@ def test_the_table_is_that_of_the_recorded_results() -> None:
     assert table in README
 
 
-def test_there_are_eight_examples_in_five_sections() -> None:
-    assert len(PYTHON) == 8
+def test_there_are_nine_examples_in_five_sections() -> None:
+    assert len(PYTHON) == 9
     assert len(re.findall(r"^### \d", README, re.MULTILINE)) == 5
 
 
-@pytest.mark.parametrize("k", range(8))
+@pytest.mark.parametrize("k", range(9))
 def test_python_examples(k: int, tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(PYTHON[k])
     done = run(tmp_path, "-W", "error", "example.py")
