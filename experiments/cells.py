@@ -164,8 +164,12 @@ class Workload:
 
 @dataclass(frozen=True)
 class SweepSpec:
-    """A validated specification: what its cells need, and the cells, in the order they run."""
+    """A validated specification: what its cells need, and the cells, in the order they run.
+
+    A cell may take `timeout_s` seconds; None is no limit.
+    """
 
     source: str
     workload: Workload
     cells: tuple[Cell, ...]
+    timeout_s: float | None = None

@@ -13,19 +13,25 @@ from compiler.errors import ConfigError
 
 
 @contextlib.contextmanager
-def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
+def atomic_path(path: str | os.PathLike[str], *, locked: bool = False) -> Iterator[Path]:
     """A temporary path beside `path` to write to; renamed onto it on success, removed on failure.
 
-    The temporary name keeps the suffix, which some writers look at.
+    The temporary name keeps the suffix, which some writers look at. A caller who holds a lock says
+    `locked`: the name is then always the same, and `remove_leftover` finds what a kill left.
 
     Raises:
         ConfigError: the folder is missing or cannot be written.
     """
     final = Path(path)
     check_writable(final)
-    handle, name = tempfile.mkstemp(prefix=f".{final.stem}.", suffix=final.suffix, dir=final.parent)
-    os.close(handle)
-    temporary = Path(name)
+    if locked:
+        temporary = _locked_temporary(final)
+        temporary.touch()
+    else:
+        prefix = f".{final.stem}."
+        handle, name = tempfile.mkstemp(prefix=prefix, suffix=final.suffix, dir=final.parent)
+        os.close(handle)
+        temporary = Path(name)
     try:
         # mkstemp makes private files; an output gets the permissions any new file would.
         mask = os.umask(0)
@@ -37,6 +43,15 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary.replace(final)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def remove_leftover(path: str | os.PathLike[str]) -> None:
+    """Remove what a killed writer left of `atomic_path(path, locked=True)`; under the same lock."""
+    _locked_temporary(Path(path)).unlink(missing_ok=True)
+
+
+def _locked_temporary(final: Path) -> Path:
+    return final.with_name(f".{final.stem}.new{final.suffix}")
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:

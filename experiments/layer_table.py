@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
 
-from .files import atomic_path, check_writable
+from .files import atomic_path, check_writable, remove_leftover
 from .store import Value
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ class LayersFile:
                 f"{path} exists already; continue it with --resume or choose another name"
             )
         with self._locked():
+            remove_leftover(path)
             self._write(self._kept(""))
 
     def put(self, config_hash: str, lines: Sequence[Line]) -> None:
@@ -101,7 +102,7 @@ class LayersFile:
     def _write(self, records: Sequence[Sequence[str]]) -> None:
         text = io.StringIO()
         csv.writer(text, lineterminator="\n").writerows([LAYER_COLUMNS, *records])
-        with atomic_path(self.path) as temporary:
+        with atomic_path(self.path, locked=True) as temporary:
             temporary.write_text(text.getvalue())
 
     @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import uuid
@@ -34,11 +35,12 @@ def sweep(
 
     Where the specification asks for layers, they go to `layer_table.layers_path(out)`.
 
-    A cell that fails becomes a row with status "error". With `resume`, cells that have a row are
-    left alone, except that `retry_failed` runs the failed ones again. `jobs` > 1 spreads cells over
-    processes, `scheduler` (the address of a dask.distributed one) over the workers of its cluster,
-    both for specifications that measure no latency (runs = 0). `progress` shows a bar on
-    stderr; by default when that is a terminal.
+    A cell that fails becomes a row with status "error", one that takes more than the
+    specification's `timeout_s` a row with status "timeout" (its process is stopped). With `resume`,
+    cells that have a row are left alone, except that `retry_failed` runs the failed ones again.
+    `jobs` > 1 spreads cells over processes, `scheduler` (the address of a dask.distributed one)
+    over the workers of its cluster, both for specifications that measure no latency (runs = 0).
+    `progress` shows a bar on stderr; by default when that is a terminal.
 
     Returns:
         The rows of this specification, in its order; the columns are `store.COLUMNS`.
@@ -52,6 +54,9 @@ def sweep(
         raise ConfigError(f"jobs must be at least 1, not {jobs}")
     if jobs > 1 and scheduler:
         raise ConfigError("give either jobs or a scheduler, not both")
+    timeout_s = math.inf if checked.timeout_s is None else checked.timeout_s
+    if scheduler and timeout_s < math.inf:
+        raise ConfigError("leave out timeout_s: cells on a cluster are not timed")
     if (jobs > 1 or scheduler) and any(cell.settings.runs for cell in checked.cells):
         where = "a cluster" if scheduler else "jobs > 1"
         raise ConfigError(
@@ -64,11 +69,12 @@ def sweep(
         layers = LayersFile(layers_path(out), resume=resume or retry_failed)
     known = results.status
     hashes = [cell.config_hash for cell in checked.cells]
-    retried = {h for h in hashes if retry_failed and known.get(h) == "error"}
+    retried = {h for h in hashes if retry_failed and known.get(h, "ok") != "ok"}
     todo = [c for c, h in zip(checked.cells, hashes, strict=True) if h not in known or h in retried]
     run_id = uuid.uuid4().hex
     with _progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
-        for outcome in _outcomes(todo, checked.workload.part(todo), jobs, scheduler):
+        part = checked.workload.part(todo)
+        for outcome in _outcomes(todo, part, jobs, scheduler, timeout_s):
             row = outcome.row
             row["run_id"] = run_id
             if layers is not None:
@@ -84,7 +90,7 @@ def sweep(
 
 
 def _outcomes(
-    todo: list[Cell], workload: Workload, jobs: int, scheduler: str | None
+    todo: list[Cell], workload: Workload, jobs: int, scheduler: str | None, timeout_s: float
 ) -> Iterator[Outcome]:
     """What the cells give: in their order with one job, else as they are finished."""
     if scheduler and todo:
@@ -92,38 +98,13 @@ def _outcomes(
 
         yield from cluster_outcomes(todo, workload, scheduler)
         return
-    if jobs == 1 or len(todo) < 2:
+    if jobs == 1 and timeout_s == math.inf:
         yield from map(Session(workload).outcome, todo)
         return
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor, as_completed
+    from .workers import process_outcomes
 
-    # A forked copy of a process that runs LLVM and thread pools is not safe: spawn.
-    with ProcessPoolExecutor(
-        min(jobs, len(todo)),
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(workload,),
-    ) as workers:
-        pending = [workers.submit(_worker_outcome, cell) for cell in todo]
-        try:
-            for done in as_completed(pending):
-                yield done.result()
-        finally:
-            workers.shutdown(wait=False, cancel_futures=True)
-
-
-_worker_session: Session | None = None
-
-
-def _start_worker(workload: Workload) -> None:
-    global _worker_session
-    _worker_session = Session(workload)
-
-
-def _worker_outcome(cell: Cell) -> Outcome:
-    assert _worker_session is not None, "the pool's initializer has run"
-    return _worker_session.outcome(cell)
+    with contextlib.closing(process_outcomes(todo, workload, jobs, timeout_s)) as outcomes:
+        yield from outcomes
 
 
 @contextlib.contextmanager

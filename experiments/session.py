@@ -61,7 +61,7 @@ class Session:
         layers: list[Line] = []
         started = datetime.now(UTC)
         clock = time.perf_counter()
-        row: dict[str, Value] = {**dict.fromkeys(COLUMNS), **_identity(cell)}
+        row = _empty_row(cell)
         try:
             row |= self._measure(cell, layers)
             row |= {"status": "ok", "error": ""}
@@ -140,6 +140,11 @@ class Session:
         return _latency_columns(stats, base.median / stats.median)
 
 
+def failed(cell: Cell, status: str, error: str) -> Outcome:
+    """The outcome of a cell that ended without one: a row with `status` and the reason."""
+    return Outcome(_empty_row(cell) | {"status": status, "error": error}, [])
+
+
 @dataclass
 class _Network:
     """A network in one scheme, and its executables by batch size, each compiled once."""
@@ -190,6 +195,10 @@ def _identity(cell: Cell) -> dict[str, Value]:
         "config": json.dumps(cell.specification()),
         **asdict(provenance.collect()),
     }
+
+
+def _empty_row(cell: Cell) -> dict[str, Value]:
+    return {**dict.fromkeys(COLUMNS), **_identity(cell)}
 
 
 def _evaluation_batch(variant: pipeline.Variant, x: pipeline.Array) -> int:

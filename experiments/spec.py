@@ -36,7 +36,7 @@ _RULES = ("include", "exclude", "override")
 _KEYS = (
     *AXES,
     *("seed", "repeat", "dataset", "metric", "adapters", "energy", "layers", "latency"),
-    *("n_eval", "n_calib", *_RULES),
+    *("n_eval", "n_calib", "timeout_s", *_RULES),
 )
 
 
@@ -90,7 +90,8 @@ def _validate(top: Reader, folder: Path) -> SweepSpec:
     if not cells:
         top.fail("every cell is excluded; leave some", "exclude")
     unique = tuple({cell.config_hash: cell for cell in cells}.values())
-    return SweepSpec(top.source, Workload.of(unique, grid.data), unique)
+    timeout_s = top.optional_seconds("timeout_s")
+    return SweepSpec(top.source, Workload.of(unique, grid.data), unique, timeout_s)
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,15 @@ class Reader:
         """The integer at `key`, at least `minimum`; None when the key is absent."""
         return self.integer(key, minimum, minimum) if key in self.values else None
 
+    def optional_seconds(self, key: str) -> float | None:
+        """The number at `key`, above 0; None when the key is absent."""
+        value = self.values.get(key)
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+            self.fail(f"{key} must be a number of seconds above 0, not {value!r}", key)
+        return float(value)
+
     def integers(self, key: str, default: tuple[int, ...], minimum: int) -> tuple[int, ...]:
         """The non-empty list of distinct integers at `key`."""
         items = self.items(key, default)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from compiler.errors import ConfigError
 
-from .files import atomic_path, check_writable
+from .files import atomic_path, check_writable, remove_leftover
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,12 +87,13 @@ class ResultsFile:
         self._status: dict[str, str] = {}
         self._seen = (-1, -1)
         with self._locked() as descriptor:
+            remove_leftover(self.path)
             self._repair(descriptor)
             self._refresh(descriptor)
 
     @property
     def status(self) -> Mapping[str, str]:
-        """`config_hash` -> "ok" or "error" of every row, as last seen."""
+        """`config_hash` -> "ok", "error" or "timeout" of every row, as last seen."""
         return self._status
 
     def append(self, row: Mapping[str, Value]) -> bool:
@@ -135,7 +136,7 @@ class ResultsFile:
                 kept[places[0]] = line
             else:
                 kept.append(line)
-            with atomic_path(self.path) as temporary:
+            with atomic_path(self.path, locked=True) as temporary:
                 temporary.write_bytes(_line(COLUMNS) + b"".join(kept))
         with self._locked() as descriptor:
             self._refresh(descriptor)
@@ -179,7 +180,7 @@ class ResultsFile:
             if not any(data.startswith(_line(names)) for names in _earlier()):
                 return
             records = _records(data[: _whole_lines(data)], self.path)
-            with atomic_path(self.path) as temporary:
+            with atomic_path(self.path, locked=True) as temporary:
                 temporary.write_bytes(_line(COLUMNS) + b"".join(map(_line, records)))
 
     def _repair(self, descriptor: int) -> None:

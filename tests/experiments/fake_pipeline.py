@@ -14,6 +14,7 @@ import numpy as np
 
 from compiler.errors import ConfigError, UnsupportedError, unknown
 from experiments import pipeline
+from experiments.layers import LayerError
 from experiments.schemes import Scheme
 
 FORMATS = ["bfloat16", "posit16_es1", "posit8_es0"]
@@ -106,5 +107,7 @@ def prepare(
         skipped="",
         fixed_batch=None,
         compile=compile_for,
-        layers=lambda x, events: [],
+        layers=lambda x, events: [
+            LayerError("v", "nn.dense", ("product",), (len(x), 10), 40.0, 1.0, 0.125)
+        ],
     )

@@ -1,0 +1,113 @@
+"""Cells on worker processes: those that take too long, and those that cost their workers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import experiments
+from compiler.errors import ConfigError
+from experiments.spec import load_spec
+from experiments.workers import PATIENCE
+
+#: An adapter runs in every worker: this one makes int8 cells there do something.
+ADAPTER = """
+import multiprocessing, os, signal, time
+import fake_pipeline
+from experiments import pipeline
+
+if multiprocessing.parent_process() is not None:
+    fake_pipeline.install()
+    working = pipeline.prepare
+
+    def prepare(path, scheme, **options):
+        if scheme.kind == "int8":
+            {action}
+        return working(path, scheme, **options)
+
+    pipeline.prepare = prepare
+"""
+
+
+def spec(folder: Path, action: str, **more: Any) -> dict[str, Any]:
+    adapter = folder / "adapter.py"
+    adapter.write_text(ADAPTER.format(action=action))
+    return {
+        "models": ["mnist_mlp"],
+        "schemes": ["int8_tensor", "float32", "bfloat16"],
+        "calibrators": ["minmax"],
+        "n_eval": 20,
+        "n_calib": 20,
+        "latency": {"runs": 0},
+        "adapters": [str(adapter)],
+        **more,
+    }
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_cell_that_takes_too_long_is_a_row_that_says_so(tmp_path: Path) -> None:
+    out = tmp_path / "r.csv"
+    started = time.monotonic()
+    asked = spec(tmp_path, "time.sleep(3600)", timeout_s=4)
+    table = experiments.sweep(asked, out, jobs=2)
+    assert time.monotonic() - started < 120
+    assert table["status"].tolist() == ["timeout", "ok", "ok"]
+    assert table["error"].tolist() == ["took more than 4 s", "", ""]
+    assert table["metric"].notna().tolist() == [False, True, True]
+    # The rows of the others are those without a limit; the failed cell runs again when asked.
+    again = experiments.sweep(spec(tmp_path, "pass"), out, retry_failed=True)
+    assert again["status"].tolist() == ["ok"] * 3
+    assert again["run_id"].eq(table["run_id"]).tolist() == [False, True, True]
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_limit_also_holds_for_cells_that_measure_latency(tmp_path: Path) -> None:
+    latency = {"warmup": 0, "runs": 2}
+    asked = spec(tmp_path, "time.sleep(3600)", timeout_s=4, latency=latency)
+    table = experiments.sweep(asked, tmp_path / "r.csv")
+    assert table["status"].tolist() == ["timeout", "ok", "ok"]
+    assert table["latency_ms_median"].notna().tolist() == [False, True, True]
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_cell_that_costs_worker_after_worker_is_a_failed_row(tmp_path: Path) -> None:
+    asked = spec(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)")
+    table = experiments.sweep(asked, tmp_path / "r.csv", jobs=2)
+    assert table["status"].tolist() == ["error", "ok", "ok"]
+    assert table["error"][0] == f"its process died of SIGKILL, {PATIENCE} times"
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_cell_whose_worker_dies_once_is_run_by_another(tmp_path: Path) -> None:
+    flag = tmp_path / "died"
+    action = f"os.path.exists({str(flag)!r}) or (open({str(flag)!r}, 'w').close(), os._exit(3))"
+    table = experiments.sweep(spec(tmp_path, action), tmp_path / "r.csv", jobs=2)
+    assert flag.exists()
+    assert table["status"].tolist() == ["ok"] * 3
+
+
+@pytest.mark.usefixtures("fake")
+def test_workers_that_cannot_start_end_the_sweep_in_words(tmp_path: Path) -> None:
+    asked = spec(tmp_path, "pass")
+    adapter = tmp_path / "adapter.py"
+    adapter.write_text(
+        "import multiprocessing, os\nmultiprocessing.parent_process() and os._exit(3)"
+    )
+    with pytest.raises(ConfigError, match="worker processes ended with code 3 as they start"):
+        experiments.sweep(asked, tmp_path / "r.csv", jobs=2)
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_limit_is_a_number_of_seconds_and_no_part_of_a_cell(tmp_path: Path) -> None:
+    asked = spec(tmp_path, "pass")
+    free, limited = load_spec(asked), load_spec(asked, ["timeout_s=0.5"])
+    assert (free.timeout_s, limited.timeout_s) == (None, 0.5)
+    assert [c.config_hash for c in free.cells] == [c.config_hash for c in limited.cells]
+    for wrong in (0, -1, True, "1 min", float("nan"), float("inf")):
+        with pytest.raises(ConfigError, match="timeout_s must be a number of seconds above 0"):
+            load_spec({**asked, "timeout_s": wrong})
+    with pytest.raises(ConfigError, match="leave out timeout_s: cells on a cluster are not timed"):
+        experiments.sweep(limited, tmp_path / "r.csv", scheduler="127.0.0.1:1")
