@@ -26,6 +26,8 @@ from .session import Outcome, Session, failed
 #: Workers that a cell may cost before it counts as failed; also those that may die while starting.
 PATIENCE = 3
 
+_STARTED, _READY = "started", "ready"
+
 
 def process_outcomes(
     todo: Sequence[Cell], workload: Workload, jobs: int, timeout_s: float = math.inf
@@ -46,7 +48,7 @@ def process_outcomes(
         while waiting or workers:
             busy = sum(worker.task is not None for worker in workers)
             while len(workers) < min(jobs, len(waiting) + busy):
-                workers.append(_Worker(workload))
+                workers.append(_Worker())
             soonest = max(0.0, min(worker.due for worker in workers) - time.monotonic())
             links = [worker.link for worker in workers]
             ready = wait(links, None if soonest == math.inf else soonest)
@@ -59,7 +61,7 @@ def process_outcomes(
                         yield failed(task.cell, "timeout", f"took more than {timeout_s:g} s")
                     continue
                 try:
-                    outcome: Outcome | None = worker.link.recv()
+                    said: Outcome | str = worker.link.recv()
                 except (EOFError, OSError):
                     ending = worker.buried()
                     workers.remove(worker)
@@ -75,13 +77,16 @@ def process_outcomes(
                         reason = f"its process {ending}, {PATIENCE} times"
                         yield failed(task.cell, "error", reason)
                     continue
+                if said == _STARTED:
+                    worker.send(workload)
+                    continue
                 if waiting:
                     worker.start(waiting.popleft(), timeout_s)
                 else:
                     worker.stop()
                     workers.remove(worker)
-                if outcome is not None:
-                    yield outcome
+                if isinstance(said, Outcome):
+                    yield said
     finally:
         for worker in workers:
             worker.stop()
@@ -94,13 +99,19 @@ class _Task:
 
 
 class _Worker:
-    """A process that says None when it is ready, then an outcome for every cell it is given."""
+    """A process that says when it has started, and, sent the workload, when it is ready; then an
+    outcome for every cell it is sent.
 
-    def __init__(self, workload: Workload):
+    The workload is no argument of the process: `multiprocessing` writes those to a pipe whose other
+    end it holds too, and so waits forever if the process dies before it reads more than the pipe
+    takes.
+    """
+
+    def __init__(self) -> None:
         # A forked copy of a process that runs LLVM and thread pools is not safe: spawn.
         context = multiprocessing.get_context("spawn")
         self.link, theirs = context.Pipe()
-        self.process = context.Process(target=_work, args=(workload, theirs), daemon=True)
+        self.process = context.Process(target=_work, args=(theirs,), daemon=True)
         self.process.start()
         theirs.close()  # the link ends when the process does
         self.task: _Task | None = None
@@ -108,8 +119,11 @@ class _Worker:
 
     def start(self, task: _Task, timeout_s: float) -> None:
         self.task, self.due = task, time.monotonic() + timeout_s
+        self.send(task.cell)
+
+    def send(self, what: Workload | Cell) -> None:
         with contextlib.suppress(OSError):  # it has died: reading the link will tell
-            self.link.send(task.cell)
+            self.link.send(what)
 
     def stop(self) -> None:
         self.process.kill()
@@ -124,14 +138,16 @@ class _Worker:
         return f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
 
 
-def _work(workload: Workload, link: Connection) -> None:
+def _work(link: Connection) -> None:
     # Ctrl-C reaches the whole group of processes; the sweep stops its workers itself.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    session = Session(workload)
-    link.send(None)
-    while True:
-        link.send(session.outcome(link.recv()))
+    with contextlib.suppress(EOFError, OSError):  # the sweep has ended
+        link.send(_STARTED)
+        session = Session(link.recv())
+        link.send(_READY)
+        while True:
+            link.send(session.outcome(link.recv()))
 
 
 def _end_with_parent() -> None:
