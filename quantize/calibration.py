@@ -180,7 +180,8 @@ def _watch(
     names = [p.name for p in annotation.module.main.params]
     inner = [n for n in observers if n not in names]
     named = {b.var.name: b.var for b in annotation.module.main.bindings}
-    run = Runner(annotation.module, [named[n] for n in inner], threads)
+    any_order = all(observers[n].any_order for n in inner)
+    run = Runner(annotation.module, [named[n] for n in inner], threads, any_order)
     count = 0
     for count, batch in enumerate(batches, 1):
         inputs = _named(names, batch)

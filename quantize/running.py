@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from compiler.dtypes import Array
 from compiler.ir.expr import IRModule, Var, tensor_type
 from compiler.runtime.inputs import bind_inputs
+from compiler.transform.alter_op_layout import ANY_LAYOUT
 
 Inputs = Mapping[str, Array]
 Batches = Sequence[Inputs]
@@ -30,12 +32,16 @@ class Runner:
         module: `main` computes the values.
         wanted: the variables of `main` whose values are wanted, in any order.
         threads: threads that kernels may use; the values do not depend on it.
+        any_order: whether the elements of a value may come in another order and shape, which saves
+            the time that putting them in order takes.
     """
 
-    def __init__(self, module: IRModule, wanted: Sequence[Var], threads: int):
+    def __init__(
+        self, module: IRModule, wanted: Sequence[Var], threads: int, any_order: bool = False
+    ):
         import compiler
 
-        f = module.main
+        f = replace(module.main, attrs={**module.main.attrs, ANY_LAYOUT: any_order})
         self.wanted = tuple(wanted)
         self.params = [(p.name, tensor_type(p)) for p in f.params]
         self.program = None

@@ -4,6 +4,9 @@ Rules, one an operator, say in which layouts it wants to work (see `layout_rules
 are needed in both layouts are transformed once, and transforms between operators that agree never
 arise. Channels that fill up a last block hold values that nobody reads.
 
+Results are in the layouts of their types. A function marked {ANY_LAYOUT: True} returns what it has
+in blocks as it is, unless blocks are filled up: its results have the right values in any order.
+
 Grouped convolutions take and give blocks in which every group starts a block of its own; operators
 between them keep that, and a channel shuffle (reshape, transpose, reshape) moves whole blocks.
 """
@@ -46,6 +49,9 @@ from compiler.transform.channel_blocks import (
 from compiler.transform.infer_type import infer_value
 from compiler.transform.layout_rules import MEANS, POOLS, OpLayout, default_rule, layout_rule
 from compiler.transform.passes import FunctionPass, PassContext
+
+ANY_LAYOUT = "any_layout"
+"""Attribute of functions whose results may be in blocks."""
 
 
 class AlterOpLayout(FunctionPass):
@@ -92,8 +98,15 @@ class _Layouts:
                 self._keep(b)
         if not self.blocks:
             return self.f
-        results = [self._as_plain(r) for r in self.f.results]
+        results = [self._as_result(r) for r in self.f.results]
         return self.f.with_body(self.bindings, results)
+
+    def _as_result(self, a: Atom) -> Atom:
+        block = self._block_of(a)
+        if block is None or not self.f.attrs.get(ANY_LAYOUT):
+            return self._as_plain(a)
+        channels = channels_of(a)
+        return self.blocks[a][block] if block.held(channels) == channels else self._as_plain(a)
 
     # ---- emitting --------------------------------------------------------------------------------
     def _fresh(self, stem: str) -> str:

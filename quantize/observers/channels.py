@@ -22,6 +22,8 @@ class PerChannel:
         size: channels that share an observer; it divides their number.
     """
 
+    any_order = False
+
     def __init__(self, make: Callable[[], Observer], axis: int, size: int = 1) -> None:
         self.make, self.axis, self.size = make, axis, size
         self.parts: list[Observer] = []

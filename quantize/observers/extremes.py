@@ -10,7 +10,16 @@ from compiler.dtypes import Array
 
 
 class Observer(Protocol):
-    """Watches the values of one tensor."""
+    """Watches the values of one tensor.
+
+    Attributes:
+        any_order: whether only the values count, not their shape and order.
+    """
+
+    @property
+    def any_order(self) -> bool:
+        """See above."""
+        ...
 
     def update(self, values: Array) -> None:
         """Take in an array of finite values."""
@@ -27,6 +36,8 @@ class Observer(Protocol):
 
 class MinMax:
     """The smallest and the largest value."""
+
+    any_order = True
 
     def __init__(self) -> None:
         self.low, self.high = np.inf, -np.inf
@@ -52,6 +63,8 @@ class MovingAverage:
     that the first batch counts no more than its share (Kingma and Ba, Adam, 2015, section 3). The
     order of batches matters: `merge` takes the other's to come after this one's.
     """
+
+    any_order = True
 
     def __init__(self, momentum: float) -> None:
         self.momentum = momentum
@@ -85,6 +98,8 @@ class MeanSigma(MinMax):
     Sums of squares are merged around their means (Chan, Golub and LeVeque, Updating Formulae and a
     Pairwise Algorithm for Computing Sample Variances, 1979).
     """
+
+    any_order = False  # sums are rounded
 
     def __init__(self, sigmas: float) -> None:
         super().__init__()

@@ -19,6 +19,7 @@ class Several:
 
     def __init__(self, parts: Sequence[Observer]):
         self.parts = parts
+        self.any_order = all(part.any_order for part in parts)
 
     def update(self, values: Array) -> None:
         """See Observer."""

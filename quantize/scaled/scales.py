@@ -51,6 +51,11 @@ class FormatObserver:
         """Whether sums are formed in the format."""
         return self.config.compute == "native"
 
+    @property
+    def any_order(self) -> bool:
+        """See Observer."""
+        return all(o.any_order for o in self._parts)
+
     def update(self, values: Array) -> None:
         """See Observer."""
         for o in self._parts:
