@@ -45,11 +45,13 @@ class Index:
         return Index(terms, self.const + other.const)
 
     def __mul__(self, other: IntLike) -> Index:
-        if not isinstance(other, (int, Index)):
+        if isinstance(other, int):
+            return Index({a: c * other for a, c in self.terms.items()}, self.const * other)
+        if not isinstance(other, Index):
             return NotImplemented
-        k = Index.of(other)
+        k = other
         if not k.terms:
-            return Index({a: c * k.const for a, c in self.terms.items()}, self.const * k.const)
+            return self * k.const
         if not self.terms:
             return k * self.const
         out = Index()
@@ -66,7 +68,7 @@ class Index:
     def __sub__(self, other: IntLike) -> Index:
         if not isinstance(other, (int, Index)):
             return NotImplemented
-        return self + Index.of(other) * -1
+        return self + -other
 
     def __rsub__(self, other: int) -> Index:
         return Index.of(other) - self
@@ -418,9 +420,15 @@ def dim(x: IntLike) -> Dim:
 
 def product(xs: Iterable[IntLike]) -> Dim:
     """Product of dimensions."""
-    out: IntLike = 1
+    known, symbolic = 1, []
     for x in xs:
-        out = x * out if isinstance(x, Index) else out * x
+        if isinstance(x, Index):
+            symbolic.append(x)
+        else:
+            known *= int(x)
+    out: IntLike = known
+    for i in symbolic:
+        out = i * out
     return dim(out)
 
 

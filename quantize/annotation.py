@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from weakref import WeakSet
 
 from compiler.ir.expr import Binding, Call, IRModule, Var, tensor_type
 from compiler.op.opdef import OpDef
@@ -45,12 +46,20 @@ class Annotation:
     configs: Mapping[str, QConfig]
 
 
+_prepared: WeakSet[IRModule] = WeakSet()
+
+
 def prepared(mod: IRModule) -> IRModule:
-    """`prepare(mod)` with every pass on, whatever the context: plans depend on its names."""
+    """`prepare(mod)` with every pass on, whatever the context: plans depend on its names. What it
+    returned once is prepared, and returned as it is."""
     from compiler.transform.preparation import prepare
 
+    if mod in _prepared:
+        return mod
     with PassContext(instruments=PassContext.current().instruments):
-        return prepare(mod)
+        out = prepare(mod)
+    _prepared.add(out)
+    return out
 
 
 def annotate(mod: IRModule, config: QConfig | None = None) -> Annotation:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,14 +15,14 @@ from compiler.dtypes import Array
 from compiler.errors import InputError
 from compiler.ir.expr import Call, Constant, IRModule, Var, tensor_type
 from compiler.transform.preparation import PREPARE_VERSION
-from quantize.annotation import Annotation, annotate, annotated
+from quantize.annotation import Annotation, annotate, annotated, prepared
 from quantize.calls import chain_end, clips_itself, data_of, is_weighted, reach_of, source
 from quantize.config import QConfig
 from quantize.fingerprint import fingerprint_of
 from quantize.graph import Graph
 from quantize.node_configs import same_values
 from quantize.not_finite import not_finite
-from quantize.observers import Observer, observer
+from quantize.observers import MinMax, Observer, observer
 from quantize.params import ValueParams, WeightParams, value_params, weight_params
 from quantize.plan import Plan
 from quantize.rescaling.choosing import chosen_factors
@@ -50,6 +51,7 @@ def quantize(
     """
     from quantize.realization import realize
 
+    mod = prepared(mod)  # once for both
     return realize(mod, calibrate(mod, batches, config), boundary=boundary)
 
 
@@ -87,17 +89,17 @@ def calibrate(
         from quantize.accuracy_target import search
 
         kept = _kept(mod, batches)
-        again = partial(calibrate, mod, kept, threads=threads)
+        again = partial(calibrate, prepared(mod), kept, threads=threads)
         return search(mod, kept, config, again, threads, measure)
     annotation = annotate(mod, config)
-    model, given = fingerprint_of(annotation.module), _as_batches(annotation.module, batches)
+    original, given = annotation.module, _as_batches(annotation.module, batches)
     looks = bool(config.smoothing) or config.activation_aware
     first, given = _first(annotation.module, given) if looks else ([], given)
     factors = chosen_factors(annotation, config, first, threads)
     if factors:
         annotation = annotated(rescaled(annotation.module, factors), config)
     plan = _measured(annotation, config, given, threads)
-    return replace(plan, model=model, factors=factors)
+    return replace(plan, model=fingerprint_of(original), factors=factors) if factors else plan
 
 
 def _measured(
@@ -185,16 +187,18 @@ def _watch(
     count = 0
     for count, batch in enumerate(batches, 1):
         inputs = _named(names, batch)
-        for name, values in inputs.items():
-            _check_values(annotation, name, values, inputs, count)
+        ends = {k: _ends(annotation, k, v, inputs, count) for k, v in inputs.items()}
         results = dict(zip(inner, run(inputs), strict=True))
         if seen < wanted:
             kept.append({name: np.asarray(values) for name, values in inputs.items()})
             seen += max(len(values) if values.ndim else 1 for values in kept[-1].values())
         for name, o in observers.items():
-            values = np.asarray(inputs[name] if name in inputs else results[name])
-            _check_values(annotation, name, values, inputs, count)
-            o.update(values)
+            if name not in ends:
+                ends[name] = _ends(annotation, name, results[name], inputs, count)
+            if type(o) is MinMax:
+                o.extend(*ends[name])  # there is no more to see
+            else:
+                o.update(np.asarray(inputs[name] if name in inputs else results[name]))
     if count == 0:
         raise InputError("there is no calibration data: give at least one batch")
     return kept
@@ -209,16 +213,25 @@ def _positional(names: list[str], batch: Any) -> dict[str, Any]:
     return {names[0]: batch}
 
 
-def _check_values(
+def _ends(
     annotation: Annotation, name: str, values: Any, inputs: Mapping[str, Array], count: int
-) -> None:
+) -> tuple[float, float]:
+    """The smallest and the largest of some floats.
+
+    Raises:
+        InputError: there are none, or they are not all finite.
+    """
     a = np.asarray(values)
     if a.size == 0:
         what = f"input {name!r}" if name in inputs else f"the value %{name}"
         raise InputError(f"calibration batch {count}: {what} is empty")
+    if a.dtype.kind != "f":
+        return 0.0, 0.0  # what is observed is float32
     # A NaN is both the smallest and the largest value of an array that holds one.
-    if a.dtype.kind == "f" and not (np.isfinite(a.min()) and np.isfinite(a.max())):
+    low, high = float(a.min()), float(a.max())
+    if not (isfinite(low) and isfinite(high)):
         raise not_finite(annotation.module, name, inputs, count)
+    return low, high
 
 
 # ---- choosing ------------------------------------------------------------------------------------

@@ -269,7 +269,9 @@ class QConfig:
             modes = (mode for pattern, mode in self.accumulators if fits(pattern, known))
             chosen["accumulate"] = next(modes, "sequential")
         chosen["skip"] = ("*",) if self.excluding(known) else ()
-        return replace(self, overrides=(), **chosen)
+        chosen["overrides"] = ()
+        changed = {k: v for k, v in chosen.items() if getattr(self, k) != v}
+        return replace(self, **changed) if changed else self
 
     def excluding(self, names: Iterable[str]) -> str:
         """What leaves a node with these names in float; empty if nothing does."""

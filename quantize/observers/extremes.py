@@ -44,12 +44,15 @@ class MinMax:
 
     def update(self, values: Array) -> None:
         """See Observer."""
-        self.low = min(self.low, float(values.min()))
-        self.high = max(self.high, float(values.max()))
+        self.extend(float(values.min()), float(values.max()))
+
+    def extend(self, low: float, high: float) -> None:
+        """Take in values whose smallest and largest are known."""
+        self.low, self.high = min(self.low, low), max(self.high, high)
 
     def merge(self, other: MinMax) -> None:
         """See Observer."""
-        self.low, self.high = min(self.low, other.low), max(self.high, other.high)
+        self.extend(other.low, other.high)
 
     def range(self) -> tuple[float, float]:
         """See Observer."""
