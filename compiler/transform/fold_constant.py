@@ -43,8 +43,7 @@ def _fields(value: Value, out: Var) -> list[Array] | None:
     from compiler.interpret import call_reference
 
     t = atom_type(out)
-    size = _bytes(t)
-    if not isinstance(value, Call) or isinstance(value.op, Function) or size is None:
+    if not isinstance(value, Call) or isinstance(value.op, Function):
         return None
     if effectful(value):
         return None
@@ -55,7 +54,8 @@ def _fields(value: Value, out: Var) -> list[Array] | None:
     data = [a.data for a in value.args if isinstance(a, Constant)]
     if not data or len(data) < len(value.args):
         return None
-    if size - sum(a.nbytes for a in data) > LARGEST_GROWTH:
+    size = _bytes(t)
+    if size is None or size - sum(a.nbytes for a in data) > LARGEST_GROWTH:
         return None
     result = call_reference(value, data, out, {})
     return list(result) if isinstance(result, tuple) else [result]

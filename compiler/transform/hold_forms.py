@@ -61,7 +61,7 @@ class HoldForms(FunctionPass):
 
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
         """The function in these forms (itself, if it has none of these dtypes)."""
-        return _Forms(f, self.forms).run()
+        return _Forms(f, self.forms).run() if self.forms else f
 
 
 class _Forms:
