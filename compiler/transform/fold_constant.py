@@ -20,6 +20,7 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.types import TensorType, TupleType, Type
+from compiler.op.calls import is_callee
 from compiler.transform.passes import FunctionPass, PassContext
 from compiler.transform.rewrite import Rewriter, op_name
 
@@ -45,7 +46,7 @@ def _fields(value: Value, out: Var) -> list[Array] | None:
     t = atom_type(out)
     if not isinstance(value, Call) or isinstance(value.op, Function):
         return None
-    if effectful(value):
+    if effectful(value) or is_callee(value):  # what a call of a program does is not known here
         return None
     if op_name(value) == "shape_of" and isinstance(t, TensorType):
         shape = tensor_type(value.args[0]).shape

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from random_programs import PLANS, Plan, inputs, outputs, program
 
 import compiler
+from compiler.ir.builder import FunctionBuilder
 from compiler.op.opdef import OpDef
 from compiler.transform import LegalizeOps
 from compiler.transform.nested import through_nested
@@ -39,3 +40,13 @@ def test_random_programs_legalized_printed_and_read_back_compute_the_same(plan: 
             got if isinstance(got, list) else [got], outputs(mod, n, flag), strict=True
         ):
             np.testing.assert_allclose(g, want, rtol=1e-4, atol=1e-4 * max(1, np.abs(want).max()))
+
+
+def test_programs_called_on_constants_are_not_folded() -> None:
+    b, c = FunctionBuilder(), np.float32([[1.0, -2.0]])
+    y = b.call("add", b.param("x", (3, 2)), b.call("exp", b.const(c)))
+    mod = compiler.IRModule({"main": b.finish(y)})
+    x = np.ones((3, 2), np.float32)
+    want = compiler.evaluate(mod, x)
+    assert np.array_equal(compiler.build(LegalizeOps()(mod))(x), compiler.build(mod)(x))
+    np.testing.assert_allclose(want, x + np.exp(c), rtol=1e-6)
