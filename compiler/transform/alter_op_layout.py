@@ -103,10 +103,11 @@ class _Layouts:
 
     def _as_result(self, a: Atom) -> Atom:
         block = self._block_of(a)
-        if block is None or not self.f.attrs.get(ANY_LAYOUT):
-            return self._as_plain(a)
-        channels = channels_of(a)
-        return self.blocks[a][block] if block.held(channels) == channels else self._as_plain(a)
+        if isinstance(a, Var) and block is not None and self.f.attrs.get(ANY_LAYOUT):
+            channels = channels_of(a)
+            if block.held(channels) == channels:
+                return self.blocks[a][block]
+        return self._as_plain(a)
 
     # ---- emitting --------------------------------------------------------------------------------
     def _fresh(self, stem: str) -> str:
