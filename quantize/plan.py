@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from compiler._html import preformatted
 from compiler.errors import ConfigError, unknown
 from quantize.config import QConfig, check_accumulate
 from quantize.params import ValueParams, WeightParams
@@ -145,6 +146,9 @@ class Plan:
 
     def __str__(self) -> str:
         return self.summary()
+
+    def _repr_html_(self) -> str:
+        return preformatted(self.summary())
 
     # ---- JSON ------------------------------------------------------------------------------------
     def to_dict(self) -> dict[str, Any]:

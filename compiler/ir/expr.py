@@ -235,6 +235,11 @@ class IRModule:
     def __str__(self) -> str:
         return self.astext()
 
+    def _repr_html_(self) -> str:
+        from compiler._html import preformatted
+
+        return preformatted(self.astext())
+
 
 def atom_type(a: Atom) -> Type:
     """The inferred type of an atom.

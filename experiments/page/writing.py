@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import resources
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any
 
 from compiler.errors import ConfigError
@@ -47,9 +47,17 @@ _PROVENANCE = {
 }
 
 
+class Page(PosixPath):
+    """The path of a page that has been written; a notebook shows the page itself."""
+
+    def _repr_html_(self) -> str:
+        text = html.escape(self.read_text(encoding="utf-8"))
+        return f'<iframe srcdoc="{text}" style="width: 100%; height: 48em; border: 0"></iframe>'
+
+
 def report(
     results: str | os.PathLike[str], out: str | os.PathLike[str], title: str | None = None
-) -> Path:
+) -> Page:
     """Write a results file as one HTML page that needs nothing else, no network either.
 
     Args:
@@ -58,7 +66,7 @@ def report(
         title: its heading; by default the name of the results file.
 
     Returns:
-        The path of the page.
+        The path of the page, which a notebook shows.
 
     Raises:
         ConfigError: `results` is no results file or has no row, or `out` cannot be written.
@@ -77,7 +85,7 @@ def report(
         page = page.replace(mark, text)
     with atomic_path(out) as temporary:
         temporary.write_text(page, encoding="utf-8")
-    return Path(out)
+    return Page(out)
 
 
 def page_data(results: str | os.PathLike[str]) -> dict[str, Any]:

@@ -1,0 +1,63 @@
+"""What a notebook shows of programs, plans, sweeps and report pages."""
+
+from __future__ import annotations
+
+import html
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import compiler
+import experiments
+import quantize
+from experiments import zoo
+
+
+class Shown(HTMLParser):
+    """Checks that elements are closed in order; gathers the tags and the text."""
+
+    def __init__(self, source: str):
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.text = ""
+        self.feed(source)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_programs_and_plans_show_their_text() -> None:
+    module = compiler.from_onnx(zoo.FOLDER / "mnist_mlp.onnx")
+    batch = np.random.default_rng(0).normal(size=(4, 1, 28, 28)).astype(np.float32)
+    plan = quantize.calibrate(module, [batch])
+    program, decisions = Shown(module._repr_html_()), Shown(plan._repr_html_())
+    assert [tag for tag, _ in program.tags + decisions.tags] == ["pre", "pre"]
+    assert program.text == module.astext()
+    assert decisions.text == plan.summary()
+    assert "->" in program.text  # so that something had to be escaped
+
+
+@pytest.mark.usefixtures("fake")
+def test_sweeps_and_reports_show_their_tables_and_pictures(tmp_path: Path) -> None:
+    spec = {"models": ["mnist_mlp"], "schemes": ["float32", "bfloat16"], "latency": {"runs": 0}}
+    rows = experiments.sweep(spec, tmp_path / "r.csv")
+    assert "bfloat16" in Shown(re.sub(r"<style.*?</style>", "", rows._repr_html_())).text
+    page = experiments.report(tmp_path / "r.csv", tmp_path / "r.html")
+    assert page == tmp_path / "r.html"
+    ((tag, attributes),) = Shown(page._repr_html_()).tags
+    assert tag == "iframe"
+    assert attributes["srcdoc"] == page.read_text()
+    assert html.escape("<svg") not in attributes["srcdoc"]  # escaped once, not twice
