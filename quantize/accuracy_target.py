@@ -7,8 +7,10 @@ here can be had again from the overrides that it lists.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -115,7 +117,8 @@ def search(
 
     First the weights of sensitive nodes get more bits. Then sensitive nodes are left in float:
     without a target as many as `float_macs` allows, with one as few as are found to reach it, in
-    steps of 1, 2, 4, 8 ... nodes. `steps` of the plan says what was done and measured.
+    blocks of 1, 1, 2, 4 ... nodes, and none that makes the figure worse. `steps` of the plan says
+    what was done and measured.
 
     Args:
         mod: the float32 module.
@@ -169,25 +172,49 @@ def _fill(s: _Search, now: QConfig, plan: Plan, config: QConfig, steps: list[str
 
 
 def _until(s: _Search, now: QConfig, plan: Plan, config: QConfig, steps: list[str]) -> Plan:
-    """As little in float as is found to reach the target."""
+    """As little in float as is found to reach the target.
+
+    Nodes are tried in blocks, the most sensitive first, beside those that are left in float by
+    then. Errors of nodes can cancel: a block that makes the figure worse is taken back, and its
+    halves are tried later. What a node that is taken back would have cost is free for others.
+    """
     reference = s.results(s.module)
-    choices: tuple[Choice, ...] | None = None
-    count = 0
-    while True:
-        figure = s.figure(plan, reference)
-        steps.append(_measured(s.metric, figure, plan, count))
-        if figure >= config.target:
-            return plan
-        if choices is None:
-            choices = left_in_float(s.sensitivities(now), _macs(plan), config.float_macs)
-        if count == len(choices):
+    figure = s.figure(plan, reference)
+    steps.append(_measured(s.metric, figure, plan, 0))
+    best, left = steps[0], list[Choice]()
+    found: tuple[Sensitivity, ...] | None = None
+    blocks, tried = deque[Sequence[Choice]](), set[str]()
+    while not figure >= config.target:
+        found = s.sensitivities(now) if found is None else found
+        if not blocks:
+            share = config.float_macs - sum(c.cost for c in left) / max(_macs(plan), 1)
+            fresh = [n for n in found if n.node not in tried]
+            blocks += _blocks(left_in_float(fresh, _macs(plan), share))
+            tried |= {c.node for block in blocks for c in block}
+        if not blocks:
             raise ConfigError(
                 f"the target {config.target:g} is not reached with at most "
-                f"{100 * config.float_macs:g} % of the multiply-accumulates in float: {steps[-1]}; "
-                "allow more float_macs, or a lower target"
+                f"{100 * config.float_macs:g} % of the multiply-accumulates in float, but this: "
+                f"{best}; allow more float_macs, or a lower target"
             )
-        count = min(max(1, 2 * count), len(choices))
-        plan = s.leaving(now, choices[:count])
+        block = blocks.popleft()
+        other = s.leaving(now, [*left, *block])
+        reached = s.figure(other, reference)
+        steps.append(_measured(s.metric, reached, other, len(left) + len(block)))
+        if reached >= figure:
+            plan, figure, best = other, reached, steps[-1]
+            left += block
+        else:
+            steps[-1] += f", worse: without {', '.join(c.node for c in block)} again"
+            half = len(block) // 2
+            blocks += [part for part in (block[:half], block[half:]) if half]
+    return plan
+
+
+def _blocks(choices: Sequence[Choice]) -> list[Sequence[Choice]]:
+    """Choices in blocks of 1, 1, 2, 4, 8 ...: as many as came before."""
+    ends = [0, *(1 << k for k in range(len(choices).bit_length() + 1))]
+    return [block for a, b in pairwise(ends) if (block := choices[a:b])]
 
 
 def _macs(plan: Plan) -> int:

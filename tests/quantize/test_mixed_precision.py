@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from compiler.ir.expr import IRModule
 from experiments import metrics
 from experiments.cli.main import run_command
 from quantize import Plan, QConfig
-from quantize.accuracy_target import agreement, sqnr
+from quantize.accuracy_target import _blocks, agreement, sqnr
 from quantize.annotation import prepared
 from quantize.mixed_precision import Choice, chosen
 from quantize.sensitivity import sensitivities
@@ -181,6 +182,52 @@ def test_the_loop_stops_at_the_target_and_says_how() -> None:
         ConfigError, match=r"not reached with at most 50 % .* allow more float_macs"
     ):
         quantize.calibrate(mod, x, QConfig(**{**given_fields, "target": 200.0}))
+
+
+def cancelling() -> tuple[IRModule, Array]:
+    """The difference of two nearly equal layers, whose errors cancel while both are integers, plus
+    a third layer, one of whose weights is far larger than the others."""
+    rng = np.random.default_rng(7)
+    b = FunctionBuilder()
+    x = b.param("x", (64, 24))
+    same = rng.normal(0, 1, (6, 24)).astype(np.float32)
+    other = rng.normal(0, 0.02, (6, 24)).astype(np.float32)
+    other[0, 0] = 4.0
+    near = rng.normal(0, 0.01, (6, 24)).astype(np.float32)
+    weights = {"one": same, "other": other, "two": same + near}
+    y = {k: b.call("nn.dense", x, b.const(w), name=k) for k, w in weights.items()}
+    difference = b.call("subtract", y["one"], y["two"], name="difference")
+    total = b.call("add", difference, y["other"], name="sum")
+    return IRModule({"main": b.finish(total)}), rng.normal(size=(64, 24)).astype(np.float32)
+
+
+def test_what_makes_the_figure_worse_is_not_left_in_float() -> None:
+    mod, x = cancelling()
+    coarse = replace(COARSE, weight_bits=5)
+    start = error_db(mod, quantize.calibrate(mod, x, coarse), x)
+    alone = replace(coarse, overrides={"one": {"skip": True}})
+    worse = error_db(mod, quantize.calibrate(mod, x, alone), x)
+    assert worse < start - 3
+    # One node fits the budget, and the most sensitive one is of those that cancel.
+    config = replace(coarse, float_macs=0.34, target=start + 1, target_metric="sqnr")
+    plan = quantize.calibrate(mod, x, config)
+    assert plan == quantize.calibrate(mod, x, config)
+    left = [n for n in ("one", "two", "other") if plan.nodes[n].decision == "float"]
+    assert left == ["other"]
+    assert error_db(mod, plan, x) >= config.target
+    assert [", worse: without" in step for step in plan.steps] == [False, True, True, False]
+    with pytest.raises(
+        ConfigError, match=rf"but this: 1 nodes .* sqnr {error_db(mod, plan, x):.4g}"
+    ):
+        quantize.calibrate(mod, x, replace(config, target=200.0))
+
+
+@given(st.integers(0, 70))
+def test_blocks_double_and_leave_nothing_out(count: int) -> None:
+    choices = [Choice(str(k), 1.0, 1.0) for k in range(count)]
+    blocks = _blocks(choices)
+    assert [c for block in blocks for c in block] == choices
+    assert all(len(block) == max(1, 2**k // 2) for k, block in enumerate(blocks[:-1]))
 
 
 def test_agreement_is_that_of_all_rows_of_an_input() -> None:
