@@ -34,7 +34,7 @@ from compiler.ir.expr import (
 from compiler.transform.dead_code import live
 from compiler.transform.infer_type import infer_value
 from quantize.annotation import prepared
-from quantize.calls import ACTIVATIONS, PRODUCT, chain_end, clips_itself, is_weighted
+from quantize.calls import ACTIVATIONS, PRODUCT, SOFTMAX, chain_end, clips_itself, is_weighted
 from quantize.constants import constant_grid
 from quantize.graph import Graph, call
 from quantize.params import ValueParams, WeightParams
@@ -82,6 +82,7 @@ class PlanRewriter(ABC):
         self.forms: dict[str, Callable[[Result], None]] = {
             "add": self.add,
             "subtract": self.subtract,
+            SOFTMAX: self.softmax,
             "multiply": self.multiply,
             "mean": self.average,
             "nn.global_avg_pool2d": self.average,
@@ -338,6 +339,10 @@ class PlanRewriter(ABC):
     @abstractmethod
     def multiply(self, r: Result) -> None:
         """Product of two values, or of one and a constant."""
+
+    @abstractmethod
+    def softmax(self, r: Result) -> None:
+        """Softmax along an axis."""
 
     @abstractmethod
     def average(self, r: Result) -> None:

@@ -18,6 +18,7 @@ ACTIVATIONS = ("nn.relu", "clip")
 PRODUCT = "nn.matmul"
 """The operator that multiplies activations with activations."""
 AVERAGES = ("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
+SOFTMAX = "nn.softmax"
 BINARY = ("add", "subtract", "multiply")
 """Operators of two activations, or of one and a constant."""
 
@@ -54,7 +55,7 @@ def has_clipping(call: Call) -> bool:
 
 def has_own_params(call: Call, node: NodePlan) -> bool:
     """Whether a call's integer result has parameters of its own, not those of its operand."""
-    named = getattr(call.op, "name", "") == "concatenate"
+    named = getattr(call.op, "name", "") in ("concatenate", SOFTMAX)
     return bool(node.function_of) or has_clipping(call) or named
 
 

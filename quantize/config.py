@@ -33,6 +33,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "requantize": ROUNDINGS,
     "functions": ("auto", "integer", "float"),
     "arithmetic": ("auto", "integer", "float"),
+    "softmax": ("float", "integer"),
     "bias_correction": ("none", "analytic", "empirical"),
     "weight_calibrate": ("max", "mse"),
     "weight_rounding": ("nearest", "adaround", "gptq"),
@@ -99,6 +100,8 @@ class QConfig:
             `float` never.
         arithmetic: the same of products and differences of two values, and of sums and products
             with constants.
+        softmax: `float`, or `integer` where it lies between integers (see
+            `compiler.op.qnn_softmax`).
         weight_calibrate: weights' scales cover the largest of them (`max`), or have the least
             squared error (`mse`, better with few bits).
         weight_rounding: integers of weights are the `nearest`, or those of `adaround` or `gptq`,
@@ -173,6 +176,7 @@ class QConfig:
     target_metric: str = "agreement"
     functions: str = "auto"
     arithmetic: str = "auto"
+    softmax: str = "float"
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""

@@ -10,6 +10,7 @@ import numpy as np
 from compiler.dtypes import FLOAT32, FLOAT64, INT32, INT64, Array, DType
 from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var, tensor_type
+from compiler.op.qnn_softmax import exponentials
 from quantize.apply import (
     OnGrid,
     PlanRewriter,
@@ -249,6 +250,16 @@ class _Realizer(PlanRewriter):
 
     def _reach(self, r: Result) -> float:
         return reach_of(r.call, [self.on_grid(a).params for a in activations(r.call)])
+
+    def softmax(self, r: Result) -> None:
+        """qnn.softmax."""
+        x, out = self.on_grid(r.call.args[0]), self.own_params(r)
+        value = call(
+            "qnn.softmax", x.atom, Constant(exponentials(x.params.scale), INT32),
+            axis=r.call.attrs.axis, inverse=float(np.float32(1 / out.scale)),
+            output_zero_point=out.zero_point, **_limits(out),
+        )  # fmt: skip
+        self._keep(r, value, out)
 
     def average(self, r: Result) -> None:
         """qnn.mean, or qnn.avg_pool2d."""

@@ -9,7 +9,16 @@ import numpy as np
 from compiler.dtypes import FLOAT32
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.op.opdef import OpDef, Quantized
-from quantize.calls import ACTIVATIONS, AVERAGES, BINARY, PRODUCT, activations, moves, multiplies
+from quantize.calls import (
+    ACTIVATIONS,
+    AVERAGES,
+    BINARY,
+    PRODUCT,
+    SOFTMAX,
+    activations,
+    moves,
+    multiplies,
+)
 from quantize.config import QConfig
 from quantize.functions import inside, unary_functions
 from quantize.graph import Graph, is_float32
@@ -17,6 +26,8 @@ from quantize.node_configs import excluded
 from quantize.overrides import Names
 from quantize.scaled.nodes import format_reason
 from quantize.weight_only import weight_only_reason
+
+TOO_LONG = "a table of more than 8 bits is too long"
 
 
 def names_of(graph: Graph) -> dict[str, Names]:
@@ -79,9 +90,11 @@ class Reasons:
         root = self.functions.get(b.var)
         if root is None:
             reason = form_reason(call)
-            wide = _name(call) == "multiply" and any(self._bits(a) > 8 for a in activations(call))
-            return reason or ("products of more than 8 bits have no integer form" if wide else "")
-        return "a table of more than 8 bits is too long" if self._bits(root) > 8 else ""
+            wide = not reason and any(self._bits(a) > 8 for a in activations(call))
+            if wide and _name(call) == "multiply":
+                return "products of more than 8 bits have no integer form"
+            return TOO_LONG if wide and _name(call) == SOFTMAX else reason
+        return TOO_LONG if self._bits(root) > 8 else ""
 
     def _bits(self, a: Atom) -> int:
         """Bits of the integers of an operand."""
@@ -135,6 +148,8 @@ class Reasons:
 
     def _elementwise(self, b: Binding, call: Call, data: Sequence[Atom]) -> str:
         """Why a function, product, difference, or sum with a constant is better left in float."""
+        if _name(call) == SOFTMAX and self.config.softmax == "float":
+            return "softmax='float' leaves it in float"
         function, constant = b.var in self.functions, _has_constant(call)
         if not function and _name(call) not in BINARY:
             return ""
@@ -148,10 +163,11 @@ class Reasons:
             return ""
         if _name(call) == "subtract" and any(_is_mean(self.graph, a) for a in data):
             return "it takes a mean off its data: normalizations are better left in float"
-        p = self._accumulator(data[0]) if function or constant else None
-        if p is not None:
-            return f"it is computed from the accumulator of %{p.name}, which saves a rounding"
         inner = self.integer_readers(b.var)
+        p = self._accumulator(data[0]) if function or constant else None
+        normalized = any(isinstance(r.value, Call) and _name(r.value) == SOFTMAX for r in inner)
+        if p is not None and not normalized:
+            return f"it is computed from the accumulator of %{p.name}, which saves a rounding"
         if constant and not function and all(self._sums(r) for r in inner):
             return "only sums and products read it, which are one kernel in float"
         return ""
@@ -211,7 +227,7 @@ def form_reason(call: Call) -> str:
         return "an operand is constant"
     if op.quantized == Quantized.WEIGHTED:
         return _weight_reason(call)
-    known = (*BINARY, "nn.pad", PRODUCT, *ACTIVATIONS, *AVERAGES)
+    known = (*BINARY, "nn.pad", PRODUCT, SOFTMAX, *ACTIVATIONS, *AVERAGES)
     if op.quantized == Quantized.INTEGER and op.name not in known:
         return "it has no integer form"
     if op.name in BINARY:

@@ -172,6 +172,21 @@ def multiply(n: Node) -> Pending:
     return Pending(lambda out: n.scaled(a * b, np.asarray(unit * other / out.scale)))
 
 
+@rule("nn.softmax")
+def softmax(n: Node) -> Pending:
+    """Exponentials with 15 bits behind the point, exact sums, one float32 quotient a row."""
+    q, axis = n.grid(0).q, n.attrs.axis
+    below = q.max(axis, keepdims=True) - q
+    e = np.rint(np.exp(-below * n.grid(0).params.scale) * 2.0**15)
+    total = integers.single(e.sum(axis, keepdims=True))
+
+    def rounded(out: ValueParams) -> Array:
+        each = integers.single(integers.single(1 / out.scale) / total)
+        return np.rint(integers.single(e * each))
+
+    return Pending(rounded)
+
+
 @rule("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
 def average(n: Node) -> Pending:
     """An exact sum, times the float32 quotient of the scales' ratio and the count."""

@@ -153,6 +153,10 @@ class _Simulator(PlanRewriter):
         """See PlanRewriter."""
         self._plain(r, FACTOR)
 
+    def softmax(self, r: Result) -> None:
+        """See PlanRewriter."""
+        self._plain(r)
+
     def average(self, r: Result) -> None:
         """See PlanRewriter."""
         self._plain(r)

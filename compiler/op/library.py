@@ -23,6 +23,7 @@ from compiler.op import (  # noqa: F401
     qnn_multiply,
     qnn_pool,
     qnn_requantize,
+    qnn_softmax,
     reduce,
     resize,
     scan,

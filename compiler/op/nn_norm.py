@@ -222,6 +222,7 @@ for _definition in (
         _lower_softmax,
         SoftmaxAttrs,
         fusion=Fusion.ANCHOR,
+        quantized=Quantized.INTEGER,
         numbered=True,
         doc="exp(x - max) / sum",
     ),

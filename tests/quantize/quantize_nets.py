@@ -57,8 +57,8 @@ def plan_of(name: str, config: QConfig = QConfig()) -> Plan:  # noqa: B008
 
 def mixed_net(seed: int = 0) -> IRModule:
     """conv, relu, two branches, residual add, max-pool, split, concatenate, pad, average pool,
-    softmax,
-    dense: integer regions around a float one, with values that are read by both kinds."""
+    log-softmax, dense: integer regions around a float one, with values that are read by both
+    kinds."""
     rng = np.random.default_rng(seed)
     b = FunctionBuilder()
 
@@ -91,7 +91,7 @@ def mixed_net(seed: int = 0) -> IRModule:
     flat = b.call("nn.batch_flatten", a, name="flat")
     size = int(np.prod(tensor_type(flat).shape[1:]))
     d1 = b.call("nn.dense", flat, b.const(weights(6, size) / 8), b.const(weights(6)), name="d1")
-    soft = b.call("nn.softmax", d1, name="soft", origins=["softmax_1"])
+    soft = b.call("nn.log_softmax", d1, name="soft", origins=["softmax_1"])
     d2 = b.call("nn.dense", soft, b.const(weights(5, 6)), name="d2")
     d3 = b.call("nn.dense", flat, b.const(weights(5, size) / 8), name="d3")
     out = b.call("add", d2, d3, name="out")

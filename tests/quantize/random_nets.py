@@ -182,6 +182,7 @@ def configs(draw: st.DrawFn) -> QConfig:
     return QConfig(
         functions=draw(st.sampled_from(["auto", "integer", "float"])),
         arithmetic=draw(st.sampled_from(["auto", "integer"])),
+        softmax=draw(st.sampled_from(["float", "integer"])),
         calibrate=draw(st.sampled_from(calibrators)),
         percentile=draw(st.sampled_from([99.0, 99.99])),
         kl_bins=512,
