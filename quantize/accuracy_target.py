@@ -30,6 +30,8 @@ from quantize.plan import Plan
 from quantize.running import Batches, Runner
 from quantize.sensitivity import Sensitivity, sensitivities
 
+MOST_PLANS = 32
+"""Plans with nodes in float that are measured at most."""
 Measure = Callable[[Sequence[Array], Sequence[Array]], float]
 """From a network's first results, batch by batch, and float32's, to a figure: more is better."""
 
@@ -177,13 +179,14 @@ def _until(s: _Search, now: QConfig, plan: Plan, config: QConfig, steps: list[st
     Nodes are tried in blocks, the most sensitive first, beside those that are left in float by
     then. Errors of nodes can cancel: a block that makes the figure worse is taken back, and its
     halves are tried later. What a node that is taken back would have cost is free for others.
+    At most MOST_PLANS are measured.
     """
     reference = s.results(s.module)
     figure = s.figure(plan, reference)
     steps.append(_measured(s.metric, figure, plan, 0))
     best, left = steps[0], list[Choice]()
     found: tuple[Sensitivity, ...] | None = None
-    blocks, tried = deque[Sequence[Choice]](), set[str]()
+    blocks, tried, plans = deque[Sequence[Choice]](), set[str](), 0
     while not figure >= config.target:
         found = s.sensitivities(now) if found is None else found
         if not blocks:
@@ -191,13 +194,13 @@ def _until(s: _Search, now: QConfig, plan: Plan, config: QConfig, steps: list[st
             fresh = [n for n in found if n.node not in tried]
             blocks += _blocks(left_in_float(fresh, _macs(plan), share))
             tried |= {c.node for block in blocks for c in block}
-        if not blocks:
+        if not blocks or plans == MOST_PLANS:
             raise ConfigError(
                 f"the target {config.target:g} is not reached with at most "
                 f"{100 * config.float_macs:g} % of the multiply-accumulates in float, but this: "
                 f"{best}; allow more float_macs, or a lower target"
             )
-        block = blocks.popleft()
+        block, plans = blocks.popleft(), plans + 1
         other = s.leaving(now, [*left, *block])
         reached = s.figure(other, reference)
         steps.append(_measured(s.metric, reached, other, len(left) + len(block)))

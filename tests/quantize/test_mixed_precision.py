@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from experiments import metrics
 from experiments.cli.main import run_command
-from quantize import Plan, QConfig
+from quantize import Plan, QConfig, accuracy_target
 from quantize.accuracy_target import _blocks, agreement, sqnr
 from quantize.annotation import prepared
 from quantize.mixed_precision import Choice, chosen
@@ -220,6 +221,23 @@ def test_what_makes_the_figure_worse_is_not_left_in_float() -> None:
         ConfigError, match=rf"but this: 1 nodes .* sqnr {error_db(mod, plan, x):.4g}"
     ):
         quantize.calibrate(mod, x, replace(config, target=200.0))
+
+
+def test_a_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    mod, x = cancelling()
+    config = QConfig(bias_correction="none", float_macs=0.34, target=1.0)
+    seen: list[float] = []
+
+    def worse(found: Sequence[Array], reference: Sequence[Array]) -> float:
+        seen.append(-float(len(seen)))
+        return seen[-1]
+
+    for most, measured in ((32, 4), (2, 3)):
+        monkeypatch.setattr(accuracy_target, "MOST_PLANS", most)
+        seen.clear()
+        with pytest.raises(ConfigError, match="but this: 0 nodes left in float"):
+            quantize.calibrate(mod, x, config, measure=worse)
+        assert len(seen) == measured
 
 
 @given(st.integers(0, 70))
