@@ -34,7 +34,15 @@ from compiler.ir.expr import (
 from compiler.transform.dead_code import live
 from compiler.transform.infer_type import infer_value
 from quantize.annotation import prepared
-from quantize.calls import ACTIVATIONS, PRODUCT, SOFTMAX, chain_end, clips_itself, is_weighted
+from quantize.calls import (
+    ACTIVATIONS,
+    LAYER_NORM,
+    PRODUCT,
+    SOFTMAX,
+    chain_end,
+    clips_itself,
+    is_weighted,
+)
 from quantize.constants import constant_grid
 from quantize.graph import Graph, call
 from quantize.params import ValueParams, WeightParams
@@ -83,6 +91,7 @@ class PlanRewriter(ABC):
             "add": self.add,
             "subtract": self.subtract,
             SOFTMAX: self.softmax,
+            LAYER_NORM: self.layer_norm,
             "multiply": self.multiply,
             "mean": self.average,
             "nn.global_avg_pool2d": self.average,
@@ -343,6 +352,10 @@ class PlanRewriter(ABC):
     @abstractmethod
     def softmax(self, r: Result) -> None:
         """Softmax along an axis."""
+
+    @abstractmethod
+    def layer_norm(self, r: Result) -> None:
+        """Layer norm with constant gain and offset."""
 
     @abstractmethod
     def average(self, r: Result) -> None:

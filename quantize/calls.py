@@ -19,6 +19,7 @@ PRODUCT = "nn.matmul"
 """The operator that multiplies activations with activations."""
 AVERAGES = ("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
 SOFTMAX = "nn.softmax"
+LAYER_NORM = "nn.layer_norm"
 BINARY = ("add", "subtract", "multiply")
 """Operators of two activations, or of one and a constant."""
 
@@ -55,7 +56,7 @@ def has_clipping(call: Call) -> bool:
 
 def has_own_params(call: Call, node: NodePlan) -> bool:
     """Whether a call's integer result has parameters of its own, not those of its operand."""
-    named = getattr(call.op, "name", "") in ("concatenate", SOFTMAX)
+    named = getattr(call.op, "name", "") in ("concatenate", SOFTMAX, LAYER_NORM)
     return bool(node.function_of) or has_clipping(call) or named
 
 

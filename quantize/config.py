@@ -34,6 +34,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "functions": ("auto", "integer", "float"),
     "arithmetic": ("auto", "integer", "float"),
     "softmax": ("float", "integer"),
+    "layer_norm": ("float", "integer"),
     "bias_correction": ("none", "analytic", "empirical"),
     "weight_calibrate": ("max", "mse"),
     "weight_rounding": ("nearest", "adaround", "gptq"),
@@ -102,6 +103,8 @@ class QConfig:
             with constants.
         softmax: `float`, or `integer` where it lies between integers (see
             `compiler.op.qnn_softmax`).
+        layer_norm: `float`, or `integer` where an integer operator reads its result (see
+            `compiler.op.qnn_layer_norm`).
         weight_calibrate: weights' scales cover the largest of them (`max`), or have the least
             squared error (`mse`, better with few bits).
         weight_rounding: integers of weights are the `nearest`, or those of `adaround` or `gptq`,
@@ -177,6 +180,7 @@ class QConfig:
     functions: str = "auto"
     arithmetic: str = "auto"
     softmax: str = "float"
+    layer_norm: str = "float"
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""

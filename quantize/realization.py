@@ -17,12 +17,14 @@ from quantize.apply import (
     Result,
     activation_bounds,
     channel_axis,
+    integers,
     weights_of,
 )
 from quantize.calls import activations, product_terms, reach_of
 from quantize.constants import FACTOR, SUMMAND
 from quantize.functions import table
 from quantize.graph import call
+from quantize.normalization import layer_norm_constants, layer_norm_reach
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import Plan
 
@@ -257,6 +259,18 @@ class _Realizer(PlanRewriter):
         value = call(
             "qnn.softmax", x.atom, Constant(exponentials(x.params.scale), INT32),
             axis=r.call.attrs.axis, inverse=float(np.float32(1 / out.scale)),
+            output_zero_point=out.zero_point, **_limits(out),
+        )  # fmt: skip
+        self._keep(r, value, out)
+
+    def layer_norm(self, r: Result) -> None:
+        """qnn.layer_norm."""
+        x, out = self.on_grid(r.call.args[0]), self.own_params(r)
+        _check_fits(r, layer_norm_reach(r.call), out)
+        c = layer_norm_constants(r.call, x.params, out)
+        value = call(
+            "qnn.layer_norm", x.atom, integers(c.gain), integers(c.offset),
+            axis=r.call.attrs.axis, epsilon=c.epsilon,
             output_zero_point=out.zero_point, **_limits(out),
         )  # fmt: skip
         self._keep(r, value, out)

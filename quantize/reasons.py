@@ -13,6 +13,7 @@ from quantize.calls import (
     ACTIVATIONS,
     AVERAGES,
     BINARY,
+    LAYER_NORM,
     PRODUCT,
     SOFTMAX,
     activations,
@@ -23,11 +24,18 @@ from quantize.config import QConfig
 from quantize.functions import inside, unary_functions
 from quantize.graph import Graph, is_float32
 from quantize.node_configs import excluded
+from quantize.normalization import layer_norm_reason
 from quantize.overrides import Names
 from quantize.scaled.nodes import format_reason
 from quantize.weight_only import weight_only_reason
 
 TOO_LONG = "a table of more than 8 bits is too long"
+TOO_WIDE = {
+    "multiply": "products of more than 8 bits have no integer form",
+    SOFTMAX: TOO_LONG,
+    LAYER_NORM: "layer norms of more than 8 bits have no integer form",
+}
+"""Operator -> why it has no integer form for more than 8 bits."""
 
 
 def names_of(graph: Graph) -> dict[str, Names]:
@@ -91,9 +99,10 @@ class Reasons:
         if root is None:
             reason = form_reason(call)
             wide = not reason and any(self._bits(a) > 8 for a in activations(call))
-            if wide and _name(call) == "multiply":
-                return "products of more than 8 bits have no integer form"
-            return TOO_LONG if wide and _name(call) == SOFTMAX else reason
+            if wide and _name(call) in TOO_WIDE:
+                return TOO_WIDE[_name(call)]
+            left = _name(call) == LAYER_NORM and self.config.layer_norm == "float"
+            return "layer_norm='float' leaves it in float" if left and not reason else reason
         return TOO_LONG if self._bits(root) > 8 else ""
 
     def _bits(self, a: Atom) -> int:
@@ -135,8 +144,12 @@ class Reasons:
         for a in data:
             p = self.graph.producer(a)
             given = p is not None and self.is_integer(p)
-            if not given and (
-                root is not None or not moves(op) or len(inner) < len(self.graph.readers(b.var))
+            if (
+                not given
+                and _name(call) != LAYER_NORM
+                and (
+                    root is not None or not moves(op) or len(inner) < len(self.graph.readers(b.var))
+                )
             ):
                 return f"it reads {a!r}, which is not an integer"
         if reason := self._elementwise(b, call, data):
@@ -227,11 +240,13 @@ def form_reason(call: Call) -> str:
         return "an operand is constant"
     if op.quantized == Quantized.WEIGHTED:
         return _weight_reason(call)
-    known = (*BINARY, "nn.pad", PRODUCT, SOFTMAX, *ACTIVATIONS, *AVERAGES)
+    known = (*BINARY, "nn.pad", PRODUCT, SOFTMAX, LAYER_NORM, *ACTIVATIONS, *AVERAGES)
     if op.quantized == Quantized.INTEGER and op.name not in known:
         return "it has no integer form"
     if op.name in BINARY:
         return _constant_reason(call)
+    if op.name == LAYER_NORM:
+        return layer_norm_reason(call)
     return _product_reason(call) if op.name == PRODUCT else ""
 
 

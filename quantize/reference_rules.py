@@ -187,6 +187,33 @@ def softmax(n: Node) -> Pending:
     return Pending(rounded)
 
 
+@rule("nn.layer_norm")
+def layer_norm(n: Node) -> Pending:
+    """Of Python's integers, which no sum overflows; the formulas of `compiler.op.qnn_layer_norm`,
+    with the variance summed from the distances."""
+    x, first = n.grid(0), n.attrs.axis
+    axes = tuple(range(first % x.q.ndim, x.q.ndim))
+    rows = np.frompyfunc(int, 1, 1)(x.q)
+    count = math.prod(x.q.shape[k] for k in axes)
+    bits = 23 - (count - 1).bit_length()
+    apart = count * rows - rows.sum(axes, keepdims=True)
+    spread = (apart * apart).sum(axes, keepdims=True) // count
+    unit = x.params.scale / (count * 2.0**bits)
+    least = round(min(max(n.attrs.epsilon / unit / unit, 1.0), 2.0**60))
+    root = np.frompyfunc(math.isqrt, 1, 1)(spread * 4**bits + least)
+    normalized = apart * (2**60 // root) // 2 ** (44 - bits)
+    gain, *offset = (a.data for a in n.call.args[1:] if isinstance(a, Constant))
+
+    def rounded(out: ValueParams) -> Array:
+        factor, given = (
+            np.frompyfunc(round, 1, 1)(np.float64(c) / out.scale * 2.0**b)
+            for c, b in ((gain, 16), (offset[0] if offset else np.zeros(1), 32))
+        )
+        return np.asarray((normalized * factor + given + 2**31) // 2**32, np.float64)
+
+    return Pending(rounded)
+
+
 @rule("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
 def average(n: Node) -> Pending:
     """An exact sum, times the float32 quotient of the scales' ratio and the count."""

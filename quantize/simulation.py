@@ -157,6 +157,12 @@ class _Simulator(PlanRewriter):
         """See PlanRewriter."""
         self._plain(r)
 
+    def layer_norm(self, r: Result) -> None:
+        """See PlanRewriter."""
+        data, *constants = r.call.args
+        args = (self.on_grid(data).atom, *constants)
+        self._narrow(r, Call(r.call.op, args, r.call.attrs))
+
     def average(self, r: Result) -> None:
         """See PlanRewriter."""
         self._plain(r)

@@ -19,6 +19,7 @@ from compiler.op import (  # noqa: F401
     nn_pool,
     qnn,
     qnn_formats,
+    qnn_layer_norm,
     qnn_lookup,
     qnn_multiply,
     qnn_pool,

@@ -212,6 +212,7 @@ for _definition in (
         LayerNormAttrs,
         (2, 3),
         Fusion.ANCHOR,
+        quantized=Quantized.INTEGER,
         numbered=True,
         doc="data, gamma, optional beta; statistics over the axes from `axis` to the last",
     ),
