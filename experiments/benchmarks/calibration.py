@@ -7,6 +7,8 @@ to a quantized one.
 
 from __future__ import annotations
 
+import math
+import os
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -29,6 +31,8 @@ METHODS: Mapping[str, str] = {"minmax": "MinMax", "percentile": "Percentile", "k
 LEAST_RATIO = 2.0
 """How many times as long as ours theirs must take."""
 NETWORKS = ("mnist_resnet8", "efficientnet_lite0", "pp_ocrv4_rec")
+MEMORY_SHARE = 0.5
+"""Of this machine's memory, what onnxruntime's calibration may fill."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,8 @@ def times(
     """Method -> times, the medians of `rounds` in which each has a turn, after a round of ours that
     compiles what the others need: kernels are kept on disk, for every network on this machine.
 
+    Both see only as many of the batches as onnxruntime can hold, see `held`.
+
     Args:
         module: the float32 network in the file at `path`.
         batches: its only input, batch by batch.
@@ -92,6 +98,7 @@ def times(
     import quantize
 
     peer.onnxruntime()
+    batches = batches[: held(module, batches)]
     with tempfile.TemporaryDirectory() as work, peer.preprocessed(path, batches[0].shape) as file:
         found = {}
         for method in methods:
@@ -107,6 +114,28 @@ def times(
             taken = [(_seconds(ours), _seconds(theirs)) for _ in range(rounds)]
             found[method] = Times(*map(float, np.median(taken, axis=0)))
     return found
+
+
+def held(module: IRModule, batches: Sequence[NDArray[Any]]) -> int:
+    """How many of the batches onnxruntime can calibrate on here, at least 1: it keeps every value
+    of the network for all of them at once, and copies the values when it counts them.
+
+    Args:
+        module: the float32 network; dimensions of no fixed size count as those of a batch.
+    """
+    from compiler.ir.types import TensorType
+    from compiler.transform.preparation import prepare
+
+    rows = len(batches[0])
+    shapes = [
+        b.var.type.shape
+        for b in prepare(module).main.bindings
+        if isinstance(b.var.type, TensorType)
+    ]
+    values = sum(math.prod(d if isinstance(d, int) else rows for d in shape) for shape in shapes)
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    each = max(2 * np.dtype(np.float32).itemsize * values, 1)
+    return min(len(batches), max(1, int(MEMORY_SHARE * memory) // each))
 
 
 def _seconds(call: Callable[[], object]) -> float:

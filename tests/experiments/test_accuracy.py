@@ -191,3 +191,13 @@ def test_a_target_is_searched_for_and_held(tmp_path: Path) -> None:
     )
     assert result.exit_code == 2
     assert "a target needs float_macs" in result.output
+
+
+def test_onnxruntime_calibrates_on_as_many_batches_as_memory_holds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = digits("mnist_mlp").module()
+    batches = [np.zeros((20, 1, 28, 28), np.float32)] * 5
+    assert calibration.held(module, batches) == 5
+    monkeypatch.setattr(calibration, "MEMORY_SHARE", 1e-12)
+    assert calibration.held(module, batches) == 1
