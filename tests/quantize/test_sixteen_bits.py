@@ -135,7 +135,7 @@ def test_sums_have_32_bits_only_where_no_data_can_pass_them(
     data = value_params(-rng.uniform(0, 1), rng.uniform(0, 1), QConfig(activation_bits=bits))
     assert data.dtype == dtype
     params = WeightParams((1.0,), weight_bits)
-    most = params.qmax
+    most = (1 << (weight_bits - 1)) - 1
     w = np.full((2, inner), most) if full else rng.integers(-most, most + 1, (2, inner))
     bias = rng.integers(-(2**20), 2**20, 2)
     ends = np.array([data.qmin, data.qmax], object) - data.zero_point
