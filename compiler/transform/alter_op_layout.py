@@ -342,9 +342,10 @@ class _Layouts:
         out = atom_type(b.var)
         if not isinstance(out, TensorType) or out.rank != 4:
             return False
+        assert isinstance(v.op, OpDef)
         args: list[Atom] = []
         for k, a in enumerate(v.args):
-            if k in v.op.tables:  # type: ignore[union-attr]
+            if k in v.op.tables:
                 args.append(self._as_plain(a))
             elif isinstance(a, Constant):
                 c: Atom | None = broadcast(a, v, out, block) or self._constant(a, out, block)

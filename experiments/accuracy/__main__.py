@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import click
 
@@ -86,70 +87,47 @@ def networks(
     sys.exit(0 if passed else 1)
 
 
-@main.command()
-@click.option(
-    "--model",
-    "selected",
-    multiple=True,
-    type=click.Choice(bits4_table.NETWORKS),
-    help="Measure this network only; may be repeated.",
+def _comparison(name: str, table: ModuleType, text: str) -> None:
+    """Add a command that compares the methods of `table` on its networks."""
+
+    def run(
+        selected: tuple[str, ...],
+        data: Path | None,
+        given: tuple[str, ...],
+        csv: Path | None,
+        quick: bool,
+    ) -> None:
+        from experiments.benchmarks.__main__ import named_file
+
+        try:
+            files = dict(map(named_file, given))
+            methods.run(selected or table.NETWORKS, data, files, csv, table.METHODS, quick)
+        except DtypelabError as error:
+            raise click.UsageError(str(error)) from error
+
+    model = click.option(
+        "--model",
+        "selected",
+        multiple=True,
+        type=click.Choice(table.NETWORKS),
+        help="Measure this network only; may be repeated.",
+    )
+    rough = click.option("--quick", is_flag=True, help="Few inputs: rough figures.")
+    example = f"python -m experiments.accuracy {name} --model mnist_resnet8 --csv table.csv"
+    documented = main.command(name, help=f"{text}\n\nExample: {example}")
+    documented(model(DATA(MODEL_FILE(CSV(rough(run))))))
+
+
+_comparison(
+    "bits4",
+    bits4_table,
+    "4-bit weights and 8-bit activations: nearest, GPTQ, AdaRound, mixed precision.",
 )
-@DATA
-@MODEL_FILE
-@CSV
-@click.option("--quick", is_flag=True, help="Few inputs: rough figures.")
-def bits4(
-    selected: tuple[str, ...],
-    data: Path | None,
-    given: tuple[str, ...],
-    csv: Path | None,
-    quick: bool,
-) -> None:
-    """4-bit weights and 8-bit activations: nearest, GPTQ, AdaRound, mixed precision.
-
-    Example: python -m experiments.accuracy bits4 --model mnist_resnet8 --csv table.csv
-    """
-    from experiments.benchmarks.__main__ import named_file
-
-    try:
-        files = dict(map(named_file, given))
-        names = selected or bits4_table.NETWORKS
-        methods.run(names, data, files, csv, bits4_table.METHODS, quick)
-    except DtypelabError as error:
-        raise click.UsageError(str(error)) from error
-
-
-@main.command()
-@click.option(
-    "--model",
-    "selected",
-    multiple=True,
-    type=click.Choice(formats_table.NETWORKS),
-    help="Measure this network only; may be repeated.",
+_comparison(
+    "formats",
+    formats_table,
+    "Scaled formats and block formats of 8 bits and less beside integers.",
 )
-@DATA
-@MODEL_FILE
-@CSV
-@click.option("--quick", is_flag=True, help="Few inputs: rough figures.")
-def formats(
-    selected: tuple[str, ...],
-    data: Path | None,
-    given: tuple[str, ...],
-    csv: Path | None,
-    quick: bool,
-) -> None:
-    """Scaled formats and block formats of 8 bits and less beside integers.
-
-    Example: python -m experiments.accuracy formats --model mnist_resnet8 --csv table.csv
-    """
-    from experiments.benchmarks.__main__ import named_file
-
-    try:
-        files = dict(map(named_file, given))
-        names = selected or formats_table.NETWORKS
-        methods.run(names, data, files, csv, formats_table.METHODS, quick)
-    except DtypelabError as error:
-        raise click.UsageError(str(error)) from error
 
 
 @main.command()

@@ -59,7 +59,8 @@ class Targets:
 
 TARGETS: Mapping[str, Targets] = {
     "pp_ocrv4_rec": Targets(92.5, None, 95.0, None),
-    "efficientnet_lite0": Targets(90.5, 17.0, 90.7, 20.0),
+    # 341 photos of 376, as many as float32: the 90.7 % of tables.
+    "efficientnet_lite0": Targets(90.5, 17.0, 100 * (341 / 376), 20.0),
     "mnist_resnet8": Targets(None, 33.5, None, 36.0),
     "mnist_dwsep": Targets(None, 34.0, None, 37.0),
     "mnist_vit": Targets(97.3, 30.5, 97.5, 34.0),
@@ -116,9 +117,8 @@ class Entry:
             ("default", self.default, t.default_right, t.default_db),
             (f"best ({self.best.setting})", self.best, t.best_right, t.best_db),
         ):
-            # Percentages are compared as they are printed.
             what = f"{self.model} {name}"
-            found.append(Row(f"{what}, {self.metric}", round(figures.right, 1), "%", least=right))
+            found.append(Row(f"{what}, {self.metric}", figures.right, "%", least=right))
             found.append(Row(f"{what}, SQNR", figures.db, "dB", least=db))
         title = f"{self.model} multiply-accumulates in int8"
         found.append(Row(title, 100 * self.share, "%", least=100 * LEAST_SHARE))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class MinMax:
         """Take in values whose smallest and largest are known."""
         self.low, self.high = min(self.low, low), max(self.high, high)
 
-    def merge(self, other: MinMax) -> None:
+    def merge(self, other: Self) -> None:
         """See Observer."""
         self.extend(other.low, other.high)
 
@@ -116,7 +116,7 @@ class MeanSigma(MinMax):
         mean = float(wide.mean())
         self._take(values.size, mean, float(np.square(wide - mean).sum()))
 
-    def merge(self, other: MeanSigma) -> None:  # type: ignore[override]
+    def merge(self, other: Self) -> None:
         """See Observer."""
         super().merge(other)
         self._take(other.count, other.mean, other.squares)

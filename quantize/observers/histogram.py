@@ -6,6 +6,8 @@ bins in pairs, so that no data has to be kept and two histograms of any data can
 
 from __future__ import annotations
 
+from typing import Self
+
 import numpy as np
 
 from compiler.dtypes import Array
@@ -44,7 +46,7 @@ class Histogram(MinMax):
             np.add(bins, BINS, out=bins)
             self.counts += np.bincount(bins.astype(np.intp), minlength=2 * BINS)
 
-    def merge(self, other: Histogram) -> None:  # type: ignore[override]
+    def merge(self, other: Self) -> None:
         """See Observer."""
         super().merge(other)
         self._grow(max(abs(other.low), abs(other.high)) if other.limit else 0.0)

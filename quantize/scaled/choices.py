@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from compiler.errors import ConfigError, DtypelabError, unknown
 from compiler.op.accumulate import MODES
@@ -11,35 +11,13 @@ from quantize.scaled.blocks import block_format, block_formats
 from quantize.scaled.element import element
 from quantize.scaled.params import FLOAT
 
+if TYPE_CHECKING:
+    from quantize.config import QConfig
+
 INTEGERS = ("int8", "uint8")
 
 
-class Choices(Protocol):
-    """The fields that are looked at."""
-
-    @property
-    def weight_dtype(self) -> str: ...  # noqa: D102
-    @property
-    def activation_dtype(self) -> str: ...  # noqa: D102
-    @property
-    def weight_granularity(self) -> str: ...  # noqa: D102
-    @property
-    def weight_bits(self) -> int: ...  # noqa: D102
-    @property
-    def activation_aware(self) -> bool: ...  # noqa: D102
-    @property
-    def smoothing(self) -> float: ...  # noqa: D102
-    @property
-    def weight_rounding(self) -> str: ...  # noqa: D102
-    @property
-    def mean_weight_bits(self) -> float: ...  # noqa: D102
-    @property
-    def compute(self) -> str: ...  # noqa: D102
-    @property
-    def accumulators(self) -> tuple[tuple[str, str], ...]: ...  # noqa: D102
-
-
-def check_formats(c: Choices) -> None:
+def check_formats(c: QConfig) -> None:
     """Check the dtypes of a configuration, and what must go with them.
 
     Raises:
@@ -98,7 +76,7 @@ def check_formats(c: Choices) -> None:
         )
 
 
-def _check_weight_only(c: Choices, modes: list[str]) -> None:
+def _check_weight_only(c: QConfig, modes: list[str]) -> None:
     if modes != ["sequential"] or c.compute != "storage":
         raise ConfigError(
             "integer weights with activation_dtype='float32' are multiplied in float32: leave out "
@@ -111,7 +89,7 @@ def _check_weight_only(c: Choices, modes: list[str]) -> None:
         )
 
 
-def _check_native(c: Choices) -> None:
+def _check_native(c: QConfig) -> None:
     if c.weight_dtype != c.activation_dtype:
         raise ConfigError(
             f"compute='native' needs one format, not {c.weight_dtype!r} for weights and "
