@@ -14,6 +14,7 @@ from compiler.errors import ConfigError, unknown
 from compiler.ir.expr import IRModule
 from experiments import datasets, zoo
 from experiments.benchmarks import models
+from experiments.scoring import greedy_text
 
 Array = NDArray[Any]
 
@@ -94,17 +95,6 @@ def largest(scores: Array) -> Array:
     return classes
 
 
-def words(scores: Array, characters: list[str]) -> Array:
-    """Greedy reading of scores [n, steps, characters]: the best character of each step, repeated
-    ones once, blanks (the first) left out (Graves et al., Connectionist Temporal Classification,
-    2006)."""
-    read = []
-    for row in scores.argmax(axis=-1):
-        kept = [int(k) for k, before in zip(row, [0, *row[:-1]], strict=True) if k != before]
-        read.append("".join(characters[k] for k in kept if k).strip())
-    return np.array(read, dtype=np.str_)
-
-
 def _in_batches(x: Array, size: int) -> tuple[Array, ...]:
     return tuple(x[k : k + size] for k in range(0, len(x), size))
 
@@ -156,7 +146,7 @@ def _text(data: Path | None, file: Path | None) -> Task | str:
     shapes = {models.input_name(path): calibration[0].shape}
     return Task(
         "pp_ocrv4_rec", "words exact", path, shapes, calibration, read(arrays["x"]), 1,
-        lambda scores: words(scores, characters), np.asarray(arrays["y"])[:, np.newaxis],
+        lambda scores: greedy_text(scores, characters), np.asarray(arrays["y"])[:, np.newaxis],
         by_answers=True,
     )  # fmt: skip
 

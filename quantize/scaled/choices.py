@@ -109,5 +109,5 @@ def _check_format(name: str) -> None:
     except DtypelabError:
         names = (FLOAT, *INTEGERS, *block_formats())
         raise ConfigError(
-            f"{unknown('format', name, names)}; other formats are those that datatypes registers"
+            f"{unknown('format', name, names)}; `import datatypes` makes its formats known"
         ) from None

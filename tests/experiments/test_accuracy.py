@@ -19,9 +19,10 @@ from experiments.accuracy import networks, tasks
 from experiments.accuracy.__main__ import main
 from experiments.accuracy.networks import Entry, Figures
 from experiments.accuracy.share import integer_share
-from experiments.accuracy.tasks import Task, words
+from experiments.accuracy.tasks import Task
 from experiments.benchmarks import calibration
 from experiments.benchmarks.calibration import Times
+from experiments.scoring import greedy_text
 from experiments.statistics import PairedDifference
 
 
@@ -60,7 +61,7 @@ def test_words_are_read_greedily() -> None:
     characters = ["", "a", "b", " "]
     steps = [[3, 1, 1, 0, 1, 2, 2, 3], [0] * 8, [2, 0, 2, 2, 0, 0, 1, 0]]
     scores = np.eye(4, dtype=np.float32)[steps]
-    assert words(scores, characters).tolist() == ["aab", "", "bba"]
+    assert greedy_text(scores, characters).tolist() == ["aab", "", "bba"]
 
 
 def test_any_accepted_answer_is_right_but_none_with_nan() -> None:
