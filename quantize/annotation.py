@@ -24,8 +24,8 @@ from quantize.calls import (
 from quantize.config import QConfig
 from quantize.graph import INSIDE, Graph, inner_calls
 from quantize.node_configs import node_configs
+from quantize.node_plan import NodePlan
 from quantize.overrides import Names
-from quantize.plan import NodePlan
 from quantize.reasons import Reasons, names_of
 
 

@@ -7,14 +7,13 @@ inserted where a form is missing, once per value.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT16, Array, DType
+from compiler.dtypes import FLOAT32, INT16
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import (
@@ -44,36 +43,26 @@ from quantize.calls import (
     is_weighted,
 )
 from quantize.constants import constant_grid
+from quantize.forms import (
+    Forms,
+    OnGrid,
+    Result,
+    activation_bounds,
+    clipped_bounds,
+    integers,
+    weights_of,
+)
 from quantize.graph import Graph, call
+from quantize.node_plan import SEQUENTIAL, NodePlan
 from quantize.params import ValueParams, WeightParams
-from quantize.plan import SEQUENTIAL, NodePlan, Plan
+from quantize.plan import Plan
 from quantize.plan_checks import check_model, check_sums
 from quantize.rescaling.factors import rescaled
 from quantize.scaled.rewriting import FormatNodes
 from quantize.weight_only import with_integer_weights
 
 
-@dataclass(frozen=True, eq=False)
-class OnGrid:
-    """An atom that holds a value on the grid of `params`."""
-
-    atom: Atom
-    params: ValueParams
-
-
-@dataclass(frozen=True, eq=False)
-class Result:
-    """What an integer node computes: `var` (the end of its chain of folded activations), whose real
-    values are kept within `bounds` (-inf, inf without such an activation)."""
-
-    binding: Binding
-    call: Call
-    var: Var
-    origins: tuple[str, ...]
-    bounds: tuple[float, float]
-
-
-class PlanRewriter(ABC):
+class PlanRewriter(Forms):
     """Rewrites the prepared `mod` by `plan`; subclasses give the form of values on the grid."""
 
     def __init__(self, mod: IRModule, plan: Plan, boundary: bool = True):
@@ -170,7 +159,7 @@ class PlanRewriter(ABC):
         for x in chain[1:]:
             self.absorbed.add(x.var)
             assert isinstance(x.value, Call)
-            bounds = _clipped(bounds, activation_bounds(x.value))
+            bounds = clipped_bounds(bounds, activation_bounds(x.value))
         origins = tuple(dict.fromkeys(o for x in chain for o in x.origins))
         result = Result(b, call, end.var, origins, bounds)
         if node.function_of:
@@ -304,95 +293,3 @@ class PlanRewriter(ABC):
         x = self.on_grid(data)
         value = Call(r.call.op, (x.atom, *(self.real(a) for a in rest)), attrs)
         self.grid[r.var] = OnGrid(self.bind_grid(r, value), x.params)
-
-    @abstractmethod
-    def bind_grid(self, r: Result, value: Call) -> Var:
-        """Bind the grid form of a result."""
-
-    @abstractmethod
-    def quantize(self, a: Atom, params: ValueParams, name: str) -> Var:
-        """Real values put on a grid."""
-
-    @abstractmethod
-    def dequantize(self, var: Var, x: OnGrid) -> Atom:
-        """The real form of the value `var`, from its grid form."""
-
-    @abstractmethod
-    def constant(self, q: Array, params: ValueParams) -> Constant:
-        """Constant integers in the form of values on a grid."""
-
-    @abstractmethod
-    def constant_on_grid(self, value: float, params: ValueParams) -> float:
-        """A number as the grid form of values holds it."""
-
-    @abstractmethod
-    def weighted(self, r: Result, weights: WeightParams) -> None:
-        """conv2d or dense."""
-
-    @abstractmethod
-    def product(self, r: Result) -> None:
-        """matmul of two activations."""
-
-    @abstractmethod
-    def function(self, r: Result, root: Var) -> None:
-        """A function of the value `root`."""
-
-    @abstractmethod
-    def add(self, r: Result) -> None:
-        """Sum of two values, or of one and a constant."""
-
-    @abstractmethod
-    def subtract(self, r: Result) -> None:
-        """Difference of two values, or of one and a constant."""
-
-    @abstractmethod
-    def multiply(self, r: Result) -> None:
-        """Product of two values, or of one and a constant."""
-
-    @abstractmethod
-    def softmax(self, r: Result) -> None:
-        """Softmax along an axis."""
-
-    @abstractmethod
-    def layer_norm(self, r: Result) -> None:
-        """Layer norm with constant gain and offset."""
-
-    @abstractmethod
-    def average(self, r: Result) -> None:
-        """Mean over axes or under a window."""
-
-    @abstractmethod
-    def concatenate(self, r: Result) -> None:
-        """Several values side by side."""
-
-    @abstractmethod
-    def activation(self, r: Result) -> None:
-        """A relu or clip that its producer does not do."""
-
-
-def integers(values: Array) -> Constant:
-    """A constant of the array's own dtype."""
-    return Constant(values, DType.parse(str(values.dtype)))
-
-
-def weights_of(r: Result, weights: WeightParams) -> tuple[Array, Array | None]:
-    """The float weights of a node, and its bias [C] with the plan's shift, if it has either."""
-    weight, *bias = (a.data for a in r.call.args[1:] if isinstance(a, Constant))
-    return weight, weights.shifted(bias[0] if bias else None)
-
-
-def channel_axis(r: Result) -> int:
-    """The axis of a conv2d's or dense's result that its channels are on."""
-    return 1 if str(r.call.op) == "nn.conv2d" else tensor_type(r.binding.var).rank - 1
-
-
-def activation_bounds(call: Call) -> tuple[float, float]:
-    """The real bounds that a relu or clip keeps its result in."""
-    if getattr(call.op, "name", "") == "nn.relu":
-        return 0.0, np.inf
-    return call.attrs.a_min, call.attrs.a_max
-
-
-def _clipped(inner: tuple[float, float], outer: tuple[float, float]) -> tuple[float, float]:
-    low = min(max(inner[0], outer[0]), outer[1])
-    return low, min(max(inner[1], outer[0]), outer[1])

@@ -10,8 +10,8 @@ import numpy as np
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.op.opdef import OpDef, Quantized
 from quantize.graph import Graph
+from quantize.node_plan import NodePlan
 from quantize.params import ValueParams
-from quantize.plan import NodePlan
 
 ACTIVATIONS = ("nn.relu", "clip")
 """Operators that a producer's clipping can do."""

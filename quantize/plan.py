@@ -4,46 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from compiler._html import preformatted
-from compiler.errors import ConfigError, unknown
-from quantize.config import QConfig, check_accumulate
+from compiler.errors import ConfigError
+from quantize.config import QConfig
+from quantize.node_plan import SEQUENTIAL, NodePlan
 from quantize.params import ValueParams, WeightParams
+from quantize.plan_entries import (
+    entries,
+    factors_dict,
+    factors_of,
+    named_entries,
+    node_dict,
+    node_of,
+    value_dict,
+    value_of,
+    weight_dict,
+    weight_of,
+)
 from quantize.rescaling.factors import Factors
 from quantize.scaled.params import OperandFormat, operand_dict, operands_of
 
 PLAN_VERSION = 2
-DECISIONS = ("integer", "folded", "tabled", "format", "weights", "float")
-SEQUENTIAL = "sequential"
-
-
-@dataclass(frozen=True)
-class NodePlan:
-    """What becomes of one operator call.
-
-    Attributes:
-        op: name of the operator.
-        decision: `integer`; `folded` (an activation that the producer's clipping does); `tabled`
-            (part of a later node's table); `format` (its factors are numbers of the formats that
-            `Plan.formats` gives); `float`.
-        reason: why it stays float; empty otherwise.
-        macs: multiply-accumulates, symbolic dimensions counted as 1.
-        origins: names of the ONNX nodes it comes from.
-        accumulate: its accumulator, if it has weights (see `QConfig.accumulate`).
-        function_of: of an integer node that becomes a table: the value whose integers it is looked
-            up by; all that lies between the two is part of the table.
-    """
-
-    op: str
-    decision: str
-    reason: str = ""
-    macs: int = 0
-    origins: tuple[str, ...] = ()
-    accumulate: str = SEQUENTIAL
-    function_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -159,10 +144,10 @@ class Plan:
             "prepare_version": self.prepare_version,
             "model": self.model,
             "config": self.config.to_dict(),
-            "nodes": {k: _node_dict(n) for k, n in self.nodes.items()},
-            "values": {k: _value_dict(v) for k, v in self.values.items()},
-            "weights": {k: _weight_dict(w) for k, w in self.weights.items()},
-            **({"factors": factors} if (factors := _factors_dict(self.factors)) else {}),
+            "nodes": {k: node_dict(n) for k, n in self.nodes.items()},
+            "values": {k: value_dict(v) for k, v in self.values.items()},
+            "weights": {k: weight_dict(w) for k, w in self.weights.items()},
+            **({"factors": factors} if (factors := factors_dict(self.factors)) else {}),
             **({"formats": formats} if formats else {}),
             **({"steps": list(self.steps)} if self.steps else {}),
         }
@@ -194,7 +179,7 @@ class Plan:
             ConfigError: another version, unknown or missing entries, or values that do not fit.
         """
         optional: dict[str, Any] = {"factors": {}, "formats": {}, "steps": []}
-        d = _entries("plan", {**optional, **data} if isinstance(data, dict) else data, Plan)
+        d = entries("plan", {**optional, **data} if isinstance(data, dict) else data, Plan)
         if d["version"] != PLAN_VERSION:
             raise ConfigError(
                 f"the plan has version {d['version']!r}, not {PLAN_VERSION}: calibrate again"
@@ -206,11 +191,11 @@ class Plan:
             int(d["prepare_version"]),
             str(d["model"]),
             QConfig.from_dict(config),
-            {k: _node(k, v) for k, v in _object(d, "nodes").items()},
-            {k: _value(k, v) for k, v in _object(d, "values").items()},
-            {k: _weight(k, v) for k, v in _object(d, "weights").items()},
-            {k: _factors(k, v) for k, v in _object(d, "factors").items()},
-            {k: operands_of(k, v) for k, v in _object(d, "formats").items()},
+            {k: node_of(k, v) for k, v in named_entries(d, "nodes").items()},
+            {k: value_of(k, v) for k, v in named_entries(d, "values").items()},
+            {k: weight_of(k, v) for k, v in named_entries(d, "weights").items()},
+            {k: factors_of(k, v) for k, v in named_entries(d, "factors").items()},
+            {k: operands_of(k, v) for k, v in named_entries(d, "formats").items()},
             steps=tuple(map(str, d["steps"])),
         )
 
@@ -234,145 +219,3 @@ class Plan:
         except json.JSONDecodeError as e:
             raise ConfigError(f"{where} is not JSON: {e}") from None
         return Plan.from_dict(data)
-
-
-def _entries(what: str, data: Any, cls: type) -> dict[str, Any]:
-    known = [f.name for f in fields(cls)]
-    if not isinstance(data, dict):
-        raise ConfigError(f"{what}: expected an object with {', '.join(known)}, not {data!r}")
-    for k in data:
-        if k not in known:
-            raise ConfigError(f"{what}: {unknown('entry', str(k), known)}")
-    missing = [k for k in known if k not in data]
-    if missing:
-        raise ConfigError(f"{what}: missing {', '.join(missing)}")
-    return data
-
-
-def _object(data: dict[str, Any], key: str) -> dict[str, Any]:
-    if not isinstance(data[key], dict):
-        raise ConfigError(f"the plan's {key} must be an object, not {data[key]!r}")
-    return dict(data[key])
-
-
-def _node_dict(n: NodePlan) -> dict[str, Any]:
-    d = {**asdict(n), "origins": list(n.origins)}
-    if n.accumulate == SEQUENTIAL:  # left out: most nodes have no other
-        del d["accumulate"]
-    if not n.function_of:
-        del d["function_of"]
-    return d
-
-
-def _node(name: str, data: Any) -> NodePlan:
-    rest = {"accumulate": SEQUENTIAL, "function_of": ""}
-    given = {**rest, **data} if isinstance(data, dict) else data
-    d = _entries(f"node {name!r}", given, NodePlan)
-    if d["decision"] not in DECISIONS:
-        problem = unknown("decision", str(d["decision"]), DECISIONS)
-        raise ConfigError(f"node {name!r}: {problem}")
-    if d["decision"] == "float" and not d["reason"]:
-        raise ConfigError(f"node {name!r}: a node that stays float needs a reason")
-    return NodePlan(
-        str(d["op"]),
-        d["decision"],
-        str(d["reason"]),
-        int(d["macs"]),
-        tuple(d["origins"]),
-        check_accumulate(d["accumulate"]),
-        str(d["function_of"]),
-    )
-
-
-def _value_dict(v: ValueParams) -> dict[str, Any]:
-    d = asdict(v)
-    if not v.restricted:  # left out: few plans have it
-        del d["restricted"]
-    return d
-
-
-def _weight_dict(w: WeightParams) -> dict[str, Any]:
-    shift = {"shift": list(w.shift)} if w.shift else {}
-    rounding = {"rounding": w.rounding} if w.rounding else {}
-    zeros = {"zero_points": list(w.zero_points)} if w.zero_points else {}
-    group = {"group": w.group} if w.group else {}
-    return {"scales": list(w.scales), "bits": w.bits, **shift, **rounding, **zeros, **group}
-
-
-def _value(name: str, data: Any) -> ValueParams:
-    given = {"restricted": False, **data} if isinstance(data, dict) else data
-    d = _entries(f"value {name!r}", given, ValueParams)
-    dtypes = ("int8", "uint8", "int16")
-    if d["dtype"] not in dtypes:
-        raise ConfigError(f"value {name!r}: {unknown('dtype', str(d['dtype']), dtypes)}")
-    if not isinstance(d["restricted"], bool):
-        raise ConfigError(f"value {name!r}: restricted must be true or false")
-    most = 16 if d["dtype"] == "int16" else 8
-    bits = _integer(f"value {name!r}: bits", d["bits"], 2, most)
-    scale = _positive(f"value {name!r}", d["scale"])
-    p = ValueParams(scale, 0, d["dtype"], bits, d["restricted"])
-    zero = _integer(f"value {name!r}: zero_point", d["zero_point"], p.qmin, p.qmax)
-    return replace(p, zero_point=zero)
-
-
-def _weight(name: str, data: Any) -> WeightParams:
-    absent = {"shift": [], "rounding": "", "zero_points": [], "group": 0}
-    given = {**absent, **data} if isinstance(data, dict) else data
-    d = _entries(f"weights of {name!r}", given, WeightParams)
-    if not isinstance(d["scales"], list) or not d["scales"]:
-        raise ConfigError(f"weights of {name!r}: scales must be a list of numbers")
-    scales = tuple(_positive(f"weights of {name!r}", s) for s in d["scales"])
-    shift = d["shift"]
-    if not isinstance(shift, list) or not all(type(s) in (int, float) for s in shift):
-        raise ConfigError(f"weights of {name!r}: shift must be a list of numbers, not {shift!r}")
-    bits = _integer(f"weights of {name!r}: bits", d["bits"], 2, 16)
-    group = _integer(f"weights of {name!r}: group", d["group"], 0, 1 << 20)
-    if not isinstance(d["rounding"], str):
-        raise ConfigError(f"weights of {name!r}: rounding must be text, not {d['rounding']!r}")
-    zeros = _zero_points(name, d["zero_points"], bits, len(scales))
-    return WeightParams(scales, bits, tuple(map(float, shift)), d["rounding"], zeros, group)
-
-
-def _zero_points(name: str, given: Any, bits: int, count: int) -> tuple[int, ...]:
-    if not isinstance(given, list) or len(given) not in (0, count):
-        raise ConfigError(
-            f"weights of {name!r}: zero_points must be a list of integers, as many as scales"
-        )
-    half = 1 << (bits - 1)
-    what = f"weights of {name!r}: a zero point"
-    return tuple(_integer(what, zero, -half, half - 1) for zero in given)
-
-
-def _factors_dict(factors: Mapping[str, Factors]) -> dict[str, Any]:
-    return {
-        k: {"readers": list(f.readers), "divisors": list(f.divisors)} for k, f in factors.items()
-    }
-
-
-def _factors(name: str, data: Any) -> Factors:
-    what = f"factors of {name!r}"
-    d = _entries(what, data, Factors)
-    for key in ("readers", "divisors"):
-        if not isinstance(d[key], list) or not d[key]:
-            raise ConfigError(f"{what}: {key} must be a list, not {d[key]!r}")
-    readers, divisors = d["readers"], d["divisors"]
-    return Factors(tuple(map(str, readers)), tuple(_positive(what, v) for v in divisors))
-
-
-def _positive(what: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
-        raise ConfigError(f"{what}: a scale must be a positive number, not {value!r}")
-    import numpy as np
-
-    if float(np.float32(value)) != float(value):
-        raise ConfigError(
-            f"{what}: float32 does not hold the scale {value!r} exactly; "
-            f"write {float(np.float32(value))!r}"
-        )
-    return float(value)
-
-
-def _integer(what: str, value: Any, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ConfigError(f"{what} must be an integer from {low} to {high}, not {value!r}")
-    return value

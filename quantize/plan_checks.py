@@ -14,7 +14,8 @@ from quantize.calls import ACTIVATIONS, is_weighted
 from quantize.fingerprint import fingerprint_of
 from quantize.functions import members
 from quantize.graph import INSIDE, Graph, inner_calls
-from quantize.plan import SEQUENTIAL, NodePlan, Plan
+from quantize.node_plan import SEQUENTIAL, NodePlan
+from quantize.plan import Plan
 from quantize.reasons import form_reason
 from quantize.scaled.rewriting import check_node
 from quantize.weight_only import weight_only_reason

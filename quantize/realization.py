@@ -11,17 +11,17 @@ from compiler.dtypes import FLOAT32, FLOAT64, INT32, INT64, Array, DType
 from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var, tensor_type
 from compiler.op.qnn_softmax import exponentials
-from quantize.apply import (
+from quantize.apply import PlanRewriter
+from quantize.calls import activations, product_terms, reach_of
+from quantize.constants import FACTOR, SUMMAND
+from quantize.forms import (
     OnGrid,
-    PlanRewriter,
     Result,
     activation_bounds,
     channel_axis,
     integers,
     weights_of,
 )
-from quantize.calls import activations, product_terms, reach_of
-from quantize.constants import FACTOR, SUMMAND
 from quantize.functions import table
 from quantize.graph import call
 from quantize.normalization import layer_norm_constants, layer_norm_reach

@@ -10,7 +10,8 @@ import numpy as np
 from compiler.ir.expr import Binding, Call, Constant, IRModule, Var
 from quantize.calls import activations, is_weighted, multiplies, source
 from quantize.graph import Graph
-from quantize.plan import NodePlan, Plan
+from quantize.node_plan import NodePlan
+from quantize.plan import Plan
 from quantize.rescaling.factors import rescaled
 from quantize.running import Batches, float_results
 

@@ -15,12 +15,14 @@ import numpy as np
 from compiler.dtypes import Array
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var
 from compiler.op.opdef import get_op
-from quantize.apply import OnGrid, PlanRewriter, Result, channel_axis, integers, weights_of
+from quantize.apply import PlanRewriter
 from quantize.constants import FACTOR, SUMMAND
+from quantize.forms import OnGrid, Result, channel_axis, integers, weights_of
 from quantize.functions import members
 from quantize.graph import call
+from quantize.node_plan import SEQUENTIAL
 from quantize.params import ValueParams, WeightParams
-from quantize.plan import SEQUENTIAL, Plan
+from quantize.plan import Plan
 
 
 def simulate(mod: IRModule, plan: Plan) -> IRModule:

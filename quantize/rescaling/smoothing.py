@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.dtypes import Array
 from compiler.ir.expr import IRModule, Var
-from quantize.plan import NodePlan
+from quantize.node_plan import NodePlan
 from quantize.rescaling.equalization import largest_read
 from quantize.rescaling.factors import Factors, Network, channels, reads, rounded
 
