@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.errors import ConfigError
 
 from .files import atomic_path, check_writable, remove_leftover
+from .parquet import is_parquet, read_parquet
 from .store import Value
 
 if TYPE_CHECKING:
@@ -52,8 +53,17 @@ class LayerRequest:
 
 
 def layers_path(results: str | os.PathLike[str]) -> Path:
-    """`study.layers.csv` for the results file `study.csv`."""
-    return Path(results).with_suffix(".layers.csv")
+    """`study.layers.csv` for the results file `study.csv`.
+
+    For `study.parquet` it is `study.layers.parquet`, if there is one.
+    """
+    copy = Path(results).with_suffix(".layers.parquet")
+    return copy if is_parquet(results) and copy.exists() else copy.with_suffix(".csv")
+
+
+def is_layers(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is one of layers, by its name."""
+    return ".layers" in Path(path).suffixes
 
 
 def layer_lines(row: Mapping[str, Value], images: int, errors: Sequence[LayerError]) -> list[Line]:
@@ -119,7 +129,7 @@ class LayersFile:
 
 
 def read_layers(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """A layers CSV as a table; missing numbers are NaN.
+    """A layers file, CSV or Parquet, as a table; missing numbers are NaN.
 
     Raises:
         ConfigError: there is no such file, or it is none.
@@ -128,6 +138,11 @@ def read_layers(path: str | os.PathLike[str]) -> pd.DataFrame:
 
     if not Path(path).exists():
         raise ConfigError(f"there is no layers file {path}; a sweep with [layers] writes one")
+    if is_parquet(path):
+        table = read_parquet(path)
+        if tuple(table.columns) != LAYER_COLUMNS:
+            raise ConfigError(f"{path} is not a layers file of this version; choose another name")
+        return table
     records = _records(Path(path))
     table = pd.DataFrame(records, columns=list(LAYER_COLUMNS))
     for name in LAYER_COLUMNS:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from compiler.errors import ConfigError
 
 from .files import atomic_path, check_writable, remove_leftover
+from .parquet import is_parquet, read_parquet
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -146,6 +147,11 @@ class ResultsFile:
         return read_results(self.path)
 
     def _create(self, resume: bool) -> None:
+        if is_parquet(self.path):
+            raise ConfigError(
+                f"a sweep appends rows, which Parquet cannot: write {self.path.stem}.csv, then "
+                f"dtypelab table {self.path.stem}.csv --export {self.path.name}"
+            )
         check_writable(self.path)
         flags = os.O_CREAT | os.O_RDWR | (0 if resume else os.O_EXCL)
         try:
@@ -213,7 +219,9 @@ class ResultsFile:
 
 
 def read_results(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """A results CSV as a table: text columns hold strings ("" when empty), the others numbers.
+    """A results file as a table: text columns hold strings ("" when empty), the others numbers.
+
+    A CSV, or a Parquet file made of one by `dtypelab table --export`.
 
     Raises:
         ConfigError: the file cannot be read or is not a results file of this schema version or an
@@ -221,6 +229,8 @@ def read_results(path: str | os.PathLike[str]) -> pd.DataFrame:
     """
     import pandas as pd
 
+    if is_parquet(path):
+        return _current(read_parquet(path), Path(path))
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -235,6 +245,13 @@ def read_results(path: str | os.PathLike[str]) -> pd.DataFrame:
             for place, name in enumerate(COLUMNS)
         }
     )
+
+
+def _current(table: pd.DataFrame, path: Path) -> pd.DataFrame:
+    """A table of this schema version or an earlier one, with all the columns of this one."""
+    if tuple(table.columns) not in (COLUMNS, *_earlier()):
+        raise ConfigError(_foreign(path, ",".join(map(str, table.columns)).encode()))
+    return table.assign(**{name: _parse(name, "") for name in COLUMNS if name not in table})
 
 
 def _parse(column: str, text: str) -> Value:

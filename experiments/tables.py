@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import operator
+import os
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError, unknown
 
+from . import parquet
+from .files import atomic_path
 from .scoring import is_share
-from .store import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,6 +30,9 @@ DEFAULT_COLUMNS = (
     *("metric_drop_high", "sqnr_db", "size_bytes", "latency_ms_median", "speedup_vs_fp32"),
 )
 FORMATS = ("text", "markdown", "latex", "csv")
+#: Suffixes of exported files that programs read.
+DATA = (".csv", parquet.SUFFIX)
+SUFFIXES = {".txt": "text", ".md": "markdown", ".tex": "latex", ".csv": "csv"}
 
 _COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "<=": operator.le,
@@ -53,7 +59,7 @@ def where(rows: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
         if found is None:
             raise ConfigError(f"{condition!r} is not COLUMN=VALUE (or != < <= > >=)")
         name, sign, text = found.groups()
-        column = rows[_known(name)]
+        column = rows[_known(rows, name)]
         if column.dtype.kind in "iuf":
             try:
                 value = float(text)
@@ -68,6 +74,15 @@ def where(rows: pd.DataFrame, conditions: Sequence[str]) -> pd.DataFrame:
     return rows.reset_index(drop=True)
 
 
+def columns(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
+    """Some of the columns, in this order.
+
+    Raises:
+        ConfigError: an unknown column.
+    """
+    return rows[[_known(rows, name) for name in names]]
+
+
 def pivot(rows: pd.DataFrame, down: str, across: str, value: str) -> pd.DataFrame:
     """One line for every value of the column `down`, one column for every value of `across`.
 
@@ -75,7 +90,7 @@ def pivot(rows: pd.DataFrame, down: str, across: str, value: str) -> pd.DataFram
         ConfigError: an unknown column, or several rows for one place of the table.
     """
     for name in (down, across, value):
-        _known(name)
+        _known(rows, name)
     twice = rows.duplicated([down, across])
     if twice.any():
         row = rows[twice].iloc[0]
@@ -149,6 +164,23 @@ def _verdict(row: dict[Any, Any]) -> str:
     return "faster" if fastest[1] < fastest[0] else "slower"
 
 
+def write(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    """Write the table as a file whose suffix says the form: see `SUFFIXES`.
+
+    Raises:
+        ConfigError: another suffix, a file that cannot be written, or Parquet without pyarrow.
+    """
+    suffix = Path(path).suffix
+    if suffix == parquet.SUFFIX:
+        parquet.write_parquet(table, path)
+        return
+    if suffix not in SUFFIXES:
+        raise ConfigError(f"{path}: {unknown('suffix', suffix, (*SUFFIXES, parquet.SUFFIX))}")
+    text = export(table, SUFFIXES[suffix])
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 def export(table: pd.DataFrame, form: str, decimals: int = 4) -> str:
     """The table as text: aligned `text`, `markdown`, `latex` (booktabs) or `csv`.
 
@@ -203,7 +235,7 @@ def _shown(value: Any, decimals: int) -> str:
     return str(value)
 
 
-def _known(name: str) -> str:
-    if name not in COLUMNS:
-        raise ConfigError(unknown("column", name, COLUMNS))
+def _known(rows: pd.DataFrame, name: str) -> str:
+    if name not in rows:
+        raise ConfigError(unknown("column", name, list(map(str, rows.columns))))
     return name

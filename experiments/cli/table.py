@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from experiments.layer_table import is_layers, read_layers
+from experiments.store import read_results
+
 from .common import json_option, print_json
 
 if TYPE_CHECKING:
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
 )
 @click.option("--format", "form", default="text", show_default=True, metavar="FORM",
               help="text, markdown, latex or csv.")  # fmt: skip
+@click.option("--export", "out", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write FILE instead: .parquet, .csv, .md, .tex or .txt.")  # fmt: skip
 @json_option
 def table(
     results: Path,
@@ -31,41 +36,45 @@ def table(
     pivot: str | None,
     other: Path | None,
     form: str,
+    out: Path | None,
     as_json: bool,
 ) -> None:
     """Show a results file as the table you need, in the form your paper needs.
 
+    Results may be CSV or Parquet, and so may files of layers (NAME.layers.csv). What is exported
+    as data (.csv, .parquet) has every column, unless --columns or --pivot says which: such a file
+    is a results file again.
+
     Example: dtypelab table quickstart.csv --pivot model,scheme,metric --format latex
     """
     from experiments import tables
-    from experiments.store import read_results
 
     if sum(option is not None for option in (columns, pivot, other)) > 1:
         raise click.UsageError("give one of --columns, --pivot and --compare")
-    shown = tables.where(read_results(results), conditions)
+    if other is not None and (is_layers(results) or is_layers(other)):
+        raise click.UsageError("--compare compares results, not layers")
+    shown = tables.where(_read(results), conditions)
     if other is not None:
-        shown = tables.compare(shown, tables.where(read_results(other), conditions))
+        shown = tables.compare(shown, tables.where(_read(other), conditions))
     elif pivot is not None:
         names = [name.strip() for name in pivot.split(",")]
         if len(names) != 3:
             raise click.UsageError(f"--pivot {pivot!r} is not DOWN,ACROSS,VALUE")
         shown = tables.pivot(shown, *names)
-    else:
-        shown = _chosen(shown, columns)
+    elif columns is not None:
+        if columns != "all":
+            shown = tables.columns(shown, [name.strip() for name in columns.split(",")])
+    elif not (is_layers(results) or (out and out.suffix in tables.DATA)):
+        shown = tables.columns(shown, tables.DEFAULT_COLUMNS)
+    if out is not None:
+        tables.write(shown, out)
     if as_json:
         print_json({"rows": shown.to_dict("records")})
-        return
-    click.echo(tables.export(shown, form), nl=False)
+    elif out is not None:
+        click.echo(f"{out}: {len(shown)} rows, {len(shown.columns)} columns")
+    else:
+        click.echo(tables.export(shown, form), nl=False)
 
 
-def _chosen(rows: pd.DataFrame, columns: str | None) -> pd.DataFrame:
-    from compiler.errors import ConfigError, unknown
-    from experiments.tables import DEFAULT_COLUMNS
-
-    if columns == "all":
-        return rows
-    names = [n.strip() for n in columns.split(",")] if columns else list(DEFAULT_COLUMNS)
-    for name in names:
-        if name not in rows:
-            raise ConfigError(unknown("column", name, list(map(str, rows.columns))))
-    return rows[names]
+def _read(path: Path) -> pd.DataFrame:
+    return read_layers(path) if is_layers(path) else read_results(path)
