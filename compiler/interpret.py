@@ -29,9 +29,10 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.types import TensorType
-from compiler.op.arithmetic import Places, arithmetic
+from compiler.op.arithmetic import arithmetic
 from compiler.op.calls import is_callee
 from compiler.op.opdef import OpDef
+from compiler.op.places import Places
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime.inputs import bind_inputs, check_sizes, symbolic_sizes
 from compiler.runtime.shapes import bind_dims, match_shape, sizes, stack_rows

@@ -7,55 +7,15 @@ custom types).
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 
-from compiler.dtypes import PLACED, Array, CustomDType, DType, Place, custom, random_dtype
+from compiler.dtypes import PLACED, Array, CustomDType, DType, custom, random_dtype
 from compiler.errors import UnsupportedError
 from compiler.op import fused
-
-_erf: Callable[[Array], Array] = np.vectorize(math.erf, otypes=[np.float64])
-
-
-def _sigmoid(x: Array) -> Array:
-    e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
-
-
-FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "exp": np.exp,
-    "log": np.log,
-    "tanh": np.tanh,
-    "sigmoid": _sigmoid,
-    "erf": lambda x: _erf(x) if x.size else x,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.rint,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-}
-"""Unary functions that tensor expressions may call, and their float64 meaning."""
-
-
-BITS: dict[str, Any] = {
-    "And": np.bitwise_and, "Or": np.bitwise_or, "Xor": np.bitwise_xor,
-    "Shl": np.left_shift, "Shr": np.right_shift,
-}  # fmt: skip
-"""Operations on the bits of integers (of truth values: the first three)."""
+from compiler.op.places import Places
+from compiler.op.scalar_functions import BITS, COMPARE, FUNCTIONS
 
 
 class Choice:
@@ -68,37 +28,6 @@ class Choice:
     def select(self, condition: Array, a: Array, b: Array) -> Array:
         """Elements of `a` where `condition` holds, else of `b`."""
         return np.where(condition, a, b)
-
-
-class Places:
-    """Numbers the stochastic roundings of one operator call in the order of its reference.
-
-    `operator` is None for one whose loop nest numbers them alike; else it is named in the error
-    that asking for a place raises.
-    """
-
-    def __init__(self, node: int, operator: str | None = None, step: int = 0):
-        self.node, self.operator, self.step = node, operator, step
-
-    def next(self, shape: tuple[int, ...], at: Array | None) -> Place:
-        """Place of the next rounding, of a result of `shape`, whose flat positions are `at`.
-
-        Raises:
-            UnsupportedError: the operator does not number its roundings.
-        """
-        if self.operator is not None:
-            raise UnsupportedError(not_numbered(self.operator))
-        index = np.arange(math.prod(shape)).reshape(shape) if at is None else at
-        self.step += 1
-        return Place(self.node, index, self.step - 1)
-
-
-def not_numbered(operator: str) -> str:
-    """What to say of an operator in which stochastic rounding is not defined."""
-    return (
-        f"{operator} does not number its roundings, so that it cannot round stochastically; "
-        "compute it in a format with another rounding"
-    )
 
 
 class Arithmetic(Protocol):
@@ -243,7 +172,7 @@ class NumpyArithmetic(Choice):
 
     def compare(self, op: str, a: Array, b: Array) -> Array:
         """See Arithmetic."""
-        return np.asarray(_COMPARE[op](a, b))
+        return np.asarray(COMPARE[op](a, b))
 
     def call(self, fn: str, a: Array) -> Array:
         """See Arithmetic."""
@@ -295,7 +224,7 @@ class CustomArithmetic(Choice):
         if not self.dtype.lane:
             return self._type.apply(op, code, *args)
         out = self._type.apply(op, code, *(self._type.encode(a, code) for a in args))
-        return out if op in _COMPARE else self._stored(out)
+        return out if op in COMPARE else self._stored(out)
 
     def _stored(self, codes: Array) -> Array:
         """Codes as this dtype stores them."""
@@ -369,16 +298,6 @@ class CustomArithmetic(Choice):
             place = self._places.next(np.shape(a), self._at)
             return self._random.encode_at(a, self.dtype.code, place)
         return self._stored(self._type.encode(a, self.dtype.code))
-
-
-_COMPARE: dict[str, Any] = {
-    "LT": np.less,
-    "LE": np.less_equal,
-    "GT": np.greater,
-    "GE": np.greater_equal,
-    "EQ": np.equal,
-    "NE": np.not_equal,
-}
 
 
 def arithmetic(dtype: DType, places: Places | None = None) -> Arithmetic:

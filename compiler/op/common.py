@@ -57,7 +57,7 @@ class ExprArithmetic:
         return expr.binary(op, a, b)
 
     def call(self, fn: str, a: Expr) -> Expr:
-        """A unary function of arithmetic.FUNCTIONS."""
+        """A unary function of scalar_functions.FUNCTIONS."""
         return expr.call(fn, a)
 
     def remainder(self, a: Expr, b: Expr) -> Expr:

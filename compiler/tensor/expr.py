@@ -263,9 +263,9 @@ class Select(Expr):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Call(Expr):
-    """A pure scalar function by name: those of arithmetic.FUNCTIONS (same dtype in and out), `fma`,
-    `abs`, `rint_i32` (float32 -> int32, nearest even), `bits` (reinterpret as `dtype`), `limit`
-    (x of a magnitude of at most a positive number; of NaN, NaN or any number)."""
+    """A pure scalar function by name: those of scalar_functions.FUNCTIONS (same dtype in and out),
+    `fma`, `abs`, `rint_i32` (float32 -> int32, nearest even), `bits` (reinterpret as `dtype`),
+    `limit` (x of a magnitude of at most a positive number; of NaN, NaN or any number)."""
 
     fn: str
     args: tuple[Expr, ...]

@@ -13,7 +13,9 @@ import numpy as np
 from compiler.codegen.lanes import points
 from compiler.dtypes import BOOL, FLOAT32, FLOAT64, Array, DType
 from compiler.errors import LoweringError
-from compiler.op.arithmetic import BITS, Arithmetic, Places, arithmetic
+from compiler.op.arithmetic import Arithmetic, arithmetic
+from compiler.op.places import Places
+from compiler.op.scalar_functions import BITS
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import (
     COMPARISONS,

@@ -22,7 +22,8 @@ from compiler.errors import LoweringError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Function, IRModule
 from compiler.ir.types import TensorType
-from compiler.op.arithmetic import FUNCTIONS, arithmetic
+from compiler.op.arithmetic import arithmetic
+from compiler.op.scalar_functions import FUNCTIONS
 from compiler.tensor import interp
 from compiler.tensor.legalize import legalize
 from compiler.tensor.schedule import Schedule, rules

@@ -13,8 +13,9 @@ from compiler.interpret import resolve_attrs
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.ir.types import TensorType, TupleType
-from compiler.op.arithmetic import FUNCTIONS, arithmetic
+from compiler.op.arithmetic import arithmetic
 from compiler.op.opdef import OpDef, get_op
+from compiler.op.scalar_functions import FUNCTIONS
 from compiler.symbolic import Index, Var
 from compiler.tensor import interp
 from compiler.tensor.builder import PrimBuilder
