@@ -1,19 +1,15 @@
-"""Symbolic integers, kept in one canonical form: sum(coefficient * atom) + constant.
-
-An atom is a variable (a loop variable, or a named dimension such as the batch size `n`), or a `//`,
-`%`, `min` or `*` node that did not simplify. Because the form is canonical, "simplify" is not a
-pass: every operator returns the simplified result. Both levels of the IR use it: for the dimensions
-of tensor types, and for the indices and extents of loop nests.
-"""
+"""The canonical form: `Index`, its atoms `Var` and `Quasi`, and what simplifies them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from math import gcd
 from typing import Any, Union
 
+from compiler.symbolic.bounds import Bounds, sum_bounds
+from compiler.symbolic.quasi import Quasi
+
 IntLike = Union["Index", int]
-Bounds = tuple[int | None, int | None]
 
 
 class Index:
@@ -125,6 +121,18 @@ class Index:
             return rest - lo // n * n
         return _quasi("%", rest, Index.of(n))
 
+    def minimum(self, other: Index) -> Index:
+        """The smaller of this and another."""
+        difference = self - other
+        lo, hi = difference.range()
+        if not (hi is not None and hi <= 0) and not (lo is not None and lo >= 0):
+            lo, hi = _symbolic_range(difference)
+        if hi is not None and hi <= 0:
+            return self
+        if lo is not None and lo >= 0:
+            return other
+        return _quasi("min", self, other)
+
     # ---- questions -------------------------------------------------------------------------------
     def multiple_of(self, k: int) -> bool:
         """Whether this is provably divisible by k."""
@@ -138,15 +146,7 @@ class Index:
 
     def range(self) -> Bounds:
         """Inclusive bounds (None: unknown)."""
-        lo: int | None = self.const
-        hi: int | None = self.const
-        for a, c in self.terms.items():
-            low, high = a.bounds()
-            if c < 0:
-                low, high = high, low
-            lo = None if lo is None or low is None else lo + c * low
-            hi = None if hi is None or high is None else hi + c * high
-        return lo, hi
+        return sum_bounds(self.const, ((a.bounds(), c) for a, c in self.terms.items()))
 
     def vars(self) -> set[Var]:
         """The variables in this expression."""
@@ -254,72 +254,6 @@ class Var(Index):
         return self.name
 
 
-class Quasi:
-    """A non-linear node, compared by value: op is one of `//`, `%`, `min`, `*`."""
-
-    __slots__ = ("_hash", "_leaves", "a", "b", "op")
-
-    def __init__(self, op: str, a: Index, b: Index):
-        self.op, self.a, self.b = op, a, b
-        self._leaves = a.vars() | b.vars()
-        self._hash = hash((op, a, b))
-
-    def __eq__(self, other: object) -> bool:
-        if self is other:
-            return True
-        if not isinstance(other, Quasi):
-            return NotImplemented
-        return self.op == other.op and self.a == other.a and self.b == other.b
-
-    def __hash__(self) -> int:
-        return self._hash
-
-    def leaves(self) -> set[Var]:
-        """The variables below."""
-        return self._leaves
-
-    def bounds(self) -> Bounds:
-        """Inclusive bounds of the node."""
-        (al, ah), (bl, bh) = self.a.range(), self.b.range()
-        if self.op == "%" and bh is not None:
-            return 0, bh - 1
-        if self.op == "//" and bl is not None and bl > 0:
-            if bh == bl:
-                return None if al is None else al // bl, None if ah is None else ah // bl
-            return 0 if al is not None and al >= 0 else None, ah
-        if self.op == "min":
-            lo = None if al is None or bl is None else min(al, bl)
-            return lo, min((h for h in (ah, bh) if h is not None), default=None)
-        if self.op == "*" and al is not None and bl is not None and al >= 0 and bl >= 0:
-            return al * bl, None if ah is None or bh is None else ah * bh
-        return None, None
-
-    def replaced(self, m: Mapping[Var, IntLike]) -> Index:
-        """The node over substituted operands, simplified."""
-        out: Index = _OPS[self.op](self.a.subst(m), self.b.subst(m))
-        return out
-
-    def eval(self, env: Mapping[Var, Any]) -> Any:
-        """The node's value under `env`."""
-        a, b = self.a.value(env), self.b.value(env)
-        if self.op == "min":
-            import numpy as np
-
-            return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
-        return _OPS[self.op](a, b)
-
-    def __repr__(self) -> str:
-        if self.op == "min":
-            return f"min({self.a}, {self.b})"
-        left = f"({self.a})" if len(self.a.terms) > 1 or self.a.const else str(self.a)
-        right = (
-            f"({self.b})"
-            if len(self.b.terms) > 1 or (self.b.terms and self.b.const)
-            else str(self.b)
-        )
-        return f"({left} {self.op} {right})"
-
-
 Atom = Var | Quasi
 
 
@@ -350,16 +284,7 @@ def _divide_terms(a: Index, k: Index) -> Index:
 
 def imin(a: IntLike, b: IntLike) -> Index:
     """The smaller of two symbolic integers."""
-    a, b = Index.of(a), Index.of(b)
-    difference = a - b
-    lo, hi = difference.range()
-    if not (hi is not None and hi <= 0) and not (lo is not None and lo >= 0):
-        lo, hi = _symbolic_range(difference)
-    if hi is not None and hi <= 0:
-        return a
-    if lo is not None and lo >= 0:
-        return b
-    return _quasi("min", a, b)
+    return Index.of(a).minimum(Index.of(b))
 
 
 def _symbolic_range(i: Index) -> Bounds:
@@ -398,40 +323,3 @@ def _with_remainders(i: Index) -> Index:
 def imax(a: IntLike, b: IntLike) -> Index:
     """The larger of two symbolic integers."""
     return -imin(-Index.of(a), -Index.of(b))
-
-
-_OPS: dict[str, Any] = {
-    "//": lambda a, b: a // b,
-    "%": lambda a, b: a % b,
-    "min": imin,
-    "*": lambda a, b: a * b,
-}
-
-Dim = int | Index
-"""One dimension of a tensor type: a known size, or a symbolic one."""
-
-
-def dim(x: IntLike) -> Dim:
-    """`x` as an int where it is known, else as an Index."""
-    if isinstance(x, Index):
-        return x if x.terms else x.const
-    return int(x)
-
-
-def product(xs: Iterable[IntLike]) -> Dim:
-    """Product of dimensions."""
-    known, symbolic = 1, []
-    for x in xs:
-        if isinstance(x, Index):
-            symbolic.append(x)
-        else:
-            known *= int(x)
-    out: IntLike = known
-    for i in symbolic:
-        out = i * out
-    return dim(out)
-
-
-def ceil_div(a: IntLike, b: int) -> Dim:
-    """Smallest integer >= a / b."""
-    return dim((a + (b - 1)) // b)
