@@ -23,9 +23,9 @@ from compiler.ir.expr import (
     atom_type,
     names_in,
     operands,
-    with_operands,
 )
 from compiler.ir.names import unique
+from compiler.ir.substitution import with_operands
 from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.accumulate import MODES, unknown_mode
 from compiler.op.calls import is_callee

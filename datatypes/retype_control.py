@@ -7,18 +7,8 @@ from dataclasses import replace
 
 from compiler.dtypes import DType
 from compiler.errors import UnsupportedError
-from compiler.ir.expr import (
-    Call,
-    Function,
-    GlobalVar,
-    If,
-    Loop,
-    Match,
-    Value,
-    Var,
-    nested,
-    with_nested,
-)
+from compiler.ir.expr import Call, Function, GlobalVar, If, Loop, Match, Value, Var, nested
+from compiler.ir.substitution import with_nested
 from compiler.ir.types import FuncType, TensorType, TupleType, Type
 
 

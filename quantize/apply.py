@@ -28,8 +28,8 @@ from compiler.ir.expr import (
     Var,
     operands,
     tensor_type,
-    with_operands,
 )
+from compiler.ir.substitution import with_operands
 from compiler.transform.dead_code import live
 from compiler.transform.infer_type import infer_value
 from quantize.annotation import prepared

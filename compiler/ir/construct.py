@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequenc
 from typing import Any
 
 from compiler.errors import VerifyError
-from compiler.ir.expr import Atom, Binding, Function, Value, Var, operands, substitute
+from compiler.ir.expr import Atom, Binding, Function, Value, Var, operands
 from compiler.ir.expression import Body, Expr, Operand, to_operands
 from compiler.ir.names import unique
+from compiler.ir.substitution import substitute
 
 
 def function(params: Sequence[Var], body: Any, attrs: Mapping[str, Any] | None = None) -> Function:

@@ -31,8 +31,8 @@ from compiler.ir.expr import (
     names_in,
     operands,
     tensor_type,
-    with_operands,
 )
+from compiler.ir.substitution import with_operands
 from compiler.ir.types import TensorType
 from compiler.op.opdef import Fusion, OpDef, get_op
 from compiler.target import Target

@@ -9,16 +9,8 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import InputError, unknown
-from compiler.ir.expr import (
-    Atom,
-    Binding,
-    Constant,
-    Function,
-    IRModule,
-    Var,
-    substitute,
-    tensor_type,
-)
+from compiler.ir.expr import Atom, Binding, Constant, Function, IRModule, Var, tensor_type
+from compiler.ir.substitution import substitute
 from compiler.transform.passes import ModulePass, PassContext
 
 

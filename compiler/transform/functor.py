@@ -27,11 +27,9 @@ from compiler.ir.expr import (
     names_in,
     nested,
     operands,
-    substitute,
-    with_nested,
-    with_operands,
 )
 from compiler.ir.names import unique
+from compiler.ir.substitution import substitute, with_nested, with_operands
 
 _METHODS: dict[type, str] = {
     Call: "visit_call",

@@ -31,9 +31,9 @@ from compiler.ir.expr import (
     atom_type,
     names_in,
     operands,
-    with_operands,
 )
 from compiler.ir.names import unique
+from compiler.ir.substitution import with_operands
 from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.calls import CALL_TIR, Callee, is_callee
 from compiler.op.opdef import OpDef, get_op

@@ -25,11 +25,10 @@ from compiler.ir.expr import (
     atom_type,
     nested,
     operands,
-    substitute,
     tensor_type,
-    with_nested,
 )
 from compiler.ir.signature import applied, matched
+from compiler.ir.substitution import substitute, with_nested
 from compiler.ir.types import FuncType, TensorType, TupleType, Type
 from compiler.symbolic import Var as Dim
 from compiler.transform.passes import ModulePass, PassContext

@@ -18,11 +18,10 @@ from compiler.ir.expr import (
     Var,
     atom_type,
     nested,
-    substitute,
-    with_nested,
 )
 from compiler.ir.names import unique
 from compiler.ir.signature import solve, with_dims
+from compiler.ir.substitution import substitute, with_nested
 from compiler.ir.types import FuncType, TensorType, TupleType, Type
 from compiler.symbolic import Index, IntLike, dim
 from compiler.symbolic import Var as Dim

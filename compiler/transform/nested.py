@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from compiler.ir.expr import Atom, Function, Var, nested, substitute_function, with_nested
+from compiler.ir.expr import Atom, Function, Var, nested
+from compiler.ir.substitution import substitute_function, with_nested
 
 Transform = Callable[[Function], Function]
 

@@ -16,11 +16,10 @@ from compiler.ir.expr import (
     Var,
     names_in,
     operands,
-    substitute,
-    with_operands,
 )
 from compiler.ir.graph_form import MARK, inside, marked, nestable, nested_name, printed_inside
 from compiler.ir.names import unique
+from compiler.ir.substitution import substitute, with_operands
 from compiler.transform.eliminate_common import ConstantKeys
 from compiler.transform.nested import through_nested
 from compiler.transform.passes import ModulePass, PassContext

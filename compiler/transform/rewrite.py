@@ -14,10 +14,10 @@ from compiler.ir.expr import (
     Var,
     atom_type,
     names_in,
-    substitute,
     uses,
 )
 from compiler.ir.names import unique
+from compiler.ir.substitution import substitute
 from compiler.transform.dead_code import live
 
 

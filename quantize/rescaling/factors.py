@@ -20,8 +20,8 @@ from compiler.ir.expr import (
     operands,
     tensor_type,
     uses,
-    with_operands,
 )
+from compiler.ir.substitution import with_operands
 from compiler.op.opdef import get_op
 from compiler.transform.infer_type import infer_value
 

@@ -6,7 +6,8 @@ from language import BRANCH, LOOP, PROGRAMS, RECURSION, Program
 
 import compiler
 from compiler.errors import InputError, TypeInferenceError, VerifyError
-from compiler.ir.expr import If, names_in, nested, substitute_function
+from compiler.ir.expr import If, names_in, nested
+from compiler.ir.substitution import substitute_function
 from compiler.ir.tokens import ParseError
 from compiler.transform.dead_code import DeadCodeElimination
 from compiler.transform.preparation import prepare
