@@ -29,6 +29,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.legalize_ops": ["LegalizeOps"],
         "compiler.transform.normal_forms": ["ToANormalForm", "ToGraphNormalForm"],
         "compiler.transform.preparation": ["prepare"],
+        "compiler.transform.recover_layer_norm": ["RecoverLayerNorm"],
         "compiler.transform.simplify_inference": ["SimplifyInference"],
     },
 )  # fmt: skip

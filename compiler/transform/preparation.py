@@ -14,9 +14,10 @@ from compiler.transform.fold_batch_norm import FoldBatchNorm
 from compiler.transform.fold_constant import FoldConstant
 from compiler.transform.infer_type import InferType
 from compiler.transform.passes import Sequential
+from compiler.transform.recover_layer_norm import RecoverLayerNorm
 from compiler.transform.simplify_inference import SimplifyInference
 
-PREPARE_VERSION = 1
+PREPARE_VERSION = 2
 
 
 def prepare(mod: IRModule) -> IRModule:
@@ -31,6 +32,7 @@ def prepare(mod: IRModule) -> IRModule:
         FoldConstant(),
         FoldBatchNorm(),
         FoldConstant(),
+        RecoverLayerNorm(),
         DeadCodeElimination(),
     ]
     out = Sequential(passes, name="prepare")(mod)

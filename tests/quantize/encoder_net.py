@@ -16,13 +16,14 @@ VOCABULARY, WIDTH, HEADS, LAYERS = 60, 32, 4, 2
 class Encoder:
     """Collects nodes and weights.
 
-    `fused`: layer norm as one node instead of nine. `outliers`: factor by which the gains of two
-    channels of every layer norm are larger, as they are in trained networks of this kind.
+    `fused`: layer norm as one node instead of nine, which are as torch writes them, or as
+    TensorFlow does (`tensorflow`). `outliers`: factor by which the gains of two channels of every
+    layer norm are larger, as they are in trained networks of this kind.
     """
 
-    def __init__(self, fused: bool, outliers: float, seed: int = 0):
+    def __init__(self, fused: bool, outliers: float, tensorflow: bool = False, seed: int = 0):
         self.rng = np.random.default_rng(seed)
-        self.fused, self.outliers = fused, outliers
+        self.fused, self.outliers, self.tensorflow = fused, outliers, tensorflow
         self.nodes: list[Any] = []
         self.weights: dict[str, Array] = {}
 
@@ -47,10 +48,16 @@ class Encoder:
         gamma, beta = self.const(gain), self.const(self.rng.normal(0, 0.1, WIDTH))
         if self.fused:
             return self.op("LayerNormalization", x, gamma, beta, axis=-1, epsilon=1e-5)
-        centred = self.op("Sub", x, self.op("ReduceMean", x, axes=[-1]))
+        mean = self.op("ReduceMean", x, axes=[-1])
+        centred = self.op("Sub", x, mean)
         square = self.op("Pow", centred, self.const(2.0))
         spread = self.op("Add", self.op("ReduceMean", square, axes=[-1]), self.const(1e-5))
-        unit = self.op("Div", centred, self.op("Sqrt", spread))
+        deviation = self.op("Sqrt", spread)
+        if self.tensorflow:
+            factor = self.op("Mul", self.op("Reciprocal", deviation), gamma)
+            rest = self.op("Sub", beta, self.op("Mul", mean, factor))
+            return self.op("Add", self.op("Mul", x, factor), rest)
+        unit = self.op("Div", centred, deviation)
         return self.op("Add", self.op("Mul", unit, gamma), beta)
 
     def gelu(self, x: str) -> str:
@@ -77,9 +84,11 @@ class Encoder:
         return self.norm(self.op("Add", x, self.dense(inner, 4 * WIDTH, WIDTH)))
 
 
-def encoder(length: int | str, fused: bool = False, outliers: float = 12.0) -> onnx.ModelProto:
-    """Tokens int64 [n, length] -> scores of 5 classes, float32 [n, 5]."""
-    e = Encoder(fused, outliers)
+def encoder(
+    length: int | str, fused: bool = False, outliers: float = 12.0, tensorflow: bool = False
+) -> onnx.ModelProto:
+    """Tokens int64 [n, length] -> scores of 5 classes, float32 [n, 5]; see Encoder."""
+    e = Encoder(fused, outliers, tensorflow)
     words = e.const(e.rng.normal(0, 1, (VOCABULARY, WIDTH)))
     x = e.norm(e.op("Gather", words, "tokens"))
     for _ in range(LAYERS):

@@ -191,3 +191,39 @@ def test_an_encoder_without_float_normalizations() -> None:
     got, want = compiler.build(q)(tokens), compiler.build(mod)(tokens)
     assert (got.argmax(1) == want.argmax(1)).mean() >= 0.9
     assert metrics.sqnr_db(got, want) >= 20
+
+
+@pytest.mark.parametrize("tensorflow", [False, True])
+def test_layer_norms_of_many_operators_are_quantized_as_one(tensorflow: bool) -> None:
+    """As exporters write them, they give the same plan and the same integers as one operator."""
+    fused, written = (
+        compiler.from_onnx(encoder(12, fused, 4.0, tensorflow)) for fused in (True, False)
+    )
+    batches = [{"tokens": sentences(16, 12, k)} for k in range(2)]
+    plans = [quantize.calibrate(mod, batches, INTEGER) for mod in (fused, written)]
+    one, other = (
+        [(n.op, n.decision, n.macs) for n in plan.nodes.values() if n.op != "take"]
+        for plan in plans
+    )
+    assert one == other
+    assert ("nn.layer_norm", "integer", 0) in one
+    tokens = sentences(40, 12, 99)
+    a, b = (
+        compiler.build(quantize.realize(mod, plan))(tokens)
+        for mod, plan in zip((fused, written), plans, strict=True)
+    )
+    assert np.array_equal(a, b)
+
+
+@pytest.mark.parametrize("tensorflow", [False, True])
+def test_recovered_layer_norms_are_those_of_onnxruntime(tensorflow: bool) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    model = encoder(12, False, 4.0, tensorflow).SerializeToString()
+    tokens = sentences(20, 12, 5)
+    session = ort.InferenceSession(model, providers=["CPUExecutionProvider"])
+    (want,) = session.run(None, {"tokens": tokens})
+    mod = compiler.from_onnx(model)
+    assert sum(n.op == "nn.layer_norm" for n in quantize.annotate(mod).nodes.values()) == (
+        2 * LAYERS + 1
+    )
+    assert np.allclose(compiler.build(mod)(tokens), want, atol=2e-5)
