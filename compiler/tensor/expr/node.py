@@ -1,9 +1,4 @@
-"""Scalar expressions of loop nests.
-
-Node names follow TVM's TIR where a datatype's lowering functions see them: `BinOp.op` is `Add`,
-`Sub`, `Mul`, ...; `Cast` has `value` and `dtype`; `FloatImm` is a floating constant; `Call` names a
-pure scalar function; `CallExtern` names a C symbol. Nodes are immutable and compared by identity.
-"""
+"""What every expression is, arithmetic on expressions, and how to walk and rebuild them."""
 
 from __future__ import annotations
 
@@ -13,14 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compiler.dtypes import BOOL, FLOAT32, INT64, UINT8, DType
+from compiler.dtypes import BOOL, FLOAT32, DType
 from compiler.errors import TypeInferenceError
-from compiler.symbolic import Index, IntLike, Var
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from compiler.tensor.stmt import Buffer
 
 COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
 SYMBOLS = {
@@ -33,7 +22,11 @@ BINARY = (*SYMBOLS, "Max", "Min")
 class Expr:
     """A scalar expression of one dtype."""
 
-    dtype: DType
+    if TYPE_CHECKING:  # a field of some nodes, a property of others; dataclasses take no default
+
+        @property
+        def dtype(self) -> DType:
+            """dtype of the value."""
 
     def __add__(self, o: ExprLike) -> Expr:
         return binary("Add", self, o)
@@ -107,53 +100,6 @@ ExprLike = Expr | float | int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Load(Expr):
-    """Element of a buffer at symbolic indices."""
-
-    buffer: Buffer
-    idx: tuple[Index, ...]
-
-    @property
-    def dtype(self) -> DType:  # type: ignore[override]
-        """The buffer's dtype."""
-        return self.buffer.dtype
-
-    def __repr__(self) -> str:
-        return f"{self.buffer.name}[{', '.join(map(repr, self.idx))}]"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Gather(Expr):
-    """Element of a buffer, read as one flat array, at an int64 position computed at run time."""
-
-    buffer: Buffer
-    at: Expr
-
-    @property
-    def dtype(self) -> DType:  # type: ignore[override]
-        """The buffer's dtype."""
-        return self.buffer.dtype
-
-    @property
-    def byte(self) -> Expr | None:
-        """The uint8 number that is the position, in a table of an entry for each such number; None
-        of other tables and positions."""
-        at = self.at.value if isinstance(self.at, Cast) else self.at
-        return at if at.dtype == UINT8 and self.buffer.size == 256 else None
-
-    def children(self) -> tuple[Expr, ...]:
-        """The position."""
-        return (self.at,)
-
-    def rebuilt(self, children: Sequence[Expr]) -> Expr:
-        """The same load at another position."""
-        return Gather(self.buffer, children[0])
-
-    def __repr__(self) -> str:
-        return f"{self.buffer.name}.flat[{self.at!r}]"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
 class FloatImm(Expr):
     """A floating-point constant, of a float or custom dtype."""
 
@@ -176,21 +122,6 @@ class IntImm(Expr):
 
     def __repr__(self) -> str:
         return f"{self.dtype}({self.value})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class IndexValue(Expr):
-    """A symbolic index (loop variables, dimensions) as an int64 value."""
-
-    index: Index
-
-    @property
-    def dtype(self) -> DType:  # type: ignore[override]
-        """int64."""
-        return INT64
-
-    def __repr__(self) -> str:
-        return f"int64({self.index!r})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -245,7 +176,7 @@ class Select(Expr):
     b: Expr
 
     @property
-    def dtype(self) -> DType:  # type: ignore[override]
+    def dtype(self) -> DType:
         """dtype of the alternatives."""
         return self.a.dtype
 
@@ -305,72 +236,6 @@ class CallExtern(Expr):
         return f"extern.{self.symbol}.{self.dtype}({', '.join(map(repr, self.args))})"
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class At(Expr):
-    """`value`, whose last operation rounds stochastically at a place (`compiler.dtypes.Place`):
-    binding `node`, position `index`, step `step`. Around the value of a Store with an update, the
-    place is that of the update."""
-
-    value: Expr
-    node: int
-    index: Expr
-    step: Expr
-
-    @property
-    def dtype(self) -> DType:  # type: ignore[override]
-        """dtype of the value."""
-        return self.value.dtype
-
-    def children(self) -> tuple[Expr, ...]:
-        """The value, the position and the step."""
-        return (self.value, self.index, self.step)
-
-    def rebuilt(self, children: Sequence[Expr]) -> Expr:
-        """Another value at another place of the same binding."""
-        value, index, step = children
-        return At(value, self.node, index, step)
-
-    def __repr__(self) -> str:
-        return f"at({self.value!r}, {self.node}, {self.index!r}, {self.step!r})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LetVar(Expr):
-    """A name bound by `Let`."""
-
-    name: str
-    dtype: DType
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Let(Expr):
-    """`body`, in which `var` stands for `value`, evaluated once (so that walks and text stay
-    short)."""
-
-    var: LetVar
-    value: Expr
-    body: Expr
-
-    @property
-    def dtype(self) -> DType:  # type: ignore[override]
-        """dtype of the body."""
-        return self.body.dtype
-
-    def children(self) -> tuple[Expr, ...]:
-        """The value and the body."""
-        return (self.value, self.body)
-
-    def rebuilt(self, children: Sequence[Expr]) -> Expr:
-        """The same binding of another value in another body."""
-        return Let(self.var, *children)
-
-    def __repr__(self) -> str:
-        return f"(let {self.var!r} = {self.value!r} in {self.body!r})"
-
-
 # ---- constructors --------------------------------------------------------------------------------
 def const(value: ExprLike, dtype: DType = FLOAT32) -> Expr:
     """`value` as a constant of `dtype` (expressions pass through)."""
@@ -418,17 +283,6 @@ def select(cond: Expr, a: Expr, b: ExprLike) -> Expr:
     return Select(cond, a, const(b, a.dtype))
 
 
-def let(value: Expr, body: Callable[[Expr], Expr], name: str = "t") -> Expr:
-    """`body(value)` with `value` evaluated once, however often the body uses it."""
-    var = LetVar(name, value.dtype)
-    return Let(var, value, body(var))
-
-
-def index_value(index: IntLike) -> Expr:
-    """A symbolic index as an int64 value."""
-    return IndexValue(Index.of(index))
-
-
 def lowest(dtype: DType) -> Expr:
     """The smallest finite value of `dtype` (what max-pooling starts from)."""
     if dtype.is_custom:
@@ -455,48 +309,3 @@ def walk(e: Expr) -> Iterator[Expr]:
     for k in e.children():
         yield from walk(k)
     yield e
-
-
-def loads(e: Expr) -> list[Load]:
-    """The symbolic loads in `e`."""
-    return [n for n in walk(e) if isinstance(n, Load)]
-
-
-def subst(e: Expr, m: Mapping[Var, IntLike]) -> Expr:
-    """`e` with index variables replaced."""
-
-    def put(n: Expr) -> Expr | None:
-        if isinstance(n, Load):
-            return Load(n.buffer, tuple(i.subst(m) for i in n.idx))
-        if isinstance(n, IndexValue):
-            return IndexValue(n.index.subst(m))
-        if isinstance(n, Select) and (i := index_condition(n)) is not None and not i.terms:
-            return n.a if i.const else n.b
-        return None
-
-    return rewrite(e, put)
-
-
-def index_condition(e: Select) -> Index | None:
-    """The index that `e` selects by where that is not 0; None: another condition."""
-    c = e.cond
-    if not isinstance(c, BinOp) or c.op != "NE" or not isinstance(c.a, IndexValue):
-        return None
-    return c.a.index if isinstance(c.b, IntImm) and c.b.value == 0 else None
-
-
-def index_vars(e: Expr) -> set[Var]:
-    """The index variables that `e` depends on."""
-    out: set[Var] = set()
-    for n in walk(e):
-        for i in n.idx if isinstance(n, Load) else (n.index,) if isinstance(n, IndexValue) else ():
-            out |= i.vars()
-    return out
-
-
-__all__ = [
-    "At", "BinOp", "Call", "CallExtern", "Cast", "Expr", "FloatImm", "Gather", "IndexValue",
-    "IntImm", "Let", "LetVar", "Load", "Select", "binary", "call", "cast", "const",
-    "index_condition", "index_value", "index_vars", "let", "loads", "lowest", "maximum",
-    "minimum", "rewrite", "select", "subst", "walk",
-]  # fmt: skip
