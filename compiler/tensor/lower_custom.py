@@ -30,7 +30,7 @@ from compiler.tensor.expr import (
     walk,
 )
 from compiler.tensor.lower_table import by_table
-from compiler.tensor.lower_table import table as table
+from compiler.tensor.register_sums import in_memory, lives, register_sums
 from compiler.tensor.stmt import (
     Attempt,
     Buffer,
@@ -40,9 +40,7 @@ from compiler.tensor.stmt import (
     Stmt,
     Store,
     accesses,
-    clone,
     stores,
-    walk_stmts,
 )
 
 _DEPTH = 8
@@ -143,15 +141,15 @@ class _Lowering:
 
     # ---- statements ------------------------------------------------------------------------------
     def body(self, body: list[Stmt]) -> list[Stmt]:
-        return [new for life in _lives(body) for new in self.life(life)]
+        return [new for life in lives(body) for new in self.life(life)]
 
     def life(self, body: list[Stmt]) -> list[Stmt]:
-        sums = _sums(body)
+        sums = register_sums(body)
         if not sums:
             return [self.stmt(s) for s in body]
         # The statements up to the last that adds are tried, those after it use the sums.
         last = max(k for k, s in enumerate(body) if any(x.buffer in sums for x in stores([s])))
-        again = [self.stmt(s) for s in _in_memory(body)]
+        again = [self.stmt(s) for s in in_memory(body)]
         tried = [self.stmt(s, sums) for s in body[: last + 1]]
         rest = [self.stmt(s) for s in body[last + 1 :]]
         return [Attempt(tried, tuple(self.buffer(b) for b in sums), rest, again)]
@@ -314,70 +312,6 @@ def _vector(kind: CustomDType, dtype: DType) -> VectorDType:
     if not isinstance(kind, VectorDType):
         raise LoweringError(f"{dtype.code} has no vector lowering, but is held in lanes")
     return kind
-
-
-def _lives(body: list[Stmt]) -> list[list[Stmt]]:
-    """The statements in groups: a loop that starts and adds up sums itself; or statements that
-    together start sums in registers, add them up and use them."""
-    out: list[list[Stmt]] = [[]]
-    added: set[Buffer] = set()
-    for s in body:
-        starts, adds = _register_stores(s, ""), _register_stores(s, "Add")
-        if starts & adds:
-            out += [[s], []]
-            added = set()
-            continue
-        if starts & added:
-            out.append([])
-            added = set()
-        out[-1].append(s)
-        added |= adds
-    return [group for group in out if group]
-
-
-def _sums(body: list[Stmt]) -> tuple[Buffer, ...]:
-    """The register buffers that the statements of a group add up together."""
-    apart = [s for s in body if not _register_stores(s, "") & _register_stores(s, "Add")]
-    found = [x.buffer for x in stores(apart) if x.buffer in _register_stores(x, "Add")]
-    return tuple(dict.fromkeys(found))
-
-
-def _register_stores(s: Stmt, update: str) -> set[Buffer]:
-    """Buffers of lanes in registers that `s` stores to with this update."""
-    return {
-        x.buffer
-        for x in stores([s])
-        if x.buffer.scope == "register" and x.buffer.dtype.lane and x.update == update
-    }
-
-
-def _in_memory(body: list[Stmt]) -> list[Stmt]:
-    """A copy of `body` in few instructions: what was unrolled becomes loops, registers become
-    memory."""
-    moved = {
-        b: replace(b, name=f"{b.name}.again", scope="local", align=64)
-        for b, *_ in accesses(body)
-        if b.scope == "register"
-    }
-
-    def put(e: Expr) -> Expr | None:
-        return Load(moved[e.buffer], e.idx) if isinstance(e, Load) and e.buffer in moved else None
-
-    out = [clone(s, {}) for s in body]
-    every = [s for s, _, _ in walk_stmts(out)]
-    # A partial last vector's length must be constant.
-    needed = {
-        v for s in every if isinstance(s, For) and s.kind == "vector" for v in s.extent.vars()
-    }
-    for s in every:
-        if isinstance(s, For):
-            if s.kind == "unroll" and s.var not in needed:
-                s.kind = "serial"
-            s.opaque = frozenset()
-        elif isinstance(s, Store):
-            s.buffer = moved.get(s.buffer, s.buffer)
-            s.value = rewrite(s.value, put)
-    return out
 
 
 def _pending(e: Expr) -> bool:

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from compiler.dtypes import INT64, DType
 from compiler.tensor.expr import Expr, Gather, cast, const
-from compiler.tensor.lower_custom import table
+from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
 from datatypes.formats import Format, value_table
 

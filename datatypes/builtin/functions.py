@@ -8,7 +8,7 @@ import numpy as np
 
 from compiler.dtypes import FLOAT64
 from compiler.tensor.expr import Expr, call, maximum, minimum
-from compiler.tensor.lower_custom import table
+from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
 from datatypes import mathfun, oracle
 from datatypes.builtin import softposit, through_float64

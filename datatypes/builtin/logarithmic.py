@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from compiler.dtypes import INT32
 from compiler.tensor.expr import Expr, cast, const, let, maximum, minimum, select
-from compiler.tensor.lower_custom import table
+from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
 from datatypes import logarithms
 from datatypes.builtin.common import look_up, storage

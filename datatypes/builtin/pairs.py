@@ -8,7 +8,7 @@ import numpy as np
 
 from compiler.dtypes import INT32
 from compiler.tensor.expr import Expr, cast
-from compiler.tensor.lower_custom import table
+from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
 from datatypes import oracle
 from datatypes.builtin.common import look_up

@@ -25,7 +25,7 @@ from compiler.tensor.expr import (
     minimum,
     select,
 )
-from compiler.tensor.lower_custom import table
+from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
 from datatypes.builtin import pairs, through_float64
 from datatypes.builtin.common import look_up

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from compiler.dtypes import BOOL, FLOAT64, INT64, DType
 from compiler.tensor.expr import BinOp, Expr, call, cast, const, let, select
 from compiler.tensor.expr import binary as operation
-from compiler.tensor.lower_custom import table
+from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
 from datatypes import oracle
 from datatypes.builtin import odd, softposit

@@ -30,7 +30,7 @@ from compiler.tensor.expr import (
     minimum,
     select,
 )
-from compiler.tensor.lower_custom import table
+from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
 from datatypes.formats import Format, Special, Value
 from datatypes.kernels import Elementwise, compile_elementwise

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from compiler.dtypes import INT64, DType
 from compiler.tensor.expr import Expr, Gather, call, cast, let
-from compiler.tensor.lower_custom import table
+from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
 from datatypes.vector.carrier import SINGLE, Carrier
 from datatypes.vector.magic import Magic, Scaled

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from compiler.dtypes import FLOAT64, INT64
 from compiler.tensor.expr import Expr, Gather, cast
-from compiler.tensor.lower_custom import table
+from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
 from datatypes.builtin import decoding, through_float64
 from datatypes.formats import Format, decode, value_table

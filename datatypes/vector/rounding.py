@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from compiler.dtypes import INT64
 from compiler.tensor.expr import Expr, Gather, binary, cast, let, maximum, minimum, select
-from compiler.tensor.lower_custom import table
+from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
 from datatypes.formats import Binades, Format, as_float, binades
 from datatypes.vector.carrier import (

@@ -15,7 +15,7 @@ from compiler.target import Target
 from compiler.tensor import interp
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Gather, cast
-from compiler.tensor.lower_custom import table
+from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer, For, PrimFunc
 
 HOST = "llvm"

@@ -346,7 +346,7 @@ def test_signatures_of_create_lower_func(name: str) -> None:
 def test_tables_and_several_functions_in_one_lowering(name: str) -> None:
     """Mul as a look-up of products of 4-bit codes, Sub as two C calls inside an expression."""
     from compiler.tensor.expr import Gather
-    from compiler.tensor.lower_custom import table
+    from compiler.tensor.lower_table import table
 
     t = of(name, 4)
     products = (np.arange(16)[:, None] * np.arange(16) % 16).astype(np.uint8).reshape(-1)

@@ -11,7 +11,7 @@ import pytest
 
 from compiler.dtypes import BOOL, DType
 from compiler.tensor.expr import BinOp, Cast, Expr, Gather, cast, select
-from compiler.tensor.lower_custom import table
+from compiler.tensor.lower_table import table
 from datatypes import builtin, mathfun, registry
 from datatypes.builtin import through_float64
 from datatypes.formats import Binades, get

@@ -1,0 +1,76 @@
+"""Which sums a loop nest keeps in registers, and the same statements with these in memory.
+
+Such sums may be computed by expressions that do not hold for every value, if the statements are run
+again, in memory, where they did not (see `compiler.tensor.lower_custom`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.tensor.expr import Expr, Load, rewrite
+from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses, clone, stores, walk_stmts
+
+
+def lives(body: list[Stmt]) -> list[list[Stmt]]:
+    """The statements in groups: a loop that starts and adds up sums itself; or statements that
+    together start sums in registers, add them up and use them."""
+    out: list[list[Stmt]] = [[]]
+    added: set[Buffer] = set()
+    for s in body:
+        starts, adds = _register_stores(s, ""), _register_stores(s, "Add")
+        if starts & adds:
+            out += [[s], []]
+            added = set()
+            continue
+        if starts & added:
+            out.append([])
+            added = set()
+        out[-1].append(s)
+        added |= adds
+    return [group for group in out if group]
+
+
+def register_sums(body: list[Stmt]) -> tuple[Buffer, ...]:
+    """The register buffers that the statements of a group add up together."""
+    apart = [s for s in body if not _register_stores(s, "") & _register_stores(s, "Add")]
+    found = [x.buffer for x in stores(apart) if x.buffer in _register_stores(x, "Add")]
+    return tuple(dict.fromkeys(found))
+
+
+def _register_stores(s: Stmt, update: str) -> set[Buffer]:
+    """Buffers of lanes in registers that `s` stores to with this update."""
+    return {
+        x.buffer
+        for x in stores([s])
+        if x.buffer.scope == "register" and x.buffer.dtype.lane and x.update == update
+    }
+
+
+def in_memory(body: list[Stmt]) -> list[Stmt]:
+    """A copy of `body` in few instructions: what was unrolled becomes loops, registers become
+    memory."""
+    moved = {
+        b: replace(b, name=f"{b.name}.again", scope="local", align=64)
+        for b, *_ in accesses(body)
+        if b.scope == "register"
+    }
+
+    def put(e: Expr) -> Expr | None:
+        return Load(moved[e.buffer], e.idx) if isinstance(e, Load) and e.buffer in moved else None
+
+    out = [clone(s, {}) for s in body]
+    every = [s for s, _, _ in walk_stmts(out)]
+    # A partial last vector's length must be constant.
+    needed = {
+        v for s in every if isinstance(s, For) and s.kind == "vector" for v in s.extent.vars()
+    }
+    for s in every:
+        if isinstance(s, For):
+            if s.kind == "unroll" and s.var not in needed:
+                s.kind = "serial"
+            s.opaque = frozenset()
+        elif isinstance(s, Store):
+            s.buffer = moved.get(s.buffer, s.buffer)
+            s.value = rewrite(s.value, put)
+    return out
