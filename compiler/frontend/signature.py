@@ -1,15 +1,21 @@
-"""Types of a model's inputs: what the file says, with the caller's `shapes` over it."""
+"""A model's inputs: their types, with the caller's `shapes` over what the file says, and values."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from compiler.errors import ModelError, UnsupportedError, unknown
 from compiler.frontend.element_types import element_dtype
+from compiler.ir.expr import Constant
 from compiler.ir.types import TensorType
 from compiler.symbolic import Dim, Index, Var, dim
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 Requested = Sequence[Any]
 
@@ -137,3 +143,24 @@ def _is_size(w: Any) -> bool:
         return bool(int(w) == w and w >= 0)
     except (TypeError, ValueError):
         return False
+
+
+def given_constants(
+    entries: Iterable[Any], constants: Mapping[str, npt.ArrayLike]
+) -> dict[str, Constant]:
+    """The values given for inputs of a graph (ValueInfoProtos).
+
+    Raises:
+        ModelError: there is no such input, or it has another element type.
+    """
+    declared = {e.name: e for e in entries}
+    out: dict[str, Constant] = {}
+    for name, given in constants.items():
+        if name not in declared:
+            raise ModelError(unknown("input", name, list(declared)) + " (in constants)")
+        code = declared[name].type.tensor_type.elem_type
+        dtype, data = element_dtype(code, f"input {name!r}"), np.asarray(given)
+        if data.dtype != dtype.storage:
+            raise ModelError(f"the constant {name!r} must be {dtype}, not {data.dtype}")
+        out[name] = Constant(np.array(data, order="C"), dtype)
+    return out

@@ -1,0 +1,347 @@
+"""The state of one import: values, names and the program so far; how nodes are converted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from compiler.dtypes import INT64
+from compiler.errors import DtypelabError, ModelError, UnsupportedError, unknown
+from compiler.frontend import symbolic_ops
+from compiler.frontend.attributes import attribute_value
+from compiler.frontend.computed_dimensions import computed_dimensions
+from compiler.frontend.element_types import NARROW, element_code
+from compiler.frontend.folding import empty, folded
+from compiler.frontend.function_body import body_of, has_body
+from compiler.frontend.limits import Budget
+from compiler.frontend.model_file import constant
+from compiler.frontend.node import CONVERTERS, Imported, Node, Symbolic
+from compiler.frontend.schema import check_node, operator_key
+from compiler.frontend.signature import given_constants, input_types
+from compiler.frontend.value_names import ValueNames
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import (
+    Atom,
+    Call,
+    Constant,
+    Function,
+    Value,
+    Var,
+    operands,
+    tensor_type,
+)
+from compiler.ir.types import TensorType
+from compiler.symbolic import Index
+from compiler.symbolic import Var as Dimension
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_MOVES = {
+    "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Concat",
+    "Split", "Gather", "Expand", "Tile", "Pad",
+}  # fmt: skip
+"""Operators that take narrow integers and give them on."""
+_CONVERSIONS = {"Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "Shape", "Size"}
+"""Operators that take narrow integers."""
+
+
+def _first_line(e: Exception) -> str:
+    return (str(e).splitlines() or [type(e).__name__])[0]
+
+
+class GraphImport:
+    """The state of one import; implements `compiler.frontend.node.Graph`."""
+
+    def __init__(self, graph: Any, folder: Path | None, opset: int, budget: Budget):
+        self.proto, self.folder, self.opset, self.budget = graph, folder, opset, budget
+        self.builder = FunctionBuilder()
+        self._around: list[FunctionBuilder] = []
+        self.inputs: list[str] = []
+        self._values: dict[str, Imported] = {}
+        self._missing: dict[str, str] = {}
+        self.quantized = False  # whether something is dequantized
+        self._dequantized: dict[Var, Call] = {}  # constants that are, which UseIntegers reads
+        self._narrow: dict[str, int] = {}
+        self.names = ValueNames()
+        self.counts: dict[Dimension, Atom] = {}
+
+    # ---- the import ------------------------------------------------------------------------------
+    def run(
+        self,
+        shapes: Mapping[str, Sequence[int | str | None]],
+        constants: Mapping[str, npt.ArrayLike],
+    ) -> Function:
+        """The function that the graph computes.
+
+        Raises:
+            ModelError: the graph is not valid, or what the caller gives does not fit it.
+            UnsupportedError: a node, attribute or element type that we do not implement.
+        """
+        g = self.proto
+        if g.sparse_initializer:
+            raise UnsupportedError("sparse initializers are not supported: store them densely")
+        weights = {t.name for t in g.initializer}
+        entries = [i for i in g.input if i.name not in weights]
+        self._values.update(given_constants(entries, constants))
+        entries = [i for i in entries if i.name not in constants]
+        self.inputs = [i.name for i in entries]
+        if len(set(self.inputs)) < len(self.inputs):
+            raise ModelError("the model has two inputs of the same name; export it again")
+        self.names.name_interface([e.name for e in entries], g)
+        for t in g.initializer:
+            self._values[t.name] = self._weight(t)
+        for name, t in input_types(entries, shapes).items():
+            given = self.builder.param(self.printable(name), t.shape, t.dtype)
+            self._values[name] = empty(t) if 0 in t.shape else given
+            self.names.taken |= {str(v) for d in t.shape if isinstance(d, Index) for v in d.vars()}
+        for e in entries:
+            self.mark(e.name, e.type.tensor_type.elem_type)
+        for n in g.node:
+            self._convert(n)
+        results = []
+        for o in g.output:
+            if o.name not in self._values and o.name not in self._missing:
+                raise ModelError(f"output {o.name!r} is not computed by any node")
+            results.append(self.atom(o.name))
+        return self.builder.finish(*results)
+
+    def _weight(self, t: Any) -> Constant:
+        self.mark(t.name, t.data_type)
+        return constant(t, self.folder, f"weight {t.name!r}", self.budget)
+
+    def _convert(self, proto: Any) -> None:
+        self.budget.step()
+        outputs = tuple(proto.output)
+        if not any(outputs):
+            return
+        where = f"node {proto.name or outputs[0]!r} ({proto.op_type})"
+        check_node(proto, self.opset, where)
+        self._check_narrow(proto, where)
+        key = operator_key(proto)
+        if key not in CONVERTERS:
+            self._convert_body(proto)
+            return
+        attrs = {
+            a.name: attribute_value(a, where, self.folder, self.budget) for a in proto.attribute
+        }
+        node = Node(proto.op_type, proto.name, tuple(proto.input), outputs, attrs, self)
+        try:
+            known = symbolic_ops.evaluate(node) if key == node.op else None
+            results = CONVERTERS[key](node) if known is None else known
+        except (ModelError, UnsupportedError) as e:
+            if str(e).startswith("node "):  # in a subgraph: that node is the one to name
+                raise
+            raise type(e)(f"{node.where}: {e}") from None
+        except DtypelabError as e:
+            raise ModelError(f"{node.where}: {e}{self._hint(node)}") from None
+        except (ValueError, IndexError, TypeError, ArithmeticError, MemoryError) as e:
+            raise ModelError(f"{node.where} is not valid: {_first_line(e)}") from e
+        values = [results] if isinstance(results, (Var, Constant, Symbolic)) else list(results)
+        for i, name in enumerate(outputs):
+            if name and name in self._values:
+                raise ModelError(f"{node.where}: the value {name!r} is defined twice")
+            if i < len(values):
+                self._values[name] = values[i]
+            elif name:
+                self._missing[name] = f"{node.where} is not supported with its output {i} in use"
+
+    def _check_narrow(self, proto: Any, where: str) -> None:
+        """Narrow integers are moved and converted; nothing computes with them."""
+        narrow = [i for i in proto.input if i in self._narrow]
+        if proto.op_type in _MOVES:
+            for o in proto.output if narrow else ():
+                self.mark(o, self._narrow[narrow[0]])
+        elif narrow and proto.op_type not in _CONVERSIONS:
+            raise UnsupportedError(f"{where} is not supported with integers of 2 or 4 bits")
+        for a in proto.attribute:
+            if a.HasField("t"):
+                self.mark(proto.output[0], a.t.data_type)
+
+    def _convert_body(self, proto: Any) -> None:
+        """Convert the nodes by which ONNX defines the operator."""
+        types = [tensor_type(self.atom(i)) if i else None for i in proto.input]
+        nodes, opset = body_of(proto, self.opset, types)
+        outside, self.opset = self.opset, opset
+        try:
+            for n in nodes:
+                if n.op_type not in CONVERTERS and not has_body(n.op_type, opset):
+                    where = f"node {proto.name or proto.output[0]!r} ({proto.op_type})"
+                    raise UnsupportedError(
+                        f"{where}: {n.op_type}, which defines it, is not supported"
+                    )
+                self._convert(n)
+        finally:
+            self.opset = outside
+
+    def _hint(self, node: Node) -> str:
+        """Advice for a node whose operands do not fit, in case symbolic dimensions are why."""
+        values = [self._values.get(name) for name in node.inputs]
+        types = [v.type for v in values if isinstance(v, (Var, Constant))]
+        dims = [d for t in types if isinstance(t, TensorType) for d in t.shape]
+        if not any(isinstance(d, Index) for d in dims):
+            return ""
+        names = dict.fromkeys(s for i in node.inputs if i for s in self.sources(i))
+        if names and not all(self.is_given(d) for d in dims if isinstance(d, Index)):
+            given = ", ".join(f"{name!r}: ..." for name in names)
+            return f"; sizes that are found at run time can be given: constants={{{given}}}"
+        return "; if symbolic dimensions are the cause, fix them with shapes=..."
+
+    # ---- what nodes use (see Graph) --------------------------------------------------------------
+    def value(self, name: str) -> Imported:
+        """See Graph."""
+        if name in self._missing:
+            raise UnsupportedError(self._missing[name])
+        if name not in self._values:
+            known = [v for v in self._values if v.isprintable()]
+            raise ModelError(unknown("value", name, known) + " (nodes must be sorted)")
+        return self._values[name]
+
+    def atom(self, name: str) -> Atom:
+        """See Graph."""
+        v = self.value(name)
+        if isinstance(v, Symbolic):
+            v = self._values[name] = self.computed(v, self.printable(name))
+        return v
+
+    def emit(
+        self, op: str, args: Sequence[Atom], attrs: Mapping[str, Any], name: str, origin: str
+    ) -> Atom:
+        """See Graph."""
+        from compiler.op.opdef import get_op
+        from compiler.transform.infer_type import infer_value
+
+        self.budget.step()
+        definition = get_op(op)
+        call = Call(definition, tuple(args), definition.make_attrs(**attrs))
+        result = infer_value(call)
+        if isinstance(result, TensorType) and 0 in result.shape:
+            return empty(result)
+        known = args and all(isinstance(a, Constant) for a in args)
+        if op == "qnn.dequantize":
+            self.quantized = True
+            var = self.bind(call, name, origin)
+            self._dequantized |= {var: call} if known else {}
+            return var
+        if known:
+            value = folded(call, result)
+            if value is not None:
+                return value
+        return self.bind(call, name, origin)
+
+    def known(self, v: Imported) -> Constant | None:
+        """See Graph."""
+        if isinstance(v, Var) and v in self._dequantized:
+            return folded(self._dequantized[v], tensor_type(v))
+        return v if isinstance(v, Constant) else None
+
+    def sources(self, name: str) -> list[str]:
+        """See Graph."""
+        start = self.value(name)
+        scopes = [*self._around, self.builder]
+        makers = {b.var: b.value for scope in scopes for b in scope.bindings}
+        found, todo = set(), [start] if isinstance(start, Var) else []
+        while todo:
+            v = todo.pop()
+            if v not in found:
+                found.add(v)
+                todo += (
+                    [a for a in operands(makers[v]) if isinstance(a, Var)] if v in makers else []
+                )
+        return [n for n in self.inputs if self._values.get(n) in found]
+
+    def element(self, name: str) -> int:
+        """See Graph."""
+        return self._narrow.get(name) or element_code(tensor_type(self.atom(name)).dtype)
+
+    def mark(self, name: str, code: int) -> None:
+        """See Graph."""
+        if code in NARROW:
+            self._narrow[name] = code
+
+    def bind(self, value: Value, name: str, origin: str) -> Var:
+        """See Graph."""
+        return self.builder.bind(value, name, (origin,))
+
+    def inline(self, graph: Any, operands: Sequence[Imported]) -> list[Imported]:
+        """See Graph. The names of the subgraph hold only in it; those around it are seen."""
+        if graph.sparse_initializer:
+            raise UnsupportedError("sparse initializers are not supported: store them densely")
+        around = self._values, self.names, self._missing, self._narrow
+        own = {v.name for v in [*graph.input, *graph.initializer]}
+        own |= {o for n in graph.node for o in n.output}
+        self._values = {k: v for k, v in self._values.items() if k not in own}
+        self.names = self.names.without(own)
+        self._missing = {k: v for k, v in self._missing.items() if k not in own}
+        self._narrow = {k: v for k, v in self._narrow.items() if k not in own}
+        try:
+            for t in graph.initializer:
+                self._values[t.name] = self._weight(t)
+            if len(graph.input) != len(operands):
+                raise ModelError(f"{len(operands)} operands for {len(graph.input)} inputs")
+            for i, v in zip(graph.input, operands, strict=True):
+                self._values[i.name] = v
+            for n in graph.node:
+                self._convert(n)
+            if any(o.name in self._narrow for o in graph.output):
+                raise UnsupportedError("a subgraph gives integers of 2 or 4 bits")
+            return [self.value(o.name) for o in graph.output]
+        finally:
+            self._values, self.names, self._missing, self._narrow = around
+
+    def nested(self, params: Sequence[Var], make: Callable[[], Sequence[Atom]]) -> Function:
+        """See Graph."""
+        self._around.append(self.builder)
+        self.builder = FunctionBuilder()
+        try:
+            for p in params:
+                self.builder.add_param(p)
+            results = make()
+            return self.builder.finish(*results)
+        finally:
+            self.builder = self._around.pop()
+
+    def rewind(self) -> Callable[[], None]:
+        """See Graph."""
+        bindings, count = self.builder.bindings, len(self.builder.bindings)
+
+        def back() -> None:
+            del bindings[count:]
+
+        return back
+
+    def printable(self, name: str) -> str:
+        """See Graph."""
+        return self.names.printable(name)
+
+    def intermediate(self, stem: str) -> str:
+        """See Graph."""
+        return self.names.intermediate(stem)
+
+    # ---- symbolic dimensions as run-time values --------------------------------------------------
+    def is_given(self, size: Index) -> bool:
+        """See Graph."""
+        main = self._around[0] if self._around else self.builder
+        shown = [d for p in main.params for d in tensor_type(p).shape if isinstance(d, Index)]
+        return size.vars() <= set().union(*(d.vars() for d in shown))
+
+    def computed(self, v: Symbolic, stem: str) -> Atom:
+        """See Graph. They come from the shapes of the parameters, or have been found."""
+
+        def emit(op: str, *args: Atom, **attrs: Any) -> Atom:
+            return self.emit(op, args, attrs, self.intermediate(f"{stem}_{op}"), stem)
+
+        def size_of(d: Dimension) -> Atom:
+            if d in self.counts:
+                return emit("reshape", self.counts[d], newshape=(1,))
+            for param in [p for scope in (*self._around, self.builder) for p in scope.params]:
+                shape = tensor_type(param).shape
+                if d in shape:
+                    axis = Constant.of([shape.index(d)], INT64)
+                    return emit("take", emit("shape_of", param), axis, axis=0)
+            raise UnsupportedError(
+                f"dimension {d} is used as data but no input has it: fix it with shapes=..."
+            )
+
+        return computed_dimensions(v, emit, size_of)
