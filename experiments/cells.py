@@ -15,7 +15,7 @@ from .datasets import Dataset
 from .layer_table import LayerRequest
 from .schemes import Scheme
 
-LATENCY = ("warmup", "runs", "batch")
+LATENCY = ("warmup", "runs", "batch", "precision", "budget_s")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,8 @@ class ModelFile:
 class Settings:
     """How much is measured: evaluated and calibration images, and the latency protocol.
 
-    `runs` 0 leaves latency out.
+    `runs` 0 leaves latency out; see `speedup.Protocol` for `warmup`, `runs`, `precision` and
+    `budget_s`.
     """
 
     n_eval: int
@@ -40,6 +41,17 @@ class Settings:
     warmup: int
     runs: int
     batch: int
+    precision: float = 0.02
+    budget_s: float = 2.0
+
+    @property
+    def protocol(self) -> list[float]:
+        """Of latency, for the hash: what came later counts only where it is not the default."""
+        later = (self.precision, self.budget_s)
+        return [self.warmup, self.runs, self.batch, *(later if later != _LATER else ())]
+
+
+_LATER = (Settings.precision, Settings.budget_s)
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,7 @@ class Cell:
             "threads": self.threads,
             "n_eval": self.settings.n_eval,
             "calibration": [self.settings.n_calib, self.seed] if calibrates else None,
-            "latency": [self.settings.warmup, self.settings.runs, self.settings.batch],
+            "latency": self.settings.protocol,
             **({"metric": metric} if metric else {}),
             **({"repeat": self.repeat} if self.repeat else {}),
             **({"energy": self.energy} if self.energy else {}),

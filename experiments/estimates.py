@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from . import pipeline
 from .cells import Cell
 from .datasets import Dataset
+from .speedup import SETTLE_S
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -89,6 +90,7 @@ def _seconds(cell: Cell, shape: tuple[int, ...]) -> float:
     ms = macs * _cost(cell) * 1e-6 / cell.threads + CALL_MS
     calls = (s.warmup + s.runs) * s.batch if s.runs else 0
     timed = calls * (ms + (0 if scheme.kind == "float32" else float_ms))
+    timed = max(timed, 1e3 * min(SETTLE_S, s.budget_s) if s.runs else 0.0)
     # Observed, and corrected, layer by layer.
     calibrated = s.n_calib * 5 * float_ms if scheme.calibrated else 0.0
     compiled = operators * (FLOAT_OPERATOR_S if scheme.kind == "float32" else OPERATOR_S)

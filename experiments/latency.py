@@ -44,15 +44,6 @@ class LatencyStats:
         )
 
 
-def measure(call: Thunk, *, warmup: int, runs: int) -> LatencyStats:
-    """Time `runs` calls after `warmup` calls that do not count.
-
-    Raises:
-        ConfigError: `warmup` is negative or `runs` is not positive.
-    """
-    return measure_interleaved([call], warmup=warmup, runs=runs)[0]
-
-
 def measure_interleaved(calls: Sequence[Thunk], *, warmup: int, runs: int) -> list[LatencyStats]:
     """Time several calls in turn, so that clock and load drift hit all of them alike.
 
@@ -72,7 +63,7 @@ def measure_interleaved(calls: Sequence[Thunk], *, warmup: int, runs: int) -> li
             call()
     times: list[list[float]] = [[] for _ in calls]
     order, shuffled = list(zip(calls, times, strict=True)), random.Random(0)
-    with _no_garbage_collection():
+    with no_garbage_collection():
         for _ in range(runs):
             shuffled.shuffle(order)
             for call, record in order:
@@ -83,7 +74,8 @@ def measure_interleaved(calls: Sequence[Thunk], *, warmup: int, runs: int) -> li
 
 
 @contextlib.contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
+    """Keep the garbage collector from running in between."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -15,9 +15,9 @@ from compiler.errors import ConfigError, DtypelabError
 from . import adapters, metrics, pipeline, provenance, scoring
 from .cells import Cell, Workload
 from .datasets import Dataset
-from .latency import LatencyStats, measure, measure_interleaved
 from .layer_table import Line, layer_lines
 from .schemes import Scheme
+from .speedup import Protocol, Speedup, measure_speedup
 from .statistics import paired_difference, paired_figures
 from .store import COLUMNS, SCHEMA_VERSION, Value
 
@@ -123,21 +123,24 @@ class Session:
         return self._baseline
 
     def _latency(self, cell: Cell, subject: _Network, baseline: _Network) -> dict[str, Value]:
-        warmup, runs, batch = cell.settings.warmup, cell.settings.runs, cell.settings.batch
+        settings, batch = cell.settings, cell.settings.batch
         inputs = self._data(cell).x[:batch]
         if len(inputs) < batch:
             raise ConfigError(f"latency batch {batch} needs as many images, have {len(inputs)}")
         reference = baseline.compiled(batch)
+        protocol = Protocol(settings.warmup, settings.runs, settings.precision, settings.budget_s)
+
+        def float32() -> pipeline.Array:
+            return reference.call(inputs)
+
         if cell.scheme.kind == "float32":
-            stats = measure(lambda: reference.call(inputs), warmup=warmup, runs=runs)
-            return _latency_columns(stats, 1.0)
-        compiled = subject.compiled(batch)
-        stats, base = measure_interleaved(
-            [lambda: compiled.call(inputs), lambda: reference.call(inputs)],
-            warmup=warmup,
-            runs=runs,
-        )
-        return _latency_columns(stats, base.median / stats.median)
+            found = measure_speedup(float32, None, protocol, threads=cell.threads)
+        else:
+            compiled = subject.compiled(batch)
+            found = measure_speedup(
+                lambda: compiled.call(inputs), float32, protocol, threads=cell.threads
+            )
+        return _latency_columns(found)
 
 
 def failed(cell: Cell, status: str, error: str) -> Outcome:
@@ -251,12 +254,21 @@ def _energy(macs: Mapping[str, int], picojoules: Mapping[str, float]) -> float |
     return sum(count * (prices[pair] or 0.0) for pair, count in macs.items()) * 1e-6
 
 
-def _latency_columns(stats: LatencyStats, speedup: float) -> dict[str, Value]:
+def _latency_columns(found: Speedup) -> dict[str, Value]:
     columns: dict[str, Value] = {
-        f"latency_ms_{name}": getattr(stats, name)
+        f"latency_ms_{name}": getattr(found.latency, name)
         for name in ("min", "median", "mean", "p90", "p99", "stdev")
     }
-    return {**columns, "speedup_vs_fp32": speedup}
+    return {
+        **columns,
+        "speedup_vs_fp32": found.ratio,
+        "speedup_low": found.low,
+        "speedup_high": found.high,
+        "latency_rounds": found.latency.runs,
+        "latency_lost": found.lost,
+        "latency_load": found.load,
+        "latency_noise": " ".join(found.noise) or "none",
+    }
 
 
 def _one_line(text: str, limit: int = 500) -> str:

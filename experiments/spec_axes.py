@@ -19,8 +19,17 @@ from .spec_reader import Reader
 
 T = TypeVar("T")
 
-#: Settings that an element of an axis, or a rule, may override, with their smallest values.
-SETTINGS = {"n_eval": 1, "n_calib": 1, "warmup": 0, "runs": 0, "batch": 1}
+#: Settings that an element of an axis, or a rule, may override, with their smallest values: those
+#: of a float are numbers, the others integers.
+SETTINGS: dict[str, int | float] = {
+    "n_eval": 1,
+    "n_calib": 1,
+    "warmup": 0,
+    "runs": 0,
+    "batch": 1,
+    "precision": 0.0,
+    "budget_s": 0.0,
+}
 
 #: Axis -> what an element is called in rules and in tables of its own.
 AXES = {
@@ -39,7 +48,7 @@ AXES = {
 class Given:
     """A setting, and the table that it stands in (None: a default)."""
 
-    value: int
+    value: int | float
     reader: Reader | None = None
 
 
@@ -206,18 +215,25 @@ def _scheme(top: Reader, index: int, item: Any) -> Item[Scheme]:
 def settings_of(reader: Reader) -> Overrides:
     """The settings that stand in a table."""
     return {
-        key: Given(reader.integer(key, least, least), reader)
+        key: Given(_number(reader, key, least), reader)
         for key, least in SETTINGS.items()
         if key in reader.values
     }
+
+
+def _number(reader: Reader, key: str, least: int | float) -> int | float:
+    if isinstance(least, int):
+        return reader.integer(key, least, least)
+    return reader.number(key, least)
 
 
 def common_settings(top: Reader) -> Overrides:
     """The settings of the whole specification; `n_eval` is missing where it says nothing."""
     latency = top.table("latency")
     latency.only(LATENCY)
-    found = {"n_calib": Given(100), "warmup": Given(3), "runs": Given(20), "batch": Given(1)}
-    return {**found, **settings_of(top), **settings_of(latency)}
+    found = {"n_calib": 100, "warmup": 3, "runs": 20, "batch": 1}
+    defaults = {key: Given(value) for key, value in found.items()}
+    return {**defaults, **settings_of(top), **settings_of(latency)}
 
 
 def settled(overrides: Overrides, item: Item[Scheme], data: datasets.Dataset) -> Settings:
@@ -231,9 +247,10 @@ def settled(overrides: Overrides, item: Item[Scheme], data: datasets.Dataset) ->
         )
     if item.value.calibrated:
         (n_calib.reader or item.reader).checked(
-            lambda: data.calibration_sample(n_calib.value, 0), "n_calib"
+            lambda: data.calibration_sample(int(n_calib.value), 0), "n_calib"
         )
-    return Settings(**{key: given.value for key, given in values.items()})
+    chosen: dict[str, Any] = {key: given.value for key, given in values.items()}
+    return Settings(**chosen)
 
 
 def _check(reader: Reader, axes: Axes) -> None:

@@ -100,12 +100,15 @@ class Reader:
 
     def numbers(self, minimum: float) -> dict[str, float]:
         """Every value of this table, each a number of at least `minimum`."""
-        found = {}
-        for key, value in self.values.items():
-            if isinstance(value, bool) or not isinstance(value, int | float) or value < minimum:
-                self.fail(f"{key} must be a number of at least {minimum:g}, not {value!r}", key)
-            found[key] = float(value)
-        return found
+        return {key: self.number(key, minimum) for key in self.values}
+
+    def number(self, key: str, minimum: float) -> float:
+        """The number at `key`, which there must be, at least `minimum`."""
+        value = self.values[key]
+        # Not a number is not at least anything.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= minimum:
+            self.fail(f"{key} must be a number of at least {minimum:g}, not {value!r}", key)
+        return float(value)
 
     def text(self, key: str, default: str | None = None) -> str:
         """The string at `key`; without a default the key is required."""

@@ -34,7 +34,7 @@ class Rule:
         )
 
 
-def rules(top: Reader, name: str, settings: Mapping[str, int] | None = None) -> list[Rule]:
+def rules(top: Reader, name: str, settings: Mapping[str, float] | None = None) -> list[Rule]:
     """The rules in the list `name` of a specification, which change some of `settings` if given."""
     found = []
     for reader in tables(top, name):

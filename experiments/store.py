@@ -24,7 +24,7 @@ from .parquet import is_parquet, read_parquet
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 Value: TypeAlias = str | int | float | None
 
@@ -33,6 +33,7 @@ _TEXT = (
     *("scheme", "dtype", "lowering", "accumulate", "granularity", "symmetry", "calibrator"),
     *("skipped", "target", "isa", "cpu", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
     *("git_rev", "git_dirty", "started_utc", "config", "metric_name", "dataset_sha256"),
+    "latency_noise",
 )
 
 COLUMNS = (
@@ -55,18 +56,24 @@ COLUMNS = (
     "config",
     # Version 3.
     *("metric_name", "dataset_sha256", "repeat"),
+    # Version 4.
+    *("latency_rounds", "speedup_low", "speedup_high"),
+    *("latency_lost", "latency_load", "latency_noise"),
 )
 
 #: What each version added at the end; files of earlier ones are read as if empty there.
 _ADDED = {
     version: COLUMNS[COLUMNS.index(first) :]
-    for version, first in ((2, "metric_drop_low"), (3, "metric_name"))
+    for version, first in (
+        *((2, "metric_drop_low"), (3, "metric_name")),
+        (4, "latency_rounds"),
+    )
 }
 
 #: Columns that may differ between two runs of the same specification on the same machine.
 VOLATILE_COLUMNS = (
-    *("run_id", "started_utc", "duration_s", "speedup_vs_fp32"),
-    *(name for name in COLUMNS if name.startswith("latency_ms_")),
+    *("run_id", "started_utc", "duration_s"),
+    *(name for name in COLUMNS if name.startswith(("latency_", "speedup_"))),
 )
 
 

@@ -31,7 +31,8 @@ from experiments.benchmarks import (
     widths,
 )
 from experiments.benchmarks.report import Group
-from experiments.benchmarks.turns import Effort, pinned
+from experiments.benchmarks.turns import Effort
+from experiments.pinning import pinned
 
 GROUPS: dict[str, Callable[[], list[Group]]] = {
     "kernels": kernels.groups,

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from experiments.benchmarks import peer
 from experiments.benchmarks.peak import Peak, peak
 from experiments.benchmarks.stages import kernel_calls
-from experiments.benchmarks.turns import Contender, Effort, always, medians, pinned
+from experiments.benchmarks.turns import Contender, Effort, always, medians
+from experiments.pinning import pinned
 
 if TYPE_CHECKING:
     from compiler import Executable

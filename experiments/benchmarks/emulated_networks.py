@@ -15,8 +15,9 @@ from datatypes import change_dtype
 from experiments import datasets, pipeline, zoo
 from experiments.benchmarks import models
 from experiments.benchmarks.report import Row
-from experiments.benchmarks.turns import Effort, always, medians, pinned
+from experiments.benchmarks.turns import Effort, always, medians
 from experiments.examples import approximate_multiplier
+from experiments.pinning import pinned
 
 NATIVE = "float32"
 LARGE = ("resnet50", "posit16_es1", 1.0, 25.0)

@@ -24,7 +24,8 @@ from datatypes import change_dtype
 from experiments.benchmarks import c_loop, emulated_networks
 from experiments.benchmarks.peak import peak_float32
 from experiments.benchmarks.report import Row
-from experiments.benchmarks.turns import Effort, always, medians, pinned
+from experiments.benchmarks.turns import Effort, always, medians
+from experiments.pinning import pinned
 
 SIZE = 512
 LIBRARY_ROWS = 8

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from experiments import metrics
 from experiments.benchmarks import models, openvino, peer, variants
-from experiments.benchmarks.turns import Contender, Effort, always, medians, pinned
+from experiments.benchmarks.turns import Contender, Effort, always, medians
+from experiments.pinning import pinned
 
 if TYPE_CHECKING:
     from compiler import Executable

@@ -14,7 +14,8 @@ import numpy as np
 from experiments.benchmarks.convolutions import taps_met
 from experiments.benchmarks.peak import peak
 from experiments.benchmarks.stages import kernel_calls
-from experiments.benchmarks.turns import Contender, Effort, always, medians, pinned
+from experiments.benchmarks.turns import Contender, Effort, always, medians
+from experiments.pinning import pinned
 
 if TYPE_CHECKING:
     from compiler.ir.expr import IRModule

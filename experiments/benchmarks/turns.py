@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -62,18 +61,3 @@ def _slice(call: Callable[[], object], effort: Effort) -> list[float]:
 def always(call: Callable[[], object]) -> Contender:
     """A contender that needs no opening."""
     return lambda: contextlib.nullcontext(call)
-
-
-@contextlib.contextmanager
-def pinned(threads: int) -> Iterator[None]:
-    """Keep this thread, and those it starts, on the last `threads` CPUs that it may use (where the
-    system can)."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, set(sorted(allowed)[-threads:]))
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, allowed)

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import UnsupportedError
-from experiments.benchmarks.turns import Effort, always, medians, pinned
+from experiments.benchmarks.turns import Effort, always, medians
+from experiments.pinning import pinned
 
 if TYPE_CHECKING:
     from compiler import Executable

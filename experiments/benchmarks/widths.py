@@ -15,8 +15,9 @@ from compiler.dtypes import Array
 from compiler.ir.expr import IRModule
 from experiments.benchmarks import models
 from experiments.benchmarks.report import Row
-from experiments.benchmarks.turns import Effort, pinned
+from experiments.benchmarks.turns import Effort
 from experiments.latency import measure_interleaved
+from experiments.pinning import pinned
 
 MODEL = "pp_ocrv4_rec"
 WIDTHS = (96, 320, 640)

@@ -4,7 +4,7 @@ import time
 import pytest
 
 from compiler.errors import ConfigError
-from experiments.latency import LatencyStats, measure, measure_interleaved
+from experiments.latency import LatencyStats, measure_interleaved
 
 
 def test_statistics_of_known_times() -> None:
@@ -29,13 +29,13 @@ def test_calls_take_turns_in_changing_order_after_their_warm_up() -> None:
 
 
 def test_a_sleep_is_measured_in_milliseconds() -> None:
-    stats = measure(lambda: time.sleep(0.01), warmup=0, runs=3)
+    stats = measure_interleaved([lambda: time.sleep(0.01)], warmup=0, runs=3)[0]
     assert 10.0 <= stats.min < 1000.0
 
 
 def test_garbage_collection_is_off_while_measuring_and_on_again_after() -> None:
     seen: list[bool] = []
-    measure(lambda: seen.append(gc.isenabled()), warmup=0, runs=2)
+    measure_interleaved([lambda: seen.append(gc.isenabled())], warmup=0, runs=2)
     assert seen == [False, False]
     assert gc.isenabled()
 
@@ -43,4 +43,4 @@ def test_garbage_collection_is_off_while_measuring_and_on_again_after() -> None:
 @pytest.mark.parametrize(("warmup", "runs"), [(-1, 1), (0, 0)])
 def test_impossible_protocols_are_refused(warmup: int, runs: int) -> None:
     with pytest.raises(ConfigError, match="warmup"):
-        measure(lambda: None, warmup=warmup, runs=runs)
+        measure_interleaved([lambda: None], warmup=warmup, runs=runs)

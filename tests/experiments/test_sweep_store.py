@@ -28,30 +28,38 @@ def test_columns_are_those_of_the_contract() -> None:
     added = """
     metric_drop_low metric_drop_high p_value bit_operations activation_bytes energy_uj config
     metric_name dataset_sha256 repeat
+    latency_rounds speedup_low speedup_high latency_lost latency_load latency_noise
     """
     assert list(COLUMNS) == contract.split() + added.split()
 
 
-def version_1(path: Path) -> bytes:
-    """Rewrite a file as schema version 1 would have written it."""
+#: The first column that each version added.
+ADDED = {2: "metric_drop_low", 3: "metric_name", 4: "latency_rounds"}
+
+
+def as_version(version: int, path: Path) -> bytes:
+    """Rewrite a file as an earlier schema version would have written it."""
     with path.open(newline="") as source:
         lines = list(csv.reader(source))
     text = io.StringIO()
-    width = lines[0].index("metric_drop_low")
+    width = lines[0].index(ADDED[version + 1])
     csv.writer(text, lineterminator="\n").writerows(line[:width] for line in lines)
     path.write_text(text.getvalue())
     return path.read_bytes()
 
 
-def test_files_of_an_earlier_version_are_read_and_continued(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_files_of_an_earlier_version_are_read_and_continued(version: int, tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     ResultsFile(path).append(row("a", metric=0.5, error='with, "quotes"'))
     new = path.read_bytes()
-    old = version_1(path)
+    old = as_version(version, path)
     table = read_results(path)
     assert list(table.columns) == list(COLUMNS)
     assert (table["metric"][0], table["config"][0]) == (0.5, "")
     assert math.isnan(table["p_value"][0])
+    assert math.isnan(table["speedup_low"][0])
+    assert table["latency_noise"][0] == ""  # unknown, which is not "none"
     assert path.read_bytes() == old
     # A last line without a newline is what a killed writer left, of any version.
     path.write_bytes(old + b"torn,row")
@@ -138,7 +146,7 @@ def test_a_row_torn_while_the_sweep_runs_does_not_spoil_the_next(tmp_path: Path)
     ("text", "message"),
     [
         ("a,b,c\n1,2,3\n", "is not a dtypelab results file"),
-        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 3"),
+        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 4"),
         ("\x00\xff", "is not a dtypelab results file"),
     ],
 )
