@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from .row_names import system_names
 from .scoring import is_share
 
 if TYPE_CHECKING:
@@ -13,8 +14,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _PERCENT = ("{:.2f}", "{:+.2f}")
-#: Columns that name what a row is, shown with the scheme where they differ between rows.
-_DISTINGUISHING = ("calibrator", "lowering", "accumulate", "target", "threads")
 
 
 def results_table(rows: pd.DataFrame) -> RenderableType:
@@ -44,15 +43,13 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
     ):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("status", no_wrap=True)
-    varying = [name for name in _DISTINGUISHING if rows[name].replace("", None).nunique() > 1]
     failures = []
     model = None
-    for row in rows.to_dict("records"):
+    for row, system in zip(rows.to_dict("records"), system_names(rows), strict=True):
         if row["model"] != model:
             model = row["model"]
             by = "" if judged else f" ({row['metric_name']})"
             table.add_row(Text(model + by, "bold"))
-        scheme = " ".join([row["scheme"], *filter(None, (_shown(n, row[n]) for n in varying))])
         figures = [
             _number(row["n_eval"], "{:.0f}"),
             *_merit(row, "" if judged else "%"),
@@ -66,15 +63,10 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
         ]
         ok = row["status"] == "ok"
         status = Text(row["status"], "green" if ok else "red")
-        table.add_row(Padding(Text(scheme), (0, 0, 0, 2)), *map(Text, figures), status)
+        table.add_row(Padding(Text(system), (0, 0, 0, 2)), *map(Text, figures), status)
         if not ok:
-            failures.append(Text(f"{model} {scheme}: {row['error']}", "red"))
+            failures.append(Text(f"{model} {system}: {row['error']}", "red"))
     return Group(table, *failures)
-
-
-def _shown(name: str, value: Any) -> str:
-    """A distinguishing value: text as it is, a number with the name of its column."""
-    return value if isinstance(value, str) else f"{name}={value}"
 
 
 def _merit(row: Mapping[Any, Any], unit: str) -> list[str]:

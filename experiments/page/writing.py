@@ -6,28 +6,33 @@ import html
 import json
 import math
 import os
-from collections.abc import Mapping
+import re
+import shlex
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path, PosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
-from experiments import datasets
 from experiments.files import atomic_path
 from experiments.layer_table import EVENTS, layers_path, read_layers
+from experiments.row_names import merits, metric_label, system_names
 from experiments.store import read_results
 
-from .ranges import profile, ranges_at_hand
+from .ranges import Ranges, profile, ranges_at_hand
 
-#: Inputs that the value ranges of a network are taken from.
-RANGE_INPUTS = 8
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Inputs that the value ranges of a network are taken from, and their elements at most.
+RANGE_INPUTS, RANGE_ELEMENTS = 8, 2**18
+_SCRIPTS = ("base.js", "scales.js", "pareto.js", "cells.js", "values.js", "start.js")
 
 _SHOWN = (
     *("config_hash", "status", "error", "model", "scheme", "dtype", "accumulate", "lowering"),
-    *("metric", "metric_drop", "sqnr_db", "cosine", "top1_agreement", "size_bytes", "macs"),
-    *("bit_operations", "activation_bytes", "energy_uj", "p_value"),
-    *("metric_drop_low", "metric_drop_high"),
+    *("metric_name", "metric", "metric_fp32", "metric_drop", "metric_drop_low"),
+    *("metric_drop_high", "p_value", "n_eval", "sqnr_db", "cosine", "top1_agreement"),
+    *("size_bytes", "activation_bytes", "macs", "bit_operations", "energy_uj"),
     *("latency_ms_median", "speedup_vs_fp32", "threads", "target"),
 )
 _PROVENANCE = {
@@ -40,10 +45,6 @@ _PROVENANCE = {
     "numpy": "numpy",
     "llvmlite": "llvmlite",
     "dtypelab": "dtypelab_version",
-    "revision": "git_rev",
-    "data set": "dataset",
-    "inputs evaluated": "n_eval",
-    "started": "started_utc",
 }
 
 
@@ -74,15 +75,13 @@ def report(
     data = page_data(results)
     name = title or Path(results).stem
     filled = {
-        "{{title}}": html.escape(name),
-        "{{style}}": _part("style.css"),
-        "{{script}}": _part("script.js"),
-        # In a script element only "</" could end the data early.
-        "{{data}}": json.dumps(data, allow_nan=False).replace("</", "<\\/"),
+        "title": html.escape(name),
+        "style": _part("style.css"),
+        "script": "".join(map(_part, _SCRIPTS)),
+        # In a script element "<" may begin its end, or a comment.
+        "data": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
     }
-    page = _part("page.html")
-    for mark, text in filled.items():
-        page = page.replace(mark, text)
+    page = re.sub(r"\{\{(\w+)\}\}", lambda mark: filled[mark[1]], _part("page.html"))
     with atomic_path(out) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return Page(out)
@@ -97,30 +96,66 @@ def page_data(results: str | os.PathLike[str]) -> dict[str, Any]:
     table = read_results(results)
     if table.empty:
         raise ConfigError(f"{results} has no rows yet; run its sweep first")
+    command = f"dtypelab reproduce {shlex.quote(str(results))} --row "
     rows = [
         {name: _plain(row[name]) for name in _SHOWN}
-        | {"command": f"dtypelab reproduce {results} --row {str(row['config_hash'])[:12]}"}
-        for row in table.to_dict("records")
+        | {"system": system, "command": command + str(row["config_hash"])[:12]}
+        for row, system in zip(table.to_dict("records"), system_names(table), strict=True)
     ]
-    models, failed = table["model"].nunique(), int((table["status"] != "ok").sum())
-    summary = f"{len(rows)} cells: {models} networks in {table['scheme'].nunique()} number systems"
-    ranges = {
-        model: _ranges(model, dataset)
-        for model, dataset in dict(zip(table["model"], table["dataset"], strict=True)).items()
-    }
+    ranges = {str(row["model"]): _ranges(row) for row in _one_a_model(table)}
     return {
-        "summary": summary + (f"; {failed} failed" if failed else ""),
+        "summary": _summary(rows),
         "rows": rows,
+        "metrics": {name: asdict(merit) for name, merit in merits(table).items()},
         "layers": _layers(results),
         "layers_hint": "No layers were recorded: give the specification a table [layers] with "
         "images = 2 and run it again.",
-        "ranges": {model: found for model, found in ranges.items() if found},
+        "ranges": {name: _plain_ranges(r) for name, r in ranges.items() if not isinstance(r, str)},
+        "ranges_missing": {name: why for name, why in ranges.items() if isinstance(why, str)},
         "profiles": {name: found for name in table["dtype"].unique() if (found := profile(name))},
-        "provenance": {
-            shown: sorted({str(_plain(v)) for v in table[column]} - {"", "None"})
-            for shown, column in _PROVENANCE.items()
-        },
+        "networks": [_network(row) for row in _one_a_model(table)],
+        "provenance": _provenance(table),
     }
+
+
+def _summary(rows: list[dict[str, Any]]) -> str:
+    networks, systems = (len({row[name] for row in rows}) for name in ("model", "system"))
+    failed = sum(row["status"] != "ok" for row in rows)
+    summary = f"{len(rows)} cells: {networks} networks in {systems} number systems"
+    return summary + (f"; {failed} failed" if failed else "")
+
+
+def _one_a_model(table: pd.DataFrame) -> list[dict[Any, Any]]:
+    """A row of every network, one that did not fail if there is any."""
+    ordered = table.sort_values("status", key=lambda s: s != "ok", kind="stable")
+    first = ordered.drop_duplicates("model").set_index("model", drop=False)
+    return first.loc[table["model"].unique()].to_dict("records")
+
+
+def _network(row: dict[Any, Any]) -> dict[str, Any]:
+    """The line of a network in the table of networks."""
+    return {
+        "network": row["model"],
+        "file (SHA-256)": row["model_sha256"][:12],
+        "data": row["dataset"],
+        "inputs": _plain(row["n_eval"]),
+        "judged by": metric_label(row["metric_name"]),
+        "float32": _plain(row["metric_fp32"]),
+        "multiply-accumulates": _plain(row["macs"]),
+    }
+
+
+def _provenance(table: pd.DataFrame) -> dict[str, list[str]]:
+    found = {
+        shown: sorted({str(_plain(v)) for v in table[column]} - {"", "None"})
+        for shown, column in _PROVENANCE.items()
+    }
+    revisions = zip(table["git_rev"], table["git_dirty"], strict=True)
+    changed = {"true": " with uncommitted changes"}
+    found["revision"] = sorted({rev + changed.get(dirty, "") for rev, dirty in revisions if rev})
+    times = sorted(set(table["started_utc"]) - {""})
+    found["measured"] = [" to ".join(dict.fromkeys((times[0], times[-1])))] if times else []
+    return {shown: values for shown, values in found.items() if values}
 
 
 def _layers(results: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -136,11 +171,15 @@ def _layers(results: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return [{"config_hash": key, "values": values} for key, values in cells.items()]
 
 
-def _ranges(model: str, dataset: str) -> Mapping[str, Any] | None:
-    if dataset not in datasets.names():
-        return None
-    found = ranges_at_hand(model, datasets.load(dataset).x[:RANGE_INPUTS])
-    return asdict(found) if found else None
+def _ranges(row: dict[Any, Any]) -> Ranges | str:
+    """The values of a row's network, or why there are none."""
+    config = json.loads(row["config"]) if row["config"] else {}
+    (model,), dataset = config.get("models", [row["model"]]), config.get("dataset", row["dataset"])
+    return ranges_at_hand(model, dataset, row["model_sha256"], RANGE_INPUTS, RANGE_ELEMENTS)
+
+
+def _plain_ranges(ranges: Ranges) -> list[dict[str, Any]]:
+    return [asdict(h) for h in (ranges.weights, ranges.activations, *ranges.tensors)]
 
 
 def _plain(value: Any) -> Any:

@@ -10,14 +10,23 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from recorded_like import MODELS, recorded_like
+from recorded_like import SCHEMES as RECORDED_SCHEMES
 
+import compiler
 import experiments
 from compiler.errors import ConfigError
-from experiments import datasets
+from compiler.interpret import trace
+from compiler.transform.preparation import prepare
+from experiments import datasets, zoo
 from experiments.cli.main import run_command
+from experiments.files import sha256
 from experiments.layer_table import EVENTS, LAYER_COLUMNS, LayersFile, layers_path
-from experiments.page.ranges import value_ranges
+from experiments.page import writing
+from experiments.page.ranges import Ranges, ranges_at_hand, value_ranges
+from experiments.page.writing import page_data
 from experiments.store import COLUMNS, ResultsFile
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -26,13 +35,14 @@ FLAGS = [
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
     *("--enable-logging=stderr", "--virtual-time-budget=4000"),
 ]
+NASTY = 'a <b>&"net"</script>{{data}}<!--<script>'
 SCHEMES = {"float32": "float32", "int8_channel": "int8", "posit8_es0": "posit8_es0"}
 
 
 def results(folder: Path) -> Path:
     path = folder / "r.csv"
     file = ResultsFile(path)
-    for m, model in enumerate(("mnist_mlp", "mnist_dwsep", 'a <b>&"net"</script>')):
+    for m, model in enumerate(("mnist_mlp", "mnist_dwsep", NASTY)):
         for k, (scheme, dtype) in enumerate(SCHEMES.items()):
             file.append(
                 dict.fromkeys(COLUMNS)
@@ -42,7 +52,14 @@ def results(folder: Path) -> Path:
                     "latency_ms_median": 2.0 - 0.5 * k + m,
                     "sqnr_db": 30.0 / k if k else float("inf"),
                 }
-                | {"size_bytes": 4000 >> k, "threads": 1, "n_eval": 10, "cpu": "a processor"}
+                | {
+                    "size_bytes": 4000 >> k,
+                    "threads": 1,
+                    "energy_uj": 5.0 - k,
+                    "metric_fp32": 0.98,
+                    "n_eval": 10,
+                    "cpu": "a processor",
+                }
             )
     file.append(
         dict.fromkeys(COLUMNS)
@@ -77,20 +94,54 @@ def test_the_page_holds_every_row_and_needs_nothing_else(tmp_path: Path) -> None
     assert data["rows"][1]["command"].startswith("dtypelab reproduce ")
     assert data["summary"] == "10 cells: 3 networks in 4 number systems; 1 failed"
     assert set(data["ranges"]) == {"mnist_mlp", "mnist_dwsep"}
+    assert set(data["ranges_missing"]) == {NASTY}
+    assert [n["network"] for n in data["networks"]] == ["mnist_mlp", "mnist_dwsep", NASTY]
     assert set(data["profiles"]) == {"posit8_es0", "fixed8_4"}
     assert data["provenance"]["processor"] == ["a processor"]
     assert "<title>R &amp; &lt;D&gt;</title>" in text
-    assert "{{" not in text
+    assert "{{" not in text.replace(found[1], "")
     assert not re.search(r"(src|href)=\"(?!data:|#)|@import|url\(|https?://(?!www\.w3\.org)", text)
 
 
 def test_ranges_are_shares_of_all_values() -> None:
     data = datasets.load("mnist1k")
-    found = value_ranges("mnist_mlp", data.x[:4])
-    assert 0.99 < sum(found.weights) <= 1
-    assert 0.3 < sum(found.activations) < 1, "ReLU makes zeros, which have no place"
-    peak = found.first + max(range(len(found.weights)), key=found.weights.__getitem__)
+    found = value_ranges(zoo.FOLDER / "mnist_mlp.onnx", data.x[:4])
+    weights, activations = found.weights, found.activations
+    assert 0.99 < sum(weights.shares) <= 1.001
+    assert 0.3 < sum(activations.shares) < 1, "ReLU makes zeros, which have no place"
+    peak = weights.first + max(range(len(weights.shares)), key=weights.shares.__getitem__)
     assert -8 <= peak <= -3
+    relu = next(t for t in found.tensors if t.name.endswith("(nn.relu): result"))
+    assert sum(relu.shares) < 0.9
+    assert max(t.most for t in found.tensors) == max(weights.most, activations.most)
+
+
+def test_ranges_are_those_of_the_oracle() -> None:
+    x = datasets.load("mnist1k").x[:2]
+    found = value_ranges(zoo.FOLDER / "mnist_dwsep.onnx", x)
+    module = prepare(compiler.from_onnx(zoo.FOLDER / "mnist_dwsep.onnx", {"input": x.shape}))
+    results = [t for t in found.tensors if t.name.endswith(": result")]
+    values = [v for _, v in trace(module, x) if v.dtype.kind == "f"]
+    assert len(results) == len(values)
+    for histogram, value in zip(results, values, strict=True):
+        assert histogram.most == pytest.approx(abs(value).max(), rel=1e-3)
+        assert sum(histogram.shares) == pytest.approx(np.mean(value != 0), abs=1e-3)
+
+
+def test_networks_that_are_not_at_hand_are_named_with_the_reason(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.onnx"
+    mine.write_bytes((zoo.FOLDER / "mnist_mlp.onnx").read_bytes())
+    good = ranges_at_hand(str(mine), "mnist1k", sha256(mine), 2, 10_000)
+    assert isinstance(good, Ranges), "a user's own network, by its path"
+    for model, dataset, digest, reason in (
+        (str(mine), "mnist1k", "0" * 64, "has changed since"),
+        (str(tmp_path / "gone.onnx"), "mnist1k", "", "there is no model file"),
+        (str(mine), "no_such_data", "", "data set"),
+        (str(tmp_path), "mnist1k", "", ""),
+    ):
+        found = ranges_at_hand(model, dataset, digest, 2, 10_000)
+        assert isinstance(found, str)
+        assert reason in found
 
 
 def test_what_is_no_results_file_is_refused(
@@ -127,14 +178,19 @@ def browse(page: Path, folder: Path, width: int) -> dict[str, Any]:
     assert CHROMIUM is not None
     acted = folder / "acted.html"
     acted.write_text(page.read_text().replace("</body>", f"<script>{ACTIONS}</script></body>"))
+    if width < LEAST_WINDOW:
+        # Windows are no narrower than this: a phone is a frame inside one.
+        around = folder / "around.html"
+        around.write_text(FRAME.format(width=width, source=acted.name))
+        acted = around
     done = subprocess.run(
         [
             *(CHROMIUM, *FLAGS, f"--user-data-dir={folder / 'profile'}"),
-            *(f"--window-size={width},900", "--dump-dom", acted.as_uri()),
+            *(f"--window-size={max(width, LEAST_WINDOW)},900", "--dump-dom", acted.as_uri()),
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
     )
     assert "CONSOLE" not in done.stderr, done.stderr
     found = re.search(r'<pre id="seen">(.*?)</pre>', done.stdout, re.S)
@@ -143,22 +199,79 @@ def browse(page: Path, folder: Path, width: int) -> dict[str, Any]:
     return seen
 
 
+LEAST_WINDOW = 500
+FRAME = """<!doctype html><meta charset=utf-8>
+<iframe src="{source}" style="width:{width}px;height:800px;border:0"></iframe>
+<script>addEventListener("message", (event) => {{
+  const out = document.createElement("pre");
+  out.id = "seen";
+  out.textContent = event.data;
+  document.body.append(out);
+}});</script>"""
+
+
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-@pytest.mark.parametrize("width", [1200, 500])
+@pytest.mark.parametrize("width", [1200, 360])
 def test_in_a_browser(tmp_path: Path, width: int) -> None:
     page = experiments.report(results(tmp_path), tmp_path / "r.html")
     seen = browse(page, tmp_path, width)
+    assert seen["width"] == width
     assert seen["start"] == {"marks": 9, "lines": 10, "ranges": 2, "bars": 2}
     assert seen["without_mlp"] == {"marks": 6, "lines": 6, "panels": 2}
     assert seen["without_int8"] == {"marks": 4, "lines": 4}
-    assert seen["tip"].startswith("mnist_mlp, float32\nmetric: 0.98\n")
-    assert seen["chosen"]["lines"] == 1
-    assert seen["chosen"]["command"].endswith("--row 000000000000")
-    assert seen["chosen"]["focused"]
-    assert seen["chosen"]["status"] == "1 of 10 cells, one chosen"
-    assert seen["sorted"] == ["0.98"] * 3 + ["0.97"] * 3 + ["0.96"] * 3 + [""]
-    assert seen["sqnr"] == {"marks": 9, "label": "SQNR, dB over latency, ms for mnist_mlp"}
+    assert seen["found"] == ["posit8_es0"]
+    # Marks are in order of latency: float32 is the slowest, int8 before it.
+    assert seen["stops"] == 3, "one stop of the tabulator key a panel"
+    assert seen["tip"].startswith("mnist_mlp, int8_channel\ntop-1: 97.00 %\n")
+    assert seen["linked"] == ["int8_channel"] * 3
+    assert seen["chosen"] == {
+        "lines": 1,
+        "command": f"dtypelab reproduce {tmp_path / 'r.csv'} --row 010101010101",
+        "focused": True,
+        "status": "1 of 10 cells, one chosen",
+    }
+    assert seen["escaped"] == 10
+    assert seen["by_table"] == {"lines": 1, "focused": f"row {'00' * 20}"}
+    assert seen["sorted"] == ["98.00 %"] * 3 + ["97.00 %"] * 3 + ["96.00 %"] * 3 + [""]
+    assert seen["sqnr"] == {"marks": 9, "label": "SQNR, dB over energy, µJ for mnist_mlp"}
+    assert seen["labels"]["mnist_mlp"] == "top-1, % over latency, ms for mnist_mlp"
+    assert seen["tensor"]["label"].startswith("Values of ")
+    assert seen["tensor"]["grid"] == 1
     assert seen["theme_changes"]
     assert seen["requests"] == []
-    assert 'a <b>&"net"</script>' in seen["names"]
+    assert NASTY in seen["names"]
+    assert not seen["wider_than_window"]
+    assert seen["too_small"] == 0
+    assert seen["copied"] == "Copied"
+    assert seen["clipboard"].startswith("dtypelab reproduce ")
+    assert seen["not_copied"].endswith(f"The command: {seen['clipboard']}")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_hundreds_of_cells_with_many_metrics(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Values of networks are another test's concern, and take seconds.
+    monkeypatch.setattr(writing, "ranges_at_hand", lambda *_: "not here")
+    cells = recorded_like(tmp_path / "big.csv")
+    assert cells >= 200
+    page = experiments.report(tmp_path / "big.csv", tmp_path / "big.html")
+    seen = browse(page, tmp_path, 1200)
+    assert seen["start"]["lines"] == cells
+    assert seen["start"]["marks"] == cells - 1, "all but the cell that failed"
+    assert seen["stops"] == len(MODELS)
+    labels = seen["labels"]
+    assert labels["ppocr_rec"].startswith("texts read exactly, % over")
+    assert labels["my_reader"].startswith("character error rate over")
+    assert labels["my_regressor"].startswith("RMSE over")
+    assert labels["light_resnet50"].startswith("agreement with float32 (top-1), % over")
+    assert {"latency_ms_median", "size_bytes", "bit_operations", "energy_uj", "macs"} <= set(
+        seen["axes"]
+    )
+    for (model, *_), front in zip(MODELS, seen["fronts"].values(), strict=True):
+        assert "float32" in front or "posit32_es2" in front, f"{model}: nothing is more accurate"
+        assert any("weight_bits=4" in name for name in front), f"{model}: nothing is smaller"
+        assert not any(name.startswith("fixed8_4") for name in front), f"{model}: the worst"
+    names = page_data(tmp_path / "big.csv")["rows"]
+    assert len({row["system"] for row in names}) == len(RECORDED_SCHEMES), "no two systems share"
     assert not seen["wider_than_window"]

@@ -1,0 +1,85 @@
+"""What rows of results are called, and how their figures of merit read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import scoring
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Columns that tell rows of one network and one scheme apart.
+_DISTINGUISHING = (
+    *("calibrator", "lowering", "accumulate", "target", "threads", "batch", "seed", "repeat"),
+)
+_LABELS = {
+    "": "top-1",
+    "top1": "top-1",
+    "ctc_exact": "texts read exactly",
+    "ctc_cer": "character error rate",
+    "rmse": "RMSE",
+    "r2": "R²",
+    "cosine": "cosine",
+}
+
+
+def system_names(rows: pd.DataFrame) -> list[str]:
+    """What every row's number system is called: its scheme, and what else tells the rows of that
+    scheme apart, where they differ for some network."""
+    schemes = rows["scheme"]
+    extra: dict[str, list[str]] = {scheme: [] for scheme in schemes}
+    filled = rows[list(_DISTINGUISHING)].astype(object).where(lambda t: t.notna(), "")
+    for name in _DISTINGUISHING:
+        values = filled[name].groupby([rows["model"], schemes], sort=False).nunique()
+        for scheme in values.index[values > 1].get_level_values("scheme").unique():
+            extra[scheme].append(name)
+    return [
+        " ".join([scheme, *filter(None, (_shown(n, filled.at[k, n]) for n in extra[scheme]))])
+        for k, scheme in schemes.items()
+    ]
+
+
+def _shown(name: str, value: object) -> str:
+    """A distinguishing value: text as it is, a number with the name of its column."""
+    return value if isinstance(value, str) else f"{name}={value}"
+
+
+@dataclass(frozen=True)
+class Merit:
+    """How a metric reads: what it is called, whether more is better, and whether it is a share."""
+
+    label: str
+    higher_is_better: bool
+    share: bool
+
+
+def merits(rows: pd.DataFrame) -> dict[str, Merit]:
+    """The metrics of results by `metric_name`.
+
+    Results do not say of a user's metric whether more is better, but a drop is what got worse: its
+    sign beside that of the difference tells.
+    """
+    worse = np.sign(rows["metric_fp32"] - rows["metric"]) * np.sign(rows["metric_drop"])
+    votes = worse.astype(float).groupby(rows["metric_name"], sort=False).sum()
+    return {
+        str(name): Merit(metric_label(str(name)), _higher(str(name), vote), scoring.is_share(name))
+        for name, vote in votes.items()
+    }
+
+
+def metric_label(metric_name: str) -> str:
+    """A metric in words; `~float32` behind its name is the agreement with float32."""
+    base = metric_name.removesuffix(scoring.OF_FLOAT32)
+    label = _LABELS.get(base, base)
+    return label if base == metric_name else f"agreement with float32 ({label})"
+
+
+def _higher(metric_name: str, vote: float) -> bool:
+    if vote:
+        return vote > 0
+    base = metric_name.removesuffix(scoring.OF_FLOAT32)
+    return scoring.find(base).higher_is_better if base in scoring.names() else True
