@@ -5,6 +5,11 @@ each weight is drawn from a seeded generator and scaled on the way through the n
 layer, as in Mishkin and Matas, All You Need Is a Good Init (2016): every convolution and dense
 layer gives values of standard deviation 1, and batch normalizations hold the statistics that they
 see. Such a network is good for latency and for the error of quantization; its answers mean nothing.
+
+The weights are the same on every machine. What decides them is held on a grid: values of the
+network are multiples of `STEP`, drawn weights integers, so that float64 sums of their products are
+exact, in whatever order an instruction set forms them; and what a mathematical library rounds in
+its own way (logarithms behind normal numbers) is far finer than the grid.
 """
 
 from __future__ import annotations
@@ -25,6 +30,12 @@ Array = NDArray[Any]
 Values = list[Array]
 
 OPSET = 17
+STEP = 2.0**-12
+"""What every value of the network is a multiple of while it is filled; float32 holds such values
+up to 2048."""
+DRAWN_STEP = 2.0**-10
+"""The same of weights as they are drawn. Sums of 2**15 products of weights below 8 and values below
+64 stay below 2**53 steps, which float64 holds."""
 CENTRED = 0.5
 """Share of the mean that batch normalizations take away. With all of it, random networks amplify
 every difference between two inputs, an error of quantization included, from layer to layer (Yang
@@ -64,7 +75,7 @@ def materialize(source: Path, x: Values) -> bytes:
     graph.node.extend(nodes)
     graph.input.append(inputs[0])
     graph.initializer.extend(
-        numpy_helper.from_array(np.ascontiguousarray(a), name)
+        numpy_helper.from_array(np.ascontiguousarray(_stored(a)), name)
         for name, a in filler.constants.items()
         if name in used
     )
@@ -73,11 +84,14 @@ def materialize(source: Path, x: Values) -> bytes:
 
 
 class _Filler:
-    """Walks the nodes in order with the values of every tensor that is still to be read."""
+    """Walks the nodes in order with the values of every tensor, float32 on the grid.
+
+    Constants are float64 while nodes are computed; float32 holds those that are written.
+    """
 
     def __init__(self, constants: dict[str, Array], name: str, x: Values, summed: set[str]):
         self.constants, self.summed = constants, summed
-        self.values: dict[str, Values] = {name: x}
+        self.values: dict[str, Values] = {name: [on_grid(a) for a in x]}
         self.same: dict[str, str] = {}
         self.fills: dict[str, Callable[[Any, Any, bool], Values]] = {
             "Conv": self._weighted,
@@ -108,41 +122,49 @@ class _Filler:
             return True
         return False
 
-    def _run(self, node: Any) -> Values:
+    def _run(self, node: Any, scale: float = 1.0) -> Values:
+        """The node's results times `scale`, on the grid."""
         read = [i for i in node.input if i in self.values]
         columns = zip(*(self.values[i] for i in read), strict=True)
-        return [run_node(node, dict(zip(read, c, strict=True)), self.constants) for c in columns]
+        return [
+            on_grid(run_node(node, dict(zip(read, c, strict=True)), self.constants) * scale)
+            for c in columns
+        ]
 
     def _weighted(self, node: Any, rng: Any, last: bool) -> Values:
         """He et al., Delving Deep into Rectifiers (2015), then a gain that makes the standard
-        deviation of the results 1."""
-        _, weight, *bias = node.input
+        deviation of the results 1, and a small bias."""
+        _, weight, *biases = node.input
         shape = self.constants[weight].shape
-        fan_in = math.prod(shape[1:])
-        drawn = rng.standard_normal(shape, dtype=np.float32) * np.float32(math.sqrt(2 / fan_in))
+        drawn = np.rint(rng.standard_normal(shape) / DRAWN_STEP)
         self.constants[weight] = drawn
-        for b in bias:
-            drawn = rng.standard_normal(self.constants[b].shape, dtype=np.float32)
-            self.constants[b] = drawn * np.float32(0.05)
-        results = self._run(node)
+        for bias in biases:
+            self.constants[bias] = np.zeros(self.constants[bias].shape)
+        scale = DRAWN_STEP * math.sqrt(2 / math.prod(shape[1:]))
+        results = self._run(node, scale)
         wanted = LOGIT_STD if last else 1.0
-        gain = np.float32(wanted / max(float(np.std(results)), 1e-6))
-        for parameter in (weight, *bias):
-            self.constants[parameter] = self.constants[parameter] * gain
-        return [r * gain for r in results]
+        gain = wanted / max(_deviation(results), STEP)
+        self.constants[weight] = drawn * (scale * gain)
+        shift = np.zeros(1)
+        for bias in biases:
+            shift = on_grid(rng.standard_normal(self.constants[bias].shape) * (0.05 * wanted))
+            self.constants[bias] = shift
+        along = shift.reshape(1, -1, *(1,) * (results[0].ndim - 2))
+        return [on_grid(r * np.float64(gain) + along) for r in results]
 
     def _batch_norm(self, node: Any, rng: Any, last: bool) -> Values:
         data, scale, shift, mean, variance = node.input
-        seen = np.stack(self.values[data]).astype(np.float64)
+        seen = np.stack([_steps(v) for v in self.values[data]])
         axes = (0, 1, *range(3, seen.ndim))
-        channels = seen.shape[2]
-        centre = CENTRED * seen.mean(axis=axes, keepdims=True)
-        self.constants[mean] = centre.reshape(channels).astype(np.float32)
-        spread = np.square(seen - centre).mean(axis=axes)
-        self.constants[variance] = (spread + 1e-4).astype(np.float32)
+        channels, count = seen.shape[2], seen.size // seen.shape[2]
+        total = seen.sum(axis=axes, keepdims=True)
+        centre = np.rint(CENTRED / count * total).astype(np.int64)
+        spread = np.square(seen - centre).sum(axis=axes) / count * STEP**2
+        self.constants[mean] = centre.reshape(channels) * STEP
+        self.constants[variance] = _stored(spread + 1e-4)
         size = RESIDUAL_SCALE if node.output[0] in self.summed else 1.0
-        self.constants[scale] = (rng.uniform(0.6, 1.4, channels) * size).astype(np.float32)
-        self.constants[shift] = (rng.standard_normal(channels) * 0.1).astype(np.float32)
+        self.constants[scale] = on_grid(rng.uniform(0.6, 1.4, channels) * size)
+        self.constants[shift] = on_grid(rng.standard_normal(channels) * 0.1)
         return self._run(node)
 
     def _scale_or_shift(self, node: Any, rng: Any, last: bool) -> Values:
@@ -150,30 +172,59 @@ class _Filler:
         (name,) = (i for i in node.input if i in self.constants)
         shape = self.constants[name].shape
         draw = rng.uniform(0.6, 1.4, shape) if node.op_type == "Mul" else rng.normal(0, 0.1, shape)
-        self.constants[name] = draw.astype(np.float32)
+        self.constants[name] = on_grid(draw)
         return self._run(node)
 
 
+def on_grid(values: Array) -> Array:
+    """The multiples of `STEP` nearest to `values`, as float32."""
+    return (np.rint(values.astype(np.float64) / STEP) * STEP).astype(np.float32)
+
+
+def _steps(values: Array) -> NDArray[np.int64]:
+    """Values on the grid, in steps."""
+    return (values.astype(np.float64) / STEP).astype(np.int64)
+
+
+def _deviation(values: Values) -> float:
+    """Standard deviation of all values: exact sums, rounded once by the quotient and the root."""
+    steps = np.concatenate([_steps(v).reshape(-1) for v in values])
+    count, total, squares = steps.size, int(steps.sum()), int(np.square(steps).sum())
+    return math.sqrt((count * squares - total * total) / count**2) * STEP
+
+
+def _stored(constant: Array) -> Array:
+    """A constant as the model file has it: floating point in float32."""
+    return constant.astype(np.float32) if constant.dtype == np.float64 else constant
+
+
+def _computed(array: Array) -> Array:
+    """An array as nodes are computed with it: floating point in float64."""
+    return array.astype(np.float64) if array.dtype == np.float32 else array
+
+
 def run_node(node: Any, inputs: Mapping[str, Array], constants: Mapping[str, Array]) -> Array:
-    """The first result of one ONNX node: heavy operators compiled, the others in numpy."""
+    """The first result of one ONNX node in float64: heavy operators compiled, the others in
+    numpy."""
     import onnx
     from onnx import helper, numpy_helper
 
     import compiler
 
-    fixed = dict.fromkeys(i for i in node.input if i in constants)
+    arrays = {name: _computed(a) for name, a in inputs.items()}
+    fixed = {i: _computed(constants[i]) for i in node.input if i in constants}
     graph = helper.make_graph(
         [node],
         "node",
-        [_info(name, a.dtype, a.shape) for name, a in inputs.items()],
+        [_info(name, a.dtype, a.shape) for name, a in arrays.items()],
         [onnx.ValueInfoProto(name=node.output[0])],
-        [numpy_helper.from_array(constants[name], name) for name in fixed],
+        [numpy_helper.from_array(a, name) for name, a in fixed.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=8)
     module = compiler.from_onnx(model)
     run = compiler.build(module) if node.op_type in _COMPILED else None
-    arrays: Sequence[Array] = list(inputs.values())
-    return np.asarray(run(*arrays) if run else compiler.evaluate(module, *arrays))
+    given = arrays.values()
+    return np.asarray(run(*given) if run else compiler.evaluate(module, *given))
 
 
 def _info(name: str, dtype: Any, shape: Sequence[int]) -> Any:

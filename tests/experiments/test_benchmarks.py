@@ -4,9 +4,12 @@ is timed."""
 from __future__ import annotations
 
 import hashlib
+import os
+import platform
 import subprocess
 import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +20,7 @@ import compiler
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from experiments import zoo
 from experiments.benchmarks import convolutions, models, report, shapes, startup, variants
 from experiments.benchmarks.__main__ import ALL_GROUPS, main
 from experiments.benchmarks.first_output import Start
@@ -119,17 +123,64 @@ def test_inputs_repeat_and_differ(name: str) -> None:
     assert np.array_equal(a, model.inputs(1, seed=3)[0])
 
 
-def test_light_model_is_filled_alike_and_runs() -> None:
-    onnx = pytest.importorskip("onnx")
-    source = Path(onnx.__file__).parent / "backend/test/data/light/light_squeezenet.onnx"
-    if not source.is_file():
+def test_light_model_is_filled_alike_by_other_instructions_and_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    source = zoo.light_source("squeezenet")
+    if source is None:
         pytest.skip("this onnx package carries no light_squeezenet.onnx")
     x = models.MODELS["squeezenet"].inputs(1, seed=0)
     content = materialize(source, x)
-    assert content == materialize(source, x)
     scores = compiler.build(compiler.from_onnx(content))(x[0]).reshape(-1)
     assert scores.sum() == pytest.approx(1, abs=1e-4)
     assert scores.std() > 1e-4  # the constant weights of the original give every class the same
+    oldest = partial(compiler.build, target="llvm -mcpu=x86-64")
+    if platform.machine() == "x86_64":
+        monkeypatch.setattr(compiler, "build", oldest)
+    assert content == materialize(source, x)
+
+
+FILL = """
+import hashlib, sys
+from functools import partial
+import compiler
+import onnx
+from experiments import zoo
+compiler.build = partial(compiler.build, target="llvm -mcpu=x86-64")
+for name in sys.argv[1:]:
+    weights = onnx.load(zoo.find("light_" + name)).graph.initializer
+    print(hashlib.sha256(b"".join(w.raw_data for w in weights)).hexdigest())
+"""
+WEIGHTS = {
+    "squeezenet": "d917c4d8458f24c05b8617f60ea490f96eb28575827224475247ab3e40471061",
+    "shufflenet": "01f564ff80aab1064b611f06da438b64cec30d5884176e94707c8da64aaf92d7",
+    "inception_v2": "beaa06812d491f306ddb86d0971e617c93512cb2947f09b403e0d690c6afa9d9",
+    "resnet50": "85d579a1cedc2b01350cd3c57e591cf8ee91fcb8700971aeb018d6e950a2581f",
+}
+"""SHA-256 of the weights of each light network, on every machine."""
+
+
+@pytest.mark.slow
+def test_weights_of_light_networks_are_the_same_on_every_machine(tmp_path: Path) -> None:
+    """Here: without this machine's vector instructions, neither in our kernels nor in numpy's."""
+    if platform.machine() != "x86_64":
+        pytest.skip("only x86 lets numpy go without its vector instructions")
+    if None in map(zoo.light_source, WEIGHTS):
+        pytest.skip("this onnx package carries no light networks")
+    found = np._core._multiarray_umath.__cpu_features__
+    without = " ".join(f for f, on in found.items() if on and f[:3] in ("AVX", "FMA"))
+    environment = os.environ | {
+        models.FOLDER_VARIABLE: str(tmp_path),
+        "NPY_DISABLE_CPU_FEATURES": without,
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FILL, *WEIGHTS],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert dict(zip(WEIGHTS, done.stdout.split(), strict=True)) == WEIGHTS
 
 
 def test_missing_model_file_is_named() -> None:
