@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from compiler.errors import ConfigError
 
 if TYPE_CHECKING:
+    from .cells import Cell
     from .store import Value
 
 #: Columns that must come out exactly.
@@ -94,15 +95,30 @@ def reproduce(results: str | os.PathLike[str], row_id: str) -> Reproduction:
             f"row {row_id} was written by schema version {row['schema_version']}, which did not "
             "record configurations; run its sweep again"
         )
-    spec = load_spec(json.loads(str(row["config"])))
+    try:
+        spec = load_spec(json.loads(str(row["config"])))
+    except ConfigError as error:
+        what = f"{row['model']} in {row['scheme']}"
+        raise ConfigError(f"row {row_id} of {what} cannot be run again here: {error}") from error
     (cell,) = spec.cells
     if cell.config_hash != row["config_hash"]:
-        raise ConfigError(
-            f"row {row_id} was made from other inputs: the model {row['model']!r}, the data set "
-            f"{row['dataset']!r} or a datatype has changed since"
-        )
+        raise ConfigError(f"row {row_id} was made from other inputs: {_changed(row, cell)}")
     again = Session(spec.workload).row(cell)
     return compare(row, again)
+
+
+def _changed(row: dict[str, Value], cell: Cell) -> str:
+    """What the row was made of that its configuration no longer means."""
+    changed = [
+        f"{what} {row[column]!r} has changed since (was {str(row[f'{column}_sha256'])[:12]}, "
+        f"is {now[:12]})"
+        for what, column, now in (
+            ("the model", "model", cell.model.sha256),
+            ("the data set", "dataset", cell.dataset_sha256),
+        )
+        if row[f"{column}_sha256"] != now
+    ]
+    return " and ".join(changed) or "a datatype, a metric or this program has changed since"
 
 
 def compare(row: dict[str, Value], again: dict[str, Value]) -> Reproduction:

@@ -97,17 +97,46 @@ def test_what_cannot_be_run_again_is_refused(
     file.append({**rows[0], "config": ""})
     file.append({**rows[1], "config_hash": "abc1"})
     file.append({**rows[2], "config_hash": "abc2"})
+    file.append({**rows[4], "config_hash": "abd1", "model_sha256": "0123456789abcdef"})
+    file.append({**rows[5], "config_hash": "abd2", "dataset_sha256": "fedcba9876543210"})
     for row, message in (
         ("1", "did not record configurations"),
-        ("2", "has changed since"),
+        ("2", "a datatype, a metric or this program has changed since"),
+        ("4", r"the model 'mnist_dwsep' has changed since \(was 0123456789ab, is [0-9a-f]{12}\)$"),
+        ("5", r"the data set 'mnist1k' has changed since \(was fedcba987654, is [0-9a-f]{12}\)$"),
         ("abc", "has 2 rows 'abc'"),
         ("99", "has no row '99'"),
-        ("", "has 3 rows ''"),
+        ("", "has 5 rows ''"),
     ):
         with pytest.raises(ConfigError, match=message):
             experiments.reproduce(other, row)
         assert run_command(["reproduce", str(other), "--row", row]) == 2
         assert capsys.readouterr().err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"models": ["gone/net.onnx"]}, "no model file gone.net.onnx"),
+        ({"models": ["mine"]}, "unknown model 'mine'"),
+        ({"dataset": "gone/digits.npz"}, "cannot read .*digits.npz"),
+        ({"adapters": ["gone/mine.py"]}, "cannot read adapter .*mine.py"),
+        ({"schemes": ["custom[bits]8"]}, "bits"),
+        ({"schemes": [{"scheme": "int8", "of_tomorrow": 1}]}, "of_tomorrow"),
+        ({"targets": ["llvm -mcpu=unheard-of"]}, "unheard-of"),
+        ({"of_tomorrow": 1}, "unknown key 'of_tomorrow'"),
+    ],
+)
+def test_what_a_row_lacks_here_is_named(
+    recorded: Path, tmp_path: Path, changes: dict[str, Any], message: str
+) -> None:
+    row = experiments.read_results(recorded).to_dict("records")[0]
+    other = tmp_path / "other.csv"
+    ResultsFile(other).append({**row, "config": json.dumps(json.loads(row["config"]) | changes)})
+    with pytest.raises(ConfigError, match=message) as error:
+        experiments.reproduce(other, "1")
+    assert str(error.value).startswith("row 1 of mnist_mlp in float32 cannot be run again here: ")
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
