@@ -59,7 +59,7 @@ def test_the_recorded_specification_is_as_large_as_promised() -> None:
     per_model = len(cells) / len({c.model.name for c in cells})
     # Light networks leave some schemes out, so this says less than the whole would.
     assert per_model * len(content["models"]) >= 200
-    assert {"int8", "float32", "format"} == {c.scheme.kind for c in cells}
+    assert {"int8", "float32", "format", "scaled"} == {c.scheme.kind for c in cells}
 
 
 def test_every_recorded_table_is_valid() -> None:
