@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler.errors import ConfigError, DtypelabError
 
-from . import adapters, metrics, pipeline, provenance, scoring
+from . import adapters, metrics, noise, pipeline, provenance, scoring
 from .cells import Cell, Workload
 from .datasets import Dataset
 from .layer_table import Line, layer_lines
@@ -267,7 +267,7 @@ def _latency_columns(found: Speedup) -> dict[str, Value]:
         "latency_rounds": found.latency.runs,
         "latency_lost": found.lost,
         "latency_load": found.load,
-        "latency_noise": " ".join(found.noise) or "none",
+        "latency_noise": noise.written(found.noise),
     }
 
 

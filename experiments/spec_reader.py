@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
@@ -105,8 +106,8 @@ class Reader:
     def number(self, key: str, minimum: float) -> float:
         """The number at `key`, which there must be, at least `minimum`."""
         value = self.values[key]
-        # Not a number is not at least anything.
-        if isinstance(value, bool) or not isinstance(value, int | float) or not value >= minimum:
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not (number and minimum <= value < math.inf):
             self.fail(f"{key} must be a number of at least {minimum:g}, not {value!r}", key)
         return float(value)
 

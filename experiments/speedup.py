@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from . import noise
 from .latency import LatencyStats, Thunk, no_garbage_collection
 from .machine_load import Usage, others_load
 from .pinning import pinned
@@ -29,7 +30,7 @@ SETTLE_S = 0.2
 BLOCKS = 20
 #: Share of the time that others may take from this thread, and processors that they may keep busy
 #: (or share of all), before a measurement counts as disturbed.
-LOST, LOAD, LOAD_SHARE = 0.02, 0.25, 0.05
+LOST, LOAD, LOAD_SHARE = 0.05, 0.25, 0.05
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,10 @@ class Speedup:
         latency: of the call by the clock, of all rounds.
         ratio: median time of the baseline over that of the call; 1 without a baseline.
         low, high: 95 % interval of `ratio`; None with fewer than 6 rounds.
-        lost: share of the time by the clock that others took from this thread; None where several
-            threads work.
+        lost: share of the whole time that others took from this thread, in calls and between them;
+            None where several threads work.
         load: processors that others kept busy on average; None where that could not be told.
-        noise: reasons for which not to trust the figures, of "preempted" (`lost` is too much),
-            "loaded" (`load` is) and "imprecise" (the interval is not as tight as wanted).
+        noise: reasons for which not to trust the figures, of those in `noise.MEANINGS`.
     """
 
     latency: LatencyStats
@@ -127,7 +127,7 @@ def measure_speedup(
         for warmed in rounds.calls:
             for _ in range(protocol.warmup):
                 warmed()
-        before, start = tools.usage(), tools.wall()
+        before, start, began = tools.usage(), tools.wall(), tools.thread()
         look, estimate = min(SETTLE_S, protocol.budget_s), _Estimate(math.nan, None, None)
         while True:
             rounds.add()
@@ -139,21 +139,21 @@ def measure_speedup(
                     break
                 # Looking after every round would stop at the first lucky one.
                 look = 2 * elapsed
+        worked, elapsed_ns = tools.thread() - began, tools.wall() - start
         after = tools.usage()
-    wall = np.array(rounds.wall)
-    lost = 1 - float(_at_work(rounds).sum() / wall.sum()) if threads == 1 else None
+    lost = max(0.0, 1 - worked / elapsed_ns) if threads == 1 else None
     load = others_load(before, after)
-    noise = {
-        "preempted": lost is not None and lost > LOST,
-        "loaded": load is not None and load > max(LOAD, LOAD_SHARE * (os.cpu_count() or 1)),
-        "imprecise": not estimate.half_width <= protocol.precision,
+    found = {
+        noise.PREEMPTED: lost is not None and lost > LOST,
+        noise.LOADED: load is not None and load > max(LOAD, LOAD_SHARE * (os.cpu_count() or 1)),
+        noise.IMPRECISE: not estimate.half_width <= protocol.precision,
     }
     return Speedup(
-        LatencyStats.of((wall[:, 0] / 1e6).tolist()),
+        LatencyStats.of([times[0] / 1e6 for times in rounds.wall]),
         *((1.0, 1.0, 1.0) if baseline is None else (estimate.value, estimate.low, estimate.high)),
         lost,
         load,
-        tuple(reason for reason, found in noise.items() if found),
+        tuple(reason for reason, is_so in found.items() if is_so),
     )
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from . import noise
 from .row_names import system_names
 from .scoring import is_share
 
@@ -21,8 +22,9 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
 
     Top-1 and other shares are in percent and their drop in percentage points; a metric other than
     top-1 stands with the name of its network. SQNR is in dB against the float32 network, KiB the
-    size of the parameters, ms the median latency, vs fp32 how many times as fast as float32 it is.
-    The messages of failed cells follow below. Fits 80 columns with the shipped names.
+    size of the parameters, ms the median latency, vs fp32 how many times as fast as float32 it is,
+    with a star where something disturbed the measurement. What it was, and the messages of failed
+    cells, follow below. Fits 80 columns with the shipped names.
     """
     from rich.console import Group
     from rich.padding import Padding
@@ -43,13 +45,15 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
     ):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("status", no_wrap=True)
-    failures = []
+    failures, disturbed = [], set()
     model = None
     for row, system in zip(rows.to_dict("records"), system_names(rows), strict=True):
         if row["model"] != model:
             model = row["model"]
             by = "" if judged else f" ({row['metric_name']})"
             table.add_row(Text(model + by, "bold"))
+        reasons = noise.read(row["latency_noise"])
+        disturbed |= {*reasons}
         figures = [
             _number(row["n_eval"], "{:.0f}"),
             *_merit(row, "" if judged else "%"),
@@ -59,14 +63,16 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
             # Emulated formats are hundreds of times slower: keep two digits of that.
             _number(
                 row["speedup_vs_fp32"], "{:.2f}x" if row["speedup_vs_fp32"] >= 0.1 else "{:.2g}x"
-            ),
+            )
+            + ("*" if reasons else ""),
         ]
         ok = row["status"] == "ok"
         status = Text(row["status"], "green" if ok else "red")
         table.add_row(Padding(Text(system), (0, 0, 0, 2)), *map(Text, figures), status)
         if not ok:
             failures.append(Text(f"{model} {system}: {row['error']}", "red"))
-    return Group(table, *failures)
+    notes = [Text(f"* {noise.explained(disturbed)}", "yellow")] if disturbed else []
+    return Group(table, *notes, *failures)
 
 
 def _merit(row: Mapping[Any, Any], unit: str) -> list[str]:

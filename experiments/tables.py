@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError, unknown
 
-from . import parquet
+from . import noise, parquet
 from .files import atomic_path
 from .scoring import is_share
 
@@ -28,6 +28,7 @@ KEYS = (
 DEFAULT_COLUMNS = (
     *("model", "scheme", "n_eval", "metric", "metric_drop", "metric_drop_low"),
     *("metric_drop_high", "sqnr_db", "size_bytes", "latency_ms_median", "speedup_vs_fp32"),
+    "latency_noise",
 )
 FORMATS = ("text", "markdown", "latex", "csv")
 #: Suffixes of exported files that programs read.
@@ -110,7 +111,7 @@ def compare(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
     Columns: model, scheme, metric_before, metric_after, change, p_value (of shares: two-sided, as
     if the two runs had seen different inputs, which is cautious), sqnr_change_db, speed (median
     latency before over after) and slower_or_faster ("noise" where the ranges from fastest to 90th
-    percentile overlap).
+    percentile overlap, or others used the machine meanwhile).
 
     Raises:
         ConfigError: the two have no cell in common.
@@ -159,7 +160,8 @@ def _verdict(row: dict[Any, Any]) -> str:
     if any(map(math.isnan, edges)):
         return ""
     fastest, slowest = edges[:2], edges[2:]
-    if max(fastest) <= min(slowest):
+    disturbed = {r for w in ("before", "after") for r in noise.read(row[f"latency_noise_{w}"])}
+    if max(fastest) <= min(slowest) or disturbed & {noise.PREEMPTED, noise.LOADED}:
         return "noise"
     return "faster" if fastest[1] < fastest[0] else "slower"
 

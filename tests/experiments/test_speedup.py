@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments import noise
 from experiments.machine_load import Usage, others_load
 from experiments.speedup import (
     Instruments,
@@ -237,6 +238,13 @@ def test_95_of_100_intervals_hold_the_true_speedup() -> None:
         assert found.high is not None
         held += found.low <= 3 <= found.high
     assert held >= 90
+
+
+def test_noise_is_read_as_it_is_written() -> None:
+    for reasons in ((), (noise.LOADED,), tuple(noise.MEANINGS)):
+        assert noise.read(noise.written(reasons)) == reasons
+    assert noise.written(()) == "none"
+    assert noise.read("") == noise.read(math.nan) == noise.read(None) == ()
 
 
 def test_rounds_change_their_order() -> None:

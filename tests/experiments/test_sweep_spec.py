@@ -146,6 +146,18 @@ def test_the_hash_says_what_was_computed_not_how_it_was_written() -> None:
     assert len({h for (h,) in variants}) == len(variants)
 
 
+def test_the_hash_of_the_default_protocol_is_that_of_rows_older_than_the_others() -> None:
+    """Rows of schema version 3 and before keep their configuration."""
+    content = {**BASE, "n_eval": 200, "latency": {"warmup": 3, "runs": 30, "batch": 1}}
+    protocols = [{}, {"precision": 0.02, "budget_s": 2}, {"precision": 0.01}, {"budget_s": 0}]
+    cells = [load_spec({**content, "latency": p | content["latency"]}).cells[0] for p in protocols]
+    assert cells[0].settings.protocol == [3, 30, 1]
+    assert cells[0].config_hash == cells[1].config_hash
+    assert len({cell.config_hash for cell in cells}) == 3
+    given = cells[3].specification()["latency"]
+    assert given == {"warmup": 3, "runs": 30, "batch": 1, "precision": 0.02, "budget_s": 0.0}
+
+
 def test_models_are_found_beside_the_specification(tmp_path: Path) -> None:
     (tmp_path / "mine.onnx").write_bytes(b"anything: the importer judges it later")
     spec = load_text(tmp_path, 'models = ["mine.onnx"]\nschemes = ["float32"]\n')
@@ -181,6 +193,10 @@ MISTAKES = [
     ),
     ("latency = 3 #!", "latency must be a table, not an integer"),
     ("[latency]\nrun = 3 #!", "unknown key 'run'; did you mean 'runs'"),
+    ("[latency]\nprecision = -0.1 #!", "precision must be a number of at least 0, not -0.1"),
+    ("[latency]\nprecision = nan #!", "precision must be a number of at least 0, not nan"),
+    ("[latency]\nbudget_s = inf #!", "budget_s must be a number of at least 0, not inf"),
+    ("[latency]\nbudget_s = true #!", "budget_s must be a number of at least 0, not True"),
     ('[latency]\n\nruns = "3" #!', "runs must be an integer, not a string"),
     ('schemes = ["float32",\n "posit16_es"] #!', "unknown scheme or format .*'posit16_es1'"),
     ("schemes = [3] #!", "a scheme is a name or a table"),

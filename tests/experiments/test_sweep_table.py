@@ -61,6 +61,19 @@ def test_figures_are_laid_out_in_their_units() -> None:
     assert message == "mnist_resnet8 posit8_es0: no [such] op"
 
 
+def test_a_disturbed_measurement_has_a_star_and_its_reason_below() -> None:
+    quiet = {"model": "a", "scheme": "float32", "speedup_vs_fp32": 1.0, "latency_noise": "none"}
+    loud = {**quiet, "scheme": "int8", "speedup_vs_fp32": 2.5, "latency_noise": "loaded imprecise"}
+    lines = rendered(rows(quiet, loud))
+    assert lines[2].split() == ["float32", "1.00x", "ok"]
+    assert lines[3].split() == ["int8", "2.50x*", "ok"]
+    assert " ".join(lines[4:]) == (
+        "* loaded: others kept processors busy beside it; "
+        "imprecise: the speed-up's 95 % interval is wider than wanted"
+    )
+    assert "*" not in "".join(rendered(rows(quiet, {**loud, "latency_noise": ""})))
+
+
 def test_what_tells_rows_apart_is_shown_only_where_it_differs() -> None:
     one = {"model": "a", "scheme": "int8", "calibrator": "kl"}
     float32 = {"model": "a", "scheme": "float32"}

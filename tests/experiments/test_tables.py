@@ -78,6 +78,9 @@ def test_comparison_tells_noise_from_change(tmp_path: Path) -> None:
     assert set(same["sqnr_change_db"]) == {0.0}
     changed = tables.compare(before, results(tmp_path / "c.csv", shift=-0.05, slow=0.5))
     assert set(changed["slower_or_faster"]) == {"faster"}
+    for said, verdict in (("none", "faster"), ("imprecise", "faster"), ("loaded", "noise")):
+        busy = results(tmp_path / f"{said}.csv", slow=0.5).assign(latency_noise=said)
+        assert set(tables.compare(before, busy)["slower_or_faster"]) == {verdict}
     assert changed["speed"].tolist() == pytest.approx([2.0] * 6)
     # 950 against 900 of 1000: z = 0.05 / sqrt(2 * 0.925 * 0.075 / 1000) = 4.245.
     assert changed["p_value"][0] == pytest.approx(2.18e-5, rel=0.01)
