@@ -107,6 +107,24 @@ class Net:
     def softmax(self) -> None:
         self.x = self.b.call("nn.softmax", self.x, axis=1)
 
+    def norm(self) -> None:
+        """A layer norm over rows or whole images; one operator, or as exporters write it."""
+        b, r, shape = self.b, self.rng, self.shape()
+        axis = int(r.integers(1, len(shape)))
+        inner = shape[axis:] if r.integers(0, 2) else shape[-1:]
+        given = [b.const(r.normal(0, s, inner).astype(np.float32)) for s in (1.0, 0.3)]
+        given = given[: int(r.integers(1, 3))]
+        epsilon = float(np.float32(r.choice([1e-5, 1e-2, 1.0])))
+        if r.integers(0, 2):
+            self.x = b.call("nn.layer_norm", self.x, *given, axis=axis, epsilon=epsilon)
+            return
+        axes = tuple(range(axis, len(shape)))
+        apart = b.call("subtract", self.x, b.call("mean", self.x, axis=axes, keepdims=True))
+        square = b.call("mean", b.call("multiply", apart, apart), axis=axes, keepdims=True)
+        root = b.call("sqrt", b.call("add", square, b.const(np.float32(epsilon))))
+        self.x = b.call("multiply", b.call("divide", apart, root), given[0])
+        self.x = b.call("add", self.x, given[1]) if given[1:] else self.x
+
     def function(self) -> None:
         """Of one value: an operator, or several."""
         b, x = self.b, self.x
@@ -146,7 +164,10 @@ class Net:
             return IRModule(
                 {"main": b.finish(b.call("nn.dense", flat, self.weights(5, c), *self.bias(5)))}
             )
-        rows = b.call("mean", self.x, axis=(1,))
+        self.x = b.call("mean", self.x, axis=(1,))
+        if self.rng.integers(0, 2):
+            self.norm()
+        rows = self.x
         q, k = (b.call("nn.dense", rows, self.weights(w, w), *self.bias(w)) for _ in range(2))
         turned = b.call("transpose", k, axes=(0, 2, 1))
         seen = b.call("nn.softmax", b.call("nn.matmul", q, turned))
@@ -155,7 +176,7 @@ class Net:
 
 STEPS = (
     "conv", "conv", "relu", "clip", "residual", "max_pool", "avg_pool", "branches", "halves", "pad",
-    "softmax", "function", "function", "gate", "arithmetic", "arithmetic",
+    "softmax", "norm", "norm", "function", "function", "gate", "arithmetic", "arithmetic",
 )  # fmt: skip
 
 
@@ -183,6 +204,7 @@ def configs(draw: st.DrawFn) -> QConfig:
         functions=draw(st.sampled_from(["auto", "integer", "float"])),
         arithmetic=draw(st.sampled_from(["auto", "integer"])),
         softmax=draw(st.sampled_from(["float", "integer"])),
+        layer_norm=draw(st.sampled_from(["float", "integer", "integer"])),
         calibrate=draw(st.sampled_from(calibrators)),
         percentile=draw(st.sampled_from([99.0, 99.99])),
         kl_bins=512,

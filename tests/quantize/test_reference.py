@@ -19,6 +19,7 @@ from compiler.errors import ConfigError
 from compiler.ir.expr import IRModule
 from compiler.op.qnn_requantize import ROUNDINGS
 from quantize import QConfig
+from quantize.calls import AVERAGES, BINARY
 
 VIT = Path(__file__).parents[2].parent / "shared" / "data" / "mnist_vit.onnx"
 
@@ -74,15 +75,20 @@ def test_the_transformer_is_bit_equal_at_every_node(requantize: str) -> None:
 @pytest.mark.parametrize("count", [15, pytest.param(200, marks=pytest.mark.slow)])
 def test_random_nets_of_random_schemes_are_bit_equal_at_every_node(count: int) -> None:
     seen: set[str] = set()
+    integer: set[str] = set()
 
     @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))
     @given(networks(), configs(), st.integers(0, 2**16))
     def check(mod: IRModule, config: QConfig, seed: int) -> None:
         plan = quantize.calibrate(mod, [images_of(seed)], config)
         seen.update(check_plan(mod, plan, images_of(seed + 1)))
+        integer.update(n.op for n in plan.nodes.values() if n.decision == "integer")
 
     check()
     assert seen == {"integer", "accumulator", "float"}
+    if count == 200:
+        rules = {"nn.conv2d", "nn.dense", "nn.matmul", *BINARY, *AVERAGES, "concatenate", "nn.pad"}
+        assert integer >= {*rules, "nn.softmax", "nn.layer_norm", "nn.relu", "clip"}
 
 
 def test_what_float_nodes_give_can_be_given() -> None:
