@@ -40,8 +40,10 @@ class QConfig:
             to 255).
         weight_bits, activation_bits: 2 to 16. Fewer than 8 use a part of the storage dtype's range;
             more than 8 are kept as int16, with sums of 64 bits where 32 may not hold them.
-        requantize: arithmetic that scales accumulators down, see
-            `compiler.op.qnn_requantize.ROUNDINGS`; `shift` makes every scale a power of two.
+        requantize: arithmetic that scales accumulators, sums, products, averages and what is
+            concatenated, see `compiler.op.qnn_requantize.ROUNDINGS`; `shift` makes every scale a
+            power of two, but divides averages by their counts as `fixed_upward` does. Tables,
+            softmax and layer norm have arithmetics of their own.
         accumulate: accumulators of conv2d and dense: `sequential` (32 bits, which hold every sum),
             `int<N>_wrap` or `int<N>_saturate` (see `compiler.op.width`); or a mapping from names or
             patterns of nodes, of which the first that matches decides.

@@ -202,16 +202,24 @@ class _Realizer(PlanRewriter):
                 f"{r.var.name!r} has sums of 64 bits, which requantize={rounding!r} does not "
                 "scale: use float32, float64 or shift, or fewer bits there"
             )
-        if rounding == "shift" and (np.frexp(scale)[0] != 0.5).any():
-            raise ConfigError(
-                f"{r.var.name!r} cannot be scaled by shifts: the plan's scales are no powers of "
-                "two; calibrate with requantize='shift'"
-            )
+        self._check_shift(r, scale)
         held = FLOAT32 if rounding == "float32" else FLOAT64
         return call(
             "qnn.requantize", a, Constant.of(scale, held), axis=axis, input_zero_point=zero,
             output_zero_point=out.zero_point, rounding=rounding, **_limits(out, bounds),
         )  # fmt: skip
+
+    def _check_shift(self, r: Result, scale: Array) -> None:
+        if self.plan.config.requantize == "shift" and (np.frexp(scale)[0] != 0.5).any():
+            raise ConfigError(
+                f"{r.var.name!r} cannot be scaled by shifts: the plan's scales are no powers of "
+                "two; calibrate with requantize='shift'"
+            )
+
+    def _ratio(self, x: OnGrid, out: ValueParams) -> float:
+        """The scale of `x` in units of `out`, as the plan's arithmetic holds it."""
+        exact = x.params.scale / out.scale
+        return float(np.float32(exact)) if self.plan.config.requantize == "float32" else exact
 
     def function(self, r: Result, root: Var) -> None:
         """qnn.lookup in the table of the function."""
@@ -232,10 +240,13 @@ class _Realizer(PlanRewriter):
         a, b = (self.operand(x, SUMMAND) for x in r.call.args)
         out = self.own_params(r)
         _check_fits(r, self._reach(r), out)
+        scales = self._ratio(a, out), self._ratio(b, out)
+        self._check_shift(r, np.asarray(scales))
         value = call(
-            "qnn.add", a.atom, b.atom, a_scale=_ratio(a, out), b_scale=sign * _ratio(b, out),
+            "qnn.add", a.atom, b.atom, a_scale=scales[0], b_scale=sign * scales[1],
             a_zero_point=a.params.zero_point, b_zero_point=b.params.zero_point,
-            output_zero_point=out.zero_point, **_limits(out, r.bounds),
+            output_zero_point=out.zero_point, rounding=self.plan.config.requantize,
+            **_limits(out, r.bounds),
         )  # fmt: skip
         self._keep(r, value, out)
 
@@ -280,8 +291,9 @@ class _Realizer(PlanRewriter):
         x, out = self.on_grid(r.call.args[0]), self.own_params(r)
         _check_fits(r, x.params.reach, out)
         attrs: dict[str, Any] = {
-            "ratio": _ratio(x, out), "input_zero_point": x.params.zero_point,
-            "output_zero_point": out.zero_point, **_limits(out, r.bounds),
+            "ratio": self._ratio(x, out), "input_zero_point": x.params.zero_point,
+            "output_zero_point": out.zero_point, "rounding": self.plan.config.requantize,
+            **_limits(out, r.bounds),
         }  # fmt: skip
         a = r.call.attrs
         if str(r.call.op) == "nn.avg_pool2d":
@@ -324,10 +336,6 @@ def _check_fits(r: Result, reach: float, out: ValueParams) -> None:
             f"the plan's scale {out.scale!r} of {r.var.name!r} is too small: the node can reach "
             f"{reach:.3g}, which 32 bits do not hold; use {reach / 2.0**24:.3g} or more"
         )
-
-
-def _ratio(x: OnGrid, out: ValueParams) -> float:
-    return float(np.float32(x.params.scale / out.scale))
 
 
 def _limits(params: ValueParams, bounds: tuple[float, float] = (-np.inf, np.inf)) -> dict[str, Any]:

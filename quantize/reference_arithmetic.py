@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -56,8 +57,24 @@ def scaled(x: Array, scale: Array, rounding: str) -> Array:
         return np.asarray(np.rint(single(single(x) * single(scale))))
     if rounding == "float64":
         return np.asarray(np.rint(x * scale))
-    step = {"fixed_upward": _upward, "fixed_tonearest_even": _to_even, "shift": _by_shift}[rounding]
+    step = _by_shift if rounding == "shift" else partial(_by_multiplier, rounding=rounding)
     whole = np.frompyfunc(lambda v, s: step(int(v), float(s)), 2, 1)(x, scale)
+    return np.asarray(whole, np.float64)
+
+
+def summed(terms: tuple[Array, Array], scales: tuple[float, float], rounding: str) -> Array:
+    """Integers nearest to the sum of two terms times scales, by an arithmetic of
+    `compiler.op.qnn_add`."""
+    if rounding == "float32":
+        left, right = (single(x * single(s)) for x, s in zip(terms, scales, strict=True))
+        return np.asarray(np.rint(single(left + right)))
+    if rounding == "float64":
+        left, right = (x * s for x, s in zip(terms, scales, strict=True))
+        return np.asarray(np.rint(left + right))
+    _, bits = _multiplier(max(map(abs, scales)))
+    ma, mb = (int(math.copysign(math.floor(abs(s) * 2.0**bits + 0.5), s)) for s in scales)
+    step = _to_even if rounding == "fixed_tonearest_even" else _upward
+    whole = np.frompyfunc(lambda a, b: step(int(a) * ma + int(b) * mb, bits), 2, 1)(*terms)
     return np.asarray(whole, np.float64)
 
 
@@ -67,14 +84,18 @@ def _multiplier(scale: float) -> tuple[int, int]:
     return math.floor(fraction * 2**31 + 0.5), 31 - exponent
 
 
-def _upward(x: int, scale: float) -> int:
+def _by_multiplier(x: int, scale: float, rounding: str) -> int:
     m, s = _multiplier(scale)
-    return (2 * x * m + (1 << s)) >> (s + 1)
+    return _to_even(x * m, s) if rounding == "fixed_tonearest_even" else _upward(x * m, s)
 
 
-def _to_even(x: int, scale: float) -> int:
-    m, s = _multiplier(scale)
-    whole, twice = (x * m) >> s, ((x * m) % (1 << s)) * 2
+def _upward(x: int, s: int) -> int:
+    """x / 2^s, halves up."""
+    return (2 * x + (1 << s)) >> (s + 1)
+
+
+def _to_even(x: int, s: int) -> int:
+    whole, twice = x >> s, (x % (1 << s)) * 2
     return whole + (twice > 1 << s or (twice == 1 << s and whole % 2 == 1))
 
 
@@ -82,7 +103,7 @@ def _by_shift(x: int, scale: float) -> int:
     fraction, exponent = math.frexp(scale)
     assert fraction == 0.5, "a plan for shifts has scales that are powers of two"
     s = 1 - exponent
-    return x << -s if s <= 0 else (2 * x + (1 << s)) >> (s + 1)
+    return x << -s if s <= 0 else _upward(x, s)
 
 
 # ---- sums of products ----------------------------------------------------------------------------

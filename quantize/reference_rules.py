@@ -153,14 +153,13 @@ def product(n: Node) -> Pending:
 
 @rule("add", "subtract")
 def add(n: Node) -> Pending:
-    """Two float32 products and a float32 sum or difference."""
+    """The sum or difference of two products with scales."""
     (a, unit), (b, other) = (n.operand(i, 24) for i in (0, 1))
     sign = -1.0 if str(n.call.op) == "subtract" else 1.0
 
     def rounded(out: ValueParams) -> Array:
-        left = integers.single(a * integers.single(unit / out.scale))
-        right = integers.single(b * integers.single(other / out.scale))
-        return np.rint(integers.single(left + sign * right))
+        scales = unit / out.scale, sign * other / out.scale
+        return integers.summed((a, b), scales, n.walk.plan.config.requantize)
 
     return Pending(rounded)
 
@@ -216,7 +215,8 @@ def layer_norm(n: Node) -> Pending:
 
 @rule("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
 def average(n: Node) -> Pending:
-    """An exact sum, times the float32 quotient of the scales' ratio and the count."""
+    """An exact sum, times the quotient of the scales' ratio and the count (of float32 in that
+    arithmetic, else of float64); by a fixed-point product where others are shifts."""
     x, a = n.above_zero(0), n.attrs
     if str(n.call.op) == "nn.avg_pool2d":
         size = n.result_shape()[2:]
@@ -231,6 +231,11 @@ def average(n: Node) -> Pending:
         count = np.asarray(float(np.prod([x.shape[k] for k in axis])))
 
     def rounded(out: ValueParams) -> Array:
+        arithmetic = n.walk.plan.config.requantize
+        if arithmetic != "float32":
+            exact = np.asarray(n.grid(0).params.scale / out.scale / count)
+            how = "fixed_upward" if arithmetic == "shift" else arithmetic
+            return integers.scaled(total, exact, how)
         ratio = integers.single(n.grid(0).params.scale / out.scale)
         factor = integers.single(ratio / integers.single(count))
         return np.rint(integers.single(integers.single(total) * factor))

@@ -18,6 +18,7 @@ from compiler.op import (  # noqa: F401
     nn_norm,
     nn_pool,
     qnn,
+    qnn_add,
     qnn_formats,
     qnn_layer_norm,
     qnn_lookup,

@@ -1,4 +1,4 @@
-"""Integer operators that carry scales and zero points: quantize, dequantize, add.
+"""Integer operators that carry scales and zero points: quantize, dequantize.
 
 A real value r is kept as an integer q with r = (q - zero_point) * scale (Jacob et al., Quantization
 and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference, 2018). Scales are
@@ -18,7 +18,7 @@ import numpy as np
 from compiler.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, Array, DType
 from compiler.ir.types import TensorType, broadcast
 from compiler.op.arithmetic import Arithmetic
-from compiler.op.common import axis_of, channelwise, read, require, type_of
+from compiler.op.common import axis_of, channelwise, read, require
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
@@ -43,22 +43,6 @@ class DequantizeAttrs:
 
     zero_point: int = 0
     axis: int = 1
-
-
-@dataclass(frozen=True)
-class QuantizedAddAttrs:
-    """Result clip(rint((a - a_zero_point) * a_scale + (b - b_zero_point) * b_scale)
-    + output_zero_point, qmin, qmax): two float32 products, one float32 sum. The scales are relative
-    to the output's."""
-
-    a_scale: float = 1.0
-    b_scale: float = 1.0
-    a_zero_point: int = 0
-    b_zero_point: int = 0
-    output_zero_point: int = 0
-    out_dtype: str = "uint8"
-    qmin: int = 0
-    qmax: int = 255
 
 
 # ---- types ---------------------------------------------------------------------------------------
@@ -126,13 +110,6 @@ def _dequantize_type(attrs: DequantizeAttrs, types: Sequence[TensorType]) -> Ten
     return x.with_dtype(FLOAT32)
 
 
-def _add_type(attrs: QuantizedAddAttrs, types: Sequence[TensorType]) -> TensorType:
-    a, b = types
-    require_integer("qnn.add", "the first operand", a)
-    require_integer("qnn.add", "the second operand", b)
-    return TensorType(broadcast(a.shape, b.shape), integer_dtype("qnn.add", attrs))
-
-
 def _unsigned_type(_: Any, types: Sequence[TensorType]) -> TensorType:
     (x,) = types
     require(x.dtype == INT8, f"qnn.to_unsigned takes int8, not {x.dtype}")
@@ -140,10 +117,10 @@ def _unsigned_type(_: Any, types: Sequence[TensorType]) -> TensorType:
 
 
 # ---- references ----------------------------------------------------------------------------------
-def round_and_clip(value: Array, zero_point: int, attrs: Any) -> Array:
-    """Reference of the last step: float32 `value` to nearest even, plus zero point, clipped."""
-    rounded = np.rint(value).astype(np.int64) + zero_point
-    return np.clip(rounded, attrs.qmin, attrs.qmax).astype(attrs.out_dtype)
+def clipped(q: Array, attrs: Any) -> Array:
+    """Reference of the last step: int64 `q` plus the zero point, clipped and narrowed."""
+    out = np.clip(q + attrs.output_zero_point, attrs.qmin, attrs.qmax)
+    return np.asarray(out.astype(attrs.out_dtype))
 
 
 def along(scale: Array, x: Array, axis: int) -> Array:
@@ -174,12 +151,6 @@ def _real(q: Array, zero_point: int, scale: Array) -> Array:
 
 def _simulated(ar: Arithmetic, attrs: QuantizeAttrs, x: Array, scale: Array) -> Array:
     return _real(_to_grid(attrs, x, scale), attrs.zero_point, along(scale, x, attrs.axis))
-
-
-def _add(ar: Arithmetic, attrs: QuantizedAddAttrs, a: Array, b: Array) -> Array:
-    left = _real(a.astype(np.int64), attrs.a_zero_point, np.asarray(attrs.a_scale, np.float32))
-    right = _real(b.astype(np.int64), attrs.b_zero_point, np.asarray(attrs.b_scale, np.float32))
-    return round_and_clip(left + right, attrs.output_zero_point, attrs)
 
 
 # ---- loop nests ----------------------------------------------------------------------------------
@@ -238,17 +209,6 @@ def _dequantize_nest(b: PrimBuilder, attrs: DequantizeAttrs, x: Buffer, scale: B
     return b.compute("real", x.shape, FLOAT32, element)
 
 
-def _add_nest(b: PrimBuilder, attrs: QuantizedAddAttrs, x: Buffer, y: Buffer) -> Buffer:
-    shape = broadcast(type_of(x).shape, type_of(y).shape)
-
-    def element(*i: IntLike) -> Expr:
-        left = cast(centred(read(x, i), attrs.a_zero_point), FLOAT32) * attrs.a_scale
-        right = cast(centred(read(y, i), attrs.b_zero_point), FLOAT32) * attrs.b_scale
-        return narrowed(left + right, attrs.output_zero_point, attrs)
-
-    return b.compute("sum", shape, DType.parse(attrs.out_dtype), element)
-
-
 # ---- definitions ---------------------------------------------------------------------------------
 def _define(name: str, attrs: type, doc: str, *functions: Callable[..., Any]) -> OpDef:
     infer, reference, lower = functions
@@ -268,10 +228,6 @@ SIMULATED_QUANTIZE = _define(
 DEQUANTIZE = _define(
     "qnn.dequantize", DequantizeAttrs, "integers as float32; operands: data, scale",
     _dequantize_type, _dequantize, _dequantize_nest,
-)  # fmt: skip
-ADD = _define(
-    "qnn.add", QuantizedAddAttrs, "sum of two integer tensors of different scales, broadcasting",
-    _add_type, _add, _add_nest,
 )  # fmt: skip
 TO_UNSIGNED = register_op(
     OpDef(

@@ -1,9 +1,10 @@
 """Integer averages: qnn.mean over axes and qnn.avg_pool2d under a sliding window.
 
-Both sum x - input_zero_point exactly, in int32 (of int16 in int64), then take
-clip(rint(float32(sum) * (ratio / float32(count))) + output_zero_point): one float32 quotient, which
-sums of equally many elements share, and one float32 product. `ratio` is the input's scale over the
-output's. Padding contributes nothing to the sum.
+Both sum x - input_zero_point exactly, in int32 (of int16 in int64), then scale the sum as
+qnn.requantize does: by ratio / count, one quotient in float32 (in float64, unless `rounding` is
+"float32"), which sums of equally many elements share. `ratio` is the input's scale over the
+output's. Padding contributes nothing to the sum. No shift divides by a count: "shift" scales as
+"fixed_upward" does.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT16, INT32, INT64, Array, DType
+from compiler.dtypes import FLOAT32, FLOAT64, INT16, INT32, INT64, Array, DType
 from compiler.ir.types import TensorType
 from compiler.op.arithmetic import Arithmetic
-from compiler.op.common import axes_of, index_expr, require_rank, type_of
+from compiler.op.common import axes_of, index_expr, require, require_rank, type_of
 from compiler.op.nn_pool import AvgPool2dAttrs
 from compiler.op.opdef import Fusion, OpDef, register_op
-from compiler.op.qnn import centred, integer_dtype, narrowed, require_integer, round_and_clip
+from compiler.op.qnn import centred, clipped, integer_dtype, require_integer
+from compiler.op.qnn_requantize import ROUNDINGS, rescaled, scaled
 from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import IntLike, product
 from compiler.tensor.builder import PrimBuilder
@@ -41,6 +43,7 @@ class QuantizedMeanAttrs:
     out_dtype: str = "uint8"
     qmin: int = 0
     qmax: int = 255
+    rounding: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -53,16 +56,42 @@ class QuantizedAvgPool2dAttrs(AvgPool2dAttrs):
     out_dtype: str = "uint8"
     qmin: int = 0
     qmax: int = 255
+    rounding: str = "float32"
 
 
-def _scaled(attrs: Any, total: Expr, count: Expr) -> Expr:
-    mean = cast(total, FLOAT32) * (const(attrs.ratio, FLOAT32) / count)
-    return narrowed(mean, attrs.output_zero_point, attrs)
+def _arithmetic(attrs: Any) -> tuple[str, DType]:
+    """The rounding, and the dtype of the quotient."""
+    rounding = "fixed_upward" if attrs.rounding == "shift" else str(attrs.rounding)
+    return rounding, FLOAT32 if rounding == "float32" else FLOAT64
+
+
+def _scaled(attrs: Any, total: Expr, count: IntLike) -> Expr:
+    rounding, held = _arithmetic(attrs)
+    return scaled(attrs, rounding, total, const(attrs.ratio, held) / index_expr(count, held))
 
 
 def _averaged(attrs: Any, total: Array, count: Any) -> Array:
-    scale = np.float32(attrs.ratio) / np.asarray(count, np.float32)
-    return round_and_clip(total.astype(np.float32) * scale, attrs.output_zero_point, attrs)
+    rounding, held = _arithmetic(attrs)
+    scale = held.storage.type(attrs.ratio) / np.asarray(count, held.storage)
+    return clipped(rescaled(total, scale, rounding), attrs)
+
+
+def _check(op: str, a: Any, x: TensorType, count: IntLike) -> None:
+    """Check the operand of an average of `count` elements, and its rounding.
+
+    Raises:
+        TypeInferenceError: it is none of integers, or sums need more than fixed point has.
+    """
+    require_integer(op, "the operand", x)
+    require(
+        a.rounding in ROUNDINGS, f"{op}: rounding must be one of {ROUNDINGS}, not {a.rounding!r}"
+    )
+    small = x.dtype != INT16 or (isinstance(count, int) and count < 1 << 15)
+    require(
+        small or a.rounding.startswith("float"),
+        f"{op}: rounding {a.rounding!r} is for averages of less than 32768 elements of 16 bits; "
+        "use float32 or float64",
+    )
 
 
 # ---- mean ----------------------------------------------------------------------------------------
@@ -72,8 +101,8 @@ def _axes(a: QuantizedMeanAttrs, rank: int) -> tuple[int, ...]:
 
 def _mean_type(a: QuantizedMeanAttrs, types: Sequence[TensorType]) -> TensorType:
     (x,) = types
-    require_integer("qnn.mean", "the operand", x)
     axes = _axes(a, x.rank)
+    _check("qnn.mean", a, x, product(x.shape[k] for k in axes))
     kept = [1 if k in axes else n for k, n in enumerate(x.shape) if a.keepdims or k not in axes]
     return TensorType(tuple(kept), integer_dtype("qnn.mean", a))
 
@@ -102,7 +131,7 @@ def _lower_mean(b: PrimBuilder, a: QuantizedMeanAttrs, x: Buffer) -> Buffer:
     total = b.reduce(
         "total", t.shape, held, extents, lambda *v: cast(element(*v), held), const(0, held)
     )
-    count = index_expr(product(type_of(x).shape[k] for k in axes), FLOAT32)
+    count = product(type_of(x).shape[k] for k in axes)
     return b.compute("mean", t.shape, t.dtype, lambda *i: _scaled(a, total[i], count))
 
 
@@ -113,7 +142,7 @@ def _windows(a: QuantizedAvgPool2dAttrs) -> tuple[Window, Window]:
 
 def _pool_type(a: QuantizedAvgPool2dAttrs, types: Sequence[TensorType]) -> TensorType:
     (x,) = types
-    require_integer("qnn.avg_pool2d", "the operand", x)
+    _check("qnn.avg_pool2d", a, x, math.prod(a.pool_size))
     require_rank("qnn.avg_pool2d", "data", x, 4, 5)  # rank 5: NCHW[x]c
     sizes = [w.outputs(n, a.ceil_mode) for w, n in zip(_windows(a), x.shape[2:4], strict=True)]
     return TensorType((*x.shape[:2], *sizes, *x.shape[4:]), integer_dtype("qnn.avg_pool2d", a))
@@ -187,7 +216,7 @@ def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer
         if a.input_zero_point:
             taps = inside(*at[0]) * inside(*at[1])
             above = above - index_expr(taps * a.input_zero_point, wide)
-        return _scaled(a, above, index_expr(counted(*at[0]) * counted(*at[1]), FLOAT32))
+        return _scaled(a, above, counted(*at[0]) * counted(*at[1]))
 
     return b.compute("avg_pool", t.shape, DType.parse(a.out_dtype), mean)
 

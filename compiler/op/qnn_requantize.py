@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,12 +21,12 @@ from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn import (
     along,
     centred,
+    clipped,
     integer_dtype,
     narrowed,
     plus,
     require_integer,
     require_scale,
-    round_and_clip,
     scale_at,
 )
 from compiler.symbolic import IntLike
@@ -84,14 +85,17 @@ def _infer(attrs: RequantizeAttrs, types: Sequence[TensorType]) -> TensorType:
 # ---- reference -----------------------------------------------------------------------------------
 def _reference(ar: Arithmetic, attrs: RequantizeAttrs, x: Array, scale: Array) -> Array:
     above = x.astype(np.int64) - attrs.input_zero_point
-    scale = along(scale, x, attrs.axis)
-    if attrs.rounding.startswith("float"):
-        dtype = np.dtype(attrs.rounding)
-        product = above.astype(dtype) * scale.astype(dtype)
-        return round_and_clip(product, attrs.output_zero_point, attrs)
-    multiplier, shift = power_of_two(scale) if attrs.rounding == "shift" else fixed_point(scale)
-    out = shifted(above * multiplier, shift, attrs.rounding) + attrs.output_zero_point
-    return np.asarray(np.clip(out, attrs.qmin, attrs.qmax).astype(attrs.out_dtype))
+    out = rescaled(above, along(scale, x, attrs.axis), attrs.rounding)
+    return clipped(out, attrs)
+
+
+def rescaled(x: Array, scale: Array, rounding: str) -> Array:
+    """int64 x * scale by one of ROUNDINGS, int64."""
+    if rounding.startswith("float"):
+        dtype = np.dtype(rounding)
+        return np.asarray(np.rint(x.astype(dtype) * scale.astype(dtype)).astype(np.int64))
+    multiplier, shift = power_of_two(scale) if rounding == "shift" else fixed_point(scale)
+    return shifted(x * multiplier, shift, rounding)
 
 
 def fixed_point(scale: Array) -> tuple[Array, Array]:
@@ -122,21 +126,25 @@ def shifted(product: Array, shift: Array, rounding: str) -> Array:
 
 # ---- loop nest -----------------------------------------------------------------------------------
 def _lower(b: PrimBuilder, attrs: RequantizeAttrs, x: Buffer, scale: Buffer) -> Buffer:
-    scaled = _SCALED[attrs.rounding]
-
     def element(*i: IntLike) -> Expr:
         above = centred(x[i], attrs.input_zero_point)
-        return scaled(attrs, above, scale_at(scale, i, attrs.axis))
+        return scaled(attrs, attrs.rounding, above, scale_at(scale, i, attrs.axis))
 
     return b.compute("requantized", x.shape, DType.parse(attrs.out_dtype), element)
 
 
-def _in_float(attrs: RequantizeAttrs, x: Expr, scale: Expr) -> Expr:
-    dtype = DType.parse(attrs.rounding)
+def scaled(attrs: Any, rounding: str, x: Expr, scale: Expr) -> Expr:
+    """Integers x * scale by one of ROUNDINGS, as `attrs` say of the result: `output_zero_point`,
+    bounds and dtype."""
+    return _SCALED[rounding](attrs, rounding, x, scale)
+
+
+def _in_float(attrs: Any, rounding: str, x: Expr, scale: Expr) -> Expr:
+    dtype = DType.parse(rounding)
     return narrowed(cast(x, dtype) * cast(scale, dtype), attrs.output_zero_point, attrs)
 
 
-def _by_multiplier(attrs: RequantizeAttrs, x: Expr, scale: Expr) -> Expr:
+def _by_multiplier(attrs: Any, rounding: str, x: Expr, scale: Expr) -> Expr:
     """x * multiplier >> shift, the two read from the bits of the scale."""
     bits = _bits(scale)
     significand = (bits & ((1 << 52) - 1)) | _int64(1 << 52)
@@ -144,24 +152,28 @@ def _by_multiplier(attrs: RequantizeAttrs, x: Expr, scale: Expr) -> Expr:
     exact = _int64(1023 + 30) - (bits >> 52)
     shift = maximum(minimum(exact, EXACT_BITS), 1)
     product = cast(x, INT64) * multiplier
+    rounded = right_shift(rounding, product, shift)
+    return stored(attrs, select(exact > EXACT_BITS, _int64(0), rounded))
+
+
+def right_shift(rounding: str, product: Expr, shift: Expr) -> Expr:
+    """int64 product / 2^shift, of 1 to EXACT_BITS, as `shifted` rounds it."""
     half = _int64(1) << (shift - 1)
-    if attrs.rounding == "fixed_tonearest_even":
+    if rounding == "fixed_tonearest_even":
         half = half - 1 + ((product >> shift) & 1)
-    nothing = _int64(0)
-    return _stored(attrs, select(exact > EXACT_BITS, nothing, (product + half) >> shift))
+    return (product + half) >> shift
 
 
-def _by_shift(attrs: RequantizeAttrs, x: Expr, scale: Expr) -> Expr:
+def _by_shift(attrs: Any, rounding: str, x: Expr, scale: Expr) -> Expr:
     exact = _int64(1023) - ((_bits(scale) + (1 << 51)) >> 52)
     shift = minimum(exact, EXACT_BITS)
     wide = cast(x, INT64)
-    right = maximum(shift, 1)
-    down = (wide + (_int64(1) << (right - 1))) >> right
+    down = right_shift(rounding, wide, maximum(shift, 1))
     up = wide << minimum(maximum(_int64(0) - shift, 0), 30)
-    return _stored(attrs, select(shift > 0, down, up))
+    return stored(attrs, select(shift > 0, down, up))
 
 
-_SCALED: dict[str, Callable[[RequantizeAttrs, Expr, Expr], Expr]] = {
+_SCALED: dict[str, Callable[[Any, str, Expr, Expr], Expr]] = {
     "float32": _in_float,
     "float64": _in_float,
     "fixed_upward": _by_multiplier,
@@ -170,7 +182,8 @@ _SCALED: dict[str, Callable[[RequantizeAttrs, Expr, Expr], Expr]] = {
 }
 
 
-def _stored(attrs: RequantizeAttrs, value: Expr) -> Expr:
+def stored(attrs: Any, value: Expr) -> Expr:
+    """The last step of integer kernels: int64 `value`, offset, clipped, narrowed."""
     out = plus(value, attrs.output_zero_point)
     return cast(minimum(maximum(out, attrs.qmin), attrs.qmax), DType.parse(attrs.out_dtype))
 

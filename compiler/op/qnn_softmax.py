@@ -19,7 +19,7 @@ from compiler.ir.types import TensorType
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, read, require, type_of
 from compiler.op.opdef import Fusion, OpDef, register_op
-from compiler.op.qnn import integer_dtype, narrowed, round_and_clip
+from compiler.op.qnn import clipped, integer_dtype, narrowed
 from compiler.op.qnn_lookup import ENTRIES, entry
 from compiler.op.reduce import lower_fold
 from compiler.symbolic import Dim, IntLike
@@ -69,7 +69,7 @@ def _reference(ar: Arithmetic, a: QuantizedSoftmaxAttrs, x: Array, table: Array)
     e = table[q.max(a.axis, keepdims=True) - q].astype(np.int64)
     total = e.sum(a.axis, keepdims=True).astype(np.float32)
     value = e.astype(np.float32) * (np.float32(a.inverse) / total)
-    return round_and_clip(value, a.output_zero_point, a)
+    return clipped(np.rint(value).astype(np.int64), a)
 
 
 def _held(terms: Dim) -> DType:
