@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from .cells import Cell
     from .store import Value
 
+#: What a network was seen to be faster or slower by from one process to the next, where its memory
+#: lies elsewhere; the interval of one measurement knows nothing of it.
+PLACEMENT = 0.05
+
 #: Columns that must come out exactly.
 EXACT = (
     *("status", "model_sha256", "metric", "metric_fp32", "metric_drop", "sqnr_db", "cosine"),
@@ -39,8 +43,9 @@ class Reproduction:
         again: the row as it came out now.
         differences: exact columns that differ; empty if the row is reproduced.
         latency_ratio: recorded median latency over today's; None where the row has none.
-        latency_within_noise: whether the two runs' ranges from fastest to 99th percentile overlap;
-            None where the row has none.
+        latency_within_noise: whether the 95 % intervals of the two speed-ups over float32 overlap,
+            5 % wider for where memory lies (of float32 itself and where a row has no interval:
+            the ranges from fastest call to 99th percentile); None where the row has no latency.
         environment: columns of the machine and versions that differ: they may explain a difference.
     """
 
@@ -131,14 +136,30 @@ def compare(row: dict[str, Value], again: dict[str, Value]) -> Reproduction:
     if _has(row, "latency_ms_median") and _has(again, "latency_ms_median"):
         was, now = float(str(row["latency_ms_median"])), float(str(again["latency_ms_median"]))
         ratio = was / now
-        fastest, slowest = (
-            [float(str(r[f"latency_ms_{edge}"])) for r in (row, again)] for edge in ("min", "p99")
-        )
-        within = max(fastest) <= min(slowest)
+        within = _within_noise(row, again)
     return Reproduction(
         row, again, _differences(row, again, EXACT), ratio, within,
         _differences(row, again, environment),
     )  # fmt: skip
+
+
+def speedup_interval(row: dict[str, Value]) -> tuple[float, float] | None:
+    """The 95 % interval of a row's speed-up over float32; None of float32 itself, and where there
+    is none."""
+    if not _has(row, "speedup_low") or row["speedup_low"] == row["speedup_high"]:
+        return None
+    return float(str(row["speedup_low"])), float(str(row["speedup_high"]))
+
+
+def _within_noise(row: dict[str, Value], again: dict[str, Value]) -> bool:
+    intervals = [speedup_interval(r) for r in (row, again)]
+    wider = 1 + PLACEMENT / 2
+    if None in intervals:
+        edges = ("latency_ms_min", "latency_ms_p99")
+        intervals = [(float(str(r[edges[0]])), float(str(r[edges[1]]))) for r in (row, again)]
+        wider = 1.0
+    known = [interval for interval in intervals if interval]
+    return max(low for low, _ in known) / wider <= min(high for _, high in known) * wider
 
 
 def _differences(

@@ -56,6 +56,9 @@ function text(row, key) {
 }
 const interval = (row) =>
   (known(row.metric_drop_low) ? `${text(row, "metric_drop_low")} to ${text(row, "metric_drop_high")}` : "");
+// Of float32 itself there is none.
+const speedInterval = (row) =>
+  (known(row.speedup_low) && row.speedup_low !== row.speedup_high ? `${shown(row.speedup_low)} to ${shown(row.speedup_high)}` : "");
 function axisName(axis, row) {
   const share = isShare(row, axis) ? ", %" : "";
   if (axis === "metric") return merit(row).label + share;

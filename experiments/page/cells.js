@@ -4,9 +4,9 @@ const COLUMNS = [
   ["model", "network"], ["system", "number system"], ["judged", "judged by"], ["metric", "figure"], ["metric_drop", "lost"],
   ["interval", "95 % interval"], ["p_value", "p"], ["sqnr_db", "SQNR dB"], ["top1_agreement", "agreement"],
   ["size_bytes", "bytes"], ["bit_operations", "bit operations"], ["energy_uj", "µJ"], ["latency_ms_median", "ms"],
-  ["speedup_vs_fp32", "vs float32"], ["threads", "threads"], ["status", "status"], ["command", "run again"],
+  ["speedup_vs_fp32", "vs float32"], ["disturbed", "latency disturbed"], ["threads", "threads"], ["status", "status"], ["command", "run again"],
 ];
-const TEXT = new Set(["model", "system", "judged", "status", "command"]);
+const TEXT = new Set(["model", "system", "judged", "disturbed", "status", "command"]);
 const UNSORTED = new Set(["interval", "command"]);
 const DERIVED = { judged: (row) => merit(row)?.label ?? "", interval };
 const value = (row, column) => (column in DERIVED ? DERIVED[column](row) : row[column]);

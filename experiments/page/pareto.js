@@ -22,10 +22,11 @@ const TIP = [
   ["metric_drop", "lost"], ["interval", "95 % interval"], ["p_value", "p-value"], ["sqnr_db", "SQNR, dB"],
   ["top1_agreement", "agreement with float32"], ["size_bytes", "parameters, bytes"], ["activation_bytes", "activations, bytes"],
   ["bit_operations", "bit operations"], ["energy_uj", "energy, µJ"], ["latency_ms_median", "latency, ms"],
-  ["speedup_vs_fp32", "times as fast as float32"], ["threads", "threads"],
+  ["speedup_vs_fp32", "times as fast as float32"], ["speed", "95 % interval"], ["disturbance", "latency disturbed"], ["threads", "threads"],
 ];
 function describe(row) {
-  const lines = TIP.map(([key, name]) => [name, key === "interval" ? interval(row) : text(row, key)]);
+  const derived = { interval, speed: speedInterval };
+  const lines = TIP.map(([key, name]) => [name, key in derived ? derived[key](row) : text(row, key)]);
   const judged = known(row.metric) ? [[merit(row).label, text(row, "metric")]] : [];
   return [`${row.model}, ${row.system}`, ...[...judged, ...lines].filter(([, value]) => value).map(([name, value]) => `${name}: ${value}`)].join("\n");
 }

@@ -14,6 +14,7 @@ from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
+from experiments import noise
 from experiments.files import atomic_path
 from experiments.layer_table import EVENTS, layers_path, read_layers
 from experiments.row_names import merits, metric_label, system_names
@@ -33,7 +34,8 @@ _SHOWN = (
     *("metric_name", "metric", "metric_fp32", "metric_drop", "metric_drop_low"),
     *("metric_drop_high", "p_value", "n_eval", "sqnr_db", "cosine", "top1_agreement"),
     *("size_bytes", "activation_bytes", "macs", "bit_operations", "energy_uj"),
-    *("latency_ms_median", "speedup_vs_fp32", "threads", "target"),
+    *("latency_ms_median", "speedup_vs_fp32", "speedup_low", "speedup_high"),
+    *("threads", "target"),
 )
 _PROVENANCE = {
     "processor": "cpu",
@@ -100,6 +102,7 @@ def page_data(results: str | os.PathLike[str]) -> dict[str, Any]:
     rows = [
         {name: _plain(row[name]) for name in _SHOWN}
         | {"system": system, "command": command + str(row["config_hash"])[:12]}
+        | _disturbance(row["latency_noise"])
         for row, system in zip(table.to_dict("records"), system_names(table), strict=True)
     ]
     ranges = {str(row["model"]): _ranges(row) for row in _one_a_model(table)}
@@ -116,6 +119,11 @@ def page_data(results: str | os.PathLike[str]) -> dict[str, Any]:
         "networks": [_network(row) for row in _one_a_model(table)],
         "provenance": _provenance(table),
     }
+
+
+def _disturbance(latency_noise: str) -> dict[str, str]:
+    reasons = noise.read(latency_noise)
+    return {"disturbed": ", ".join(reasons), "disturbance": noise.explained(reasons)}
 
 
 def _summary(rows: list[dict[str, Any]]) -> str:

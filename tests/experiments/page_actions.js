@@ -26,6 +26,7 @@ mark.focus();
 key("End");
 key("ArrowLeft");
 seen.tip = document.getElementById("tip").textContent;
+seen.disturbed = all("#table tbody tr").map((line) => [...line.cells].find((c) => c.textContent === "loaded, imprecise")?.parentNode.cells[1].textContent).filter(Boolean);
 seen.linked = all("#pareto .mark.same").map(system);
 key("Enter");
 seen.chosen = { lines: count("#table tbody tr"), command: document.querySelector("#reproduce code").textContent,

@@ -60,6 +60,9 @@ def results(folder: Path) -> Path:
                     "n_eval": 10,
                     "cpu": "a processor",
                 }
+                | {"speedup_vs_fp32": 1 + k / 4, "speedup_low": 1 + k / 5}
+                | {"speedup_high": 1 + 3 * k / 10}
+                | {"latency_noise": "loaded imprecise" if (m, k) == (0, 1) else "none"}
             )
     file.append(
         dict.fromkeys(COLUMNS)
@@ -223,6 +226,12 @@ def test_in_a_browser(tmp_path: Path, width: int) -> None:
     # Marks are in order of latency: float32 is the slowest, int8 before it.
     assert seen["stops"] == 3, "one stop of the tabulator key a panel"
     assert seen["tip"].startswith("mnist_mlp, int8_channel\ntop-1: 97.00 %\n")
+    assert seen["tip"].endswith(
+        "times as fast as float32: 1.25\n95 % interval: 1.2 to 1.3\n"
+        "latency disturbed: loaded: others kept processors busy beside it; "
+        "imprecise: the speed-up's 95 % interval is wider than wanted\nthreads: 1"
+    )
+    assert seen["disturbed"] == ["int8_channel"]
     assert seen["linked"] == ["int8_channel"] * 3
     assert seen["chosen"] == {
         "lines": 1,

@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 import experiments
 from compiler.errors import ConfigError
-from experiments import pipeline
+from experiments import pipeline, reproduction
 from experiments.cli.main import cli, run_command
-from experiments.store import ResultsFile
+from experiments.store import COLUMNS, ResultsFile, Value
 
 SPEC: dict[str, Any] = {
     "models": ["mnist_mlp", "mnist_dwsep"],
@@ -24,7 +24,7 @@ SPEC: dict[str, Any] = {
     "calibrators": ["percentile"],
     "n_eval": 40,
     "n_calib": 20,
-    "latency": {"warmup": 0, "runs": 3, "batch": 1},
+    "latency": {"warmup": 0, "runs": 3, "batch": 1, "budget_s": 0},
     "energy": {"float32": 4.6, "int8": 0.2, "posit16_es1 x posit16_es1": 1.5},
 }
 
@@ -86,6 +86,51 @@ def test_a_changed_row_is_told(recorded: Path, tmp_path: Path) -> None:
         cli, ["reproduce", str(altered), "--row", "1", "--json"], standalone_mode=False
     )
     assert json.loads(done.output)["matches"] is False
+
+
+def timed(low: float, high: float, median: float, **more: Value) -> dict[str, Value]:
+    """A row whose speed-up is between `low` and `high`."""
+    edges = {f"latency_ms_{name}": median * f for name, f in (("min", 0.9), ("p99", 1.2))}
+    interval = {"speedup_vs_fp32": (low + high) / 2, "speedup_low": low, "speedup_high": high}
+    return dict.fromkeys(COLUMNS) | edges | interval | {"latency_ms_median": median} | more
+
+
+@pytest.mark.parametrize(
+    ("row", "again", "within"),
+    [
+        # The intervals of the speed-ups decide, whatever the clock of the day.
+        (timed(2.8, 2.9, 1.0), timed(2.85, 2.95, 3.0), True),
+        (timed(2.8, 2.9, 1.0), timed(3.0, 3.1, 1.0), True),  # 5 % for where memory lies
+        (timed(2.8, 2.9, 1.0), timed(3.1, 3.2, 1.0), False),
+        (timed(3.1, 3.2, 1.0), timed(2.8, 2.9, 1.0), False),
+        # Of float32 itself, and of rows without intervals, the ranges of the times do.
+        (timed(1.0, 1.0, 1.0), timed(1.0, 1.0, 1.3), True),
+        (timed(1.0, 1.0, 1.0), timed(1.0, 1.0, 1.5), False),
+        (timed(2.8, 2.9, 1.0), timed(0.1, 0.2, 1.1, speedup_low=None), True),
+        (timed(2.8, 2.9, 1.0, speedup_low=float("nan")), timed(2.8, 2.9, 1.5), False),
+    ],
+)
+def test_latency_is_within_noise_if_the_intervals_of_the_speedups_meet(
+    row: dict[str, Value], again: dict[str, Value], within: bool
+) -> None:
+    found = reproduction.compare(row, again)
+    assert found.latency_within_noise is within
+
+
+def test_a_row_tells_its_speedups_and_what_disturbed_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    named = {"model": "m", "scheme": "int8", "n_eval": 3, "dataset": "d"}
+    row = timed(2.8, 2.9, 1.0, **named, latency_noise="none")
+    again = timed(2.7, 2.9, 1.0, **named, latency_noise="loaded")
+    monkeypatch.setattr(reproduction, "reproduce", lambda *_: reproduction.compare(row, again))
+    done = CliRunner().invoke(cli, ["reproduce", "r.csv", "--row", "1"])
+    assert done.output.splitlines()[1:] == [
+        "  latency: recorded 1.0000 ms, now 1.0000 ms, speed-up 2.85 (2.8 to 2.9), "
+        "now 2.8 (2.7 to 2.9), within the noise of the two runs",
+        "  latency now was disturbed: loaded: others kept processors busy beside it",
+        "matches",
+    ]
 
 
 def test_what_cannot_be_run_again_is_refused(
