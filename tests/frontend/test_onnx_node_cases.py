@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from onnx_cases import every_case
 
 import datatypes  # noqa: F401  (the formats of 8 and 16 bits)
 from compiler.errors import DtypelabError
@@ -180,11 +181,9 @@ def test_refusals_are_one_sentence_that_names_the_reason(outcomes: dict[str, str
 
 
 def test_every_imported_operator_is_in_a_case_that_passes(outcomes: dict[str, str]) -> None:
-    from test_onnx_operators import CASES
-
     from compiler.frontend.onnx_importer import supported_ops
 
-    passed = {c.op for c in CASES.values()}
+    passed = {c.op for c in every_case().values()}
     for name, case in cases().items():
         if outcomes.get(name) == "pass":
             passed.update(n.op_type for n in case.model.graph.node)
