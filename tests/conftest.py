@@ -19,7 +19,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 @pytest.fixture(scope="session", autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Tests, and the processes they start, never touch the user's object cache."""
+    """Tests, and the processes they start, never touch the user's object cache. Theirs is one for
+    all workers of a run, which compile many of the same kernels."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DTYPELAB_CACHE_DIR", str(tmp_path_factory.mktemp("objects")))
+        patch.setenv("DTYPELAB_CACHE_DIR", str(folder / "objects"))
         yield

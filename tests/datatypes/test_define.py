@@ -69,10 +69,17 @@ def test_whole_nets_run_in_a_format_of_one_call(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["mine_e5m2", "mine_hybrid"])
-def test_its_check_is_green(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "lowering"),
+    [
+        ("mine_e5m2", "table"),
+        pytest.param("mine_e5m2", None, marks=pytest.mark.slow),
+        ("mine_hybrid", None),
+    ],
+)
+def test_its_check_is_green(name: str, lowering: str | None) -> None:
     datatypes.define(name, **WAYS[name])
-    report = check_format(name, targets=["llvm"])
+    report = check_format(name, lowering, targets=["llvm"])
     assert report.passed, report
 
 
