@@ -181,7 +181,9 @@ def _estimate(rounds: _Rounds, *, alone: bool) -> _Estimate:
 
 def _at_work(rounds: _Rounds) -> NDArray[np.int64]:
     """Nanoseconds that this thread worked on each call; the reading of clocks not counted."""
-    return np.minimum(rounds.wall, rounds.worked)
+    wall, worked = np.array(rounds.wall), np.array(rounds.worked)
+    # A thread's clock that stands still during a call counts ticks, and tells nothing of calls.
+    return np.minimum(wall, worked) if worked.all() else wall
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:

@@ -163,6 +163,15 @@ def test_waiting_for_other_threads_is_not_taken_for_preemption() -> None:
     assert found.ratio == pytest.approx(190 / 90)
 
 
+def test_a_thread_clock_of_ticks_is_not_believed_about_single_calls() -> None:
+    machine = Machine()
+    tick = 10_000 * US
+    tools = Instruments(lambda: machine.wall, lambda: machine.worked // tick * tick, machine.usage)
+    calls = machine.call("fast", lambda: 50 * US), machine.call("slow", lambda: 150 * US)
+    found = measure_speedup(*calls, Protocol(0, 30), instruments=tools)
+    assert (found.ratio, found.noise) == (3, ())
+
+
 @pytest.mark.parametrize(("others", "noise"), [(0.0, ()), (0.1, ()), (1.0, ("loaded",))])
 def test_a_busy_process_beside_it_is_flagged(
     others: float, noise: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
