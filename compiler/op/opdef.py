@@ -13,7 +13,7 @@ from compiler.ir.types import TensorType, Type
 from compiler.op.attribute_types import declared, fits, text
 
 if TYPE_CHECKING:
-    from compiler.tensor.stmt import Buffer
+    pass
 
 
 class Fusion(Enum):
@@ -52,7 +52,6 @@ class NoAttrs:
 
 Infer = Callable[[Any, Sequence[TensorType]], Type]
 Reference = Callable[..., "Array | tuple[Array, ...]"]
-Lower = Callable[..., "Buffer | tuple[Buffer, ...]"]
 
 
 @dataclass(frozen=True, eq=False)

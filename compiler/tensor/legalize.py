@@ -13,6 +13,7 @@ from compiler.ir.types import TensorType
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index, IntLike
 from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.expr import Expr
 from compiler.tensor.placing import place_roundings
 from compiler.tensor.stmt import Buffer, PrimFunc, stores
 
@@ -83,10 +84,10 @@ def _own(builder: PrimBuilder, b: Buffer) -> Buffer:
     if b not in builder.inputs:
         return b
 
-    def same(*i: IntLike) -> object:
+    def same(*i: IntLike) -> Expr:
         return b[i]
 
-    return builder.compute("copy", b.shape, b.dtype, same)  # type: ignore[arg-type]
+    return builder.compute("copy", b.shape, b.dtype, same)
 
 
 __all__ = ["Legalized", "Var", "legalize"]

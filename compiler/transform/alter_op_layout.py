@@ -232,20 +232,22 @@ class _Layouts:
         assert isinstance(b.value, Call)
         (x,) = b.value.args
         channels = channels_of(x)
-        value = self._between(self._as_blocked(x, block), channels, block, block, groups)  # type: ignore[arg-type]
+        value = self._between(self._read(x, block), channels, block, block, groups)
         self.done |= {between.var, last.var}
         return self._define(last, value, block)
 
-    def _read(self, a: Atom, block: Blocks) -> Atom:
+    def _read(self, a: Atom, block: Blocks) -> Var:
         assert isinstance(a, Var)
         return self._as_blocked(a, block)
 
     def _convolution(self, b: Binding, v: Call, wanted: OpLayout) -> bool:
-        data, weight, *bias = v.args
+        data, *rest = v.args
         if not isinstance(data, Var) or v.attrs.data_layout != "NCHW":
             return False
-        if not isinstance(weight, Constant) or not all(isinstance(x, Constant) for x in bias):
+        constants = [x for x in rest if isinstance(x, Constant)]
+        if len(constants) < len(rest):
             return self._unpacked(b, v, wanted)
+        weight, *bias = constants
         outputs, inputs = weight.data.shape[:2]
         attrs = v.attrs
         i, depthwise = inputs, inputs == 1 and attrs.groups == outputs > 1
@@ -265,7 +267,7 @@ class _Layouts:
                 into = blocks_of(outputs, wanted.out, attrs.groups)
             if tensor_type(data).dtype.is_integer and wanted.data > 1:
                 i = -(-i // wanted.steps) * wanted.steps  # for dot products
-        args = [placed(c, outputs, into) for c in (weight, *bias)]  # type: ignore[arg-type]
+        args = [placed(c, outputs, into) for c in (weight, *bias)]
         args[0] = filled(args[0], {1: i})
         return self._convolved(b, replace(v, attrs=attrs), source, into, args)
 
@@ -273,7 +275,8 @@ class _Layouts:
         """A convolution whose weights are known at run time only: they are not laid out anew, so
         that its blocks must be full. Kernels of NCHW read such weights faster: a rule that somebody
         registered must want this."""
-        if layout_rule(v.op.name, self.target) is default_rule:  # type: ignore[union-attr]
+        assert isinstance(v.op, OpDef)
+        if layout_rule(v.op.name, self.target) is default_rule:
             return False
         outputs, inputs = tensor_type(v.args[1]).shape[:2]
         steps = wanted.steps if tensor_type(v.args[0]).dtype.is_integer else 1
@@ -297,7 +300,8 @@ class _Layouts:
         return self._define(b, Call(v.op, (x, *map(self._as_plain, rest)), attrs), into)
 
     def _mean(self, b: Binding, v: Call, block: Blocks) -> bool:
-        if v.op.name == "nn.global_avg_pool2d":  # type: ignore[union-attr]
+        assert isinstance(v.op, OpDef)
+        if v.op.name == "nn.global_avg_pool2d":
             value: Call = self._call(
                 "mean", self._read(v.args[0], block), axis=(2, 3), keepdims=True
             )

@@ -94,14 +94,16 @@ def shuffles(f: Function) -> dict[Var, tuple[Binding, Binding, int]]:
         for name in ("reshape", "transpose", "reshape"):
             v = chain[-1].value
             assert isinstance(v, Call)
-            if v.op.name != name:  # type: ignore[union-attr]
+            assert isinstance(v.op, OpDef)
+            if v.op.name != name:
                 break
             if len(chain) == 3:
                 groups = _shuffled(chain[2], chain[1], last)
                 if groups and uses[chain[2].var] == uses[chain[1].var] == 1:
                     found[chain[2].var] = (chain[1], last, groups)
                 break
-            producer = calls.get(v.args[0])  # type: ignore[arg-type]
+            (x,) = v.args
+            producer = calls.get(x) if isinstance(x, Var) else None
             if producer is None:
                 break
             chain.append(producer)

@@ -115,16 +115,16 @@ def _sized(value: Value, sizes: Sizes) -> Value:
 
 
 def _sized_function(f: Function, sizes: Sizes) -> Function:
-    mapping: dict[Var, Atom] = {
+    mapping = {
         v: Var(v.name, with_dims(atom_type(v), sizes))
         for v in (*f.params, *(b.var for b in f.bindings))
     }
     bindings = [
-        Binding(mapping[b.var], _sized(substitute(b.value, mapping), sizes), b.origins)  # type: ignore[arg-type]
+        Binding(mapping[b.var], _sized(substitute(b.value, mapping), sizes), b.origins)
         for b in f.bindings
     ]
     results = [mapping.get(r, r) if isinstance(r, Var) else r for r in f.results]
-    return Function(tuple(mapping[p] for p in f.params), tuple(bindings), tuple(results), f.attrs)  # type: ignore[misc]
+    return Function(tuple(mapping[p] for p in f.params), tuple(bindings), tuple(results), f.attrs)
 
 
 def _sized_attrs(attrs: Any, sizes: Sizes) -> Any:

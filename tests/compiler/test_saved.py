@@ -50,7 +50,7 @@ X = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
 def elsewhere(path: Path, inputs: list[np.ndarray]) -> list[np.ndarray]:
     """What a saved executable gives in another process, which has no cache."""
     given, made = path.with_suffix(".in.npz"), path.with_suffix(".out.npz")
-    np.savez(given, **{f"{k:02d}": a for k, a in enumerate(inputs)})  # type: ignore[arg-type]
+    np.savez(given, **{f"{k:02d}": a for k, a in enumerate(inputs)})
     root = Path(__file__).parents[2]
     env = {**os.environ, "DTYPELAB_CACHE_DIR": "0", "PYTHONPATH": str(root)}
     run = [sys.executable, "-c", RUNNER, str(path), str(given), str(made)]

@@ -84,4 +84,4 @@ def test_formats_are_plain_data(name: str) -> None:
     assert hash(again) == hash(fmt)
     assert name in repr(fmt)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        fmt.nbits = 4  # type: ignore[misc]
+        fmt.nbits = 4

@@ -192,7 +192,7 @@ def test_descriptions_are_checked(changes: dict[str, object], message: str) -> N
         "nan_code": 128,
     }
     with pytest.raises(DtypelabError, match=message):
-        Format(**(fields | changes))  # type: ignore[arg-type]
+        Format(**(fields | changes))
 
 
 @given(

@@ -20,7 +20,7 @@ ROUNDED = (
 
 def _variants() -> list[Format]:
     rounded = [
-        replace(get(name), name=f"{name}_{rounding}", rounding=rounding)  # type: ignore[arg-type]
+        replace(get(name), name=f"{name}_{rounding}", rounding=rounding)
         for name, rounding in ROUNDED
     ]
     return [

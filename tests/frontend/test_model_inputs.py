@@ -8,7 +8,7 @@ from compiler.frontend.model_inputs import model_inputs
 
 
 def test_inputs_are_those_that_are_no_weights_with_the_sizes_that_are_known() -> None:
-    def info(name, shape):  # type: ignore[no-untyped-def]
+    def info(name, shape):
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
     graph = helper.make_graph(

@@ -131,7 +131,7 @@ def test_a_network_that_onnxruntime_quantized(tmp_path: Path) -> None:
 
     x = datasets.load("mnist1k").x[:64]
 
-    class Reader(q.CalibrationDataReader):  # type: ignore[misc]
+    class Reader(q.CalibrationDataReader):
         def __init__(self) -> None:
             self.rest = iter([{"input": x[:32]}])
 

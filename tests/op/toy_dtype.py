@@ -38,7 +38,7 @@ def _value(operand: Expr) -> Expr:
     """float32 value of a stored operand; operands of other dtypes as they are."""
     if not operand.dtype.is_custom:
         return operand
-    bits: Expr = operand.bits  # type: ignore[attr-defined]
+    bits: Expr = operand.bits
     return call("bits", bits, dtype=HALF).astype(FLOAT32)
 
 

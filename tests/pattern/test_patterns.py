@@ -272,7 +272,7 @@ def test_patterns_of_random_functions_find_them(plan: list[tuple[str, int, int]]
         return (
             isinstance(y, Call)
             and x.op is y.op
-            and all(fits(a, c, leaf) for a, c in zip(x.args, y.args, strict=True))  # type: ignore[arg-type]
+            and all(fits(a, c, leaf) for a, c in zip(x.args, y.args, strict=True))
         )
 
     wanted = pattern(values[-1])

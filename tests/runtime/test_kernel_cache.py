@@ -77,7 +77,7 @@ def convolution(channels: int = 16, scale: float = 0.5) -> IRModule:
 
 def loops(mod: IRModule) -> Legalized:
     (binding,) = (b for b in optimize(mod).main.bindings if "conv2d" in str(b.value))
-    return legalize(binding.value.op)  # type: ignore[union-attr, arg-type]
+    return legalize(binding.value.op)
 
 
 # ---- what is kept --------------------------------------------------------------------------------
@@ -208,7 +208,7 @@ def test_rules_from_outside_have_keys_of_what_they_make(
     keys, texts = [Program(loops(convolution()), HOST, None).key], []
     for unrolled in (False, True, True):
 
-        def rule(s, stage, target, constants, unrolled=unrolled):  # type: ignore[no-untyped-def]
+        def rule(s, stage, target, constants, unrolled=unrolled):
             if unrolled:
                 s.unroll(s.loops(stage)[-1])
             return True

@@ -45,7 +45,7 @@ def _rename(s: object, old: str, new: str) -> None:
     for inner in getattr(s, "body", []):
         _rename(inner, old, new)
     if getattr(s, "stage", "") == old:
-        s.stage = new  # type: ignore[attr-defined]
+        s.stage = new
 
 
 def conv(c: int, o: int, h: int, w: int, k: int, stride: int, data: str, cb: int) -> PrimFunc:
@@ -147,7 +147,7 @@ def test_tensorized_convolution(intrinsic: object, shape: tuple[int, ...]) -> No
     if not set(needs) <= host.enabled:
         pytest.skip(f"this CPU lacks {needs}")
     c, o, h, w, k, stride = shape
-    v = intrinsic.loops["o"]  # type: ignore[attr-defined]
+    v = intrinsic.loops["o"]
     f = conv(c, o, h, w, k, stride, "uint8", 4)
     s = Schedule(f)
     s.split("y_s.i0", v, ("oc", "ocv"))
@@ -164,9 +164,9 @@ def test_tensorized_convolution(intrinsic: object, shape: tuple[int, ...]) -> No
     s.unroll("mb", "mb.init", "mac.y", "mac.x", "mac.y.init", "mac.x.init")
     if o % v:
         with pytest.raises(ScheduleError, match="extent"):
-            s.tensorize("mac", intrinsic)  # type: ignore[arg-type]
+            s.tensorize("mac", intrinsic)
         return
-    s.tensorize("mac", intrinsic)  # type: ignore[arg-type]
+    s.tensorize("mac", intrinsic)
     rng = np.random.default_rng(1)
     x = rng.integers(0, 256, [int(n.const) for n in f.params[0].shape]).astype(np.uint8)
     wt = rng.integers(-128, 128, (o, c, k, k)).astype(np.int8)
@@ -174,7 +174,7 @@ def test_tensorized_convolution(intrinsic: object, shape: tuple[int, ...]) -> No
     a, b, d = three_ways(conv(c, o, h, w, k, stride, "uint8", 4), f, arrays)
     assert a.tobytes() == b.tobytes() == d.tobytes()
     # Changing the semantics changes the result: the kernel is what is printed.
-    assert intrinsic.name in str(f)  # type: ignore[attr-defined]
+    assert intrinsic.name in str(f)
 
 
 def test_a_mismatching_intrinsic_says_why() -> None:

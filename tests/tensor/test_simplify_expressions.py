@@ -28,7 +28,7 @@ def test_clip_shift_and_narrow(a: int, b: int, low: int, high: int, narrow: str)
         buffer = builder.input("x", x.shape, INT32)
 
         def value(i: object) -> Expr:
-            narrowed = Cast(clipped(buffer[i], a, low, high), DType.parse(narrow))  # type: ignore[index]
+            narrowed = Cast(clipped(buffer[i], a, low, high), DType.parse(narrow))
             again = clipped(cast(narrowed, INT32) + b, -a, low, high)
             e = again * const(3, INT32) + b
             return simplify(e) if short else e
@@ -46,7 +46,7 @@ def test_what_fused_operators_leave_behind_goes_away() -> None:
     u8 = DType.parse("uint8")
 
     def value(i: object) -> Expr:
-        return cast(cast(clipped(x[i], 7, 0, 255), u8), INT32) + -7  # type: ignore[index]
+        return cast(cast(clipped(x[i], 7, 0, 255), u8), INT32) + -7
 
     f = builder.finish([builder.compute("y", (4,), INT32, value)])
     (store,) = stores(f.body)

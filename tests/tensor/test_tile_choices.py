@@ -148,7 +148,7 @@ def test_a_choice_survives_json_and_gives_the_rules_tile() -> None:
 def test_a_choice_that_does_not_fit_is_refused(change: dict[str, object], message: str) -> None:
     target = Target.parse("llvm")
     ((f, stage, choices),) = workloads(convolution("uint8", 16, 32, 8, 3), target)[-1:]
-    wrong = replace(choices[0], **change)  # type: ignore[arg-type]
+    wrong = replace(choices[0], **change)
     with pytest.raises(ScheduleError, match=message):
         compile_kernel(legalize(f), target, {stage: wrong})
 

@@ -140,14 +140,14 @@ def closures(n: int) -> IRModule:
     flag = b.add_param(Var("flag", TensorType.of((), "bool")))
     for _ in range(n // 6):
         inner = FunctionBuilder()
-        inner.fresh = b.fresh  # type: ignore[method-assign]
+        inner.fresh = b.fresh
         a = inner.add_param(Var(b.fresh("a"), y.type))
         f = b.bind(inner.finish(inner.call("add", a, y)), "f")
         y = b.bind(Call(f, (y,)))
         bodies = []
         for op in ("sigmoid", "nn.relu"):
             body = FunctionBuilder()
-            body.fresh = b.fresh  # type: ignore[method-assign]
+            body.fresh = b.fresh
             bodies.append(body.finish(body.call(op, y)))
         y = b.bind(If(flag, *bodies))
     return IRModule({"main": b.finish(y)})

@@ -130,7 +130,7 @@ class Program:
         b = FunctionBuilder()
         for p in params:
             b.add_param(p)
-        b.fresh = self.b.fresh  # type: ignore[method-assign]
+        b.fresh = self.b.fresh
         p = Program(b, [x, y, *params], self.flag, self.depth + 1)
         plan = [(STEPS[(k * 7 + i * 5) % 12], i, k + i) for i in range(k % 3 + 1)]
         return b.finish(p.run(plan).values[-1])

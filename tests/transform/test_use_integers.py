@@ -221,6 +221,24 @@ def test_what_is_left_alone_says_why(spoil: str, reason: str) -> None:
     assert [str(r) for r in UseIntegers().explain(mod) if reason in str(r) and "%y" in str(r)]
 
 
+def chained(q: Qdq, x: Atom, step: int) -> Atom:
+    """What step number `step` makes of images."""
+    c, call = int(tensor_type(x).static_shape[1]), q.b.call
+    if step == 0:
+        return call("nn.conv2d", x, q.weights(3, c, 1, 1), q.bias(3))
+    if step == 1:
+        return call("nn.relu", x)
+    if step == 2:
+        return call("add", x, x)
+    if step == 3:
+        return call("tanh", x)
+    if step == 4:
+        return call("concatenate", x, x, axis=1)
+    if step == 5:
+        return call("nn.max_pool2d", x, pool_size=(1, 2), padding=(0, 0, 0, 1))
+    return call("nn.relu", call("nn.conv2d", x, q.weights(2, c, 1, 1)))
+
+
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), steps=st.lists(st.integers(0, 6), min_size=1, max_size=6))
 def test_random_chains_agree(seed: int, steps: list[int]) -> None:
@@ -228,20 +246,10 @@ def test_random_chains_agree(seed: int, steps: list[int]) -> None:
     x: Atom = q.data(1, 4, 5, 5)
     last: Var | None = None
     for k, step in enumerate(steps):
-        c = int(tensor_type(x).static_shape[1])
-        b = q.b
-        y = [
-            lambda: b.call("nn.conv2d", x, q.weights(3, c, 1, 1), q.bias(3)),  # noqa: B023
-            lambda: b.call("nn.relu", x),  # noqa: B023
-            lambda: b.call("add", x, x),  # noqa: B023
-            lambda: b.call("tanh", x),  # noqa: B023
-            lambda: b.call("concatenate", x, x, axis=1),  # noqa: B023
-            lambda: b.call("nn.max_pool2d", x, pool_size=(1, 2), padding=(0, 0, 0, 1)),  # noqa: B023
-            lambda: b.call("nn.relu", b.call("nn.conv2d", x, q.weights(2, c, 1, 1))),  # noqa: B023
-        ][step]()
+        y = chained(q, x, step)
         last = q.quantized(y, 0.1, name=f"q{k}")
         zero = q.b.bindings[-1].value.attrs.zero_point
-        x = b.call("qnn.dequantize", last, q.scale(0.1), zero_point=zero)
+        x = q.b.call("qnn.dequantize", last, q.scale(0.1), zero_point=zero)
     assert last is not None
     # A unit of one layer is a few of the next one.
     check(q, last, most=4 ** len(steps), share=0.3)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.dtypes import BOOL, DType
+from compiler.dtypes import BOOL, Array, DType
 from compiler.tensor.expr import BinOp, Cast, Expr, Gather, cast, select
 from compiler.tensor.lower_table import table
 from datatypes import builtin, mathfun, registry
@@ -209,7 +209,10 @@ def test_a_broken_array_codec_is_caught(monkeypatch: pytest.MonkeyPatch) -> None
 def test_a_broken_judge_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     judge, rng = Judge(FMT), np.random.default_rng(0)
     original = judge.arithmetic
-    broken = lambda op, *codes: original(op, *codes) ^ (codes[0] == 0x7F)  # noqa: E731
+
+    def broken(op: str, *codes: Array) -> Array:
+        return original(op, *codes) ^ (codes[0] == 0x7F)
+
     monkeypatch.setattr(Judge, "arithmetic", staticmethod(broken))
     monkeypatch.setattr(Judge, "encode", lambda self, x: np.full(x.shape, 0x40, np.uint8))
     assert wrong(list(elementwise.judged(judge, "Add", rng))) > 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import numpy as np
 
@@ -55,7 +54,10 @@ def unary_kernel(name: str, fn: str, target: str) -> Elementwise:
     """Lanes -> lanes."""
     fmt = get(name)
     lane, dtype = lane_of(fmt), dtype_of(fmt)
-    body: Callable[..., Expr] = lambda x: lowered(fmt, Call(fn, (Lane(x, dtype),), dtype))  # noqa: E731
+
+    def body(x: Expr) -> Expr:
+        return lowered(fmt, Call(fn, (Lane(x, dtype),), dtype))
+
     return compile_elementwise(fn, [lane], lane, body, target)
 
 
@@ -64,8 +66,8 @@ def encoder(name: str, target: str = "llvm") -> Elementwise:
     """Lanes -> codes."""
     fmt = get(name)
     stored = DType.parse(fmt.storage)
-    body: Callable[..., Expr] = lambda x: vector.to_bits(fmt, x)  # noqa: E731
-    return compile_elementwise("encode", [lane_of(fmt)], stored, body, target)
+    to_bits = partial(vector.to_bits, fmt)
+    return compile_elementwise("encode", [lane_of(fmt)], stored, to_bits, target)
 
 
 @lru_cache(maxsize=512)
@@ -73,8 +75,8 @@ def decoder(name: str, target: str = "llvm") -> Elementwise:
     """Codes -> lanes."""
     fmt = get(name)
     stored = DType.parse(fmt.storage)
-    body: Callable[..., Expr] = lambda x: vector.from_bits(fmt, x)  # noqa: E731
-    return compile_elementwise("decode", [stored], lane_of(fmt), body, target)
+    from_bits = partial(vector.from_bits, fmt)
+    return compile_elementwise("decode", [stored], lane_of(fmt), from_bits, target)
 
 
 @lru_cache(maxsize=512)
@@ -82,11 +84,16 @@ def conversion(name: str, source: DType | None, dest: DType | None, target: str)
     """Numbers of `source` -> lanes, or lanes -> numbers of `dest`."""
     fmt = get(name)
     lane, dtype = lane_of(fmt), dtype_of(fmt)
+
+    def into(x: Expr) -> Expr:
+        return lowered(fmt, Cast(x, dtype))
+
+    def out(x: Expr) -> Expr:
+        return lowered(fmt, Cast(Lane(x, dtype), dest))
+
     if source is not None:
-        into = lambda x: lowered(fmt, Cast(x, dtype))  # noqa: E731
         return compile_elementwise("cast", [source], lane, into, target)
     assert dest is not None
-    out = lambda x: lowered(fmt, Cast(Lane(x, dtype), dest))  # noqa: E731
     return compile_elementwise("cast", [lane], dest, out, target)
 
 
