@@ -28,7 +28,7 @@ from compiler.frontend.integer_products import (
 )
 from compiler.frontend.node import Converter, Imported, Node, constant_of, converts, scalar
 from compiler.frontend.windows import two
-from compiler.ir.expr import Atom, tensor_type
+from compiler.ir.expr import Atom, Constant, tensor_type
 
 DOMAIN = "com.microsoft"
 INPUTS: dict[str, tuple[int, int]] = {}
@@ -60,21 +60,21 @@ def _one(n: Node, a: Atom) -> Atom:
     return n.step("reshape", a, newshape=()) if t.rank else a
 
 
-def _quantized(n: Node, real: Atom, scale: int, like: int) -> Imported:
-    """`real` by the scale of input `scale` and the zero point that follows it; without one, the
-    result has the dtype of input `like`."""
+def _quantized(n: Node, real: Atom, scale: int, like: int, unit: Atom | None = None) -> Imported:
+    """`real` by `unit`, or else the scale of input `scale`, and the zero point that follows it;
+    without one, the result has the dtype of input `like`."""
+    unit = _one(n, n.atom(scale)) if unit is None else unit
     at = scale + 1 if n.has(scale + 1) else like
     dtype = n.type(at).dtype
     bounds = quantized_bounds(n, n.element(at), dtype)
     known = one_zero_point(n, scale + 1)
-    if known is not None and n.constant(scale) is not None and dtype in (INT8, UINT8):
+    if known is not None and isinstance(unit, Constant) and dtype in (INT8, UINT8):
         return n.call(
-            "qnn.quantize", real, _one(n, n.atom(scale)), zero_point=known, axis=0,
+            "qnn.quantize", real, unit, zero_point=known, axis=0,
             out_dtype=str(dtype), qmin=bounds[0], qmax=bounds[1],
         )  # fmt: skip
     zero = _one(n, n.atom(scale + 1)) if n.has(scale + 1) else None
-    over = n.step("divide", real, _one(n, n.atom(scale)))
-    return saturated(n, over, zero, dtype, bounds)
+    return saturated(n, n.step("divide", real, unit), zero, dtype, bounds)
 
 
 @microsoft("QLinearAdd", 7, 8)
@@ -103,12 +103,20 @@ def qlinear_leaky_relu(n: Node) -> Imported:
 
 @microsoft("QLinearSoftmax", 5, 5)
 def qlinear_softmax(n: Node) -> Imported:
-    """exp(x) over its sum along an axis."""
-    x, rank = _real(n, 0), n.type(0).rank
-    axis = n.axis(-1, rank)
-    if n.attr("opset", 13) < 13 and axis != rank - 1:
+    """exp(x) over its sum along an axis, on a grid of a whole number of steps to 1.
+
+    onnxruntime, whose operator this is, rounds 1 / scale down: 254 steps for the float32 next to
+    1 / 255, where QuantizeLinear has 255.
+    """
+    x, rank, old = _real(n, 0), n.type(0).rank, n.attr("opset", 13) < 13
+    axis = n.axis(1 if old else -1, rank)
+    if old and axis != rank - 1:
         raise n.unsupported(f"axis={axis} of opset {n.attr('opset')}")
-    return _quantized(n, n.step("nn.softmax", x, axis=axis), 3, 0)
+    scale = _one(n, n.atom(3))
+    one = scalar(1.0, tensor_type(scale))
+    steps = n.step("floor", n.step("divide", one, scale))
+    unit = n.step("divide", one, steps)
+    return _quantized(n, n.step("nn.softmax", x, axis=axis), 3, 0, unit)
 
 
 @microsoft("QLinearConcat", 5, 1 << 20)

@@ -57,6 +57,11 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "sigmoid": ("QLinearSigmoid", (X, *grid(0.05, 128), *grid(1 / 256, 0)), {}),
     "softmax": ("QLinearSoftmax", (integers(U, 4, 9), *grid(0.05, 128), *grid(1 / 256, 0)),
                 {"axis": -1, "opset": 13}),
+    # one input stands out: all steps of the result's grid are taken
+    "softmax_254": ("QLinearSoftmax", (np.arange(256, dtype=U).reshape(2, 128),
+                                       *grid(0.5, 128), *grid(1 / 255, 0)), {"opset": 13}),
+    "softmax_12": ("QLinearSoftmax", (integers(U, 4, 9), *grid(0.05, 128), *grid(1 / 99, 0)),
+                   {"opset": 12}),
     "leaky": ("QLinearLeakyRelu", (X, *grid(0.05, 128), *grid(0.03, 70)), {"alpha": 0.2}),
     "concat": ("QLinearConcat", (*grid(0.05, 100), X, *grid(0.02, 120), integers(U, 2, 3, 4),
                                  *grid(0.06, 7)), {"axis": 2}),
