@@ -165,13 +165,7 @@ class WeightParams:
 
     def accumulator_scale(self, data: ValueParams) -> Array:
         """float64 real value of one unit of the accumulator: [C], or a scalar."""
-        return self._shaped(data.scale * np.asarray(self.scales, np.float64))
-
-    def requantize_scale(self, data: ValueParams, out: ValueParams) -> Array:
-        """float64 units of `out` in one unit of the accumulator: [C], or a scalar."""
-        return self._shaped(data.scale * np.asarray(self.scales, np.float64) / out.scale)
-
-    def _shaped(self, values: Array) -> Array:
+        values = data.scale * np.asarray(self.scales, np.float64)
         return np.asarray(values[0] if len(values) == 1 else values)
 
 

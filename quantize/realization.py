@@ -149,7 +149,7 @@ class _Realizer(PlanRewriter):
             return
         out = self.own_params(r)
         _check_fits(r, weights.reach(weight, bias, x.params), out)
-        self._narrow(r, sums, weights.requantize_scale(x.params, out), out, axis)
+        self._narrow(r, sums, weights.accumulator_scale(x.params), out, axis)
 
     def product(self, r: Result) -> None:
         """matmul with int32 accumulators, then requantize where the result is narrowed."""
@@ -170,7 +170,7 @@ class _Realizer(PlanRewriter):
             return
         out = self.own_params(r)
         _check_fits(r, self._reach(r), out)
-        self._narrow(r, sums, np.asarray(unit / out.scale), out, 0)
+        self._narrow(r, sums, np.asarray(unit), out, 0)
 
     def _stays_wide(self, r: Result) -> bool:
         """Whether no integers are made of an accumulator."""
@@ -183,20 +183,21 @@ class _Realizer(PlanRewriter):
             acc = self.b.bind(sums, f"{r.var.name}_acc", r.origins)
         self.accumulators[r.var] = _Accumulator(acc, scale, axis, r.origins)
 
-    def _narrow(self, r: Result, sums: Call, scale: Array, out: ValueParams, axis: int) -> None:
+    def _narrow(self, r: Result, sums: Call, unit: Array, out: ValueParams, axis: int) -> None:
         acc = self.b.bind(sums, f"{r.binding.var.name}_acc", r.binding.origins)
-        self._keep(r, self._requantized(r, acc, scale, 0, out, axis, r.bounds), out)
+        self._keep(r, self._requantized(r, acc, unit, 0, out, axis, r.bounds), out)
 
     def _requantized(
-        self, r: Result, a: Atom, scale: Array, zero: int, out: ValueParams, axis: int,
+        self, r: Result, a: Atom, unit: Array, zero: int, out: ValueParams, axis: int,
         bounds: tuple[float, float] = (-np.inf, np.inf),
     ) -> Call:  # fmt: skip
-        """`a`, of `scale` units of `out`, on the grid of `out`.
+        """`a`, whose integers stand for `unit` each, on the grid of `out`.
 
         Raises:
             ConfigError: a shift is to scale by what is no power of two.
         """
         rounding = self.plan.config.requantize
+        scale = _units(unit, out, rounding)
         if rounding.startswith("fixed") and tensor_type(a).dtype == INT64:
             raise ConfigError(
                 f"{r.var.name!r} has sums of 64 bits, which requantize={rounding!r} does not "
@@ -259,7 +260,7 @@ class _Realizer(PlanRewriter):
             "qnn.multiply", a.atom, b.atom,
             a_zero_point=a.params.zero_point, b_zero_point=b.params.zero_point,
         )  # fmt: skip
-        self._narrow(r, products, np.asarray(a.params.scale * b.params.scale / out.scale), out, 0)
+        self._narrow(r, products, np.asarray(a.params.scale * b.params.scale), out, 0)
 
     def _reach(self, r: Result) -> float:
         return reach_of(r.call, [self.on_grid(a).params for a in activations(r.call)])
@@ -314,8 +315,8 @@ class _Realizer(PlanRewriter):
             x = self.on_grid(a)
             if x.params != out:
                 _check_fits(r, x.params.reach, out)
-                scale = np.asarray(x.params.scale / out.scale)
-                value = self._requantized(r, x.atom, scale, x.params.zero_point, out, 0)
+                unit = np.asarray(x.params.scale)
+                value = self._requantized(r, x.atom, unit, x.params.zero_point, out, 0)
                 atoms.append(self.b.bind(value, f"{r.var.name}_part", r.origins))
             else:
                 atoms.append(x.atom)
@@ -336,6 +337,13 @@ def _check_fits(r: Result, reach: float, out: ValueParams) -> None:
             f"the plan's scale {out.scale!r} of {r.var.name!r} is too small: the node can reach "
             f"{reach:.3g}, which 32 bits do not hold; use {reach / 2.0**24:.3g} or more"
         )
+
+
+def _units(unit: Array, out: ValueParams, rounding: str) -> Array:
+    """How many steps of `out` a `unit` is: for `float32` the quotient of float32 numbers, which is
+    onnxruntime's too (an ulp more or less decides halves), otherwise of float64 ones."""
+    held = np.float32 if rounding == "float32" else np.float64
+    return np.asarray(unit, held) / held(out.scale)
 
 
 def _limits(params: ValueParams, bounds: tuple[float, float] = (-np.inf, np.inf)) -> dict[str, Any]:

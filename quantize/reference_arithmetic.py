@@ -48,17 +48,18 @@ def real(q: Array, zero_point: int, scale: Array | float) -> Array:
 
 
 # ---- scaling -------------------------------------------------------------------------------------
-def scaled(x: Array, scale: Array, rounding: str) -> Array:
-    """Integers nearest to x * scale, by an arithmetic of `compiler.op.qnn_requantize`.
+def scaled(x: Array, unit: Array, step: float, rounding: str) -> Array:
+    """Integers nearest to x * unit / step, by an arithmetic of `compiler.op.qnn_requantize`.
 
-    `scale` is in float64 and broadcasts to `x`.
+    `unit` is in float64 and broadcasts to `x`. The quotient is of float32 numbers for `float32`.
     """
     if rounding == "float32":
-        return np.asarray(np.rint(single(single(x) * single(scale))))
+        return np.asarray(np.rint(single(single(x) * single(single(unit) / single(step)))))
+    scale = unit / step
     if rounding == "float64":
         return np.asarray(np.rint(x * scale))
-    step = _by_shift if rounding == "shift" else partial(_by_multiplier, rounding=rounding)
-    whole = np.frompyfunc(lambda v, s: step(int(v), float(s)), 2, 1)(x, scale)
+    each = _by_shift if rounding == "shift" else partial(_by_multiplier, rounding=rounding)
+    whole = np.frompyfunc(lambda v, s: each(int(v), float(s)), 2, 1)(x, scale)
     return np.asarray(whole, np.float64)
 
 

@@ -8,7 +8,7 @@ parameters of its own), and register it:
     def product(n: Node) -> Pending:
         unit = np.asarray(n.grid(0).params.scale * n.grid(1).params.scale)
         sums = np.matmul(n.above_zero(0), n.above_zero(1))
-        return Pending(lambda out: n.scaled(sums, unit / out.scale), sums, unit)
+        return Pending(lambda out: n.scaled(sums, unit, out), sums, unit)
 """
 
 from __future__ import annotations
@@ -101,9 +101,9 @@ class Node:
         shape = tensor_type(self.binding.var).shape
         return tuple(d.value(self.walk.dims) if isinstance(d, Index) else d for d in shape)
 
-    def scaled(self, x: Array, scale: Array) -> Array:
-        """x * scale by the plan's arithmetic of requantize."""
-        return integers.scaled(x, scale, self.walk.plan.config.requantize)
+    def scaled(self, x: Array, unit: Array, out: ValueParams) -> Array:
+        """Steps of `out` nearest to x * unit, by the plan's arithmetic of requantize."""
+        return integers.scaled(x, unit, out.scale, self.walk.plan.config.requantize)
 
 
 Rule = Callable[[Node], Grid | Pending]
@@ -140,7 +140,7 @@ def weighted(n: Node) -> Pending:
     else:
         sums = integers.convolved(x, w, bias, n.attrs, mode)
         unit = unit.reshape(-1, 1, 1)
-    return Pending(lambda out: n.scaled(sums, unit / out.scale), sums, unit)
+    return Pending(lambda out: n.scaled(sums, unit, out), sums, unit)
 
 
 @rule("nn.matmul")
@@ -148,7 +148,7 @@ def product(n: Node) -> Pending:
     """Sums of products of two activations."""
     sums = np.matmul(n.above_zero(0), n.above_zero(1))
     unit = np.asarray(n.grid(0).params.scale * n.grid(1).params.scale)
-    return Pending(lambda out: n.scaled(sums, unit / out.scale), sums, unit)
+    return Pending(lambda out: n.scaled(sums, unit, out), sums, unit)
 
 
 @rule("add", "subtract")
@@ -168,7 +168,7 @@ def add(n: Node) -> Pending:
 def multiply(n: Node) -> Pending:
     """Exact products."""
     (a, unit), (b, other) = (n.operand(i, 16) for i in (0, 1))
-    return Pending(lambda out: n.scaled(a * b, np.asarray(unit * other / out.scale)))
+    return Pending(lambda out: n.scaled(a * b, np.asarray(unit * other), out))
 
 
 @rule("nn.softmax")
@@ -235,7 +235,7 @@ def average(n: Node) -> Pending:
         if arithmetic != "float32":
             exact = np.asarray(n.grid(0).params.scale / out.scale / count)
             how = "fixed_upward" if arithmetic == "shift" else arithmetic
-            return integers.scaled(total, exact, how)
+            return integers.scaled(total, exact, 1.0, how)
         ratio = integers.single(n.grid(0).params.scale / out.scale)
         factor = integers.single(ratio / integers.single(count))
         return np.rint(integers.single(integers.single(total) * factor))
@@ -253,7 +253,7 @@ def concatenate(n: Node) -> Grid:
         if x.params == out:
             parts.append(x.q)
         else:
-            q = n.scaled(n.above_zero(i), np.asarray(x.params.scale / out.scale))
+            q = n.scaled(n.above_zero(i), np.asarray(x.params.scale), out)
             parts.append(np.clip(q + out.zero_point, out.qmin, out.qmax))
     return Grid(np.concatenate(parts, axis=n.attrs.axis), out)
 

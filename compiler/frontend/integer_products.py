@@ -13,7 +13,7 @@ from compiler.frontend.converters_conv import convolution
 from compiler.frontend.node import Node
 from compiler.frontend.windows import windows
 from compiler.ir.expr import Atom, Constant, tensor_type
-from compiler.transform.integer_forms import int8_parts
+from compiler.transform.integer_weights import int8_parts
 
 MOST_SCALE = 0.5
 """Below it, no scaled accumulator reaches 2^31."""

@@ -14,15 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT8, INT64, Array, DType
-from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
-from compiler.op.arithmetic import arithmetic
-from compiler.op.common import channelwise
-from compiler.op.opdef import OpDef
+from compiler.dtypes import FLOAT32, Array, DType
+from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
 from compiler.transform.rewrite import Rewriter, call, op_name, typed
-
-MOST = 2**31 - 1
-_RESHAPING = ("transpose", "reshape", "expand_dims", "squeeze")
 
 
 @dataclass(frozen=True)
@@ -209,78 +203,3 @@ def entries(g: Grid) -> Array:
 def bound(r: Rewriter, stem: str, value: Call, origins: Sequence[str] = ()) -> Var:
     """A new binding of `value`."""
     return r.emit(typed(r.fresh(stem), value, origins))
-
-
-# ---- weights -------------------------------------------------------------------------------------
-@dataclass(frozen=True, eq=False)
-class Weights:
-    """Constant weights as int64 integers minus their zero point, and their float32 scales: one, or
-    one for each of the first axis."""
-
-    q: Array
-    scales: Array
-
-
-def int8_parts(q: Array) -> list[Constant]:
-    """int8 tensors whose sum is `q`: one, or more where 8 bits do not hold it."""
-    parts: list[Array] = []
-    rest = q
-    while not parts or rest.any():
-        parts.append(np.clip(rest, -128, 127))
-        rest = rest - parts[-1]
-    return [Constant(np.ascontiguousarray(p, np.int8), INT8) for p in parts]
-
-
-def weights_of(r: Rewriter, a: Atom, turned: bool = False) -> Weights | None:
-    """The integers that a float operand is dequantized from, if they are constants.
-
-    `turned`: the operand is a matrix, and its transpose is meant.
-    """
-    moves: list[Call] = []
-    made = r.producer(a)
-    while made is not None and isinstance(made.value, Call) and op_name(made.value) in _RESHAPING:
-        moves.append(made.value)
-        made = r.producer(made.value.args[0])
-    if made is None or not isinstance(made.value, Call) or op_name(made.value) != "qnn.dequantize":
-        return None
-    data, scale = made.value.args
-    if not isinstance(data, Constant) or not isinstance(scale, Constant):
-        return None
-    attrs = made.value.attrs
-    q = data.data.astype(np.int64) - attrs.zero_point
-    along = (
-        channelwise(scale.data, q.ndim, attrs.axis % q.ndim) if scale.data.ndim == 1 else scale.data
-    )
-    s = np.broadcast_to(along, q.shape)
-    for move in reversed(moves):
-        assert isinstance(move.op, OpDef)
-        ar = arithmetic(INT64)
-        q, s = (np.asarray(move.op.reference(ar, move.attrs, v)) for v in (q, s))
-    if turned:
-        q, s = q.T, s.T
-    rows = s.reshape(len(q), -1) if q.size else s
-    if not q.size or not (rows == rows[:, :1]).all() or not (rows > 0).all():
-        return None
-    scales = rows[:, 0]
-    return Weights(q, scales[:1].reshape(()) if (scales == scales[0]).all() else scales)
-
-
-def _integers(made: Binding | None) -> tuple[Array, Array] | None:
-    """(int64 integers minus their zero point, float32 scales) of a dequantized constant."""
-    if made is None or not isinstance(made.value, Call) or op_name(made.value) != "qnn.dequantize":
-        return None
-    data, scale = made.value.args
-    if not isinstance(data, Constant) or not isinstance(scale, Constant):
-        return None
-    q, s = data.data.astype(np.int64) - made.value.attrs.zero_point, scale.data
-    if s.ndim == 1:
-        s = channelwise(s, q.ndim, made.value.attrs.axis % q.ndim)
-    return q, np.broadcast_to(s, q.shape)
-
-
-def real_constant(r: Rewriter, a: Atom) -> Array | None:
-    """The numbers of a float operand that is constant, or dequantized from a constant."""
-    if isinstance(a, Constant):
-        return a.data
-    known = _integers(r.producer(a))
-    return None if known is None else known[0].astype(np.float32) * known[1]

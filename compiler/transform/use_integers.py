@@ -34,14 +34,11 @@ from compiler.op.arithmetic import arithmetic
 from compiler.op.opdef import OpDef, Quantized
 from compiler.pattern.rules import Refusal
 from compiler.transform.integer_forms import (
-    MOST,
     Form,
     Grid,
     Target,
-    Weights,
     bound,
     entries,
-    int8_parts,
     of_average,
     of_concatenation,
     of_function,
@@ -49,6 +46,12 @@ from compiler.transform.integer_forms import (
     of_moved,
     of_sum,
     of_sums,
+)
+from compiler.transform.integer_weights import (
+    MOST,
+    Weights,
+    fitted_bias,
+    int8_parts,
     real_constant,
     weights_of,
 )
@@ -303,23 +306,15 @@ class _Walk:
             return self._refuse(b, "its data is not dequantized from integers with one scale")
         if weights is None:
             return self._refuse(b, "its weights are not dequantized from constants by channel")
+        real = real_constant(self.r, bias[0]) if bias else None
+        if bias and real is None:
+            return self._refuse(b, "its bias is not constant")
+        fitted = fitted_bias(g, weights, real)
+        if isinstance(fitted, str):
+            return self._refuse(b, fitted)
+        adds = [Constant(fitted[0].astype(np.int32), INT32)] if bias else []
         unit = np.float32(g.scale) * weights.scales.astype(np.float32)
-        adds: list[Constant] = []
-        offset = np.zeros(len(weights.q))
-        if bias:
-            real = real_constant(self.r, bias[0])
-            if real is None:
-                return self._refuse(b, "its bias is not constant")
-            units = g.scale * weights.scales.astype(np.float64)
-            offset = np.rint(real.astype(np.float64) / units)
-            if not (np.abs(offset) <= 2**30).all():
-                return self._refuse(b, "its bias does not fit an int32 accumulator")
-            adds = [Constant(offset.astype(np.int32), INT32)]
-        rows = np.abs(weights.q).reshape(len(weights.q), -1).sum(axis=1)
-        most = rows.astype(np.float64) * g.above + np.abs(offset)
-        if most.max() > MOST:
-            return self._refuse(b, f"sums of {weights.q[0].size} products could overflow int32")
-        self._summed(b, v, g, weights, adds, unit, float((most * unit).max()))
+        self._summed(b, v, g, weights, adds, unit, fitted[1])
         return True
 
     def _summed(
