@@ -6,6 +6,7 @@ import numpy as np
 
 from compiler.ir.expr import Call, Constant, Var
 from compiler.ir.types import TensorType, Type
+from compiler.transform.rewrite import op_name
 
 _FOLD_ELEMENTS = 4096
 """Calls on constants of at most this many elements are computed during import (shapes, scales)."""
@@ -17,13 +18,15 @@ def empty(t: TensorType) -> Constant:
 
 
 def folded(call: Call, t: Type) -> Constant | None:
-    """The value of a small call on constants, or None."""
+    """The value of a small call on constants, or None. Weights are quantized whatever their size:
+    the integers are fewer bytes."""
     from compiler.interpret import call_reference
 
     data = [a.data for a in call.args if isinstance(a, Constant)]
     if not isinstance(t, TensorType) or not isinstance(t.size, int):
         return None
-    if t.size > _FOLD_ELEMENTS or sum(a.size for a in data) > _FOLD_ELEMENTS:
+    large = t.size > _FOLD_ELEMENTS or sum(a.size for a in data) > _FOLD_ELEMENTS
+    if large and op_name(call) != "qnn.quantize":
         return None
     result = call_reference(call, data, Var("", t), {})
     return Constant(np.asarray(result), t.dtype)
