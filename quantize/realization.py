@@ -342,8 +342,9 @@ def _check_fits(r: Result, reach: float, out: ValueParams) -> None:
 def _units(unit: Array, out: ValueParams, rounding: str) -> Array:
     """How many steps of `out` a `unit` is: for `float32` the quotient of float32 numbers, which is
     onnxruntime's too (an ulp more or less decides halves), otherwise of float64 ones."""
-    held = np.float32 if rounding == "float32" else np.float64
-    return np.asarray(unit, held) / held(out.scale)
+    if rounding == "float32":
+        return np.asarray(unit, np.float32) / np.float32(out.scale)
+    return np.asarray(unit / out.scale, np.float64)
 
 
 def _limits(params: ValueParams, bounds: tuple[float, float] = (-np.inf, np.inf)) -> dict[str, Any]:

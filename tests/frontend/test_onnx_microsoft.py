@@ -111,6 +111,16 @@ def test_operator(name: str) -> None:
         assert (away > 0).mean() <= 0.05
 
 
+def test_the_softmax_of_integers_has_a_whole_number_of_steps_to_one() -> None:
+    """onnxruntime rounds 1 / scale down: 254 steps for the float32 next to 1 / 255."""
+    proto, _ = proto_of("softmax_254")
+    x = np.array([[255] + [0] * 127, [9] * 128], np.uint8)
+    (want,) = run_onnxruntime(proto, {"x": x})
+    got = build(from_onnx(proto))(x)
+    assert got[0, 0] == want[0, 0] == 254
+    np.testing.assert_array_equal(got, want)
+
+
 def test_every_operator_of_the_domain_has_a_case() -> None:
     assert {c[0] for c in CASES.values()} == set(INPUTS)
 
