@@ -95,7 +95,7 @@ def shape_of(a: Any) -> tuple[int, ...]:
     st.booleans(),
     st.integers(1, 3),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_compiled_and_interpreted_bits_are_equal_for_any_threads(
     fmt: Format, stride: int, padding: tuple[int, ...], pool: int, count: bool, threads: int
 ) -> None:

@@ -21,6 +21,8 @@ from datatypes.proof.subject import Subject
 FMT = get("bfloat16")
 NAN = float("nan")
 Change = Callable[[Expr], Expr]
+SUMS = ["Add", pytest.param("Mul", marks=pytest.mark.slow)]
+"""Operations of sums of products; the kernels of one compile for seconds."""
 
 
 @pytest.fixture
@@ -101,14 +103,14 @@ def test_tiles_that_are_never_computed_again_are_caught(
         assert wrong(convolution(which)) > 0, sums.CONVOLUTIONS[which].name
 
 
-@pytest.mark.parametrize("op", ["Add", "Mul"])
+@pytest.mark.parametrize("op", SUMS)
 def test_a_deferred_form_that_is_sure_and_wrong_is_caught(op: str, change: Any) -> None:
     change(op, True, off_in_one_binade)
     assert wrong(dense()) > 0
     assert wrong(convolution(0)) > 0
 
 
-@pytest.mark.parametrize("op", ["Add", "Mul"])
+@pytest.mark.parametrize("op", SUMS)
 def test_a_sure_form_that_loses_nan_is_caught_where_tiles_are_computed_again(
     op: str, change: Any
 ) -> None:
