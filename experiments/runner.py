@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
 
 from .cells import Cell, SweepSpec, Workload
 from .layer_table import LayersFile, layers_path
+from .progress import sweep_progress
 from .session import Outcome, Session
 from .spec import load_spec
 from .store import ResultsFile
@@ -40,7 +40,7 @@ def sweep(
     cells that have a row are left alone, except that `retry_failed` runs the failed ones again.
     `jobs` > 1 spreads cells over processes, `scheduler` (the address of a dask.distributed one)
     over the workers of its cluster, both for specifications that measure no latency (runs = 0).
-    `progress` shows a bar on stderr; by default when that is a terminal.
+    `progress` shows a bar on stderr, or a line in a notebook; by default where either is.
 
     Returns:
         The rows of this specification, in its order; the columns are `store.COLUMNS`.
@@ -72,7 +72,7 @@ def sweep(
     retried = {h for h in hashes if retry_failed and known.get(h, "ok") != "ok"}
     todo = [c for c, h in zip(checked.cells, hashes, strict=True) if h not in known or h in retried]
     run_id = uuid.uuid4().hex
-    with _progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
+    with sweep_progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
         part = checked.workload.part(todo)
         for outcome in _outcomes(todo, part, jobs, scheduler, timeout_s):
             row = outcome.row
@@ -105,24 +105,3 @@ def _outcomes(
 
     with contextlib.closing(process_outcomes(todo, workload, jobs, timeout_s)) as outcomes:
         yield from outcomes
-
-
-@contextlib.contextmanager
-def _progress(wanted: bool | None, *, done: int, total: int) -> Iterator[Any]:
-    """A function to call after each row, which moves a bar when one is wanted."""
-    if not (sys.stderr.isatty() if wanted is None else wanted):
-        yield lambda _label: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    shown: Iterable[Any] = (
-        TextColumn("sweep"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
-    with Progress(*shown, console=Console(stderr=True)) as bar:
-        task = bar.add_task("", total=total, completed=done)
-        yield lambda label: bar.update(task, advance=1, description=label)

@@ -234,10 +234,10 @@ def read_results(path: str | os.PathLike[str]) -> pd.DataFrame:
         ConfigError: the file cannot be read or is not a results file of this schema version or an
             earlier one.
     """
-    import pandas as pd
+    from .results_frame import Results
 
     if is_parquet(path):
-        return _current(read_parquet(path), Path(path))
+        return Results(_current(read_parquet(path), Path(path)))
     try:
         data = Path(path).read_bytes()
     except OSError as error:
@@ -246,7 +246,7 @@ def read_results(path: str | os.PathLike[str]) -> pd.DataFrame:
         raise ConfigError(_foreign(Path(path), data))
     # A torn last line belongs to a sweep that was killed (or is writing now): it is no row.
     records = _records(data[: _whole_lines(data)], path)
-    return pd.DataFrame(
+    return Results(
         {
             name: [_parse(name, record[place]) for record in records]
             for place, name in enumerate(COLUMNS)

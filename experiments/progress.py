@@ -1,0 +1,67 @@
+"""How far a sweep is: a bar in a terminal, a line in a notebook."""
+
+from __future__ import annotations
+
+import contextlib
+import html
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+Advance = Callable[[str], None]
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook; IPython is not imported to find out."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return shell is not None and hasattr(shell, "kernel")
+
+
+@contextlib.contextmanager
+def sweep_progress(wanted: bool | None, *, done: int, total: int) -> Iterator[Advance]:
+    """A function to call after each row with what it was about, which shows how far it is.
+
+    `wanted`: None shows it in notebooks and where stderr is a terminal.
+    """
+    notebook = in_notebook()
+    if not (notebook or sys.stderr.isatty() if wanted is None else wanted):
+        yield lambda _label: None
+    elif notebook:
+        yield _line(done, total)
+    else:
+        with _bar(done, total) as advance:
+            yield advance
+
+
+def _line(done: int, total: int) -> Advance:
+    from IPython.display import HTML, display
+
+    def shown(label: str) -> Any:
+        bar = f'<progress max="{max(total, 1)}" value="{done}"></progress>'
+        return HTML(f"sweep {bar} {done} of {total} cells {html.escape(label)}")
+
+    handle = display(shown(""), display_id=True)
+
+    def advance(label: str) -> None:
+        nonlocal done
+        done += 1
+        handle.update(shown(label))
+
+    return advance
+
+
+@contextlib.contextmanager
+def _bar(done: int, total: int) -> Iterator[Advance]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns: Iterable[Any] = (
+        TextColumn("sweep"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task("", total=total, completed=done)
+        yield lambda label: bar.update(task, advance=1, description=label)

@@ -1,0 +1,89 @@
+"""Results as a pandas table that a notebook shows as a reader wants them."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from .row_names import Merit, merits, system_names
+from .store import COLUMNS
+
+_HEAD = ("", "figure", "lost", "95 % interval", "p", "SQNR dB", "bytes", "ms", "vs float32")
+_CELL = 'style="text-align:{};padding:1px 9px;white-space:nowrap"'
+
+
+class Results(pd.DataFrame):
+    """Rows of a results file: a `pandas.DataFrame` in every respect, with its columns.
+
+    A notebook shows whole rows as one table a network and a picture of what accuracy costs; a
+    selection of columns as pandas does.
+    """
+
+    @property
+    def _constructor(self) -> type[Results]:
+        return Results
+
+    def _repr_html_(self) -> str:
+        if self.empty or not set(self.columns) >= set(COLUMNS):
+            return pd.DataFrame(self).to_html(max_rows=20, max_cols=20, show_dimensions=True)
+        from .page.picture import pareto_svg
+
+        return f"{_table(self)}{pareto_svg(self)}"
+
+
+def _table(rows: pd.DataFrame) -> str:
+    known = merits(rows)
+    lines = [_line([(text, "th") for text in _HEAD])]
+    model = None
+    for row, system in zip(rows.to_dict("records"), system_names(rows), strict=True):
+        merit = known[row["metric_name"]]
+        if row["model"] != model:
+            model = row["model"]
+            title = html.escape(f"{model}, {row['n_eval']} inputs, judged by {merit.label}")
+            lines.append(f'<tr><th colspan="{len(_HEAD)}" {_CELL.format("left")}>{title}</th></tr>')
+        cells = _figures(row, merit) if row["status"] == "ok" else [str(row["error"])]
+        lines.append(_line([(text, "td") for text in (system, *cells)]))
+    return f"<table><tbody>{''.join(lines)}</tbody></table>"
+
+
+def _figures(row: Mapping[Any, Any], merit: Merit) -> list[str]:
+    low, high = (_merit(row[f"metric_drop_{end}"], merit) for end in ("low", "high"))
+    return [
+        _merit(row["metric"], merit),
+        _merit(row["metric_drop"], merit),
+        f"{low} to {high}" if low else "",
+        _number(row["p_value"], ".2g"),
+        _number(row["sqnr_db"], ".1f"),
+        _number(row["size_bytes"], ",.0f"),
+        _number(row["latency_ms_median"], ".3f"),
+        _number(row["speedup_vs_fp32"], ".3g"),
+    ]
+
+
+def _merit(value: float, merit: Merit) -> str:
+    if math.isnan(value):
+        return ""
+    return f"{100 * value:.2f} %" if merit.share else f"{value:.4g}"
+
+
+def _number(value: float, form: str) -> str:
+    if math.isnan(value):
+        return ""
+    return "∞" if value == math.inf else format(value, form)
+
+
+def _line(cells: list[tuple[str, str]]) -> str:
+    return "".join(
+        [
+            "<tr>",
+            *(
+                f"<{tag} {_CELL.format('right' if place else 'left')}>{html.escape(text)}</{tag}>"
+                for place, (text, tag) in enumerate(cells)
+            ),
+            "</tr>",
+        ]
+    )
