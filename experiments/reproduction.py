@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from compiler.errors import ConfigError
 
+from .noise import explained, read
+
 if TYPE_CHECKING:
     from .cells import Cell
     from .store import Value
@@ -60,6 +62,41 @@ class Reproduction:
     def matches(self) -> bool:
         """Whether accuracy and size are exactly as recorded."""
         return not self.differences
+
+    def summary(self) -> str:
+        """What came out, in a few lines for people."""
+        row = self.row
+        lines = [f"{row['model']} in {row['scheme']}, {row['n_eval']} inputs of {row['dataset']}"]
+        for d in self.differences:
+            lines.append(f"  {d.column}: recorded {d.recorded}, now {d.now}")
+        if self.latency_ratio is not None:
+            noise = "within" if self.latency_within_noise else "outside"
+            lines.append(
+                f"  latency: recorded {row['latency_ms_median']:.4f} ms, "
+                f"now {self.again['latency_ms_median']:.4f} ms, {_speedups(row, self.again)}"
+                f"{noise} the noise of the two runs"
+            )
+            for when, measured in (("recorded", row), ("now", self.again)):
+                if reasons := read(measured["latency_noise"]):
+                    lines.append(f"  latency {when} was disturbed: {explained(reasons)}")
+        for d in self.environment:
+            lines.append(f"  {d.column}: recorded {d.recorded}, now {d.now}")
+        return "\n".join([*lines, "matches" if self.matches else "does not match"])
+
+    def _repr_html_(self) -> str:
+        from compiler._html import preformatted
+
+        return preformatted(self.summary())
+
+
+def _speedups(*rows: dict[str, Value]) -> str:
+    """How many times as fast as float32 two rows are; empty where one has no interval."""
+    said = [
+        f"{r['speedup_vs_fp32']:.3g} ({interval[0]:.3g} to {interval[1]:.3g})"
+        for r in rows
+        if (interval := speedup_interval(r))
+    ]
+    return f"speed-up {said[0]}, now {said[1]}, " if len(said) == len(rows) else ""
 
 
 def find_row(results: str | os.PathLike[str], row_id: str) -> dict[str, Value]:

@@ -47,7 +47,8 @@ def _table(rows: pd.DataFrame) -> str:
             lines.append(f'<tr><th colspan="{len(_HEAD)}" {_CELL.format("left")}>{title}</th></tr>')
         cells = _figures(row, merit) if row["status"] == "ok" else [str(row["error"])]
         lines.append(_line([(text, "td") for text in (system, *cells)]))
-    return f"<table><tbody>{''.join(lines)}</tbody></table>"
+    table = f"<table><tbody>{''.join(lines)}</tbody></table>"
+    return f'<div style="max-height:36em;overflow:auto">{table}</div>'
 
 
 def _figures(row: Mapping[Any, Any], merit: Merit) -> list[str]:
@@ -67,7 +68,8 @@ def _figures(row: Mapping[Any, Any], merit: Merit) -> list[str]:
 def _merit(value: float, merit: Merit) -> str:
     if math.isnan(value):
         return ""
-    return f"{100 * value:.2f} %" if merit.share else f"{value:.4g}"
+    # Adding zero makes a negative one positive.
+    return f"{round(100 * value, 2) + 0.0:.2f} %" if merit.share else f"{value:.4g}"
 
 
 def _number(value: float, form: str) -> str:

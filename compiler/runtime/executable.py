@@ -136,6 +136,11 @@ class Executable:
         how = f"target={str(self.target)!r}, threads={self.threads}"
         return f"{type(self).__name__}({self.signature()}, {how})"
 
+    def _repr_html_(self) -> str:
+        from compiler._html import preformatted
+
+        return preformatted(f"{self!r}\n{self.stats()}")
+
 
 class GraphExecutable(Executable):
     """A module without control flow: one native function calls its kernels.

@@ -26,6 +26,8 @@ COSTS = {
 }
 WIDTH, HEIGHT, COLUMNS = 330, 230, 3
 LEFT, RIGHT, TOP, BOTTOM = 44, 320, 34, 196
+LONGEST = 24
+"""Characters of a name beside a mark."""
 
 
 @dataclass(frozen=True)
@@ -118,9 +120,9 @@ def _panel(model: str, points: Sequence[_Point], merit: Merit, cost: str) -> str
     for t in _ticks(*ys):
         y = _place(t, ys, BOTTOM, TOP + 6)
         parts += [_rule(LEFT, y, RIGHT, y), _text(LEFT - 4, y + 3, f"{t:g}", 'text-anchor="end"')]
-    for t in range(math.ceil(xs[0]), math.floor(xs[1]) + 1):
-        x = _place(t, xs, LEFT, RIGHT)
-        parts += [_rule(x, TOP, x, BOTTOM + 4), _text(x, BOTTOM + 16, f"1e{t}", _MIDDLE)]
+    for t in _log_ticks(*xs):
+        x = _place(math.log10(t), xs, LEFT, RIGHT)
+        parts += [_rule(x, TOP, x, BOTTOM + 4), _text(x, BOTTOM + 16, f"{t:g}", _MIDDLE)]
     name = f"{across} better · {COSTS[cost][0]}"
     parts.append(_text(RIGHT, BOTTOM + 30, name, 'text-anchor="end" opacity="0.7"'))
     best = front(points)
@@ -133,7 +135,8 @@ def _panel(model: str, points: Sequence[_Point], merit: Merit, cost: str) -> str
     # The two ends of the front are far enough apart to be named.
     for p, anchor in zip((best[0], best[-1]), ("start", "end"), strict=True):
         x, y = places[p.name]
-        parts.append(_text(x, y - 8, p.name, f'text-anchor="{anchor}"'))
+        name = p.name if len(p.name) <= LONGEST else f"{p.name[: LONGEST - 1]}…"
+        parts.append(_text(x, y - 8, name, f'text-anchor="{anchor}"'))
         if len(best) == 1:
             break
     return "".join(parts)
@@ -158,6 +161,14 @@ def _ticks(low: float, high: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(k * power for k in (1, 2, 5, 10) if k * power >= raw)
     return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """At most seven round numbers between two powers of ten, the exponents of which are given."""
+    steps = (1,) if high - low > 2 else (1, 2, 5)
+    exponents = range(math.floor(low), math.ceil(high) + 1)
+    found = [k * 10.0**e for e in exponents for k in steps if low <= math.log10(k) + e <= high]
+    return found[:: -(-len(found) // 7) or 1]
 
 
 def _mark(p: _Point, x: float, y: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.store import COLUMNS, ResultsFile
+from experiments.store import COLUMNS, SCHEMA_VERSION, ResultsFile
 
 #: Network, data, metric, float32's figure, multiply-accumulates, parameters.
 MODELS = (
@@ -59,7 +59,7 @@ def _row(m: int, s: int, rng: np.random.Generator) -> dict[str, Any]:
     model, dataset, metric, best, macs, parameters = MODELS[m]
     scheme, dtype, calibrator, accumulate, bits, wrong, slow = SCHEMES[s]
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
-    row |= {"config_hash": f"{m:02x}{s:02x}" * 16, "schema_version": 3, "run_id": "r"}
+    row |= {"config_hash": f"{m:02x}{s:02x}" * 16, "schema_version": SCHEMA_VERSION, "run_id": "r"}
     row |= {"model": model, "dataset": dataset, "metric_name": metric, "n_eval": 1000}
     row |= {"scheme": scheme, "dtype": dtype, "calibrator": calibrator, "accumulate": accumulate}
     row |= {"target": "llvm", "threads": 1, "batch": 1, "seed": 0, "n_calib": 200, "repeat": 0}
@@ -83,5 +83,6 @@ def _row(m: int, s: int, rng: np.random.Generator) -> dict[str, Any]:
         "energy_uj": macs * bits * bits * 1e-9,
         "latency_ms_min": ms * 0.95, "latency_ms_median": ms, "latency_ms_mean": ms,
         "latency_ms_p90": ms * 1.1, "latency_ms_p99": ms * 1.3, "latency_ms_stdev": ms * 0.05,
-        "speedup_vs_fp32": 1 / slow,
+        "speedup_vs_fp32": 1 / slow, "speedup_low": 0.98 / slow, "speedup_high": 1.03 / slow,
+        "latency_noise": "loaded" if scheme == "takum8" else "none",
     }  # fmt: skip

@@ -14,6 +14,7 @@ import compiler
 import experiments
 import quantize
 from experiments import zoo
+from experiments.reproduction import Difference, Reproduction
 
 
 class Shown(HTMLParser):
@@ -44,10 +45,24 @@ def test_programs_and_plans_show_their_text() -> None:
     batch = np.random.default_rng(0).normal(size=(4, 1, 28, 28)).astype(np.float32)
     plan = quantize.calibrate(module, [batch])
     program, decisions = Shown(module._repr_html_()), Shown(plan._repr_html_())
-    assert [tag for tag, _ in program.tags + decisions.tags] == ["pre", "pre"]
+    executable = compiler.build(module)
+    compiled = Shown(executable._repr_html_())
+    tags = program.tags + decisions.tags + compiled.tags
+    assert [tag for tag, _ in tags] == ["pre", "pre", "pre"]
+    assert compiled.text == f"{executable!r}\n{executable.stats()}"
     assert program.text == module.astext()
     assert decisions.text == plan.summary()
     assert "->" in program.text  # so that something had to be escaped
+
+
+def test_reproductions_show_what_came_out() -> None:
+    row = {"model": "<net>", "scheme": "int8", "n_eval": 7, "dataset": "d"}
+    changed = (Difference("metric", 0.5, 0.25),)
+    found = Reproduction(row, row, changed, None, None, ())
+    shown = Shown(found._repr_html_())
+    assert shown.text == (
+        "<net> in int8, 7 inputs of d\n  metric: recorded 0.5, now 0.25\ndoes not match"
+    )
 
 
 @pytest.mark.usefixtures("fake")

@@ -283,4 +283,5 @@ def test_hundreds_of_cells_with_many_metrics(
         assert not any(name.startswith("fixed8_4") for name in front), f"{model}: the worst"
     names = page_data(tmp_path / "big.csv")["rows"]
     assert len({row["system"] for row in names}) == len(RECORDED_SCHEMES), "no two systems share"
+    assert {row["system"] for row in names if row["disturbed"]} == {"takum8"}
     assert not seen["wider_than_window"]
