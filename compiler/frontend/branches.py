@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import BOOL, INT64
-from compiler.frontend.node import Imported, Node, Symbolic
+from compiler.frontend.node import Node
+from compiler.frontend.values import Imported, Symbolic
 from compiler.ir.expr import Atom, Constant, If, Loop, Match, TupleGetItem, Value, Var, tensor_type
 from compiler.ir.types import TensorType, TupleType
 from compiler.symbolic import Dim

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler.dtypes import INT64
-from compiler.frontend.node import Symbolic
+from compiler.frontend.values import Symbolic
 from compiler.frontend.windows import Emit
 from compiler.ir.expr import Atom, Constant
 from compiler.symbolic import Index, IntLike, Quasi

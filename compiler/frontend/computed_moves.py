@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from itertools import zip_longest
 
-from compiler.frontend.node import Imported, Node, scalar
+from compiler.frontend.node import Node
 from compiler.frontend.run_time import Integer, found, integers, number, positions
+from compiler.frontend.values import Imported, scalar
 from compiler.ir.expr import Atom
 from compiler.symbolic import Dim, Index, dim
 

@@ -9,7 +9,8 @@ import numpy as np
 
 from compiler.dtypes import INT64
 from compiler.frontend.converters_conv import spread
-from compiler.frontend.node import Imported, Node, converts
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported
 from compiler.frontend.windows import spatial
 from compiler.ir.expr import Atom, Constant
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from compiler.dtypes import BOOL, DType
 from compiler.frontend.element_types import NARROW, Narrow, bounds, element_dtype
-from compiler.frontend.node import Imported, Node, converts, scalar
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported, scalar
 from compiler.frontend.windows import Emit
 from compiler.ir.expr import Atom, Constant, tensor_type
 

@@ -12,7 +12,8 @@ import numpy as np
 from compiler.dtypes import BOOL, INT64
 from compiler.errors import UnsupportedError
 from compiler.frontend.branches import branch, looped, scanned_loop
-from compiler.frontend.node import Imported, Node, Symbolic, converts, numbers
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported, Symbolic, numbers
 from compiler.ir.expr import Atom, Constant, tensor_type
 
 MOST_WRITTEN = 64

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.dtypes import INT64
-from compiler.frontend.node import Imported, Node, converts
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported
 from compiler.frontend.windows import Emit, Windows, expanded, spatial, windows
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.symbolic import Dim, dim

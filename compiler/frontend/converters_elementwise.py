@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.dtypes import BOOL
-from compiler.frontend.node import Imported, Node, constant_of, converts, numbers, scalar
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported, constant_of, numbers, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
 
 _UNARY = {

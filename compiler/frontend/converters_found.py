@@ -10,7 +10,8 @@ import numpy as np
 
 from compiler.dtypes import FLOAT32, INT64
 from compiler.frontend.branches import counted, repeated
-from compiler.frontend.node import Imported, Node, constant_of, converts, scalar
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported, constant_of, scalar
 from compiler.ir.expr import Atom, Constant, TupleGetItem, tensor_type
 from compiler.ir.types import TensorType
 

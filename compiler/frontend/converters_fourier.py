@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.dtypes import INT64, Array
-from compiler.frontend.node import Imported, Node, constant_of, converts
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported, constant_of
 from compiler.ir.expr import Atom, Constant, tensor_type
 
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from compiler.dtypes import BOOL, INT64
 from compiler.frontend.element_types import element_dtype
-from compiler.frontend.node import Imported, Node, constant_of, converts, scalar, symbolic
+from compiler.frontend.node import Node, converts
 from compiler.frontend.run_time import found, integers, number, positions, steps
+from compiler.frontend.values import Imported, constant_of, scalar, symbolic
 from compiler.ir.expr import Atom, Constant, Var, tensor_type
 from compiler.symbolic import Dim, Index, ceil_div, imax
 

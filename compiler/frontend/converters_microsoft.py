@@ -26,7 +26,8 @@ from compiler.frontend.integer_products import (
     known_integers,
     one_zero_point,
 )
-from compiler.frontend.node import Converter, Imported, Node, constant_of, converts, scalar
+from compiler.frontend.node import Converter, Node, converts
+from compiler.frontend.values import Imported, constant_of, scalar
 from compiler.frontend.windows import two
 from compiler.ir.expr import Atom, Constant, tensor_type
 

@@ -12,8 +12,9 @@ import numpy as np
 from compiler.dtypes import FLOAT32, INT64
 from compiler.frontend.computed_moves import expanded, padded, tiled
 from compiler.frontend.converters_resize import Axis, resized
-from compiler.frontend.node import Imported, Node, converts
+from compiler.frontend.node import Node, converts
 from compiler.frontend.run_time import found_sizes
+from compiler.frontend.values import Imported
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType, broadcast
 from compiler.symbolic import dim

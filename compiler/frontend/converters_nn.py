@@ -9,15 +9,8 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import FLOAT32
-from compiler.frontend.node import (
-    Imported,
-    Node,
-    constant_of,
-    converts,
-    numbers,
-    scalar,
-    transposed,
-)
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported, constant_of, numbers, scalar, transposed
 from compiler.frontend.windows import Emit
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType

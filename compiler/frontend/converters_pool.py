@@ -11,7 +11,8 @@ import numpy as np
 
 from compiler.dtypes import BOOL, INT64, Array
 from compiler.frontend.converters_conv import convolved
-from compiler.frontend.node import Imported, Node, constant_of, converts, scalar
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported, constant_of, scalar
 from compiler.frontend.windows import Emit, Windows, expanded, two, windows
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType

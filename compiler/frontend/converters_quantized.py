@@ -24,7 +24,8 @@ from compiler.frontend.integer_products import (
     known_integers,
     one_zero_point,
 )
-from compiler.frontend.node import Imported, Node, converts, scalar
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType
 

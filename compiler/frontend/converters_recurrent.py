@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.dtypes import BOOL
-from compiler.frontend.node import Imported, Node, converts, scalar, transposed
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported, scalar, transposed
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType
 

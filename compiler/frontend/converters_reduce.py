@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.dtypes import BOOL
-from compiler.frontend.node import Imported, Node, converts, scalar
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported, scalar
 from compiler.frontend.windows import Emit
 from compiler.ir.expr import Atom, tensor_type
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.dtypes import BOOL, INT64, Array
-from compiler.frontend.node import Node, constant_of, scalar
+from compiler.frontend.node import Node
+from compiler.frontend.values import constant_of, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.dtypes import INT64, Array
-from compiler.frontend.node import Imported, Node, constant_of, converts, scalar
+from compiler.frontend.node import Node, converts
 from compiler.frontend.sampling import Sampler, channels_last
+from compiler.frontend.values import Imported, constant_of, scalar
 from compiler.frontend.windows import Windows, windows
 from compiler.ir.expr import Atom, Constant
 from compiler.ir.types import TensorType

@@ -16,10 +16,11 @@ from compiler.frontend.folding import empty, folded
 from compiler.frontend.function_body import body_of, has_body
 from compiler.frontend.limits import Budget
 from compiler.frontend.model_file import constant
-from compiler.frontend.node import CONVERTERS, Imported, Node, Symbolic
+from compiler.frontend.node import CONVERTERS, Node
 from compiler.frontend.schema import check_node, operator_key
 from compiler.frontend.signature import given_constants, input_types
 from compiler.frontend.value_names import ValueNames
+from compiler.frontend.values import Imported, Symbolic
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import (
     Atom,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.dtypes import INT64
-from compiler.frontend.node import Node, Symbolic
+from compiler.frontend.node import Node
+from compiler.frontend.values import Symbolic
 from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
 from compiler.op.opdef import get_op
 from compiler.symbolic import Dim, Index

@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.frontend.node import Node, scalar
+from compiler.frontend.node import Node
+from compiler.frontend.values import scalar
 from compiler.ir.expr import Atom, tensor_type
 
 _SLOPE = -0.75

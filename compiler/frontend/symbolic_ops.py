@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import BOOL, INT64, Array, DType
-from compiler.frontend.node import Imported, Node, Symbolic, converts, symbolic
+from compiler.frontend.node import Node, converts
+from compiler.frontend.values import Imported, Symbolic, symbolic
 from compiler.ir.expr import Constant
 from compiler.symbolic import Index, imax, imin, product
 
