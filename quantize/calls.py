@@ -11,6 +11,7 @@ from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.op.opdef import OpDef, Quantized
 from quantize.graph import Graph
 from quantize.node_plan import NodePlan
+from quantize.normalization import layer_norm_reach
 from quantize.params import ValueParams
 
 ACTIVATIONS = ("nn.relu", "clip")
@@ -61,8 +62,11 @@ def has_own_params(call: Call, node: NodePlan) -> bool:
 
 
 def reach_of(call: Call, data: Sequence[ValueParams]) -> float:
-    """The largest magnitude of the result of a call without weights."""
+    """The largest magnitude of the result of a call without weights; of a layer norm, whatever the
+    data."""
     name = getattr(call.op, "name", "")
+    if name == LAYER_NORM:
+        return layer_norm_reach(call)
     reaches = [d.reach for d in data]
     reaches += [float(np.abs(a.data).max()) for a in call.args if isinstance(a, Constant)]
     if name == PRODUCT:

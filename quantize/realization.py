@@ -24,7 +24,7 @@ from quantize.forms import (
 )
 from quantize.functions import table
 from quantize.graph import call
-from quantize.normalization import layer_norm_constants, layer_norm_reach
+from quantize.normalization import layer_norm_constants
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import Plan
 
@@ -278,7 +278,7 @@ class _Realizer(PlanRewriter):
     def layer_norm(self, r: Result) -> None:
         """qnn.layer_norm."""
         x, out = self.on_grid(r.call.args[0]), self.own_params(r)
-        _check_fits(r, layer_norm_reach(r.call), out)
+        _check_fits(r, reach_of(r.call, [x.params]), out)
         c = layer_norm_constants(r.call, x.params, out)
         value = call(
             "qnn.layer_norm", x.atom, integers(c.gain), integers(c.offset),
