@@ -25,7 +25,7 @@ from quantize.not_finite import not_finite
 from quantize.observers import MinMax, Observer, observer
 from quantize.params import ValueParams, WeightParams, value_params, weight_params
 from quantize.plan import Plan
-from quantize.rescaling.choosing import chosen_factors
+from quantize.rescaling.choosing import chosen_factors, depends_on_data
 from quantize.rescaling.factors import rescaled
 from quantize.rounding.layers import round_weights, wanted_inputs
 from quantize.running import Runner, processors
@@ -93,7 +93,7 @@ def calibrate(
         return search(mod, kept, config, again, threads, measure)
     annotation = annotate(mod, config)
     original, given = annotation.module, _as_batches(annotation.module, batches)
-    looks = bool(config.smoothing) or config.activation_aware
+    looks = depends_on_data(annotation, config)
     first, given = _first(annotation.module, given) if looks else ([], given)
     factors = chosen_factors(annotation, config, first, threads)
     if factors:

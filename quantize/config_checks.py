@@ -56,6 +56,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "float_macs": (0.0, 1.0),
     "target": (0.0, 1000.0),
 }
+_WORDS = {"smoothing": "auto"}
+"""What a field may be besides a number."""
 
 
 def check_fields(config: QConfig) -> None:
@@ -70,11 +72,14 @@ def check_fields(config: QConfig) -> None:
             raise ConfigError(unknown(f"value of {name}", str(value), choices))
     for name, (low, high) in _RANGES.items():
         value = getattr(config, name)
+        if name in _WORDS and value == _WORDS[name]:
+            continue
         kinds = (int, float) if isinstance(low, float) else int
         if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+            number = "a number" if isinstance(low, float) else "an integer"
+            word = f"{_WORDS[name]!r} or " if name in _WORDS else ""
             raise ConfigError(
-                f"{name} must be {'a number' if isinstance(low, float) else 'an integer'} "
-                f"from {low:g} to {high:g}, not {value!r}"
+                f"{name} must be {word}{number} from {low:g} to {high:g}, not {value!r}"
             )
     if config.activation_granularity in ("channel", "group"):
         raise ConfigError(

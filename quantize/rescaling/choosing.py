@@ -13,8 +13,11 @@ from quantize.config import QConfig
 from quantize.rescaling.activation_aware import activation_aware
 from quantize.rescaling.equalization import equalizing
 from quantize.rescaling.factors import LAYERS, Factors, channel_axis, channels, rescaled
+from quantize.rescaling.measured import measured_smoothing, normalized
 from quantize.rescaling.smoothing import smoothable, smoothing
 from quantize.running import Runner
+
+AUTO = "auto"
 
 Inputs = Mapping[str, Array]
 
@@ -33,16 +36,26 @@ def chosen_factors(
     """
     module = annotation.module
     factors = equalizing(module) if config.equalize else {}
-    if not (config.smoothing or config.activation_aware):
+    if not depends_on_data(annotation, config):
         return factors
     module = rescaled(module, factors)
+    if config.smoothing == AUTO and not config.activation_aware:
+        norms = {v: r for v, r in normalized(module, annotation).items() if v.name not in factors}
+        return {**factors, **measured_smoothing(module, annotation, norms, list(inputs), threads)}
     layers = LAYERS if config.activation_aware else ("nn.dense",)
     found = smoothable(module, annotation.nodes, layers)
     found = {v: readers for v, readers in found.items() if v.name not in factors}
     if config.activation_aware:
         return {**factors, **activation_aware(module, annotation, found, list(inputs), threads)}
     largest = _largest(module, list(found), inputs, threads)
-    return {**factors, **smoothing(module, found, largest, config.smoothing)}
+    return {**factors, **smoothing(module, found, largest, float(config.smoothing))}
+
+
+def depends_on_data(annotation: Annotation, config: QConfig) -> bool:
+    """Whether `chosen_factors` reads calibration batches."""
+    if config.activation_aware or config.smoothing != AUTO:
+        return bool(config.activation_aware or config.smoothing)
+    return bool(normalized(annotation.module, annotation))
 
 
 def _largest(

@@ -23,7 +23,7 @@ def check_formats(c: QConfig) -> None:
     Raises:
         ConfigError: an unknown format, or choices that do not go together.
     """
-    if c.activation_aware and c.smoothing:
+    if c.activation_aware and c.smoothing not in (0, "auto"):
         raise ConfigError("smoothing and activation_aware choose the same factors: give one")
     modes = [mode for _, mode in c.accumulators]
     if c.weight_dtype == "int8":

@@ -61,6 +61,20 @@ def test_sentences_of_any_length(fused: bool) -> None:
         assert metrics.sqnr_db(got, want) > 12
 
 
+def test_layer_norms_are_smoothed_by_default_where_that_pays() -> None:
+    """Two channels of every layer norm are four times as large as the others."""
+    mod = compiler.from_onnx(encoder(12, fused=True, outliers=4.0))
+    tokens = sentences(200, 12, 99)
+    plans = [
+        quantize.calibrate(mod, batches((12,) * 6), QConfig(smoothing=s)) for s in (0.0, "auto")
+    ]
+    plain, default = (metrics.sqnr_db(*scores(mod, plan, tokens)) for plan in plans)
+    assert default > plain + 1.5
+    assert plans[1].config == QConfig()
+    assert not plans[0].factors
+    assert {plans[1].nodes[name].op for name in plans[1].factors} == {"nn.layer_norm"}
+
+
 @pytest.mark.slow
 def test_smoothing_helps_where_channels_stand_out() -> None:
     """Two channels of every layer norm are twelve times as large as the others."""

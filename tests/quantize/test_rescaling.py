@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import compiler
+import datatypes  # noqa: F401  formats
 import quantize
 from compiler.dtypes import Array
 from compiler.errors import ConfigError
@@ -124,6 +125,44 @@ def test_equalization_brings_back_the_accuracy_that_uneven_channels_take() -> No
 
 
 # ---- smoothing -----------------------------------------------------------------------------------
+def normalized(gain: Array, scale: Array) -> IRModule:
+    """Layer norm with a gain, and a dense layer whose inputs' weights have scales."""
+    b = FunctionBuilder()
+    w = np.random.default_rng(1).normal(0, 0.3, (16, len(gain))) * scale
+    y = b.call("nn.layer_norm", b.param("x", (8, len(gain))), b.const(gain), name="norm")
+    y = b.call("nn.dense", y, b.const(w.astype(np.float32)), name="read")
+    return IRModule({"main": b.finish(y)})
+
+
+def test_only_the_layer_norms_that_gain_by_it_are_smoothed_by_default() -> None:
+    even, uneven = np.ones(32, np.float32), np.ones(32, np.float32)
+    uneven[[3, 17]] = 60
+    data = [np.random.default_rng(k).normal(size=(8, 32)).astype(np.float32) for k in range(8)]
+    for gain, scale, wanted in ((even, even, set()), (uneven, even, {"norm"})):
+        plan = quantize.calibrate(normalized(gain, scale), data)
+        assert set(plan.factors) == wanted
+    (factors,) = plan.factors.values()
+    assert min(factors.divisors[3], factors.divisors[17]) > 3 * np.median(factors.divisors)
+    assert not quantize.calibrate(net("resnet8"), images()[0][:8]).factors
+
+
+def test_smoothing_by_default_is_for_integers_and_can_be_turned_off() -> None:
+    uneven = np.ones(32, np.float32)
+    uneven[[3, 17]] = 60
+    mod = normalized(uneven, np.ones(32, np.float32))
+    data = [np.random.default_rng(k).normal(size=(8, 32)).astype(np.float32) for k in range(8)]
+    for config in (
+        QConfig(skip=("read",)),
+        QConfig(smoothing=0.0),
+        QConfig(activation_dtype="float32", weight_bits=4),
+        QConfig(weight_dtype="float8_e4m3fn", activation_dtype="float8_e4m3fn"),
+    ):
+        assert not quantize.calibrate(mod, data, config).factors
+    with pytest.raises(ConfigError, match="smoothing must be 'auto' or a number from 0 to 1"):
+        QConfig(smoothing="most")
+    assert QConfig.from_dict(QConfig(smoothing="auto").to_dict()) == QConfig()
+
+
 def transformer(seed: int) -> tuple[IRModule, list[Array]]:
     """Layer norm with a few very large gains, dense, a function, dense; a residual reads one of
     the layer norms too."""
