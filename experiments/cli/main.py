@@ -6,10 +6,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
 from compiler.errors import DtypelabError
+from experiments import adapters
 from experiments.provenance import dtypelab_version
 
 from .bench import bench
@@ -32,8 +34,16 @@ OK, INTERNAL_ERROR, USAGE_ERROR = 0, 1, 2
 
 @click.group(invoke_without_command=True, no_args_is_help=False)
 @click.version_option(dtypelab_version(), message="%(prog)s %(version)s")
+@click.option(
+    "--adapter",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE.py",
+    help="Run FILE.py first, which defines number formats, models, data or metrics of your own.",
+)
 @click.pass_context
-def cli(context: click.Context) -> None:
+def cli(context: click.Context, files: tuple[Path, ...]) -> None:
     """Run trained ONNX models in the number system you want to study.
 
     MODEL is the path of an .onnx file or the name of a network that `dtypelab zoo`
@@ -41,6 +51,10 @@ def cli(context: click.Context) -> None:
 
     Example: dtypelab sweep quickstart -o quickstart.csv
     """
+    if files and context.invoked_subcommand == "sweep":
+        raise click.UsageError('SPEC.toml names the adapters of a sweep: adapters = ["FILE.py"]')
+    for file in files:
+        adapters.install(adapters.Adapter.read(file))
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
@@ -10,13 +11,22 @@ from .common import json_option, print_json, show
 
 
 @click.command(short_help="List the networks and data sets that have names.")
+@click.argument("name", required=False, metavar="[NAME]")
+@click.option("-o", "--out", type=click.Path(path_type=Path), metavar="FILE.onnx", help="Copy.")
 @json_option
-def zoo(as_json: bool) -> None:
+def zoo(name: str | None, out: Path | None, as_json: bool) -> None:
     """List the networks and data sets that specifications and verbs know by name: where each comes
     from, whether it is here, and what to install if it is not.
 
-    Example: dtypelab zoo
+    With NAME and -o, write that network as a file of your own.
+
+    Example: dtypelab zoo light_squeezenet -o my_network.onnx
     """
+    if (name is None) != (out is None):
+        raise click.UsageError("give NAME and -o FILE.onnx together, or neither, to list")
+    if name is not None and out is not None:
+        _copy(name, out, as_json)
+        return
     from rich.console import Group
     from rich.markup import escape
     from rich.table import Table
@@ -54,3 +64,19 @@ def zoo(as_json: bool) -> None:
         lacks = f"needs {' and '.join(entry['missing'])}" if entry["missing"] else "here"
         sets.add_row(entry["name"], entry["origin"], lacks)
     show(Group(networks, "", sets))
+
+
+def _copy(name: str, out: Path, as_json: bool) -> None:
+    from compiler.errors import ConfigError, unknown
+    from experiments import zoo as known
+    from experiments.files import atomic_path
+
+    source = known.find(name)
+    if source is None:
+        raise ConfigError(unknown("network", name, known.sources()))
+    with atomic_path(out) as path:
+        path.write_bytes(source.read_bytes())
+    if as_json:
+        print_json({"name": name, "out": str(out), "bytes": out.stat().st_size})
+        return
+    click.echo(f"{out}: {name}, {out.stat().st_size / 1024:.0f} KiB")

@@ -1,0 +1,80 @@
+"""`dtypelab --adapter`: verbs know the formats, models and data that a file defines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from datatypes.formats import catalogue
+from experiments import zoo
+from experiments.cli.main import run_command
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[str]:
+    """An adapter that defines the format own8, for this test alone."""
+    known = dict(catalogue._known)
+    path = tmp_path / "formats.py"
+    path.write_text("import datatypes\ndatatypes.define('own8', exponent=3, mantissa=4)\n")
+    yield str(path)
+    catalogue._known.clear()
+    catalogue._known.update(known)
+
+
+def test_a_format_of_the_file_is_known_by_every_verb(file: str, capsys: Capture) -> None:
+    own = ["--adapter", file]
+    assert run_command(["dtype", "show", "own8"]) == 2
+    assert "unknown format 'own8'" in capsys.readouterr().err
+    assert run_command([*own, "dtype", "show", "own8"]) == 0
+    assert capsys.readouterr().out.startswith("name            own8\n")
+    compare = ["compare", "mnist_mlp", "--input", "mnist1k", "--images", "1", "--dtype", "own8"]
+    assert run_command([*own, *compare]) == 0
+    assert "nn.dense" in capsys.readouterr().out
+
+
+def test_sweeps_name_their_adapters_themselves(file: str, capsys: Capture) -> None:
+    arguments = ["--adapter", file, "sweep", "quickstart", "--dry-run"]
+    assert run_command(arguments) == 2
+    assert 'adapters = ["FILE.py"]' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", [None, "1 / 0\n"])
+def test_a_file_that_fails_is_one_sentence(
+    text: str | None, tmp_path: Path, capsys: Capture
+) -> None:
+    path = tmp_path / "bad.py"
+    if text is not None:
+        path.write_text(text)
+    assert run_command(["--adapter", str(path), "zoo"]) == 2
+    error = capsys.readouterr().err
+    assert str(path) in error
+    assert error.count("\n") == 1
+
+
+def test_a_network_of_the_zoo_becomes_a_file(tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "my.onnx"
+    assert run_command(["zoo", "mnist_mlp", "-o", str(out)]) == 0
+    assert capsys.readouterr().out.startswith(f"{out}: mnist_mlp, ")
+    assert out.read_bytes() == (zoo.FOLDER / "mnist_mlp.onnx").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mnist_mlp"], "together"),
+        (["-o", "x.onnx"], "together"),
+        (["mnist_mpl", "-o", "x.onnx"], "did you mean 'mnist_mlp'"),
+    ],
+)
+def test_wrong_uses_of_zoo(
+    arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: Capture,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    assert run_command(["zoo", *arguments]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
