@@ -1,33 +1,58 @@
-"""What README shows is what happens: its examples run, its commands exist."""
+"""What README and the READMEs of the folders show is what happens."""
 
+from __future__ import annotations
+
+import importlib.util
 import io
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
+import click
+import documents
 import pytest
 from rich.console import Console
 
+from experiments.cli.main import cli
 from experiments.store import read_results
 from experiments.table import results_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-CONSOLE = re.findall(r"^\$ dtypelab (.*)$", README, re.MULTILINE)
+FILES = [
+    "README.md",
+    *(f"{n}/README.md" for n in ("compiler", "datatypes", "experiments", "quantize")),
+]
+#: The two commands, which continuous integration runs, and the table above them.
+TOP = README[: README.index("<!-- results -->")] + README[README.index("## An hour") :]
+SECTIONS = [
+    (file, section)
+    for file in FILES
+    for section in documents.sections(TOP if file == "README.md" else (ROOT / file).read_text())
+]
 
 
-def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *arguments], cwd=folder, capture_output=True, text=True, timeout=600
-    )
+@pytest.mark.parametrize(
+    "section", [s for _, s in SECTIONS], ids=[f"{file}: {s.heading}" for file, s in SECTIONS]
+)
+def test_programs_and_commands_print_what_is_shown(
+    section: documents.Section, tmp_path: Path
+) -> None:
+    for what, shown, printed in documents.run(section, tmp_path):
+        if shown:
+            wanted, got = documents.plain(shown), documents.plain(printed)
+            assert documents.matches(shown, printed), f"{what}\nshown:\n{wanted}\nprinted:\n{got}"
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("readme")
+def test_nothing_that_differs_is_taken_for_what_is_shown() -> None:
+    shown = "net  99.00  +0.00  0.166  1.20x  ok\n...\nlast 5\n"
+    assert documents.matches(shown, "net 99.00 +0.00 0.3 1.2x ok\nlast 5\n") is False
+    assert documents.matches(shown, "net 99.00 +0.00 0.300 1.90x* ok\na\nb\n\nlast 5\n* noise\n")
+    for wrong in ("net 99.10", "net 99.00 +0.10"):
+        assert not documents.matches(shown, f"{wrong} +0.00 0.300 1.90x ok\nlast 5\n")
+    assert not documents.matches(shown, "net 99.00 +0.00 0.166 1.20x error\nlast 5\n")
+    assert not documents.matches(shown, "net 99.00 +0.00 0.166 1.20x ok\nlast 6\n")
+    assert not documents.matches(shown, "more\nnet 99.00 +0.00 0.166 1.20x ok\nlast 5\n")
 
 
 def test_the_table_is_that_of_the_recorded_results() -> None:
@@ -38,55 +63,51 @@ def test_the_table_is_that_of_the_recorded_results() -> None:
     assert table in README
 
 
-def test_there_are_nine_examples_in_five_sections() -> None:
-    assert len(PYTHON) == 9
-    assert len(re.findall(r"^### \d", README, re.MULTILINE)) == 5
+def test_a_newcomer_gets_from_a_clone_to_a_report() -> None:
+    """Of a network and a format of their own; `test_programs_and_commands...` runs all of it."""
+    (hour,) = [s for _, s in SECTIONS if s.heading.startswith("An hour")]
+    assert {block.file for block in hour.blocks} == {"", "formats.py", "study.toml"}
+    assert sum(b.text.count("datatypes.define") for b in hour.blocks) == 1
+    verbs = [
+        c.split("formats.py ")[-1].removeprefix("dtypelab ").split()[0] for c in hour.commands()
+    ]
+    for verb in ("zoo", "inspect", "dtype", "sweep", "report", "table", "reproduce"):
+        assert verb in verbs
 
 
-@pytest.mark.parametrize("k", range(9))
-def test_python_examples(k: int, tmp_path: Path) -> None:
-    (tmp_path / "example.py").write_text(PYTHON[k])
-    done = run(tmp_path, "-W", "error", "example.py")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout
+def test_what_the_text_mentions_exists() -> None:
+    """Commands between words are not run; their verbs, options and modules must be there."""
+    mentioned = 0
+    for file in FILES:
+        text = (ROOT / file).read_text()
+        for command in re.findall(r"`(?:\.venv/bin/)?(dtypelab [^`]+|python -m [^`]+)`", text):
+            mentioned += 1
+            words = shlex.split(command.replace("\n", " "))
+            if words[0] == "python":
+                assert importlib.util.find_spec(words[2]), command
+                continue
+            here: click.Command = cli
+            for word in words[1:]:
+                if isinstance(here, click.Group) and word in here.commands:
+                    here = here.commands[word]
+            assert not isinstance(here, click.Group) or "--help" in words or "VERB" in words, (
+                command
+            )
+            known = {o for p in (*here.params, *cli.params) for o in p.opts} | {"--help"}
+            assert {w for w in words if w.startswith("-")} <= known, command
+    assert mentioned >= 10
 
 
-def test_console_examples(folder: Path) -> None:
-    (folder / "study.toml").write_text(
-        re.search(r'write_text\("""\n(.*?)"""', README, re.DOTALL).group(1)  # type: ignore[union-attr]
-    )
-    assert len(CONSOLE) >= 4
-    for line in CONSOLE:
-        done = run(folder, "-m", "experiments.cli", *shlex.split(line))
-        assert done.returncode == 0, (line, done.stderr)
-        assert done.stdout
+def test_links_lead_somewhere() -> None:
+    for file in FILES:
+        links = re.findall(r"\]\(([^)#]+)\)", (ROOT / file).read_text())
+        for link in links:
+            assert (ROOT / file).parent.joinpath(link).exists(), (file, link)
 
 
-def test_the_custom_datatype_is_quoted_whole_and_short() -> None:
+def test_a_custom_datatype_takes_forty_lines() -> None:
     source = (ROOT / "experiments" / "examples" / "custom_datatype.py").read_text()
-    assert PYTHON[2] == source
     assert len(source.rstrip().splitlines()) <= 40
-
-
-def test_a_described_format_takes_eight_lines() -> None:
-    before, _, _ = PYTHON[1].partition("network =")
-    lines = [line for line in before.splitlines() if line and "import" not in line]
-    assert before.count("datatypes.define") == 2
-    assert len(lines) <= 8
-
-
-def test_the_cost_of_an_approximate_multiplier_is_as_shown(folder: Path) -> None:
-    """Every figure but the time, which is this machine's."""
-    table = re.search(r"```text\n( +scheme .*?)```", README, re.DOTALL)
-    assert table
-    example = ROOT / "experiments" / "examples" / "approximate_multiplier.py"
-    done = run(folder, "-W", "error", str(example))
-    assert done.returncode == 0, done.stderr
-    shown, printed = (
-        [line.split()[:-1] for line in text.splitlines()] for text in (table[1], done.stdout)
-    )
-    assert len(shown) == 6
-    assert shown == printed
 
 
 def test_commands_make_their_own_environment() -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from experiments.examples import mixed_formats, pareto_sweep, quantize_and_export
+from experiments.examples import pareto_sweep, quantize_and_export
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "examples"
-#: Run by the functions below, by the tests of README and by tests/tensor/test_registered_rules.py.
+#: Run by the functions below, by the tests of READMEs and by tests/tensor/test_registered_rules.py.
 ELSEWHERE = {"mixed_formats", "pareto_sweep", "quantize_and_export"}
 ELSEWHERE |= {"approximate_multiplier", "new_instruction"}
 OTHERS = sorted({path.stem for path in FOLDER.glob("[a-z]*.py")} - ELSEWHERE)
@@ -69,16 +69,3 @@ def test_pareto_front_is_what_no_row_beats() -> None:
         }
         found = list(pareto_sweep.front(rows, "cost", "worth").itertuples(index=False, name=None))
         assert found == sorted(wanted)
-
-
-def test_mixed_formats(capsys: pytest.CaptureFixture[str]) -> None:
-    """Every step costs bits and gives signal; the most sensitive layers come first."""
-    trades = mixed_formats.main()
-    capsys.readouterr()
-    bits = [trade.bits for trade in trades]
-    signal = [trade.sqnr_db for trade in trades]
-    assert bits[0] == 8
-    assert bits == sorted(set(bits))
-    assert signal == sorted(set(signal))
-    assert signal[1] > signal[0] + 5
-    assert trades[-1].top1 >= 0.985
