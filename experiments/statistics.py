@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,6 +65,17 @@ def mcnemar(lost: int, gained: int) -> float:
     changed = lost + gained
     tail = sum(math.comb(changed, k) for k in range(min(lost, gained) + 1))
     return float(min(1.0, 2 * tail / 2**changed))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """p-values adjusted for there being several: below 0.05 for any true null hypothesis among them
+    in at most one of twenty families (Holm, Scandinavian Journal of Statistics 6, 1979)."""
+    found = [0.0] * len(p_values)
+    least = 0.0
+    for rank, k in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
+        least = max(least, min(1.0, (len(p_values) - rank) * p_values[k]))
+        found[k] = least
+    return found
 
 
 DRAWS = 2000

@@ -1,4 +1,4 @@
-"""Results as tables to work with: filtered, pivoted, compared, and exported as text."""
+"""Results as tables to work with: filtered, pivoted, and exported as text."""
 
 from __future__ import annotations
 
@@ -12,19 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError, unknown
 
-from . import noise, parquet
+from . import parquet
 from .files import atomic_path
-from .scoring import is_share
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What a row is, as opposed to what came out: rows of two files that agree here are compared.
-KEYS = (
-    *("model", "model_sha256", "dataset", "n_eval", "n_calib", "seed", "scheme", "dtype"),
-    *("accumulate", "weight_bits", "activation_bits", "granularity", "symmetry", "calibrator"),
-    *("target", "threads", "batch"),
-)
 DEFAULT_COLUMNS = (
     *("model", "scheme", "n_eval", "metric", "metric_drop", "metric_drop_low"),
     *("metric_drop_high", "sqnr_db", "size_bytes", "latency_ms_median", "speedup_vs_fp32"),
@@ -105,67 +98,6 @@ def pivot(rows: pd.DataFrame, down: str, across: str, value: str) -> pd.DataFram
     return wide.reset_index()
 
 
-def compare(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:
-    """What changed between two results: a line for every cell that both have.
-
-    Columns: model, scheme, metric_before, metric_after, change, p_value (of shares: two-sided, as
-    if the two runs had seen different inputs, which is cautious), sqnr_change_db, speed (median
-    latency before over after) and slower_or_faster ("noise" where the ranges from fastest to 90th
-    percentile overlap, or others used the machine meanwhile).
-
-    Raises:
-        ConfigError: the two have no cell in common.
-    """
-    import pandas as pd
-
-    keys = [k for k in KEYS if k in before and k in after]
-    both = before.merge(after, on=keys, suffixes=("_before", "_after"))
-    if both.empty:
-        raise ConfigError("the two files have no cell in common: nothing to compare")
-    lines = []
-    for row in both.to_dict("records"):
-        was, now, n = row["metric_before"], row["metric_after"], row["n_eval"]
-        name = row["metric_name_after"]
-        lines.append(
-            {
-                "model": row["model"],
-                "scheme": row["scheme"],
-                "metric_before": was,
-                "metric_after": now,
-                "change": now - was,
-                "p_value": two_shares(was, now, n) if is_share(name) else math.nan,
-                "sqnr_change_db": _difference(row["sqnr_db_after"], row["sqnr_db_before"]),
-                "speed": row["latency_ms_median_before"] / row["latency_ms_median_after"],
-                "slower_or_faster": _verdict(row),
-            }
-        )
-    return pd.DataFrame(lines)
-
-
-def two_shares(was: float, now: float, n: float) -> float:
-    """Two-sided p-value of a z test with pooled variance for two shares of n; NaN without both."""
-    if any(map(math.isnan, (was, now, n))):
-        return math.nan
-    pooled = (was + now) / 2
-    spread = math.sqrt(2 * pooled * (1 - pooled) / n)
-    return math.erfc(abs(now - was) / spread / math.sqrt(2)) if spread else 1.0
-
-
-def _difference(a: float, b: float) -> float:
-    return 0.0 if a == b else a - b
-
-
-def _verdict(row: dict[Any, Any]) -> str:
-    edges = [row[f"latency_ms_{e}_{when}"] for e in ("min", "p90") for when in ("before", "after")]
-    if any(map(math.isnan, edges)):
-        return ""
-    fastest, slowest = edges[:2], edges[2:]
-    disturbed = {r for w in ("before", "after") for r in noise.read(row[f"latency_noise_{w}"])}
-    if max(fastest) <= min(slowest) or disturbed & {noise.PREEMPTED, noise.LOADED}:
-        return "noise"
-    return "faster" if fastest[1] < fastest[0] else "slower"
-
-
 def write(table: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     """Write the table as a file whose suffix says the form: see `SUFFIXES`.
 
@@ -208,14 +140,22 @@ def export(table: pd.DataFrame, form: str, decimals: int = 4) -> str:
     ]
     if form == "text":
         return "".join("  ".join(line).rstrip() + "\n" for line in rows)
+    rows = [[text.replace("|", "\\|") for text in line] for line in rows]
     rule = ["-" * (w - 1) + (":" if n else "-") for w, n in zip(widths, numeric, strict=True)]
     rows.insert(1, rule)
     return "".join("| " + " | ".join(line) + " |\n" for line in rows)
 
 
+_LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
+
 def _latex(head: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> str:
     def line(texts: Sequence[str]) -> str:
-        return " & ".join(re.sub(r"([&%$#_{}])", r"\\\1", t) for t in texts) + r" \\"
+        return " & ".join("".join(_LATEX.get(c, c) for c in text) for text in texts) + r" \\"
 
     return "\n".join(
         [

@@ -47,7 +47,7 @@ def table(
 
     Example: dtypelab table quickstart.csv --pivot model,scheme,metric --format latex
     """
-    from experiments import tables
+    from experiments import comparison, tables
 
     if sum(option is not None for option in (columns, pivot, other)) > 1:
         raise click.UsageError("give one of --columns, --pivot and --compare")
@@ -55,7 +55,7 @@ def table(
         raise click.UsageError("--compare compares results, not layers")
     shown = tables.where(_read(results), conditions)
     if other is not None:
-        shown = tables.compare(shown, tables.where(_read(other), conditions))
+        shown = comparison.compare(shown, tables.where(_read(other), conditions))
     elif pivot is not None:
         names = [name.strip() for name in pivot.split(",")]
         if len(names) != 3:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import InputError
-from experiments.statistics import mcnemar, paired_difference
+from experiments.statistics import Z95, holm, mcnemar, paired_difference, paired_figures
 
 
 def test_known_values() -> None:
@@ -59,3 +59,56 @@ def test_no_change_at_all_is_no_proof_of_equality() -> None:
 def test_lengths_must_fit(n: int) -> None:
     with pytest.raises(InputError, match="two equal lengths"):
         paired_difference(np.ones(n, bool), np.ones(0, bool))
+
+
+def test_the_interval_of_bonett_and_price_by_hand() -> None:
+    # 12 lost, 4 gained of 100: p = 13 / 102, q = 5 / 102, and the Wald interval of p - q.
+    reference = np.array([True] * 12 + [False] * 4 + [True] * 84)
+    variant = np.array([False] * 12 + [True] * 4 + [True] * 84)
+    found = paired_difference(reference, variant)
+    middle, spread = 8 / 102, math.sqrt((18 / 102 - (8 / 102) ** 2) / 102)
+    assert found.drop == pytest.approx(0.08)
+    assert found.low == pytest.approx(middle - Z95 * spread)
+    assert found.high == pytest.approx(middle + Z95 * spread)
+    # The exact binomial test: 2 P(at most 4 of 16) = 2 * 2517 / 65536.
+    assert found.p_value == pytest.approx(2 * 2517 / 65536)
+
+
+def test_a_mean_is_resampled_as_theory_says() -> None:
+    def mean(means: np.ndarray) -> np.ndarray:
+        return means[..., 0]
+
+    rng = np.random.default_rng(3)
+    n = 400
+    before = rng.normal(0, 1, (n, 1))
+    delta = rng.normal(0.05, 0.5, (n, 1))
+    found = paired_figures(mean, before, before - delta)
+    half = Z95 * delta.std(ddof=1) / math.sqrt(n)
+    assert found.drop == pytest.approx(delta.mean())
+    assert found.low == pytest.approx(delta.mean() - half, abs=0.1 * half)
+    assert found.high == pytest.approx(delta.mean() + half, abs=0.1 * half)
+    z = abs(delta.mean()) / math.sqrt(np.mean(delta**2) / n)
+    assert found.p_value == pytest.approx(math.erfc(z / math.sqrt(2)), abs=0.03)
+
+
+def test_exchanges_of_few_inputs_are_as_likely_as_coins() -> None:
+    # Eight equal losses: only exchanging all of them or none is as far apart, 2 of 256.
+    before = np.ones((8, 1))
+    found = paired_figures(lambda means: means[..., 0], before, before - 1)
+    assert found.p_value == pytest.approx(2 / 256, abs=0.006)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == pytest.approx([1.0, 1.0])
+    assert holm([]) == []
+
+
+@given(st.lists(st.floats(0, 1), max_size=9))
+def test_holm_keeps_the_order_and_is_between_raw_and_bonferroni(p: list[float]) -> None:
+    found = holm(p)
+    for raw, adjusted in zip(p, found, strict=True):
+        assert raw <= adjusted <= 1
+        assert adjusted <= min(1.0, len(p) * max(raw, max(q for q in p if q <= raw))) + 1e-12
+    order = sorted(range(len(p)), key=p.__getitem__)
+    assert [found[k] for k in order] == sorted(found)
