@@ -1,124 +1,115 @@
-"""Resize on any axes by any mode: along each axis a sum of a few weighted neighbours.
-
-Formulas are those of the ONNX operator Resize.
-"""
+"""Converters of Resize and Upsample: images by nearest neighbours, all else axis by axis."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 
-from compiler.dtypes import BOOL, INT64, Array
-from compiler.frontend.node import Node
-from compiler.frontend.values import constant_of, scalar
-from compiler.ir.expr import Atom, Constant, tensor_type
+from compiler.frontend.node import Node, converts
+from compiler.frontend.resizing import Axis, resized
+from compiler.frontend.values import Imported
+from compiler.ir.types import TensorType
+from compiler.symbolic import dim
+
+_LARGEST_SCALE = 4096.0
 
 
-@dataclass(frozen=True)
-class Axis:
-    """One resized axis: its old and new size, their ratio, and the region (start, end) of it."""
-
-    size: int
-    count: int
-    scale: float
-    roi: tuple[float, float]
-
-    def positions(self, mode: str) -> Array:
-        """Position in the data of each element of the result, float64 [count]."""
-        i, size = np.arange(self.count, dtype=np.float64), self.size
-        wide = self.scale * size
-        if mode == "asymmetric":
-            return i / self.scale
-        if mode == "align_corners":
-            return i * (size - 1) / (wide - 1) if wide != 1 else i * 0
-        if mode == "tf_crop_and_resize":
-            start, end = (r * (size - 1) for r in self.roi)
-            if self.count == 1:
-                return i + (start + end) / 2
-            return start + i * (end - start) / (self.count - 1)
-        if mode == "pytorch_half_pixel" and self.count == 1:
-            return i * 0
-        centre = (i + 0.5) / self.scale - 0.5
-        if mode == "half_pixel_symmetric":
-            return size / 2 * (1 - self.count / wide) + centre
-        return centre
-
-
-def _linear(distance: Array) -> Array:
-    return np.asarray(np.maximum(0, 1 - np.abs(distance)))
-
-
-def _cubic(a: float) -> Callable[[Array], Array]:
-    """Keys' kernel with slope `a` at 1 (IEEE Transactions on Acoustics 29, 1981)."""
-
-    def kernel(distance: Array) -> Array:
-        d = np.abs(distance)
-        near = ((a + 2) * d - (a + 3)) * d * d + 1
-        far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
-        return np.where(d <= 1, near, np.where(d < 2, far, 0))
-
-    return kernel
-
-
-_ROUNDINGS: dict[str, Callable[[Array], Array]] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round_prefer_floor": lambda x: np.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x: np.floor(x + 0.5),
-}
-
-
-def _neighbours(n: Node, axis: Axis, at: Array) -> tuple[Array, Array]:
-    """Positions, not yet within the data, and weights of the neighbours: both [taps, count]."""
-    mode = n.attr("mode", "nearest")
-    if mode == "nearest":
-        near = _ROUNDINGS[n.attr("nearest_mode", "round_prefer_floor")](at)
-        return near[None].astype(np.int64), np.ones((1, axis.count))
-    reach, kernel = (
-        (1, _linear) if mode == "linear" else (2, _cubic(n.attr("cubic_coeff_a", -0.75)))
-    )
-    squeeze = min(axis.scale, 1.0) if n.attr("antialias", 0) else 1.0
-    first = int(np.floor(-reach / squeeze)) + 1
-    steps = np.arange(first, 2 - first)[:, None]
-    place = np.floor(at)[None] + steps
-    weights = kernel((place - at) * squeeze)
-    if n.attr("exclude_outside", 0):
-        weights = np.where((place >= 0) & (place < axis.size), weights, 0)
-    return place.astype(np.int64), weights / weights.sum(axis=0)
-
-
-def resized(n: Node, x: Atom, axes: dict[int, Axis]) -> Atom:
-    """`x` resized along `axes`, one after the other."""
+def _plain(n: Node, t: TensorType) -> bool:
+    """Whether image.resize2d does it."""
     mode = n.attr("coordinate_transformation_mode", "half_pixel")
-    outside = mode == "tf_crop_and_resize"
-    masks: list[Array] = []
-    rank = tensor_type(x).rank
-    for k, axis in axes.items():
-        n.reserve(axis.count)
-        at = axis.positions(mode)
-        shape = [-1 if i == k else 1 for i in range(rank)]
-        masks.append(((at < 0) | (at > axis.size - 1)).reshape(shape))
-        place, weights = _neighbours(n, axis, at)
-        place = np.clip(place, 0, axis.size - 1)
-        if len(place) == 1:
-            x = n.step("take", x, Constant.of(place[0], INT64), axis=k)
+    policy = n.attr("keep_aspect_ratio_policy", "stretch")
+    plain = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")
+    return (
+        t.rank == 4
+        and n.attr("mode", "nearest") == "nearest"
+        and mode in plain
+        and policy == "stretch"
+    )
+
+
+def _general(n: Node, t: TensorType) -> Imported:
+    """Resize of known sizes."""
+    n.expect("mode", "nearest", "nearest", "linear", "cubic")
+    n.expect("coordinate_transformation_mode", "half_pixel", "half_pixel", "asymmetric",
+             "align_corners", "pytorch_half_pixel", "tf_crop_and_resize",
+             "half_pixel_symmetric")  # fmt: skip
+    n.expect("nearest_mode", "round_prefer_floor",
+             "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")  # fmt: skip
+    policy = n.expect("keep_aspect_ratio_policy", "stretch", "stretch", "not_larger",
+                      "not_smaller")  # fmt: skip
+    on = [n.front(a, t.rank) for a in n.attr("axes", tuple(range(t.rank)))]
+    region = n.known(1, "roi").reshape(-1) if n.has(1) else np.zeros(0)
+    crop = n.attr("coordinate_transformation_mode", "half_pixel") == "tf_crop_and_resize"
+    if crop and len(region) != 2 * len(on):
+        raise n.unsupported(f"a roi of {len(region)} numbers for {len(on)} axes")
+    scales = n.known(2, "scales").reshape(-1) if n.has(2) else np.zeros(0)
+    sizes = n.known(3, "sizes").reshape(-1) if n.has(3) else np.zeros(0)
+    if max(len(scales), len(sizes)) != len(on) or min(len(scales), len(sizes)) != 0:
+        raise n.unsupported(f"{len(scales)} scales and {len(sizes)} sizes for {len(on)} axes")
+    old = [t.shape[a] for a in on]
+    axes: dict[int, Axis] = {}
+    for i, (a, size) in enumerate(zip(on, old, strict=True)):
+        if len(scales) and scales[i] == 1 and not crop:
             continue
-        total: Atom | None = None
-        for p, weight in zip(place, weights, strict=True):
-            t = tensor_type(x)
-            part = n.step("take", x, Constant.of(p, INT64), axis=k)
-            scaled = n.step("multiply", part, constant_of(weight.reshape(shape), t.dtype))
-            total = scaled if total is None else n.step("add", total, scaled)
-        assert total is not None
-        x = total
-    t = tensor_type(x)
-    if outside and any(m.any() for m in masks):
-        n.reserve(*(axis.count for axis in axes.values()))
-        mask = np.zeros((1,) * rank, bool)
-        for m in masks:
-            mask = mask | m
-        value = scalar(float(n.attr("extrapolation_value", 0.0)), t)
-        return n.call("where", Constant(mask, BOOL), value, x)
-    return n.call("reshape", x, newshape=t.shape)
+        if not isinstance(size, int):
+            raise n.unsupported(f"the symbolic size {size}; use shapes=...")
+        roi = (float(region[i]), float(region[len(on) + i])) if crop else (0.0, 1.0)
+        if len(scales):
+            scale = float(scales[i])
+            if not 0 < scale <= _LARGEST_SCALE:
+                raise n.unsupported(f"scales={tuple(map(float, scales))}")
+            extent = (roi[1] - roi[0]) if crop else 1.0
+            count = int(np.floor(size * extent * scale))
+        else:
+            count, scale = int(sizes[i]), float(sizes[i]) / size
+            if policy != "stretch":
+                known = [(int(s), d) for s, d in zip(sizes, old, strict=True) if isinstance(d, int)]
+                choose = min if policy == "not_larger" else max
+                scale = choose(s / d for s, d in known)
+                count = int(np.floor(scale * size + 0.5))
+        if count < 1:
+            raise n.unsupported("an empty result")
+        axes[a] = Axis(size, count, scale, roi)
+    return resized(n, n.atom(0), axes)
+
+
+@converts("Resize", "Upsample")
+def resize(n: Node) -> Imported:
+    """Nearest neighbour on the last two axes of an image, or anything else axis by axis."""
+    t = n.type(0)
+    if n.op == "Resize" and n.opset >= 11 and not _plain(n, t):
+        return _general(n, t)
+    n.rank_of(0, 4)
+    n.expect("mode", "nearest", "nearest")
+    old = n.op == "Upsample" or n.opset < 11
+    coordinates = "asymmetric" if old else n.attr("coordinate_transformation_mode", "half_pixel")
+    rounding = "floor" if old else n.attr("nearest_mode", "round_prefer_floor")
+    if not old:
+        n.expect(
+            "coordinate_transformation_mode", "half_pixel",
+            "half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel",
+        )  # fmt: skip
+        n.expect("nearest_mode", "round_prefer_floor",
+                 "round_prefer_floor", "round_prefer_ceil", "floor", "ceil")  # fmt: skip
+        n.expect("keep_aspect_ratio_policy", "stretch", "stretch")
+        n.expect("antialias", 0, 0)
+    axes = [n.front(a, 4) for a in n.attr("axes", (0, 1, 2, 3))]
+    where = 1 if old else 2
+    scales: list[float] | None = None
+    if n.op == "Upsample" and "scales" in n.attrs:
+        scales = list(n.attrs["scales"])
+    elif n.has(where) and (n.constant(where) is None or n.known(where, "scales").size):
+        scales = [float(s) for s in n.known(where, "scales")]
+    attrs = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
+    if scales is not None:
+        factor = dict(zip(axes, scales, strict=True))
+        if factor.get(0, 1.0) != 1 or factor.get(1, 1.0) != 1:
+            raise n.unsupported(f"scales={tuple(scales)}: only the last two axes can change")
+        pair = (factor.get(2, 1.0), factor.get(3, 1.0))
+        if not all(0 < s <= _LARGEST_SCALE for s in pair):
+            raise n.unsupported(f"scales={tuple(scales)}")
+        return n.call("image.resize2d", n.atom(0), scales=pair, **attrs)
+    sizes = dict(zip(axes, n.dims(3, "sizes"), strict=True))
+    if any(sizes.get(a, t.shape[a]) != t.shape[a] for a in (0, 1)):
+        raise n.unsupported("sizes that change the first two axes")
+    target = tuple(dim(sizes.get(a, t.shape[a])) for a in (2, 3))
+    return n.call("image.resize2d", n.atom(0), size=target, **attrs)

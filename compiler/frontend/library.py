@@ -16,6 +16,7 @@ from compiler.frontend import (  # noqa: F401
     converters_quantized,
     converters_recurrent,
     converters_reduce,
+    converters_resize,
     converters_sampling,
     converters_slice,
 )
