@@ -24,6 +24,7 @@ from quantize.forms import (
 )
 from quantize.functions import table
 from quantize.graph import call
+from quantize.narrowing import check_fits, check_shift, limits, ratio, units
 from quantize.normalization import layer_norm_constants
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import Plan
@@ -61,6 +62,7 @@ class _Realizer(PlanRewriter):
 
     def __init__(self, mod: IRModule, plan: Plan, boundary: bool):
         super().__init__(mod, plan, boundary)
+        self.rounding = plan.config.requantize
         self.accumulators: dict[Var, _Accumulator] = {}
         self.interface: dict[str, tuple[Any, int]] = {}
         self.bare = set() if boundary else {r for r in self.graph.f.results if isinstance(r, Var)}
@@ -103,9 +105,9 @@ class _Realizer(PlanRewriter):
 
     def quantize(self, a: Atom, params: ValueParams, name: str) -> Var:
         """See PlanRewriter."""
-        limits = _limits(params)
+        limited = limits(params)
         q = call(
-            "qnn.quantize", a, self.scalar(params.scale), zero_point=params.zero_point, **limits
+            "qnn.quantize", a, self.scalar(params.scale), zero_point=params.zero_point, **limited
         )
         return self.b.bind(q, name)
 
@@ -148,7 +150,7 @@ class _Realizer(PlanRewriter):
             self._keep_wide(r, sums, self.scalar(weights.accumulator_scale(x.params)), axis)
             return
         out = self.own_params(r)
-        _check_fits(r, weights.reach(weight, bias, x.params), out)
+        check_fits(r.var.name, weights.reach(weight, bias, x.params), out)
         self._narrow(r, sums, weights.accumulator_scale(x.params), out, axis)
 
     def product(self, r: Result) -> None:
@@ -169,7 +171,7 @@ class _Realizer(PlanRewriter):
             self._keep_wide(r, sums, self.scalar(np.float32(unit)), 0)
             return
         out = self.own_params(r)
-        _check_fits(r, self._reach(r), out)
+        check_fits(r.var.name, self._reach(r), out)
         self._narrow(r, sums, np.asarray(unit), out, 0)
 
     def _stays_wide(self, r: Result) -> bool:
@@ -196,31 +198,19 @@ class _Realizer(PlanRewriter):
         Raises:
             ConfigError: a shift is to scale by what is no power of two.
         """
-        rounding = self.plan.config.requantize
-        scale = _units(unit, out, rounding)
+        rounding = self.rounding
+        scale = units(unit, out, rounding)
         if rounding.startswith("fixed") and tensor_type(a).dtype == INT64:
             raise ConfigError(
                 f"{r.var.name!r} has sums of 64 bits, which requantize={rounding!r} does not "
                 "scale: use float32, float64 or shift, or fewer bits there"
             )
-        self._check_shift(r, scale)
+        check_shift(r.var.name, self.rounding, scale)
         held = FLOAT32 if rounding == "float32" else FLOAT64
         return call(
             "qnn.requantize", a, Constant.of(scale, held), axis=axis, input_zero_point=zero,
-            output_zero_point=out.zero_point, rounding=rounding, **_limits(out, bounds),
+            output_zero_point=out.zero_point, rounding=rounding, **limits(out, bounds),
         )  # fmt: skip
-
-    def _check_shift(self, r: Result, scale: Array) -> None:
-        if self.plan.config.requantize == "shift" and (np.frexp(scale)[0] != 0.5).any():
-            raise ConfigError(
-                f"{r.var.name!r} cannot be scaled by shifts: the plan's scales are no powers of "
-                "two; calibrate with requantize='shift'"
-            )
-
-    def _ratio(self, x: OnGrid, out: ValueParams) -> float:
-        """The scale of `x` in units of `out`, as the plan's arithmetic holds it."""
-        exact = x.params.scale / out.scale
-        return float(np.float32(exact)) if self.plan.config.requantize == "float32" else exact
 
     def function(self, r: Result, root: Var) -> None:
         """qnn.lookup in the table of the function."""
@@ -240,14 +230,14 @@ class _Realizer(PlanRewriter):
     def _sum(self, r: Result, sign: float) -> None:
         a, b = (self.operand(x, SUMMAND) for x in r.call.args)
         out = self.own_params(r)
-        _check_fits(r, self._reach(r), out)
-        scales = self._ratio(a, out), self._ratio(b, out)
-        self._check_shift(r, np.asarray(scales))
+        check_fits(r.var.name, self._reach(r), out)
+        scales = ratio(a.params, out, self.rounding), ratio(b.params, out, self.rounding)
+        check_shift(r.var.name, self.rounding, np.asarray(scales))
         value = call(
             "qnn.add", a.atom, b.atom, a_scale=scales[0], b_scale=sign * scales[1],
             a_zero_point=a.params.zero_point, b_zero_point=b.params.zero_point,
-            output_zero_point=out.zero_point, rounding=self.plan.config.requantize,
-            **_limits(out, r.bounds),
+            output_zero_point=out.zero_point, rounding=self.rounding,
+            **limits(out, r.bounds),
         )  # fmt: skip
         self._keep(r, value, out)
 
@@ -255,7 +245,7 @@ class _Realizer(PlanRewriter):
         """qnn.multiply, whose int32 products are requantized."""
         a, b = (self.operand(x, FACTOR) for x in r.call.args)
         out = self.own_params(r)
-        _check_fits(r, self._reach(r), out)
+        check_fits(r.var.name, self._reach(r), out)
         products = call(
             "qnn.multiply", a.atom, b.atom,
             a_zero_point=a.params.zero_point, b_zero_point=b.params.zero_point,
@@ -271,30 +261,30 @@ class _Realizer(PlanRewriter):
         value = call(
             "qnn.softmax", x.atom, Constant(exponentials(x.params.scale), INT32),
             axis=r.call.attrs.axis, inverse=float(np.float32(1 / out.scale)),
-            output_zero_point=out.zero_point, **_limits(out),
+            output_zero_point=out.zero_point, **limits(out),
         )  # fmt: skip
         self._keep(r, value, out)
 
     def layer_norm(self, r: Result) -> None:
         """qnn.layer_norm."""
         x, out = self.on_grid(r.call.args[0]), self.own_params(r)
-        _check_fits(r, reach_of(r.call, [x.params]), out)
+        check_fits(r.var.name, reach_of(r.call, [x.params]), out)
         c = layer_norm_constants(r.call, x.params, out)
         value = call(
             "qnn.layer_norm", x.atom, integers(c.gain), integers(c.offset),
             axis=r.call.attrs.axis, epsilon=c.epsilon,
-            output_zero_point=out.zero_point, **_limits(out),
+            output_zero_point=out.zero_point, **limits(out),
         )  # fmt: skip
         self._keep(r, value, out)
 
     def average(self, r: Result) -> None:
         """qnn.mean, or qnn.avg_pool2d."""
         x, out = self.on_grid(r.call.args[0]), self.own_params(r)
-        _check_fits(r, x.params.reach, out)
+        check_fits(r.var.name, x.params.reach, out)
         attrs: dict[str, Any] = {
-            "ratio": self._ratio(x, out), "input_zero_point": x.params.zero_point,
-            "output_zero_point": out.zero_point, "rounding": self.plan.config.requantize,
-            **_limits(out, r.bounds),
+            "ratio": ratio(x.params, out, self.rounding), "input_zero_point": x.params.zero_point,
+            "output_zero_point": out.zero_point, "rounding": self.rounding,
+            **limits(out, r.bounds),
         }  # fmt: skip
         a = r.call.attrs
         if str(r.call.op) == "nn.avg_pool2d":
@@ -314,7 +304,7 @@ class _Realizer(PlanRewriter):
         for a in r.call.args:
             x = self.on_grid(a)
             if x.params != out:
-                _check_fits(r, x.params.reach, out)
+                check_fits(r.var.name, x.params.reach, out)
                 unit = np.asarray(x.params.scale)
                 value = self._requantized(r, x.atom, unit, x.params.zero_point, out, 0)
                 atoms.append(self.b.bind(value, f"{r.var.name}_part", r.origins))
@@ -328,29 +318,3 @@ class _Realizer(PlanRewriter):
         limits = [float(x.params.clipped(v)) for v in activation_bounds(r.call)]
         value = call("clip", x.atom, a_min=limits[0], a_max=limits[1])
         self._keep(r, value, x.params)
-
-
-def _check_fits(r: Result, reach: float, out: ValueParams) -> None:
-    """Raise ConfigError unless results of magnitude `reach` are far below 2^31 units of `out`."""
-    if reach >= out.scale * 2.0**30:
-        raise ConfigError(
-            f"the plan's scale {out.scale!r} of {r.var.name!r} is too small: the node can reach "
-            f"{reach:.3g}, which 32 bits do not hold; use {reach / 2.0**24:.3g} or more"
-        )
-
-
-def _units(unit: Array, out: ValueParams, rounding: str) -> Array:
-    """How many steps of `out` a `unit` is: for `float32` the quotient of float32 numbers, which is
-    onnxruntime's too (an ulp more or less decides halves), otherwise of float64 ones."""
-    if rounding == "float32":
-        return np.asarray(unit, np.float32) / np.float32(out.scale)
-    return np.asarray(unit / out.scale, np.float64)
-
-
-def _limits(params: ValueParams, bounds: tuple[float, float] = (-np.inf, np.inf)) -> dict[str, Any]:
-    """Attributes that give the result's dtype and the integers it is clipped to."""
-    return {
-        "out_dtype": params.dtype,
-        "qmin": params.clipped(bounds[0]),
-        "qmax": params.clipped(bounds[1]),
-    }
