@@ -27,7 +27,7 @@ STUDY = {
     "n_calib": 100,
     "latency": {"runs": 0},
 }
-WIDTH, HEIGHT, LEFT, TOP = 720, 440, 70, 30
+WIDTH, HEIGHT, LEFT, TOP = 760, 440, 90, 36
 
 
 def front(rows: pd.DataFrame, cost: str, worth: str) -> pd.DataFrame:
@@ -38,7 +38,7 @@ def front(rows: pd.DataFrame, cost: str, worth: str) -> pd.DataFrame:
 
 
 def svg(rows: pd.DataFrame, best: pd.DataFrame, cost: str, worth: str) -> str:
-    """The rows as dots with their names, the front as a line; cost on a logarithmic scale."""
+    """The rows as dots with their names, the front as stairs; cost on a logarithmic scale."""
     low, high = math.log(rows[cost].min() / 1.2), math.log(rows[cost].max() * 1.6)
     bottom, most = min(0.0, rows[worth].min()), 1.1 * rows[worth].max()
 
@@ -47,21 +47,28 @@ def svg(rows: pd.DataFrame, best: pd.DataFrame, cost: str, worth: str) -> str:
         up = (row[worth] - bottom) / (most - bottom)
         return LEFT + right * (WIDTH - LEFT), HEIGHT - TOP - up * (HEIGHT - 2 * TOP)
 
-    line = " ".join("{:.1f},{:.1f}".format(*place(row)) for _, row in best.iterrows())
+    corners = [place(row) for _, row in best.iterrows()]
+    stairs = f"M{corners[0][0]:.1f} {corners[0][1]:.1f}"
+    stairs += "".join(f"H{x:.1f}V{y:.1f}" for x, y in corners[1:])
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" '
         'font-family="sans-serif" font-size="12">',
         f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>',
-        f'<text x="{WIDTH / 2}" y="{HEIGHT - 6}">{cost} (logarithmic)</text>',
-        f'<text x="6" y="18">{worth}</text>',
         f'<path d="M{LEFT} {TOP}V{HEIGHT - TOP}H{WIDTH}" fill="none" stroke="#888"/>',
-        f'<polyline points="{line}" fill="none" stroke="#2c6fbb" stroke-width="2"/>',
+        f'<text x="6" y="18">{worth}</text>',
+        f'<text x="6" y="{HEIGHT - 10}">{cost}</text>',
+        f'<path d="{stairs}" fill="none" stroke="#2c6fbb" stroke-width="2"/>',
     ]
+    for (x, _), (_, row) in zip(corners, best.iterrows(), strict=True):
+        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 10}">{row[cost] / 1e6:.1f} million</text>')
+    for tick in range(0, int(most), 10):
+        _, y = place(pd.Series({cost: 1.0, worth: tick}))
+        parts.append(f'<text x="{LEFT - 24}" y="{y + 4:.1f}">{tick}</text>')
     for index, row in rows.iterrows():
         x, y = place(row)
         colour = "#2c6fbb" if index in best.index else "#999"
         parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>')
-        parts.append(f'<text x="{x + 7:.1f}" y="{y + 4:.1f}">{row["scheme"]}</text>')
+        parts.append(f'<text x="{x + 6:.1f}" y="{y - 6:.1f}">{row["scheme"]}</text>')
     return "\n".join([*parts, "</svg>\n"])
 
 
