@@ -11,9 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from qnn_checks import RANGES, check, limits, reference
+from quantize_nets import mixed_net, noise
+from reference_checks import check_plan
 
+import quantize
 from compiler.errors import TypeInferenceError
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import Call, IRModule
 from compiler.op.qnn_requantize import ROUNDINGS
+from quantize import QConfig
 
 EXACT = ("fixed_upward", "fixed_tonearest_even", "shift")
 
@@ -181,3 +187,32 @@ def test_what_fixed_point_cannot_hold_is_refused() -> None:
     for op, args, attrs in calls:
         with pytest.raises(TypeInferenceError, match="rounding must be one of"):
             check(op, *args, rounding="down", **attrs, **limits("int8"))
+
+
+def averages() -> IRModule:
+    """conv, average pool, conv, mean of everything, dense."""
+    b, w = FunctionBuilder(), np.random.default_rng(0)
+    kernels = [b.const(w.normal(0, 0.3, (3, 3, 2, 2)).astype(np.float32)) for _ in range(2)]
+    y = b.call("nn.conv2d", b.param("x", (1, 3, 9, 9)), kernels[0])
+    y = b.call("nn.conv2d", b.call("nn.avg_pool2d", y, pool_size=(3, 3)), kernels[1])
+    y = b.call("nn.batch_flatten", b.call("nn.global_avg_pool2d", y))
+    last = b.const(w.normal(0, 1, (4, 3)).astype(np.float32))
+    return IRModule({"main": b.finish(b.call("nn.dense", y, last))})
+
+
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_all_that_scales_integers_is_in_the_arithmetic_of_the_configuration(rounding: str) -> None:
+    x = np.random.default_rng(1).normal(size=(1, 3, 9, 9)).astype(np.float32)
+    scaling = set()
+    for mod, data in ((mixed_net(), [noise(8)]), (averages(), x)):
+        plan = quantize.calibrate(mod, data, QConfig(requantize=rounding))
+        q = quantize.realize(mod, plan)
+        calls = [b.value for b in q.main.bindings if isinstance(b.value, Call)]
+        scaled = {str(c.op) for c in calls if hasattr(c.attrs, "rounding")}
+        assert {c.attrs.rounding for c in calls if str(c.op) in scaled} == {rounding}
+        others = {str(c.op) for c in calls if str(c.op).startswith("qnn.")} - scaled
+        # Exact products, tables, and what is made of real numbers or turned into them.
+        assert others <= {"qnn.multiply", "qnn.lookup", "qnn.quantize", "qnn.dequantize"}
+        scaling |= scaled
+    assert scaling == {"qnn.requantize", "qnn.add", "qnn.mean", "qnn.avg_pool2d"}
+    check_plan(averages(), plan, x)
