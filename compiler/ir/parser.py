@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from compiler.dtypes import DType
 from compiler.errors import DtypelabError, ParseError
 from compiler.ir.expr import (
@@ -34,6 +32,7 @@ from compiler.ir.expr import (
     Var,
 )
 from compiler.ir.graph_form import nested_name
+from compiler.ir.metadata_parser import read_metadata
 from compiler.ir.tokens import Token
 from compiler.ir.type_parser import TypeParser
 from compiler.ir.types import FuncType, Type
@@ -45,8 +44,6 @@ from compiler.tensor.stmt import PrimFunc
 Scope = ChainMap[str, Var]
 """Variables by name, those of enclosing functions last."""
 
-_CONSTANT = re.compile(r"meta\[Constant\]\[(\d+)\] = (\S+?)\[([\d, ]*)\] ([0-9a-f]*)$")
-
 
 def parse(text: str) -> IRModule:
     """The module that `mod.astext(show_meta_data=True)` printed, with types inferred again.
@@ -56,7 +53,7 @@ def parse(text: str) -> IRModule:
         compiler.errors.TypeInferenceError: the program does not type-check.
     """
     program, _, metadata = text.partition("#[metadata]\n")
-    constants, attrs, origins = _metadata(metadata, program.count("\n") + 1)
+    constants, attrs, origins = read_metadata(metadata, program.count("\n") + 1)
     rest, programs = take_primfuncs(program, {k: c.data for k, c in constants.items()})
     parser = _Parser(rest, constants, origins)
     found: dict[str, tuple[int, Function | PrimFunc]] = {**programs}
@@ -70,30 +67,6 @@ def parse(text: str) -> IRModule:
     from compiler.transform.infer_type import InferType
 
     return InferType()(IRModule(functions, attrs))
-
-
-def _metadata(text: str, line: int) -> tuple[dict[int, Constant], dict[str, Any], dict[str, Any]]:
-    constants: dict[int, Constant] = {}
-    sections: dict[str, dict[str, Any]] = {"attrs": {}, "origins": {}}
-    for k, row in enumerate(text.splitlines()):
-        if not row.strip():
-            continue
-        found = _CONSTANT.match(row)
-        key, _, value = row.partition(" = ")
-        try:
-            if found:
-                dtype = DType.parse(found[2])
-                shape = [int(n) for n in found[3].split(",") if n.strip()]
-                data = np.frombuffer(bytes.fromhex(found[4]), dtype.storage).reshape(shape)
-                constants[int(found[1])] = Constant(data.copy(), dtype)
-            elif key in sections:
-                sections[key] = json.loads(value)
-            else:
-                raise ValueError("this is no metadata")
-        except (ValueError, DtypelabError) as e:
-            raise ParseError(f"line {line + k + 1}, column 1: {e}") from None
-    attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in sections["attrs"].items()}
-    return constants, attrs, sections["origins"]
 
 
 @dataclass
