@@ -12,10 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.dtypes import DType, VectorDType, custom, random_dtype
+from compiler.dtypes import DType, VectorDType, custom
 from compiler.errors import InputError, LoweringError, unknown
 from compiler.ir.expr import Call, IRModule, operands
 from compiler.ir.types import TensorType
+from compiler.stochastic import random_dtype
 
 LOWERINGS = ("library", "table", "vector")
 TABLE_BITS = 8

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.callees import evaluate_call
-from compiler.dtypes import Array, DType, node_number
+from compiler.dtypes import Array, DType
 from compiler.errors import InputError
 from compiler.ir.expr import (
     Atom,
@@ -36,6 +36,7 @@ from compiler.op.places import Places
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime.inputs import bind_inputs, check_sizes, symbolic_sizes
 from compiler.runtime.shapes import bind_dims, match_shape, sizes, stack_rows
+from compiler.stochastic import node_number
 from compiler.symbolic import Index
 from compiler.symbolic import Var as SymbolicVar
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from compiler.dtype_lowering import DtypeLowering, choose_lowerings, forms_of
-from compiler.dtypes import INT16, random_dtype
+from compiler.dtypes import INT16
 from compiler.errors import InputError
 from compiler.ir.expr import (
     Call,
@@ -25,6 +25,7 @@ from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.inputs import symbolic_sizes
 from compiler.runtime.program_builder import ProgramBuilder
 from compiler.runtime.rounding_flag import can_watch
+from compiler.stochastic import random_dtype
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target import Target

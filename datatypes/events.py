@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler.dtype_lowering import custom_dtypes
-from compiler.dtypes import Array, DType, Place, custom, register_custom
+from compiler.dtypes import Array, DType, custom, register_custom
 from compiler.ir.expr import IRModule
+from compiler.stochastic import Place
 from datatypes import oracle
 from datatypes.formats import Format, decode
 from datatypes.registered import RegisteredType

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, FLOAT64, Array, DType, Place
+from compiler.dtypes import FLOAT32, FLOAT64, Array, DType
 from compiler.errors import DtypelabError, LoweringError
+from compiler.stochastic import Place
 from compiler.tensor.expr import COMPARISONS, Expr, FloatImm, IntImm
 from datatypes import kernels, oracle, registry
 from datatypes.formats import Format, encode, get

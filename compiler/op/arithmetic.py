@@ -11,11 +11,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from compiler.dtypes import PLACED, Array, CustomDType, DType, custom, random_dtype
+from compiler.dtypes import Array, CustomDType, DType, custom
 from compiler.errors import UnsupportedError
 from compiler.op import fused
 from compiler.op.places import Places
 from compiler.op.scalar_functions import BITS, COMPARE, FUNCTIONS
+from compiler.stochastic import PLACED, random_dtype
 
 
 class Choice:

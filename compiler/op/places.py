@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 
-from compiler.dtypes import Array, Place
+from compiler.dtypes import Array
 from compiler.errors import UnsupportedError
+from compiler.stochastic import Place
 
 
 class Places:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import node_number
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Call, Constant, Function, Var, tensor_type
 from compiler.ir.types import TensorType
 from compiler.op.opdef import OpDef
+from compiler.stochastic import node_number
 from compiler.symbolic import Index, IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr

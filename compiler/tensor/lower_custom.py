@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.dtypes import FLOAT64, CustomDType, DType, Place, RandomDType, VectorDType, custom
+from compiler.dtypes import FLOAT64, CustomDType, DType, VectorDType, custom
 from compiler.errors import LoweringError
+from compiler.stochastic import Place, RandomDType
 from compiler.tensor.expr import (
     At,
     BinOp,

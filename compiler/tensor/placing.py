@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.dtypes import PLACED, random_dtype
 from compiler.errors import UnsupportedError
 from compiler.op.opdef import OpDef
 from compiler.op.places import not_numbered
+from compiler.stochastic import PLACED, random_dtype
 from compiler.symbolic import Index
 from compiler.tensor.expr import At, BinOp, Cast, Expr, IndexValue, index_value, walk
 from compiler.tensor.stmt import For, Stmt, Store, walk_stmts

@@ -12,7 +12,6 @@ from itertools import starmap
 
 import numpy as np
 
-from compiler.dtypes import random_dtype
 from compiler.errors import ConfigError
 from compiler.ir.expr import (
     Atom,
@@ -25,6 +24,7 @@ from compiler.ir.expr import (
     Var,
     tensor_type,
 )
+from compiler.stochastic import random_dtype
 from compiler.transform.passes import FunctionPass, PassContext
 from compiler.transform.rewrite import Rewriter, call, op_name, typed, union
 

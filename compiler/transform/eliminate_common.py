@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable
 
-from compiler.dtypes import random_dtype
 from compiler.ir.effects import effectful
 from compiler.ir.expr import (
     Atom,
@@ -22,6 +21,7 @@ from compiler.ir.expr import (
 )
 from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.opdef import OpDef
+from compiler.stochastic import random_dtype
 from compiler.transform.passes import FunctionPass, PassContext
 from compiler.transform.rewrite import Rewriter
 

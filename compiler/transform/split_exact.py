@@ -18,11 +18,12 @@ from math import prod
 
 import numpy as np
 
-from compiler.dtypes import custom, random_dtype
+from compiler.dtypes import custom
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Constant, Function, IRModule
 from compiler.op.accumulate import EXACT_BITS
 from compiler.op.nn_pool import divisors
+from compiler.stochastic import random_dtype
 from compiler.transform.exact_sum import ExactSum, sizes_of, width_of
 from compiler.transform.passes import FunctionPass, PassContext
 from compiler.transform.quick_sums import integer_sum, quick_sum

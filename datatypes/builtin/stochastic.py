@@ -11,7 +11,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from compiler.dtypes import FLOAT64, INT64, DType, Place
+from compiler.dtypes import FLOAT64, INT64, DType
+from compiler.stochastic import Place
 from compiler.tensor.expr import (
     BinOp,
     Call,

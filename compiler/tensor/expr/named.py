@@ -11,7 +11,7 @@ from compiler.tensor.expr.node import Expr
 
 @dataclass(frozen=True, eq=False, repr=False)
 class At(Expr):
-    """`value`, whose last operation rounds stochastically at a place (`compiler.dtypes.Place`):
+    """`value`, whose last operation rounds stochastically at a place (`compiler.stochastic.Place`):
     binding `node`, position `index`, step `step`. Around the value of a Store with an update, the
     place is that of the update."""
 
