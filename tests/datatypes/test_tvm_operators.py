@@ -25,7 +25,7 @@ from experiments import datasets, zoo
 FORMATS = [
     "posit8_es0", "posit16_es1", "posit32_es2", "bfloat16", "float8_e4m3fn", "float8_e5m2",
 ]  # fmt: skip
-NETWORKS = ["mnist_mlp", "mnist_dwsep", pytest.param("mnist_resnet8", marks=pytest.mark.slow)]
+NETWORKS = ["mnist_mlp", "mnist_dwsep", "mnist_resnet8"]
 
 
 def lowerings(fmt: Format) -> list[str]:
@@ -138,8 +138,15 @@ def test_operator_on_older_machines(name: str, lowering: str, which: str, target
     np.testing.assert_array_equal(got, compiler.evaluate(mod, x))
 
 
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("name", FORMATS)
+def networks() -> list[Any]:
+    """All; the larger ones in formats like another one are slow."""
+    slow = {(n, "mnist_resnet8") for n in FORMATS}
+    slow |= {(n, "mnist_dwsep") for n in ("float8_e5m2", "posit16_es1")}
+    every = [(n, which) for n in FORMATS for which in NETWORKS]
+    return [pytest.param(*c, marks=[pytest.mark.slow] * (c in slow)) for c in every]
+
+
+@pytest.mark.parametrize(("name", "network"), networks())
 def test_networks_give_the_same_bits_in_every_lowering(name: str, network: str) -> None:
     mod = compiler.from_onnx(zoo.FOLDER / f"{network}.onnx", shapes={"input": (2, 1, 28, 28)})
     inner = datatypes.change_dtype(mod, "float32", name, boundary=False)
