@@ -12,7 +12,6 @@ of a given width (see `compiler.op.width`).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ import numpy as np
 from compiler.dtypes import FLOAT32, FLOAT64, Array, DType, span
 from compiler.errors import LoweringError, TypeInferenceError
 from compiler.op.arithmetic import Arithmetic, arithmetic
+from compiler.op.python_integers import multiply_add, rounded_to_odd, scaled_integers
 from compiler.op.width import FORM, Width, check_width, width
 from compiler.symbolic import IntLike, dim
 from compiler.tensor.expr import Expr
@@ -170,16 +170,16 @@ class _Exact(Accumulation):
         known = values[np.isfinite(values) & (values != 0)]
         shift = 53 - int(np.frexp(known)[1].min()) if known.size else 0
         self.shift += shift
-        return _integers(values, shift)
+        return scaled_integers(values, shift)
 
     def start(self) -> Array:
         return np.asarray(0, object)
 
     def step(self, acc: Array, x: Array, w: Array) -> Array:
-        return _exact(acc, x, w)
+        return multiply_add(acc, x, w)
 
     def add(self, acc: Array, x: Array) -> Array:
-        return _exact(acc, x, 1)
+        return multiply_add(acc, x, 1)
 
     def result(self, acc: Array, bias: Array | None = None) -> Array:
         shift = self.shift
@@ -187,50 +187,11 @@ class _Exact(Accumulation):
             last = _Exact(self.out)
             terms = last.operand(bias, self.out.dtype)
             more = max(0, last.shift - shift)
-            acc = _exact(0, acc, 1 << more)
+            acc = multiply_add(0, acc, 1 << more)
             shift += more
-            acc = _exact(acc, terms, 1 << (shift - last.shift))
-        odd = np.frompyfunc(lambda n: _rounded_to_odd(n, shift), 1, 1)
+            acc = multiply_add(acc, terms, 1 << (shift - last.shift))
+        odd = np.frompyfunc(lambda n: rounded_to_odd(n, shift), 1, 1)
         return self.out.cast(np.asarray(odd(acc), np.float64), FLOAT64)
-
-
-def _exact_step(acc: float, x: float, w: float) -> float:
-    if type(acc) is int and type(x) is int and type(w) is int:
-        return acc + x * w
-    a, b, c = (math.copysign(v != 0, v) if type(v) is int else v for v in (acc, x, w))
-    return a + b * c
-
-
-def _exact(acc: Any, x: Any, w: Any) -> Array:
-    """acc + x * w of Python integers and floats, which broadcast."""
-    step: Any = np.frompyfunc(_exact_step, 3, 1)
-    with np.errstate(invalid="ignore"):
-        return np.asarray(step(acc, x, w), object)
-
-
-def _integers(values: Array, shift: int) -> Array:
-    """Python integers of values * 2**shift, which are whole; what is not finite stays."""
-
-    def integer(v: float) -> float:
-        if not math.isfinite(v):
-            return v
-        n, d = v.as_integer_ratio()
-        return (n << max(shift, 0)) // (d << max(-shift, 0))
-
-    convert: Callable[[Array], Any] = np.frompyfunc(integer, 1, 1)
-    return np.asarray(convert(values.astype(object)), object)
-
-
-def _rounded_to_odd(n: float, shift: int) -> float:
-    """float64 of n * 2**-shift; where 53 bits do not suffice, the odd one of its neighbours, which
-    can be rounded again (S. Boldo and G. Melquiond, 2008)."""
-    if type(n) is not int:
-        return n
-    size = abs(n)
-    dropped = max(0, size.bit_length() - 53)
-    kept = size >> dropped
-    kept |= kept << dropped != size
-    return math.copysign(math.ldexp(float(kept), dropped - shift), n) if n else 0.0
 
 
 def accumulation(mode: str, out: Arithmetic) -> Accumulation:

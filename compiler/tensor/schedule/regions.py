@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 
 from compiler.errors import ScheduleError
 from compiler.symbolic import Index, IntLike, Var, imin
 from compiler.tensor.expr import BinOp, Expr, Load, rewrite, subst
 from compiler.tensor.schedule.loops import LoopPrimitives
+from compiler.tensor.schedule.nests import (
+    copied,
+    index_sums,
+    loop_vars,
+    nest,
+    redirect,
+    refreshed,
+    region,
+    register_like,
+    upper,
+)
 from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses, clone, stores, walk_stmts
 
 
@@ -53,7 +64,7 @@ class RegionPrimitives(LoopPrimitives):
         if sum(s.buffer is buf for s in stores(self.func.body)) > 1:
             raise ScheduleError(f"{buf.name} is written by several stages")
         dims = self._own_loops(store, path)
-        inner = _loop_vars(target.body)
+        inner = loop_vars(target.body)
         found = (i for b, i, _, _ in accesses(target.body) if b is buf and i is not None)
         reads = list(
             dict.fromkeys(found)
@@ -61,11 +72,11 @@ class RegionPrimitives(LoopPrimitives):
         if not reads:
             raise ScheduleError(f"{loop} does not read {buf.name}")
         self._remove(path[0])
-        base, extent = _region(reads, inner)
+        base, extent = region(reads, inner)
         new = [Var(v.name, e) for v, e in zip(dims, extent, strict=True)]
-        buf.shape = tuple(Index.of(_upper(e)) for e in extent)
+        buf.shape = tuple(Index.of(upper(e)) for e in extent)
         buf.scope = "register"
-        _redirect(target.body, buf, buf, base)
+        redirect(target.body, buf, buf, base)
         shift: dict[Var, IntLike] = {
             d: b + (0 if n.extent == 1 else n) for d, b, n in zip(dims, base, new, strict=True)
         }
@@ -76,7 +87,7 @@ class RegionPrimitives(LoopPrimitives):
         node: Stmt = body
         for f in reversed(path):
             node = For(renamed.get(f.var, f.var), [node], f.kind)
-        target.body.insert(0, _refreshed(node, shift))
+        target.body.insert(0, refreshed(node, shift))
         self.func.temps = [b for b in self.func.temps if b is not buf]
 
     def accumulate_apart(self, stage: str) -> str:
@@ -91,7 +102,7 @@ class RegionPrimitives(LoopPrimitives):
         vs = [Var(f"{stage}.out.{d.name.rsplit('.', 1)[-1]}", d.extent) for d in dims]
         copy = Store(stage + ".out", there, tuple(vs), Load(acc, tuple(vs)))
         at = next(k for k, x in enumerate(self.func.body) if x is path[0])
-        self.func.body.insert(at + 1, _nest(vs, copy))
+        self.func.body.insert(at + 1, nest(vs, copy))
         return copy.stage
 
     def widen(self, stage: str, reader: str, axis: int, factor: int) -> None:
@@ -157,7 +168,7 @@ class RegionPrimitives(LoopPrimitives):
 
         for name in (stage, reader):
             ((_, (root, *_), _),) = self.stage_stores(name)
-            copy = _copied(root, {}, ".few")
+            copy = copied(root, {}, ".few")
             for st in stores([copy]):
                 st.stage += ".few"
                 st.buffer = few if st.buffer is there else st.buffer
@@ -169,7 +180,7 @@ class RegionPrimitives(LoopPrimitives):
             old = around[axis]
             v = Var(old.var.name, extent)
             home = around[axis - 1].body if axis else self.func.body
-            self.swap(home, old, [For(v, [_copied(x, {old.var: v}) for x in old.body], old.kind)])
+            self.swap(home, old, [For(v, [copied(x, {old.var: v}) for x in old.body], old.kind)])
         return stage + ".few"
 
     def decompose_reduction(self, stage: str, loop: str) -> None:
@@ -210,16 +221,16 @@ class RegionPrimitives(LoopPrimitives):
         returns the names of the copy's loops."""
         names: list[str] = []
         for target, _, _ in self.find(loop):
-            inner = _loop_vars(target.body)
+            inner = loop_vars(target.body)
             reads = [
                 i for b, i, w, _ in accesses(target.body) if b is buffer and i is not None and not w
             ]
-            base, extent = _region(reads, inner)
-            reg = _register(buffer, extent)
+            base, extent = region(reads, inner)
+            reg = register_like(buffer, extent)
             vs = [Var(f"{reg.name}{d}", e) for d, e in enumerate(extent)]
-            _redirect(target.body, buffer, reg, base)
-            copy = Store(f"{stage}.{reg.name}", reg, tuple(vs), Load(buffer, _sum(base, vs)))
-            target.body.insert(0, _nest(vs, copy))
+            redirect(target.body, buffer, reg, base)
+            copy = Store(f"{stage}.{reg.name}", reg, tuple(vs), Load(buffer, index_sums(base, vs)))
+            target.body.insert(0, nest(vs, copy))
             names = [v.name for v in vs]
         return names
 
@@ -228,17 +239,17 @@ class RegionPrimitives(LoopPrimitives):
         back."""
         for target, _, _ in self.find(loop):
             (store,) = [s for s in stores(target.body) if s.stage == stage]
-            base, extent = _region([store.idx], _loop_vars(target.body))
+            base, extent = region([store.idx], loop_vars(target.body))
             there = store.buffer
-            reg = _register(there, extent)
+            reg = register_like(there, extent)
             store.buffer = reg
             store.idx = tuple(i - b for i, b in zip(store.idx, base, strict=True))
             load = [Var(f"{stage}.in{d}", e) for d, e in enumerate(extent)]
             back = [Var(f"{stage}.out{d}", e) for d, e in enumerate(extent)]
-            first = Store(stage + ".in", reg, tuple(load), Load(there, _sum(base, load)))
-            last = Store(stage + ".out", there, _sum(base, back), Load(reg, tuple(back)))
-            target.body.insert(0, _nest(load, first))
-            target.body.append(_nest(back, last))
+            first = Store(stage + ".in", reg, tuple(load), Load(there, index_sums(base, load)))
+            last = Store(stage + ".out", there, index_sums(base, back), Load(reg, tuple(back)))
+            target.body.insert(0, nest(load, first))
+            target.body.append(nest(back, last))
 
     # ---- helpers ---------------------------------------------------------------------------------
     @staticmethod
@@ -258,112 +269,3 @@ class RegionPrimitives(LoopPrimitives):
             if s is root:
                 home[:] = [x for x in home if x is not root]
                 return
-
-
-def _register(like: Buffer, extent: Sequence[Index]) -> Buffer:
-    shape = tuple(Index.of(_upper(e)) for e in extent)
-    return Buffer(like.name + ".reg", shape, like.dtype, "register")
-
-
-def _loop_vars(body: list[Stmt]) -> set[Var]:
-    return {s.var for s, _, _ in walk_stmts(body) if isinstance(s, For)}
-
-
-def _upper(e: Index) -> int:
-    hi = e.range()[1]
-    if hi is None:
-        raise ScheduleError(f"the extent {e} of a register buffer has no bound")
-    return hi
-
-
-def _sum(base: Sequence[Index], vs: Sequence[Var]) -> tuple[Index, ...]:
-    return tuple(b + v for b, v in zip(base, vs, strict=True))
-
-
-def _nest(vs: Sequence[Var], node: Stmt) -> Stmt:
-    for v in reversed(vs):
-        node = For(v, [node])
-    return node
-
-
-def _copied(node: Stmt, m: Mapping[Var, IntLike], ending: str = "") -> Stmt:
-    """A clone in which loops of one iteration keep their variables, as a tile's axes; `ending` is
-    added to the names of loops."""
-    if not isinstance(node, For):
-        return clone(node, m)
-    v = Var(node.var.name + ending, node.extent.subst(m))
-    body = [_copied(x, {**m, node.var: v}, ending) for x in node.body]
-    return For(v, body, node.kind, node.opaque, node.whole, node.fence)
-
-
-def _refreshed(node: Stmt, shift: Mapping[Var, IntLike]) -> Stmt:
-    """Substitute outer variables in the extents of the loops that were moved (trimmed kernels)."""
-    if isinstance(node, For) and node.extent.vars() & set(shift):
-        fresh = Var(node.var.name, node.extent.subst(shift))
-        return For(
-            fresh, [_refreshed(clone(x, {node.var: fresh}), shift) for x in node.body], node.kind
-        )
-    if isinstance(node, For):
-        node.body = [_refreshed(x, shift) for x in node.body]
-    return node
-
-
-def _bodies(body: list[Stmt]) -> Iterator[list[Stmt]]:
-    yield body
-    for s in body:
-        if isinstance(s, For):
-            yield from _bodies(s.body)
-
-
-def _redirect(body: list[Stmt], old: Buffer, new: Buffer, base: Sequence[Index]) -> None:
-    """Make every load of `old` below `body` read `new` at indices relative to `base`."""
-
-    def put(e: Expr) -> Expr | None:
-        if isinstance(e, Load) and e.buffer is old:
-            return Load(new, tuple(i - b for i, b in zip(e.idx, base, strict=True)))
-        return None
-
-    _map_values(body, lambda e: rewrite(e, put))
-
-
-def _map_values(body: list[Stmt], f: Callable[[Expr], Expr]) -> None:
-    for stmts in _bodies(body):
-        for s in stmts:
-            if isinstance(s, Store):
-                s.value = f(s.value)
-                s.init = None if s.init is None else f(s.init)
-
-
-def _region(
-    all_idx: Sequence[tuple[Index, ...]], inner: set[Var]
-) -> tuple[list[Index], list[Index]]:
-    """Bounding box of accesses over the `inner` variables: (base, extent) per dimension."""
-    base: list[Index] = []
-    extent: list[Index] = []
-    for dim in zip(*all_idx, strict=True):
-        outs, rests = [], []
-        for e in dim:
-            out = Index({a: c for a, c in e.terms.items() if not (a.leaves() & inner)})
-            outs.append(out)
-            rests.append(e - out)
-        if any(o != outs[0] for o in outs):
-            raise ScheduleError(f"accesses {dim} have no common base")
-        ranges = [r.range() for r in rests]
-        lows, highs = [r[0] for r in ranges], [r[1] for r in ranges]
-        if any(x is None for x in [*lows, *highs]):
-            raise ScheduleError(f"the region of {dim} has no bound")
-        lo, hi = min(x for x in lows if x is not None), max(x for x in highs if x is not None)
-        size = Index.of(hi - lo + 1)
-        if len(rests) == 1 and len(rests[0].terms) == 1 and rests[0].const == 0:
-            # One loop alone: the region is as long as the loop, also where that is min(...).
-            ((atom, c),) = rests[0].terms.items()
-            if (
-                c == 1
-                and isinstance(atom, Var)
-                and atom.extent is not None
-                and not atom.extent.vars() & inner
-            ):
-                size = atom.extent
-        base.append(outs[0] + lo)
-        extent.append(size)
-    return base, extent
