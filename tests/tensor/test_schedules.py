@@ -143,7 +143,7 @@ def test_symbolic_extent_runs_any_size() -> None:
 @pytest.mark.parametrize("shape", [(8, 20, 3, 5, 3, 1), (16, 33, 2, 4, 1, 2), (4, 16, 5, 3, 2, 1)])
 def test_tensorized_convolution(intrinsic: object, shape: tuple[int, ...]) -> None:
     host = Target.parse("llvm")
-    needs = getattr(intrinsic, "features")  # noqa: B009
+    needs = intrinsic.features
     if not set(needs) <= host.enabled:
         pytest.skip(f"this CPU lacks {needs}")
     c, o, h, w, k, stride = shape
