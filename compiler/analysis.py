@@ -18,7 +18,7 @@ from compiler.ir.expr import (
     operands,
     tensor_type,
 )
-from compiler.ir.types import TensorType
+from compiler.ir.types import TensorType, TupleType
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 
@@ -37,6 +37,7 @@ class ModelCost:
         operators: operator name -> number of calls.
         macs_by_dtypes: "uint8 x int8", data and weights, custom dtypes by their names, ->
             multiply-accumulates.
+        elements: "nn.relu float32", operator and dtype, -> elements of its results.
         bit_operations: every multiply-accumulate times the widths of its two operands.
         activation_bytes: the most that is alive at once, operator by operator (fused kernels need
             less), constants apart.
@@ -47,6 +48,7 @@ class ModelCost:
     parameter_bytes: int
     operators: Mapping[str, int]
     macs_by_dtypes: Mapping[str, int]
+    elements: Mapping[str, int]
     bit_operations: int
     activation_bytes: int
 
@@ -66,11 +68,15 @@ def cost(mod: IRModule) -> ModelCost:
     macs: Counter[str] = Counter()
     bit_operations = 0
     operators: Counter[str] = Counter()
+    elements: Counter[str] = Counter()
     constants: dict[Constant, None] = {}
     for b in _bindings(mod.main):
         constants.update((a, None) for a in operands(b.value) if isinstance(a, Constant))
         if isinstance(b.value, Call) and isinstance(b.value.op, OpDef):
             operators[b.value.op.name] += 1
+            for t in b.var.type.fields if isinstance(b.var.type, TupleType) else (b.var.type,):
+                if isinstance(t, TensorType):
+                    elements[f"{b.value.op.name} {t.dtype.name or t.dtype}"] += _elements(t)
             count = _macs(b, b.value)
             if count:
                 data, weights = (tensor_type(a).dtype for a in b.value.args[:2])
@@ -84,6 +90,7 @@ def cost(mod: IRModule) -> ModelCost:
         parameter_bytes=-(-bits // 8),
         operators=dict(sorted(operators.items())),
         macs_by_dtypes=dict(sorted(macs.items())),
+        elements=dict(sorted(elements.items())),
         bit_operations=bit_operations,
         activation_bytes=_most_alive(mod.main),
     )
@@ -105,13 +112,16 @@ def _most_alive(f: Function) -> int:
 
 
 def _bits(v: Var) -> int:
-    """Bits of a tensor, symbolic dimensions taken as 1; a tuple has those of its parts already."""
-    if not isinstance(v.type, TensorType):
-        return 0
+    """Bits of a tensor; a tuple has those of its parts already."""
+    return _elements(v.type) * v.type.dtype.bits if isinstance(v.type, TensorType) else 0
+
+
+def _elements(t: TensorType) -> int:
+    """Elements of a tensor, symbolic dimensions taken as 1."""
     n = Index.of(1)
-    for d in v.type.shape:
+    for d in t.shape:
         n = n * d
-    return int(n.value(dict.fromkeys(n.vars(), 1))) * v.type.dtype.bits
+    return int(n.value(dict.fromkeys(n.vars(), 1)))
 
 
 def _bindings(f: Function) -> Iterator[Binding]:

@@ -72,7 +72,8 @@ class Compiled:
 class Variant:
     """A network in one scheme: what to record about it, and how to compile it for a batch size.
 
-    `macs_by_dtypes` has "DATA x WEIGHTS" -> multiply-accumulates of one input.
+    `macs_by_dtypes` has "DATA x WEIGHTS" -> multiply-accumulates of one input, `elements`
+    "OPERATOR DTYPE" -> elements of results.
     """
 
     isa: str
@@ -82,6 +83,7 @@ class Variant:
     bit_operations: int
     activation_bytes: int
     macs_by_dtypes: Mapping[str, int]
+    elements: Mapping[str, int]
     lowering: str
     accumulate: str
     weight_bits: int
@@ -436,18 +438,20 @@ def prepare(
         executable = build(module, scheme, target, threads)
         return Compiled(executable, batch, executable.dtype_lowering)
 
-    module = prepare_module(load_for_batch(path, sample_shape, fixed or 1))
+    per = fixed or 1
+    module = prepare_module(load_for_batch(path, sample_shape, per))
     opset = module.attrs.get("opset")
     changed = cost(prepare_module(transform(module)))
     return Variant(
         isa=isa_of(target),
         opset=None if opset is None else int(opset),
         fixed_batch=fixed,
-        macs=int(cost(module).macs) // (fixed or 1),
+        macs=int(cost(module).macs) // per,
         size_bytes=changed.parameter_bytes - facts.pop("saved_bytes", 0),
-        bit_operations=changed.bit_operations,
+        bit_operations=changed.bit_operations // per,
         activation_bytes=changed.activation_bytes,
-        macs_by_dtypes=changed.macs_by_dtypes,
+        macs_by_dtypes={pair: n // per for pair, n in changed.macs_by_dtypes.items()},
+        elements={key: n // per for key, n in changed.elements.items()},
         compile=compile_for,
         layers=layers,
         **facts,

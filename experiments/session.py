@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -15,6 +14,7 @@ from compiler.errors import ConfigError, DtypelabError
 from . import adapters, metrics, noise, pipeline, provenance, scoring
 from .cells import Cell, Workload
 from .datasets import Dataset
+from .energy import microjoules
 from .layer_table import Line, layer_lines
 from .schemes import Scheme
 from .speedup import Protocol, Speedup, measure_speedup
@@ -89,7 +89,9 @@ class Session:
         }
         row["lowering"] = subject.lowering
         if cell.energy:
-            row["energy_uj"] = _energy(variant.macs_by_dtypes, dict(cell.energy))
+            row["energy_uj"] = microjoules(
+                variant.macs_by_dtypes, variant.elements, dict(cell.energy)
+            )
         row |= _accuracy(cell, data, outputs, reference)
         if settings.runs:
             row |= self._latency(cell, subject, baseline)
@@ -240,18 +242,6 @@ def _accuracy(
         "cosine": metrics.cosine(outputs, reference),
         "top1_agreement": agreement,
     }
-
-
-def _energy(macs: Mapping[str, int], picojoules: Mapping[str, float]) -> float | None:
-    """Microjoules of the multiply-accumulates of one input, from a table per operand dtypes.
-
-    A pair that the table does not have costs what its second operand's dtype (the weights') does;
-    None if the table has neither.
-    """
-    prices = {pair: picojoules.get(pair, picojoules.get(pair.split(" x ")[1])) for pair in macs}
-    if None in prices.values():
-        return None
-    return sum(count * (prices[pair] or 0.0) for pair, count in macs.items()) * 1e-6
 
 
 def _latency_columns(found: Speedup) -> dict[str, Value]:

@@ -12,9 +12,10 @@ from typing import Any
 
 from compiler.errors import ConfigError, unknown
 
-from . import adapters, pipeline
+from . import adapters
 from .cells import Cell, Settings, SweepSpec, Workload
 from .datasets import Dataset
+from .energy import check_key
 from .layer_table import LayerRequest
 from .spec_axes import (
     AXES,
@@ -175,11 +176,10 @@ def _distinct(top: Reader, cells: Iterable[Cell]) -> None:
 
 
 def _energy(table: Reader) -> tuple[tuple[str, float], ...]:
-    """Picojoules by operand dtypes; see `Cell.energy`."""
+    """Picojoules; see `Cell.energy`."""
     prices = table.numbers(0.0)
-    for pair in prices:
-        for part in pair.split(" x "):
-            table.checked(partial(pipeline.check_dtype, part), pair)
+    for key in prices:
+        table.checked(partial(check_key, key), key)
     return tuple(prices.items())
 
 

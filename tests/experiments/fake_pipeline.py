@@ -97,6 +97,7 @@ def prepare(
         bit_operations=size * 10 * (64 if is_int8 else 1024),
         activation_bytes=size * (1 if is_int8 else 4),
         macs_by_dtypes={f"{scheme.dtype} x {scheme.dtype}": size * 10},
+        elements={f"nn.dense {scheme.dtype}": 10},
         lowering="",
         accumulate="sequential" if scheme.kind == "format" else "",
         weight_bits=8 if is_int8 else 32,

@@ -1,16 +1,23 @@
 """A recorded row runs again from what the row itself holds."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
+import compiler
+import datatypes
 import experiments
+from compiler.analysis import cost
 from compiler.errors import ConfigError
-from experiments import pipeline, reproduction
+from compiler.ir.expr import Call
+from compiler.transform.preparation import prepare
+from experiments import pipeline, reproduction, zoo
 from experiments.cli.main import cli, run_command
+from experiments.energy import microjoules
 from experiments.store import COLUMNS, ResultsFile, Value
 
 SPEC: dict[str, Any] = {
@@ -189,6 +196,8 @@ def test_what_a_row_lacks_here_is_named(
     [
         ({"int9": 1.0}, "unknown dtype 'int9'; did you mean 'int8'"),
         ({"float32 x posit16_es9": -1}, "must be a number of at least 0"),
+        ({"nn.relux float32": 1.0}, "unknown operator 'nn.relux'; did you mean 'nn.relu'"),
+        ({"nn.relu float33": 1.0}, "unknown dtype 'float33'"),
         ({"float32": "much"}, "must be a number of at least 0"),
         ({"float32": True}, "must be a number of at least 0"),
     ],
@@ -196,6 +205,30 @@ def test_what_a_row_lacks_here_is_named(
 def test_energy_tables_are_checked(energy: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         experiments.load_spec({"models": ["mnist_mlp"], "schemes": ["float32"], "energy": energy})
+
+
+def test_energy_by_hand() -> None:
+    macs, elements = (
+        {"uint8 x int8": 1000, "float32 x float32": 10},
+        {"nn.relu int8": 50, "add x": 7},
+    )
+    prices = {"int8": 0.2, "float32": 4.6, "nn.relu int8": 0.1}
+    assert microjoules(macs, elements, prices) == pytest.approx((200 + 46 + 5) * 1e-6)
+    assert microjoules(macs, elements, prices | {"uint8 x int8": 0.5}) == pytest.approx(551e-6)
+    assert microjoules(macs, elements, {"int8": 0.2}) is None
+
+
+def test_elements_of_operators_are_those_of_their_results() -> None:
+    module = prepare(compiler.from_onnx(zoo.FOLDER / "mnist_mlp.onnx", {"input": (1, 1, 28, 28)}))
+    found = cost(module).elements
+    relus = [
+        b.var.type.shape
+        for b in module.main.bindings
+        if isinstance(b.value, Call) and getattr(b.value.op, "name", "") == "nn.relu"
+    ]
+    assert found["nn.relu float32"] == sum(math.prod(map(int, shape)) for shape in relus) > 0
+    retyped = cost(prepare(datatypes.change_dtype(module, "float32", "posit8_es0"))).elements
+    assert retyped["nn.relu posit8_es0"] == found["nn.relu float32"]
 
 
 def test_dtypes_of_numbers() -> None:
