@@ -207,6 +207,8 @@ def matmul_nbits(n: Node) -> Imported:
     """A product with a matrix whose known weights are packed integers of 2, 4 or 8 bits in blocks.
 
     Block b of column k of the matrix has its own scale and zero point (half the range by default).
+    The weights are made floats during import, and products are of floats, as in onnxruntime unless
+    `accuracy_level` asks for less.
     """
     width = n.expect("bits", 4, 2, 4, 8)
     rows, columns, block = (int(n.need(k)) for k in ("K", "N", "block_size"))

@@ -31,8 +31,9 @@ def inspect(model: str, text: bool, graph: Path | None, as_json: bool) -> None:
 
     The operators of the file are reported first, with those that are not supported and what comes
     nearest to them; a model that cannot be imported is reported all the same, with the reason, and
-    the exit status is 2. MACs (multiply-accumulates) are for one input. The picture is made by
-    graphviz where it is installed, and by our own layout elsewhere.
+    the exit status is 2. What a quantized model leaves in float is named, with the reason. MACs
+    (multiply-accumulates) are for one input. The picture is made by graphviz where it is installed,
+    and by our own layout elsewhere.
 
     Example: dtypelab inspect mnist_resnet8 --text
     """
@@ -82,6 +83,7 @@ def _needs_content(wanted: ModelNeeds) -> dict[str, Any]:
 def _module_content(module: IRModule) -> dict[str, Any]:
     from compiler.analysis import cost
     from compiler.ir.expr import atom_type
+    from compiler.transform.use_integers import UseIntegers
 
     facts = cost(module)
     return {
@@ -89,7 +91,9 @@ def _module_content(module: IRModule) -> dict[str, Any]:
         "outputs": [str(atom_type(result)) for result in module.main.results],
         "operators": facts.operators,
         "macs": facts.macs,
+        "macs_by_dtypes": facts.macs_by_dtypes,
         "integer_share": facts.integer_share,
+        "left_in_float": {r.value: r.reason for r in UseIntegers().explain(module)},
         "parameters": facts.parameters,
         "parameter_bytes": facts.parameter_bytes,
     }
@@ -122,6 +126,7 @@ def _lines(wanted: ModelNeeds, content: dict[str, Any]) -> list[str]:
     return [
         *lines,
         f"MACs        {content['macs']:,}{_in_integers(content['integer_share'])}",
+        *_by_dtypes(content),
         f"parameters  {content['parameters']:,} ({content['parameter_bytes'] / 1024:,.1f} KiB)",
         "operators   " + ", ".join(f"{n} x {name}" for name, n in counts),
     ]
@@ -129,6 +134,15 @@ def _lines(wanted: ModelNeeds, content: dict[str, Any]) -> list[str]:
 
 def _in_integers(share: float) -> str:
     return f" ({100 * share:.1f} % of integers)" if share else ""
+
+
+def _by_dtypes(content: dict[str, Any]) -> list[str]:
+    """Data and weights of a quantized model's products, and why some are floats."""
+    if not content["integer_share"] and not content["left_in_float"]:
+        return []
+    pairs = content["macs_by_dtypes"].items()
+    lines = [f"            {n:,} of {pair}" for pair, n in pairs]
+    return lines + [f"in float    %{name}: {why}" for name, why in content["left_in_float"].items()]
 
 
 def _draw(module: IRModule, graph: Path) -> None:
