@@ -16,11 +16,20 @@ from compiler.errors import InputError
 from compiler.ir.expr import Call, Constant, IRModule, Var, tensor_type
 from compiler.transform.preparation import PREPARE_VERSION
 from quantize.annotation import Annotation, annotate, annotated, prepared
-from quantize.calls import chain_end, clips_itself, data_of, is_weighted, reach_of, source
+from quantize.calls import (
+    LAYER_NORM,
+    chain_end,
+    clips_itself,
+    data_of,
+    is_weighted,
+    reach_of,
+    source,
+)
 from quantize.config import QConfig
 from quantize.fingerprint import fingerprint_of
 from quantize.graph import Graph
 from quantize.node_configs import same_values
+from quantize.normalization import least_data_scale
 from quantize.not_finite import not_finite
 from quantize.observers import MinMax, Observer, observer
 from quantize.params import ValueParams, WeightParams, value_params, weight_params
@@ -243,6 +252,11 @@ def _parameters(
     nodes, configs = annotation.nodes, annotation.configs
     values: dict[str, ValueParams] = {}
     weights: dict[str, WeightParams] = {}
+    floors: dict[str, float] = {}
+    for b, call in graph.calls():
+        if nodes[b.var.name].decision == "integer" and nodes[b.var.name].op == LAYER_NORM:
+            name = source(graph, nodes, call.args[0]).name
+            floors[name] = max(floors.get(name, 0.0), least_data_scale(call))
 
     def choose(v: Var, reach: float = 0.0) -> None:
         # In units of its scale, the largest result that the node can give is far below 2^31.
@@ -250,6 +264,7 @@ def _parameters(
             low, high = observers[v.name].range()
             config = configs[v.name]
             least = reach / 2.0 ** (24 if config.activation_bits <= 8 else 29)
+            least = max(least, floors.get(v.name, 0.0))
             values[v.name] = value_params(low, high, config, least)
 
     for p in graph.f.params:

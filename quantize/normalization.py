@@ -58,6 +58,15 @@ def layer_norm_reach(call: Call) -> float:
     return float(gain) * 2.0**10 + float(sum(offset))
 
 
+def least_data_scale(call: Call) -> float:
+    """The smallest scale of an nn.layer_norm's data at which its epsilon fits the integer form: the
+    2^-7th part of the root of epsilon, or a little more where rows are no power of two long."""
+    n = row_size(call)
+    assert n is not None, "layer_norm_reason refuses others"
+    unit = math.sqrt(call.attrs.epsilon / LARGEST_EPSILON)
+    return unit * n * 2.0 ** root_bits(n) * (1 + 2.0**-20)
+
+
 def layer_norm_constants(call: Call, data: ValueParams, out: ValueParams) -> LayerNormConstants:
     """The constants of an nn.layer_norm of data and results on these grids."""
     n = row_size(call)

@@ -164,6 +164,7 @@ def test_rows_of_hardly_any_differences_leave_the_result_room() -> None:
     plan = quantize.calibrate(mod, data, replace(INTEGER, smoothing=0.0))
     assert plan.values["norm"].scale * 2.0**24 >= 2.0**10
     assert check_plan(mod, plan, data)["integer"] >= 1
+    assert np.abs(compiler.build(quantize.realize(mod, plan))(data)).max() < 1e-3
 
 
 def test_plans_without_room_are_refused() -> None:
