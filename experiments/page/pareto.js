@@ -56,7 +56,8 @@ function panel(model, all) {
   if (!rows.length) { box.append(empty("No visible cell has both figures.")); return box; }
   const best = front(rows);
   const xs = scale(rows.map((row) => figure(row, state.x)), 48, 350, true);
-  const ys = scale((state.zoom ? betterMost(rows) : rows).map((row) => figure(row, state.y)), 208, 16, false);
+  // With their intervals: differences within them should not fill the picture.
+  const ys = scale((state.zoom ? betterMost(rows) : rows).flatMap((row) => [figure(row, state.y), ...(whisker(row) ?? [])]), 208, 16, false);
   const svg = element("svg", { viewBox: "0 0 360 248", role: "group", onkeydown: moved, "aria-label": `${axisName(state.y, rows[0])} over ${axisName(state.x, rows[0])} for ${model}` });
   axes(svg, xs, ys, rows[0]);
   const at = (row) => [xs.place(figure(row, state.x)), ys.place(figure(row, state.y))];
