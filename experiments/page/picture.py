@@ -157,7 +157,7 @@ def _place(value: float, ends: tuple[float, float], start: float, stop: float) -
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    raw = (high - low) / 4
+    raw = (high - low) / 6
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(k * power for k in (1, 2, 5, 10) if k * power >= raw)
     return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]

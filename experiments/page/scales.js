@@ -14,7 +14,7 @@ function scale(values, from, to, wantLog) {
   return { place, inside, ticks: log ? logTicks(low, high) : ticks(low, high) };
 }
 function ticks(low, high) {
-  const raw = (high - low) / 4, power = 10 ** Math.floor(Math.log10(raw));
+  const raw = (high - low) / 6, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((k) => k * power).find((s) => s >= raw);
   const found = [];
   for (let t = Math.ceil(low / step) * step; t <= high; t += step) found.push(Number(t.toPrecision(12)));
