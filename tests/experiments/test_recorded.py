@@ -78,14 +78,44 @@ def test_every_recorded_table_is_valid() -> None:
         assert (rows["git_dirty"] == "false").all(), file
 
 
+def assert_covers(rows: pd.DataFrame, name: str) -> None:
+    """Assert that there is a row for every cell of a shipped specification.
+
+    By what was configured: rendered words are those of one version of Pillow.
+    """
+    found = {json.dumps(json.loads(text), sort_keys=True) for text in rows["config"]}
+    for cell in load_spec(specification(name)).cells:
+        assert json.dumps(cell.specification(), sort_keys=True) in found, cell.label
+
+
 def test_the_recorded_sweep_covers_its_specification(recorded: pd.DataFrame) -> None:
     assert len(recorded) >= 200
     assert recorded["model"].nunique() >= 6
     assert recorded["scheme"].nunique() >= 12
-    # By what was configured: generated weights and fonts are those of one machine and version.
-    found = {json.dumps(json.loads(text), sort_keys=True) for text in recorded["config"]}
-    for cell in load_spec(specification("recorded")).cells:
-        assert json.dumps(cell.specification(), sort_keys=True) in found, cell.label
+    assert_covers(recorded, "recorded")
+
+
+def test_the_requantize_table_covers_its_specification_and_shows_what_its_readme_says() -> None:
+    rows = experiments.read_results(RESULTS / "requantize.csv")
+    assert len(rows) == 105
+    assert_covers(rows, "requantize")
+    key = ["model", "scheme"]
+    exact = rows[rows["accumulate"] == "sequential"].set_index(key)["metric"]
+    drop = {
+        mode: exact - rows[rows["accumulate"] == mode].set_index(key)["metric"]
+        for mode in rows["accumulate"].unique()
+    }
+    shift = exact.index.get_level_values("scheme").str.contains("shift")
+    assert (exact[shift] - exact[~shift].groupby("model").max()).abs().max() <= 0.001
+    assert (drop["int24_wrap"] == 0).all()
+    assert (drop["int24_saturate"] == 0).all()
+    # 20 bits suffice for convolutions; the perceptron's 784 terms are too many for them.
+    assert drop["int20_saturate"].max() <= 0.003
+    assert drop["int20_wrap"].drop("mnist_mlp").max() == 0
+    assert drop["int20_wrap"]["mnist_mlp"].max() > 0.3
+    assert drop["int16_wrap"].min() > 0.8
+    assert drop["int16_saturate"].max() > 0.7
+    assert (drop["int16_saturate"] <= drop["int16_wrap"]).all()
 
 
 def test_the_recorded_sweep_took_less_than_an_hour(recorded: pd.DataFrame) -> None:
