@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from compiler import Executable
     from compiler.ir.expr import IRModule
     from compiler.ir.types import TensorType
-    from quantize import Plan, QConfig
+    from quantize import QConfig
 
     from .layers import LayerError
 
@@ -441,14 +441,14 @@ def prepare(
     per = fixed or 1
     module = prepare_module(load_for_batch(path, sample_shape, per))
     opset = module.attrs.get("opset")
-    changed = cost(prepare_module(transform(module)))
+    changed, planned = cost(prepare_module(transform(module))), facts.pop("cost", None)
     return Variant(
         isa=isa_of(target),
         opset=None if opset is None else int(opset),
         fixed_batch=fixed,
         macs=int(cost(module).macs) // per,
-        size_bytes=changed.parameter_bytes - facts.pop("saved_bytes", 0),
-        bit_operations=changed.bit_operations // per,
+        size_bytes=changed.parameter_bytes - (planned.saved_bytes if planned else 0),
+        bit_operations=(planned or changed).bit_operations // per,
         activation_bytes=changed.activation_bytes,
         macs_by_dtypes={pair: n // per for pair, n in changed.macs_by_dtypes.items()},
         elements={key: n // per for key, n in changed.elements.items()},
@@ -473,6 +473,8 @@ def _transform(
     )
     if scheme.calibrated:
         import quantize
+        from quantize.annotation import prepared
+        from quantize.costs import plan_cost
 
         config = qconfig(dict(scheme.options))
         # Names do not depend on the batch size, so one plan serves all of them.
@@ -481,7 +483,7 @@ def _transform(
         return (
             lambda module: quantize.realize(module, plan),
             lambda module: quantize.simulate(module, plan),
-            facts | plan_columns(plan, config) | {"saved_bytes": _saved_bytes(module, plan)},
+            facts | plan_columns(plan, config) | {"cost": plan_cost(prepared(module), plan)},
         )
     bits = 32
     if scheme.kind == "format":
@@ -491,15 +493,3 @@ def _transform(
     facts |= {"weight_bits": bits, "activation_bits": bits}
     retyped = partial(retype, scheme=scheme)
     return retyped, retyped, facts
-
-
-def _saved_bytes(module: IRModule, plan: Plan) -> int:
-    """Bytes that weights which a plan rounds to formats would take less than the float32 constants
-    they are computed with."""
-    from quantize.annotation import prepared
-    from quantize.scaled.storage import weight_bytes
-
-    if plan.config.compute == "native" or not plan.formats:
-        return 0
-    before, after = weight_bytes(prepared(module), plan)
-    return before - after

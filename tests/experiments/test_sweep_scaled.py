@@ -55,6 +55,30 @@ def test_a_sweep_over_scaled_formats_gives_a_row_for_each(tmp_path: Path) -> Non
     assert sizes[1] == pytest.approx(sizes[0] - weights * (32 - 8.25) / 8, rel=0.01)
     assert sizes[5] == pytest.approx(sizes[0] - weights * (32 - 5) / 8, rel=0.01)
     assert sizes[4] < sizes[0] / 3.5
+    widths = table["weight_bits"] * table["activation_bits"]
+    assert table["bit_operations"].tolist() == (table["macs"] * widths).tolist()
+
+
+def test_few_bits_of_integers_are_counted_as_what_they_are(tmp_path: Path) -> None:
+    """Not as the bytes that hold them: every node of the perceptron is in integers."""
+    schemes = [
+        "int8_channel",
+        {"scheme": "int8_channel", "weight_bits": 4},
+        {"scheme": "int8_channel", "weight_bits": 12, "activation_bits": 16},
+        {"scheme": "int8_channel", "overrides": {"logits": {"skip": True}}},
+    ]
+    table = experiments.sweep({**SMALL, "schemes": schemes}, tmp_path / "r.csv")
+    assert table["status"].tolist() == ["ok"] * 4, table["error"].tolist()
+    macs, weights = table["macs"][0], 784 * 128 + 128 * 10
+    assert macs == weights
+    last = 128 * 10
+    assert table["bit_operations"].tolist() == [
+        *(macs * 8 * 8, macs * 4 * 8, macs * 12 * 16),
+        (macs - last) * 8 * 8 + last * 32 * 32,
+    ]
+    eight, four, twelve, _ = table["size_bytes"]
+    assert eight - four == weights / 2
+    assert twelve - eight == weights / 2 + 138 * 4  # biases of 64 bits
 
 
 def test_rows_can_be_run_again_from_what_they_record(tmp_path: Path) -> None:
