@@ -49,9 +49,10 @@ def unary_functions(graph: Graph, barred: Container[str]) -> dict[Var, Var]:
         usable = [v for v in common if _is_float32(v)]
         if not usable or not _is_float32(b.var):
             continue
-        root = usable[-1]
-        if len(usable) > 1 and _clips(graph, usable[-2], root):
-            root = usable[-2]
+        k = len(usable) - 1
+        while k and _clips(graph, usable[k - 1], usable[k]):
+            k -= 1  # what clips the root is folded into what makes it
+        root = usable[k]
         if not _clips(graph, b.var, root):
             found[b.var] = root
     return found

@@ -258,3 +258,20 @@ def test_other_runtimes_agree(tmp_path: Path) -> None:
     theirs = session.run(None, {"image": data()[0]})[0]
     ours = compiler.build(quantize.realize(mod, plan))(data()[0])
     assert metrics.sqnr_db(ours, theirs) > 35
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+@pytest.mark.parametrize("ends", [False, True])
+def test_rows_of_relus_fold_into_what_they_follow(count: int, ends: bool) -> None:
+    """A third relu was a table of the first, whose integers nothing makes."""
+
+    def relus(b: FunctionBuilder, x: Atom) -> Atom:
+        for _ in range(count):
+            x = b.call("nn.relu", x)
+        return b.call("sigmoid", x) if ends else x
+
+    mod = between(relus)
+    plan = quantize.calibrate(mod, data(2), INTEGER)
+    made = [n.decision for n in plan.nodes.values() if n.op == "nn.relu"]
+    assert made == ["folded"] * count
+    check_plan(mod, plan, data(1)[0])
