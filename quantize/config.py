@@ -74,7 +74,8 @@ class QConfig:
             (see `quantize.rescaling.equalization`).
         smoothing: how much of the difficulty of what dense layers read is moved into their weights:
             0 (none) to 1; usually 0.5 (see `quantize.rescaling.smoothing`). `auto` smooths the
-            layer norms whose readers' error falls by it (see `quantize.rescaling.measured`).
+            layer norms with outliers whose readers' error falls by it (see
+            `quantize.rescaling.measured`).
         activation_aware: weights that multiply large inputs are made larger, and so rounded more
             finely, as a search finds best (see `quantize.rescaling.activation_aware`).
         weight_dtype: `int8` (of weight_bits), or the name of a number format or of a block format

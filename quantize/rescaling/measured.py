@@ -1,8 +1,10 @@
 """Smoothing where it pays: judged for every layer norm by the error of the layers that read it.
 
-Outliers of transformers are channels of layer norms (Xiao et al., SmoothQuant, 2022, figure 4);
-whether they are worth moving, and how far, differs from one to the next. So some exponents are
-tried on rows of the calibration data, and none is taken unless it does clearly better.
+Outliers of transformers are channels of layer norms (Xiao et al., SmoothQuant, 2022, figure 4), and
+it is the gain of the layer norm that amplifies them (Wei et al., Outlier Suppression, 2022, section
+3.2). So layer norms with such gains are looked at; whether their outliers are worth moving, and how
+far, differs from one to the next. Some exponents are tried on rows of the calibration data, and
+none is taken unless it does clearly better.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from compiler.ir.expr import Call, Constant, IRModule, Var
 from quantize.annotation import Annotation
 from quantize.calls import LAYER_NORM
 from quantize.config import QConfig
+from quantize.graph import Graph
 from quantize.observers import observer
 from quantize.params import ValueParams, value_params, weight_params
 from quantize.rescaling.factors import Factors, Network, channels, per_weight
 from quantize.rescaling.smoothing import smoothable, smoothing
 from quantize.running import Runner
 
+AMPLIFIED = 2.0
+"""How many times the median gain of a layer norm's channels the largest is, if it has outliers."""
 EXPONENTS = (0.25, 0.5, 0.75)
 """What is tried as alpha."""
 CLEARLY = 0.8
@@ -31,14 +36,23 @@ ROWS = 1024
 
 
 def normalized(module: IRModule, annotation: Annotation) -> dict[Var, tuple[Var, ...]]:
-    """Results of layer norms that integer layers read -> these layers."""
+    """Results of layer norms with outliers that integer layers read -> these layers."""
     nodes = annotation.nodes
-    norms = {name for name, n in nodes.items() if n.op == LAYER_NORM}
+    norms = {b.var.name for b, call in Graph(module.main).calls() if _has_outliers(call)}
     return {
         v: readers
         for v, readers in (smoothable(module, nodes) if norms else {}).items()
         if v.name in norms and all(nodes[r.name].decision == "integer" for r in readers)
     }
+
+
+def _has_outliers(call: Call) -> bool:
+    """Whether a call is a layer norm whose gain amplifies some channels."""
+    gain = call.args[1] if str(call.op) == LAYER_NORM and len(call.args) > 1 else None
+    if not isinstance(gain, Constant):
+        return False
+    sizes = np.abs(gain.data)
+    return bool(sizes.max() > AMPLIFIED * np.median(sizes))
 
 
 def measured_smoothing(

@@ -21,7 +21,8 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule
 from experiments import metrics
 from quantize import Plan, QConfig
-from quantize.annotation import prepared
+from quantize.annotation import annotate, prepared
+from quantize.rescaling.choosing import depends_on_data
 from quantize.rescaling.equalization import equalizing
 from quantize.rescaling.factors import Factors, constant, rescaled
 
@@ -144,6 +145,15 @@ def test_only_the_layer_norms_that_gain_by_it_are_smoothed_by_default() -> None:
     (factors,) = plan.factors.values()
     assert min(factors.divisors[3], factors.divisors[17]) > 3 * np.median(factors.divisors)
     assert not quantize.calibrate(net("resnet8"), images()[0][:8]).factors
+
+
+def test_gains_that_amplify_nothing_are_not_looked_at() -> None:
+    """So that calibration of networks without outliers runs them once."""
+    uneven, even = np.linspace(1, 2, 32, dtype=np.float32), np.ones(32, np.float32)
+    annotation = annotate(normalized(uneven, even), QConfig())
+    assert not depends_on_data(annotation, QConfig())
+    uneven[5] = 4
+    assert depends_on_data(annotate(normalized(uneven, even), QConfig()), QConfig())
 
 
 def test_smoothing_by_default_is_for_integers_and_can_be_turned_off() -> None:
