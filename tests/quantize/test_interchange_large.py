@@ -18,6 +18,7 @@ from compiler.dtypes import Array
 from compiler.ir.expr import IRModule
 from experiments.accuracy import tasks
 from experiments.accuracy.tasks import Task
+from quantize import QConfig
 
 pytest.importorskip("onnxruntime")
 
@@ -53,10 +54,10 @@ def right_answers(t: Task, mod: IRModule, path: Path) -> tuple[float, float]:
     return a, b
 
 
-def exported(name: str, folder: Path) -> tuple[Task, IRModule, Path]:
+def exported(name: str, folder: Path, config: QConfig | None = None) -> tuple[Task, IRModule, Path]:
     t, path = task(name), folder / "q.onnx"
     mod = t.module()
-    plan = quantize.calibrate(mod, list(t.calibration))
+    plan = quantize.calibrate(mod, list(t.calibration), config)
     quantize.export_onnx(mod, plan, path)
     return t, quantize.realize(mod, plan), path
 
@@ -65,6 +66,18 @@ def test_exported_efficientnet_has_the_same_integers_in_onnxruntime(tmp_path: Pa
     t, mod, path = exported("efficientnet_lite0", tmp_path)
     assert cost(mod).integer_share == 1
     share = equal_elements(mod, path, t.batches[:2])
+    right = right_answers(t, mod, path)
+    print(f"{100 * share:.3f} % of the elements are equal; right: {right}")
+    assert share >= 0.99
+    assert abs(right[0] - right[1]) <= 0.2
+
+
+def test_an_exported_text_recognizer_all_in_integers_is_the_same_in_onnxruntime(
+    tmp_path: Path,
+) -> None:
+    """With functions of integers, too, there is a pair between any two nodes of the file."""
+    t, mod, path = exported("pp_ocrv4_rec", tmp_path, QConfig(functions="integer"))
+    share = equal_elements(mod, path, t.batches[:4])
     right = right_answers(t, mod, path)
     print(f"{100 * share:.3f} % of the elements are equal; right: {right}")
     assert share >= 0.99
