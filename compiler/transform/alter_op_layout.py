@@ -303,7 +303,11 @@ class _Layouts:
         assert isinstance(v.op, OpDef)
         if v.op.name == "nn.global_avg_pool2d":
             value: Call = self._call(
-                "mean", self._read(v.args[0], block), axis=(2, 3), keepdims=True
+                "mean",
+                self._read(v.args[0], block),
+                axis=(2, 3),
+                keepdims=True,
+                accumulate=v.attrs.accumulate,
             )
             return self._define(b, value, block)
         axis = v.attrs.axis if isinstance(v.attrs.axis, tuple) else (v.attrs.axis,)
