@@ -167,7 +167,7 @@ def test_five_rows_drawn_at_random_reproduce(file: Path) -> None:
         found = experiments.reproduce(file, str(number))
         what = (rows["model"][number - 1], rows["scheme"][number - 1])
         assert found.matches, (seed, number, what, found.differences)
-        print(number, *what, f"{found.latency_ratio:.2f}", found.latency_within_noise)
+        print(number, *what, found.latency_ratio, found.latency_within_noise)
 
 
 def test_the_data_sets_of_the_zoo_are_those_of_its_networks() -> None:
