@@ -1,5 +1,8 @@
-// One panel a network, with the front of cells that no other beats.
-function front(rows) {
+// One panel a network, with the front of cells that no other beats. What was judged by fewer inputs
+// than others, and so by others, is not compared.
+function front(all) {
+  const most = Math.max(...all.map((row) => number(row.n_eval)));
+  const rows = all.filter((row) => number(row.n_eval) === most);
   const better = (a, b, axis) => (lowIsBetter(axis, a) ? number(a[axis]) <= number(b[axis]) : number(a[axis]) >= number(b[axis]));
   const same = (a, b) => number(a[state.x]) === number(b[state.x]) && number(a[state.y]) === number(b[state.y]);
   return rows.filter((row) => !rows.some((other) => other !== row && better(other, row, state.x) && better(other, row, state.y) && !same(other, row)));
@@ -10,7 +13,8 @@ function whisker(row) {
   const ends = [figure(row, "metric_drop_low"), figure(row, "metric_drop_high")];
   if (state.y === "metric_drop") return ends;
   if (state.y !== "metric") return null;
-  return ends.map((lost) => figure(row, "metric_fp32") + (merit(row).higher_is_better ? -lost : lost));
+  const possible = (value) => (isShare(row, "metric") ? Math.max(0, Math.min(100, value)) : value);
+  return ends.map((lost) => possible(figure(row, "metric_fp32") + (merit(row).higher_is_better ? -lost : lost)));
 }
 // The better three quarters: what is ruined would leave no room for them.
 function betterMost(rows) {

@@ -32,7 +32,8 @@ LONGEST = 24
 
 @dataclass(frozen=True)
 class _Point:
-    """A cell: cost and figure, and the figure's sign turned so that more is better."""
+    """A cell: cost and figure, both also with signs turned so that more is better, and on how many
+    inputs it was judged."""
 
     name: str
     dtype: str
@@ -40,6 +41,7 @@ class _Point:
     figure: float
     worth: float
     saving: float
+    inputs: int = 0
 
 
 def pareto_svg(rows: pd.DataFrame, cost: str | None = None) -> str:
@@ -80,14 +82,19 @@ def _points(cells: pd.DataFrame, cost: str, merit: Merit) -> list[_Point]:
     saving = -1 if COSTS[cost][1] else 1
     return [
         _Point(r["system"], r["dtype"], r[cost], scale * r["metric"], sign * r["metric"],
-               saving * r[cost])
+               saving * r[cost], r["n_eval"])
         for r in cells.to_dict("records")
         if math.isfinite(r[cost]) and math.isfinite(r["metric"]) and r[cost] > 0
     ]  # fmt: skip
 
 
 def front(points: Sequence[_Point]) -> list[_Point]:
-    """Those that no other point equals on one side and beats on the other, by cost."""
+    """Those that no other point equals on one side and beats on the other, by cost.
+
+    Points judged by fewer inputs than others, and so by others, are not compared.
+    """
+    most = max(p.inputs for p in points)
+    points = [p for p in points if p.inputs == most]
     best = [
         p
         for p in points

@@ -43,6 +43,7 @@ SCHEMES: tuple[tuple[str, str, str, str, int, float, float], ...] = (
     ("fixed8_4", "fixed8_4", "", "sequential", 8, 0.6, 7.0),
     ("posit32_es2", "posit32_es2", "", "sequential", 32, 0.0, 48.0),
 )
+FEW_INPUTS = "posit32_es2"
 FAILING = ("light_resnet50", "takum16")
 
 
@@ -64,10 +65,13 @@ def _row(m: int, s: int, rng: np.random.Generator) -> dict[str, Any]:
     row |= {"scheme": scheme, "dtype": dtype, "calibrator": calibrator, "accumulate": accumulate}
     row |= {"target": "llvm", "threads": 1, "batch": 1, "seed": 0, "n_calib": 200, "repeat": 0}
     row |= {"cpu": "a processor", "cores": 2, "python": "3.11", "status": "ok", "error": ""}
+    less = metric in ("ctc_cer", "rmse")
+    if scheme == FEW_INPUTS:  # which happen to be easy ones, for float32 too
+        row["n_eval"] = 100
+        best *= 0.99 if less else 1.01
     if (model, scheme) == FAILING:
         return row | {"status": "timeout", "error": "took more than 60 seconds"}
     wrong *= rng.uniform(0.5, 1.6) if wrong else 0.0
-    less = metric in ("ctc_cer", "rmse")
     figure = best * (1 + 4 * wrong) if less else best * (1 - wrong)
     drop = figure - best if less else best - figure
     half = 0.1 * abs(drop) + 0.002 * best
