@@ -90,7 +90,7 @@ def pivot(rows: pd.DataFrame, down: str, across: str, value: str) -> pd.DataFram
         row = rows[twice].iloc[0]
         raise ConfigError(
             f"several rows have {down}={row[down]} and {across}={row[across]}: "
-            "leave some out with --where"
+            "leave some out with --where, or take system for scheme, which tells more of them apart"
         )
     wide = rows.pivot(index=down, columns=across, values=value)
     wide = wide.reindex(index=rows[down].unique(), columns=rows[across].unique())

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from experiments.layer_table import is_layers, read_layers
+from experiments.row_names import system_names
 from experiments.store import read_results
 
 from .common import json_option, print_json
 
 if TYPE_CHECKING:
     import pandas as pd
+
+SYSTEM = "system"
 
 
 @click.command(short_help="Filter, pivot, compare and export results.")
@@ -43,9 +47,10 @@ def table(
 
     Results may be CSV or Parquet, and so may files of layers (NAME.layers.csv). What is exported
     as data (.csv, .parquet) has every column, unless --columns or --pivot says which: such a file
-    is a results file again.
+    is a results file again. The column `system` is the scheme with whatever else tells rows apart
+    (calibrator, accumulation, threads ...); it can be asked for though no file has it.
 
-    Example: dtypelab table quickstart.csv --pivot model,scheme,metric --format latex
+    Example: dtypelab table recorded.csv --pivot system,model,metric --format latex
     """
     from experiments import comparison, tables
 
@@ -53,9 +58,11 @@ def table(
         raise click.UsageError("give one of --columns, --pivot and --compare")
     if other is not None and (is_layers(results) or is_layers(other)):
         raise click.UsageError("--compare compares results, not layers")
-    shown = tables.where(_read(results), conditions)
+    asked = re.split(r"\W+", ",".join([*conditions, columns or "", pivot or ""]))
+    shown = tables.where(_read(results, SYSTEM in asked), conditions)
     if other is not None:
-        shown = comparison.compare(shown, tables.where(_read(other), conditions))
+        newer = tables.where(_read(other, SYSTEM in asked), conditions)
+        shown = comparison.compare(shown, newer)
     elif pivot is not None:
         names = [name.strip() for name in pivot.split(",")]
         if len(names) != 3:
@@ -76,5 +83,9 @@ def table(
         click.echo(tables.export(shown, form), nl=False)
 
 
-def _read(path: Path) -> pd.DataFrame:
-    return read_layers(path) if is_layers(path) else read_results(path)
+def _read(path: Path, with_systems: bool) -> pd.DataFrame:
+    """A file of layers or of results, these with the column `system` if wanted."""
+    if is_layers(path):
+        return read_layers(path)
+    rows = read_results(path)
+    return rows.assign(**{SYSTEM: system_names(rows)}) if with_systems else rows

@@ -69,6 +69,25 @@ def test_pivot_keeps_the_order_of_the_rows(tmp_path: Path) -> None:
         tables.pivot(rows, "threads", "scheme", "metric")
 
 
+def test_rows_of_one_scheme_are_told_apart_by_system(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(Path(__file__).parents[2] / "results" / "requantize.csv")
+
+    def table(*options: str) -> str:
+        run_command(["table", file, *options])
+        done = capsys.readouterr()
+        return done.out or done.err
+
+    assert "take system for scheme" in table("--pivot", "scheme,model,metric")
+    rows = json.loads(table("--pivot", "system,model,metric", "--json"))["rows"]
+    assert len(rows) == 35
+    assert all(len(row) == 4 and None not in row.values() for row in rows)
+    options = ("--where", "system=*int20_wrap", "--columns", "system", "--json")
+    only = json.loads(table(*options))["rows"]
+    assert only
+    assert all(row["system"].endswith("int20_wrap") for row in only)
+    assert "system" not in json.loads(table("--columns", "all", "--json"))["rows"][0]
+
+
 def test_comparison_tells_noise_from_change(tmp_path: Path) -> None:
     before = results(tmp_path / "a.csv")
     same = compare(before, results(tmp_path / "b.csv", slow=1.1))
