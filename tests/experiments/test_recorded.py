@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import tomllib
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def specification(name: str) -> dict[str, Any]:
     content["models"] = [m for m in content["models"] if at_hand(name_of(m))]
     names = list(map(name_of, content["models"]))
     for rule in [*content.get("exclude", []), *content.get("override", [])]:
-        rule["model"] = [m for m in rule.get("model", names) if m in names]
+        patterns = rule.get("model", names)
+        rule["model"] = [m for m in names if any(fnmatchcase(m, p) for p in patterns)]
     for key in ("exclude", "override"):
         content[key] = [rule for rule in content.get(key, []) if rule["model"]]
     return content
