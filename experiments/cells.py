@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import adapters, pipeline, schemes
+from . import adapters, number_systems, schemes
 from .adapters import Adapter
 from .datasets import Dataset
 from .layer_table import LayerRequest
@@ -93,7 +93,8 @@ class Cell:
         with its whole description, a metric of an adapter with the adapter's text.
         """
         calibrates = self.scheme.calibrated
-        defined = {} if self.scheme.kind == "int8" else pipeline.definitions(self.scheme.dtype)
+        dtype = self.scheme.dtype
+        defined = {} if self.scheme.kind == "int8" else number_systems.definitions(dtype)
         metric: list[str] = [] if self.metric == "top1" else [self.metric]
         if adapters.is_reference(self.metric):
             adapter = adapters.adapter_of(self.metric)

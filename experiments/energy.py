@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import pipeline
+from . import number_systems
 
 
 def check_key(key: str) -> None:
@@ -18,10 +18,10 @@ def check_key(key: str) -> None:
     operator, _, dtype = key.rpartition(" ")
     if not operator or " x " in key:
         for part in key.split(" x "):
-            pipeline.check_dtype(part)
+            number_systems.check_dtype(part)
         return
     get_op(operator)
-    pipeline.check_dtype(dtype)
+    number_systems.check_dtype(dtype)
 
 
 def microjoules(

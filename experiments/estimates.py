@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import pipeline
+from . import model_files, number_systems
 from .cells import Cell
 from .datasets import Dataset
 from .speedup import SETTLE_S
@@ -84,7 +84,7 @@ def estimates(
 
 
 def _seconds(cell: Cell, shape: tuple[int, ...]) -> float:
-    macs, operators = pipeline.size_of(cell.model.path, shape)
+    macs, operators = model_files.size_of(cell.model.path, shape)
     s, scheme = cell.settings, cell.scheme
     float_ms = macs * FLOAT32_NS * 1e-6 + CALL_MS
     ms = macs * _cost(cell) * 1e-6 / cell.threads + CALL_MS
@@ -105,7 +105,7 @@ def _cost(cell: Cell) -> float:
     accumulate = str(scheme.option("accumulate") or "sequential")
     if accumulate in ACCUMULATE_NS:
         return ACCUMULATE_NS[accumulate]
-    bits = pipeline.format_bits(scheme.dtype) if scheme.kind == "format" else 16
+    bits = number_systems.format_bits(scheme.dtype) if scheme.kind == "format" else 16
     width = next((w for w in (8, 16) if bits <= w), 32)
     return FORMAT_NS.get(scheme.dtype, FORMAT_NS[width])
 

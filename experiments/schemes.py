@@ -56,10 +56,10 @@ class Scheme:
 
     def takes(self, accumulate: str) -> bool:
         """Whether there are sums of this kind that can be accumulated so."""
-        from . import pipeline
+        from . import number_systems
 
         stored = self.kind == "scaled" and self.option("compute") != "native"
-        return not stored and self.kind in pipeline.accumulated_kinds(accumulate)
+        return not stored and self.kind in number_systems.accumulated_kinds(accumulate)
 
     def _with(self, name: str, value: Option) -> Scheme:
         if self.option(name) is not None:
@@ -73,7 +73,7 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
     That is float32, int8, int8_tensor, int8_channel, scaled (formats with scales, named by the
     options weight_dtype and activation_dtype, which is the same unless given), a block format such
     as mxfp8_e4m3, the name of a format, a datatype that this process has registered, written
-    `custom[NAME]BITS`, or formats by layer, as an inline TOML table (`pipeline.mixture`).
+    `custom[NAME]BITS`, or formats by layer, as an inline TOML table (`number_systems.mixture`).
 
     `options` of int8 and scaled schemes are fields of `quantize.QConfig` (also by the short names
     granularity and calibrator), those of a format `accumulate` and `lowering` (also
@@ -82,7 +82,7 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
     Raises:
         ConfigError: unknown name or option, or a value that does not fit.
     """
-    from . import pipeline
+    from . import number_systems
 
     given = {_ALIASES.get(key, key): value for key, value in (options or {}).items()}
     if name == "float32":
@@ -97,17 +97,17 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
                 )
             given["weight_granularity"] = _INT8[name]
         frozen = {key: _freeze(value) for key, value in given.items()}
-        pipeline.check_qconfig(frozen)
+        number_systems.check_qconfig(frozen)
         return Scheme(_int8_label(frozen), "int8", "int8", _sorted(frozen))
-    if name == "scaled" or name in pipeline.block_format_names():
+    if name == "scaled" or name in number_systems.block_format_names():
         return _scaled(name, {key: _freeze(value) for key, value in given.items()})
     try:
-        pipeline.format_bits(name)
+        number_systems.format_bits(name)
     except DtypelabError as error:
         if name.startswith(("custom[", "{")):
             raise
-        names = ["float32", "int8", *_INT8, "scaled", *pipeline.block_format_names()]
-        names += pipeline.format_names()
+        names = ["float32", "int8", *_INT8, "scaled", *number_systems.block_format_names()]
+        names += number_systems.format_names()
         raise ConfigError(unknown("scheme or format", name, names)) from error
     for key, value in given.items():
         if key not in _FORMAT_OPTIONS:
@@ -115,7 +115,7 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
         if not isinstance(value, str):
             raise ConfigError(f"option {key} of format {name!r} must be a string, not {value!r}")
     if "lowering" in given:
-        pipeline.check_lowering(given["lowering"])
+        number_systems.check_lowering(given["lowering"])
     return Scheme(name, "format", name, _sorted(given))
 
 
@@ -137,7 +137,7 @@ def number_format(name: str, accumulate: str | None, lowering: str | None) -> Sc
 
 def _scaled(name: str, given: dict[str, Option]) -> Scheme:
     """Formats with scales, or a block format, on both sides unless options say otherwise."""
-    from . import pipeline
+    from . import number_systems
 
     if name != "scaled":
         for key in ("weight_dtype", "activation_dtype"):
@@ -149,13 +149,13 @@ def _scaled(name: str, given: dict[str, Option]) -> Scheme:
         raise ConfigError("scheme 'scaled' needs the name of a number format as weight_dtype")
     given.setdefault("activation_dtype", weights)
     for side in ("weight_dtype", "activation_dtype"):
-        pipeline.check_operand_format(str(given[side]))
-    pipeline.check_qconfig(given)
+        number_systems.check_operand_format(str(given[side]))
+    number_systems.check_qconfig(given)
     activations = given["activation_dtype"]
     dtype = str(weights) if weights == activations else f"{activations} x {weights}"
     shown = {"weight_dtype", "activation_dtype", "calibrate", "accumulate"}
     rest = ",".join(f"{k}={_text(v)}" for k, v in sorted(given.items()) if k not in shown)
-    base = dtype if dtype in pipeline.block_format_names() else f"scaled {dtype}"
+    base = dtype if dtype in number_systems.block_format_names() else f"scaled {dtype}"
     return Scheme(f"{base}[{rest}]" if rest else base, "scaled", dtype, _sorted(given))
 
 

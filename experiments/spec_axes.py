@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from compiler.errors import unknown
 
-from . import adapters, datasets, pipeline, schemes, scoring, zoo
+from . import adapters, datasets, number_systems, schemes, scoring, zoo
 from .cells import LATENCY, ModelFile, Settings
 from .files import sha256
 from .schemes import Scheme
@@ -256,10 +256,10 @@ def settled(overrides: Overrides, item: Item[Scheme], data: datasets.Dataset) ->
 def _check(reader: Reader, axes: Axes) -> None:
     for index, calibrator in enumerate(axes.calibrators):
         options = {"calibrate": calibrator}
-        reader.checked(partial(pipeline.check_qconfig, options), "calibrators", index)
+        reader.checked(partial(number_systems.check_qconfig, options), "calibrators", index)
     for index, mode in enumerate(axes.accumulations):
-        reader.checked(partial(pipeline.accumulated_kinds, mode), "accumulations", index)
+        reader.checked(partial(number_systems.accumulated_kinds, mode), "accumulations", index)
         if axes.schemes and not any(item.value.takes(mode) for item in axes.schemes):
             reader.fail(f"no scheme takes accumulation {mode!r}", "accumulations", index)
     for index, target in enumerate(axes.targets):
-        reader.checked(partial(pipeline.check_target, target), "targets", index)
+        reader.checked(partial(number_systems.check_target, target), "targets", index)

@@ -12,7 +12,7 @@ from compiler.dtypes import Array
 from compiler.ir.expr import IRModule
 from compiler.transform.preparation import prepare
 from datatypes import change_dtype
-from experiments import datasets, pipeline, zoo
+from experiments import datasets, model_files, zoo
 from experiments.benchmarks import models
 from experiments.benchmarks.report import Row
 from experiments.benchmarks.turns import Effort, always, medians
@@ -70,7 +70,7 @@ def large(effort: Effort) -> list[Row]:
 def _digits(name: str) -> tuple[IRModule, Array]:
     """A shipped network for one image, and the image."""
     x = datasets.load("mnist1k").x[:1]
-    return pipeline.load_for_batch(pipeline.model_file(name), x.shape[1:], 1), x
+    return model_files.load_for_batch(model_files.model_file(name), x.shape[1:], 1), x
 
 
 def _times(mod: IRModule, x: Array, formats: tuple[str, ...], effort: Effort) -> dict[str, float]:

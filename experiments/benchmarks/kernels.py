@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments import datasets, pipeline, schemes
+from experiments import datasets, model_files, pipeline, schemes
 from experiments.benchmarks.report import Group
 
 MODELS = ("mnist_mlp", "mnist_resnet8", "mnist_dwsep")
@@ -23,7 +23,7 @@ def _group(model: str, batch: int) -> Group:
 
     data = datasets.load("mnist1k")
     x = data.x[:batch]
-    module = pipeline.load_for_batch(pipeline.model_file(model), x.shape[1:], batch)
+    module = model_files.load_for_batch(model_files.model_file(model), x.shape[1:], batch)
     float32 = pipeline.build(module, schemes.parse("float32"))
     plan = quantize.calibrate(module, _batches(data.calibration, batch))
     int8 = pipeline.build(quantize.realize(module, plan), schemes.parse("int8"))
@@ -37,7 +37,7 @@ def _group(model: str, batch: int) -> Group:
     except ImportError:
         pass
     else:
-        sessions = {"onnxruntime float32": str(pipeline.model_file(model))}
+        sessions = {"onnxruntime float32": str(model_files.model_file(model))}
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "q.onnx"
             quantize.export_onnx(module, plan, path)

@@ -9,7 +9,7 @@ from compiler.codegen import jit
 from compiler.ir.expr import IRModule
 from compiler.runtime import pool
 from compiler.target import Target
-from experiments import datasets, pipeline, schemes
+from experiments import datasets, model_files, pipeline, schemes
 from experiments.benchmarks.report import Group
 
 REPEATS = 1000
@@ -54,7 +54,7 @@ def _forks(run: Callable[[int, int], object], threads: int) -> Callable[[], obje
 
 def _network(batch: int) -> Group:
     x = datasets.load("mnist1k").x[:batch]
-    module = pipeline.load_for_batch(pipeline.model_file("mnist_resnet8"), x.shape[1:], batch)
+    module = model_files.load_for_batch(model_files.model_file("mnist_resnet8"), x.shape[1:], batch)
     cases = {f"{n} thread(s)": _inference(module, n, x) for n in (1, 2)}
     return Group(f"mnist_resnet8 float32, batch {batch}", "1 thread(s)", cases)
 

@@ -12,7 +12,7 @@ import click
 
 import compiler
 from compiler.errors import ConfigError, UnsupportedError
-from experiments import pipeline, provenance, schemes
+from experiments import model_files, pipeline, provenance, schemes
 from experiments.latency import LatencyStats, measure_interleaved
 
 from .common import (
@@ -91,7 +91,7 @@ def bench(
         reference = pipeline.build(module, base, target, threads)
         calls["float32"] = lambda: reference(*arrays.values())
     if vs:
-        path = pipeline.model_file(model)
+        path = model_files.model_file(model)
         calls[vs] = _PEERS[vs](path, arrays, threads)
         if calib:
             calls[f"{vs} u8s8"] = _PEERS[vs](_u8s8(path, arrays), arrays, threads)

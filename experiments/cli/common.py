@@ -11,7 +11,7 @@ import click
 import numpy as np
 
 from compiler.errors import ConfigError, InputError, unknown
-from experiments import datasets, pipeline
+from experiments import datasets, model_files, pipeline
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -100,7 +100,7 @@ def load_inputs(file: str, module: IRModule) -> dict[str, pipeline.Array]:
     """
     from compiler.runtime.inputs import bind_inputs
 
-    inputs = pipeline.inputs_of(module)
+    inputs = model_files.inputs_of(module)
     names = list(inputs)
     if file in datasets.names() and len(names) == 1:
         arrays = {names[0]: datasets.load(file).x}
@@ -138,11 +138,11 @@ def random_inputs(model: str, shapes: Sequence[str], batch: int) -> dict[str, pi
     Raises:
         ConfigError: another dimension is symbolic.
     """
-    path = pipeline.model_file(model)
-    module = pipeline.load_model(path, tuple(map(_shape, shapes)))
+    path = model_files.model_file(model)
+    module = model_files.load_model(path, tuple(map(_shape, shapes)))
     generator = np.random.default_rng(0)
     arrays: dict[str, pipeline.Array] = {}
-    for name, kind in pipeline.inputs_of(module).items():
+    for name, kind in model_files.inputs_of(module).items():
         shape = [
             batch if place == 0 and not isinstance(size, int) else size
             for place, size in enumerate(kind.shape)
@@ -168,14 +168,14 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     return name, shape
 
 
-def shapes_of(arrays: Mapping[str, pipeline.Array]) -> pipeline.Shapes:
-    """The shapes of named arrays, as `pipeline.load_model` takes them."""
+def shapes_of(arrays: Mapping[str, pipeline.Array]) -> model_files.Shapes:
+    """The shapes of named arrays, as `model_files.load_model` takes them."""
     return tuple((name, tuple(array.shape)) for name, array in arrays.items())
 
 
 def load_static(model: str, arrays: Mapping[str, pipeline.Array]) -> IRModule:
     """The model with its shapes fixed to those of `arrays`."""
-    return pipeline.load_model(pipeline.model_file(model), shapes_of(arrays))
+    return model_files.load_model(model_files.model_file(model), shapes_of(arrays))
 
 
 def print_json(content: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments import pipeline, schemes
+from experiments import model_files, pipeline, schemes
 from experiments.files import atomic_path, check_writable
 
 from .common import (
@@ -92,7 +92,7 @@ def compare(
         if path is not None:
             check_writable(path)
     scheme = schemes.number_format(dtype, accumulate, lowering)
-    arrays = load_inputs(file, pipeline.load_model(pipeline.model_file(model)))
+    arrays = load_inputs(file, model_files.load_model(model_files.model_file(model)))
     arrays = {name: array[:images] for name, array in arrays.items()}
     # Formats and plans apply to the prepared module: there the values have their names.
     module = prepare(load_static(model, arrays))

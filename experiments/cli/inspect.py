@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compiler.errors import ConfigError, UnsupportedError
-from experiments import pipeline
+from experiments import model_files
 from experiments.files import atomic_path
 
 from .common import json_option, model_argument, print_json
@@ -42,10 +42,10 @@ def inspect(model: str, text: bool, graph: Path | None, as_json: bool) -> None:
 
     if graph is not None and graph.suffix != ".svg":
         raise ConfigError(f"--graph {graph}: the picture is SVG; give a name that ends in .svg")
-    path = pipeline.model_file(model)
+    path = model_files.model_file(model)
     wanted = needs(path)
     content: dict[str, Any] = {"model": model, **_needs_content(wanted)}
-    module = None if wanted.problem else pipeline.load_model(path)
+    module = None if wanted.problem else model_files.load_model(path)
     if module is not None:
         content |= _module_content(module)
         if text:
@@ -87,7 +87,7 @@ def _module_content(module: IRModule) -> dict[str, Any]:
 
     facts = cost(module)
     return {
-        "inputs": {name: str(kind) for name, kind in pipeline.inputs_of(module).items()},
+        "inputs": {name: str(kind) for name, kind in model_files.inputs_of(module).items()},
         "outputs": [str(atom_type(result)) for result in module.main.results],
         "operators": facts.operators,
         "macs": facts.macs,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from compiler.errors import ConfigError
-from experiments import datasets, pipeline
+from experiments import datasets, model_files, number_systems, pipeline
 from experiments.spec_overrides import value_of
 
 from .common import load_inputs
@@ -53,7 +53,7 @@ def configured(config_file: str | None, settings: Sequence[str]) -> QConfig:
     from quantize.config_file import read_toml
 
     given = read_toml(config_file) if config_file is not None else {}
-    return pipeline.qconfig({**given, **dict(map(setting, settings))})
+    return number_systems.qconfig({**given, **dict(map(setting, settings))})
 
 
 def int8_module(
@@ -82,7 +82,7 @@ def int8_module(
     if calib == RANDOM:
         plan = quantize.calibrate(module, [arrays], config)
     else:  # names do not depend on the shapes, so the plan of the model as it is does
-        whole = pipeline.load_model(pipeline.model_file(model))
+        whole = model_files.load_model(model_files.model_file(model))
         plan = quantize.calibrate(whole, batches(calib, whole), config)
     return quantize.realize(module, plan)
 
@@ -90,7 +90,7 @@ def int8_module(
 def batches(file: str, module: IRModule) -> list[Batch]:
     """The calibration inputs in batches; all inputs of a batch have the same number of rows."""
     if file in datasets.names():
-        (name,) = pipeline.inputs_of(module)
+        (name,) = model_files.inputs_of(module)
         arrays = {name: datasets.load(file).calibration}
     else:
         arrays = load_inputs(file, module)

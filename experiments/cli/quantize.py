@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from experiments import pipeline
+from experiments import model_files
 from experiments.files import atomic_path, check_writable
 
 from .common import json_option, model_argument, print_json
@@ -50,7 +50,7 @@ def quantize(
         if path:
             check_writable(path)
     config = configured(config_file, settings)
-    module = pipeline.load_model(pipeline.model_file(model))
+    module = model_files.load_model(model_files.model_file(model))
     plan = quantizer.calibrate(module, batches(file, module), config)
     with ExitStack() as outputs:
         temporary = outputs.enter_context(atomic_path(output))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from experiments import pipeline, schemes
+from experiments import model_files, pipeline, schemes
 from experiments.files import atomic_path, check_writable
 
 from .common import (
@@ -50,7 +50,7 @@ def run(
     if output:
         check_writable(output)
     scheme = schemes.number_format(dtype, accumulate, lowering)
-    arrays = load_inputs(file, pipeline.load_model(pipeline.model_file(model)))
+    arrays = load_inputs(file, model_files.load_model(model_files.model_file(model)))
     executable = pipeline.build(
         pipeline.retype(load_static(model, arrays), scheme), scheme, target, threads
     )

@@ -53,10 +53,10 @@ def value_ranges(model: Path, x: NDArray[Any]) -> Ranges:
     from compiler.ir.expr import Constant, operands
     from compiler.ir.types import TensorType
     from compiler.transform.preparation import prepare
-    from experiments import pipeline
+    from experiments import model_files
     from quantize.running import Runner
 
-    module = prepare(pipeline.load_for_batch(model, x.shape[1:], len(x)))
+    module = prepare(model_files.load_for_batch(model, x.shape[1:], len(x)))
     floats = [
         b.var
         for b in module.main.bindings
@@ -134,11 +134,11 @@ def ranges_at_hand(
         model, dataset: as specifications name them.
         model_sha256: what the model must be; empty if that is not known.
     """
-    from experiments import datasets, pipeline
+    from experiments import datasets, model_files
     from experiments.files import sha256
 
     try:
-        path = pipeline.model_file(model)
+        path = model_files.model_file(model)
         if model_sha256 not in ("", sha256(path)):
             return f"{path} has changed since"
         x = datasets.load(dataset).x

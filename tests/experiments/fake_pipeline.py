@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import ConfigError, UnsupportedError, unknown
-from experiments import pipeline
+from experiments import number_systems, pipeline
 from experiments.layers import LayerError
 from experiments.schemes import Scheme
 
@@ -23,9 +23,10 @@ CALIBRATORS = ["kl", "minmax", "percentile"]
 
 
 def install(setattr_: Any = setattr, *, pause_s: float = 0.0) -> None:
-    """Replace the functions of `experiments.pipeline`; `pause_s` slows every preparation down."""
+    """Replace the functions of `experiments.pipeline` and of `number_systems` that sweeps call;
+    `pause_s` slows every preparation down."""
     for function in (format_names, format_bits, check_lowering, check_qconfig, check_target):
-        setattr_(pipeline, function.__name__, function)
+        setattr_(number_systems, function.__name__, function)
 
     def slowed(*arguments: Any, **options: Any) -> pipeline.Variant:
         time.sleep(pause_s)

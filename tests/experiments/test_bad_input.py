@@ -306,12 +306,12 @@ def test_an_unwritable_folder_is_found_out_before_any_work(
 def test_an_internal_error_is_one_line_and_exit_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from experiments import pipeline
+    from experiments import model_files
 
     def broken(_name: str) -> Path:
         raise ZeroDivisionError("1/0")
 
-    monkeypatch.setattr(pipeline, "model_file", broken)
+    monkeypatch.setattr(model_files, "model_file", broken)
     monkeypatch.delenv("DTYPELAB_DEBUG", raising=False)
     assert run_command(["inspect", MLP]) == 1
     error = capsys.readouterr().err

@@ -11,7 +11,7 @@ import pytest
 from compiler.tuning.log import append_records, read_log
 from compiler.tuning.tuner import Tuning, tune
 from experiments.cli.main import run_command
-from experiments.pipeline import load_for_batch
+from experiments.model_files import load_for_batch
 from experiments.zoo import model_path
 
 Capture = pytest.CaptureFixture[str]

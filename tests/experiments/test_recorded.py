@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import experiments
-from experiments import datasets, pipeline, zoo
+from experiments import datasets, number_systems, zoo
 from experiments.spec import SPEC_FOLDER, load_spec
 from experiments.store import COLUMNS
 
@@ -128,7 +128,7 @@ def test_the_recorded_sweep_took_less_than_an_hour(recorded: pd.DataFrame) -> No
 
 def reproducible(rows: pd.DataFrame) -> list[int]:
     """Numbers of the rows whose network is at hand and whose machine computes as this one does."""
-    here = pipeline.isa_of("llvm")
+    here = number_systems.isa_of("llvm")
     return [
         number
         for number, row in enumerate(rows.to_dict("records"), start=1)

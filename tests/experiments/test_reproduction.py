@@ -15,7 +15,7 @@ from compiler.analysis import cost
 from compiler.errors import ConfigError
 from compiler.ir.expr import Call
 from compiler.transform.preparation import prepare
-from experiments import pipeline, reproduction, zoo
+from experiments import number_systems, reproduction, zoo
 from experiments.cli.main import cli, run_command
 from experiments.energy import microjoules
 from experiments.store import COLUMNS, ResultsFile, Value
@@ -233,4 +233,4 @@ def test_elements_of_operators_are_those_of_their_results() -> None:
 
 def test_dtypes_of_numbers() -> None:
     for name in ("float32", "uint8", "int4", "posit16_es1", "fixed8_4"):
-        pipeline.check_dtype(name)
+        number_systems.check_dtype(name)

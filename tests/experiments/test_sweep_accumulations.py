@@ -10,7 +10,7 @@ import compiler
 import datatypes
 import experiments
 import quantize
-from experiments import datasets, pipeline, zoo
+from experiments import datasets, number_systems, pipeline, zoo
 from experiments.cli.main import run_command
 
 MLP = zoo.FOLDER / "mnist_mlp.onnx"
@@ -38,7 +38,7 @@ def test_a_sweep_over_accumulators_gives_a_row_for_each(tmp_path: Path) -> None:
     )
     assert table["status"].tolist() == ["ok"] * len(table), table["error"].tolist()
     rows = list(zip(table["scheme"], table["accumulate"], strict=True))
-    label = pipeline.mixture(table["scheme"][6])
+    label = number_systems.mixture(table["scheme"][6])
     assert label == {"linear*": ("posit8_es0", "fma"), "*": "bfloat16"}
     assert rows[:6] == [
         *(("int8_channel", mode) for mode in modes[:4]),
@@ -65,7 +65,7 @@ def test_formats_by_layer_take_an_accumulation_each() -> None:
 )
 def test_mixtures_that_name_no_format(dtype: str) -> None:
     with pytest.raises(compiler.errors.ConfigError, match="needs the name of a format"):
-        pipeline.mixture(dtype)
+        number_systems.mixture(dtype)
 
 
 def test_the_command_line_quantizes_with_accumulators(
