@@ -123,10 +123,6 @@ class Reader:
         """The truth value at `key`."""
         return bool(self._get(key, bool, default))
 
-    def optional_integer(self, key: str, minimum: int) -> int | None:
-        """The integer at `key`, at least `minimum`; None when the key is absent."""
-        return self.integer(key, minimum, minimum) if key in self.values else None
-
     def optional_seconds(self, key: str) -> float | None:
         """The number at `key`, above 0; None when the key is absent."""
         value = self.values.get(key)

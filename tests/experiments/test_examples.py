@@ -47,7 +47,7 @@ def test_pareto_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "int8_channel[activation_bits=16]",
         "posit16_es1",
     ]
-    assert best["bit_products"].is_monotonic_increasing
+    assert best["bit_operations"].is_monotonic_increasing
     assert best["sqnr_db"].is_monotonic_increasing
     assert len(capsys.readouterr().out.splitlines()) == 5
     picture = ElementTree.parse(tmp_path / "pareto.svg").getroot()

@@ -49,7 +49,6 @@ def values(rng: np.random.Generator, t: TensorType, low: float, high: float) -> 
     return np.asarray(ar.cast(rng.uniform(low, high, shape).astype(np.float32), F32))
 
 
-FLOATS = (F32, TOY)
 NUMBERS = (F32, TOY, I32)
 CONV8 = ((UINT8, INT8), (INT8, INT8))
 

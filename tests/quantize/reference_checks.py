@@ -10,9 +10,9 @@ import compiler
 import quantize
 from compiler.dtypes import Array
 from compiler.interpret import trace
-from compiler.ir.expr import IRModule, tensor_type
+from compiler.ir.expr import IRModule
 from compiler.ir.types import TensorType
-from quantize import Plan, QConfig
+from quantize import Plan
 from quantize.reference import Traced
 from quantize.reference_arithmetic import quantized
 
@@ -74,9 +74,3 @@ def _agree(name: str, want: Any, got: Any, plan: Plan, exact: bool) -> bool:
         else:
             np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5, err_msg=name)
     return True
-
-
-def plan_for(mod: IRModule, config: QConfig, batches: list[Array]) -> Plan:
-    """A plan of batches of the module's one input."""
-    assert tensor_type(mod.main.params[0]).rank == batches[0].ndim
-    return quantize.calibrate(mod, batches, config)
