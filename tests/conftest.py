@@ -1,10 +1,16 @@
-"""Fixtures of every test, and how hypothesis draws.
+"""Fixtures of every test, the tiers that tests are in, and how hypothesis draws.
+
+The first tier runs by default and touches every feature in minutes; `-m thorough` is the second,
+`-m slow` are proofs that take minutes each. Of the cases of a test marked `sampled(n)`, one in n is
+in the first tier and the others are in the second.
 
 Draws are the same in every run, so that a red run is the fault of the change before it.
 `HYPOTHESIS_PROFILE=random` draws anew, to look for what nobody has drawn yet.
 """
 
 import os
+import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +21,22 @@ untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("same", untimed, derandomize=True)
 settings.register_profile("random", untimed, derandomize=False, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+@pytest.hookimpl(tryfirst=True)  # before tests are chosen by their marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the cases that `sampled` leaves out of the first tier: those whose names have the larger
+    checksums, so that what is left has no pattern and is the same in every run."""
+    groups: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("sampled") and not item.get_closest_marker("slow"):
+            groups[item.nodeid.partition("[")[0]].append(item)
+    for cases in groups.values():
+        cases.sort(key=lambda item: zlib.crc32(item.name.encode()))
+        mark = cases[0].get_closest_marker("sampled")
+        assert mark is not None
+        for item in cases[-(-len(cases) // mark.args[0]) :]:
+            item.add_marker(pytest.mark.thorough)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,8 +32,20 @@ SECTIONS = [
 ]
 
 
+#: Sections whose commands take long; what they show of the tool, others show in short.
+LONG = ("An hour", "3. Give", "An approximate", "Formats of your own", "Few bits")
+
+
 @pytest.mark.parametrize(
-    "section", [s for _, s in SECTIONS], ids=[f"{file}: {s.heading}" for file, s in SECTIONS]
+    "section",
+    [
+        pytest.param(
+            section,
+            id=f"{file}: {section.heading}",
+            marks=pytest.mark.thorough if section.heading.startswith(LONG) else (),
+        )
+        for file, section in SECTIONS
+    ],
 )
 def test_programs_and_commands_print_what_is_shown(
     section: documents.Section, tmp_path: Path

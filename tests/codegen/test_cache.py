@@ -54,6 +54,7 @@ def test_a_second_process_compiles_nothing(folder: Path) -> None:
     assert build() == (compiled, 0)
 
 
+@pytest.mark.thorough
 def test_damaged_entries_are_replaced(folder: Path) -> None:
     compiled, _ = build()
     files = sorted(folder.iterdir())

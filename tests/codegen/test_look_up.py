@@ -146,6 +146,7 @@ def alike_in_both_halves(size: int) -> Buffer:
 NO_VBMI = "llvm -mcpu=skylake-avx512"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("target", [*TARGETS, NO_VBMI])
 @pytest.mark.parametrize("number", ["int32", "uint32", "int64"])
 @pytest.mark.parametrize("place", [0, 5, 23, 26, 27])

@@ -34,6 +34,7 @@ def test_every_operator_of_posit16_gives_the_bits_of_its_reference(name: str) ->
     check_layer(name, "posit16_es1", "exact")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", WIDE)
 def test_dot_products_of_any_codes_are_those_of_exact_rationals(name: str) -> None:
     fmt = get(name)
@@ -150,6 +151,7 @@ def test_each_layer_of_a_network_has_its_own_accumulation() -> None:
     np.testing.assert_array_equal(compiler.build(mixed)(x), compiler.evaluate(mixed, x))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("mode", ["fma", "exact", "float32", "float64"])
 def test_a_whole_network_of_any_batch_size_gives_the_bits_of_the_library_lowering(
     mode: str,

@@ -53,6 +53,7 @@ def slow_functions(name: str) -> bool:
     return fmt.rounding in ("zero", "up", "down") and fmt.nbits == 16
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("name", FORMATS)
 def test_binary_operations(name: str, op: str) -> None:
@@ -62,6 +63,7 @@ def test_binary_operations(name: str, op: str) -> None:
     np.testing.assert_array_equal(kernels.operate(op, dtype_of(fmt), a, b), want)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("name", [n for n in FORMATS if not slow_functions(n)])
 def test_functions(name: str, fn: str) -> None:
@@ -78,6 +80,7 @@ def test_functions(name: str, fn: str) -> None:
         assert (steps == 0).mean() > (0.99 if fmt.rounding == "nearest" else 0.5)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", FORMATS)
 def test_conversions(name: str) -> None:
     fmt = get(name)
@@ -124,6 +127,7 @@ def exactly(fmt: Format, op: str, a: int, b: int) -> int | None:
     return fmt.encode_exact(result)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("op", oracle.ARITHMETIC)
 @pytest.mark.parametrize("name", FORMATS)
 def test_oracle_is_exact(name: str, op: str) -> None:

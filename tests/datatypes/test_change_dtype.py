@@ -118,6 +118,7 @@ def test_compiled_equals_interpreted(dtype: str, boundary: bool) -> None:
         np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v2", "haswell"])
 @pytest.mark.parametrize("dtype", ["posit16_es1", "bfloat16", "takum16", "posit32_es2"])
 def test_older_processors_and_threads_give_the_same_bits(dtype: str, cpu: str) -> None:
@@ -237,11 +238,13 @@ def agreement(net: str, dtype: str, images: Array) -> int:
     return int((compiler.build(changed, threads=2)(images).argmax(axis=1) == exact).sum())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("net", NETS)
 def test_bfloat16_predicts_as_float32(net: str, images: Array) -> None:
     assert agreement(net, "bfloat16", images) >= 99
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("net", NETS)
 def test_posit16_predicts_as_float32(net: str, images: Array) -> None:
     few = images[:20] if net == "mnist_resnet8" else images  # 37 ns per multiplication and addition
@@ -253,6 +256,7 @@ def test_posit16_resnet_on_all_images(images: Array) -> None:
     assert agreement("mnist_resnet8", "posit16_es1", images) >= 99
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("dtype", ["posit16_es1", "bfloat16", "posit8_es0"])
 def test_networks_compiled_equal_interpreted(net: str, dtype: str, images: Array) -> None:

@@ -55,6 +55,7 @@ WAYS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", WAYS)
 def test_whole_nets_run_in_a_format_of_one_call(name: str) -> None:
     fmt = datatypes.define(name, **WAYS[name])
@@ -69,6 +70,7 @@ def test_whole_nets_run_in_a_format_of_one_call(name: str) -> None:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "lowering"),
     [

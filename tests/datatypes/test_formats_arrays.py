@@ -129,6 +129,7 @@ def even_binades(name: str) -> bool:
     return get(name).negation != "none" and not get(name).logarithmic
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [name for name in (*SIXTEEN, *SMALL) if even_binades(name)])
 def test_binades_agree_with_the_intervals(name: str) -> None:
     """At both sides of every boundary, which `interval_starts` takes from the exact description."""

@@ -50,6 +50,7 @@ def directed(fmt: Format, x: Fraction) -> int | None:
     return fmt.zero(x < 0) if order == 0 else fmt.code(order)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [f.name for f in SMALL if f.rounding in ("zero", "up", "down")])
 @given(st.fractions(min_value=-600, max_value=600), st.integers(0, 12))
 @settings(deadline=None)
@@ -60,6 +61,7 @@ def test_directed_rounding_by_definition(name: str, value: Fraction, halvings: i
         assert fmt.encode_exact(value) == directed(fmt, value)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [f.name for f in [*SMALL, *WIDER]])
 def test_array_codec_follows_the_rules(name: str) -> None:
     """At every value and boundary (or a sample of them), and on either side."""

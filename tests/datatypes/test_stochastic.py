@@ -86,6 +86,7 @@ def shape_of(a: Any) -> tuple[int, ...]:
     return shape
 
 
+@pytest.mark.thorough
 # ---- one meaning ---------------------------------------------------------------------------------
 @given(
     st.sampled_from(FORMATS),
@@ -126,6 +127,7 @@ def rounds_unnumbered(case: Case) -> bool:
     return adds or (case.op in NOT_NUMBERED and not moves)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("run", RUNS, ids=label)
 def test_every_operator_rounds_alike_or_is_refused_by_name(run: tuple[Case, Any]) -> None:
     case, which = run
@@ -233,6 +235,7 @@ def test_the_mean_of_a_million_compiled_roundings_is_within_four_standard_errors
     assert len(np.unique(converted)) == 2
 
 
+@pytest.mark.thorough
 # ---- schedules -----------------------------------------------------------------------------------
 @given(
     st.sampled_from(FORMATS),
@@ -330,6 +333,7 @@ def test_formats_that_round_to_nearest_and_stochastically_meet() -> None:
     np.testing.assert_array_equal(compiler.build(mixed)(x), compiler.evaluate(mixed, x))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("file", ["mnist_mlp.onnx", "mnist_resnet8.onnx"])
 def test_whole_nets(file: str) -> None:
     model = compiler.from_onnx(zoo.FOLDER / file)

@@ -129,6 +129,7 @@ def test_all_networks_have_targets_and_recorded_figures() -> None:
     assert set(networks.TARGETS) == set(networks.RECORDED) <= set(tasks.TASKS)
 
 
+@pytest.mark.thorough
 def test_quick_table_is_printed_and_saved(tmp_path: Path) -> None:
     csv = tmp_path / "table.csv"
     options = ["--quick", "--recorded", "--csv", str(csv)]

@@ -56,6 +56,7 @@ def test_signs_zeros_and_nan() -> None:
     ).all()
 
 
+@pytest.mark.thorough
 def test_the_network_multiplies_by_the_table(names: list[str]) -> None:
     network = compiler.from_onnx(zoo.FOLDER / "mnist_dwsep.onnx")
     digits = datasets.load("mnist1k")

@@ -123,6 +123,7 @@ def test_inputs_repeat_and_differ(name: str) -> None:
     assert np.array_equal(a, model.inputs(1, seed=3)[0])
 
 
+@pytest.mark.thorough
 def test_light_model_is_filled_alike_by_other_instructions_and_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

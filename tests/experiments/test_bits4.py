@@ -29,6 +29,7 @@ def _size(weight: Atom) -> int:
     return weight.data.size
 
 
+@pytest.mark.thorough
 def test_rounding_by_data_beats_nearest_and_the_table_is_saved(tmp_path: Path) -> None:
     out = tmp_path / "table.csv"
     args = ["bits4", "--quick", "--model", "mnist_dwsep", "--model", "mnist_vit", "--csv", str(out)]

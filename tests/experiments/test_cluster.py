@@ -91,6 +91,7 @@ def stable(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(columns=list(VOLATILE_COLUMNS))
 
 
+@pytest.mark.thorough
 def test_a_cluster_finds_what_a_local_sweep_does_though_a_worker_dies(
     cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -112,6 +113,7 @@ def test_a_cluster_finds_what_a_local_sweep_does_though_a_worker_dies(
     pd.testing.assert_frame_equal(stable(remote), stable(local))
 
 
+@pytest.mark.thorough
 def test_a_scheduler_that_dies_leaves_a_sweep_to_resume(cluster: Cluster, tmp_path: Path) -> None:
     cluster.worker()
     cluster.wait_for_workers(1)

@@ -20,6 +20,7 @@ ELSEWHERE |= {"approximate_multiplier", "new_instruction"}
 OTHERS = sorted({path.stem for path in FOLDER.glob("[a-z]*.py")} - ELSEWHERE)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", OTHERS)
 def test_example_runs_without_a_warning_and_prints(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-W", "error", str(FOLDER / f"{name}.py")]

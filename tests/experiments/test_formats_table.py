@@ -13,6 +13,7 @@ from experiments.accuracy.__main__ import main
 from experiments.accuracy.tasks import Task
 
 
+@pytest.mark.thorough
 def test_the_table_has_a_line_for_each_format_with_an_interval(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -58,6 +58,7 @@ def reasons(rows: pd.DataFrame) -> list[set[str]]:
     return [set(noise.read(said)) for said in rows["latency_noise"]]
 
 
+@pytest.mark.thorough
 def test_a_busy_process_beside_it_is_flagged(tmp_path: Path) -> None:
     with beside("counting", 1):
         rows = swept(tmp_path / "r.csv", models=["mnist_dwsep"], n_eval=1)

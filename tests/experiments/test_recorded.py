@@ -52,6 +52,7 @@ def recorded() -> pd.DataFrame:
     return experiments.read_results(RECORDED)
 
 
+@pytest.mark.thorough
 def test_the_recorded_specification_is_as_large_as_promised() -> None:
     content = tomllib.loads((SPEC_FOLDER / "recorded.toml").read_text())
     assert len(content["models"]) >= 6
@@ -136,6 +137,7 @@ def reproducible(rows: pd.DataFrame) -> list[int]:
     ]
 
 
+@pytest.mark.thorough
 def test_cheap_recorded_rows_reproduce() -> None:
     """Formats' arithmetic is pinned: rows of the perceptron come out the same for good."""
     file = RESULTS / "quickstart.csv"

@@ -45,6 +45,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("number", range(1, 9))
 def test_every_row_comes_out_the_same(recorded: Path, number: int) -> None:
     found = experiments.reproduce(recorded, str(number))

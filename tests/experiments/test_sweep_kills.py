@@ -139,6 +139,7 @@ def test_a_hundred_kills_of_a_sweep_with_two_workers_leave_no_trace(tmp_path: Pa
     kill_often(tmp_path, kills=100, repeats=250)
 
 
+@pytest.mark.thorough
 def test_two_sweeps_that_write_one_file_at_once_leave_what_one_does(tmp_path: Path) -> None:
     alone, shared = tmp_path / "alone" / "r.csv", tmp_path / "shared" / "r.csv"
     for out in (alone, shared):

@@ -205,6 +205,7 @@ def wait_for_growth(path: Path, process: subprocess.Popen[bytes]) -> None:
         time.sleep(0.001)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("times", [4, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_sweep_killed_again_and_again_ends_like_one_that_was_not(
     tmp_path: Path, times: int

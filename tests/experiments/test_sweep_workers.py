@@ -47,6 +47,7 @@ def spec(folder: Path, action: str, **more: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("fake")
 def test_a_cell_that_takes_too_long_is_a_row_that_says_so(tmp_path: Path) -> None:
     out = tmp_path / "r.csv"
@@ -63,6 +64,7 @@ def test_a_cell_that_takes_too_long_is_a_row_that_says_so(tmp_path: Path) -> Non
     assert again["run_id"].eq(table["run_id"]).tolist() == [False, True, True]
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("fake")
 def test_a_limit_also_holds_for_cells_that_measure_latency(tmp_path: Path) -> None:
     latency = {"warmup": 0, "runs": 2}

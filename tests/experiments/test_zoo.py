@@ -195,6 +195,7 @@ def test_the_zoo_lists_where_everything_comes_from(capsys: pytest.CaptureFixture
     assert all(install in text for install in missing)
 
 
+@pytest.mark.thorough
 def test_light_networks_have_weights_and_fixed_batches(tmp_path: Path) -> None:
     pytest.importorskip("onnx")
     if zoo.light_source("squeezenet") is None:
@@ -229,6 +230,7 @@ def test_rendered_words_have_their_shape_and_repeat() -> None:
     assert a.x.max() <= 1
 
 
+@pytest.mark.thorough
 @has_reader
 def test_the_reader_reads_rendered_words(tmp_path: Path) -> None:
     data = datasets.load("words")

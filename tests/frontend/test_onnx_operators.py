@@ -28,6 +28,7 @@ def test_operator_with_a_symbolic_dimension(name: str) -> None:
     check(c.model(symbolic=True), c.arrays)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_operator(name: str) -> None:
     c = CASES[name]

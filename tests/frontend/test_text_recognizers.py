@@ -130,6 +130,7 @@ def test_dimensions_of_the_recognizer_are_floor_divisions_of_its_width() -> None
     assert tensor_type(out).shape == (1, (Dim("w") + 1) // 4, 50)
 
 
+@pytest.mark.thorough
 def test_an_int8_recognizer_of_any_width_equals_static_builds_bit_for_bit() -> None:
     proto = recognizer()
     mod = compiler.from_onnx(proto, shapes={"x": (1, 3, 24, "w")})

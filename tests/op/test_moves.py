@@ -131,6 +131,7 @@ def test_take_is_numpys(shape: tuple[int, ...], indices: Array, data: Any) -> No
     np.testing.assert_array_equal(got, np.take(x, np.clip(indices, -size, size - 1), axis))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 @pytest.mark.parametrize(
     "coordinates", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]

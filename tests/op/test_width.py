@@ -142,6 +142,7 @@ def convolutions(draw: st.DrawFn) -> tuple[IRModule, Array]:
     return IRModule({"main": b.finish(y)}), data
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [12, pytest.param(300, marks=pytest.mark.slow)])
 def test_convolutions_of_a_width_equal_the_interpreter_on_every_instruction_set(count: int) -> None:
     @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck))

@@ -45,6 +45,7 @@ def peak(kind: str, batches: int) -> int:
     return int(result.stdout)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "few", "many"),
     [

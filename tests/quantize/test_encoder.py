@@ -22,6 +22,7 @@ def scores(mod: IRModule, plan: Plan, tokens: Array) -> tuple[Array, Array]:
     return compiler.build(quantize.realize(mod, plan))(tokens), compiler.build(mod)(tokens)
 
 
+@pytest.mark.thorough
 def test_by_default_all_products_are_in_integers_and_the_answers_stay() -> None:
     mod = compiler.from_onnx(encoder(12, fused=True, outliers=1.0))
     plan = quantize.calibrate(mod, batches((12,) * 6))

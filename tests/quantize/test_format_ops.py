@@ -122,6 +122,7 @@ def test_any_blocks_have_the_bits_of_the_specification(x: Array, name: str, size
     assert_same(op.reference(arithmetic(FLOAT32), made, x), mx(x, name, 1, size))
 
 
+@pytest.mark.thorough
 def test_compiled_blocks_agree_on_every_magnitude_and_on_what_is_no_number() -> None:
     x = all_magnitudes((40, 75))
     x[3, 5], x[9, 70], x[11, 0] = np.nan, np.inf, -np.inf

@@ -188,6 +188,7 @@ def test_reasons() -> None:
     )
 
 
+@pytest.mark.thorough
 def test_an_encoder_without_float_normalizations() -> None:
     mod = compiler.from_onnx(encoder(12, fused=True, outliers=1.0))
     batches = [{"tokens": sentences(16, 12, k)} for k in range(6)]
@@ -207,6 +208,7 @@ def test_an_encoder_without_float_normalizations() -> None:
     assert metrics.sqnr_db(got, want) >= 20
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("tensorflow", [False, True])
 def test_layer_norms_of_many_operators_are_quantized_as_one(tensorflow: bool) -> None:
     """As exporters write them, they give the same plan and the same integers as one operator."""

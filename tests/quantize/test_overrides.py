@@ -152,6 +152,7 @@ fields = st.fixed_dictionaries(
 ).filter(bool)
 
 
+@pytest.mark.thorough
 @given(
     overrides=st.dictionaries(names, fields, max_size=4),
     accumulate=st.just("sequential") | st.dictionaries(names, st.just("int9_wrap"), min_size=1),

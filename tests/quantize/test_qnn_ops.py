@@ -58,6 +58,7 @@ def test_dequantize_of_accumulators_has_a_scale_per_channel() -> None:
 
 
 # ---- add -----------------------------------------------------------------------------------------
+@pytest.mark.thorough
 def test_add_rounds_products_and_sum_to_float32() -> None:
     grid = np.arange(-128, 128, dtype=np.int8)
     a, b = grid.reshape(-1, 1), grid.reshape(1, -1)

@@ -55,6 +55,7 @@ def test_every_origin_is_kept(name: str) -> None:
     assert planned <= kept
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NETS)
 def test_compiled_equals_interpreted_bit_for_bit_on_200_images(name: str) -> None:
     q = quantize.realize(net(name), plan_of(name))
@@ -62,6 +63,7 @@ def test_compiled_equals_interpreted_bit_for_bit_on_200_images(name: str) -> Non
     np.testing.assert_array_equal(compiler.build(q)(x), compiler.evaluate(q, x))
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_every_scheme_is_compiled_to_the_same_bits(rounding: str, dtype: str) -> None:
@@ -71,6 +73,7 @@ def test_every_scheme_is_compiled_to_the_same_bits(rounding: str, dtype: str) ->
     np.testing.assert_array_equal(compiler.build(q)(x), compiler.evaluate(q, x))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     "config", [QConfig(), QConfig(calibrate="kl"), QConfig(calibrate="minmax")]
 )
@@ -141,6 +144,7 @@ def test_skipped_nodes_stay_float_and_the_rest_does_not() -> None:
         assert np.abs(w - g).max() < 0.05 * np.abs(w).max()
 
 
+@pytest.mark.thorough
 # ---- plans that are edited -----------------------------------------------------------------------
 def test_a_node_can_be_made_float_in_the_plan() -> None:
     plan = plan_of("resnet8")

@@ -55,6 +55,7 @@ def test_infinities_that_no_integer_reads_are_left_alone() -> None:
     assert plan.nodes["y"].decision == "integer"
 
 
+@pytest.mark.sampled(2)
 # ---- zeros ---------------------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", OBSERVERS)
 @pytest.mark.parametrize("symmetric", [False, True])
@@ -82,6 +83,7 @@ def convolution(weight: Array, bias: Array | None, zeros: Array) -> IRModule:
     return IRModule({"main": b.finish(b.call("nn.conv2d", c, b.const(w), name="d"))})
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(
     dead=st.lists(st.booleans(), min_size=3, max_size=3),
@@ -139,6 +141,7 @@ def test_a_plan_of_another_model_is_refused_though_all_names_fit() -> None:
         quantize.realize(compiler.from_onnx(changed_mlp(alpha=0.5)), plan)
 
 
+@pytest.mark.thorough
 def test_a_plan_holds_for_every_batch_size_of_its_model() -> None:
     x = images()[1][:3]
     wanted = compiler.build(quantize.realize(net("resnet8"), plan_of("resnet8")))(x)

@@ -200,6 +200,7 @@ def averages() -> IRModule:
     return IRModule({"main": b.finish(b.call("nn.dense", y, last))})
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_all_that_scales_integers_is_in_the_arithmetic_of_the_configuration(rounding: str) -> None:
     x = np.random.default_rng(1).normal(size=(1, 3, 9, 9)).astype(np.float32)

@@ -135,6 +135,7 @@ def normalized(gain: Array, scale: Array) -> IRModule:
     return IRModule({"main": b.finish(y)})
 
 
+@pytest.mark.thorough
 def test_only_the_layer_norms_that_gain_by_it_are_smoothed_by_default() -> None:
     even, uneven = np.ones(32, np.float32), np.ones(32, np.float32)
     uneven[[3, 17]] = 60

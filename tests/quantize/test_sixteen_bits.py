@@ -65,6 +65,7 @@ def test_each_bit_of_weights_and_activations_gains_accuracy() -> None:
     assert found[-1] > 65, found
 
 
+@pytest.mark.thorough
 @settings(max_examples=4, deadline=None)
 @given(
     overrides=st.dictionaries(
@@ -162,6 +163,7 @@ def test_16_bits_have_limits_that_are_told() -> None:
         quantize.realize(net("mlp"), plan_of("mlp", config))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "target", ["llvm -mcpu=haswell", pytest.param("llvm -mcpu=x86-64", marks=pytest.mark.slow)]
 )
@@ -214,6 +216,7 @@ def test_restricted_ranges_leave_out_the_smallest_integer(
     assert reach[1] >= max(*ends, 0) - 0.5001 * p.scale
 
 
+@pytest.mark.thorough
 def test_restricted_ranges_reach_the_integers_and_the_plan() -> None:
     config = QConfig(
         activation_range="restricted", activation_dtype="int8", activation_symmetric=True,

@@ -19,6 +19,7 @@ from experiments import metrics
 from quantize import QConfig
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)
 @given(
     st.lists(st.integers(1, 20), min_size=1, max_size=3),
@@ -40,6 +41,7 @@ def test_every_axis_and_dtype(
     assert np.abs(got - want).max() < 0.52
 
 
+@pytest.mark.thorough
 def test_long_rows_do_not_overflow() -> None:
     x = np.full((1, 70_000), 7, np.uint8)
     x[0, 0] = 8

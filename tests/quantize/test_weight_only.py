@@ -133,6 +133,7 @@ def mean_decibels(*configs: QConfig) -> list[float]:
     return [float(np.mean([decibels(mod, x, config) for mod, x in nets])) for config in configs]
 
 
+@pytest.mark.thorough
 def test_each_method_gains_and_they_compose() -> None:
     coarse = replace(ONLY, weight_granularity="channel", weight_bits=3)
     grouped = replace(coarse, weight_granularity="group", weight_group_size=8)

@@ -75,6 +75,7 @@ def test_a_range_that_fits_better_has_less_error() -> None:
     assert max(full.scales) < max(restricted.scales)
 
 
+@pytest.mark.thorough
 @settings(max_examples=4, deadline=None)
 @given(
     kind=st.sampled_from(["full", "asymmetric"]),

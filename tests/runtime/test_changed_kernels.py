@@ -104,6 +104,7 @@ def same_bits(some: list[Array], others: list[Array]) -> bool:
     return all(a.tobytes() == b.tobytes() for a, b in zip(some, others, strict=True))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("int8", [False, True], ids=["float32", "int8"])
 @pytest.mark.parametrize(
     ("net", "size", "least", "most"),

@@ -22,6 +22,7 @@ def matmul(left: tuple[object, ...], right: tuple[object, ...], scaled: bool) ->
     return IRModule({"main": b.finish(y)})
 
 
+@pytest.mark.thorough
 @settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.integers(1, 3), max_size=2), st.integers(1, 20), st.integers(1, 40),
@@ -93,6 +94,7 @@ def test_rows_run_side_by_side(rows: int) -> None:
     assert any(f"unroll for sum_s.i0o in {n}:" in exe.as_text() for n in range(2, 9)), exe.as_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("int8", [False, True])
 def test_one_build_serves_every_batch_size(int8: bool) -> None:
     rng = np.random.default_rng(1)

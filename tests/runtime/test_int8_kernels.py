@@ -68,7 +68,10 @@ def convolutions(draw: st.DrawFn) -> tuple[IRModule, np.ndarray]:
 tensorized: list[bool] = []
 
 
-@pytest.mark.parametrize("count", [30, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "count",
+    [6, pytest.param(30, marks=pytest.mark.thorough), pytest.param(300, marks=pytest.mark.slow)],
+)
 def test_the_same_bits_on_every_instruction_set(count: int) -> None:
     tensorized.clear()  # also after shrinking
 
@@ -90,6 +93,7 @@ def test_the_same_bits_on_every_instruction_set(count: int) -> None:
     assert np.mean(tensorized) >= 0.8
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize(("groups", "width"), [(3, 20), (2, 16), (4, 6)])
 def test_grouped_convolutions_and_channel_shuffles_stay_in_blocks(
@@ -186,6 +190,7 @@ def test_an_infinity_stays_in_its_group() -> None:
     assert not np.isfinite(got[:, 5:]).any()
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 @pytest.mark.parametrize(
     ("width", "kernel", "stride"), [(7, 3, 1), (14, 5, 1), (15, 3, 2), (31, 3, 1), (58, 5, 1)]
@@ -217,6 +222,7 @@ def test_taps_in_the_padding_are_skipped(
         np.testing.assert_allclose(exe(data), want, rtol=1e-4, atol=1e-2)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("width", [4, 5, 6, 11])
 def test_neighbouring_vectors_are_clipped_and_stored_together(width: int) -> None:
     rng = np.random.default_rng(width)
@@ -237,6 +243,7 @@ def test_neighbouring_vectors_are_clipped_and_stored_together(width: int) -> Non
             assert (f"narrow.{width % 4}x16" in exe.as_text()) == (width % 4 > 0)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("channels", "kernel", "stride", "planes"),
     [(1, 3, 1, True), (1, 5, 2, True), (3, 3, 2, True), (3, 7, 2, True), (3, 5, 1, False)],
@@ -301,6 +308,7 @@ def blocked_pools(draw: st.DrawFn) -> tuple[IRModule, np.ndarray, dict[str, obje
     return IRModule({"main": f.finish(y)}), x.astype(dtype), attrs
 
 
+@pytest.mark.thorough
 @given(blocked_pools())
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 def test_pools_read_unpadded_data_and_agree_on_every_instruction_set(

@@ -94,6 +94,7 @@ def test_a_warm_process_neither_schedules_nor_lowers(folder: Path) -> None:
     assert run("warm") == [*cold[:2], "0", "True"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("int8", [False, True])
 def test_what_is_kept_of_a_kernel_comes_back(folder: Path, int8: bool) -> None:
     mod = compiler.from_onnx(ZOO / "mnist_dwsep.onnx")

@@ -121,6 +121,7 @@ def test_tiles_of_convolutions_go_along_a_row_of_any_width(case: tuple[int, ...]
     assert_right(exe, mod, [(1, case[0], 5, W)])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell"])
 @pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_int8_convolutions_of_any_width_equal_the_interpreter(

@@ -32,6 +32,7 @@ def pictures(name: str, count: int, height: int = 28, width: int = 28) -> np.nda
     return rng.normal(size=(count, 1, *size)).astype(np.float32)
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("number_system", ["float32", "int8", "posit8_es1"])
 def test_shipped_networks_at_any_batch_and_image_size(name: str, number_system: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from symbolic_nets import Net, nets
@@ -24,6 +25,7 @@ def assert_alike(got: Any, want: Any, tolerance: float) -> None:
     np.testing.assert_allclose(got, want, rtol=0, atol=tolerance * scale + 1e-30)
 
 
+@pytest.mark.thorough
 @settings(max_examples=15, deadline=None)
 @given(nets(), SIZES, st.integers(1, 2))
 def test_float_networks_of_unknown_size(net: Net, sizes: list[Any], threads: int) -> None:
@@ -33,6 +35,7 @@ def test_float_networks_of_unknown_size(net: Net, sizes: list[Any], threads: int
         assert_alike(exe(x), compiler.evaluate(net.mod, x), 2e-5)
 
 
+@pytest.mark.thorough
 @settings(max_examples=12, deadline=None)
 @given(nets(), SIZES, st.integers(1, 2))
 def test_int8_networks_of_unknown_size(net: Net, sizes: list[Any], threads: int) -> None:
@@ -44,6 +47,7 @@ def test_int8_networks_of_unknown_size(net: Net, sizes: list[Any], threads: int)
         assert_alike(exe(x), compiler.evaluate(mod, x), 1e-6)
 
 
+@pytest.mark.thorough
 @settings(max_examples=8, deadline=None)
 @given(nets(), SIZES, st.integers(1, 2))
 def test_custom_networks_of_unknown_size(net: Net, sizes: list[Any], threads: int) -> None:

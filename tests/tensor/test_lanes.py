@@ -66,6 +66,7 @@ def attempts(exe: Executable) -> list[Attempt]:
     return [s for s in found if isinstance(s, Attempt)]
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("scale", [0.1, 1.0], ids=["sure", "again"])
 def test_a_convolutional_net_gives_the_bits_of_the_library_lowering(
@@ -89,6 +90,7 @@ def test_a_convolutional_net_gives_the_bits_of_the_library_lowering(
     assert attempts(exe)
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 3), st.integers(1, 37), st.integers(1, 40), st.integers(1, 3),
@@ -104,7 +106,7 @@ def test_convolutions_of_any_shape(
     check(net.module(), (rng.normal(size=(n, c, 5, 7)) * scale).astype(np.float32), target)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     st.integers(1, 20), st.integers(1, 50), st.integers(1, 70), st.sampled_from([0.2, 3.0]),
     st.sampled_from(TARGETS),

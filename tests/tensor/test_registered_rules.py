@@ -61,6 +61,7 @@ def instructions(exe: compiler.Executable) -> dict[str, int]:
     return found
 
 
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"])
 @pytest.mark.parametrize(("channels", "outputs"), [(16, 32), (40, 19), (24, 16)])
 def test_an_invented_instruction_runs_a_convolution(
@@ -92,6 +93,7 @@ def test_what_is_emitted_is_what_runs() -> None:
     assert (compiler.build(mod)(x) == compiler.evaluate(mod, x)).all()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("net", ["resnet8", "dwsep"])
 def test_a_whole_network_runs_with_it(net: str) -> None:
     mod = compiler.from_onnx(ZOO / f"mnist_{net}.onnx")
@@ -268,6 +270,7 @@ def test_a_layout_rule_may_be_for_one_target() -> None:
     assert "(1, 4, 4, 4, 4)" not in layouts(mod)[0]
 
 
+@pytest.mark.thorough
 def test_the_example_runs() -> None:
     script = ZOO.parent / "examples" / "new_instruction.py"
     done = subprocess.run(

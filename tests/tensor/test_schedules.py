@@ -137,6 +137,7 @@ def test_symbolic_extent_runs_any_size() -> None:
         np.testing.assert_array_equal(y, x @ w)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "intrinsic", [*(i for i in X86 if i.steps == 4), DOT4], ids=lambda i: i.name
 )
@@ -203,6 +204,7 @@ def test_illegal_schedules_are_refused() -> None:
                      np.zeros((4, 6), np.float32)])  # fmt: skip
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fn", ["exp", "log", "tanh", "sigmoid", "erf"])
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"])
 def test_functions_give_the_same_bits_everywhere(fn: str, target: str) -> None:

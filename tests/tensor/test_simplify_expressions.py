@@ -1,6 +1,7 @@
 """Shortened integer expressions have the same values."""
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tensor_support import interpret
@@ -16,6 +17,7 @@ def clipped(x: Expr, a: int, low: int, high: int) -> Expr:
     return minimum(maximum(x + a, low), high)
 
 
+@pytest.mark.thorough
 @given(
     st.integers(-300, 300), st.integers(-300, 300), st.integers(-300, 300), st.integers(-300, 300),
     st.sampled_from(["uint8", "int8"]),

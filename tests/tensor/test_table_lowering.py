@@ -30,6 +30,7 @@ def agree(mod: IRModule, fmt: str, *xs: Array) -> compiler.Executable:
     return one
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_a_convolutional_net_gives_the_bits_of_the_library_lowering(fmt: str) -> None:
     rng = np.random.default_rng(0)
@@ -70,6 +71,7 @@ def test_products_of_computed_operands() -> None:
     agree(mod, "posit8_es0", *xs)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", ["sum", "prod"])
 @pytest.mark.parametrize("extent", [1, 3, 8, 21])
 def test_reductions_to_one_axis(op: str, extent: int) -> None:

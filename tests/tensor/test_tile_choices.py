@@ -93,6 +93,7 @@ def scheduled(f: Function) -> tuple[Schedule, set[object]]:
     return untiled(legal.func), constants
 
 
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("target", ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"])
 @pytest.mark.parametrize("dtype", ["float32", "uint8"])
 @pytest.mark.parametrize("net", NETS)

@@ -78,6 +78,7 @@ def check(passes: list[Pass], plan: Plan, extra: int, tolerance: float) -> None:
             assert np.abs(got - want).max() <= tolerance * max(1, np.abs(want).max())
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", EXACT)
 @settings(max_examples=25, deadline=None)
 @given(plan=PLANS, extra=st.integers(0, 9))
@@ -112,6 +113,7 @@ def test_builds_of_every_level_give_the_interpreters_results(plan: Plan, level: 
         assert np.abs(got - want).max() <= 1e-4 * max(1, np.abs(want).max())
 
 
+@pytest.mark.thorough
 @settings(max_examples=40, deadline=None)
 @given(plan=PLANS, extra=st.integers(0, 9))
 def test_normal_forms_read_back_and_lead_to_each_other(plan: Plan, extra: int) -> None:

@@ -239,6 +239,7 @@ def chained(q: Qdq, x: Atom, step: int) -> Atom:
     return call("nn.relu", call("nn.conv2d", x, q.weights(2, c, 1, 1)))
 
 
+@pytest.mark.thorough
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), steps=st.lists(st.integers(0, 6), min_size=1, max_size=6))
 def test_random_chains_agree(seed: int, steps: list[int]) -> None:

@@ -19,6 +19,7 @@ EIGHT = ["posit8_es0", "float8_e4m3fn"]
 OTHERS = [name for name in datatypes.list_formats() if name not in EIGHT]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "targets"),
     [
@@ -45,6 +46,7 @@ def test_eight_bit_formats_pass_on_all_pairs(name: str, targets: list[str]) -> N
         assert cases["cast from float16", target] == 65536
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("name", "lowering"),
     [("posit16_es1", "library"), pytest.param("bfloat16", None, marks=pytest.mark.slow)],
@@ -124,6 +126,7 @@ def test_the_command_prints_a_table_and_a_verdict(
     assert out.splitlines()[-1].startswith("float6_e3m2fn, library lowering: passed (")
 
 
+@pytest.mark.thorough
 def test_the_command_prints_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:
     cheap = ["--lowering", "table", "--seed", "2"]
     assert run_command(["dtype", "check", "posit5_es1", "--json", *cheap]) == 0

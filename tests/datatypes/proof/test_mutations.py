@@ -249,6 +249,7 @@ def test_ties_that_go_to_the_odd_in_one_binade_of_sixteen_bits_are_caught(
         through_float64.tables.cache_clear()
 
 
+@pytest.mark.thorough
 def test_the_command_fails_and_shows_counterexamples(
     mutate: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def nan_is_zero(x: Expr) -> Expr:
     return select(x.equal(x), x, 0.0)
 
 
+@pytest.mark.thorough
 def test_what_is_deferred_is_computed_again(change: Any) -> None:
     """However little the deferred form is sure of, the sums are right."""
     for op in ("Add", "Mul"):
@@ -90,6 +91,7 @@ def test_what_is_deferred_is_computed_again(change: Any) -> None:
         assert wrong(convolution(which)) == 0, sums.CONVOLUTIONS[which].name
 
 
+@pytest.mark.thorough
 def test_tiles_that_are_never_computed_again_are_caught(
     change: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,6 +105,7 @@ def test_tiles_that_are_never_computed_again_are_caught(
         assert wrong(convolution(which)) > 0, sums.CONVOLUTIONS[which].name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("op", SUMS)
 def test_a_deferred_form_that_is_sure_and_wrong_is_caught(op: str, change: Any) -> None:
     change(op, True, off_in_one_binade)

@@ -63,6 +63,7 @@ def test_all_pairs_of_short_formats(name: str, op: str) -> None:
     np.testing.assert_array_equal(operate(fmt, op, a, b), oracle.apply(fmt, op, a, b))
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("name", [*MEDIUM, *WIDE])
 def test_pairs_of_longer_formats(name: str, op: str) -> None:
@@ -88,6 +89,7 @@ def _ties(fmt: Format, op: str) -> tuple[Array, Array]:
     return a[exact], b[exact]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
 @pytest.mark.parametrize("name", ["posit16_es1", "posit16_es2", "bfloat16", "float16", "takum16"])
 def test_ties(name: str, op: str) -> None:
@@ -115,6 +117,7 @@ def test_wide_results_next_to_a_tie(op: str) -> None:
     np.testing.assert_array_equal(operate(fmt, op, a, b), oracle.apply(fmt, op, a, b))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("name", [*NAMES, *WIDE])
 def test_functions(name: str, fn: str) -> None:
