@@ -27,11 +27,11 @@ _FCMP = {"LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge", "EQ": "oeq", "NE": 
 _ICMP = {"LT": "lt", "LE": "le", "GT": "gt", "GE": "ge", "EQ": "eq", "NE": "ne"}
 _INTRINSIC = {
     "sqrt": "llvm.sqrt", "floor": "llvm.floor", "ceil": "llvm.ceil", "round": "llvm.roundeven",
-    "abs": "llvm.fabs", "sin": "llvm.sin", "cos": "llvm.cos", "pow": "llvm.pow", "fma": "llvm.fma",
+    "abs": "llvm.fabs", "fma": "llvm.fma",
 }  # fmt: skip
 _LIBM = {
-    "exp", "log", "tanh", "erf", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh",
-    "atanh", "fmod",
+    "exp", "log", "tanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
+    "asinh", "acosh", "atanh", "fmod", "pow",
 }  # fmt: skip
 _THROUGH_DOUBLE = _LIBM - {"exp", "log", "tanh", "erf"}
 

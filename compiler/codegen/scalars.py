@@ -26,7 +26,7 @@ from compiler.tensor.expr import (
     Select,
     index_condition,
 )
-from compiler.tensor.mathlib import EXPANSIONS, EXPANSIONS64
+from compiler.tensor.mathlib import EXPANSIONS, EXPANSIONS64, FLOAT16, narrow
 from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import Store
 
@@ -102,9 +102,8 @@ class Scalars(Accesses):
                 return self.eval(EXPANSIONS[x.fn](bound[0]))
             if x.dtype == FLOAT64 and x.fn in EXPANSIONS64:
                 return self.eval(EXPANSIONS64[x.fn](bound[0]))
-            if x.dtype == DType("float", 16) and x.fn in EXPANSIONS:
-                wide = Call(x.fn, (Cast(bound[0], FLOAT32),), FLOAT32)
-                return self.eval(Cast(wide, x.dtype))
+            if x.dtype == FLOAT16 and x.fn in EXPANSIONS:
+                return self.eval(narrow(x.fn, bound[0]))
             splat = [e.splat(a, n) for a in args]
             if x.fn == "limit":
                 return rules.limit(e, splat[0], splat[1], self.enabled)

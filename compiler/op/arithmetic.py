@@ -11,12 +11,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from compiler.dtypes import Array, CustomDType, DType, custom
+from compiler.dtypes import FLOAT32, FLOAT64, Array, CustomDType, DType, custom
 from compiler.errors import UnsupportedError
-from compiler.op import fused
+from compiler.op import c_library, fused
 from compiler.op.places import Places
-from compiler.op.scalar_functions import BITS, COMPARE, FUNCTIONS
+from compiler.op.scalar_functions import BITS, COMPARE, EXACT, FUNCTIONS
 from compiler.stochastic import PLACED, random_dtype
+from compiler.tensor import over_arrays
+from compiler.tensor.mathlib import EXPANSIONS
 
 
 class Choice:
@@ -158,7 +160,7 @@ class NumpyArithmetic(Choice):
     def fma(self, a: Array, b: Array, c: Array) -> Array:
         """See Arithmetic."""
         if self.dtype == DType("float", 32):
-            return fused.to_odd(a, b, c).astype(np.float32)
+            return fused.multiply_add32(a, b, c)
         if self.dtype == DType("float", 64):
             return fused.multiply_add(a, b, c)
         raise UnsupportedError(f"no fused multiply-add of {self.dtype}")
@@ -176,11 +178,21 @@ class NumpyArithmetic(Choice):
         return np.asarray(COMPARE[op](a, b))
 
     def call(self, fn: str, a: Array) -> Array:
-        """See Arithmetic."""
+        """See Arithmetic. exp, log, tanh, sigmoid, erf and rsqrt of float32 are the expressions of
+        `compiler.tensor.mathlib`, those of float16 are correctly rounded; the rest is the C
+        library's function of float64, rounded once."""
         if fn not in FUNCTIONS or not self.dtype.is_float:
             raise UnsupportedError(f"no function {fn} of {self.dtype}")
+        if self.dtype == FLOAT32 and fn in EXPANSIONS:
+            return over_arrays.unary(EXPANSIONS[fn], a)
         with np.errstate(all="ignore"):
-            return FUNCTIONS[fn](np.asarray(a, np.float64)).astype(self._np)
+            if fn in EXACT or (self.dtype.bits == 16 and fn in EXPANSIONS):
+                return FUNCTIONS[fn](np.asarray(a, np.float64)).astype(self._np)
+            if fn == "rsqrt":
+                return np.asarray(1.0 / np.sqrt(a))
+            if fn == "sigmoid":
+                return np.asarray(1.0 / (1.0 + c_library.rounded("exp", FLOAT64, 0.0 - a)))
+        return c_library.rounded(fn, self.dtype, a)
 
     def remainder(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""

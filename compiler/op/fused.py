@@ -15,12 +15,34 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+_BELOW_FLOAT32 = (1 << 29) - 1
+"""Bits of a float64 that float32 has not."""
+_MIDDLE = 1 << 28
+_NORMAL = float(np.finfo(np.float32).tiny) * 2
+
 
 def multiply_add(a: Array, b: Array, c: Array) -> Array:
     """a * b + c to nearest."""
     head, tail = _parts(a, b, c)
     with np.errstate(all="ignore"):
         return np.where(np.isfinite(head), head + tail, head)
+
+
+def multiply_add32(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c of float32 operands, rounded to float32 once.
+
+    float64 holds the product, and rounds the sum: rounding that again is wrong only where it lies
+    in the middle between two float32 numbers, which are normal or not; those are rounded to odd.
+    """
+    with np.errstate(all="ignore"):
+        total = np.asarray(np.asarray(a, np.float64) * b + c)
+        out = np.asarray(total.astype(np.float32))
+        middle = (total.view(np.int64) & _BELOW_FLOAT32) == _MIDDLE
+        unsure = middle | ((np.abs(total) < _NORMAL) & (total != 0))
+        if unsure.any():
+            x, y, z = (np.broadcast_to(v, total.shape)[unsure] for v in (a, b, c))
+            out[unsure] = to_odd(x, y, z).astype(np.float32)
+    return out
 
 
 def to_odd(a: Array, b: Array, c: Array) -> Array:

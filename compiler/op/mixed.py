@@ -11,6 +11,7 @@ import numpy as np
 
 from compiler.dtypes import BOOL, Array, DType
 from compiler.ir.types import TensorType, shape_text
+from compiler.op import c_library
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import (
     axis_of,
@@ -37,9 +38,7 @@ def _infer_power(_: NoAttrs, types: Sequence[TensorType]) -> TensorType:
 
 
 def _power(ar: Arithmetic, _: NoAttrs, a: Array, b: Array) -> Array:
-    with np.errstate(all="ignore"):
-        wide = np.power(a.astype(np.float64), b.astype(np.float64))
-        return wide.astype(ar.dtype.storage)
+    return c_library.rounded("pow", ar.dtype, a, b)
 
 
 def _lower_power(b: PrimBuilder, a: NoAttrs, x: Buffer, y: Buffer) -> Buffer:
@@ -127,7 +126,7 @@ for _definition in (
         _lower_power,
         arity=(2, 2),
         fusion=Fusion.ELEMENTWISE,
-        doc="a to the power b",
+        doc="a to the power b: the C library's float64 function, rounded once",
     ),
     OpDef(
         "where",

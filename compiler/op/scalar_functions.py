@@ -41,7 +41,11 @@ FUNCTIONS: dict[str, Callable[[Array], Array]] = {
     "acosh": np.arccosh,
     "atanh": np.arctanh,
 }
-"""Unary functions that tensor expressions may call, and their float64 meaning."""
+"""Unary functions that tensor expressions may call, in float64: to within a few units in the last
+place of what they mean. `compiler.op.arithmetic` says what that is in each dtype."""
+
+EXACT = ("sqrt", "floor", "ceil", "round")
+"""Those whose float64 result, rounded to a narrower float, is right; numpy has them to the bit."""
 
 
 BITS: dict[str, Any] = {

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from compiler.codegen.lanes import points
-from compiler.dtypes import BOOL, FLOAT32, FLOAT64, Array, DType
+from compiler.dtypes import BOOL, FLOAT64, Array, DType
 from compiler.errors import LoweringError
+from compiler.op import c_library
 from compiler.op.arithmetic import Arithmetic, arithmetic
 from compiler.op.places import Places
 from compiler.op.scalar_functions import BITS
@@ -34,7 +35,6 @@ from compiler.tensor.expr import (
     Load,
     Select,
 )
-from compiler.tensor.mathlib import EXPANSIONS
 from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import SLACK, Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store
 
@@ -186,8 +186,6 @@ class _Interpreter:
         if e.fn == "lowest":
             return arithmetic(e.dtype).lowest()[()]
         args = [self.value(a) for a in e.args]
-        if e.fn in EXPANSIONS and e.dtype == FLOAT32:
-            return self.value(EXPANSIONS[e.fn](_Literal(args[0], e.args[0].dtype)))
         if e.fn == "fma":
             return fma(args[0], args[1], args[2], e.dtype)
         if e.fn == "bits":
@@ -199,17 +197,10 @@ class _Interpreter:
         if e.fn == "abs":
             return np.abs(args[0])
         if e.fn == "pow":
-            return np.power(*args)
+            return c_library.rounded("pow", e.dtype, *args)[()]
         if e.fn == "fmod":
             return np.fmod(*args)
         return np.asarray(arithmetic(e.dtype).call(e.fn, np.asarray(args[0])))[()]
-
-
-class _Literal(FloatImm):
-    """A value that was computed already; its bits are kept."""
-
-    def __init__(self, value: Any, dtype: DType):
-        super().__init__(float(value), dtype)
 
 
 def fma(a: Any, b: Any, c: Any, dtype: DType) -> Any:

@@ -1,8 +1,12 @@
 """Float32 exp, log, tanh, sigmoid and erf as scalar expressions.
 
 Written in additions, multiplications, explicit fma and bit operations, they give the same bits on
-every instruction set and vectorize like any other expression. Relative error below 3e-7 (erf:
-absolute).
+every instruction set and vectorize like any other expression. References compute the same
+expressions over arrays (see `over_arrays`). Relative error below 3e-7 (erf: absolute).
+
+Where `fma` stands, the product is not rounded, on every target: by the processor's instruction, or,
+where it has none, by the C library's function, which rounds once as well. Elsewhere every operation
+rounds: generated code carries no flag that lets LLVM contract or reorder anything.
 
 Sources: exp and log by range reduction with a two-part ln 2 (Cody and Waite, Software Manual for
 the Elementary Functions, 1980) and truncated series; erf by Chebyshev fits of erf(x)/x in x^2 on
@@ -13,9 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from compiler.dtypes import FLOAT32, INT32
-from compiler.tensor.expr import Expr, call, const, maximum, minimum, select
+from compiler.dtypes import FLOAT32, INT32, UINT16, DType
+from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
 
+FLOAT16 = DType("float", 16)
+_SIGN = -(1 << 31)
 _LOG2E = 1.4426950408889634
 _LN2_HIGH = 0.693359375
 _LN2_LOW = -2.1219444005469057e-4
@@ -31,6 +37,19 @@ _LOG_ERFC = (
     0.02638421207666397, -0.11000879853963852, -0.6319087743759155, -1.1301807165145874,
     0.0003060615563299507,
 )  # fmt: skip
+
+
+_ROUNDED_TWICE: dict[str, tuple[tuple[int, int], ...]] = {
+    "exp": ((0x1F79, 0x3C07), (0x25CF, 0x3C17)),
+    "log": ((0x1D78, 0xC53B),),
+    "sigmoid": (
+        (0x1A00, 0x3801), (0x1F00, 0x3803), (0x2180, 0x3805), (0x9F80, 0x37F9), (0xA140, 0x37F6),
+        (0xA1C0, 0x37F5), (0xB13F, 0x3758),
+    ),
+    "erf": ((0x1612, 0x16D9), (0x9612, 0x96D9)),
+}  # fmt: skip
+"""Codes of the float16 operands (all 65536 were tried) whose float32 result lies, by its error, in
+the middle between two float16 numbers or beyond, and of the right results."""
 
 
 def fma(a: Expr, b: Expr, c: Expr) -> Expr:
@@ -80,13 +99,15 @@ def log(x: Expr) -> Expr:
 
 
 def tanh(x: Expr) -> Expr:
-    """Hyperbolic tangent: odd series below 0.35, else through e^(-2|x|)."""
+    """Hyperbolic tangent: odd series below 0.35, else through e^(-2|x|); of -0, -0."""
     a = call("abs", x)
     e = exp(a * -2.0)
     large = (1.0 - e) / (1.0 + e)
-    x2 = x * x
-    small = fma(_horner(x2, _TANH) * x2, x, x)
-    return select(a < 0.35, small, select(x < 0.0, 0.0 - large, large))
+    a2 = a * a
+    small = fma(_horner(a2, _TANH) * a2, a, a)
+    sign = call("bits", x, dtype=INT32) & _SIGN
+    size = call("bits", select(a < 0.35, small, large), dtype=INT32)
+    return call("bits", size | sign, dtype=FLOAT32)
 
 
 def sigmoid(x: Expr) -> Expr:
@@ -109,6 +130,17 @@ def rsqrt(x: Expr) -> Expr:
 
 def _sigmoid64(x: Expr) -> Expr:
     return 1.0 / (1.0 + call("exp", 0.0 - x))
+
+
+def narrow(fn: str, x: Expr) -> Expr:
+    """A function of EXPANSIONS of a float16 operand, correctly rounded: through float32, but for
+    the few operands where that rounds twice."""
+    out = cast(call(fn, cast(x, FLOAT32)), FLOAT16)
+    code = call("bits", x, dtype=UINT16)
+    for operand, result in _ROUNDED_TWICE.get(fn, ()):
+        right = call("bits", const(result, UINT16), dtype=FLOAT16)
+        out = select(code.equal(operand), right, out)
+    return out
 
 
 EXPANSIONS: dict[str, Callable[[Expr], Expr]] = {
