@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.dtypes import FLOAT32, FLOAT64, Array, CustomDType, DType, custom
 from compiler.errors import UnsupportedError
-from compiler.op import c_library, fused
+from compiler.op import c_library, extremes, fused
 from compiler.op.places import Places
 from compiler.op.scalar_functions import BITS, COMPARE, EXACT, FUNCTIONS
 from compiler.stochastic import PLACED, random_dtype
@@ -68,11 +68,11 @@ class Arithmetic(Protocol):
         ...
 
     def maximum(self, a: Array, b: Array) -> Array:
-        """The larger value."""
+        """The larger value; NaN if one is NaN, and +0 is larger than -0."""
         ...
 
     def minimum(self, a: Array, b: Array) -> Array:
-        """The smaller value."""
+        """The smaller value; NaN if one is NaN, and -0 is smaller than +0."""
         ...
 
     def compare(self, op: str, a: Array, b: Array) -> Array:
@@ -167,11 +167,11 @@ class NumpyArithmetic(Choice):
 
     def maximum(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
-        return np.maximum(a, b)
+        return extremes.maximum(a, b)
 
     def minimum(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
-        return np.minimum(a, b)
+        return extremes.minimum(a, b)
 
     def compare(self, op: str, a: Array, b: Array) -> Array:
         """See Arithmetic."""

@@ -290,7 +290,7 @@ def _scattered(
 
         def value(*i: Any) -> Expr:
             *at, r = i
-            neutral = {"Add": -0.0 if x.dtype.is_float else 0, "Mul": 1}.get(step)
+            neutral = {"Add": 0 if x.dtype.is_integer else -0.0, "Mul": 1}.get(step)
             other = x[tuple(at)] if neutral is None else const(neutral, x.dtype)
             return select(hits(at, index_value(r)), update(at, index_value(r)), other)
 

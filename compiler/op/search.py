@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT64, INT64, Array
+from compiler.dtypes import BOOL, FLOAT32, FLOAT64, INT64, Array
 from compiler.ir.types import TensorType, TupleType
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, require, type_of
@@ -16,7 +16,7 @@ from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.reduce import lower_fold
 from compiler.symbolic import Dim, Index
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, Gather, binary, const, index_value, select
+from compiler.tensor.expr import Expr, Gather, binary, cast, const, index_value, select
 from compiler.tensor.stmt import Buffer
 
 
@@ -57,8 +57,8 @@ def _register_arg(name: str, best: Any, update: str) -> None:
             at = [*outer[:axis], r, *outer[axis + int(a.keepdims) :]]
             here, there = x[tuple(at)], extreme[(*at[:axis], 0, *at[axis + 1 :])]
             match = here.equal(there)
-            if x.dtype.is_float:  # NaN is the extreme wherever there is one
-                match = match | binary("NE", here, here)
+            if x.dtype.is_float or x.dtype.is_custom:  # NaN is the extreme where there is one
+                match = match | here.equal(here).equal(const(0, BOOL))
             return select(match, index_value(r), const(-1, INT64) if a.last else index_value(n))
 
         shape = _arg_shape(a, name, type_of(x))
@@ -106,8 +106,15 @@ def _topk(ar: Arithmetic, a: TopKAttrs, x: Array) -> tuple[Array, Array]:
     return np.take_along_axis(x, first, a.axis), first.astype(np.int64)
 
 
+def _is_nan(x: Expr) -> Expr:
+    """Whether a value is NaN; custom datatypes, whose NaN may equal itself, go by float32."""
+    wide = cast(x, FLOAT32) if x.dtype.is_custom else x
+    return binary("NE", wide, wide)
+
+
 def _lower_topk(b: PrimBuilder, a: TopKAttrs, x: Buffer) -> tuple[Buffer, Buffer]:
-    """Every element's rank is counted: n^2 comparisons, no sorting network."""
+    """Every element's rank is counted: n^2 comparisons, no sorting network. NaN is larger than any
+    number, as in numpy's order."""
     axis = a.axis % len(x.shape)
     n = x.shape[axis]
 
@@ -115,8 +122,14 @@ def _lower_topk(b: PrimBuilder, a: TopKAttrs, x: Buffer) -> tuple[Buffer, Buffer
         *outer, r = i
         mine, other = x[tuple(outer)], x[(*outer[:axis], r, *outer[axis + 1 :])]
         ahead = other > mine if a.largest else other < mine
+        same = other.equal(mine)
+        if x.dtype.is_float or x.dtype.is_custom:
+            first, second = (other, mine) if a.largest else (mine, other)
+            nan, nans = _is_nan(first), _is_nan(second)
+            ahead = select(nan | nans, nan & nans.equal(const(0, BOOL)), ahead)
+            same = same | (nan & nans)
         earlier = index_value(r) < index_value(outer[axis])
-        return select(ahead | (other.equal(mine) & earlier), const(1, INT64), const(0, INT64))
+        return select(ahead | (same & earlier), const(1, INT64), const(0, INT64))
 
     rank = b.reduce("rank", x.shape, INT64, {"r": n}, before, const(0, INT64))
     shape = [Index.of(a.k) if k == axis else d for k, d in enumerate(x.shape)]

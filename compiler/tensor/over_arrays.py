@@ -11,7 +11,7 @@ import numpy as np
 
 from compiler.dtypes import FLOAT32, Array, DType
 from compiler.errors import LoweringError
-from compiler.op import fused
+from compiler.op import extremes, fused
 from compiler.op.scalar_functions import BITS, COMPARE
 from compiler.tensor.expr.named import LetVar
 from compiler.tensor.expr.node import BinOp, Call, Cast, Expr, FloatImm, IntImm, Select
@@ -21,7 +21,7 @@ CHUNK = 1 << 14
 
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide,
-    "Max": np.maximum, "Min": np.minimum, **COMPARE, **BITS,
+    "Max": extremes.maximum, "Min": extremes.minimum, **COMPARE, **BITS,
 }  # fmt: skip
 
 

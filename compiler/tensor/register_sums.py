@@ -6,9 +6,10 @@ again, in memory, where they did not (see `compiler.tensor.lower_custom`).
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
-from compiler.tensor.expr import Expr, Load, rewrite
+from compiler.tensor.expr import Expr, FloatImm, Load, rewrite
 from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses, clone, stores, walk_stmts
 
 
@@ -32,10 +33,18 @@ def lives(body: list[Stmt]) -> list[list[Stmt]]:
 
 
 def register_sums(body: list[Stmt]) -> tuple[Buffer, ...]:
-    """The register buffers that the statements of a group add up together."""
+    """The register buffers that the statements of a group add up together, from +0 on: a sum that
+    may start from -0 can be -0, whose sign deferred expressions lose."""
     apart = [s for s in body if not _register_stores(s, "") & _register_stores(s, "Add")]
     found = [x.buffer for x in stores(apart) if x.buffer in _register_stores(x, "Add")]
-    return tuple(dict.fromkeys(found))
+    starts = [x for x in stores(apart) if not x.update]
+    zeros = {x.buffer for x in starts if _is_zero(x.value)}
+    others = {x.buffer for x in starts if not _is_zero(x.value)}
+    return tuple(b for b in dict.fromkeys(found) if b in zeros - others)
+
+
+def _is_zero(e: Expr) -> bool:
+    return isinstance(e, FloatImm) and e.value == 0 and math.copysign(1, e.value) > 0
 
 
 def _register_stores(s: Stmt, update: str) -> set[Buffer]:
