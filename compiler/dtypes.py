@@ -3,7 +3,9 @@
 A built-in dtype is written as numpy writes it (`float32`, `int8`, `bool`). A custom dtype is
 written `custom[NAME]BITS` (`custom[posit]16`), the notation of TVM's Bring Your Own Datatypes; its
 values are kept in an unsigned integer of at least BITS bits. What a custom dtype means is given by
-the `CustomDType` that is registered under NAME: other packages plug in through `register_custom`.
+the `CustomDType` that is registered under NAME: other packages plug in through `register_custom`,
+or, for formats that need no registration, through `notations` and `resolvers` (see
+`compiler.providers` for how they are found).
 
 Within a compiled module a custom value may be held in another *form*. It may be kept decoded, as a
 float that equals it, in a *lane*: `custom[posit]16:float32`. Or its operations are look-ups:
@@ -15,17 +17,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from compiler.errors import DtypelabError, unknown
+from compiler.providers import load_providers
 
 if TYPE_CHECKING:
     from compiler.tensor.expr import Expr
 
 Array = npt.NDArray[Any]
+T = TypeVar("T")
 
 _KINDS = {"float": "f", "int": "i", "uint": "u", "bool": "b"}
 _BUILTIN = {
@@ -77,7 +81,7 @@ class DType:
         if text in _BUILTIN:
             return DType(*_BUILTIN[text])
         if named:
-            text = next(filter(None, (full(text) for full in notations)), text)
+            text = _full_notation(text)
         found = _CUSTOM.fullmatch(text)
         if not found:
             raise DtypelabError(unknown("dtype", text, [*_BUILTIN, "custom[NAME]BITS"]))
@@ -289,16 +293,29 @@ def custom(name: str) -> CustomDType:
         DtypelabError: there is none.
     """
     if name not in _custom:
-        for resolve in resolvers:
-            found = resolve(name)
-            if found is not None:
-                _custom[name] = found
-                return found
-        hint = "; register it with datatypes.register(name)"
-        if not resolvers:
-            hint += ", or import datatypes for the built-in formats"
-        raise DtypelabError(unknown("custom datatype", name, _custom) + hint)
+        found = _first(resolvers, name)
+        if found is None:
+            hint = "; register it with datatypes.register(name)"
+            raise DtypelabError(unknown("custom datatype", name, _custom) + hint)
+        _custom[name] = found
     return _custom[name]
+
+
+def _full_notation(text: str) -> str:
+    """The notation `custom[NAME]BITS` of a format's name; other text as it is."""
+    return text if _CUSTOM.fullmatch(text) else _first(notations, text) or text
+
+
+def _first(hooks: list[Callable[[str], T | None]], name: str) -> T | None:
+    """What the first of the hooks that knows `name` says of it; providers of formats that are not
+    imported yet are, if none does."""
+    for load in (None, load_providers):
+        if load is not None:
+            load()
+        found = next((f for hook in hooks if (f := hook(name)) is not None), None)
+        if found is not None:
+            return found
+    return None
 
 
 def span(dtype: DType) -> tuple[int, int] | None:

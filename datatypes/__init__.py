@@ -1,12 +1,15 @@
 """Custom datatypes: number formats as data, and what the compiler needs to compute in them.
 
 Importing this package makes every format a dtype: `posit16_es1` parses, as `custom[posit16_es1]16`.
+The compiler does so itself when a name is asked for that it does not know: this package is one of
+the providers of formats that the metadata names (see `compiler.providers`).
 """
 
 from __future__ import annotations
 
 from compiler._lazy import lazy
 from compiler.dtypes import CustomDType, notations, resolvers
+from compiler.providers import libraries
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -52,5 +55,16 @@ def _notation(name: str) -> str | None:
     return f"custom[{name}]{found.fmt.nbits}" if found and found.fmt else None
 
 
+def _library(function: str) -> None:
+    """Load SoftPosit's library if a C function is one of its."""
+    from datatypes.softposit import SIGNATURES
+
+    if function in SIGNATURES:
+        from datatypes.builtin.softposit import load_functions
+
+        load_functions()
+
+
+libraries.append(_library)
 resolvers.append(_format)
 notations.append(_notation)

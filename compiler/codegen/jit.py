@@ -12,6 +12,7 @@ from typing import Any
 
 from compiler.codegen import cache, half
 from compiler.errors import LoweringError
+from compiler.providers import load_library_of
 from compiler.target import Target
 
 lock = threading.RLock()
@@ -87,6 +88,8 @@ def link(code: bytes, symbols: Sequence[str], target: Target) -> None:
             return
         needs, _, content = code.partition(b"\n")
         for f in needs.decode().split():
+            if not llvm.address_of_symbol(f):
+                load_library_of(f)
             if not llvm.address_of_symbol(f):
                 raise LoweringError(
                     f"C function {f!r} is in no loaded library: load it with "

@@ -63,7 +63,7 @@ def element_dtype(code: int, what: str) -> DType:
             return DType.parse(_FORMATS[code])
         except DtypelabError:
             raise UnsupportedError(
-                f"{what} has element type {_FORMATS[code]}: import datatypes, which describes it"
+                f"{what} has element type {_FORMATS[code]}, which no package describes"
             ) from None
     import onnx
 

@@ -16,8 +16,8 @@ _SUFFIXES = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}
 
 
 @cache
-def _ready() -> None:
-    """Load the library once; the check of its symbols gives the clear errors."""
+def load_functions() -> None:
+    """Load the library, once; the check of its symbols gives the clear errors."""
     softposit.load()
     load_library(softposit.library_path())
 
@@ -26,24 +26,24 @@ def binary(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
     """Add, Sub, Mul, Div on storage integers."""
     if op not in _SUFFIXES:
         return None
-    _ready()
+    load_functions()
     return CallExtern(f"{PREFIXES[fmt.name]}_{_SUFFIXES[op]}", (a, b), a.dtype)
 
 
 def sqrt(fmt: Format, a: Expr) -> Expr:
     """Square root of a storage integer, correctly rounded."""
-    _ready()
+    load_functions()
     return CallExtern(f"{PREFIXES[fmt.name]}_sqrt", (a,), a.dtype)
 
 
 def from_float64(fmt: Format, x: Expr) -> Expr:
     """Storage integer nearest to a float64."""
-    _ready()
+    load_functions()
     symbol = f"convertDoubleTo{PREFIXES[fmt.name].upper()}"
     return CallExtern(symbol, (x,), storage(fmt))
 
 
 def to_float64(fmt: Format, a: Expr) -> Expr:
     """float64 of a posit32. (Of shorter posits, SoftPosit turns NaR into infinity.)"""
-    _ready()
+    load_functions()
     return CallExtern(f"convert{PREFIXES[fmt.name].upper()}ToDouble", (a,), FLOAT64)

@@ -109,5 +109,5 @@ def _check_format(name: str) -> None:
     except DtypelabError:
         names = (FLOAT, *INTEGERS, *block_formats())
         raise ConfigError(
-            f"{unknown('format', name, names)}; `import datatypes` makes its formats known"
+            f"{unknown('format', name, names)}; `dtypelab dtype list` shows the number formats"
         ) from None
