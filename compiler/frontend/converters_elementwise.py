@@ -128,17 +128,6 @@ def is_inf(n: Node) -> Imported:
     return n.call("isinf", n.atom(0), detect_negative=below, detect_positive=above)
 
 
-@converts("PRelu")
-def prelu(n: Node) -> Imported:
-    """max(x, 0) + slope * min(x, 0); the slope broadcasts to x, or is one number per channel."""
-    x, zero, slope = n.atom(0), scalar(0, n.type(0)), n.atom(1)
-    shape, own = n.type(0).shape, n.type(1).shape
-    if len(shape) > 2 and own == shape[1:2] and own != shape[-1:]:  # as before opset 7
-        slope = n.step("reshape", slope, newshape=(-1, *(1 for _ in shape[2:])))
-    below = n.step("multiply", slope, n.step("minimum", x, zero))
-    return n.call("add", n.step("maximum", x, zero), below)
-
-
 @converts("Identity")
 def identity(n: Node) -> Imported:
     """The operand itself."""

@@ -11,6 +11,7 @@ import numpy as np
 from compiler.dtypes import FLOAT32
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, constant_of, numbers, scalar, transposed
+from compiler.frontend.widening import in_dtype_of, widened
 from compiler.frontend.windows import Emit
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType
@@ -112,9 +113,12 @@ def _trained_batch_norm(n: Node) -> list[Imported]:
     momentum = float(n.attr("momentum", 0.9))
     for i, batch in ((1, mean), (2, var)):
         if n.wants(i):
-            running = n.step("multiply", n.atom(i + 2), scalar(momentum, n.type(i + 2)))
-            found = n.step("reshape", batch, newshape=n.type(i + 2).shape)
-            share = n.step("multiply", found, scalar(1 - momentum, t))
+            kept = n.type(i + 2)
+            running = n.step("multiply", n.atom(i + 2), scalar(momentum, kept))
+            found = n.step("reshape", batch, newshape=kept.shape)
+            if tensor_type(found).dtype != kept.dtype:
+                found = n.step("cast", found, dtype=str(kept.dtype))
+            share = n.step("multiply", found, scalar(1 - momentum, kept))
             out.append(n.result(i, "add", running, share))
         else:
             out.append(y)
@@ -124,12 +128,13 @@ def _trained_batch_norm(n: Node) -> list[Imported]:
 def _normalized(n: Node, axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Atom, Atom, Atom]:
     """Input 0 with mean 0 and variance 1 over `axes`, times input 1, plus input 2 (both as
     `shape`); and that mean and variance, with these axes kept."""
-    x, t = n.atom(0), n.type(0)
+    x = widened(n, n.atom(0))
     mean, away, var = _moments(n, x, axes, n.step)
-    spread = n.step("sqrt", n.step("add", var, scalar(n.attr("epsilon", 1e-5), t)))
-    gamma, beta = (n.step("reshape", n.atom(i), newshape=shape) for i in (1, 2))
+    epsilon = scalar(n.attr("epsilon", 1e-5), tensor_type(x))
+    spread = n.step("sqrt", n.step("add", var, epsilon))
+    gamma, beta = (n.step("reshape", widened(n, n.atom(i)), newshape=shape) for i in (1, 2))
     scaled = n.step("multiply", n.step("divide", away, spread), gamma)
-    return n.call("add", scaled, beta), mean, var
+    return in_dtype_of(n, 0, "add", scaled, beta), mean, var
 
 
 def _moments(n: Node, x: Atom, axes: tuple[int, ...], emit: Emit) -> tuple[Atom, Atom, Atom]:
@@ -142,20 +147,21 @@ def _moments(n: Node, x: Atom, axes: tuple[int, ...], emit: Emit) -> tuple[Atom,
 
 @converts("LayerNormalization")
 def layer_norm(n: Node) -> Sequence[Imported]:
-    """Over the axes from `axis` on; several axes are flattened into one first."""
-    x, t = n.atom(0), n.type(0)
+    """Over the axes from `axis` on; several axes are flattened into one first. In float32 at least,
+    as stash_type says."""
+    x, t = widened(n, n.atom(0)), n.type(0)
     n.expect("stash_type", 1, 1)
     axis = n.axis(-1, t.rank)
-    gamma = n.atom(1)
-    beta = n.atom(2) if n.has(2) else _zeros(n, tensor_type(gamma))
+    gamma = widened(n, n.atom(1))
+    beta = widened(n, n.atom(2)) if n.has(2) else _zeros(n, tensor_type(gamma))
     epsilon = float(n.attr("epsilon", 1e-5))
     if axis == t.rank - 1:
-        y = n.call("nn.layer_norm", x, gamma, beta, axis=-1, epsilon=epsilon)
+        y = in_dtype_of(n, 0, "nn.layer_norm", x, gamma, beta, axis=-1, epsilon=epsilon)
     else:
         flat = n.step("flatten", x, axis=axis)
         gamma, beta = (n.step("reshape", v, newshape=(-1,)) for v in (gamma, beta))
         inner = n.step("nn.layer_norm", flat, gamma, beta, axis=-1, epsilon=epsilon)
-        y = n.call("reshape", inner, newshape=t.shape)
+        y = in_dtype_of(n, 0, "reshape", inner, newshape=t.shape)
     return [y, *_statistics(n, tuple(range(axis, t.rank)), epsilon)]
 
 
@@ -187,7 +193,8 @@ def instance_norm(n: Node) -> Imported:
 @converts("LRN")
 def lrn(n: Node) -> Imported:
     """x / (bias + alpha / size * sum of the squares of `size` channels around)^beta."""
-    x, t, size = n.atom(0), n.type(0), int(n.need("size"))
+    x, size = widened(n, n.atom(0)), int(n.need("size"))
+    t = tensor_type(x)
     channels = t.shape[1]
     if not isinstance(channels, int):
         raise n.unsupported(f"{channels} channels; use shapes=...")
@@ -203,4 +210,5 @@ def lrn(n: Node) -> Imported:
     assert total is not None
     scaled = n.step("multiply", total, scalar(float(n.attr("alpha", 1e-4)) / size, t))
     base = n.step("add", scaled, scalar(n.attr("bias", 1.0), t))
-    return n.call("divide", x, n.step("power", base, scalar(n.attr("beta", 0.75), t)))
+    power = n.step("power", base, scalar(n.attr("beta", 0.75), t))
+    return in_dtype_of(n, 0, "divide", x, power)

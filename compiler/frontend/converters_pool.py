@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from compiler.dtypes import BOOL, INT64, Array
 from compiler.frontend.converters_conv import convolved
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, constant_of, scalar
+from compiler.frontend.widening import in_dtype_of, widened
 from compiler.frontend.windows import Emit, Windows, expanded, two, windows
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType
@@ -172,14 +174,16 @@ def max_unpool(n: Node) -> Imported:
 
 
 # ---- norms ---------------------------------------------------------------------------------------
-def _powers(n: Node, x: Atom, p: float) -> Atom:
+def powers(n: Node, x: Atom, p: float) -> Atom:
+    """|x|^p."""
     if p == 2:
         return n.step("multiply", x, x)
     size = n.step("abs", x)
     return size if p == 1 else n.step("power", size, scalar(p, tensor_type(x)))
 
 
-def _root(n: Node, x: Atom, p: float, last: Emit) -> Atom:
+def root(n: Node, x: Atom, p: float, last: Emit) -> Atom:
+    """x^(1/p)."""
     if p == 2:
         return last("sqrt", x)
     return last("power", x, scalar(1 / p, tensor_type(x)))
@@ -189,7 +193,9 @@ def _root(n: Node, x: Atom, p: float, last: Emit) -> Atom:
 def lp_pool(n: Node) -> Imported:
     """(sum of |x|^p)^(1/p) in each window: a depthwise convolution with ones."""
     n.rank_of(0, 3, 4, 5)
-    x, t, p = n.atom(0), n.type(0), float(n.attr("p", 2))
+    x, p = n.atom(0), float(n.attr("p", 2))
+    x = x if p == 1 else widened(n, x)
+    t = tensor_type(x)
     at = pooled(n, t)
     channels = t.shape[1]
     if not isinstance(channels, int):
@@ -198,8 +204,8 @@ def lp_pool(n: Node) -> Imported:
         at = _with_partial_windows(at, t.static_shape[2:])
     n.reserve(channels, *at.kernel)
     ones = constant_of(np.ones((channels, 1, *at.kernel)), t.dtype)
-    total = convolved(n, _powers(n, x, p), ones, (), at, channels, n.call if p == 1 else n.step)
-    return total if p == 1 else _root(n, total, p, n.call)
+    total = convolved(n, powers(n, x, p), ones, (), at, channels, n.call if p == 1 else n.step)
+    return total if p == 1 else root(n, total, p, partial(in_dtype_of, n, 0))
 
 
 def _with_partial_windows(at: Windows, size: Sequence[int]) -> Windows:
@@ -209,24 +215,3 @@ def _with_partial_windows(at: Windows, size: Sequence[int]) -> Windows:
         count = _count(w, s, ceil=True)
         pads.append((w.before, max(w.after, (count - 1) * w.stride + w.span - s - w.before)))
     return Windows(at.kernel, at.strides, at.dilation, pads)
-
-
-@converts("GlobalLpPool")
-def global_lp_pool(n: Node) -> Imported:
-    """(sum of |x|^p)^(1/p) over every channel."""
-    rank, p = n.rank_of(0, 3, 4, 5), float(n.attr("p", 2))
-    powers = _powers(n, n.atom(0), p)
-    emit = n.call if p == 1 else n.step
-    total = emit("sum", powers, axis=tuple(range(2, rank)), keepdims=True)
-    return total if p == 1 else _root(n, total, p, n.call)
-
-
-@converts("LpNormalization")
-def lp_normalization(n: Node) -> Imported:
-    """x over its norm along an axis; 0 where the norm is 0."""
-    x, t, p = n.atom(0), n.type(0), float(n.expect("p", 2, 1, 2))
-    total = n.step("sum", _powers(n, x, p), axis=(n.axis(-1, t.rank),), keepdims=True)
-    norm = total if p == 1 else n.step("sqrt", total)
-    zero = scalar(0, t)
-    empty = n.step("equal", norm, zero)
-    return n.call("where", empty, zero, n.step("divide", x, norm))

@@ -19,13 +19,8 @@ _OPS = {
 @converts(*_OPS)
 def reduction(n: Node) -> Imported:
     """Axes are an attribute, and an input from opset 13 (ReduceSum) or 18 (the others) on."""
-    x, rank = n.atom(0), n.type(0).rank
-    axes = n.ints("axes", 1, 13 if n.op == "ReduceSum" else 18)
-    if not axes:
-        if n.attr("noop_with_empty_axes", 0):
-            return x
-        axes = tuple(range(rank))
-    front = tuple(sorted(n.front(a, rank) for a in axes))
+    x = n.atom(0)
+    front = reduced_axes(n, 13 if n.op == "ReduceSum" else 18)
     if not front:
         return x
     keep = bool(n.attr("keepdims", 1))
@@ -33,6 +28,16 @@ def reduction(n: Node) -> Imported:
         bits = n.step("cast", x, dtype="uint8")
         return n.call("cast", _reduced(n, bits, front, keep, n.step), dtype="bool")
     return _reduced(n, x, front, keep, n.call)
+
+
+def reduced_axes(n: Node, since: int) -> tuple[int, ...]:
+    """The axes that a node reduces, ascending: an attribute before opset `since`, then an input;
+    all of them if none are given, unless noop_with_empty_axes says otherwise."""
+    rank = n.type(0).rank
+    axes = n.ints("axes", 1, since)
+    if not axes:
+        return () if n.attr("noop_with_empty_axes", 0) else tuple(range(rank))
+    return tuple(sorted(n.front(a, rank) for a in axes))
 
 
 def _reduced(n: Node, x: Atom, axes: tuple[int, ...], keep: bool, emit: Emit) -> Atom:

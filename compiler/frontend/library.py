@@ -1,6 +1,7 @@
 """Imports every file of converters; each registers its own."""
 
 from compiler.frontend import (  # noqa: F401
+    converters_activations,
     converters_blocks,
     converters_cast,
     converters_control,
@@ -12,6 +13,7 @@ from compiler.frontend import (  # noqa: F401
     converters_microsoft,
     converters_move,
     converters_nn,
+    converters_norms,
     converters_pool,
     converters_quantized,
     converters_recurrent,

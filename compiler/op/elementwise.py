@@ -222,11 +222,18 @@ class GeluAttrs:
             )
 
 
+_BENT = 7.25
+"""Where 1 - |tanh| of gelu's argument is below half of float64's last place, and the cube in the
+range of float8_e4m3fn."""
+
+
 def _gelu(ar: Any, a: GeluAttrs, x: Any) -> Any:
     half = ar.mul(ar.const(0.5), x)
     if a.approximate == "tanh":
-        cube = ar.mul(ar.mul(x, x), x)
-        inner = ar.add(x, ar.mul(ar.const(0.044715), cube))
+        # Beyond, tanh is -1 or 1 in every format; cubes leave the range of short ones soon.
+        near = ar.minimum(ar.maximum(x, ar.const(-_BENT)), ar.const(_BENT))
+        cube = ar.mul(ar.mul(near, near), near)
+        inner = ar.add(near, ar.mul(ar.const(0.044715), cube))
         bend = ar.call("tanh", ar.mul(ar.const(math.sqrt(2 / math.pi)), inner))
     else:
         bend = ar.call("erf", ar.div(x, ar.const(math.sqrt(2))))
@@ -242,7 +249,8 @@ for _name, _scalar, _attrs, _doc in (
         _gelu,
         GeluAttrs,
         "(0.5 * x) * (1 + erf(x / sqrt(2))); tanh: "
-        "(0.5 * x) * (1 + tanh(sqrt(2/pi) * (x + 0.044715 * (x * x * x))))",
+        "(0.5 * x) * (1 + tanh(sqrt(2/pi) * (c + 0.044715 * (c * c * c)))), "
+        "c = min(max(x, -7.25), 7.25)",
     ),
 ):
     elementwise(_name, _scalar, 1, _doc, _attrs, accepts=_real)
