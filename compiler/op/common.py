@@ -210,11 +210,12 @@ def unflatten(flat: Index, shape: Sequence[IntLike]) -> tuple[Index, ...]:
 
 
 # ---- reductions ----------------------------------------------------------------------------------
-def fold(step: Callable[[Any, Any], Any], start: Array, x: Array, axes: Sequence[int]) -> Array:
-    """`acc = step(acc, x[...])` over `axes`, row-major; the axes stay, with length 1."""
+def fold(step: Callable[..., Any], start: Array, x: Array, axes: Sequence[int], *w: Array) -> Array:
+    """`acc = step(acc, x[...])` over `axes`, row-major; the axes stay, with length 1. `w`: of x's
+    shape, a further operand of every step."""
     rest = [k for k in range(x.ndim) if k not in axes]
-    front = x.transpose([*axes, *rest])
+    front, *others = (v.transpose([*axes, *rest]) for v in (x, *w))
     acc = np.broadcast_to(start, front.shape[len(axes) :]).astype(start.dtype)
     for idx in np.ndindex(*front.shape[: len(axes)]):
-        acc = step(acc, front[idx])
+        acc = step(acc, front[idx], *(v[idx] for v in others))
     return np.asarray(acc).reshape([1 if k in axes else n for k, n in enumerate(x.shape)])

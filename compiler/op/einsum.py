@@ -11,11 +11,12 @@ import numpy as np
 from compiler.dtypes import Array
 from compiler.errors import TypeInferenceError
 from compiler.ir.types import TensorType
+from compiler.op.accumulate import check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import one_dtype, require, type_of
 from compiler.op.opdef import Fusion, OpDef, register_op
-from compiler.op.reduce import total
-from compiler.symbolic import Dim, Index
+from compiler.op.reduce import total, total_of_products
+from compiler.symbolic import Dim, Index, IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, const
 from compiler.tensor.stmt import Buffer
@@ -24,9 +25,13 @@ from compiler.tensor.stmt import Buffer
 @dataclass(frozen=True)
 class EinsumAttrs:
     """The equation as numpy writes it, e.g. `bij,bjk->bik`; `...` stands for any axes. Letters that
-    are not in the result are summed over, in alphabetical order; products go from the left."""
+    are not in the result are summed over, in alphabetical order; products go from the left.
+
+    `accumulate`: how sums are formed (`compiler.op.accumulate`), of products with the last operand:
+    of more than two, those before it are multiplied first, with a rounding for each product."""
 
     equation: str
+    accumulate: str = "sequential"
 
 
 def _letters(a: EinsumAttrs, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
@@ -72,9 +77,16 @@ def _extents(operands: Sequence[Sequence[str]], shapes: Sequence[Sequence[Any]])
     return out
 
 
+def _terms(a: EinsumAttrs, types: Sequence[TensorType]) -> IntLike:
+    operands, result = _letters(a, [t.rank for t in types])
+    extents = _extents(operands, [t.shape for t in types])
+    return product(n for c, n in extents.items() if c not in result)
+
+
 def _infer(a: EinsumAttrs, types: Sequence[TensorType]) -> TensorType:
     dtype = one_dtype("einsum", types)
     require(dtype.kind != "bool", "einsum is not defined for bool; cast the operands first")
+    check_mode("einsum", a.accumulate, dtype)
     operands, result = _letters(a, [t.rank for t in types])
     extents = _extents(operands, [t.shape for t in types])
     shape: list[Dim] = [extents[c] for c in result]
@@ -86,15 +98,22 @@ def _reference(ar: Arithmetic, a: EinsumAttrs, *xs: Array) -> Array:
     extents = _extents(operands, [x.shape for x in xs])
     summed = sorted(set(extents) - set(result))
     order = [*result, *summed]
-    product: Array | None = None
+    factors: list[Array] = []
     for names, x in zip(operands, xs, strict=True):
         at = np.ix_(*(np.arange(extents[c]) for c in order))
         part = x[tuple(at[order.index(c)] % n for c, n in zip(names, x.shape, strict=True))]
-        product = part if product is None else ar.mul(product, part)
-    assert product is not None
-    full = np.broadcast_to(product, tuple(extents[c] for c in order))
+        factors.append(np.broadcast_to(part, tuple(extents[c] for c in order)))
+    first, *last = factors
+    for factor in last[:-1]:
+        first = ar.mul(first, factor)
+    if not summed:
+        return ar.mul(first, last[-1]) if last else first
     axes = tuple(range(len(result), len(order)))
-    return total(ar, full, axes).reshape(tuple(extents[c] for c in result)) if axes else full
+    if last:
+        out = total_of_products(ar, first, last[-1], axes, a.accumulate)
+    else:
+        out = total(ar, first, axes, a.accumulate)
+    return out.reshape(tuple(extents[c] for c in result))
 
 
 def _lower(b: PrimBuilder, a: EinsumAttrs, *xs: Buffer) -> Buffer:
@@ -102,24 +121,29 @@ def _lower(b: PrimBuilder, a: EinsumAttrs, *xs: Buffer) -> Buffer:
     extents = _extents(operands, [type_of(x).shape for x in xs])
     summed = sorted(set(extents) - set(result))
     order = [*result, *summed]
+    shape, dtype = [extents[c] for c in result], xs[0].dtype
+    held = sums(a.accumulate, dtype, product(extents[c] for c in summed), len(xs) > 1)
 
     def value(*i: Any) -> Expr:
-        out: Expr | None = None
+        factors: list[Expr] = []
         for names, x in zip(operands, xs, strict=True):
             at = (0 if n == 1 else i[order.index(c)] for c, n in zip(names, x.shape, strict=True))
-            part = x[tuple(map(Index.of, at))]
-            out = part if out is None else out * part
-        assert out is not None
-        return out
+            factors.append(x[tuple(map(Index.of, at))])
+        first, *last = factors
+        for factor in last[:-1]:
+            first = first * factor
+        if not summed:
+            return first * last[-1] if last else first
+        return held.factor(first) * held.factor(last[-1]) if last else held.factor(first)
 
-    shape, dtype = [extents[c] for c in result], xs[0].dtype
     if not summed:
         return b.compute("einsum", shape, dtype, value)
     axes = {f"r{c}": extents[c] for c in summed}
-    return b.reduce("einsum", shape, dtype, axes, value, const(0, dtype))
+    out = b.reduce("einsum", shape, held.held, axes, value, const(0, held.held), held.update)
+    return finished(b, held, "einsum_round", out, None)
 
 
 register_op(
-    OpDef("einsum", _infer, _reference, _lower, EinsumAttrs, (1, None), Fusion.ANCHOR,
+    OpDef("einsum", _infer, _reference, _lower, EinsumAttrs, (1, None), Fusion.ANCHOR, terms=_terms,
           doc="sum of products over the letters that the result does not have")
 )  # fmt: skip

@@ -14,10 +14,11 @@ import numpy as np
 
 from compiler.dtypes import INT64, Array
 from compiler.ir.types import TensorType
+from compiler.op.accumulate import Accumulation, accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, need_constant, one_dtype, require, type_of
 from compiler.op.opdef import OpDef, register_op
-from compiler.symbolic import Index
+from compiler.symbolic import Index, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, Gather, const, index_value, maximum, minimum, select
 from compiler.tensor.stmt import Buffer
@@ -42,17 +43,21 @@ class GatherNDAttrs:
 @dataclass(frozen=True)
 class ScatterElementsAttrs:
     """The axis that indices count along, and what an update does to what is there: none (replace),
-    add, mul, max, min."""
+    add, mul, max, min; `accumulate`: how sums are formed, what is there first
+    (`compiler.op.accumulate`)."""
 
     axis: int = 0
     reduction: str = "none"
+    accumulate: str = "sequential"
 
 
 @dataclass(frozen=True)
 class ScatterNDAttrs:
-    """What an update does to what is there: none (replace), add, mul, max, min."""
+    """What an update does to what is there: none (replace), add, mul, max, min; `accumulate`: how
+    sums are formed, what is there first (`compiler.op.accumulate`)."""
 
     reduction: str = "none"
+    accumulate: str = "sequential"
 
 
 # ---- positions -----------------------------------------------------------------------------------
@@ -167,6 +172,7 @@ def _infer_scatter_elements(a: ScatterElementsAttrs, types: Sequence[TensorType]
     x, indices, updates = types
     _require_indices("scatter_elements", indices)
     one_dtype("scatter_elements", [x, updates])
+    check_mode("scatter_elements", a.accumulate, x.dtype)
     axis_of("scatter_elements", a.axis, x.rank)
     _reduction("scatter_elements", a.reduction)
     require(
@@ -179,13 +185,14 @@ def _infer_scatter_elements(a: ScatterElementsAttrs, types: Sequence[TensorType]
 def _scatter_elements(
     ar: Arithmetic, a: ScatterElementsAttrs, x: Array, indices: Array, updates: Array
 ) -> Array:
-    out, axis = x.copy(), a.axis % x.ndim
+    s, out, updates = _started(ar, a, x, updates)
+    axis = a.axis % x.ndim
     at = _positions(indices, x.shape[axis])
     for i in np.ndindex(*indices.shape):
         place = (*i[:axis], int(at[i]), *i[axis + 1 :])
         if 0 <= place[axis] < x.shape[axis]:
-            out[place] = _combined(ar, a.reduction, out[place], updates[i])
-    return out
+            out[place] = _combined(ar, s, a.reduction, out[place], updates[i])
+    return s.result(out)
 
 
 def _lower_scatter_elements(
@@ -215,13 +222,14 @@ def _lower_scatter_elements(
         return Gather(updates, row(i, r))
 
     count = indices.shape[axis]
-    return _scattered(b, "scatter_elements", x, a.reduction, count, hits, update)
+    return _scattered(b, "scatter_elements", x, a, count, hits, update)
 
 
 def _infer_scatter_nd(a: ScatterNDAttrs, types: Sequence[TensorType]) -> TensorType:
     x, indices, updates = types
     _require_indices("scatter_nd", indices)
     one_dtype("scatter_nd", [x, updates])
+    check_mode("scatter_nd", a.accumulate, x.dtype)
     _reduction("scatter_nd", a.reduction)
     depth = need_constant("scatter_nd", "the last dimension of the indices", indices.shape[-1])
     require(
@@ -234,21 +242,19 @@ def _infer_scatter_nd(a: ScatterNDAttrs, types: Sequence[TensorType]) -> TensorT
 def _scatter_nd(
     ar: Arithmetic, a: ScatterNDAttrs, x: Array, indices: Array, updates: Array
 ) -> Array:
-    out = x.copy()
+    s, out, updates = _started(ar, a, x, updates)
     for i in np.ndindex(*indices.shape[:-1]):
         at = tuple(int(_positions(p, n)) for p, n in zip(indices[i], x.shape, strict=False))
         if all(0 <= p < n for p, n in zip(at, x.shape, strict=False)):
-            out[at] = _combined(ar, a.reduction, out[at], updates[i])
-    return out
+            out[at] = _combined(ar, s, a.reduction, out[at], updates[i])
+    return s.result(out)
 
 
 def _lower_scatter_nd(
     b: PrimBuilder, a: ScatterNDAttrs, x: Buffer, indices: Buffer, updates: Buffer
 ) -> Buffer:
     depth = indices.shape[-1].const
-    count = Index.of(1)
-    for n in indices.shape[:-1]:
-        count = count * n
+    count = Index.of(product(indices.shape[:-1]))
     strides, rest = _strides(x.shape), Index.of(1)
     for n in x.shape[depth:]:
         rest = rest * n
@@ -267,13 +273,31 @@ def _lower_scatter_nd(
             inner = inner + Index.of(i[k]) * strides[k]
         return Gather(updates, r * index_value(rest) + index_value(inner))
 
-    return _scattered(b, "scatter_nd", x, a.reduction, count, hits, update)
+    return _scattered(b, "scatter_nd", x, a, count, hits, update)
 
 
-def _combined(ar: Arithmetic, reduction: str, old: Any, new: Any) -> Any:
+_Scatter = ScatterElementsAttrs | ScatterNDAttrs
+
+
+def _started(
+    ar: Arithmetic, a: _Scatter, x: Array, updates: Array
+) -> tuple[Accumulation, Array, Array]:
+    """How updates are added, and data and updates as they are added."""
+    s = accumulation(_mode(a), ar)
+    if a.reduction != "add":
+        return s, x.copy(), updates
+    both = s.operand(np.concatenate([x.reshape(-1), updates.reshape(-1)]), ar.dtype)
+    return s, both[: x.size].reshape(x.shape), both[x.size :].reshape(updates.shape)
+
+
+def _mode(a: _Scatter) -> str:
+    return a.accumulate if a.reduction == "add" else "sequential"
+
+
+def _combined(ar: Arithmetic, s: Accumulation, reduction: str, old: Any, new: Any) -> Any:
     if reduction == "none":
         return new
-    step = {"add": ar.add, "mul": ar.mul, "max": ar.maximum, "min": ar.minimum}[reduction]
+    step = {"add": s.add, "mul": ar.mul, "max": ar.maximum, "min": ar.minimum}[reduction]
     return step(np.asarray(old), np.asarray(new))
 
 
@@ -281,20 +305,26 @@ _Where = Callable[[Sequence[Any], Expr], Expr]
 
 
 def _scattered(
-    b: PrimBuilder, name: str, x: Buffer, reduction: str, count: Index, hits: _Where, update: _Where
+    b: PrimBuilder, name: str, x: Buffer, a: _Scatter, count: Index, hits: _Where, update: _Where
 ) -> Buffer:
     """x with its updates: `hits(position, r)` says whether update r < count is for this element,
     `update(position, r)` reads it."""
-    step = _UPDATES[reduction]
+    step = _UPDATES[a.reduction]
     if step:
+        held = sums(_mode(a), x.dtype, count + 1, products=False)
 
         def value(*i: Any) -> Expr:
             *at, r = i
-            neutral = {"Add": 0 if x.dtype.is_integer else -0.0, "Mul": 1}.get(step)
-            other = x[tuple(at)] if neutral is None else const(neutral, x.dtype)
-            return select(hits(at, index_value(r)), update(at, index_value(r)), other)
+            neutral = {"Add": 0 if held.held.is_integer else -0.0, "Mul": 1}.get(step)
+            other = x[tuple(at)] if neutral is None else const(neutral, held.held)
+            new = held.factor(update(at, index_value(r)))
+            return select(hits(at, index_value(r)), new, other)
 
-        return b.reduce(name, x.shape, x.dtype, {"r": count}, value, lambda *i: x[i], step)
+        def start(*i: Any) -> Expr:
+            return held.factor(x[i])
+
+        out = b.reduce(name, x.shape, held.held, {"r": count}, value, start, step)
+        return finished(b, held, f"{name}_round", out, None)
 
     def found(*i: Any) -> Expr:
         *at, r = i
@@ -319,10 +349,12 @@ for _definition in (
     ),
     OpDef(
         "scatter_elements", _infer_scatter_elements, _scatter_elements, _lower_scatter_elements,
-        ScatterElementsAttrs, (3, 3), doc="data with updates at positions given along an axis",
+        ScatterElementsAttrs, (3, 3), terms=lambda a, types: types[1].shape[a.axis] + 1,
+        doc="data with updates at positions given along an axis",
     ),
     OpDef(
         "scatter_nd", _infer_scatter_nd, _scatter_nd, _lower_scatter_nd, ScatterNDAttrs, (3, 3),
+        terms=lambda a, types: product(types[1].shape[:-1]) + 1,
         doc="data with updates of the slices at the positions given",
     ),
 ):  # fmt: skip

@@ -203,6 +203,7 @@ CONV2D = register_op(
         Fusion.ANCHOR,
         Quantized.WEIGHTED,
         _macs,
+        lambda a, types: product(types[1].shape[1:]) + 1,
         numbered=True,
         doc="data NCHW or NCHW[x]c, weight OIHW, optional bias [O] of the result's dtype",
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from compiler.dtypes import Array
 from compiler.ir.types import TensorType, broadcast, shape_text
+from compiler.op.accumulate import check_mode
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import (
     ExprArithmetic,
@@ -19,7 +20,8 @@ from compiler.op.common import (
     type_of,
 )
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
-from compiler.op.reduce import largest, lower_fold, lower_mean, mean, total
+from compiler.op.reduce import largest, lower_fold, lower_mean, mean, mean_square, total
+from compiler.symbolic import product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import call
 from compiler.tensor.stmt import Buffer
@@ -82,15 +84,18 @@ def _lower_batch_norm(b: PrimBuilder, a: BatchNormAttrs, x: Buffer, *params: Buf
 # ---- layer_norm ----------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class LayerNormAttrs:
-    """Attributes of nn.layer_norm: the axes from `axis` to the last are normalized."""
+    """Attributes of nn.layer_norm: the axes from `axis` to the last are normalized; `accumulate`:
+    how the two sums are formed (`compiler.op.accumulate`)."""
 
     axis: int = -1
     epsilon: float = 1e-5
+    accumulate: str = "sequential"
 
 
 def _infer_layer_norm(a: LayerNormAttrs, types: Sequence[TensorType]) -> TensorType:
     x = types[0]
     _require_real("nn.layer_norm", types)
+    check_mode("nn.layer_norm", a.accumulate, x.dtype)
     inner = x.shape[axis_of("nn.layer_norm", a.axis, x.rank) :]
     for p in types[1:]:
         require(
@@ -103,9 +108,9 @@ def _infer_layer_norm(a: LayerNormAttrs, types: Sequence[TensorType]) -> TensorT
 
 def _layer_norm(ar: Arithmetic, a: LayerNormAttrs, x: Array, gamma: Array, *beta: Array) -> Array:
     """d = x - mean; s = sqrt(mean(d * d) + epsilon); (d / s) * gamma, then + beta if given."""
-    axes = range(a.axis % x.ndim, x.ndim)
-    d = ar.sub(x, mean(ar, x, axes))
-    s = ar.call("sqrt", ar.add(mean(ar, ar.mul(d, d), axes), ar.const(a.epsilon)))
+    axes, mode = range(a.axis % x.ndim, x.ndim), a.accumulate
+    d = ar.sub(x, mean(ar, x, axes, mode))
+    s = ar.call("sqrt", ar.add(mean_square(ar, d, axes, mode), ar.const(a.epsilon)))
     y = ar.mul(ar.div(d, s), gamma)
     return ar.add(y, beta[0]) if beta else y
 
@@ -114,10 +119,9 @@ def _lower_layer_norm(
     b: PrimBuilder, a: LayerNormAttrs, x: Buffer, gamma: Buffer, *beta: Buffer
 ) -> Buffer:
     axes = range(a.axis % len(x.shape), len(x.shape))
-    center = lower_mean(b, "ln_mean", x, axes)
+    center = lower_mean(b, "ln_mean", x, axes, mode=a.accumulate)
     d = b.compute("ln_center", x.shape, x.dtype, lambda *i: x[i] - read(center, i))
-    square = b.compute("ln_square", x.shape, x.dtype, lambda *i: d[i] * d[i])
-    var = lower_mean(b, "ln_var", square, axes)
+    var = lower_mean(b, "ln_var", d, axes, mode=a.accumulate, times=d)
     s = b.compute("ln_std", var.shape, x.dtype, lambda *i: call("sqrt", var[i] + a.epsilon))
 
     def value(*i: Any) -> Any:
@@ -130,14 +134,17 @@ def _lower_layer_norm(
 # ---- softmax -------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class SoftmaxAttrs:
-    """The axis along which the result sums to one."""
+    """The axis along which the result (or its exponential) sums to one; `accumulate`: how the sum
+    is formed (`compiler.op.accumulate`)."""
 
     axis: int = -1
+    accumulate: str = "sequential"
 
 
 def _infer_softmax(a: SoftmaxAttrs, types: Sequence[TensorType]) -> TensorType:
     _require_real("nn.softmax", types)
     axis_of("nn.softmax", a.axis, types[0].rank)
+    check_mode("nn.softmax", a.accumulate, types[0].dtype)
     return types[0]
 
 
@@ -145,21 +152,21 @@ def _softmax(ar: Arithmetic, a: SoftmaxAttrs, x: Array) -> Array:
     """e = exp(x - max(x)); e / sum(e); max and sum ascending along the axis."""
     axes = (a.axis % x.ndim,)
     e = ar.call("exp", ar.sub(x, largest(ar, x, axes)))
-    return ar.div(e, total(ar, e, axes))
+    return ar.div(e, total(ar, e, axes, a.accumulate))
 
 
 def _log_softmax(ar: Arithmetic, a: SoftmaxAttrs, x: Array) -> Array:
     """d = x - max(x); d - log(sum(exp(d))); max and sum ascending along the axis."""
     axes = (a.axis % x.ndim,)
     d = ar.sub(x, largest(ar, x, axes))
-    return ar.sub(d, ar.call("log", total(ar, ar.call("exp", d), axes)))
+    return ar.sub(d, ar.call("log", total(ar, ar.call("exp", d), axes, a.accumulate)))
 
 
 def _lower_softmax(b: PrimBuilder, a: SoftmaxAttrs, x: Buffer) -> Buffer:
     axes = (a.axis % len(x.shape),)
     top = lower_fold(b, "softmax_max", x, axes, "Max")
     e = b.compute("softmax_exp", x.shape, x.dtype, lambda *i: call("exp", x[i] - read(top, i)))
-    acc = lower_fold(b, "softmax_sum", e, axes, "Add")
+    acc = lower_fold(b, "softmax_sum", e, axes, "Add", mode=a.accumulate)
     return b.compute("softmax", x.shape, x.dtype, lambda *i: e[i] / read(acc, i))
 
 
@@ -168,7 +175,7 @@ def _lower_log_softmax(b: PrimBuilder, a: SoftmaxAttrs, x: Buffer) -> Buffer:
     top = lower_fold(b, "softmax_max", x, axes, "Max")
     d = b.compute("softmax_shift", x.shape, x.dtype, lambda *i: x[i] - read(top, i))
     e = b.compute("softmax_exp", x.shape, x.dtype, lambda *i: call("exp", d[i]))
-    acc = lower_fold(b, "softmax_sum", e, axes, "Add")
+    acc = lower_fold(b, "softmax_sum", e, axes, "Add", mode=a.accumulate)
     log = b.compute("softmax_log", acc.shape, x.dtype, lambda *i: call("log", acc[i]))
     return b.compute("log_softmax", x.shape, x.dtype, lambda *i: d[i] - read(log, i))
 
@@ -213,6 +220,7 @@ for _definition in (
         (2, 3),
         Fusion.ANCHOR,
         quantized=Quantized.INTEGER,
+        terms=lambda a, types: product(types[0].shape[a.axis % types[0].rank :]),
         numbered=True,
         doc="data, gamma, optional beta; statistics over the axes from `axis` to the last",
     ),
@@ -223,6 +231,7 @@ for _definition in (
         _lower_softmax,
         SoftmaxAttrs,
         fusion=Fusion.ANCHOR,
+        terms=lambda a, types: types[0].shape[a.axis],
         quantized=Quantized.INTEGER,
         numbered=True,
         doc="exp(x - max) / sum",
@@ -234,6 +243,7 @@ for _definition in (
         _lower_log_softmax,
         SoftmaxAttrs,
         fusion=Fusion.ANCHOR,
+        terms=lambda a, types: types[0].shape[a.axis],
         numbered=True,
         doc="(x - max) - log(sum(exp(x - max)))",
     ),

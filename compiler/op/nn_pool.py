@@ -22,7 +22,7 @@ from compiler.op.common import (
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.op.reduce import lower_mean, mean
 from compiler.op.window import LOOPS, Skip, Window, source, windows
-from compiler.symbolic import Index, IntLike
+from compiler.symbolic import Index, IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import const, lowest
 from compiler.tensor.stmt import Buffer
@@ -203,6 +203,7 @@ for _definition in (
         _avg_pool,
         _lower_avg_pool,
         AvgPool2dAttrs,
+        terms=lambda a, types: product(a.pool_size),
         fusion=Fusion.ANCHOR,
         quantized=Quantized.INTEGER,
         numbered=True,
@@ -214,6 +215,7 @@ for _definition in (
         _global,
         _lower_global,
         GlobalPoolAttrs,
+        terms=lambda a, types: product(types[0].shape[2:]),
         fusion=Fusion.ANCHOR,
         quantized=Quantized.INTEGER,
         numbered=True,

@@ -67,6 +67,9 @@ class OpDef:
         lower: (builder, attrs, *input buffers) -> output buffer(s): the loop nest, for any dtype.
         fusion: see Fusion.
         quantized: see Quantized.
+        terms: (attrs, operand types) -> how many terms each of its sums has, the bias included.
+            An operator that adds up more than two has it, and the attribute `accumulate` (see
+            `compiler.op.accumulate`), unless its sums are of integers.
         macs: (attrs, operand types, result type) -> multiply-accumulates, for reports.
         numbered: the reference rounds once for each element of the result (or of an intermediate
             one), operation after operation as the stages of the loop nest do, so that both number
@@ -90,6 +93,7 @@ class OpDef:
     fusion: Fusion = Fusion.OPAQUE
     quantized: Quantized = Quantized.FLOAT
     macs: Callable[[Any, Sequence[TensorType], TensorType], Any] | None = None
+    terms: Callable[[Any, Sequence[TensorType]], Any] | None = None
     view: bool = False
     second_if_rounded: bool = False
     rounds: bool = False

@@ -14,7 +14,7 @@ from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axes_of, fold, index_expr, known_shape, require, type_of
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
-from compiler.symbolic import Dim, product
+from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, const
 from compiler.tensor.stmt import Buffer
@@ -53,10 +53,30 @@ def total(ar: Arithmetic, x: Array, axes: Sequence[int], mode: str = "sequential
     return s.result(fold(s.add, s.start(), s.operand(x, ar.dtype), axes))
 
 
+def total_of_products(
+    ar: Arithmetic, x: Array, w: Array, axes: Sequence[int], mode: str = "sequential"
+) -> Array:
+    """acc = +0; over `axes`, row-major: acc = acc + x * w. Where products are rounded, all are
+    formed before the first is added."""
+    if mode == "sequential":
+        return total(ar, ar.mul(x, w), axes)
+    s = accumulation(mode, ar)
+    factors = s.operand(x, ar.dtype), s.operand(w, ar.dtype)
+    return s.result(fold(s.step, s.start(), factors[0], axes, factors[1]))
+
+
 def mean(ar: Arithmetic, x: Array, axes: Sequence[int], mode: str = "sequential") -> Array:
     """`total`, then one division by the number of elements."""
-    count = int(np.prod([x.shape[k] for k in axes]))
-    return ar.div(total(ar, x, axes, mode), ar.const(count))
+    return ar.div(total(ar, x, axes, mode), _count(ar, x, axes))
+
+
+def mean_square(ar: Arithmetic, x: Array, axes: Sequence[int], mode: str = "sequential") -> Array:
+    """`total_of_products` of x and x, then one division by the number of elements."""
+    return ar.div(total_of_products(ar, x, x, axes, mode), _count(ar, x, axes))
+
+
+def _count(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
+    return ar.const(int(np.prod([x.shape[k] for k in axes])))
 
 
 def largest(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
@@ -87,10 +107,15 @@ def lower_fold(
     update: str,
     keepdims: bool = True,
     mode: str = "sequential",
+    times: Buffer | None = None,
 ) -> Buffer:
     """Loop nest of `total` (update "Add"), `product_of` ("Mul"), `largest` ("Max") or `smallest`
-    ("Min")."""
-    held = sums(mode, x.dtype, product(x.shape[k] for k in axes), products=False)
+    ("Min"); with a second factor `times`, of x's shape, of `total_of_products`."""
+    if times is not None and mode == "sequential":
+        factor = times
+        products = b.compute(f"{name}_products", x.shape, x.dtype, lambda *i: x[i] * factor[i])
+        return lower_fold(b, name, products, axes, update, keepdims)
+    held = sums(mode, x.dtype, product(x.shape[k] for k in axes), products=times is not None)
     shape = _reduced(type_of(x).shape, axes, keepdims)
     rank = len(shape)
 
@@ -98,7 +123,8 @@ def lower_fold(
         kept = [i for k, i in enumerate(outer) if k not in axes] if keepdims else list(outer)
         rest, reduced = iter(kept), iter(inner)
         at = tuple(next(reduced if k in axes else rest) for k in range(len(x.shape)))
-        return held.factor(x[at])
+        term = held.factor(x[at])
+        return term if times is None else term * held.factor(times[at])
 
     def start(*outer: Any) -> Expr:
         neutral = {"Add": 0, "Mul": 1}.get(update)
@@ -109,7 +135,8 @@ def lower_fold(
     def value(*v: Any) -> Expr:
         return at(v[:rank], v[rank:])
 
-    out = b.reduce(name, shape, held.held, extents, value, start, update)
+    step = held.update if update == "Add" else update
+    out = b.reduce(name, shape, held.held, extents, value, start, step)
     return finished(b, held, f"{name}_round", out, None)
 
 
@@ -120,9 +147,11 @@ def lower_mean(
     axes: Sequence[int],
     keepdims: bool = True,
     mode: str = "sequential",
+    times: Buffer | None = None,
 ) -> Buffer:
-    """Loop nest of `mean`: the sum, then the division in a stage of its own."""
-    acc = lower_fold(b, f"{name}_sum", x, axes, "Add", keepdims, mode)
+    """Loop nest of `mean`, or, with `times`, of the mean of products: the sum, then the division in
+    a stage of its own."""
+    acc = lower_fold(b, f"{name}_sum", x, axes, "Add", keepdims, mode, times)
     count = index_expr(product(type_of(x).shape[k] for k in axes), x.dtype)
     return b.compute(name, acc.shape, x.dtype, lambda *i: acc[i] / count)
 
@@ -135,6 +164,10 @@ def _register(
 
     def axes(a: ReduceAttrs, rank: int) -> tuple[int, ...]:
         return tuple(range(rank)) if a.axis == () else axes_of(name, a.axis, rank)
+
+    def terms(a: SumAttrs, types: Sequence[TensorType]) -> IntLike:
+        (x,) = types
+        return product(x.shape[k] for k in axes(a, x.rank))
 
     def infer(a: ReduceAttrs, types: Sequence[TensorType]) -> TensorType:
         (x,) = types
@@ -165,6 +198,7 @@ def _register(
             attrs,
             fusion=Fusion.ANCHOR,
             quantized=quantized,
+            terms=terms if attrs is SumAttrs else None,
             numbered=True,
             doc=doc,
         )

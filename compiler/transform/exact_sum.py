@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import FLOAT64, Array, DType, custom, span
+from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.op.accumulate import EXACT_BITS, exact_bits
-from compiler.op.common import axes_of, known_shape
+from compiler.op.common import known_shape
 from compiler.op.nn_pool import AvgPool2dAttrs
 from compiler.op.opdef import get_op
-from compiler.symbolic import Index, IntLike, product
+from compiler.stochastic import random_dtype
+from compiler.symbolic import Index
 from compiler.transform.infer_type import infer_value
 from compiler.transform.rewrite import Rewriter, op_name
 
 PRODUCTS = ("nn.conv2d", "nn.dense", "nn.matmul")
-SUMS = ("sum", "mean", "nn.avg_pool2d", "nn.global_avg_pool2d")
+SCATTERS = ("scatter_elements", "scatter_nd")
+SUMS = ("sum", "mean", "nn.avg_pool2d", "nn.global_avg_pool2d", "cumsum", *SCATTERS)
 
 
 @dataclass(frozen=True)
@@ -46,12 +49,16 @@ class ExactSum:
     def of(r: Rewriter, b: Binding) -> ExactSum | None:
         """The sum that a binding is; None where it is none, or need not be replaced."""
         v, name = b.value, op_name(b.value)
-        if name not in (*PRODUCTS, *SUMS) or not isinstance(v, Call):
+        if name not in (*PRODUCTS, *SUMS, "einsum") or not isinstance(v, Call):
             return None
-        if v.attrs.accumulate != "exact":
+        if v.attrs.accumulate != "exact" or (name in SCATTERS and v.attrs.reduction != "add"):
             return None
-        dtype, products, terms = tensor_type(v.args[0]).dtype, name in PRODUCTS, _terms(v, name)
-        if exact_bits(dtype, terms, products) <= EXACT_BITS and not products:
+        types = [tensor_type(a) for a in v.args]
+        definition = get_op(name)
+        assert definition.terms is not None
+        dtype, terms = types[0].dtype, definition.terms(v.attrs, types)
+        products = name in PRODUCTS or (name == "einsum" and len(v.args) > 1)
+        if exact_bits(dtype, terms, products) <= EXACT_BITS and name not in PRODUCTS:
             return None  # the operator itself adds up float64
         return ExactSum(r, b, dtype, Index.of(terms).const, products)
 
@@ -60,6 +67,14 @@ class ExactSum:
         """The call of the operator."""
         assert isinstance(self.b.value, Call)
         return self.b.value
+
+    @property
+    def operands(self) -> tuple[Atom, ...]:
+        """What is made parts of: both factors, or all that has terms."""
+        args = self.value.args
+        if op_name(self.value) in SCATTERS:
+            return args[0], args[2]
+        return args[: 2 if self.products else 1]
 
     def range_of(self, a: Atom) -> tuple[int, int]:
         """The grid of an operand and a power of two above its magnitude; constants have less."""
@@ -97,6 +112,8 @@ class ExactSum:
             return self.call("sum", args[0], axis=axes, keepdims=True)
         if name == "mean":
             return self.call("sum", args[0], axis=v.attrs.axis, keepdims=v.attrs.keepdims)
+        if name in SCATTERS:
+            args = (args[0], v.args[1], args[1])
         changes = {"accumulate": "sequential", "out_dtype": ""}
         has = {f.name for f in fields(v.attrs)}
         attrs = replace(v.attrs, **{k: x for k, x in changes.items() if k in has})
@@ -172,17 +189,17 @@ class ExactSum:
         return Constant(np.asarray(data, order="C"), tensor_type(out).dtype)
 
 
-def _terms(v: Call, name: str) -> IntLike:
-    """Terms of each sum of an operator, its bias included."""
-    shapes = [tensor_type(a).shape for a in v.args]
-    if name == "nn.avg_pool2d":
-        return product(v.attrs.pool_size)
-    if name in PRODUCTS:
-        return product(shapes[0][-1:] if name == "nn.matmul" else shapes[1][1:]) + 1
-    if name == "nn.global_avg_pool2d":
-        return product(shapes[0][2:])
-    axes = axes_of(name, v.attrs.axis, len(shapes[0]))
-    return product(n for k, n in enumerate(shapes[0]) if k in axes or v.attrs.axis == ())
+def check_numbered(what: str, dtype: DType, terms: int) -> None:
+    """Refuse to take an operator apart whose roundings are numbered as those of one.
+
+    Raises:
+        LoweringError: the datatype rounds stochastically.
+    """
+    if random_dtype(dtype) is not None:
+        raise LoweringError(
+            f"exact {what} of {terms} terms of {dtype}, which rounds stochastically, "
+            f"need more than {EXACT_BITS} bits; accumulate in float64"
+        )
 
 
 def sizes_of(a: Atom) -> tuple[int, ...]:

@@ -23,14 +23,16 @@ from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Constant, Function, IRModule
 from compiler.op.accumulate import EXACT_BITS
 from compiler.op.nn_pool import divisors
-from compiler.stochastic import random_dtype
-from compiler.transform.exact_sum import ExactSum, sizes_of, width_of
+from compiler.transform.exact_sum import ExactSum, check_numbered, sizes_of, width_of
+from compiler.transform.exact_sums_apart import apart
 from compiler.transform.passes import FunctionPass, PassContext
 from compiler.transform.quick_sums import integer_sum, quick_sum
 from compiler.transform.rewrite import Rewriter, op_name
 
 MOST_PARTS = 256
 """Products of two parts that an operator may become."""
+_MOST_JOINED = 24
+"""Sums that one expression joins; of more, those on one grid are added before."""
 _APART = 8
 """Bits between grids, so that a sum of what is left on the lower ones is below half of a unit."""
 
@@ -52,18 +54,20 @@ class SplitExact(FunctionPass):
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
         """The function with exact sums that float64 holds."""
         r = Rewriter(f)
-        for b in map(r.read, f.bindings):
-            total = ExactSum.of(r, b)
-            if total is None:
-                r.keep(b)
-            else:
-                self.replace(total)
+        for whole in map(r.read, f.bindings):
+            for b in apart(r, whole):
+                total = ExactSum.of(r, b)
+                if total is None:
+                    r.keep(b)
+                else:
+                    self.replace(total)
         return r.finish()
 
     def replace(self, s: ExactSum) -> None:
         """Append the bindings that take an operator's place."""
-        operands = s.value.args[: 2 if s.products else 1]
-        ranges = [s.range_of(a) for a in operands]
+        ranges = [s.range_of(a) for a in s.operands]
+        if not s.products:  # terms of one sum
+            ranges = [(min(low for low, _ in ranges), max(high for _, high in ranges))]
         shares = _shares(s, [high - low for low, high in ranges])
         quick = self.quick_sum(s, prod(n for n, _ in shares))
         total = _sure_sum(s, ranges, shares)
@@ -71,12 +75,8 @@ class SplitExact(FunctionPass):
             total = s.call("if_exact", quick, total)
         last = s.named("cast", total, dtype=str(s.dtype))
         counts = _counts(s)
-        if counts is not None and random_dtype(s.dtype) is not None:
-            raise LoweringError(  # their roundings are numbered as those of one operator
-                f"exact means of {s.terms} terms of {s.dtype}, which rounds stochastically, "
-                f"need more than {EXACT_BITS} bits; accumulate in float64"
-            )
         if counts is not None:
+            check_numbered("means", s.dtype, s.terms)
             last = s.named("divide", s.emit(last), counts)
         s.r.changed = True
         s.r.keep(Binding(s.b.var, last, s.b.origins))
@@ -93,28 +93,53 @@ def _sure_sum(
     s: ExactSum, ranges: Sequence[tuple[int, int]], shares: Sequence[tuple[int, int]]
 ) -> Atom:
     """The sum, rounded to odd, for any values."""
-    _, *rest = s.value.args
-    operands = [
-        s.parts(a, low, *share)
-        for a, (low, _), share in zip(s.value.args, ranges, shares, strict=False)
-    ]
-    first, second = operands[0], operands[1] if s.products else None
-    sums: list[tuple[int, Atom]] = []
-    for p, g in zip(first.values, first.grids, strict=True):
-        pairs = [(None, 0)] if second is None else zip(second.values, second.grids, strict=True)
-        for q, h in pairs:
-            sums.append((g + h, s.apply([p] if q is None else [p, q])))
-    if s.products and len(rest) == 2:
-        sums += _bias(s, rest[1], [g for g, _ in sums])
+    sums = _products(s, ranges, shares) if s.products else _terms(s, *ranges[0], *shares[0])
+    if s.products and len(s.value.args) == 3:
+        sums += _bias(s, s.value.args[2], [g for g, _ in sums])
     sums.sort(key=lambda x: x[0])
+    if len(sums) > _MOST_JOINED:
+        sums = _added(s, sums)
     total = sums[0][1]
     if len(sums) > 1:
         total = s.call("join", *(v for _, v in sums), grids=tuple(g for g, _ in sums))
     if prod(n for n, _ in shares) > 1 and s.has_infinity():
-        raw = s.apply([s.wide(a) for a in s.value.args[: len(operands)]])
+        raw = s.apply([s.wide(a) for a in s.operands])
         number = s.call("less", s.call("abs", raw), s.scalar(np.inf))
         total = s.call("where", number, total, raw)
     return total
+
+
+def _added(s: ExactSum, sums: Sequence[tuple[int, Atom]]) -> list[tuple[int, Atom]]:
+    """One sum for each grid; float64 adds those on one grid without rounding."""
+    out: list[tuple[int, Atom]] = []
+    for grid, value in sums:
+        if out and out[-1][0] == grid:
+            out[-1] = (grid, s.call("add", out[-1][1], value))
+        else:
+            out.append((grid, value))
+    return out
+
+
+def _products(
+    s: ExactSum, ranges: Sequence[tuple[int, int]], shares: Sequence[tuple[int, int]]
+) -> list[tuple[int, Atom]]:
+    """Sums of products of the parts of two factors, and their grids."""
+    first, second = (
+        s.parts(a, low, *share)
+        for a, (low, _), share in zip(s.operands, ranges, shares, strict=True)
+    )
+    return [
+        (g + h, s.apply([p, q]))
+        for p, g in zip(first.values, first.grids, strict=True)
+        for q, h in zip(second.values, second.grids, strict=True)
+    ]
+
+
+def _terms(s: ExactSum, low: int, _: int, n: int, width: int) -> list[tuple[int, Atom]]:
+    """Sums of the parts of terms, and their grids."""
+    every = [s.parts(a, low, n, width) for a in s.operands]
+    values = zip(*(p.values for p in every), strict=True)
+    return [(g, s.apply(v)) for g, v in zip(every[0].grids, values, strict=True)]
 
 
 def _counts(s: ExactSum) -> Constant | None:
