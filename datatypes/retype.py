@@ -189,6 +189,7 @@ class _Retype:
         self.names: set[str] = set()
 
     def run(self, f: Function) -> Function:
+        f = self.gathered(f)
         self.names = names_in(f)
         self.new |= {v: v for v in f.captures}
         params = tuple(map(self.param, f.params))
@@ -199,6 +200,21 @@ class _Retype:
             self.new[b.var], self.origins[b.var] = var, b.origins
         results = tuple(map(self.result, f.results))
         return replace(f, params=params, bindings=tuple(self.bindings), results=results)
+
+    def gathered(self, f: Function) -> Function:
+        """The function with the sums of each node in one, where they are not sequential."""
+        from compiler.transform.gather_sums import gather_sums
+
+        choose = self.choose
+
+        def alike(part: Binding, b: Binding) -> bool:
+            layer = choose(b)
+            plain = isinstance(b.value, Call) and self.is_source(b.var)
+            return plain and layer.accumulate != "sequential" and choose(part) == layer
+
+        out, new = gather_sums(f, alike)
+        self.choose = lambda b: choose(new.get(b.var, b))
+        return out
 
     def is_source(self, a: Atom) -> bool:
         return isinstance(a.type, TensorType) and a.type.dtype == self.source

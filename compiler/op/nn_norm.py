@@ -20,7 +20,7 @@ from compiler.op.common import (
     type_of,
 )
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
-from compiler.op.reduce import largest, lower_fold, lower_mean, mean, mean_square, total
+from compiler.op.reduce import largest, lower_fold, lower_mean, mean, mean_of_products, total
 from compiler.symbolic import product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import call
@@ -110,7 +110,7 @@ def _layer_norm(ar: Arithmetic, a: LayerNormAttrs, x: Array, gamma: Array, *beta
     """d = x - mean; s = sqrt(mean(d * d) + epsilon); (d / s) * gamma, then + beta if given."""
     axes, mode = range(a.axis % x.ndim, x.ndim), a.accumulate
     d = ar.sub(x, mean(ar, x, axes, mode))
-    s = ar.call("sqrt", ar.add(mean_square(ar, d, axes, mode), ar.const(a.epsilon)))
+    s = ar.call("sqrt", ar.add(mean_of_products(ar, d, d, axes, mode), ar.const(a.epsilon)))
     y = ar.mul(ar.div(d, s), gamma)
     return ar.add(y, beta[0]) if beta else y
 

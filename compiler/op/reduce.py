@@ -1,4 +1,4 @@
-"""Reductions over axes (sum, mean, max, min), and what other operators reduce with."""
+"""Reductions over axes (sum and mean, of products too, max, min), and what others reduce with."""
 
 from __future__ import annotations
 
@@ -70,9 +70,11 @@ def mean(ar: Arithmetic, x: Array, axes: Sequence[int], mode: str = "sequential"
     return ar.div(total(ar, x, axes, mode), _count(ar, x, axes))
 
 
-def mean_square(ar: Arithmetic, x: Array, axes: Sequence[int], mode: str = "sequential") -> Array:
-    """`total_of_products` of x and x, then one division by the number of elements."""
-    return ar.div(total_of_products(ar, x, x, axes, mode), _count(ar, x, axes))
+def mean_of_products(
+    ar: Arithmetic, x: Array, w: Array, axes: Sequence[int], mode: str = "sequential"
+) -> Array:
+    """`total_of_products`, then one division by the number of elements."""
+    return ar.div(total_of_products(ar, x, w, axes, mode), _count(ar, x, axes))
 
 
 def _count(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
@@ -160,34 +162,36 @@ def lower_mean(
 def _register(
     name: str, reference: Callable[..., Array], update: str, quantized: Quantized, doc: str
 ) -> None:
-    attrs = SumAttrs if reference in (total, mean) else ReduceAttrs
+    products = reference in (total_of_products, mean_of_products)
+    attrs = SumAttrs if products or reference in (total, mean) else ReduceAttrs
 
     def axes(a: ReduceAttrs, rank: int) -> tuple[int, ...]:
         return tuple(range(rank)) if a.axis == () else axes_of(name, a.axis, rank)
 
     def terms(a: SumAttrs, types: Sequence[TensorType]) -> IntLike:
-        (x,) = types
+        x = types[0]
         return product(x.shape[k] for k in axes(a, x.rank))
 
     def infer(a: ReduceAttrs, types: Sequence[TensorType]) -> TensorType:
-        (x,) = types
+        x, *more = types
+        require(more == [x] * products, f"{name}: both factors must be of one type, not {types}")
         require(x.dtype.kind != "bool", f"{name} is not defined for bool; cast the operand first")
         if isinstance(a, SumAttrs):
             check_mode(name, a.accumulate, x.dtype)
         return TensorType(_reduced(x.shape, axes(a, x.rank), a.keepdims), x.dtype)
 
-    def run(ar: Arithmetic, a: ReduceAttrs, x: Array) -> Array:
+    def run(ar: Arithmetic, a: ReduceAttrs, x: Array, *w: Array) -> Array:
         over = axes(a, x.ndim)
         mode = (a.accumulate,) if isinstance(a, SumAttrs) else ()
-        out = reference(ar, x, over, *mode)
+        out = reference(ar, x, *w, over, *mode)
         return out if a.keepdims else out.reshape(known_shape(_reduced(x.shape, over, False)))
 
-    def lower(b: PrimBuilder, a: ReduceAttrs, x: Buffer) -> Buffer:
+    def lower(b: PrimBuilder, a: ReduceAttrs, x: Buffer, *w: Buffer) -> Buffer:
         over = axes(a, len(x.shape))
         mode = a.accumulate if isinstance(a, SumAttrs) else "sequential"
-        if name == "mean":
-            return lower_mean(b, name, x, over, a.keepdims, mode)
-        return lower_fold(b, name, x, over, update, a.keepdims, mode)
+        if reference in (mean, mean_of_products):
+            return lower_mean(b, name, x, over, a.keepdims, mode, *w)
+        return lower_fold(b, name, x, over, update, a.keepdims, mode, *w)
 
     register_op(
         OpDef(
@@ -196,6 +200,7 @@ def _register(
             run,
             lower,
             attrs,
+            (1 + products, 1 + products),
             fusion=Fusion.ANCHOR,
             quantized=quantized,
             terms=terms if attrs is SumAttrs else None,
@@ -208,8 +213,12 @@ def _register(
 for _name, _reference, _update, _quantized, _doc in (
     ("sum", total, "Add", Quantized.FLOAT, "sum over axes, row-major"),
     ("mean", mean, "Add", Quantized.INTEGER, "sum over axes, then one division"),
+    ("sum_products", total_of_products, "Add", Quantized.FLOAT,
+     "sum over axes, row-major, of products of two operands of one type"),
+    ("mean_products", mean_of_products, "Add", Quantized.FLOAT,
+     "mean over axes of products of two operands of one type"),
     ("prod", product_of, "Mul", Quantized.FLOAT, "product over axes, row-major"),
     ("max", largest, "Max", Quantized.SAME, "largest value over axes"),
     ("min", smallest, "Min", Quantized.SAME, "smallest value over axes"),
-):
+):  # fmt: skip
     _register(_name, _reference, _update, _quantized, _doc)

@@ -21,7 +21,7 @@ from compiler.symbolic import Index
 from compiler.transform.infer_type import infer_value
 from compiler.transform.rewrite import Rewriter, op_name
 
-PRODUCTS = ("nn.conv2d", "nn.dense", "nn.matmul")
+PRODUCTS = ("nn.conv2d", "nn.dense", "nn.matmul", "sum_products", "mean_products")
 SCATTERS = ("scatter_elements", "scatter_nd")
 SUMS = ("sum", "mean", "nn.avg_pool2d", "nn.global_avg_pool2d", "cumsum", *SCATTERS)
 
@@ -110,8 +110,9 @@ class ExactSum:
         if name == "nn.global_avg_pool2d":
             axes = tuple(range(2, tensor_type(args[0]).rank))
             return self.call("sum", args[0], axis=axes, keepdims=True)
-        if name == "mean":
-            return self.call("sum", args[0], axis=v.attrs.axis, keepdims=v.attrs.keepdims)
+        if name in ("mean", "mean_products"):
+            op = name.replace("mean", "sum")
+            return self.call(op, *args, axis=v.attrs.axis, keepdims=v.attrs.keepdims)
         if name in SCATTERS:
             args = (args[0], v.args[1], args[1])
         changes = {"accumulate": "sequential", "out_dtype": ""}

@@ -3,7 +3,6 @@ apart where float64 does not hold the sums."""
 
 from __future__ import annotations
 
-import string
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -87,11 +86,7 @@ def _layer_norm(s: _Steps, v: Call) -> Call:
     t = tensor_type(x)
     axes = tuple(range(v.attrs.axis % t.rank, t.rank))
     d = s.do("subtract", x, s.do("mean", x, axis=axes, keepdims=True, accumulate=_EXACT))
-    letters = string.ascii_lowercase[: t.rank]
-    equation = f"{letters},{letters}->{letters[: axes[0]]}"
-    total = s.do("einsum", d, d, equation=equation, accumulate=_EXACT)
-    count = np.prod([Index.of(t.shape[k]).const for k in axes])
-    var = s.do("divide", s.do("expand_dims", total, axes=axes), s.number(float(count)))
+    var = s.do("mean_products", d, d, axis=axes, keepdims=True, accumulate=_EXACT)
     deviation = s.do("sqrt", s.do("add", var, s.number(v.attrs.epsilon)))
     y = call("multiply", s.do("divide", d, deviation), gamma)
     return call("add", s.bind(y), *beta) if beta else y

@@ -145,7 +145,7 @@ def _terms(s: ExactSum, low: int, _: int, n: int, width: int) -> list[tuple[int,
 def _counts(s: ExactSum) -> Constant | None:
     """What the sums of a mean are divided by."""
     v, name = s.value, op_name(s.value)
-    if name in ("mean", "nn.global_avg_pool2d"):
+    if name in ("mean", "mean_products", "nn.global_avg_pool2d"):
         count = np.asarray(s.terms)
     elif name == "nn.avg_pool2d":
         sizes, outputs = (sizes_of(a)[1:] for a in (v.args[0], s.b.var))

@@ -272,6 +272,11 @@ CASES: list[Case] = [
         for op in ("sum", "prod", "mean", "max", "min")
         for axis, keep in (((1, 2), True), (-1, False), ((0, 2), False), ((), False))
     ),
+    *(
+        Case(op, [("n", 3, 4)] * 2, {"axis": axis, "keepdims": keep}, dtypes=NUMBERS)
+        for op in ("sum_products", "mean_products")
+        for axis, keep in (((1, 2), True), (-1, False), ((), False))
+    ),
     # ---- movement
     Case("annotation.on_device", [("n", 3, 4)], {"device": "gpu"}),
     Case("reshape", [("n", 3, 4)], {"newshape": (0, -1)}),

@@ -1,0 +1,194 @@
+"""gather_sums: what an importer wrote out as additions, one sum each, so that its accumulation is
+that of one sum.
+
+Only values of one node are gathered (they share an origin): a model's own additions stay operators
+of their own. A chain of additions becomes a sum over an axis along which its terms lie, that of
+products a sum of products; contractions that are added become one over the operands side by side. A
+sum or mean of what the node itself multiplied becomes one of products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from compiler.ir.expr import Atom, Binding, Call, Function, Var, tensor_type
+from compiler.symbolic import Dim
+from compiler.transform.rewrite import Rewriter, call, op_name, typed
+
+_MOVES = ("strided_slice", "nn.pad", "take", "reshape", "transpose", "expand_dims", "squeeze",
+          "broadcast_to")  # fmt: skip
+"""Operators of which a product can be moved by moving its factors."""
+_ALONG = {"nn.conv2d": (1, 1), "nn.dense": (-1, -1), "nn.matmul": (-1, -2)}
+"""Axes of the operands over which a contraction sums."""
+_PRODUCTS = {"sum": "sum_products", "mean": "mean_products"}
+
+
+def gather_sums(
+    f: Function, alike: Callable[[Binding, Binding], bool]
+) -> tuple[Function, dict[Var, Binding]]:
+    """The function with sums gathered.
+
+    Args:
+        f: a function that is not fused.
+        alike: (a binding, another one or itself) -> whether both may be part of one sum.
+
+    Returns:
+        The function, and for each variable that is new the binding of `f` that it belongs to.
+    """
+    g = _Gather(f, alike)
+    for b in map(g.r.read, f.bindings):
+        g.visit(b)
+    return g.r.finish(), g.new
+
+
+class _Gather:
+    def __init__(self, f: Function, alike: Callable[[Binding, Binding], bool]):
+        self.r, self.alike = Rewriter(f), alike
+        self.new: dict[Var, Binding] = {}
+        self.moved: dict[tuple[Var, Atom], Atom] = {}
+        made = {b.var: b for b in f.bindings}
+        # Additions that another one goes on with.
+        self.inner = {
+            first
+            for b in f.bindings
+            if op_name(b.value) == "add" and isinstance(b.value, Call)
+            for first in b.value.args[:1]
+            if isinstance(first, Var) and first in made and self._joined(made[first], b)
+        }
+
+    def _joined(self, part: Binding, b: Binding) -> bool:
+        """Whether `part`, an operand of `b`, belongs to the same node and may be gathered."""
+        return bool({*part.origins} & {*b.origins}) and self.alike(part, b)
+
+    def visit(self, b: Binding) -> None:
+        """Append a binding, gathered if it is the last of a sum."""
+        value, name = None, op_name(b.value)
+        if isinstance(b.value, Call) and self.alike(b, b):
+            if name == "add" and b.var not in self.inner:
+                value = self.chain(b, self.terms(b))
+            elif name in _PRODUCTS:
+                value = self.of_products(b, b.value)
+        if value is None:
+            self.r.keep(b)
+        else:
+            self.r.emit(Binding(b.var, value, b.origins))
+
+    def part(self, a: Atom, b: Binding) -> Binding | None:
+        """What computes `a`, an operator's result, if that is part of the node of `b`."""
+        made = self.r.producer(a)
+        known = made is not None and isinstance(made.value, Call) and self._joined(made, b)
+        return made if known else None
+
+    def terms(self, b: Binding) -> list[Atom]:
+        """The terms of a chain of additions, from the left."""
+        assert isinstance(b.value, Call)
+        first, second = b.value.args
+        before = self.part(first, b)
+        if before is None or op_name(before.value) != "add":
+            return [first, second]
+        return [*self.terms(before), second]
+
+    # ---- what sums become ------------------------------------------------------------------------
+    def chain(self, b: Binding, terms: Sequence[Atom]) -> Call | None:
+        """The sum of the terms; None: two terms are none, unless they are sums themselves."""
+        value = self.contraction(b, terms)
+        if value is not None or len(terms) < 3:
+            return value
+        shape = tensor_type(b.var).shape
+        pairs = [self.factors(a, b) for a in terms]
+        known = [p for p in pairs if p is not None]
+        if len(known) == len(pairs):
+            stacks = [self.stacked(b, column, shape) for column in zip(*known, strict=True)]
+            return call("sum_products", *stacks, axis=(0,))
+        return call("sum", self.stacked(b, terms, shape), axis=(0,))
+
+    def of_products(self, b: Binding, v: Call) -> Call | None:
+        """A sum or mean of products."""
+        found = self.factors(v.args[0], b)
+        if found is None:
+            return None
+        shape = tensor_type(v.args[0]).shape
+        both = [self.widened(a, shape, b) for a in found]
+        return call(_PRODUCTS[op_name(v)], *both, axis=v.attrs.axis, keepdims=v.attrs.keepdims)
+
+    def contraction(self, b: Binding, terms: Sequence[Atom]) -> Call | None:
+        """One contraction in place of several that are added."""
+        made = [p.value for a in terms if (p := self.part(a, b)) is not None]
+        calls = [v for v in made if isinstance(v, Call) and len(v.args) == 2]
+        first = calls[0] if calls else None
+        if first is None or op_name(first) not in _ALONG or len(calls) < len(terms):
+            return None
+        if any(op_name(v) != op_name(first) or v.attrs != first.attrs for v in calls):
+            return None
+        groups = getattr(first.attrs, "groups", 1)
+        operands = []
+        for k, axis in enumerate(_ALONG[op_name(first)]):
+            parts = [v.args[k] for v in calls]
+            if len({self._across(a, axis) for a in parts}) > 1:
+                return None
+            split = groups if k == 0 else 1
+            operands.append(self.side_by_side(b, parts, axis, split))
+        return replace(first, args=tuple(operands))
+
+    @staticmethod
+    def _across(a: Atom, axis: int) -> tuple[Dim, ...]:
+        shape = list(tensor_type(a).shape)
+        del shape[axis]
+        return tuple(shape)
+
+    # ---- operands --------------------------------------------------------------------------------
+    def side_by_side(self, b: Binding, parts: Sequence[Atom], axis: int, groups: int) -> Atom:
+        """The parts behind each other along an axis, those of each group together."""
+        if groups == 1:
+            rank = tensor_type(parts[0]).rank
+            return self.emit(b, call("concatenate", *parts, axis=axis % rank))
+        batch, channels, *size = tensor_type(parts[0]).shape
+        assert isinstance(channels, int)
+        apart = (batch, groups, channels // groups, *size)
+        split = [self.emit(b, call("reshape", a, newshape=apart)) for a in parts]
+        joined = self.emit(b, call("concatenate", *split, axis=2))
+        return self.emit(b, call("reshape", joined, newshape=(batch, channels * len(parts), *size)))
+
+    def stacked(self, b: Binding, terms: Sequence[Atom], shape: Sequence[Dim]) -> Atom:
+        """The terms, of `shape`, behind each other along a new first axis."""
+        wide = [self.widened(a, shape, b) for a in terms]
+        rows = [self.emit(b, call("expand_dims", a, axes=(0,))) for a in wide]
+        return self.emit(b, call("concatenate", *rows, axis=0))
+
+    def widened(self, a: Atom, shape: Sequence[Dim], b: Binding) -> Atom:
+        """`a` broadcast to a shape."""
+        if tensor_type(a).shape == tuple(shape):
+            return a
+        return self.emit(b, call("broadcast_to", a, shape=tuple(shape)))
+
+    def factors(self, a: Atom, b: Binding) -> tuple[Atom, Atom] | None:
+        """What the node of `b` multiplies, and may move then, to get `a`."""
+        made = self.part(a, b)
+        if made is None or not isinstance(made.value, Call):
+            return None
+        v, name = made.value, op_name(made.value)
+        if name == "multiply":
+            return v.args[0], v.args[1]
+        if name not in _MOVES or (name == "nn.pad" and (v.attrs.mode, v.attrs.value) != (
+            "constant", 0.0
+        )):  # fmt: skip
+            return None
+        found = self.factors(v.args[0], b)
+        if found is None:
+            return None
+        shape = tensor_type(v.args[0]).shape
+        first, second = (self._move(made, v, self.widened(x, shape, b), b) for x in found)
+        return first, second
+
+    def _move(self, made: Binding, v: Call, factor: Atom, b: Binding) -> Atom:
+        if (made.var, factor) not in self.moved:
+            value = replace(v, args=(factor, *v.args[1:]))
+            self.moved[made.var, factor] = self.emit(b, value)
+        return self.moved[made.var, factor]
+
+    def emit(self, b: Binding, value: Call) -> Atom:
+        """The variable of a new binding."""
+        new = typed(self.r.fresh(f"{b.var.name}_terms"), value, b.origins)
+        self.new[new.var] = b
+        return self.r.emit(new)
