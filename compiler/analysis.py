@@ -1,4 +1,5 @@
-"""Figures of a module for reports: multiply-accumulates, parameters, their size, operators."""
+"""Figures of a module for reports: multiply-accumulates, parameters, their size, operators, what
+moves."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from compiler.ir.expr import (
+    Atom,
     Binding,
     Call,
     Constant,
@@ -19,28 +21,50 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.types import TensorType, TupleType
+from compiler.movement import movement
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
+from compiler.transform.fuse_ops import fused
 
 _INTEGERS = re.compile(r"u?int\d+ x u?int\d+")
 
 
 @dataclass(frozen=True)
+class Kept:
+    """What a value is kept as, where its dtype only holds it (four bits in an int8).
+
+    Attributes:
+        name: of the number system, as in `ModelCost.macs_by_dtypes`.
+        bits: of an element.
+        more: bits of what lies with the elements: scales and zero points.
+    """
+
+    name: str
+    bits: int
+    more: int = 0
+
+
+@dataclass(frozen=True)
 class ModelCost:
-    """What a module takes.
+    """What a module takes. Sizes are those of values as they are kept, packed, without what a
+    target's layouts fill them up with.
 
     Attributes:
         macs: multiply-accumulates of one run, symbolic dimensions (the batch size) taken as 1;
             branches and bodies of loops count once.
         parameters: elements of the constants that operators read, each constant counted once.
-        parameter_bytes: their size; a custom dtype of b bits takes b / 8 bytes per element.
+        parameter_bytes: their size, and that of scales and zero points among the attributes of
+            operators; a custom dtype of b bits takes b / 8 bytes per element.
         operators: operator name -> number of calls.
-        macs_by_dtypes: "uint8 x int8", data and weights, custom dtypes by their names, ->
+        macs_by_dtypes: "uint8 x int8", data and weights, what is no built-in dtype by its name, ->
             multiply-accumulates.
-        elements: "nn.relu float32", operator and dtype, -> elements of its results.
+        elements: "nn.relu float32", operator and dtype, -> elements of its results, but for what is
+            computed from constants alone.
         bit_operations: every multiply-accumulate times the widths of its two operands.
-        activation_bytes: the most that is alive at once, operator by operator (fused kernels need
-            less), constants apart.
+        activation_bytes: the most that is alive at once between kernels, constants apart; operators
+            are fused as the current PassContext says.
+        traffic_bytes: what these kernels read and write (see `compiler.movement`), and
+            `parameter_bytes`, read once.
     """
 
     macs: int
@@ -51,6 +75,7 @@ class ModelCost:
     elements: Mapping[str, int]
     bit_operations: int
     activation_bytes: int
+    traffic_bytes: int
 
     @property
     def integer_share(self) -> float:
@@ -59,61 +84,85 @@ class ModelCost:
         return sum(both) / self.macs if self.macs else 0.0
 
 
-def cost(mod: IRModule) -> ModelCost:
+def cost(mod: IRModule, kept: Mapping[Atom, Kept] | None = None) -> ModelCost:
     """The cost of `main`; needs inferred types.
+
+    Args:
+        mod: the module, not yet optimized for a target.
+        kept: what its variables and constants are kept as, where not as their dtypes say.
 
     Raises:
         compiler.errors.TypeInferenceError: types have not been inferred.
     """
-    macs: Counter[str] = Counter()
-    bit_operations = 0
-    operators: Counter[str] = Counter()
-    elements: Counter[str] = Counter()
-    constants: dict[Constant, None] = {}
-    for b in _bindings(mod.main):
-        constants.update((a, None) for a in operands(b.value) if isinstance(a, Constant))
-        if isinstance(b.value, Call) and isinstance(b.value.op, OpDef):
-            operators[b.value.op.name] += 1
-            for t in b.var.type.fields if isinstance(b.var.type, TupleType) else (b.var.type,):
-                if isinstance(t, TensorType):
-                    elements[f"{b.value.op.name} {t.dtype.name or t.dtype}"] += _elements(t)
-            count = _macs(b, b.value)
-            if count:
-                data, weights = (tensor_type(a).dtype for a in b.value.args[:2])
-                macs[f"{data.name or data} x {weights.name or weights}"] += count
-                bit_operations += count * data.bits * weights.bits
-    constants.update((r, None) for r in mod.main.results if isinstance(r, Constant))
-    bits = sum(c.data.size * c.dtype.bits for c in constants)
-    return ModelCost(
-        macs=macs.total(),
-        parameters=sum(c.data.size for c in constants),
-        parameter_bytes=-(-bits // 8),
-        operators=dict(sorted(operators.items())),
-        macs_by_dtypes=dict(sorted(macs.items())),
-        elements=dict(sorted(elements.items())),
-        bit_operations=bit_operations,
-        activation_bytes=_most_alive(mod.main),
-    )
+    return _Costs(kept or {}).of(mod)
 
 
-def _most_alive(f: Function) -> int:
-    """Bytes of the parameters and bound tensors that are alive at once, at their most."""
-    last: dict[Var, int] = {}
-    for k, b in enumerate(f.bindings):
-        last.update((a, k) for a in operands(b.value) if isinstance(a, Var))
-    last.update((r, len(f.bindings)) for r in f.results if isinstance(r, Var))
-    alive = {p: _bits(p) for p in f.params}
-    most = sum(alive.values())
-    for k, b in enumerate(f.bindings):
-        alive[b.var] = _bits(b.var)
-        most = max(most, sum(alive.values()))
-        alive = {v: n for v, n in alive.items() if last.get(v, -1) > k}
-    return -(-most // 8)
+class _Costs:
+    def __init__(self, kept: Mapping[Atom, Kept]):
+        self.kept = kept
+        self.stored: dict[Constant, int] = {}
+        self.attributes = 0
+        self.macs: Counter[str] = Counter()
+        self.bit_operations = 0
+        self.operators: Counter[str] = Counter()
+        self.elements: Counter[str] = Counter()
 
+    def of(self, mod: IRModule) -> ModelCost:
+        """The cost of a module."""
+        for b, varies in _bindings(mod.main, set()):
+            if isinstance(b.value, Call) and isinstance(b.value.op, OpDef):
+                self.operator(b, b.value, b.value.op, varies)
+            self.constants(b)
+        for r in mod.main.results:
+            if isinstance(r, Constant):
+                self.stored.setdefault(r, self.bits(r, r.type))
+        parameters = -(-(sum(self.stored.values()) + self.attributes) // 8)
+        between = movement(fused(mod).main, self.bits)
+        return ModelCost(
+            macs=self.macs.total(),
+            parameters=sum(c.data.size for c in self.stored),
+            parameter_bytes=parameters,
+            operators=dict(sorted(self.operators.items())),
+            macs_by_dtypes=dict(sorted(self.macs.items())),
+            elements=dict(sorted(self.elements.items())),
+            bit_operations=self.bit_operations,
+            activation_bytes=-(-between.alive // 8),
+            traffic_bytes=-(-between.moved // 8) + parameters,
+        )
 
-def _bits(v: Var) -> int:
-    """Bits of a tensor; a tuple has those of its parts already."""
-    return _elements(v.type) * v.type.dtype.bits if isinstance(v.type, TensorType) else 0
+    def operator(self, b: Binding, call: Call, op: OpDef, varies: bool) -> None:
+        """Count a call of an operator; `varies`: it is computed for every input."""
+        self.operators[op.name] += 1
+        for t in b.var.type.fields if isinstance(b.var.type, TupleType) else (b.var.type,):
+            if isinstance(t, TensorType) and varies:
+                self.elements[f"{op.name} {self.number(b.var, t)[0]}"] += _elements(t)
+        if count := _macs(b, call):
+            pair = [self.number(a, tensor_type(a)) for a in call.args[:2]]
+            self.macs[" x ".join(name for name, _ in pair)] += count
+            self.bit_operations += count * pair[0][1] * pair[1][1]
+
+    def constants(self, b: Binding) -> None:
+        """Count what a binding reads that is stored."""
+        value = b.value
+        widths: Mapping[int, int] = {}
+        if isinstance(value, Call) and isinstance(value.op, OpDef) and value.op.stored:
+            found = value.op.stored(value.attrs, [tensor_type(a) for a in value.args])
+            self.attributes += found.attributes
+            widths = found.operands
+        for k, a in enumerate(operands(value)):
+            if isinstance(a, Constant):
+                bits = widths[k] * a.data.size if k in widths else self.bits(a, a.type)
+                self.stored.setdefault(a, bits)
+
+    def number(self, a: Atom, t: TensorType) -> tuple[str, int]:
+        """Name and width of the numbers that a value is made of."""
+        kept = self.kept.get(a)
+        return (kept.name, kept.bits) if kept else (t.dtype.name or str(t.dtype), t.dtype.bits)
+
+    def bits(self, a: Atom, t: TensorType) -> int:
+        """Bits of a value as it is kept."""
+        kept = self.kept.get(a)
+        return _elements(t) * (kept.bits if kept else t.dtype.bits) + (kept.more if kept else 0)
 
 
 def _elements(t: TensorType) -> int:
@@ -124,14 +173,19 @@ def _elements(t: TensorType) -> int:
     return int(n.value(dict.fromkeys(n.vars(), 1)))
 
 
-def _bindings(f: Function) -> Iterator[Binding]:
-    """Bindings of a function and of the functions in it."""
+def _bindings(f: Function, constant: set[Var]) -> Iterator[tuple[Binding, bool]]:
+    """Bindings of a function and of the functions in it, and whether they compute from more than
+    constants; `constant` collects the others."""
     for b in f.bindings:
-        yield b
+        read = operands(b.value)
+        varies = not read or not all(isinstance(a, Constant) or a in constant for a in read)
+        if not varies:
+            constant.add(b.var)
+        yield b, varies
         for g in nested(b.value):
-            yield from _bindings(g)
+            yield from _bindings(g, constant)
         if isinstance(b.value, Call) and isinstance(b.value.op, Function):
-            yield from _bindings(b.value.op)
+            yield from _bindings(b.value.op, constant)
 
 
 def _macs(b: Binding, call: Call) -> int:

@@ -118,15 +118,13 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
     from compiler.transform.alter_op_layout import AlterOpLayout
     from compiler.transform.fold_constant import FoldConstant
     from compiler.transform.fold_zero_point import FoldZeroPoint
-    from compiler.transform.fuse_ops import FuseOps
+    from compiler.transform.fuse_ops import fused
     from compiler.transform.hold_forms import HoldForms
     from compiler.transform.passes import Pass, PassContext, Sequential
     from compiler.transform.split_exact import SplitExact
 
     pairs = any(i.steps and i.operand_dtypes == [INT16, INT16] for i in for_target(target))
-    fuse, context = FuseOps(), PassContext.current()
-    if not context.enables(fuse):  # a kernel each: the executor runs kernels only
-        fuse = FuseOps(fuse_opt_level=0)
+    context = PassContext.current()
     passes: list[Pass] = []
     if context.opt_level > 2 or context.required_pass:  # else they are not even imported
         from compiler.transform.stronger import stronger
@@ -140,4 +138,4 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
     if not any(random_dtype(choice.dtype) for choice in lowerings):
         # Stochastic rounding goes by positions in unblocked results.
         passes += [AlterOpLayout(target), FoldConstant()]
-    return fuse(Sequential(passes, name="layouts")(mod))
+    return fused(Sequential(passes, name="layouts")(mod))  # kernels are what the executor runs

@@ -24,11 +24,13 @@ from .schemes import Scheme
 
 if TYPE_CHECKING:
     from compiler import Executable
+    from compiler.analysis import ModelCost
     from compiler.ir.expr import IRModule
 
     from .layers import LayerError
 
     Transform = Callable[[IRModule], IRModule]
+    Costs = Callable[[IRModule], ModelCost]
 
 Array = NDArray[np.generic]
 
@@ -71,7 +73,8 @@ class Variant:
     """A network in one scheme: what to record about it, and how to compile it for a batch size.
 
     `macs_by_dtypes` has "DATA x WEIGHTS" -> multiply-accumulates of one input, `elements`
-    "OPERATOR DTYPE" -> elements of results.
+    "OPERATOR DTYPE" -> elements of results. All costs come from one `compiler.analysis.cost`;
+    `traffic_bytes` is the share of one input, `activation_bytes` that of a call of the network.
     """
 
     isa: str
@@ -80,6 +83,7 @@ class Variant:
     size_bytes: int
     bit_operations: int
     activation_bytes: int
+    traffic_bytes: int
     macs_by_dtypes: Mapping[str, int]
     elements: Mapping[str, int]
     lowering: str
@@ -162,7 +166,7 @@ def prepare(
     from compiler.transform.preparation import prepare as prepare_module
 
     fixed = model_files.fixed_batch(path, sample_shape)
-    transform, simulated, facts = _transform(
+    transform, simulated, costs, facts = _transform(
         path, scheme, sample_shape, calibration, threads, fixed
     )
 
@@ -181,17 +185,18 @@ def prepare(
     per = fixed or 1
     module = prepare_module(model_files.load_for_batch(path, sample_shape, per))
     opset = module.attrs.get("opset")
-    changed, planned = cost(prepare_module(transform(module))), facts.pop("cost", None)
+    found = costs(module)
     return Variant(
         isa=number_systems.isa_of(target),
         opset=None if opset is None else int(opset),
         fixed_batch=fixed,
         macs=int(cost(module).macs) // per,
-        size_bytes=changed.parameter_bytes - (planned.saved_bytes if planned else 0),
-        bit_operations=(planned or changed).bit_operations // per,
-        activation_bytes=changed.activation_bytes,
-        macs_by_dtypes={pair: n // per for pair, n in changed.macs_by_dtypes.items()},
-        elements={key: n // per for key, n in changed.elements.items()},
+        size_bytes=found.parameter_bytes,
+        bit_operations=found.bit_operations // per,
+        activation_bytes=found.activation_bytes,
+        traffic_bytes=found.traffic_bytes // per,
+        macs_by_dtypes={pair: n // per for pair, n in found.macs_by_dtypes.items()},
+        elements={key: n // per for key, n in found.elements.items()},
         compile=compile_for,
         layers=layers,
         **facts,
@@ -205,15 +210,14 @@ def _transform(
     calibration: Array,
     threads: int,
     fixed_batch: int | None,
-) -> tuple[Transform, Transform, dict[str, Any]]:
+) -> tuple[Transform, Transform, Costs, dict[str, Any]]:
     """The module-to-module function of a scheme, the same with values by the names and in the units
-    of float32, and the columns that describe it."""
+    of float32, what a module costs in the scheme, and the columns that describe it."""
     facts: dict[str, Any] = dict.fromkeys(
         ("lowering", "accumulate", "granularity", "symmetry", "calibrator", "skipped"), ""
     )
     if scheme.calibrated:
         import quantize
-        from quantize.annotation import prepared
         from quantize.costs import plan_cost
 
         config = number_systems.qconfig(dict(scheme.options))
@@ -223,8 +227,12 @@ def _transform(
         return (
             lambda module: quantize.realize(module, plan),
             lambda module: quantize.simulate(module, plan),
-            facts | plan_columns(plan, config) | {"cost": plan_cost(prepared(module), plan)},
+            lambda module: plan_cost(module, plan),
+            facts | plan_columns(plan, config),
         )
+    from compiler.analysis import cost
+    from compiler.transform.preparation import prepare as prepare_module
+
     bits = 32
     if scheme.kind == "format":
         bits = number_systems.format_bits(scheme.dtype)
@@ -232,4 +240,4 @@ def _transform(
         facts["accumulate"] = str(scheme.option("accumulate") or "sequential")
     facts |= {"weight_bits": bits, "activation_bits": bits}
     retyped = partial(retype, scheme=scheme)
-    return retyped, retyped, facts
+    return retyped, retyped, lambda module: cost(prepare_module(retyped(module))), facts

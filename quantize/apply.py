@@ -75,6 +75,8 @@ class PlanRewriter(Forms):
         self.real_form: dict[Var, Atom] = {}
         self.grid: dict[Var, OnGrid] = {}
         self.absorbed: set[Var] = set()
+        #: What atoms beside those of `grid` hold integers of.
+        self.integers_of: dict[Atom, ValueParams | WeightParams] = {}
         self.in_formats = FormatNodes(self, plan)
         self.forms: dict[str, Callable[[Result], None]] = {
             "add": self.add,
@@ -139,7 +141,8 @@ class PlanRewriter(Forms):
             elif decision == "weights":
                 params = self.plan.weights[b.var.name]
                 data = replace(b.value, args=(self.real(b.value.args[0]), *b.value.args[1:]))
-                value = with_integer_weights(self.b, b, data, params)
+                value, held = with_integer_weights(self.b, b, data, params)
+                self.integers_of |= dict.fromkeys(held, params)
                 self.real_form[b.var] = self.named(b.var, value, b.origins)
             elif b.var not in self.absorbed:
                 # Also a folded activation whose producer stays float, or reads on; and the parts of
@@ -260,7 +263,9 @@ class PlanRewriter(Forms):
             q = q.astype(np.int16)
         else:
             check_sums(name, q, units)
-        args: list[Atom] = [self.widened(data, weights.is_wide(params)), integers(q)]
+        kernel = integers(q)
+        self.integers_of[kernel] = weights
+        args: list[Atom] = [self.widened(data, params, weights.is_wide(params)), kernel]
         args += [] if units is None else [integers(units.astype(out))]
         attrs = replace(
             r.call.attrs,
@@ -270,12 +275,14 @@ class PlanRewriter(Forms):
         )
         return Call(r.call.op, tuple(args), attrs)
 
-    def widened(self, data: Atom, wide: bool) -> Atom:
-        """Integers, as int16 if `wide`."""
+    def widened(self, data: Atom, params: ValueParams, wide: bool) -> Atom:
+        """Integers of `params`, as int16 if `wide`."""
         if not wide or tensor_type(data).dtype == INT16:
             return data
         assert isinstance(data, Var)
-        return self.b.bind(call("cast", data, dtype="int16"), f"{data.name}_wide")
+        made = self.b.bind(call("cast", data, dtype="int16"), f"{data.name}_wide")
+        self.integers_of[made] = params
+        return made
 
     def move(self, r: Result) -> None:
         """An operator that moves values: the same operator on the grid."""

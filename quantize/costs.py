@@ -1,77 +1,63 @@
 """What a network costs by the widths that a plan gives its numbers, of which the realized module
-shows only the types that hold them: four bits are held by int8, numbers of a format by float32."""
+shows only the types that hold them: four bits are held by int8, numbers of a format by float32.
+
+Factors count in the widths that they are kept and fetched in, also where kernels widen them before
+they multiply: weights of four bits in front of float32 data are "float32 x int4".
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from compiler.ir.expr import Atom, Constant, IRModule, Var, tensor_type
-from quantize.calls import source
-from quantize.graph import Graph
+from compiler.analysis import Kept, ModelCost, cost
+from compiler.ir.expr import Atom, Constant, IRModule, tensor_type
+from quantize.params import ValueParams, WeightParams
 from quantize.plan import Plan
-from quantize.scaled.nodes import operands
+from quantize.realization import Realizer
+from quantize.scaled.blocks import block_format
+from quantize.scaled.params import OperandFormat
 from quantize.scaled.storage import format_bits, operand_bits
 
 
-@dataclass(frozen=True)
-class PlanCost:
-    """What follows from the widths of a plan.
-
-    Attributes:
-        bit_operations: every multiply-accumulate of the plan's nodes (symbolic dimensions taken as
-            1) times the widths of its two operands; those of a node in float are of 32 bits.
-        saved_bytes: what the weights take less than the constants of the realized module.
-    """
-
-    bit_operations: int
-    saved_bytes: int
-
-
-def plan_cost(module: IRModule, plan: Plan) -> PlanCost:
-    """The cost of a plan.
+def plan_cost(mod: IRModule, plan: Plan) -> ModelCost:
+    """The cost of a module that a plan has been applied to.
 
     Args:
-        module: the prepared module that the plan's names refer to.
+        mod: the float32 module, prepared or not.
+
+    Raises:
+        ConfigError: as `quantize.realize`.
     """
-    operations, saved = 0, 0.0
-    graph = Graph(module.main)
-    calls = {b.var.name: call for b, call in graph.calls()}
-    for name, node in plan.nodes.items():
-        if not node.macs:
-            continue
-        if name not in calls:  # inside of a branch or a loop, where all is float32
-            operations += node.macs * 32 * 32
-            continue
-        factors = operands(calls[name])
-        operations += node.macs * math.prod(
-            _bits(graph, plan, name, k, a) for k, a in enumerate(factors)
-        )
-        saved += sum(
-            _saved(plan, name, k, a.data.shape)
-            for k, a in enumerate(factors)
-            if isinstance(a, Constant)
-        )
-    return PlanCost(operations, math.floor(saved))
+    realizer = Realizer(mod, plan, boundary=True)
+    realized = realizer.run()
+    kept: dict[Atom, Kept] = {}
+    for x in realizer.grid.values():
+        kept[x.atom] = _integers(x.params)
+    for a, params in realizer.integers_of.items():
+        kept[a] = _integers(params)
+    for (_, f), a in realizer.in_formats.rounded.items():
+        kept[a] = _numbers(a, f)
+    return cost(realized, kept)
 
 
-def _bits(graph: Graph, plan: Plan, node: str, k: int, a: Atom) -> int:
-    """Width of the numbers that operand `k` of a node that multiplies is made of."""
-    if node in plan.formats:
-        return format_bits(plan.formats[node][k].format)
-    if k == 1 and node in plan.weights:
-        return plan.weights[node].bits
-    if plan.nodes[node].decision == "integer" and isinstance(a, Var):
-        return plan.values[source(graph, plan.nodes, a).name].bits
-    return tensor_type(a).dtype.bits
+def _integers(params: ValueParams | WeightParams) -> Kept:
+    """Integers of so many bits; of weights, with their zero points."""
+    if isinstance(params, WeightParams):
+        return Kept(f"int{params.bits}", params.bits, params.bits * len(params.zero_points))
+    sign = "u" if params.dtype == "uint8" else ""
+    return Kept(f"{sign}int{params.bits}", params.bits)
 
 
-def _saved(plan: Plan, node: str, k: int, shape: tuple[int, ...]) -> float:
-    """Bytes that a constant operand takes less than the constant of the realized module."""
-    size = math.prod(shape)
-    if node in plan.formats and plan.config.compute == "storage":
-        return 4 * size - operand_bits(shape, plan.formats[node][k]) / 8
-    if k == 1 and node in plan.weights:
-        params = plan.weights[node]
-        return size * ((16 if params.dtype == "int16" else 8) - params.bits) / 8
-    return 0.0
+def _numbers(a: Atom, f: OperandFormat) -> Kept:
+    """Numbers of a format; with their scales, where these are constants or follow from the data.
+
+    A value's scale that is known beforehand is an operand, or an attribute, of the call that rounds
+    it.
+    """
+    shape = tuple(n if isinstance(n, int) else 1 for n in tensor_type(a).shape)
+    width = format_bits(f.format)
+    more = operand_bits(shape, f) - width * math.prod(shape)
+    if not isinstance(a, Constant):
+        block = block_format(f.format)
+        more -= 32 * len(f.scales) if block is None or not block.powers else 0
+    return Kept(f.format, width, more)

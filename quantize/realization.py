@@ -47,7 +47,7 @@ def realize(mod: IRModule, plan: Plan, boundary: bool = True) -> IRModule:
         ConfigError: the plan was made for another model, or lacks something that its decisions
         need.
     """
-    return _Realizer(mod, plan, boundary).run()
+    return Realizer(mod, plan, boundary).run()
 
 
 class _Accumulator:
@@ -57,7 +57,7 @@ class _Accumulator:
         self.atom, self.scale, self.axis, self.origins = atom, scale, axis, origins
 
 
-class _Realizer(PlanRewriter):
+class Realizer(PlanRewriter):
     """Values on the grid are int8 or uint8 tensors."""
 
     def __init__(self, mod: IRModule, plan: Plan, boundary: bool):
@@ -164,7 +164,7 @@ class _Realizer(PlanRewriter):
             input_zero_point=a.params.zero_point,
             weight_zero_point=b.params.zero_point,
         )
-        atoms = tuple(self.widened(x.atom, wide) for x in (a, b))
+        atoms = tuple(self.widened(x.atom, x.params, wide) for x in (a, b))
         sums = Call(r.call.op, atoms, attrs)
         unit = a.params.scale * b.params.scale
         if self._stays_wide(r):
@@ -308,6 +308,7 @@ class _Realizer(PlanRewriter):
                 unit = np.asarray(x.params.scale)
                 value = self._requantized(r, x.atom, unit, x.params.zero_point, out, 0)
                 atoms.append(self.b.bind(value, f"{r.var.name}_part", r.origins))
+                self.integers_of[atoms[-1]] = out
             else:
                 atoms.append(x.atom)
         self._keep(r, Call(r.call.op, tuple(atoms), r.call.attrs), out)

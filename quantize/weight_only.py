@@ -52,8 +52,9 @@ def weight_only_params(weight: Array, config: QConfig) -> WeightParams:
 
 def with_integer_weights(
     b: FunctionBuilder, binding: Binding, call: Call, params: WeightParams
-) -> Call:
-    """The layer over weights that are dequantized in front of it, by `b`, and its bias shifted."""
+) -> tuple[Call, tuple[Atom, Atom]]:
+    """The layer over weights that are dequantized in front of it, by `b`, and its bias shifted; the
+    integers, and the weights that they stand for."""
     weight, *bias = (a.data for a in call.args[1:] if isinstance(a, Constant))
     name, origins = binding.var.name, binding.origins
     q, shape = params.quantized(weight), weight.shape
@@ -63,9 +64,10 @@ def with_integer_weights(
         q = _padded(q.reshape(len(q), -1), params.group).reshape(-1, params.group)
     elif len(scales) == 1:
         scales = scales[0]
+    integers = Constant(q, DType.parse(params.dtype))
     real = _call(
         "qnn.dequantize",
-        Constant(q, DType.parse(params.dtype)),
+        integers,
         Constant.of(scales, FLOAT32),
         axis=0,
     )
@@ -73,13 +75,14 @@ def with_integer_weights(
         inputs = weight.size // len(weight)
         flat = _call("reshape", b.bind(real, f"{name}_groups", origins), newshape=(len(weight), -1))
         if q.size > weight.size:
-            whole = b.bind(flat, f"{name}_rows", origins)
-            flat = _call("strided_slice", whole, begin=(0,), end=(inputs,), axes=(1,))
+            rows = b.bind(flat, f"{name}_rows", origins)
+            flat = _call("strided_slice", rows, begin=(0,), end=(inputs,), axes=(1,))
         real = _call("reshape", b.bind(flat, f"{name}_inputs", origins), newshape=shape)
-    args: list[Atom] = [call.args[0], b.bind(real, f"{name}_weight", origins)]
+    whole = b.bind(real, f"{name}_weight", origins)
+    args: list[Atom] = [call.args[0], whole]
     shifted = params.shifted(bias[0] if bias else None)
     args += [] if shifted is None else [Constant.of(shifted, FLOAT32)]
-    return Call(call.op, tuple(args), call.attrs)
+    return Call(call.op, tuple(args), call.attrs), (integers, whole)
 
 
 def _padded(rows: Array, group: int) -> Array:

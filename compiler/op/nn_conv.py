@@ -16,6 +16,7 @@ from compiler.op.common import need_constant, require, require_rank, type_of
 from compiler.op.contraction import check_bias, result_dtype
 from compiler.op.layout import block_of, blocked, unblocked
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.op.stored import Stored, zero_points
 from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import Dim, Index, IntLike, dim, product
 from compiler.tensor.builder import PrimBuilder
@@ -192,6 +193,10 @@ def _macs(_: Conv2dAttrs, types: Sequence[TensorType], result: TensorType) -> An
     return product([*result.shape, *types[1].shape[1:]])
 
 
+def _stored(a: Conv2dAttrs, types: Sequence[TensorType]) -> Stored:
+    return Stored(zero_points((a.input_zero_point, types[0].dtype)))
+
+
 CONV2D = register_op(
     OpDef(
         "nn.conv2d",
@@ -205,6 +210,7 @@ CONV2D = register_op(
         _macs,
         lambda a, types: product(types[1].shape[1:]) + 1,
         numbered=True,
+        stored=_stored,
         doc="data NCHW or NCHW[x]c, weight OIHW, optional bias [O] of the result's dtype",
     )
 )

@@ -15,6 +15,7 @@ from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import known_shape, need_constant, read, require, require_rank, type_of
 from compiler.op.contraction import check_bias, result_dtype
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, const
@@ -180,6 +181,11 @@ def _matmul_macs(_: MatmulAttrs, types: Sequence[TensorType], result: TensorType
     return product([*result.shape, types[0].shape[-1]])
 
 
+def _stored(a: DenseAttrs | MatmulAttrs, types: Sequence[TensorType]) -> Stored:
+    zeros = a.input_zero_point, getattr(a, "weight_zero_point", 0)
+    return Stored(zero_points(*((z, t.dtype) for z, t in zip(zeros, types, strict=False))))
+
+
 for _definition in (
     OpDef(
         "nn.dense",
@@ -193,6 +199,7 @@ for _definition in (
         _dense_macs,
         lambda a, types: types[1].shape[1] + 1,
         numbered=True,
+        stored=_stored,
         doc="data [..., K], weight [N, K], optional bias [N] -> [..., N]",
     ),
     OpDef(
@@ -207,6 +214,7 @@ for _definition in (
         _matmul_macs,
         lambda a, types: types[0].shape[-1],
         numbered=True,
+        stored=_stored,
         doc="numpy's matmul: [..., M, K] times [..., K, N], batch dimensions broadcast",
     ),
 ):

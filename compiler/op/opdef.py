@@ -13,7 +13,7 @@ from compiler.ir.types import TensorType, Type
 from compiler.op.attribute_types import declared, fits, text
 
 if TYPE_CHECKING:
-    pass
+    from compiler.op.stored import Stored
 
 
 class Fusion(Enum):
@@ -82,6 +82,8 @@ class OpDef:
             part in layouts.
         callee: what it does is not known here: it calls what its attributes name (see `op.calls`).
         effect: it does more than compute its result: never dropped, merged, reordered or folded.
+        stored: (attrs, operand types) -> what a program keeps of it beside its operands, as their
+            dtypes have them (see `compiler.op.stored`), for reports.
     """
 
     name: str
@@ -101,6 +103,7 @@ class OpDef:
     tables: tuple[int, ...] = ()
     callee: bool = False
     effect: bool = False
+    stored: Callable[[Any, Sequence[TensorType]], Stored] | None = None
     doc: str = field(default="", compare=False)
 
     def check_attribute(self, name: str) -> None:

@@ -20,6 +20,7 @@ from compiler.ir.types import TensorType, broadcast
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, channelwise, read, require
 from compiler.op.opdef import Fusion, OpDef, register_op
+from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
@@ -210,11 +211,21 @@ def _dequantize_nest(b: PrimBuilder, attrs: DequantizeAttrs, x: Buffer, scale: B
 
 
 # ---- definitions ---------------------------------------------------------------------------------
+def _stored(attrs: QuantizeAttrs | DequantizeAttrs, types: Sequence[TensorType]) -> Stored:
+    dtype = types[0].dtype
+    if isinstance(attrs, QuantizeAttrs):
+        dtype = DType.parse(attrs.out_dtype)
+    return Stored(zero_points((attrs.zero_point, dtype)))
+
+
 def _define(name: str, attrs: type, doc: str, *functions: Callable[..., Any]) -> OpDef:
     infer, reference, lower = functions
     return register_op(
-        OpDef(name, infer, reference, lower, attrs, (2, 2), fusion=Fusion.ELEMENTWISE, doc=doc)
-    )
+        OpDef(
+            name, infer, reference, lower, attrs, (2, 2), fusion=Fusion.ELEMENTWISE,
+            stored=_stored, doc=doc,
+        )
+    )  # fmt: skip
 
 
 QUANTIZE = _define(

@@ -24,10 +24,12 @@ from compiler.op.qnn_requantize import (
     EXACT_BITS,
     ROUNDINGS,
     fixed_point,
+    multiplier_bits,
     right_shift,
     shifted,
     stored,
 )
+from compiler.op.stored import SHIFT_BITS, Stored, zero_points
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, cast, const
@@ -105,10 +107,22 @@ def _lower(b: PrimBuilder, attrs: QuantizedAddAttrs, x: Buffer, y: Buffer) -> Bu
     return b.compute("sum", shape, DType.parse(attrs.out_dtype), element)
 
 
+def _stored(attrs: QuantizedAddAttrs, types: Sequence[TensorType]) -> Stored:
+    a, b = (t.dtype for t in types)
+    zeros = zero_points(
+        (attrs.a_zero_point, a),
+        (attrs.b_zero_point, b),
+        (attrs.output_zero_point, DType.parse(attrs.out_dtype)),
+    )
+    # Two multipliers share a shift.
+    shared = SHIFT_BITS if attrs.rounding.startswith("fixed") else 0
+    return Stored(zeros + 2 * multiplier_bits(attrs.rounding) - shared)
+
+
 ADD = register_op(
     OpDef(
         "qnn.add", _infer, _reference, _lower, QuantizedAddAttrs, (2, 2),
-        fusion=Fusion.ELEMENTWISE,
+        fusion=Fusion.ELEMENTWISE, stored=_stored,
         doc="sum of two integer tensors of different scales, broadcasting",
     )
 )  # fmt: skip

@@ -21,6 +21,7 @@ from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, need_constant, require
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn import along, require_scale, scale_at
+from compiler.op.stored import Stored
 from compiler.symbolic import Index, IntLike, ceil_div, imin
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
@@ -228,6 +229,7 @@ SIMULATED_CAST = register_op(
 SIMULATED_BLOCKS = register_op(
     OpDef(
         "qnn.simulated_blocks", _blocks_type, _blocks, _blocks_nest, SimulatedBlocksAttrs, (1, 1),
+        stored=lambda a, _: Stored(0 if a.scale_dtype == POWERS else FLOAT32.bits),  # its unit
         doc="float32 data rounded to a format with a scale for each block of an axis",
     )
 )  # fmt: skip

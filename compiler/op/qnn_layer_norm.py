@@ -28,6 +28,7 @@ from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, read, require, type_of
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn import integer_dtype, plus
+from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, call, cast, const, let, maximum, minimum, select
@@ -163,10 +164,14 @@ def _lower(
     return b.compute("layer_norm", t.shape, DType.parse(a.out_dtype), value)
 
 
+def _stored(a: QuantizedLayerNormAttrs, _: Sequence[TensorType]) -> Stored:
+    return Stored(zero_points((a.output_zero_point, DType.parse(a.out_dtype))))
+
+
 register_op(
     OpDef(
         "qnn.layer_norm", _infer, _reference, _lower, QuantizedLayerNormAttrs, (3, 3),
-        fusion=Fusion.ANCHOR,
+        fusion=Fusion.ANCHOR, stored=_stored,
         doc="layer norm of integers; operands: data, int64 gain (16 bits behind the point) and "
         "offset (32 bits), in units of the result",
     )

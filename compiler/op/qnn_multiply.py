@@ -13,6 +13,7 @@ from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import read, type_of
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn import centred, require_integer
+from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr
@@ -48,9 +49,15 @@ def _lower(b: PrimBuilder, attrs: QuantizedMultiplyAttrs, x: Buffer, y: Buffer) 
     return b.compute("product", t.shape, t.dtype, element)
 
 
+def _stored(attrs: QuantizedMultiplyAttrs, types: Sequence[TensorType]) -> Stored:
+    zeros = attrs.a_zero_point, attrs.b_zero_point
+    return Stored(zero_points(*((z, t.dtype) for z, t in zip(zeros, types, strict=True))))
+
+
 register_op(
     OpDef(
         "qnn.multiply", _infer, _reference, _lower, QuantizedMultiplyAttrs, (2, 2),
-        fusion=Fusion.ELEMENTWISE, doc="int32 product of two integer tensors, broadcasting",
+        fusion=Fusion.ELEMENTWISE, stored=_stored,
+        doc="int32 product of two integer tensors, broadcasting",
     )
 )  # fmt: skip

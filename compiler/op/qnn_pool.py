@@ -23,7 +23,8 @@ from compiler.op.common import axes_of, index_expr, require, require_rank, type_
 from compiler.op.nn_pool import AvgPool2dAttrs
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn import centred, clipped, integer_dtype, require_integer
-from compiler.op.qnn_requantize import ROUNDINGS, rescaled, scaled
+from compiler.op.qnn_requantize import ROUNDINGS, multiplier_bits, rescaled, scaled
+from compiler.op.stored import Stored, zero_points
 from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import IntLike, product
 from compiler.tensor.builder import PrimBuilder
@@ -92,6 +93,13 @@ def _check(op: str, a: Any, x: TensorType, count: IntLike) -> None:
         f"{op}: rounding {a.rounding!r} is for averages of less than 32768 elements of 16 bits; "
         "use float32 or float64",
     )
+
+
+def _stored(a: Any, types: Sequence[TensorType]) -> Stored:
+    zeros = zero_points(
+        (a.input_zero_point, types[0].dtype), (a.output_zero_point, DType.parse(a.out_dtype))
+    )
+    return Stored(zeros + multiplier_bits(_arithmetic(a)[0]))
 
 
 # ---- mean ----------------------------------------------------------------------------------------
@@ -224,12 +232,13 @@ def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer
 MEAN = register_op(
     OpDef(
         "qnn.mean", _mean_type, _mean, _lower_mean, QuantizedMeanAttrs, fusion=Fusion.ANCHOR,
-        doc="mean of integers over axes, on the result's grid",
+        stored=_stored, doc="mean of integers over axes, on the result's grid",
     )
 )  # fmt: skip
 AVG_POOL2D = register_op(
     OpDef(
         "qnn.avg_pool2d", _pool_type, _pool, _lower_pool, QuantizedAvgPool2dAttrs,
-        fusion=Fusion.ANCHOR, doc="mean of integers under a window, on the result's grid",
+        fusion=Fusion.ANCHOR, stored=_stored,
+        doc="mean of integers under a window, on the result's grid",
     )
 )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, FLOAT64, INT64, Array, DType
+from compiler.dtypes import FLOAT32, FLOAT64, INT32, INT64, Array, DType
 from compiler.ir.types import TensorType
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import require
@@ -29,6 +29,7 @@ from compiler.op.qnn import (
     require_scale,
     scale_at,
 )
+from compiler.op.stored import SHIFT_BITS, Stored, zero_points
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
@@ -197,9 +198,25 @@ def _int64(value: int) -> Expr:
     return const(value, INT64)
 
 
+def multiplier_bits(rounding: str) -> int:
+    """Bits of what is kept of a scale: a float, a shift, or an int32 multiplier and a shift."""
+    if rounding.startswith("float"):
+        return DType.parse(rounding).bits
+    return SHIFT_BITS if rounding == "shift" else INT32.bits + SHIFT_BITS
+
+
+def _stored(attrs: RequantizeAttrs, types: Sequence[TensorType]) -> Stored:
+    zeros = zero_points(
+        (attrs.input_zero_point, types[0].dtype),
+        (attrs.output_zero_point, DType.parse(attrs.out_dtype)),
+    )
+    return Stored(zeros, {1: multiplier_bits(attrs.rounding)})
+
+
 REQUANTIZE = register_op(
     OpDef(
         "qnn.requantize", _infer, _reference, _lower, RequantizeAttrs, (2, 2),
-        fusion=Fusion.ELEMENTWISE, doc="integers on another grid; operands: data, ratio of scales",
+        fusion=Fusion.ELEMENTWISE, stored=_stored,
+        doc="integers on another grid; operands: data, ratio of scales",
     )
 )  # fmt: skip

@@ -22,6 +22,7 @@ from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn import clipped, integer_dtype, narrowed
 from compiler.op.qnn_lookup import ENTRIES, entry
 from compiler.op.reduce import lower_fold
+from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import Dim, IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, cast, const
@@ -106,10 +107,14 @@ def _lower(b: PrimBuilder, a: QuantizedSoftmaxAttrs, x: Buffer, table: Buffer) -
     return b.compute("softmax", x.shape, t.dtype, value)
 
 
+def _stored(a: QuantizedSoftmaxAttrs, _: Sequence[TensorType]) -> Stored:
+    return Stored(FLOAT32.bits + zero_points((a.output_zero_point, DType.parse(a.out_dtype))))
+
+
 register_op(
     OpDef(
         "qnn.softmax", _infer, _reference, _lower, QuantizedSoftmaxAttrs, (2, 2),
-        fusion=Fusion.ANCHOR, tables=(1,),
+        fusion=Fusion.ANCHOR, tables=(1,), stored=_stored,
         doc="softmax of integers; operands: data, int32 [256] exponentials of distances from the "
         "largest",
     )

@@ -100,6 +100,14 @@ class FuseOps(FunctionPass):
         return fuse_function(f, depth if level > 0 else 1)
 
 
+def fused(mod: IRModule) -> IRModule:
+    """The module with its operators grouped as the current PassContext says: where it disables the
+    pass, each is a kernel of its own."""
+    fuse = FuseOps()
+    enabled = PassContext.current().enables(fuse)
+    return (fuse if enabled else FuseOps(fuse_opt_level=0))(mod)
+
+
 def fuse_function(f: Function, max_depth: int) -> Function:
     """Group the operator calls of `f`, at most `max_depth` in a group."""
     readers = uses(f)
