@@ -3,11 +3,14 @@ moves."""
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from compiler.dtypes import DType
+from compiler.errors import DtypelabError
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -157,12 +160,20 @@ class _Costs:
     def number(self, a: Atom, t: TensorType) -> tuple[str, int]:
         """Name and width of the numbers that a value is made of."""
         kept = self.kept.get(a)
-        return (kept.name, kept.bits) if kept else (t.dtype.name or str(t.dtype), t.dtype.bits)
+        return (kept.name, kept.bits) if kept else (number_name(t.dtype), t.dtype.bits)
 
     def bits(self, a: Atom, t: TensorType) -> int:
         """Bits of a value as it is kept."""
         kept = self.kept.get(a)
         return _elements(t) * (kept.bits if kept else t.dtype.bits) + (kept.more if kept else 0)
+
+
+def number_name(dtype: DType) -> str:
+    """A dtype's own name, if that means this dtype and no other of the name; else as it prints."""
+    with contextlib.suppress(DtypelabError):
+        if dtype.is_custom and DType.parse(dtype.name) == dtype.code:
+            return dtype.name
+    return str(dtype)
 
 
 def _elements(t: TensorType) -> int:

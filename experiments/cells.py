@@ -75,7 +75,8 @@ class Cell:
     repeat: int = 0
     adapters: tuple[str, ...] = ()
     #: Operand dtypes, as "uint8 x int8", or one dtype -> picojoules of a multiply-accumulate;
-    #: operator and dtype, as "nn.relu float32" -> picojoules of an element of its results.
+    #: operator and dtype, as "nn.relu float32" -> picojoules of an element of its results; "memory"
+    #: -> picojoules of moving a byte.
     energy: tuple[tuple[str, float], ...] = ()
     layers: LayerRequest = field(default_factory=LayerRequest)
 

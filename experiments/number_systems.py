@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -77,16 +78,31 @@ def _parts(name: str) -> tuple[str, ...]:
     return (name,) if block is None else (block.element, block.scale)
 
 
-def check_dtype(name: str) -> None:
-    """Raise a ConfigError unless `name` is a dtype that numbers of a network can have."""
-    import re
+def number_bits(name: str) -> int:
+    """Width of the numbers that costs call `name`: integers of any width, floats, formats, or a
+    block format, whose elements count without their scale.
 
-    if re.fullmatch(r"float(16|32|64)|u?int(4|8|16|32|64)", name):
-        return
+    Raises:
+        DtypelabError: there are none of this name.
+    """
+    found = re.fullmatch(r"(?:float(?=16|32|64)|u?int)([1-9]|[1-5][0-9]|6[0-4])", name)
+    return int(found[1]) if found else format_bits(block_element(name) or name)
+
+
+def block_element(name: str) -> str | None:
+    """The format of a block format's elements; None if `name` is no block format."""
+    from quantize.scaled.blocks import block_format
+
+    block = block_format(name)
+    return None if block is None else block.element
+
+
+def check_number(name: str) -> None:
+    """Raise a ConfigError unless numbers of a network can be what is called `name`."""
     try:
-        format_bits(name)
+        number_bits(name)
     except DtypelabError as error:
-        names = ["float32", "int8", "uint8", "int32", *format_names()]
+        names = ["float32", "int8", "uint8", "int32", *block_format_names(), *format_names()]
         raise ConfigError(unknown("dtype", name, names)) from error
 
 

@@ -26,17 +26,23 @@ def _accumulate_text(config: QConfig) -> str:
 
 
 def _integers(config: QConfig) -> dict[str, Any]:
+    alone = config.weight_only
     symmetry = [
         f"{side} {'symmetric' if getattr(config, f'{side}_symmetric') else 'asymmetric'}"
-        for side in ("weight", "activation")
+        for side in ("weight", "activation")[: 1 if alone else 2]
     ]
     return {
         "weight_bits": int(config.weight_bits),
-        "activation_bits": int(config.activation_bits),
-        "granularity": str(config.weight_granularity),
+        "activation_bits": 32 if alone else int(config.activation_bits),
+        "granularity": _granularity(config),
         "symmetry": ", ".join(symmetry),
-        "calibrator": str(config.calibrate),
+        "calibrator": "" if alone else str(config.calibrate),
     }
+
+
+def _granularity(config: QConfig) -> str:
+    chosen = str(config.weight_granularity)
+    return f"group of {config.weight_group_size}" if chosen == "group" else chosen
 
 
 def _scaled(config: QConfig) -> dict[str, Any]:
@@ -44,13 +50,10 @@ def _scaled(config: QConfig) -> dict[str, Any]:
     from quantize.scaled.storage import format_bits
 
     block = block_format(config.weight_dtype)
-    granularity = str(config.weight_granularity)
-    if granularity == "group":
-        granularity = f"group of {config.weight_group_size}"
     scaled = block_format(config.activation_dtype)
     return {
         "weight_bits": format_bits(config.weight_dtype),
         "activation_bits": format_bits(config.activation_dtype),
-        "granularity": f"block of {block.block}" if block is not None else granularity,
+        "granularity": f"block of {block.block}" if block is not None else _granularity(config),
         "calibrator": "" if scaled is not None and scaled.powers else str(config.calibrate),
     }

@@ -14,7 +14,7 @@ from compiler.errors import ConfigError, DtypelabError
 from . import adapters, metrics, noise, pipeline, provenance, scoring
 from .cells import Cell, Workload
 from .datasets import Dataset
-from .energy import microjoules
+from .energy import memory_microjoules, microjoules
 from .layer_table import Line, layer_lines
 from .schemes import Scheme
 from .speedup import Protocol, Speedup, measure_speedup
@@ -89,9 +89,7 @@ class Session:
         }
         row["lowering"] = subject.lowering
         if cell.energy:
-            row["energy_uj"] = microjoules(
-                variant.macs_by_dtypes, variant.elements, dict(cell.energy)
-            )
+            row |= _energy(variant, dict(cell.energy))
         row |= _accuracy(cell, data, outputs, reference)
         if settings.runs:
             row |= self._latency(cell, subject, baseline)
@@ -242,6 +240,14 @@ def _accuracy(
         "cosine": metrics.cosine(outputs, reference),
         "top1_agreement": agreement,
     }
+
+
+def _energy(variant: pipeline.Variant, picojoules: dict[str, float]) -> dict[str, Value]:
+    """Energy of operations and, where moving bytes has a price, of the traffic too."""
+    operations = microjoules(variant.macs_by_dtypes, variant.elements, picojoules)
+    memory = memory_microjoules(variant.traffic_bytes, picojoules)
+    total = None if operations is None else operations + (memory or 0.0)
+    return {"energy_uj": total, "energy_memory_uj": memory}
 
 
 def _latency_columns(found: Speedup) -> dict[str, Value]:

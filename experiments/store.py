@@ -24,7 +24,7 @@ from .parquet import is_parquet, read_parquet
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 Value: TypeAlias = str | int | float | None
 
@@ -59,6 +59,8 @@ COLUMNS = (
     # Version 4.
     *("latency_rounds", "speedup_low", "speedup_high"),
     *("latency_lost", "latency_load", "latency_noise"),
+    # Version 5.
+    *("traffic_bytes", "energy_memory_uj"),
 )
 
 #: What each version added at the end; files of earlier ones are read as if empty there.
@@ -66,7 +68,7 @@ _ADDED = {
     version: COLUMNS[COLUMNS.index(first) :]
     for version, first in (
         *((2, "metric_drop_low"), (3, "metric_name")),
-        (4, "latency_rounds"),
+        *((4, "latency_rounds"), (5, "traffic_bytes")),
     )
 }
 

@@ -97,6 +97,7 @@ def prepare(
         size_bytes=size * 10 * (1 if is_int8 else 4),
         bit_operations=size * 10 * (64 if is_int8 else 1024),
         activation_bytes=size * (1 if is_int8 else 4),
+        traffic_bytes=size * 12 * (1 if is_int8 else 4),
         macs_by_dtypes={f"{scheme.dtype} x {scheme.dtype}": size * 10},
         elements={f"nn.dense {scheme.dtype}": 10},
         lowering="",

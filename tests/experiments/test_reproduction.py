@@ -195,7 +195,9 @@ def test_what_a_row_lacks_here_is_named(
 @pytest.mark.parametrize(
     ("energy", "message"),
     [
-        ({"int9": 1.0}, "unknown dtype 'int9'; did you mean 'int8'"),
+        ({"int65": 1.0}, "unknown dtype 'int65'; did you mean 'int8'"),
+        ({"mxfp4_e2m2": 1.0}, "unknown dtype 'mxfp4_e2m2'; did you mean 'mxfp4_e2m1'"),
+        ({"memory x memory": 1.0}, "unknown dtype 'memory'"),
         ({"float32 x posit16_es9": -1}, "must be a number of at least 0"),
         ({"nn.relux float32": 1.0}, "unknown operator 'nn.relux'; did you mean 'nn.relu'"),
         ({"nn.relu float33": 1.0}, "unknown dtype 'float33'"),
@@ -219,6 +221,52 @@ def test_energy_by_hand() -> None:
     assert microjoules(macs, elements, {"int8": 0.2}) is None
 
 
+@pytest.mark.parametrize(
+    ("pair", "prices", "expected"),
+    [
+        ("mxfp4_e2m1 x mxfp4_e2m1", {"mxfp4_e2m1": 1.0, "float4_e2m1fn": 2.0}, 1.0),
+        ("mxfp4_e2m1 x mxfp4_e2m1", {"float4_e2m1fn": 2.0}, 2.0),
+        ("mxfp8_e4m3 x mxfp4_e2m1", {"float8_e4m3fn x mxfp4_e2m1": 3.0, "float8_e4m3fn": 4.0}, 3.0),
+        # The wider operand says what multiplying takes; of two alike, the weights.
+        ("mxfp8_e4m3 x mxfp4_e2m1", {"mxfp4_e2m1": 1.0, "mxfp8_e4m3": 4.0}, 4.0),
+        ("float32 x int8", {"float32": 4.6, "int8": 0.2}, 4.6),
+        ("uint8 x int4", {"float32": 4.6, "int8": 0.2}, 0.2),
+        # Integers are done by the narrowest that are wide enough.
+        ("uint4 x int4", {"int16": 0.5, "int8": 0.2, "int2": 0.01}, 0.2),
+        ("uint4 x int4", {"uint8 x int8": 0.3, "int8": 0.2}, 0.3),
+        ("int12 x int8", {"int16": 0.5, "int8": 0.2}, 0.5),
+        ("int16 x int16", {"int8": 0.2}, None),
+        ("posit8_es0 x posit8_es0", {"int8": 0.2, "posit16_es1": 1.0}, None),
+        ("posit8_es0 x posit8_es0", {"custom[posit8_es0]8": 0.7}, 0.7),
+        ("custom[posit8_es0]9 x bfloat16", {"custom[posit8_es0]9": 0.7, "bfloat16": 0.9}, 0.9),
+    ],
+)
+def test_what_a_pair_costs(pair: str, prices: dict[str, float], expected: float | None) -> None:
+    found = microjoules({pair: 10**6}, {}, prices)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
+def test_elements_cost_what_their_numbers_do() -> None:
+    elements = {"qnn.requantize uint4": 1000, "qnn.simulated_blocks mxfp4_e2m1": 10, "add x": 7}
+    prices = {"qnn.requantize int8": 2.0, "qnn.simulated_blocks float4_e2m1fn": 5.0, "int8": 9.0}
+    assert microjoules({}, elements, prices) == pytest.approx((2000 + 50) * 1e-6)
+
+
+def test_memory_is_a_part_of_the_energy(tmp_path: Path) -> None:
+    spec = {
+        "models": ["mnist_mlp"], "schemes": ["float32", "mxfp4_e2m1"], "n_eval": 5, "n_calib": 5,
+        "latency": {"runs": 0}, "energy": {"float32": 4.6, "mxfp4_e2m1": 0.1, "memory": 20.0},
+    }  # fmt: skip
+    rows = experiments.sweep(spec, tmp_path / "r.csv")
+    moved = rows["traffic_bytes"] * 20.0 * 1e-6
+    assert rows["energy_memory_uj"].tolist() == pytest.approx(moved.tolist())
+    operations = rows["energy_uj"] - rows["energy_memory_uj"]
+    assert operations.tolist() == pytest.approx([rows["macs"][0] * p * 1e-6 for p in (4.6, 0.1)])
+    only = experiments.sweep(spec | {"energy": {"memory": 20.0}}, tmp_path / "m.csv")
+    assert only["energy_memory_uj"].tolist() == rows["energy_memory_uj"].tolist()
+    assert only["energy_uj"].isna().all()
+
+
 def test_elements_of_operators_are_those_of_their_results() -> None:
     module = prepare(compiler.from_onnx(zoo.FOLDER / "mnist_mlp.onnx", {"input": (1, 1, 28, 28)}))
     found = cost(module).elements
@@ -234,4 +282,4 @@ def test_elements_of_operators_are_those_of_their_results() -> None:
 
 def test_dtypes_of_numbers() -> None:
     for name in ("float32", "uint8", "int4", "posit16_es1", "fixed8_4"):
-        number_systems.check_dtype(name)
+        number_systems.check_number(name)

@@ -78,7 +78,9 @@ def test_few_bits_of_integers_are_counted_as_what_they_are(tmp_path: Path) -> No
     ]
     eight, four, twelve, _ = table["size_bytes"]
     assert eight - four == weights / 2
-    assert twelve - eight == weights / 2 + 138 * 4  # biases of 64 bits
+    # Biases of 64 bits. Zero points of 16, where values are made and where they are read: of the
+    # input instead of one of 8, of the hidden value, which had none.
+    assert twelve - eight == weights / 2 + 138 * 4 + 2 * 1 + 2 * 2
 
 
 def test_rows_can_be_run_again_from_what_they_record(tmp_path: Path) -> None:

@@ -29,12 +29,13 @@ def test_columns_are_those_of_the_contract() -> None:
     metric_drop_low metric_drop_high p_value bit_operations activation_bytes energy_uj config
     metric_name dataset_sha256 repeat
     latency_rounds speedup_low speedup_high latency_lost latency_load latency_noise
+    traffic_bytes energy_memory_uj
     """
     assert list(COLUMNS) == contract.split() + added.split()
 
 
 #: The first column that each version added.
-ADDED = {2: "metric_drop_low", 3: "metric_name", 4: "latency_rounds"}
+ADDED = {2: "metric_drop_low", 3: "metric_name", 4: "latency_rounds", 5: "traffic_bytes"}
 
 
 def as_version(version: int, path: Path) -> bytes:
@@ -48,7 +49,7 @@ def as_version(version: int, path: Path) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_files_of_an_earlier_version_are_read_and_continued(version: int, tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     ResultsFile(path).append(row("a", metric=0.5, error='with, "quotes"'))
@@ -59,6 +60,7 @@ def test_files_of_an_earlier_version_are_read_and_continued(version: int, tmp_pa
     assert (table["metric"][0], table["config"][0]) == (0.5, "")
     assert math.isnan(table["p_value"][0])
     assert math.isnan(table["speedup_low"][0])
+    assert math.isnan(table["traffic_bytes"][0])
     assert table["latency_noise"][0] == ""  # unknown, which is not "none"
     assert path.read_bytes() == old
     # A last line without a newline is what a killed writer left, of any version.
@@ -146,7 +148,7 @@ def test_a_row_torn_while_the_sweep_runs_does_not_spoil_the_next(tmp_path: Path)
     ("text", "message"),
     [
         ("a,b,c\n1,2,3\n", "is not a dtypelab results file"),
-        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 4"),
+        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 5"),
         ("\x00\xff", "is not a dtypelab results file"),
     ],
 )
