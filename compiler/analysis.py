@@ -169,9 +169,9 @@ class _Costs:
 
 
 def number_name(dtype: DType) -> str:
-    """A dtype's own name, if that means this dtype and no other of the name; else as it prints."""
+    """The name of a format alone, if that tells its width too; else as the dtype prints."""
     with contextlib.suppress(DtypelabError):
-        if dtype.is_custom and DType.parse(dtype.name) == dtype.code:
+        if dtype.is_custom and DType.parse(dtype.name).bits == dtype.bits:
             return dtype.name
     return str(dtype)
 

@@ -89,7 +89,7 @@ class Session:
         }
         row["lowering"] = subject.lowering
         if cell.energy:
-            row |= _energy(variant, dict(cell.energy))
+            row |= energy_columns(variant, dict(cell.energy))
         row |= _accuracy(cell, data, outputs, reference)
         if settings.runs:
             row |= self._latency(cell, subject, baseline)
@@ -242,7 +242,7 @@ def _accuracy(
     }
 
 
-def _energy(variant: pipeline.Variant, picojoules: dict[str, float]) -> dict[str, Value]:
+def energy_columns(variant: pipeline.Variant, picojoules: dict[str, float]) -> dict[str, Value]:
     """Energy of operations and, where moving bytes has a price, of the traffic too."""
     operations = microjoules(variant.macs_by_dtypes, variant.elements, picojoules)
     memory = memory_microjoules(variant.traffic_bytes, picojoules)
