@@ -2,9 +2,11 @@
 alive at once.
 
 A kernel is a fused group, or an operator alone. It reads every value that it takes once and writes
-its results once; values inside of it move nowhere. Views and fields of tuples are the memory of
-what they are made of. What is computed from constants alone (weights that are dequantized in front
-of a layer) is neither moved nor kept: its constants are, and `compiler.analysis` counts those.
+its results once; values inside of it move nowhere. Rounding to blocks counts as a part of the
+kernel that makes what is rounded, if nobody else reads that: machines round what they write. Views
+and fields of tuples are the memory of what they are made of. What is computed from constants alone
+(weights that are dequantized in front of a layer) is neither moved nor kept: its constants are, and
+`compiler.analysis` counts those.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from compiler.ir.expr import (
     atom_type,
     nested,
     operands,
+    uses,
 )
 from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.opdef import Fusion, OpDef
@@ -64,6 +67,8 @@ def movement(f: Function, size: Size) -> Movement:
 def _movement(f: Function, size: Size, outer: Mapping[Var, Place]) -> Movement:
     """The movement of `f`, which may read what is placed in `outer`."""
     places = {**outer, **{p: _new(p, atom_type(p), size) for p in f.params}}
+    source = _sources(f)
+    becomes = {v: k for k, v in source.items()}
     made: list[list[_Item]] = []
     inside: list[int] = []
     until: dict[_Item, int] = {}
@@ -73,14 +78,29 @@ def _movement(f: Function, size: Size, outer: Mapping[Var, Place]) -> Movement:
         until.update(dict.fromkeys(read, k))
         within = [_movement(g, size, places) for g in nested(b.value)]
         inside.append(max((m.alive for m in within), default=0))
-        place = _seen_through(b.value, places)
-        places[b.var] = _new(b.var, atom_type(b.var), size) if place is None else place
+        place = places[source[b.var]] if b.var in source else _seen_through(b.value, places)
+        holder = becomes.get(b.var, b.var)
+        places[b.var] = _new(holder, atom_type(holder), size) if place is None else place
         made.append(_items(places[b.var]) if place is None else [])
         moved += sum(m.moved for m in within) + _moved(b.value, read, made[-1])
     for r in f.results:
         until.update(dict.fromkeys(_items(_place(r, places)), len(f.bindings)))
     first = [i for p in f.params for i in _items(places[p])]
     return Movement(moved, _most_alive(first, made, inside, until))
+
+
+def _sources(f: Function) -> dict[Var, Var]:
+    """What is rounded where it is made -> the value that it is made of, which nobody else reads."""
+    readers = uses(f)
+    kernels = {b.var for b in f.bindings if isinstance(b.value, Call) and not _is_view(b.value)}
+    found: dict[Var, Var] = {}
+    for b in f.bindings:
+        op = _only_operator(b.value)
+        if op is not None and op.at_source and isinstance(b.value, Call):
+            (x,) = b.value.args
+            if isinstance(x, Var) and x in kernels and readers[x] == [b]:
+                found[b.var] = x
+    return found
 
 
 def _new(holder: Var, t: Type, size: Size) -> Place:
@@ -96,7 +116,12 @@ def _moved(value: Value, read: Sequence[_Item], made: Sequence[_Item]) -> int:
         return 0
     written = sum(i.bits for i in made)
     # What only moves elements reads no more than it writes: a part of what it is given.
-    most = written if _only_moves(value) else max((i.bits for i in read), default=0)
+    op = _only_operator(value)
+    most = (
+        written
+        if op is not None and op.fusion is Fusion.INJECTIVE
+        else max((i.bits for i in read), default=0)
+    )
     return written + sum(min(i.bits, most) for i in read)
 
 
@@ -133,11 +158,15 @@ def _seen_through(value: Value, places: Mapping[Var, Place]) -> Place | None:
     if isinstance(value, Var | Constant | Match):
         return _place(value.value if isinstance(value, Match) else value, places)
     if isinstance(value, Call):
-        if isinstance(value.op, OpDef) and value.op.view:
+        if _is_view(value):
             return _place(value.args[0], places)
         if _is_constant(value, places):
             return ()
     return None
+
+
+def _is_view(call: Call) -> bool:
+    return isinstance(call.op, OpDef) and call.op.view
 
 
 def _is_constant(call: Call, places: Mapping[Var, Place]) -> bool:
@@ -156,13 +185,13 @@ def _is_constant(call: Call, places: Mapping[Var, Place]) -> bool:
     return bool(read) and all(isinstance(a, Constant) or not _items(places[a]) for a in read)
 
 
-def _only_moves(call: Call) -> bool:
-    """Whether a kernel is one operator that only moves elements."""
-    op = call.op
+def _only_operator(value: Value) -> OpDef | None:
+    """The operator that a kernel is, if it is one alone."""
+    op = value.op if isinstance(value, Call) else None
     if isinstance(op, Function) and len(op.bindings) == 1:
         inside = op.bindings[0].value
-        op = inside.op if isinstance(inside, Call) else op
-    return isinstance(op, OpDef) and op.fusion is Fusion.INJECTIVE
+        op = inside.op if isinstance(inside, Call) else None
+    return op if isinstance(op, OpDef) else None
 
 
 def _place(a: Atom, places: Mapping[Var, Place]) -> Place:

@@ -226,10 +226,16 @@ SIMULATED_CAST = register_op(
         doc="float32 data rounded to a scaled format; operands: data, scale",
     )
 )  # fmt: skip
+
+
+def _stored(a: SimulatedBlocksAttrs, _: Sequence[TensorType]) -> Stored:
+    return Stored(0 if a.scale_dtype == POWERS else FLOAT32.bits)  # the scale of the whole tensor
+
+
 SIMULATED_BLOCKS = register_op(
     OpDef(
         "qnn.simulated_blocks", _blocks_type, _blocks, _blocks_nest, SimulatedBlocksAttrs, (1, 1),
-        stored=lambda a, _: Stored(0 if a.scale_dtype == POWERS else FLOAT32.bits),  # its unit
+        at_source=True, stored=_stored,
         doc="float32 data rounded to a format with a scale for each block of an axis",
     )
 )  # fmt: skip

@@ -261,6 +261,14 @@ def _between(f: Function, bits: _Bits) -> tuple[int, int]:
             interval[names[-1]] = [step, step]
         return names
 
+    # What blocks are made of where it is made is written as blocks, if only they are made of it.
+    blocks = {b.var: b.value.args[0] for b in f.bindings if _operator(b) == "qnn.simulated_blocks"}
+    written_as: dict[Atom, Var] = {}
+    for rounded, x in blocks.items():
+        readers = [b for b in f.bindings if x in _atoms(b)]
+        made_here = any(b.var is x and _is_kernel(b) for b in f.bindings)
+        if made_here and len(readers) == 1 and x not in f.results:
+            written_as[x] = rounded
     for p in f.params:
         lies[p] = make(p, 0)
     for step, b in enumerate(f.bindings, start=1):
@@ -277,9 +285,11 @@ def _between(f: Function, bits: _Bits) -> tuple[int, int]:
             lies[b.var] = place(v.args[0])
         elif all(not place(a) for a in atoms):
             lies[b.var] = []  # of constants alone
+        elif b.var in written_as.values():
+            lies[b.var] = place(atoms[0])
         else:
             assert isinstance(v, Call)
-            lies[b.var] = make(b.var, step)
+            lies[b.var] = make(written_as.get(b.var, b.var), step)
             written = sum(sizes[n] for n in lies[b.var])
             part = _takes_a_part(v)
             for name in {n for a in atoms for n in place(a)}:
@@ -304,6 +314,20 @@ def _atoms(b: Binding) -> list[Atom]:
         return list(v.fields)
     assert isinstance(v, TupleGetItem)
     return [v.value]
+
+
+def _operator(b: Binding) -> str:
+    """The operator of a kernel that is one alone."""
+    op = b.value.op if isinstance(b.value, Call) else None
+    if isinstance(op, Function) and len(op.bindings) == 1:
+        inner = op.bindings[0].value
+        op = inner.op if isinstance(inner, Call) else None
+    return op.name if isinstance(op, OpDef) else ""
+
+
+def _is_kernel(b: Binding) -> bool:
+    op = b.value.op if isinstance(b.value, Call) else None
+    return isinstance(op, Function) or (isinstance(op, OpDef) and not op.view)
 
 
 def _takes_a_part(v: Call) -> bool:
