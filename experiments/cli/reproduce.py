@@ -26,7 +26,7 @@ DIFFERENT = 1
 def reproduce(results: Path, row_id: str, as_json: bool) -> int:
     """Run one row of a results file again and say whether it matches.
 
-    Accuracy and sizes must be exactly as recorded (exit code 1 if not); latency is compared with
+    Accuracy and costs must be exactly as recorded (exit code 1 if not); latency is compared with
     the noise of both runs, and only reported.
 
     Example: dtypelab reproduce quickstart.csv --row 3

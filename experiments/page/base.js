@@ -7,6 +7,7 @@ const LOW = "low", HIGH = "high";
 const AXES = {
   latency_ms_median: ["latency, ms", LOW], speedup_vs_fp32: ["speed-up over float32", HIGH],
   size_bytes: ["parameters, bytes", LOW], activation_bytes: ["activations, bytes", LOW],
+  traffic_bytes: ["moved, bytes", LOW], energy_memory_uj: ["energy of memory, µJ", LOW],
   macs: ["multiply-accumulates", LOW], bit_operations: ["bit operations", LOW], energy_uj: ["energy, µJ", LOW],
   metric: ["figure of merit", null], metric_drop: ["figure of merit, lost to float32", LOW],
   sqnr_db: ["SQNR, dB", HIGH], cosine: ["cosine", HIGH], top1_agreement: ["agreement with float32", HIGH],

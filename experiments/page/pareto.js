@@ -25,6 +25,7 @@ function betterMost(rows) {
 const TIP = [
   ["metric_drop", "lost"], ["interval", "95 % interval"], ["p_value", "p-value"], ["sqnr_db", "SQNR, dB"],
   ["top1_agreement", "agreement with float32"], ["size_bytes", "parameters, bytes"], ["activation_bytes", "activations, bytes"],
+  ["traffic_bytes", "moved, bytes"],
   ["bit_operations", "bit operations"], ["energy_uj", "energy, µJ"], ["latency_ms_median", "latency, ms"],
   ["speedup_vs_fp32", "times as fast as float32"], ["speed", "95 % interval"], ["disturbance", "latency disturbed"], ["threads", "threads"],
 ];

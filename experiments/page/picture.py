@@ -19,9 +19,11 @@ COSTS = {
     "latency_ms_median": ("latency, ms", True),
     "size_bytes": ("parameters, bytes", True),
     "activation_bytes": ("activations, bytes", True),
+    "traffic_bytes": ("moved, bytes", True),
     "macs": ("multiply-accumulates", True),
     "bit_operations": ("bit operations", True),
     "energy_uj": ("energy, µJ", True),
+    "energy_memory_uj": ("energy of memory, µJ", True),
     "speedup_vs_fp32": ("speed-up over float32", False),
 }
 WIDTH, HEIGHT, COLUMNS = 330, 230, 3

@@ -33,7 +33,8 @@ _SHOWN = (
     *("config_hash", "status", "error", "model", "scheme", "dtype", "accumulate", "lowering"),
     *("metric_name", "metric", "metric_fp32", "metric_drop", "metric_drop_low"),
     *("metric_drop_high", "p_value", "n_eval", "sqnr_db", "cosine", "top1_agreement"),
-    *("size_bytes", "activation_bytes", "macs", "bit_operations", "energy_uj"),
+    *("size_bytes", "activation_bytes", "traffic_bytes", "macs", "bit_operations"),
+    *("energy_uj", "energy_memory_uj"),
     *("latency_ms_median", "speedup_vs_fp32", "speedup_low", "speedup_high"),
     *("threads", "target"),
 )

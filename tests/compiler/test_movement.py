@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from random_language import modules
 
 import compiler
+import datatypes  # noqa: F401 - its formats are known by name
 from compiler.analysis import Kept, ModelCost, cost
 from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
@@ -151,3 +152,18 @@ def test_fusion_never_adds(name: str) -> None:
     assert fused.activation_bytes <= alone.activation_bytes
     same = ("macs", "parameters", "parameter_bytes", "operators", "elements", "bit_operations")
     assert all(getattr(fused, key) == getattr(alone, key) for key in same)
+
+
+@pytest.mark.parametrize(("readers", "written"), [(1, 8 * 64 + 8 * 2), (2, 32 * 64)])
+def test_blocks_are_written_where_they_are_made(readers: int, written: int) -> None:
+    b = FunctionBuilder()
+    h = b.call("exp", b.param("x", (1, 64)))
+    blocks = {"dtype": "custom[float8_e4m3fn]8", "low": -448.0, "high": 448.0}
+    rounded = b.call("qnn.simulated_blocks", h, axis=1, **blocks)
+    y = b.call("nn.dense", rounded, b.const(array(10, 64)))
+    results = [y, h][:readers]
+    mod = IRModule({"main": b.finish(*results)})
+    found = cost(mod, {rounded: Kept("mxfp8_e4m3", 8, more=2 * 8)})
+    stored, held = 4 * 640, 64 + 2
+    again = 0 if readers == 1 else 4 * 64 + held  # a kernel of its own, as others read h too
+    assert found.traffic_bytes == stored + 4 * 64 + written // 8 + again + held + 4 * 10
