@@ -104,7 +104,8 @@ class Arithmetic(Protocol):
         ...
 
     def cast(self, a: Array, source: DType) -> Array:
-        """Values of dtype `source` converted to this dtype."""
+        """Values of dtype `source` converted to this dtype. Floats (and custom dtypes) become
+        integers toward zero and saturate, NaN becomes 0; integers of fewer bits wrap."""
         ...
 
 
@@ -215,9 +216,20 @@ class NumpyArithmetic(Choice):
         if source.is_custom:
             return self.cast(custom(source.name).decode(a, source), DType("float", 64))
         if self.dtype.is_integer and source.is_float:
-            a = np.trunc(a)
+            return _to_integer(a, self._np)
         with np.errstate(all="ignore"):
             return np.asarray(a).astype(self._np)
+
+
+def _to_integer(a: Array, dtype: np.dtype[Any]) -> Array:
+    """Floats as integers: toward zero, bounded by the integers there are; 0 for NaN."""
+    ends = np.iinfo(dtype)
+    whole = np.trunc(np.asarray(a, np.float64))
+    above = whole >= 2.0 ** (ends.bits - (ends.min < 0))  # of 64 bits, the last is no float64
+    with np.errstate(invalid="ignore"):
+        inside = np.where((whole >= float(ends.min)) & ~above, whole, 0.0).astype(dtype)
+    found = np.where(above, ends.max, inside)
+    return np.asarray(np.where(whole < float(ends.min), ends.min, found), dtype)
 
 
 class CustomArithmetic(Choice):

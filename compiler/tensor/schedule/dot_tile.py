@@ -60,6 +60,13 @@ def along_data(
     most = registers(target) if outputs > 1 else registers(target) // 2
     lanes, skew = dot.loops["o"], (outputs, stride, filled)
     tile = Tile(last.index, lanes, last.index, 1, (), weight.buffer, 0, dot, skew)
+    return over_windows(tile, x, most)
+
+
+def over_windows(tile: Tile, x: Axis, most: int) -> Tile:
+    """A tile over the taps of a window, with a width along the windows' axis `x`: one even where
+    there is a single window."""
+    outputs = tile.skew[0]
     if x.extent is None:
         return replace(tile, run_time=pixel_tile([x], most, outputs)[1])
     width = best_width(-(-x.extent // outputs), max(1, most // outputs)) * outputs

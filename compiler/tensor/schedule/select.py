@@ -20,7 +20,7 @@ from compiler.tensor.expr import Load, loads, walk
 from compiler.tensor.intrinsics import for_target
 from compiler.tensor.intrinsics.intrinsic import Intrinsic
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.dot_tile import along_data, dot_product_for, window_of
+from compiler.tensor.schedule.dot_tile import along_data, dot_product_for, over_windows, window_of
 from compiler.tensor.schedule.other_tiles import (
     copied,
     last_is_contiguous,
@@ -130,9 +130,8 @@ def _tile_for(
         taps, stride, _ = window
         x = pixels[-1]
         skew = (1, stride, -(-taps // dot.steps) * dot.steps)
-        spatial, run_time = pixel_tile([x], registers(target) // blocks)
-        tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, 0, dot, skew)
-        return replace(tile, run_time=run_time)
+        tile = Tile(lane.index, lanes, block, blocks, (), weight.buffer, 0, dot, skew)
+        return over_windows(tile, x, registers(target) // blocks)
     spatial, run_time = pixel_tile(pixels, registers(target) // blocks)
     step = _reduce_block(data, reduction)
     tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
