@@ -92,14 +92,19 @@ def saturated(
 ) -> Atom:
     """A real `value` rounded to nearest even, plus the zero point, within `bounds` of a dtype.
 
-    NaN becomes the lower bound, as in `qnn.quantize`.
+    NaN becomes the lower bound, as in `qnn.quantize`. A number format may round the upper bound up:
+    the cast saturates to the dtype, and integers within it are bounded once more.
     """
     q = cast_to(n, n.step("round", value), FLOAT32)
     if zero_point is not None:
         q = n.step("add", q, cast_to(n, zero_point, FLOAT32))
     low, high = (scalar(b, tensor_type(q)) for b in bounds)
     q = n.step("where", n.step("greater", q, low), q, low)
-    return n.call("cast", n.step("minimum", q, high), dtype=str(dtype))
+    q = n.step("minimum", q, high)
+    if bounds[1] == np.iinfo(dtype.storage).max:
+        return n.call("cast", q, dtype=str(dtype))
+    whole = n.step("cast", q, dtype=str(dtype))
+    return n.call("minimum", whole, scalar(bounds[1], tensor_type(whole)))
 
 
 def _integer(n: Node, dtype: DType) -> DType:
