@@ -1,5 +1,5 @@
-"""Expand, Tile and Pad whose sizes are symbolic, or found at run time: along every axis, what lies
-at computed positions is taken."""
+"""Expand, Tile, Pad and Reshape whose sizes are symbolic, or found at run time: along
+every axis, what lies at computed positions is taken."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from itertools import zip_longest
 from compiler.frontend.node import Node
 from compiler.frontend.run_time import Integer, found, integers, number, positions
 from compiler.frontend.values import Imported, scalar
-from compiler.ir.expr import Atom
-from compiler.symbolic import Dim, Index, dim
+from compiler.ir.expr import Atom, tensor_type
+from compiler.symbolic import Dim, Index, dim, product
 
 
 def expanded(n: Node) -> Imported:
@@ -94,3 +94,49 @@ def _inside(n: Node, at: Atom, size: Atom, mode: str) -> Atom:
         at = n.step("mod", at, period)
         return n.step("minimum", at, n.step("subtract", period, at))
     return n.step("minimum", n.step("maximum", at, zero), n.step("subtract", size, number(n, 1)))
+
+
+def reshaped(n: Node) -> Imported:
+    """The input with another shape: -1 is what remains, 0 (unless allowzero) the input's own. That
+    the elements are as many is checked by the program."""
+    x, t = n.atom(0), n.type(0)
+    each = [_copied(n, k, size) for k, size in enumerate(integers(n, 1))]
+    open_ones = [k for k, size in enumerate(each) if not isinstance(size, int | Index)]
+    rest = product(size for size in each if isinstance(size, int | Index))
+    if len(open_ones) == 1 and -1 not in each and isinstance(rest, int) and rest > 0:
+        (k,) = open_ones  # all others are known: so is this one
+        y = n.call("reshape", x, newshape=tuple(-1 if k == j else d for j, d in enumerate(each)))
+        own = tensor_type(y).shape[k]
+        found(n, _rest(n, number(n, each[k]), number(n, own)), own)
+        return y
+    one = number(n, 1)
+    known, whole = one, number(n, dim(t.size))
+    for size in each:
+        known = n.step("multiply", known, _rest(n, number(n, size), one))
+    remains = n.step("divide", whole, n.step("maximum", known, one))
+    sizes = [_rest(n, number(n, size), remains) for size in each]
+    total: Atom = one
+    for count in sizes:
+        total = n.step("multiply", total, count)
+    found(n, total, dim(t.size))
+    shape = tuple(found(n, count) for count in sizes)
+    at = n.step("reshape", positions(n, dim(product(shape))), newshape=shape)
+    return n.call("take", n.step("reshape", x, newshape=(-1,)), at, axis=0)
+
+
+def _copied(n: Node, k: int, size: Integer) -> Integer:
+    """Size `k` of a new shape, in which 0 may stand for the input's own size."""
+    old = n.type(0).shape
+    if n.attr("allowzero", 0):
+        return size
+    if isinstance(size, int | Index):
+        if size == 0 and k >= len(old):
+            raise n.unsupported(f"a shape whose dimension {k} copies none")
+        return old[k] if size == 0 else size
+    own = number(n, old[k] if k < len(old) else 0)
+    return n.step("where", n.step("equal", size, number(n, 0)), own, size)
+
+
+def _rest(n: Node, size: Atom, remains: Atom) -> Atom:
+    """`size`, or what remains where it is -1."""
+    return n.step("where", n.step("equal", size, number(n, -1)), remains, size)

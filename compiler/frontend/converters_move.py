@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import FLOAT32, INT64
-from compiler.frontend.computed_moves import expanded, padded, tiled
+from compiler.frontend.computed_moves import expanded, padded, reshaped, tiled
 from compiler.frontend.node import Node, converts
 from compiler.frontend.run_time import found_sizes
 from compiler.frontend.values import Imported
@@ -68,6 +68,8 @@ def expand(n: Node) -> Imported:
 def reshape(n: Node) -> Imported:
     """0 copies a dimension of the input (unless allowzero), -1 is what remains."""
     old = n.type(0).shape
+    if n.is_computed(1) and n.constant(1) is None:
+        return reshaped(n)
     new = list(n.dims(1, "shape"))
     if not n.attr("allowzero", 0):
         for i, d in enumerate(new):

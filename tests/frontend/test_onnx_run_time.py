@@ -186,3 +186,40 @@ def test_a_reduction_of_nothing_is_refused() -> None:
     for run in (build(mod), lambda *a: evaluate(mod, *a)):
         with pytest.raises(InputError):
             run(X, CHOICES[1])
+
+
+# ---- Reshape -------------------------------------------------------------------------------------
+SHAPES = [(4, 6), (2, 12), (0, 2, -1), (3, -1), (0, -1), (24,), (-1,), (2, 3, 4), (0, 0), (1, -1)]
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+@pytest.mark.parametrize("open_size", [False, True])
+def test_reshape_to_a_shape_that_is_computed(rank: int, open_size: bool) -> None:
+    nodes = [node("Reshape", ["x", "s"], ["r"]), node("Relu", ["r"], ["y"])]
+    given = {"x": ["n" if open_size else 4, 6], "s": [rank]}
+    proto = model(nodes, given, ["y"], dtypes={"s": INT})
+    same(proto, [{"x": X, "s": ints(*s)} for s in SHAPES if len(s) == rank])
+
+
+@pytest.mark.parametrize("rest", ["-1", "2", "n"])
+def test_reshape_to_a_shape_of_which_one_size_is_computed(rest: str) -> None:
+    weights = {"minus": ints(-1), "two": ints(2), "zero": ints(0), "one": ints(1)}
+    nodes = [
+        node("Shape", ["x"], ["all"]),
+        node("Slice", ["all", "zero", "one"], ["n"]),
+        node("Concat", [{"-1": "minus", "2": "two", "n": "n"}[rest], "s"], ["shape"], axis=0),
+        node("Reshape", ["x", "shape"], ["y"]),
+    ]
+    proto = model(nodes, {"x": ["n", 6], "s": [1]}, ["y"], weights, dtypes={"s": INT})
+    sizes = {"-1": (6, 12, 24, 1), "2": (12, -1), "n": (6, -1)}[rest]
+    same(proto, [{"x": X, "s": ints(k)} for k in sizes])
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (7, -1), (-1, -1), (0, 5)])
+def test_reshape_to_a_shape_of_other_size_is_refused(shape: tuple[int, ...]) -> None:
+    proto = model([node("Reshape", ["x", "s"], ["y"])], {"x": [4, 6], "s": [2]}, ["y"],
+                  dtypes={"s": INT})  # fmt: skip
+    mod = from_onnx(proto)
+    for run in (lambda **a: evaluate(mod, a), build(mod)):
+        with pytest.raises(InputError, match=r"match_shape|size"):
+            run(x=X, s=ints(*shape))
