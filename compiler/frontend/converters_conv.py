@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
 
 from compiler.dtypes import INT64
 from compiler.frontend.node import Node, converts
-from compiler.frontend.values import Imported
-from compiler.frontend.windows import Emit, Windows, expanded, spatial, windows
+from compiler.frontend.values import Imported, scalar
+from compiler.frontend.windows import Emit, Pair, Windows, expanded, spatial, windows
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.symbolic import Dim, dim
 
@@ -86,6 +87,9 @@ def conv_transpose(n: Node) -> Imported:
     more = tuple(n.attr("output_padding", (0,) * count))
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation, strict=True)]
     pads = _transposed_pads(n, t.shape[2:], spans, strides, more)
+    known = n.constant(1)
+    if known is not None and not np.isfinite(known).all():
+        return _by_taps(n, pads, strides, dilation, more)
     for i, stride in enumerate(strides):
         x = spread(n, x, 2 + i, stride)
     # of the zeros after each element, those of the last one are part of the padding
@@ -110,6 +114,54 @@ def conv_transpose(n: Node) -> Imported:
     return convolved(n, x, flipped, bias, Windows(kernel, ones, dilation, kept), groups, n.call)
 
 
+def _by_taps(
+    n: Node,
+    pads: Sequence[Pair],
+    strides: Sequence[int],
+    dilation: Sequence[int],
+    more: Sequence[int],
+) -> Imported:
+    """The result as the sum of what each weight of the kernel adds: of weights that are infinite or
+    NaN, those that meet no element must not be multiplied by the zeros between and around."""
+    x, w, groups = n.atom(0), n.atom(1), int(n.attr("group", 1))
+    size = [d for d in n.type(0).shape[2:] if isinstance(d, int)]
+    shape = n.type(1).static_shape
+    if len(size) != len(shape) - 2:
+        raise n.unsupported("infinite weights and a symbolic size; use shapes=...")
+    flipped, kernel = _flipped(n, w, shape, groups), shape[2:]
+    ones, none = (1,) * len(kernel), [(0, 0)] * len(kernel)
+    axes = tuple(range(2, 2 + len(kernel)))
+    total: Atom | None = None
+    for at in itertools.product(*map(range, kernel)):
+        begin = tuple(k - 1 - i for k, i in zip(kernel, at, strict=True))
+        end = tuple(b + 1 for b in begin)
+        tap = n.step("strided_slice", flipped, begin=begin, end=end, strides=ones, axes=axes)
+        part = convolved(n, x, tap, [], Windows(ones, ones, ones, none), groups, n.step)
+        # Element j of it lies at j * stride + i * dilation of the whole result, pads included.
+        for k, i in enumerate(at):
+            whole = (size[k] - 1) * strides[k] + (kernel[k] - 1) * dilation[k] + 1 + more[k]
+            part = spread(n, part, 2 + k, strides[k])
+            part = _moved(n, part, 2 + k, i * dilation[k] - pads[k][0], whole - sum(pads[k]))
+        total = part if total is None else n.step("add", total, part)
+    assert total is not None
+    return n.call("nn.bias_add", total, n.atom(2), axis=1) if n.has(2) else total
+
+
+def _moved(n: Node, x: Atom, axis: int, before: int, size: int) -> Atom:
+    """`size` elements along an axis: `before` zeros (negative: as many elements of x are cut), then
+    those of x, then zeros."""
+    own, rank = tensor_type(x).static_shape[axis], tensor_type(x).rank
+    first, last = max(0, -before), min(own, size - before)
+    if first >= last:  # none of them is part of the result
+        shape = [size if k == axis else d for k, d in enumerate(tensor_type(x).shape)]
+        return n.step("broadcast_to", scalar(0, tensor_type(x)), shape=tuple(shape))
+    x = n.step("strided_slice", x, begin=(first,), end=(last,), strides=(1,), axes=(axis,))
+    start = max(0, before)
+    edges = (start, size - start - (last - first))
+    width = tuple(edges if k == axis else (0, 0) for k in range(rank))
+    return n.step("nn.pad", x, pad_width=width, mode="constant", value=0.0)
+
+
 def _transposed_pads(
     n: Node, size: Sequence[Dim], spans: Sequence[int], strides: Sequence[int], more: Sequence[int]
 ) -> list[tuple[int, int]]:
@@ -131,7 +183,10 @@ def _transposed_pads(
         else:
             raise n.unsupported(f"output_shape and the symbolic size {d}; use shapes=...")
         half = total // 2
-        out.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
+        if total < 0:  # more than there is: zeros at the end
+            out.append((0, total))
+        else:
+            out.append((half, total - half) if auto == "SAME_UPPER" else (total - half, half))
     return out
 
 

@@ -102,6 +102,8 @@ def resized(n: Node, x: Atom, axes: dict[int, Axis]) -> Atom:
         masks.append(((at < 0) | (at > axis.size - 1)).reshape(shape))
         place, weights = _neighbours(n, axis, at)
         place = np.clip(place, 0, axis.size - 1)
+        if len(place) == 2:  # one element twice: times 0 or not, it may be infinite
+            weights = np.where(place[0] == place[1], 0.5, weights)
         if len(place) == 1:
             x = n.step("take", x, Constant.of(place[0], INT64), axis=k)
             continue

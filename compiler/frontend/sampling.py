@@ -20,10 +20,12 @@ _SLOPE = -0.75
 
 @dataclass(frozen=True)
 class Tap:
-    """A neighbour along one axis: its position (a whole number, as a float) and weight."""
+    """A neighbour along one axis: its position (a whole number, as a float), its weight, and
+    whether it exists (else what is read in its place counts as 0, even if it is infinite)."""
 
     at: Atom
     weight: Atom | None
+    there: Atom | None = None
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,8 @@ class Sampler:
         if self.padding == "zeros":
             return at
         if self.padding == "border":
-            clipped = self.both("clip", at, 0, self.size[axis] - 1)
+            # Half an element outside, both neighbours are the same one, half of it each.
+            clipped = self.both("clip", at, -0.5, self.size[axis] - 0.5)
             return self.n.step("where", self.both("within", at, low, high), at, clipped)
         return self.reflected(at, low, high)
 
@@ -79,7 +82,8 @@ class Sampler:
         return self.do("add", self.n.step("minimum", rest, back), low)
 
     def cell(self, axis: int, tap: Tap) -> Tap:
-        """A neighbour that exists; outside, the padding says which one, or its weight is 0."""
+        """A neighbour that exists; outside, the padding says which one, or that it counts
+        as 0."""
         last = float(self.size[axis] - 1)
         at = tap.at
         if self.padding == "reflection":
@@ -87,14 +91,12 @@ class Sampler:
         inside = self.both("clip", at, 0.0, last)
         if self.padding != "zeros":
             return Tap(inside, tap.weight)
-        here = self.n.step(
-            "cast", self.both("within", at, 0.0, last), dtype=str(tensor_type(at).dtype)
-        )
+        here = self.both("within", at, 0.0, last)
+        if tap.weight is None:
+            return Tap(inside, None, here)
         # a weight that is infinite or NaN must not spread from outside
-        weight = here if tap.weight is None else self.n.step(
-            "where", self.do("greater", here, 0.5), tap.weight, scalar(0, tensor_type(at))
-        )  # fmt: skip
-        return Tap(inside, weight)
+        weight = self.n.step("where", here, tap.weight, scalar(0, tensor_type(at)))
+        return Tap(inside, weight, here)
 
     # ---- neighbours ------------------------------------------------------------------------------
     def nearest(self, at: Atom) -> list[Tap]:
@@ -146,6 +148,11 @@ class Sampler:
                 "concatenate", *(self.n.step("expand_dims", i, axes=(2,)) for i in index), axis=2
             )
             value = self.n.step("gather_nd", self.data, at, batch_dims=int(batch is None))
+            there = [t.there for t in chosen if t.there is not None]
+            if there:
+                exists = self.n.step("expand_dims", self.combined("logical_and", there), axes=(2,))
+                zero = scalar(0, tensor_type(value))
+                value = self.n.step("where", exists, value, zero)
             weights = [t.weight for t in chosen if t.weight is not None]
             if weights:
                 whole = self.combined("multiply", weights)
