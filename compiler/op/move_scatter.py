@@ -298,7 +298,8 @@ def _combined(ar: Arithmetic, s: Accumulation, reduction: str, old: Any, new: An
     if reduction == "none":
         return new
     step = {"add": s.add, "mul": ar.mul, "max": ar.maximum, "min": ar.minimum}[reduction]
-    return step(np.asarray(old), np.asarray(new))
+    kind = object if type(old) in (int, float) else None  # Python's own numbers stay such
+    return step(np.asarray(old, kind), np.asarray(new, kind))[()]
 
 
 _Where = Callable[[Sequence[Any], Expr], Expr]
