@@ -223,5 +223,3 @@ def test_stochastic_roundings_have_the_same_places(op: str, mode: str) -> None:
     out = datatypes.change_dtype(mod, "float32", fmt, accumulate=mode)
     data = np.random.default_rng(0).normal(size=(3, 7)).astype(np.float32)
     np.testing.assert_array_equal(compiler.build(out)(data), compiler.evaluate(out, data))
-
-
