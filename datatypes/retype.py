@@ -74,8 +74,10 @@ def change_dtype(
         dst: `custom[NAME]BITS`, or a format or its name; left out with a mapping.
         boundary: keep the dtypes of inputs and outputs, converting them with casts. Without it they
             are of `dst` too, as storage integers; not with a mapping.
-        accumulate: how sums are formed, one of `compiler.op.accumulate.MODES`. `sequential`: every
-            product and every sum is rounded. Operators that are not sequential print it.
+        accumulate: how sums are formed, one of `compiler.op.accumulate.MODES`: all that add up more
+            than two terms. `sequential`: every product and every sum is rounded. Operators that are
+            not sequential print it. What an imported node adds up by several operators is one sum
+            then (`compiler.transform.gather_sums`).
 
     Raises:
         DtypelabError: no such dtype or format, a format that only stores values, or a pattern that

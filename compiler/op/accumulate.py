@@ -1,4 +1,6 @@
-"""How sums are formed: the attribute `accumulate` of contractions, sums and means.
+"""How sums are formed: the attribute `accumulate` of every operator that adds up more than two
+terms (`OpDef.terms` says how many): contractions, sums and means, pooling, softmax, normalization,
+cumsum, scattered sums.
 
 - `sequential`: every product and every sum is rounded to the datatype;
 - `fma`: one rounding per step, acc = rnd(acc + x * w);
@@ -6,8 +8,10 @@
 - `exact`: the exact sum of the exact products. It never overflows.
 
 The last three round to the datatype once, at the end; the bias is one more term, added last. A mean
-is the sum, rounded, then one division. Floats only know `sequential`; integers also accumulators
-of a given width (see `compiler.op.width`).
+is the sum, rounded, then one division. Inside softmax and normalization the sums alone are formed
+so: what is added is rounded as ever, but for products (the squares of a variance), which only
+`sequential` rounds. Floats only know `sequential`; integers also accumulators of a given width (see
+`compiler.op.width`).
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@ that of one sum.
 
 Only values of one node are gathered (they share an origin): a model's own additions stay operators
 of their own. A chain of additions becomes a sum over an axis along which its terms lie, that of
-products a sum of products; contractions that are added become one over the operands side by side. A
-sum or mean of what the node itself multiplied becomes one of products.
+products a sum of products; contractions that are added become one over the operands side by side,
+as do matrix products and rows that are added to them (the gates of recurrent networks). A sum or
+mean of what the node itself multiplied becomes one of products.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from compiler.ir.expr import Atom, Binding, Call, Function, Var, tensor_type
+from compiler.ir.expr import Atom, Binding, Call, Constant, Function, Var, tensor_type
 from compiler.symbolic import Dim
 from compiler.transform.rewrite import Rewriter, call, op_name, typed
 
@@ -92,7 +93,7 @@ class _Gather:
     # ---- what sums become ------------------------------------------------------------------------
     def chain(self, b: Binding, terms: Sequence[Atom]) -> Call | None:
         """The sum of the terms; None: two terms are none, unless they are sums themselves."""
-        value = self.contraction(b, terms)
+        value = self.contraction(b, terms) or self.product(b)
         if value is not None or len(terms) < 3:
             return value
         shape = tensor_type(b.var).shape
@@ -130,6 +131,37 @@ class _Gather:
             split = groups if k == 0 else 1
             operands.append(self.side_by_side(b, parts, axis, split))
         return replace(first, args=tuple(operands))
+
+    def product(self, b: Binding) -> Call | None:
+        """One matrix product in place of several and of rows that are added to each of theirs."""
+        found = self.products(b.var, b, b)
+        if found is None or all(x is None for x, _ in found):
+            return None
+        rows = tensor_type(b.var).shape[0]
+        one = self.emit(
+            b, call("broadcast_to", Constant.of(1.0, tensor_type(b.var).dtype), shape=(rows, 1))
+        )
+        left = self.side_by_side(b, [one if x is None else x for x, _ in found], 1, 1)
+        return call("nn.matmul", left, self.side_by_side(b, [w for _, w in found], 0, 1))
+
+    def products(
+        self, a: Atom, b: Binding, made: Binding | None
+    ) -> list[tuple[Atom | None, Atom]] | None:
+        """What adds up to `a`, [rows, columns], which `made` computes: x and w for a product of
+        matrices, None and a row for one that is added to every row; None: something else."""
+        if made is not None and isinstance(made.value, Call):
+            v, name = made.value, op_name(made.value)
+            if name == "nn.matmul" and all(tensor_type(x).rank == 2 for x in v.args):
+                return [(v.args[0], v.args[1])]
+            if name == "add":
+                both = [self.products(x, b, self.part(x, b)) for x in v.args]
+                known = [p for p in both if p is not None]
+                return [*known[0], *known[1]] if len(known) == 2 else None
+            if name == "strided_slice" and v.attrs.axes == (1,) and tensor_type(a).rank == 2:
+                inner = self.products(v.args[0], b, self.part(v.args[0], b))
+                return inner and [(x, self._move(made, v, w, b)) for x, w in inner]
+        t = tensor_type(a)
+        return [(None, a)] if t.rank == 2 and t.shape[0] == 1 else None
 
     @staticmethod
     def _across(a: Atom, axis: int) -> tuple[Dim, ...]:

@@ -54,6 +54,19 @@ LONG: dict[str, Case] = {
         (numbers(1, 4, 6, 6, 6), Const(numbers(4, 2, 3, 3, 3)), Const(numbers(4))),
         {"group": 2},
     ),
+    **{
+        op: Case(
+            op,
+            (numbers(3, 4, 50), *(Const(numbers(1, *s) / 4) for s in shapes)),
+            {"hidden_size": 20, **more},
+            opset=14,
+        )
+        for op, shapes, more in (
+            ("LSTM", ((80, 50), (80, 20), (160,)), {}),
+            ("GRU", ((60, 50), (60, 20), (120,)), {"linear_before_reset": 1}),
+            ("RNN", ((20, 50), (20, 20), (40,)), {}),
+        )
+    },
     "DFT": Case("DFT", (numbers(1, 64, 2),), {"axis": 1}),
     "trained BatchNormalization": Case(
         "BatchNormalization",
