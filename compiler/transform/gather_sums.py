@@ -13,6 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import numpy as np
+
+from compiler.dtypes import DType, custom
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, Var, tensor_type
 from compiler.symbolic import Dim
 from compiler.transform.rewrite import Rewriter, call, op_name, typed
@@ -138,9 +141,7 @@ class _Gather:
         if found is None or all(x is None for x, _ in found):
             return None
         rows = tensor_type(b.var).shape[0]
-        one = self.emit(
-            b, call("broadcast_to", Constant.of(1.0, tensor_type(b.var).dtype), shape=(rows, 1))
-        )
+        one = self.emit(b, call("broadcast_to", _one(tensor_type(b.var).dtype), shape=(rows, 1)))
         left = self.side_by_side(b, [one if x is None else x for x, _ in found], 1, 1)
         return call("nn.matmul", left, self.side_by_side(b, [w for _, w in found], 0, 1))
 
@@ -224,3 +225,8 @@ class _Gather:
         new = typed(self.r.fresh(f"{b.var.name}_terms"), value, b.origins)
         self.new[new.var] = b
         return self.r.emit(new)
+
+
+def _one(dtype: DType) -> Constant:
+    code = custom(dtype.name).encode(np.array(1.0), dtype) if dtype.is_custom else 1.0
+    return Constant(np.asarray(code, dtype.storage), dtype)

@@ -177,7 +177,7 @@ def test_no_pass_forgets_how_sums_are_formed_in_longer_networks(
 
 
 @pytest.mark.parametrize("end", ["mean", "dense"])
-@pytest.mark.parametrize("mode", ["fma", *ROUNDED_LAST])
+@pytest.mark.parametrize("mode", ["fma", "exact", *ROUNDED_LAST])
 def test_sums_over_symbolic_batches_give_the_bits_of_known_ones(mode: str, end: str) -> None:
     steps = ["softmax", "layer_norm", "cumsum", "einsum", "centred"]
     out = changed(network(steps, end, Dimension("n")), "posit16_es1", mode)
