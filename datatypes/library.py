@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType
@@ -61,6 +61,43 @@ def require_symbol(name: str) -> None:
             f"no loaded library has the C function {name!r}; call datatypes.load_library first, or "
             "correct the name"
         )
+
+
+def libraries_of(names: Iterable[str]) -> list[Path]:
+    """The loaded libraries that hold the C functions of these names; names of none are passed over.
+
+    It is the one whose function compiled code calls: where a name is in several, the first loaded.
+    """
+    found = {key for name in names if _loaded and (key := _holder(name)) in _loaded}
+    return sorted(map(Path, found))
+
+
+def _holder(symbol: str) -> str:
+    """Path of the file that a C function is in; empty if there is none."""
+    import llvmlite.binding as llvm
+
+    address = llvm.address_of_symbol(symbol) if symbol.isidentifier() else None
+    about = _SymbolInfo()
+    if address is None or not _dladdr(ctypes.c_void_p(address), ctypes.byref(about)):
+        return ""
+    return str(Path(os.fsdecode(about.file or b"")).resolve())
+
+
+class _SymbolInfo(ctypes.Structure):
+    """What `dladdr` fills in (dlfcn.h, Dl_info)."""
+
+    _fields_ = (
+        ("file", ctypes.c_char_p),
+        ("base", ctypes.c_void_p),
+        ("name", ctypes.c_char_p),
+        ("address", ctypes.c_void_p),
+    )
+
+
+def _dladdr(address: ctypes.c_void_p, about: object) -> int:
+    function = ctypes.CDLL(None).dladdr
+    function.argtypes, function.restype = [ctypes.c_void_p, ctypes.c_void_p], ctypes.c_int
+    return int(function(address, about))
 
 
 def _extension_of(module: ModuleType) -> Path:

@@ -8,7 +8,7 @@ itself, as long as that comes to an end; what it returns is lowered again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from compiler.dtypes import DType, register_custom
@@ -226,6 +226,21 @@ def customized(name: str) -> bool:
 def minimum(name: str) -> MinFunc | None:
     """The function registered by `register_min_func`."""
     return _minimums.get(name)
+
+
+def registered(names: Collection[str]) -> dict[str, LowerFunc | MinFunc]:
+    """Everything that was registered for datatypes called so, by what it is for, in order of that:
+    conversions from one to another count where both are among `names`."""
+    own = {*names} - {*BUILTIN_TYPES}
+    found: dict[str, LowerFunc | MinFunc] = {
+        f"minimum {name}": f for name, f in _minimums.items() if name in own
+    }
+    for o, function in _lowerings.items():
+        types = {o.source, o.dest} - {*BUILTIN_TYPES, ""}
+        if types <= own:
+            words = (o.name, o.target, o.source, o.dest, o.function)
+            found[" ".join(filter(None, words))] = function
+    return dict(sorted(found.items()))
 
 
 def changes() -> int:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from . import adapters, number_systems, schemes
+from . import adapters, identity, schemes
 from .adapters import Adapter
 from .datasets import Dataset
 from .layer_table import LayerRequest
@@ -20,12 +20,14 @@ LATENCY = ("warmup", "runs", "batch", "precision", "budget_s")
 
 @dataclass(frozen=True)
 class ModelFile:
-    """A network by name; `sha256` is that of the file, `source` what a specification calls it."""
+    """A network by name; `sha256` is that of the file, `source` what a specification calls it,
+    `weights` the SHA-256 of the files beside it that hold weights of it."""
 
     name: str
     path: Path
     sha256: str
     source: str
+    weights: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,8 @@ class Cell:
     #: -> picojoules of moving a byte.
     energy: tuple[tuple[str, float], ...] = ()
     layers: LayerRequest = field(default_factory=LayerRequest)
+    #: The hash that a sweep gave it (see `settled`).
+    settled_hash: str = field(default="", repr=False, compare=False)
 
     @property
     def label(self) -> str:
@@ -90,31 +94,42 @@ class Cell:
         """SHA-256 of everything that gives the row its meaning, as canonical JSON.
 
         Names and paths of the model and the data stay out; their bytes count. So do the machine
-        and the versions: they are columns of their own. A format that this process defined counts
-        with its whole description, a metric of an adapter with the adapter's text.
+        and the versions: they are columns of their own. What this process defined counts with all
+        that it means (see `identity`): formats, block formats, lowering functions and the C
+        libraries that they call, metrics, rules and contexts of the compiler; adapters with their
+        text and that of the modules beside them.
         """
-        calibrates = self.scheme.calibrated
-        dtype = self.scheme.dtype
-        defined = {} if self.scheme.kind == "int8" else number_systems.definitions(dtype)
-        metric: list[str] = [] if self.metric == "top1" else [self.metric]
-        if adapters.is_reference(self.metric):
-            adapter = adapters.adapter_of(self.metric)
-            metric = [self.metric.rpartition(":")[2], adapter.sha256]
+        return self.settled_hash or self._hash()
+
+    def settled(self) -> Cell:
+        """This cell with its hash as it is now, also in processes that know fewer definitions."""
+        return replace(self, settled_hash=self._hash())
+
+    def _hash(self) -> str:
+        calibrates, scheme = self.scheme.calibrated, self.scheme
+        metric = identity.metric_content(self.metric)
+        later = {
+            "metric": metric,
+            "repeat": self.repeat,
+            "energy": sorted(self.energy),
+            **identity.definitions(self.scheme),
+            "adapters": identity.adapter_content(self),
+            "compiling": identity.compiling(),
+            "weights": self.model.weights,
+            "layers": asdict(self.layers) if self.layers.images else None,
+        }
         content = {
             "schema_version": 1,  # of this content, not of the results file
             "model": self.model.sha256,
             "dataset": self.dataset_sha256,
-            "scheme": [self.scheme.kind, self.scheme.dtype, self.scheme.options],
+            "scheme": [scheme.kind, scheme.dtype, list(map(_ordered, scheme.options))],
             "target": self.target,
             "threads": self.threads,
             "n_eval": self.settings.n_eval,
             "calibration": [self.settings.n_calib, self.seed] if calibrates else None,
             "latency": self.settings.protocol,
-            **({"metric": metric} if metric else {}),
-            **({"repeat": self.repeat} if self.repeat else {}),
-            **({"energy": self.energy} if self.energy else {}),
-            **({"formats": defined} if defined else {}),
-            **({"layers": asdict(self.layers)} if self.layers.images else {}),
+            # What came later counts only where there is any: older rows keep their hash.
+            **{key: value for key, value in later.items() if value},
         }
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()
@@ -145,6 +160,15 @@ class Cell:
         }
 
 
+def _ordered(option: tuple[str, Any]) -> tuple[str, Any]:
+    """An option for the hash: of overrides the order of patterns has a meaning, that of the fields
+    of one has none."""
+    name, value = option
+    if name != "overrides" or not isinstance(value, tuple):
+        return option
+    return name, [[pattern, sorted(given)] for pattern, given in value]
+
+
 @dataclass(frozen=True)
 class Workload:
     """What cells need besides themselves, on any machine.
@@ -166,7 +190,7 @@ class Workload:
         for cell in cells:
             key = (cell.model.sha256, cell.dataset_sha256)
             images[key] = max(images.get(key, 0), cell.settings.n_eval)
-            named = [cell.metric.rpartition(":")[0]] if adapters.is_reference(cell.metric) else []
+            named = adapters.files_of(cell.model.source, cell.dataset_source, cell.metric)
             files.update(dict.fromkeys([*cell.adapters, *named]))
         return cls(data, images, tuple(adapters.current(path) for path in files))
 

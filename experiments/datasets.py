@@ -51,7 +51,9 @@ class Dataset:
             ConfigError: x is missing, there is something else, or the arrays do not fit together.
         """
         if isinstance(content, Dataset):
-            return content
+            # It may be made of another one, whose hash it then carries.
+            d = content
+            return replace(d, sha256=_digest(d.x, d.y, d.calibration, d.classes))
         known = ("x", "y", "x_calib", "metric", "classes")
         for key in content:
             if key not in known:

@@ -35,13 +35,54 @@ def model_file(name_or_path: str) -> Path:
 Shapes = tuple[tuple[str, tuple[int | str, ...]], ...]
 
 
-@lru_cache(maxsize=8)
+#: When a file was changed, and its size.
+Stamp = tuple[int, int]
+
+
+def external_files(path: Path) -> tuple[Path, ...]:
+    """The files beside a model file that hold weights of it.
+
+    Raises:
+        DtypelabError: the file is no model.
+    """
+    return _external_files(path, _stamp(path))
+
+
+@lru_cache(maxsize=64)
+def _external_files(path: Path, stamp: Stamp) -> tuple[Path, ...]:
+    from compiler.frontend.external_files import external_files
+
+    return external_files(path)
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        about = path.stat()
+    except OSError:  # importing it will say so
+        return 0, 0
+    return about.st_mtime_ns, about.st_size
+
+
+def _stamps(path: Path) -> tuple[Stamp, ...]:
+    """Those of all files of a model: what was imported before they changed is another one."""
+    try:
+        files = external_files(path)
+    except DtypelabError:  # importing it will say so
+        files = ()
+    return tuple(map(_stamp, (path, *files)))
+
+
 def load_model(path: Path, shapes: Shapes = ()) -> IRModule:
     """Import a model, with the shapes of these inputs fixed.
 
     Raises:
         DtypelabError: the file is no model that we can import, or the shapes do not fit it.
     """
+    return _load(path, shapes, _stamps(path))
+
+
+@lru_cache(maxsize=8)
+def _load(path: Path, shapes: Shapes, stamps: tuple[Stamp, ...]) -> IRModule:
     import compiler
 
     module: IRModule = compiler.from_onnx(path, shapes=dict(shapes) or None)
@@ -63,14 +104,14 @@ def load_for_batch(path: Path, sample_shape: tuple[int, ...], batch: int | str) 
     Raises:
         DtypelabError: as `load_model`, or the model has several inputs.
     """
-    names = list(_declared(path))
+    names = list(_declared(path, _stamp(path)))
     if len(names) != 1:
         raise InputError(f"data sets feed models with one input; {path.name} has {names}")
     return load_model(path, ((names[0], (batch, *sample_shape)),))
 
 
 @lru_cache(maxsize=8)
-def _declared(path: Path) -> dict[str, tuple[int | None, ...] | None]:
+def _declared(path: Path, stamp: Stamp) -> dict[str, tuple[int | None, ...] | None]:
     """The inputs of a model file; a model whose sizes are open may need them to be imported."""
     from compiler.frontend.model_inputs import model_inputs
 
@@ -79,7 +120,7 @@ def _declared(path: Path) -> dict[str, tuple[int | None, ...] | None]:
 
 def fixed_batch(path: Path, sample_shape: tuple[int, ...]) -> int | None:
     """The batch size that a model declares, if it can be imported for no other one."""
-    shape = next(iter(_declared(path).values()), None)
+    shape = next(iter(_declared(path, _stamp(path)).values()), None)
     first = shape[0] if shape else None
     if first is None:
         return None
@@ -90,13 +131,17 @@ def fixed_batch(path: Path, sample_shape: tuple[int, ...]) -> int | None:
     return None
 
 
-@lru_cache(maxsize=64)
 def size_of(path: Path, sample_shape: tuple[int, ...]) -> tuple[int, int]:
     """Multiply-accumulates of one input, and how many operators there are.
 
     Raises:
         DtypelabError: as `load_for_batch`.
     """
+    return _size_of(path, sample_shape, _stamp(path))
+
+
+@lru_cache(maxsize=64)
+def _size_of(path: Path, sample_shape: tuple[int, ...], stamp: Stamp) -> tuple[int, int]:
     from compiler.analysis import cost
     from compiler.transform.preparation import prepare as prepare_module
 

@@ -52,32 +52,6 @@ def format_bits(name: str) -> int:
     return int(datatypes.get(name).nbits)
 
 
-def definitions(name: str) -> dict[str, str]:
-    """The formats of a scheme that this process defined -> a hash of what each of them means."""
-    from datatypes.formats import get
-    from datatypes.formats.catalogue import is_builtin
-    from datatypes.formats.hashing import digest
-
-    mixed = mixture(name)
-    # "A x W" of a scaled scheme; what block formats are made of counts too.
-    parts = (
-        [p for part in name.split(" x ") for p in _parts(part)]
-        if mixed is None
-        else [*mixed.values()]
-    )
-    names = {part if isinstance(part, str) else part[0] for part in parts}
-    own = sorted(n for n in names if not n.startswith("custom[") and not is_builtin(n))
-    return {n: digest(get(n)) for n in own if n != "float32"}
-
-
-def _parts(name: str) -> tuple[str, ...]:
-    """A format's name; of a block format, those of its elements and scales."""
-    from quantize.scaled.blocks import block_format
-
-    block = block_format(name)
-    return (name,) if block is None else (block.element, block.scale)
-
-
 def number_bits(name: str) -> int:
     """Width of the numbers that costs call `name`: integers of any width, floats, formats, or a
     block format, whose elements count without their scale.

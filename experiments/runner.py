@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.errors import ConfigError
 
 from .cells import Cell, SweepSpec, Workload
+from .identity import pass_context
 from .layer_table import LayersFile, layers_path
 from .progress import sweep_progress
 from .session import Outcome, Session
@@ -63,14 +64,20 @@ def sweep(
             f"{where} would measure latency on a loaded machine: set runs = 0 under [latency], "
             "or use one job"
         )
+    if (jobs > 1 or scheduler or timeout_s < math.inf) and pass_context():
+        raise ConfigError(
+            "other processes do not know this one's PassContext or tuning log: use one job, "
+            "without a timeout"
+        )
+    cells = [cell.settled() for cell in checked.cells]
     results = ResultsFile(out, resume=resume or retry_failed)
     layers = None
-    if any(cell.layers.images for cell in checked.cells):
+    if any(cell.layers.images for cell in cells):
         layers = LayersFile(layers_path(out), resume=resume or retry_failed)
     known = results.status
-    hashes = [cell.config_hash for cell in checked.cells]
+    hashes = [cell.config_hash for cell in cells]
     retried = {h for h in hashes if retry_failed and known.get(h, "ok") != "ok"}
-    todo = [c for c, h in zip(checked.cells, hashes, strict=True) if h not in known or h in retried]
+    todo = [c for c, h in zip(cells, hashes, strict=True) if h not in known or h in retried]
     run_id = uuid.uuid4().hex
     with sweep_progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
         part = checked.workload.part(todo)

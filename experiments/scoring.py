@@ -171,6 +171,7 @@ _METRICS: dict[str, Callable[[tuple[str, ...]], Metric]] = {
     "cosine": lambda classes: Metric("cosine", _cosines),
 }
 _SHIPPED = frozenset(_METRICS)
+_REGISTERED: dict[str, tuple[Callable[[Array, Array], Any], bool]] = {}
 
 
 def names() -> list[str]:
@@ -195,6 +196,7 @@ def register_metric(
     if name in _SHIPPED:
         raise ConfigError(f"the metric {name!r} ships with dtypelab; choose another name")
     _METRICS[name] = lambda classes: _scored(name, score, higher_is_better)
+    _REGISTERED[name] = (score, higher_is_better)
 
 
 def _scored(name: str, score: Callable[[Array, Array], Any], higher_is_better: bool) -> Metric:
@@ -224,6 +226,12 @@ def find(name: str, classes: tuple[str, ...] = ()) -> Metric:
     if name not in _METRICS:
         raise ConfigError(f"{unknown('metric', name, names())} (or FILE.py:FUNCTION)")
     return _METRICS[name](classes)
+
+
+def registered(name: str) -> tuple[Callable[[Array, Array], Any], bool] | None:
+    """What `register_metric` made a metric: its function, and whether more is better; None of
+    metrics that ship and of those of other names."""
+    return _REGISTERED.get(name)
 
 
 def is_share(metric_name: str) -> bool:

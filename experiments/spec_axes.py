@@ -14,6 +14,7 @@ from compiler.errors import unknown
 from . import adapters, datasets, number_systems, schemes, scoring, zoo
 from .cells import LATENCY, ModelFile, Settings
 from .files import sha256
+from .model_files import external_files
 from .schemes import Scheme
 from .spec_reader import Reader
 
@@ -178,7 +179,10 @@ class AxesReader:
                     )
         if not path.is_file():
             reader.fail(f"model {name!r}: there is no file {path}", "model")
-        return ModelFile(short, path, reader.checked(lambda: sha256(path), "model"), source)
+        key = reader.checked(lambda: sha256(path), "model")
+        beside = reader.checked(lambda: external_files(path), "model")
+        weights = tuple(sha256(file) for file in beside if file.is_file())
+        return ModelFile(short, path, key, source, weights)
 
 
 def _natural(model: str) -> str:

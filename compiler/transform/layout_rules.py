@@ -74,6 +74,13 @@ def default_rule(
 
 
 _rules: dict[tuple[str, str], LayoutRule] = {("nn.conv2d", ""): default_rule}
+_shipped = dict(_rules)
+
+
+def registered() -> tuple[tuple[str, str, LayoutRule], ...]:
+    """The operators, targets and rules that did not ship, sorted."""
+    own = {key: rule for key, rule in _rules.items() if _shipped.get(key) is not rule}
+    return tuple((op, target, rule) for (op, target), rule in sorted(own.items()))
 
 
 def register_alter_op_layout(op: str, rule: LayoutRule, target: str = "") -> LayoutRule:

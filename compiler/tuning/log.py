@@ -9,6 +9,7 @@ one counts.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -201,6 +202,15 @@ def apply_records(records: Sequence[Record]) -> Iterator[None]:
             yield
     finally:
         _active.reset(token)
+
+
+def active_digest() -> str:
+    """SHA-256 of the records that builds use now, on any target; empty if there are none."""
+    source = PassContext.current().config.get(CONFIG, _active.get())
+    if source is None:
+        return ""
+    records = source if isinstance(source, tuple) else read_log(source)
+    return hashlib.sha256("".join(r.to_line() for r in records).encode()).hexdigest()
 
 
 def active_history(target: Target) -> History | None:

@@ -85,6 +85,11 @@ def is_builtin(name: str) -> bool:
     return name in _builtin or any(re.fullmatch(f.pattern, name) for f in FAMILIES)
 
 
+def defined(name: str) -> Format | None:
+    """The format that this process defined under a name; None of built-in names and of others."""
+    return None if is_builtin(name) else _known.get(name)
+
+
 def list_formats() -> list[str]:
     """Names of the formats that are listed; `families` gives the notation of all others."""
     return list(_known)

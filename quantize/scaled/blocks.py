@@ -80,6 +80,8 @@ _formats = {
     )
 }
 
+_shipped = frozenset(_formats)
+
 
 def define_block_format(
     name: str, element: str, scale: str = "float8_e8m0fnu", block: int = 32
@@ -102,6 +104,11 @@ def define_block_format(
 def block_format(name: str) -> BlockFormat | None:
     """The block format called `name`; None if there is none."""
     return _formats.get(name)
+
+
+def defined_block_format(name: str) -> BlockFormat | None:
+    """The block format that this process defined under a name; None of those that ship."""
+    return None if name in _shipped else _formats.get(name)
 
 
 def block_formats() -> tuple[str, ...]:

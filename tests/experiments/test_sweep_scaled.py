@@ -11,7 +11,7 @@ import pytest
 import datatypes
 import experiments
 from compiler.errors import ConfigError
-from experiments import number_systems, schemes
+from experiments import identity, schemes
 from quantize.scaled.blocks import define_block_format
 
 SMALL = {"models": ["mnist_mlp"], "n_eval": 60, "n_calib": 40, "latency": {"warmup": 0, "runs": 0}}
@@ -112,6 +112,12 @@ def test_schemes_that_do_not_fit_are_refused(
 def test_formats_that_a_process_defined_are_part_of_a_rows_identity() -> None:
     datatypes.define("sweep_e3m3", exponent=3, mantissa=3, nan=False)
     define_block_format("sweep_blocks", "sweep_e3m3", block=16)
-    for name in ("sweep_e3m3", "sweep_blocks", "float32 x sweep_blocks"):
-        assert list(number_systems.definitions(name)) == ["sweep_e3m3"]
-    assert number_systems.definitions("mxfp8_e4m3") == {}
+    found = {
+        name: identity.definitions(schemes.parse(name))
+        for name in ("sweep_e3m3", "sweep_blocks", "mxfp8_e4m3")
+    }
+    assert list(found["sweep_e3m3"]) == ["formats"]
+    assert list(found["sweep_e3m3"]["formats"]) == ["sweep_e3m3"]
+    assert found["sweep_blocks"]["formats"] == found["sweep_e3m3"]["formats"]
+    assert found["sweep_blocks"]["blocks"]["sweep_blocks"]["block"] == 16
+    assert found["mxfp8_e4m3"] == {}

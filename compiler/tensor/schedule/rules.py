@@ -57,6 +57,11 @@ def any_registered() -> bool:
     return bool(_registered)
 
 
+def registered() -> tuple[tuple[ScheduleRule, str, str], ...]:
+    """The rules, in the order of their registration, each with its operator and target."""
+    return tuple((r.rule, r.op, r.target) for r in _registered)
+
+
 def scheduled_by_rule(
     s: Schedule, stage: str, target: Target, constants: Collection[Buffer]
 ) -> bool:
