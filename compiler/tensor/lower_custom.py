@@ -259,8 +259,11 @@ class _Lowering:
             return _vector(a, source).to_bits(value, dest)
         source, dest = (d if d.lane else d.code for d in (source, dest))
         if source.lane or dest.lane:  # by way of a float that equals the value
-            if not source.lane:
-                node: Expr = Cast(Stored(value, source), FLOAT64)
+            if source.lane:  # not the lane itself, whose zero may have a sign that no code has
+                node: Expr = Cast(Lane(value, source.code), source.storage_dtype)
+                value = _on_lanes(_vector(a, source).vector(node, False), node, source)
+            else:
+                node = Cast(Stored(value, source), FLOAT64)
                 value = self.finish(self.called(a, node), node, depth)
             return self.operation(Cast(value, dest), [value], False, depth, place)
         node = Cast(Stored(value, source), dest)

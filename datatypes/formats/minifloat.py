@@ -22,13 +22,14 @@ from datatypes.formats.value import Special, Value
 
 Array = npt.NDArray[Any]
 
-Style = Literal["ieee", "fn", "fnuz", "p3109", "finite"]
-"""Which codes are not numbers. ieee: the top exponent is infinity and NaNs. fn: only the code with
-all bits set is NaN. fnuz: only the code of -0 is NaN. p3109: also, the largest codes are infinite.
-finite: none."""
+Style = Literal["ieee", "nan", "fn", "fnuz", "p3109", "finite"]
+"""Which codes are not numbers. ieee: the top exponent is infinity and NaNs. nan: all of it is NaN.
+fn: only the code with all bits set is NaN. fnuz: only the code of -0 is NaN. p3109: also, the
+largest codes are infinite. finite: none."""
 
 _SOURCES: dict[Style, str] = {
     "ieee": "IEEE 754-2019",
+    "nan": "OCP OFP8 1.0",
     "fn": "OCP OFP8 1.0",
     "fnuz": "Noune et al. 2022",
     "p3109": "IEEE P3109 interim report 2024",
@@ -56,8 +57,8 @@ class FloatCode:
         top = (1 << self.exponent) - 1
         exponent = bits >> self.mantissa & top
         fraction = bits & ((1 << self.mantissa) - 1)
-        if self.style == "ieee" and exponent == top:
-            if fraction:
+        if self.style in ("ieee", "nan") and exponent == top:
+            if fraction or self.style == "nan":
                 return Special.NAN
             return Special.NEG_INF if negative else Special.INF
         if self.style == "fn" and (bits | 1 << (nbits - 1)) == (1 << nbits) - 1:
@@ -87,6 +88,8 @@ class FloatCode:
         value = np.where((exponent == 0) & (fraction == 0), 0.0, value)
         if self.style == "ieee":
             value = np.where(exponent == top, np.where(fraction == 0, np.inf, np.nan), value)
+        if self.style == "nan":
+            value = np.where(exponent == top, np.nan, value)
         if self.style == "p3109":
             value = np.where((code | fmt.sign_bit) == fmt.mask, np.inf, value)
         value = np.where(code >= fmt.sign_bit, -value, value)
@@ -111,8 +114,8 @@ def minifloat(
 ) -> Format:
     """Floating point with `exponent` and `mantissa` bits; its width is 1 + exponent + mantissa.
 
-    Conversions follow ml_dtypes: overflow gives infinity (ieee, p3109), NaN (fn, fnuz; OFP8 calls
-    this the non-saturating mode) or maxpos (finite); NaN becomes -0 where there is no NaN.
+    Conversions follow ml_dtypes: overflow gives infinity (ieee, p3109), NaN (nan, fn, fnuz; OFP8
+    calls this the non-saturating mode) or maxpos (finite); NaN becomes -0 where there is no NaN.
 
     Args:
         exponent: 1 to 11 bits.
@@ -139,6 +142,7 @@ def minifloat(
     default = (1 << (exponent - 1)) - 1
     nan_code = {
         "ieee": (((1 << exponent) - 1) << mantissa) | 1 << max(mantissa - 1, 0),
+        "nan": (((1 << exponent) - 1) << mantissa) | (1 << mantissa) >> 1,
         "fn": (1 << (nbits - 1)) - 1,
         "fnuz": 1 << (nbits - 1),
         "p3109": 1 << (nbits - 1),
@@ -203,5 +207,9 @@ NAMED: tuple[Format, ...] = (
     minifloat(3, 2, "finite", name="float6_e3m2fn"),
     minifloat(2, 1, "finite", name="float4_e2m1fn"),
     SCALE,
+    minifloat(4, 3, "fn", saturate=True, name="float8_e4m3fn_sat"),
+    minifloat(5, 2, "nan", saturate=True, name="float8_e5m2_sat"),
 )
-"""The scalar formats of ml_dtypes, and float16."""
+"""The scalar formats of ml_dtypes, and float16; and those of OFP8 in its saturating mode: what lies
+beyond the range, infinity included, becomes the largest value, and NaN stays NaN. Nothing becomes
+one of the two codes that e5m2 has for infinities; read in this mode, they are NaN."""
