@@ -106,7 +106,8 @@ def _unclamped(i: Index) -> Index:
 def dot_product_for(
     store: Store, target: Target, reduction: list[Var], data: Load, weight: Load
 ) -> Intrinsic | None:
-    """The target's dot product of such operands whose steps divide the first reduction axis."""
+    """The target's dot product of such operands whose steps divide the first reduction axis. None
+    where more is done to an operand than cast it, such as taking a zero point off it."""
     if keeps_order(store):
         return None
     casts = [n.value for n in walk(store.value) if isinstance(n, Cast)]
@@ -118,6 +119,6 @@ def dot_product_for(
         return None
     for i in for_target(target):
         alike = i.steps and i.operand_dtypes == [data.dtype, weight.dtype]
-        if alike and n % i.steps == 0 and i.pattern.value.dtype == store.buffer.dtype:
+        if alike and n % i.steps == 0 and i.computes(store.value):
             return i
     return None
