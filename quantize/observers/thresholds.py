@@ -111,9 +111,9 @@ class KullbackLeibler(Histogram):
 
     Szymon Migacz, 8-bit Inference with TensorRT (2017): for each threshold, the histogram up to it
     with the rest added to its last bin is compared with its quantized version by relative entropy.
-    Exact zeros are left out, as every scheme represents them. Thresholds that clip more than a
-    thousandth are not tried: where one bin holds much of the data (a picture's background), the
-    method as published would clip all that lies above it.
+    Exact zeros are left out, as every scheme represents them. Thresholds that clip more than 0.03 %
+    of the rest (`clipped`) are not tried: where one bin holds much of the data (a picture's
+    background), the method as published would clip all that lies above it.
     """
 
     clipped = 0.0003
