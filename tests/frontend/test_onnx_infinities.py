@@ -1,5 +1,5 @@
-"""Operators that pad, spread, mask or interpolate, of data and weights with infinities and NaN: what
-is not part of a sum does not reach it, as in onnxruntime."""
+"""Operators that pad, spread, mask or interpolate, of data and weights with infinities and NaN:
+what is not part of a sum does not reach it, as in onnxruntime."""
 
 from __future__ import annotations
 
