@@ -22,10 +22,11 @@ from compiler.ir.expr import (
     Var,
     atom_type,
     names_in,
+    nested,
     operands,
 )
 from compiler.ir.names import unique
-from compiler.ir.substitution import with_operands
+from compiler.ir.substitution import with_nested, with_operands
 from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.accumulate import MODES, unknown_mode
 from compiler.op.calls import is_callee
@@ -109,7 +110,7 @@ def change_dtype(
 
     retyped = {
         # What other functions take and give stays inside the module.
-        name: _Retype(source, choose, inputs, boundary and name == "main").run(f)
+        name: _Retype(source, choose, inputs, boundary and name == "main").whole(f)
         if isinstance(f, Function)
         else f
         for name, f in prepared.functions.items()
@@ -184,14 +185,18 @@ class _Retype:
     def __init__(self, source: DType, choose: Choice, inputs: DType, boundary: bool):
         self.source, self.choose, self.inputs, self.boundary = source, choose, inputs, boundary
         self.new: dict[Var, Var] = {}
+        self.known: set[Atom] = set()  # captured values that were of the source dtype
         self.origins: dict[Var, tuple[str, ...]] = {}
         self.casts: dict[tuple[Var, DType], Var] = {}
         self.constants: dict[tuple[int, DType], Constant] = {}
         self.bindings: list[Binding] = []
         self.names: set[str] = set()
 
+    def whole(self, f: Function) -> Function:
+        """A function of the module; inside others, sums are gathered already."""
+        return self.run(self.gathered(f))
+
     def run(self, f: Function) -> Function:
-        f = self.gathered(f)
         self.names = names_in(f)
         self.new |= {v: v for v in f.captures}
         params = tuple(map(self.param, f.params))
@@ -216,10 +221,14 @@ class _Retype:
 
         out, new = gather_sums(f, alike)
         self.choose = lambda b: choose(new.get(b.var, b))
-        return out
+        inner = {b: [self.gathered(g) for g in nested(b.value)] for b in out.bindings}
+        changed = [
+            replace(b, value=with_nested(b.value, fs)) if fs else b for b, fs in inner.items()
+        ]
+        return out.with_body(changed, out.results) if any(inner.values()) else out
 
     def is_source(self, a: Atom) -> bool:
-        return isinstance(a.type, TensorType) and a.type.dtype == self.source
+        return a in self.known or (isinstance(a.type, TensorType) and a.type.dtype == self.source)
 
     def param(self, p: Var) -> Var:
         self.new[p] = p
@@ -296,7 +305,9 @@ class _Retype:
 
     def inside(self, f: Function) -> Function:
         """A branch, the body of a loop or a closure; what it captures is retyped already."""
-        return _Retype(self.source, self.choose, self.inputs, boundary=False).run(f)
+        part = _Retype(self.source, self.choose, self.inputs, boundary=False)
+        part.known = {new for old, new in self.new.items() if self.is_source(old)}
+        return part.run(f)
 
     def attrs(self, attrs: Any, dtype: DType) -> Any:
         """Attributes that name the source dtype name the new one instead."""

@@ -212,6 +212,23 @@ def test_each_layer_has_its_own_accumulation() -> None:
     np.testing.assert_array_equal(compiler.build(out)(data), compiler.evaluate(out, data))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_sums_of_captured_values_in_branches_take_an_accumulation(mode: str) -> None:
+    x, flag = compiler.var("x", (2, 300)), compiler.var("flag", (), "bool")
+    ones = np.ones(300, np.float32)
+    y = compiler.if_else(
+        flag, compiler.call("nn.softmax", x), compiler.call("nn.layer_norm", x, ones)
+    )
+    mod = IRModule({"main": compiler.function([x, flag], y)})
+    out = datatypes.change_dtype(mod, "float32", "posit8_es0", accumulate=mode)
+    assert accumulations(out.main) == {mode: 2}
+    data = np.random.default_rng(0).normal(1, 1, (2, 300)).astype(np.float32)
+    exe = compiler.build(out)
+    for taken in (True, False):
+        args = data, np.asarray(taken)
+        np.testing.assert_array_equal(exe(*args), compiler.evaluate(out, *args))
+
+
 @pytest.mark.parametrize("mode", ["fma", *ROUNDED_LAST])
 @pytest.mark.parametrize("op", ["nn.softmax", "nn.layer_norm", "sum_products"])
 def test_stochastic_roundings_have_the_same_places(op: str, mode: str) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import compiler
 import datatypes
@@ -24,7 +25,7 @@ from compiler.transform.rewrite import op_name
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "frontend"))
 
 from onnx_cases import every_case
-from onnx_models import Case, Const
+from onnx_models import Case, Const, model
 
 RNG = np.random.default_rng(0)
 
@@ -140,6 +141,23 @@ def test_sums_that_importers_write_out_take_an_accumulation(name: str) -> None:
         error[mode] = float(np.abs(result - real).mean())
     assert error["float32"] < 0.8 * error["sequential"]
     assert error["exact"] == pytest.approx(error["float32"], rel=0.01)
+
+
+@pytest.mark.parametrize("mode", ["sequential", "float32"])
+def test_sums_of_captured_values_in_a_branch_are_gathered(mode: str) -> None:
+    names = [f"x{k}" for k in range(20)]
+    branch = helper.make_graph(
+        [helper.make_node("Sum", names, ["inside"])], "b", [],
+        [helper.make_empty_tensor_value_info("inside")],
+    )  # fmt: skip
+    node = helper.make_node("If", ["flag"], ["y"], then_branch=branch, else_branch=branch)
+    shapes: dict[str, Any] = {"flag": ()} | dict.fromkeys(names, (2, 3))
+    mod = compiler.from_onnx(model([node], shapes, ["y"], dtypes={"flag": TensorProto.BOOL}))
+    args = [np.asarray(True), *(numbers(2, 3, low=0.5) for _ in names)]
+    changed = datatypes.change_dtype(mod, "float32", "bfloat16", accumulate=mode)
+    assert changed.astext().count('accumulate="float32"') == (2 if mode == "float32" else 0)
+    want = compiler.evaluate(changed, *args)
+    np.testing.assert_array_equal(np.asarray(compiler.build(changed)(*args)), want)
 
 
 def test_products_of_a_node_are_not_rounded() -> None:
