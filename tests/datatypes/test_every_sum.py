@@ -34,13 +34,6 @@ from op_harness import N, lowered
 
 FORMATS = ["bfloat16", "posit16_es1", "posit8_es0", "float8_e4m3fn", "float16"]
 EVERY = [(s, f, m) for s in SUMS for f in FORMATS for m in MODES]
-COMPILED = [
-    (s, FORMATS[(i + k) % len(FORMATS)], m)
-    for i, s in enumerate(SUMS)
-    for k, m in enumerate(MODES)
-    if m != "sequential" and (i + k) % 2
-]
-"""A sample; sequential sums have tests of their own."""
 
 
 def summing() -> set[str]:
@@ -149,15 +142,13 @@ def test_any_reference_is_that_of_fractions(run: tuple[Sum, str, str], seed: int
     check_oracle(*run, seed)
 
 
-@pytest.mark.parametrize(
-    ("s", "name", "mode"),
-    [r if r in COMPILED else pytest.param(*r, marks=pytest.mark.slow) for r in EVERY],
-    ids=str,
-)
+@pytest.mark.sampled(12)
+@pytest.mark.parametrize(("s", "name", "mode"), EVERY, ids=str)
 def test_compiled_code_gives_the_bits_of_the_reference(s: Sum, name: str, mode: str) -> None:
     check_compiled(s, name, mode)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("lowering", ["library", "table", "vector"])
 @pytest.mark.parametrize("s", SUMS, ids=str)
 def test_every_lowering_gives_the_bits_of_the_reference(s: Sum, lowering: str) -> None:
@@ -170,15 +161,16 @@ def test_every_lowering_gives_the_bits_of_the_reference(s: Sum, lowering: str) -
 
 # ---- what users see ------------------------------------------------------------------------------
 def changed(op: str, data: Array, name: str, mode: str, *constants: Array) -> Array:
-    """One operator in a format, compiled; its result is that of the interpreter."""
+    """One operator in a format, interpreted; compiled code gives the same."""
     b = FunctionBuilder()
     y = b.call(op, b.param("x", data.shape), *map(b.const, constants))
     mod = IRModule({"main": b.finish(y)})
     retyped = datatypes.change_dtype(mod, "float32", name, accumulate=mode)
     assert ("accumulate" in retyped.astext()) == (mode != "sequential")
-    got = np.asarray(compiler.build(retyped)(data))
-    np.testing.assert_array_equal(got, compiler.evaluate(retyped, data))
-    return got
+    want = np.asarray(compiler.evaluate(retyped, data))
+    if mode != "exact":  # whose many parts take seconds to compile; others test them
+        np.testing.assert_array_equal(compiler.build(retyped)(data), want)
+    return want
 
 
 @pytest.mark.parametrize("mode", MODES)
