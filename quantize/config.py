@@ -42,7 +42,8 @@ class QConfig:
             more than 8 are kept as int16, with sums of 64 bits where 32 may not hold them.
         requantize: arithmetic that scales accumulators, sums, products, averages and what is
             concatenated, see `compiler.op.qnn_requantize.ROUNDINGS`; `shift` makes every scale a
-            power of two, but divides averages by their counts as `fixed_upward` does. Tables,
+            power of two, but divides averages by their counts as `fixed_upward` does; `gemmlowp`
+            rounds twice, as TensorFlow Lite does (its sums: see `compiler.op.qnn_add`). Tables,
             softmax and layer norm have arithmetics of their own.
         accumulate: accumulators of conv2d and dense: `sequential` (32 bits, which hold every sum),
             `int<N>_wrap` or `int<N>_saturate` (see `compiler.op.width`); or a mapping from names or
@@ -86,6 +87,9 @@ class QConfig:
             and sums in the format, accumulated as one of `compiler.op.accumulate.MODES`, and adds
             the bias in float32.
         scales: of formats: any `float32`, or a `power_of_two`.
+        block_scale_rounding: how block formats whose scales are powers of two (the mx... ones) find
+            them: `floor` as the specification says, `ceil`, `even` or `rceil` (see
+            `compiler.op.qnn_formats.SCALE_ROUNDINGS`).
         weight_group_size: weights that share a scale with weight_granularity="group" (formats, and
             integer weights alone).
         mean_weight_bits: weights of sensitive nodes get 8 bits, as long as all weights have so many
@@ -130,6 +134,7 @@ class QConfig:
     weight_dtype: str = "int8"
     compute: str = "storage"
     scales: str = "float32"
+    block_scale_rounding: str = "floor"
     weight_group_size: int = 64
     mean_weight_bits: float = 0.0
     float_macs: float = 0.0

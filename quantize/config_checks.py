@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError, unknown
 from compiler.op.accumulate import MODES
+from compiler.op.qnn_formats import SCALE_ROUNDINGS
 from compiler.op.qnn_requantize import ROUNDINGS
 from compiler.op.width import FORM, width
 
@@ -29,6 +30,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "weight_range": ("restricted", "full", "asymmetric"),
     "compute": ("storage", "native"),
     "scales": ("float32", "power_of_two"),
+    "block_scale_rounding": SCALE_ROUNDINGS,
     "requantize": ROUNDINGS,
     "functions": ("auto", "integer", "float"),
     "arithmetic": ("auto", "integer", "float"),

@@ -33,6 +33,22 @@ _INFINITY = 0x7F800000
 """Bits of float32's infinity, and the mask of its exponent; NaNs are above."""
 _LEAST = 1 << 22
 """Bits of the float32 2**-127, the least power of two of `POWERS`."""
+_FRACTION = 0x7FFFFF
+"""Mask of float32's fraction."""
+SCALE_ROUNDINGS = ("floor", "ceil", "even", "rceil")
+"""How the largest magnitude m of a block becomes a scale of `POWERS`. With T the number that m is
+meant to become and t the largest power of two that is not above T, that is a power of two / t:
+
+- `floor`: the largest that is not above m (OCP MX 1.0, 6.3); up to half of m's binade saturates;
+- `ceil`: the least that is not below m; nothing saturates;
+- `even`: the largest that is not above m rounded to the element's bits; what would round to the
+  next power of two does not saturate;
+- `rceil`: t times the least power of two that is not below m / T, so that nothing saturates and no
+  scale is larger than that needs.
+
+The names are torchao's (ScaleCalculationMode); `rceil` is what NVIDIA's conversion to ue8m0 with
+rounding up (cvt.rp) makes of m / T.
+"""
 
 
 @dataclass(frozen=True)
@@ -60,14 +76,15 @@ class SimulatedBlocksAttrs:
         dtype, low, high: as for `SimulatedCastAttrs`.
         axis: what blocks run along; the last one may be shorter.
         block: elements of a block.
-        scale_dtype: format of the scales. `POWERS`: s is the largest power of two that is not above
-            the largest magnitude, divided by the largest power of two that is not above `top`, and
+        scale_dtype: format of the scales. `POWERS`: s is a power of two as `scale_rounding` says,
             kept within the format. Another: s / unit is the largest magnitude / (top * unit),
             rounded to it.
         scale_low, scale_high: the least positive and the largest value of a scale, but for `unit`.
         unit: scale of the whole tensor.
         top: the number that the largest magnitude of a block is meant to become: `high`, if 0, or
             less where a format is not precise up there.
+        scale_rounding: of `POWERS`, one of SCALE_ROUNDINGS.
+        step: from the format's value below `top` up to `top`, for "even".
     """
 
     dtype: str
@@ -80,6 +97,8 @@ class SimulatedBlocksAttrs:
     scale_high: float = 2.0**127
     unit: float = 1.0
     top: float = 0.0
+    scale_rounding: str = "floor"
+    step: float = 0.0
 
 
 # ---- types ---------------------------------------------------------------------------------------
@@ -107,6 +126,18 @@ def _blocks_type(attrs: SimulatedBlocksAttrs, types: Sequence[TensorType]) -> Te
     need_constant(op, "the length of blocks' axis", x.shape[axis_of(op, attrs.axis, x.rank)])
     require(attrs.block >= 1, f"{op}: a block of {attrs.block} elements is none")
     require(DType.parse(attrs.scale_dtype).is_custom, f"{op}: scales must be of a custom dtype")
+    require(
+        attrs.scale_rounding in SCALE_ROUNDINGS,
+        f"{op}: scale_rounding must be one of {SCALE_ROUNDINGS}, not {attrs.scale_rounding!r}",
+    )
+    require(
+        attrs.scale_rounding == "floor" or attrs.scale_dtype == POWERS,
+        f"{op}: scale_rounding {attrs.scale_rounding!r} is for scales of {POWERS}",
+    )
+    require(
+        attrs.scale_rounding != "even" or 0 < attrs.step <= (attrs.top or attrs.high),
+        f"{op}: scale_rounding 'even' needs the step below the top, not {attrs.step}",
+    )
     return x
 
 
@@ -143,7 +174,7 @@ def _first(shape: Sequence[int], axis: int) -> tuple[slice, ...]:
 def block_scales(ar: Arithmetic, attrs: SimulatedBlocksAttrs, largest: Array) -> Array:
     """float32 scales of blocks, from the int32 bits of their largest magnitudes."""
     if attrs.scale_dtype == POWERS:
-        exponents = (largest >> 23) - _emax(attrs.top or attrs.high)
+        exponents = ((largest + _raised(attrs)) >> 23) - _emax(attrs.top or attrs.high)
         bits = np.where(exponents > 0, np.minimum(exponents, 254) << 23, _LEAST)
         scales = bits.astype(np.int32).view(np.float32)
     else:
@@ -158,6 +189,17 @@ def block_scales(ar: Arithmetic, attrs: SimulatedBlocksAttrs, largest: Array) ->
 def _emax(number: float) -> int:
     """Exponent of the largest power of two that is not above a number."""
     return math.frexp(number)[1] - 1
+
+
+def _raised(attrs: SimulatedBlocksAttrs) -> int:
+    """What is added to a magnitude's bits, of which then only the exponent counts: as much as is
+    between the first fraction that is meant for the next power of two, and that power of two."""
+    top = attrs.top or attrs.high
+    if attrs.scale_rounding == "even":
+        return int(math.ldexp(attrs.step, 22 - _emax(top)))
+    if attrs.scale_rounding == "rceil":
+        return _FRACTION - math.floor(math.ldexp(top, 23 - _emax(top))) % (_FRACTION + 1)
+    return _FRACTION if attrs.scale_rounding == "ceil" else 0
 
 
 # ---- loop nests ----------------------------------------------------------------------------------
@@ -206,7 +248,7 @@ def _blocks_nest(b: PrimBuilder, attrs: SimulatedBlocksAttrs, x: Buffer) -> Buff
 
 def _scale_expr(attrs: SimulatedBlocksAttrs, largest: Expr) -> Expr:
     if attrs.scale_dtype == POWERS:
-        exponent = (largest >> 23) - _emax(attrs.top or attrs.high)
+        exponent = ((largest + _raised(attrs)) >> 23) - _emax(attrs.top or attrs.high)
         bits = select(exponent > 0, minimum(exponent, 254) << 23, _LEAST)
         scale = call("bits", bits, dtype=FLOAT32)
     else:

@@ -1,7 +1,12 @@
 """Block formats: a few consecutive elements share a scale that is itself in a format.
 
 The formats called mx... are those of the OCP Microscaling Formats (MX) Specification 1.0 (2023);
-nvfp4 is NVIDIA's, whose scales in float8_e4m3fn are relative to one of the whole tensor.
+nvfp4 is NVIDIA's, whose scales in float8_e4m3fn are relative to one of the whole tensor: by that,
+the block of the largest magnitude of all gets the largest scale, 448. From there down to 2**-6
+scales have 4 significant bits, below that fewer, and there is none below 2**-9, the least subnormal
+of E4M3: blocks with a largest magnitude less than 1/229376 of the tensor's take that one, and their
+elements fill a part of E2M1's range, down to all zeros. (A scale of zero, to which E4M3 would round
+the smallest, could not be divided by.)
 """
 
 from __future__ import annotations

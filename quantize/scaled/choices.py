@@ -25,6 +25,12 @@ def check_formats(c: QConfig) -> None:
     """
     if c.activation_aware and c.smoothing not in (0, "auto"):
         raise ConfigError("smoothing and activation_aware choose the same factors: give one")
+    blocks = [block_format(name) for name in (c.weight_dtype, c.activation_dtype)]
+    if c.block_scale_rounding != "floor" and not any(b is not None and b.powers for b in blocks):
+        raise ConfigError(
+            f"block_scale_rounding={c.block_scale_rounding!r} is for block formats whose scales "
+            "are powers of two, such as mxfp8_e4m3"
+        )
     modes = [mode for _, mode in c.accumulators]
     if c.weight_dtype == "int8":
         if c.activation_dtype == FLOAT:

@@ -39,6 +39,13 @@ class Element:
         codes = kind.encode(np.clip(values, self.low, self.high), self.dtype)
         return np.asarray(kind.decode(codes, self.dtype), np.float64)
 
+    @property
+    def step(self) -> float:
+        """The distance from the value below `target` up to `target`."""
+        nearer = self.target * (1 - 2.0 ** -np.arange(1, 41))
+        below = self.rounded(nearer)
+        return self.target - float(below[below < self.target].max())
+
 
 def element(name: str) -> Element:
     """The format called `name` (or written `custom[NAME]BITS`).

@@ -14,7 +14,7 @@ from quantize.config import QConfig
 from quantize.scaled.blocks import block_format
 from quantize.scaled.element import element
 from quantize.scaled.params import FLOAT, OperandFormat
-from quantize.scaled.scales import FormatObserver, float32_scale, weight_scales
+from quantize.scaled.scales import FormatObserver, powers_of_two, rounded_scale, weight_scales
 
 CONV, DENSE, PRODUCT = "nn.conv2d", "nn.dense", "nn.matmul"
 OTHERS = "only factors of convolutions, dense layers and matrix products are in number formats"
@@ -50,12 +50,19 @@ def operands(call: Call) -> Sequence[Atom]:
 
 
 def block_axis(call: Call, k: int) -> int:
-    """The axis of operand `k` that products are summed along, which blocks run along: channels of
-    convolutions. Weights of depthwise convolutions have theirs on the first axis."""
+    """The axis of operand `k` that products are summed along, which blocks run along: input
+    channels of convolutions (see `flat_blocks`)."""
     op, rank = str(call.op), tensor_type(call.args[k]).rank
     if op == CONV:
-        return 0 if k == 1 and tensor_type(call.args[1]).shape[1] == 1 else 1
+        return 1
     return rank - 2 if op == PRODUCT and k == 1 else rank - 1
+
+
+def flat_blocks(call: Call, k: int) -> bool:
+    """Whether blocks of operand `k` run on through the axes behind `block_axis`: weights that have
+    one input channel (depthwise) are summed along the positions of the kernel alone. What they
+    multiply keeps blocks along the channels: the windows of its positions overlap."""
+    return str(call.op) == CONV and k == 1 and tensor_type(call.args[1]).shape[1] == 1
 
 
 def _format(call: Call, k: int, config: QConfig) -> str:
@@ -88,11 +95,14 @@ def _operand(
     if name == FLOAT:
         return OperandFormat(FLOAT)
     if (block := block_format(name)) is not None:
-        axis = block_axis(call, k)
+        axis, flat = block_axis(call, k), flat_blocks(call, k)
         if block.powers:
-            return OperandFormat(name, axis=axis)
-        largest = float(np.abs(a.data).max()) if isinstance(a, Constant) else seen[_name(a)].largest
-        return OperandFormat(name, (float32_scale(block.unit(largest)),), axis)
+            return OperandFormat(
+                name, axis=axis, flat=flat, scale_rounding=config.block_scale_rounding
+            )
+        largest = float(np.abs(a.data).max()) if isinstance(a, Constant) else seen[_name(a)].reach
+        unit = rounded_scale(block.unit(largest), powers_of_two(config))
+        return OperandFormat(name, (unit,), axis, flat=flat)
     e = element(name)
     if isinstance(a, Constant):
         scales = weight_scales(a.data, e, config)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
@@ -12,6 +13,7 @@ from compiler.dtypes import FLOAT32, Array
 from compiler.errors import ConfigError, unknown
 from compiler.interpret import call_reference
 from compiler.ir.expr import Atom, Call, Constant, Var
+from compiler.op.qnn_formats import SCALE_ROUNDINGS
 from compiler.transform.infer_type import infer_value
 from quantize import graph
 from quantize.scaled.blocks import block_format
@@ -31,6 +33,9 @@ class OperandFormat:
             for each group of weights, channel by channel. Of a block format the one scale of the
             whole tensor (1 where it has none).
         axis: that of several scales, or the one that blocks run along.
+        flat: whether blocks of weights run along this axis and all behind it, in row-major order.
+        scale_rounding: of blocks with powers of two as scales, one of
+            `compiler.op.qnn_formats.SCALE_ROUNDINGS`.
         group: consecutive weights of an output channel (axis 0) that share a scale; 0: no groups.
     """
 
@@ -38,10 +43,14 @@ class OperandFormat:
     scales: tuple[float, ...] = (1.0,)
     axis: int = 0
     group: int = 0
+    flat: bool = False
+    scale_rounding: str = "floor"
 
     def __str__(self) -> str:
         n = len(self.scales)
         scales = f"scale {self.scales[0]:.6g}" if n == 1 else f"{n} scales"
+        if self.scale_rounding != "floor":
+            return f"{self.format}, scales by {self.scale_rounding}"
         stays = self.format == FLOAT or (self.scales == (1.0,) and block_format(self.format))
         return self.format if stays else f"{self.format}, {scales}"
 
@@ -55,7 +64,8 @@ class OperandFormat:
 
 
 def rounding_call(a: Atom, f: OperandFormat) -> Call:
-    """The call that rounds a float32 operand to a format; constants may have groups."""
+    """The call that rounds a float32 operand to a format; constants may have groups, but flat ones
+    must be given in the shape that `flattened` makes."""
     block = block_format(f.format)
     if block is not None:
         e, scale = block.elements, block.scale_element
@@ -64,6 +74,8 @@ def rounding_call(a: Atom, f: OperandFormat) -> Call:
             "scale_dtype": str(scale.dtype), "scale_low": scale.least, "scale_high": scale.high,
             "unit": f.scales[0],
         }  # fmt: skip
+        attrs |= {} if f.scale_rounding == "floor" else {"scale_rounding": f.scale_rounding}
+        attrs |= {"step": e.step} if f.scale_rounding == "even" else {}
         return graph.call(
             "qnn.simulated_blocks", a, dtype=str(e.dtype), low=e.low, high=e.high, axis=f.axis,
             block=block.block, **attrs,
@@ -78,16 +90,25 @@ def rounding_call(a: Atom, f: OperandFormat) -> Call:
 
 def rounded_array(x: Array, f: OperandFormat) -> Array:
     """What `rounding_call` makes of a float32 array."""
-    value = rounding_call(Constant.of(x, FLOAT32), f)
+    value = rounding_call(Constant.of(x.reshape(flattened(x.shape, f)), FLOAT32), f)
     arrays = [a.data for a in value.args if isinstance(a, Constant)]
-    return np.asarray(call_reference(value, arrays, Var("rounded", infer_value(value)), {}))
+    rounded = call_reference(value, arrays, Var("rounded", infer_value(value)), {})
+    return np.asarray(rounded).reshape(x.shape)
+
+
+def flattened(shape: tuple[int, ...], f: OperandFormat) -> tuple[int, ...]:
+    """The shape in which the blocks of an operand of this shape run along one axis."""
+    if not f.flat:
+        return shape
+    lead = f.axis % len(shape)
+    return (*shape[:lead], math.prod(shape[lead:]))
 
 
 # ---- as data of a plan ---------------------------------------------------------------------------
 def operand_dict(f: OperandFormat) -> dict[str, Any]:
     """The fields that are not their defaults, as JSON-compatible data."""
     given = {**asdict(f), "scales": list(f.scales)}
-    defaults = {"scales": [1.0], "axis": 0, "group": 0}
+    defaults = {f.name: f.default for f in fields(OperandFormat)} | {"scales": [1.0]}
     return {k: v for k, v in given.items() if k not in defaults or v != defaults[k]}
 
 
@@ -116,9 +137,19 @@ def _operand(what: str, data: Any) -> OperandFormat:
     if type(axis) is not int or type(group) is not int or group < 0:
         raise ConfigError(f"{what}: axis and group must be integers")
     name = data["format"]
-    if name != FLOAT and block_format(name) is None:
+    block = None if name == FLOAT else block_format(name)
+    if name != FLOAT and block is None:
         element(name)
-    return OperandFormat(name, tuple(map(float, scales)), axis, group)
+    flat, rounding = data.get("flat", False), data.get("scale_rounding", "floor")
+    if not isinstance(flat, bool) or (flat and block is None):
+        raise ConfigError(f"{what}: flat must be true or false, and false but for block formats")
+    if rounding not in SCALE_ROUNDINGS:
+        raise ConfigError(f"{what}: {unknown('scale_rounding', str(rounding), SCALE_ROUNDINGS)}")
+    if rounding != "floor" and (block is None or not block.powers):
+        raise ConfigError(
+            f"{what}: scale_rounding {rounding!r} is for blocks whose scales are powers of two"
+        )
+    return OperandFormat(name, tuple(map(float, scales)), axis, group, flat, rounding)
 
 
 def _is_scale(value: Any) -> bool:

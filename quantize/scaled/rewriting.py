@@ -126,6 +126,8 @@ def _check_scales(what: str, a: Atom, f: OperandFormat) -> None:
     rank, n = tensor_type(a).rank, len(f.scales)
     if not -rank <= f.axis < rank:
         raise ConfigError(f"{what} has no axis {f.axis}")
+    if f.flat and not isinstance(a, Constant):
+        raise ConfigError(f"{what} is no weight and has no flat blocks: leave out its flat")
     wanted = 1
     if f.group and block_format(f.format) is None:
         if not isinstance(a, Constant):

@@ -72,8 +72,17 @@ class FormatObserver:
 
     @property
     def largest(self) -> float:
-        """The largest magnitude that was seen."""
+        """The largest magnitude of the range."""
         return max(abs(v) for v in self.range())
+
+    @property
+    def reach(self) -> float:
+        """The largest magnitude that blocks with scales of their own are to hold. All that was
+        seen, unless `calibrate` states a range: searches for the best one weigh the error of a grid
+        of equal steps, which blocks do not have, and would cut off what they hold for nothing."""
+        if self.config.calibrate not in ("mse", "kl", "power_of_two"):
+            return self.largest
+        return max(abs(float(self.counts.low)), abs(float(self.counts.high)))
 
     @property
     def _parts(self) -> list[Observer]:

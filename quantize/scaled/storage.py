@@ -6,7 +6,7 @@ import math
 
 from quantize.scaled.blocks import block_format
 from quantize.scaled.element import element
-from quantize.scaled.params import FLOAT, OperandFormat
+from quantize.scaled.params import FLOAT, OperandFormat, flattened
 
 
 def format_bits(name: str) -> int:
@@ -25,6 +25,7 @@ def operand_bits(shape: tuple[int, ...], f: OperandFormat) -> int:
     if block is None:
         scales = 0 if f.format == FLOAT else 32 * len(f.scales)
         return size * format_bits(f.format) + scales
+    shape = flattened(shape, f)
     along = shape[f.axis]
     blocks = size // along * -(-along // block.block)
     unit = 0 if block.powers else 32

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import ml_dtypes
 import numpy as np
@@ -24,7 +25,35 @@ def scaled(x: Array, scale: Array | float, name: str) -> Array:
         return np.asarray(cast(x / s, name) * s)
 
 
-def mx_block(block: Array, name: str) -> Array:
+def shared_exponent(largest: float, name: str, rounding: str = "floor") -> int:
+    """The exponent of the scale of a block with this largest magnitude, by rational arithmetic.
+
+    `floor` is section 6.3 of the MX specification, the others are torchao's ScaleCalculationMode.
+    """
+    info = ml_dtypes.finfo(getattr(ml_dtypes, name))
+    m, most = Fraction(largest), Fraction(float(info.max))
+
+    def floor_log2(x: Fraction) -> int:
+        k = x.numerator.bit_length() - x.denominator.bit_length()
+        return k if x >= Fraction(2) ** k else k - 1
+
+    if not m:
+        return -127
+    below, top = floor_log2(m), floor_log2(most)
+    if rounding == "rceil":  # the least power of two that is not below m / most
+        found = floor_log2(m / most)
+        found += Fraction(2) ** found < m / most
+    elif rounding == "ceil":
+        found = below + (Fraction(2) ** below < m) - top
+    elif rounding == "even":  # m to the bits of the element's fraction, halves up
+        unit = Fraction(2) ** (below - info.nmant)
+        found = floor_log2(math.floor(m / unit + Fraction(1, 2)) * unit) - top
+    else:
+        found = below - top
+    return min(max(found, -127), 127)
+
+
+def mx_block(block: Array, name: str, rounding: str = "floor") -> Array:
     """One block of a Microscaling format, as section 6.3 of the specification has it.
 
     X is the largest power of two that is not above the largest |V_i|, divided by the largest power
@@ -34,21 +63,19 @@ def mx_block(block: Array, name: str) -> Array:
     """
     if not np.isfinite(block).all():
         return np.full_like(block, np.nan)
-    largest = float(np.abs(block).max())
-    most = float(ml_dtypes.finfo(getattr(ml_dtypes, name)).max)
-    exponent = math.frexp(largest)[1] - 1 if largest else -1000
-    shared = min(max(exponent - (math.frexp(most)[1] - 1), -127), 127)
-    x = 2.0**shared  # exact in float64, as are the quotients
+    # Exact in float64, as are the quotients.
+    x = 2.0 ** shared_exponent(float(np.abs(block).max()), name, rounding)
     return np.asarray(cast((block.astype(np.float64) / x).astype(np.float32), name) * np.float32(x))
 
 
-def mx(x: Array, name: str, axis: int, size: int = 32) -> Array:
+def mx(x: Array, name: str, axis: int, size: int = 32, rounding: str = "floor") -> Array:
     """`x` in blocks of a Microscaling format along an axis; the last block may be shorter."""
     moved = np.moveaxis(x, axis, -1)
     out = np.empty_like(moved)
     for row in np.ndindex(*moved.shape[:-1]):
         for start in range(0, moved.shape[-1], size):
-            out[row][start : start + size] = mx_block(moved[row][start : start + size], name)
+            block = moved[row][start : start + size]
+            out[row][start : start + size] = mx_block(block, name, rounding)
     return np.moveaxis(out, -1, axis)
 
 

@@ -79,6 +79,8 @@ def rounded(x: Array, p: OperandFormat) -> Array:
     """An operand as ml_dtypes rounds it."""
     if p.format == "float32":
         return x
+    if p.flat:  # weights of one input channel: blocks run on over the kernel
+        return rounded(x.reshape(len(x), -1), replace(p, flat=False)).reshape(x.shape)
     if p.format in ELEMENTS:
         return mx(x, ELEMENTS[p.format], p.axis)
     if p.format == "nvfp4":
