@@ -13,6 +13,11 @@ SUMMAND, FACTOR = 24, 16
 by, so that products have 24."""
 
 
+def summand_bits(requantize: str) -> int:
+    """Bits of constants that are added by an arithmetic: gemmlowp's sums shift them to the left."""
+    return 16 if requantize == "gemmlowp" else SUMMAND
+
+
 def constant_grid(data: Array, bits: int) -> tuple[Array, ValueParams]:
     """int32 integers nearest to `data`, and their grid: the finest of a power of two that holds
     them all in `bits` bits."""

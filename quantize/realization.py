@@ -10,10 +10,11 @@ import numpy as np
 from compiler.dtypes import FLOAT32, FLOAT64, INT32, INT64, Array, DType
 from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var, tensor_type
+from compiler.op.qnn_requantize import MULTIPLIERS
 from compiler.op.qnn_softmax import exponentials
 from quantize.apply import PlanRewriter
 from quantize.calls import activations, product_terms, reach_of
-from quantize.constants import FACTOR, SUMMAND
+from quantize.constants import FACTOR, summand_bits
 from quantize.forms import (
     OnGrid,
     Result,
@@ -200,7 +201,7 @@ class Realizer(PlanRewriter):
         """
         rounding = self.rounding
         scale = units(unit, out, rounding)
-        if rounding.startswith("fixed") and tensor_type(a).dtype == INT64:
+        if rounding in MULTIPLIERS and tensor_type(a).dtype == INT64:
             raise ConfigError(
                 f"{r.var.name!r} has sums of 64 bits, which requantize={rounding!r} does not "
                 "scale: use float32, float64 or shift, or fewer bits there"
@@ -228,7 +229,7 @@ class Realizer(PlanRewriter):
         self._sum(r, -1.0)
 
     def _sum(self, r: Result, sign: float) -> None:
-        a, b = (self.operand(x, SUMMAND) for x in r.call.args)
+        a, b = (self.operand(x, summand_bits(self.rounding)) for x in r.call.args)
         out = self.own_params(r)
         check_fits(r.var.name, self._reach(r), out)
         scales = ratio(a.params, out, self.rounding), ratio(b.params, out, self.rounding)

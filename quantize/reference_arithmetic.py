@@ -7,7 +7,7 @@ sums of products are float64 (exact below 2^53), fixed-point products are Python
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -58,7 +58,8 @@ def scaled(x: Array, unit: Array, step: float, rounding: str) -> Array:
     scale = unit / step
     if rounding == "float64":
         return np.asarray(np.rint(x * scale))
-    each = _by_shift if rounding == "shift" else partial(_by_multiplier, rounding=rounding)
+    named: dict[str, Callable[[int, float], int]] = {"shift": _by_shift, "gemmlowp": _twice}
+    each = named.get(rounding) or partial(_by_multiplier, rounding=rounding)
     whole = np.frompyfunc(lambda v, s: each(int(v), float(s)), 2, 1)(x, scale)
     return np.asarray(whole, np.float64)
 
@@ -77,6 +78,19 @@ def summed(terms: tuple[Array, Array], scales: tuple[float, float], rounding: st
     step = _to_even if rounding == "fixed_tonearest_even" else _upward
     whole = np.frompyfunc(lambda a, b: step(int(a) * ma + int(b) * mb, bits), 2, 1)(*terms)
     return np.asarray(whole, np.float64)
+
+
+def summed_twice(terms: tuple[Array, Array], scales: tuple[float, float], left: int) -> Array:
+    """The same by TensorFlow Lite's ADD and SUB, which shift terms to the left first."""
+    twice = 2 * max(map(abs, scales))
+    signs = [1 if s > 0 else -1 for s in scales]
+
+    def add(a: float, b: float) -> int:
+        both = zip((a, b), scales, signs, strict=True)
+        total = sum(sign * _twice(int(x) << left, abs(s) / twice) for x, s, sign in both)
+        return _twice(total, twice / (1 << left))
+
+    return np.asarray(np.frompyfunc(add, 2, 1)(*terms), np.float64)
 
 
 def _multiplier(scale: float) -> tuple[int, int]:
@@ -98,6 +112,22 @@ def _upward(x: int, s: int) -> int:
 def _to_even(x: int, s: int) -> int:
     whole, twice = x >> s, (x % (1 << s)) * 2
     return whole + (twice > 1 << s or (twice == 1 << s and whole % 2 == 1))
+
+
+def _twice(x: int, scale: float) -> int:
+    """MultiplyByQuantizedMultiplier of TensorFlow Lite, with gemmlowp's two functions written out;
+    a left shift saturates."""
+    m, s = _multiplier(scale)
+    if m == 1 << 31:
+        m, s = 1 << 30, s - 1
+    left, right = max(31 - s, 0), max(s - 31, 0)
+    if right > 31:
+        return 0
+    product = min(max(x << left, int(LOW)), int(HIGH)) * m
+    nudged = product + ((1 << 30) if product >= 0 else 1 - (1 << 30))
+    high = abs(nudged) // (1 << 31) * (1 if nudged >= 0 else -1)  # C divides toward zero
+    half = (1 << right) >> 1
+    return (abs(high) + half) // (1 << right) * (1 if high >= 0 else -1)  # halves away from 0
 
 
 def _by_shift(x: int, scale: float) -> int:

@@ -154,12 +154,17 @@ def product(n: Node) -> Pending:
 @rule("add", "subtract")
 def add(n: Node) -> Pending:
     """The sum or difference of two products with scales."""
-    (a, unit), (b, other) = (n.operand(i, 24) for i in (0, 1))
+    arithmetic = n.walk.plan.config.requantize
+    (a, unit), (b, other) = (n.operand(i, 16 if arithmetic == "gemmlowp" else 24) for i in (0, 1))
     sign = -1.0 if str(n.call.op) == "subtract" else 1.0
+    data = [x for x in n.call.args if not isinstance(x, Constant)]
+    both = len(data) == 2 and all(n.walk.grid(x).params.dtype in ("int8", "uint8") for x in data)
 
     def rounded(out: ValueParams) -> Array:
         scales = unit / out.scale, sign * other / out.scale
-        return integers.summed((a, b), scales, n.walk.plan.config.requantize)
+        if arithmetic == "gemmlowp":
+            return integers.summed_twice((a, b), scales, 20 if both else 15)
+        return integers.summed((a, b), scales, arithmetic)
 
     return Pending(rounded)
 

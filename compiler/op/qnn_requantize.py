@@ -1,8 +1,9 @@
 """qnn.requantize: integers on another grid, by one of several arithmetics.
 
 What accelerators do differs: a float32 product (onnxruntime), a fixed-point product whose halves
-are rounded upward or to even (gemmlowp; TensorFlow Lite; TVM's qnn.requantize), or a shift alone.
-Every arithmetic rounds once, the exact product but for the float ones.
+are rounded upward or to even (TVM's qnn.requantize; TensorFlow Lite built for single rounding), the
+same rounded twice (gemmlowp; TensorFlow Lite), or a shift alone. Every arithmetic but `gemmlowp`
+rounds once, the exact product but for the float ones.
 """
 
 from __future__ import annotations
@@ -32,20 +33,28 @@ from compiler.op.qnn import (
 from compiler.op.stored import SHIFT_BITS, Stored, zero_points
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
+from compiler.tensor.expr import Expr, call, cast, const, let, maximum, minimum, select
 from compiler.tensor.stmt import Buffer
 
-ROUNDINGS = ("float32", "float64", "fixed_upward", "fixed_tonearest_even", "shift")
+ROUNDINGS = ("float32", "float64", "fixed_upward", "fixed_tonearest_even", "shift", "gemmlowp")
 """How requantize multiplies x - input_zero_point with the scale s:
 
 - `float32`: one float32 product, to nearest even (s is float32);
 - `float64`: one float64 product, to nearest even;
 - `fixed_upward`, `fixed_tonearest_even`: exactly, with the multiplier of 31 bits nearest to s (that
   of a float32 is s itself), halves rounded up or to even;
-- `shift`: exactly, with the power of two nearest to s, halves rounded up.
+- `shift`: exactly, with the power of two nearest to s, halves rounded up;
+- `gemmlowp`: with that multiplier of 31 bits as a number m from 1/2 to 1 times 2^e: x * m to the
+  nearest integer, halves up (SaturatingRoundingDoublingHighMul), then that / 2^-e to the nearest,
+  halves away from zero (RoundingDivideByPOT); an e above 0 shifts x to the left first, which
+  saturates at 32 bits; e below -31 gives 0 (MultiplyByQuantizedMultiplier of TensorFlow Lite, where
+  a left shift that overflows is undefined). Up to a few results in a hundred are one more or less
+  than those of `fixed_upward`, where a half arises by the first rounding.
 
 But for `float32`, s is float32 or float64. It is positive, normal and below 2^30.
 """
+MULTIPLIERS = ("fixed_upward", "fixed_tonearest_even", "gemmlowp")
+"""Those that multiply with 31 bits: x has at most 32."""
 EXACT_BITS = 62
 """Magnitudes of the products of accumulators and multipliers are at most 2^62."""
 
@@ -70,7 +79,7 @@ def _infer(attrs: RequantizeAttrs, types: Sequence[TensorType]) -> TensorType:
     x, scale = types
     require_integer("qnn.requantize", "the operand", x, "int64")
     require(
-        x.dtype != INT64 or not attrs.rounding.startswith("fixed"),
+        x.dtype != INT64 or attrs.rounding not in MULTIPLIERS,
         f"qnn.requantize: rounding {attrs.rounding!r} is for int32; int64 takes float32, float64 "
         "or shift",
     )
@@ -95,6 +104,8 @@ def rescaled(x: Array, scale: Array, rounding: str) -> Array:
     if rounding.startswith("float"):
         dtype = np.dtype(rounding)
         return np.asarray(np.rint(x.astype(dtype) * scale.astype(dtype)).astype(np.int64))
+    if rounding == "gemmlowp":
+        return twice_rounded(x, scale)
     multiplier, shift = power_of_two(scale) if rounding == "shift" else fixed_point(scale)
     return shifted(x * multiplier, shift, rounding)
 
@@ -123,6 +134,29 @@ def shifted(product: Array, shift: Array, rounding: str) -> Array:
         up &= (rest != unit - rest) | (whole % 2 == 1)
     # Beyond, a product is at most half a unit.
     return np.asarray(np.where(shift > EXACT_BITS, 0, whole + up))
+
+
+def twice_rounded(x: Array, scale: Array) -> Array:
+    """int64 x * scale as `gemmlowp` has it, int64; x has 32 bits."""
+    multiplier, exponent = normalized_point(scale)
+    shifted = np.clip(np.left_shift(x, np.maximum(exponent, 0)), _LOW, _HIGH)
+    high = (shifted * multiplier + (1 << 30)) >> 31
+    right = np.clip(-exponent, 0, 31)
+    mask = np.left_shift(np.int64(1), right) - 1
+    return np.asarray((high >> right) + ((high & mask) > (mask >> 1) + (high < 0)))
+
+
+def normalized_point(scale: Array) -> tuple[Array, Array]:
+    """(multiplier, exponent), int64, with scale = multiplier / 2^31 * 2^exponent: 0, or 2^30 up to
+    2^31 - 1 (QuantizeMultiplier of TensorFlow Lite)."""
+    significand, exponent = np.frexp(scale.astype(np.float64))
+    multiplier = np.floor(significand * 2.0**31 + 0.5).astype(np.int64)
+    over = multiplier >> 31
+    multiplier, exponent = multiplier >> over, exponent.astype(np.int64) + over
+    return np.where(exponent < -31, 0, multiplier), np.clip(exponent, -31, 30)
+
+
+_LOW, _HIGH = -(1 << 31), (1 << 31) - 1
 
 
 # ---- loop nest -----------------------------------------------------------------------------------
@@ -174,12 +208,42 @@ def _by_shift(attrs: Any, rounding: str, x: Expr, scale: Expr) -> Expr:
     return stored(attrs, select(shift > 0, down, up))
 
 
+def _rounding_twice(attrs: Any, rounding: str, x: Expr, scale: Expr) -> Expr:
+    """As `twice_rounded`, the multiplier and the exponent read from the bits of the scale."""
+    bits = _bits(scale)
+    significand = (bits & ((1 << 52) - 1)) | _int64(1 << 52)
+    nearest = (significand + (1 << 21)) >> 22
+
+    def result(nearest: Expr) -> Expr:
+        over = nearest >> 31
+        exponent = (bits >> 52) - 1022 + over
+        product = twice_rounded_expr(cast(x, INT64), nearest >> over, exponent)
+        return stored(attrs, select(exponent < -31, _int64(0), product))
+
+    return let(nearest, result, "multiplier")
+
+
+def twice_rounded_expr(x: Expr, multiplier: Expr, exponent: Expr) -> Expr:
+    """int64 x * multiplier / 2^31 * 2^exponent as `gemmlowp` has it, exponents from -31 on."""
+    left = minimum(maximum(exponent, 0), 30)
+    shifted = minimum(maximum(x << left, _LOW), _HIGH)
+
+    def divided(high: Expr) -> Expr:
+        right = minimum(maximum(_int64(0) - exponent, 0), 31)
+        mask = (_int64(1) << right) - 1
+        threshold = (mask >> 1) + select(high < 0, _int64(1), _int64(0))
+        return (high >> right) + select(threshold < (high & mask), _int64(1), _int64(0))
+
+    return let((shifted * multiplier + (1 << 30)) >> 31, divided, "high")
+
+
 _SCALED: dict[str, Callable[[Any, str, Expr, Expr], Expr]] = {
     "float32": _in_float,
     "float64": _in_float,
     "fixed_upward": _by_multiplier,
     "fixed_tonearest_even": _by_multiplier,
     "shift": _by_shift,
+    "gemmlowp": _rounding_twice,
 }
 
 

@@ -6,13 +6,16 @@ import experiments
 from compiler.op.qnn_requantize import ROUNDINGS
 from experiments.spec import load_spec
 
+RECORDED = [r for r in ROUNDINGS if r != "gemmlowp"]
+"""The arithmetics of the recorded table."""
 
-def test_the_sweep_crosses_every_requantize_with_accumulators_of_16_20_and_24_bits() -> None:
+
+def test_the_sweep_crosses_requantize_with_accumulators_of_16_20_and_24_bits() -> None:
     cells = load_spec("requantize").cells
     modes = {f"int{b}_{how}" for b in (16, 20, 24) for how in ("wrap", "saturate")}
-    assert len(cells) == 3 * len(ROUNDINGS) * (1 + len(modes))
+    assert len(cells) == 3 * len(RECORDED) * (1 + len(modes))
     assert {c.scheme.option("accumulate") for c in cells} == {"sequential", *modes}
-    assert {c.scheme.option("requantize") or "float32" for c in cells} == set(ROUNDINGS)
+    assert {c.scheme.option("requantize") or "float32" for c in cells} == set(RECORDED)
 
 
 def test_a_part_of_it_runs_and_says_what_each_costs(tmp_path: Path) -> None:
