@@ -53,6 +53,7 @@ def _pool(op: str, *names: str) -> Operator:
 
 # ---- quantization --------------------------------------------------------------------------------
 def _simulated_quantize(w: Writer, call: Call, out: Var) -> None:
+    # QuantizeLinear rounds halves to even, whatever `a.halves` says.
     x, scale = _args(w, call)
     a = call.attrs
     grid = call.args[1]

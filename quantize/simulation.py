@@ -14,15 +14,17 @@ import numpy as np
 
 from compiler.dtypes import Array
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var
-from compiler.op.opdef import get_op
 from quantize.apply import PlanRewriter
-from quantize.constants import FACTOR, SUMMAND
+from quantize.constants import FACTOR, summand_bits
 from quantize.forms import OnGrid, Result, channel_axis, integers, weights_of
 from quantize.functions import members
 from quantize.graph import call
 from quantize.node_plan import SEQUENTIAL
 from quantize.params import ValueParams, WeightParams
 from quantize.plan import Plan
+
+_HALVES = {"fixed_upward": "up", "shift": "up", "gemmlowp": "away"}
+"""How arithmetics of requantize round halves that float32 has exactly, if not to even."""
 
 
 def simulate(mod: IRModule, plan: Plan) -> IRModule:
@@ -61,20 +63,25 @@ class _Simulator(PlanRewriter):
         """See PlanRewriter."""
         return float(np.float32((params.clipped(value) - params.zero_point) * params.scale))
 
-    def _rounded(self, a: Atom, params: ValueParams) -> Call:
+    def _rounded(self, a: Atom, params: ValueParams, halves: str = "even") -> Call:
         return call(
             "qnn.simulated_quantize", a, self.scalar(params.scale), zero_point=params.zero_point,
             out_dtype=params.dtype, qmin=params.qmin, qmax=params.qmax,
+            **({} if halves == "even" else {"halves": halves}),
         )  # fmt: skip
 
-    def _narrow(self, r: Result, value: Call) -> None:
-        """Bind `value`, the activations folded into it, and the rounding to the result's grid."""
+    def _narrow(self, r: Result, value: Call, scaled: bool = True) -> None:
+        """Bind `value`, the activations folded into it, and the rounding to the result's grid: of
+        what the integer graph scales, as its arithmetic rounds halves. (With scales that are powers
+        of two, results lie in the middle between two integers all the time.)"""
         params = self.own_params(r)
         x: Atom = self.b.bind(value, f"{r.binding.var.name}_real", r.binding.origins)
         if r.bounds != (-np.inf, np.inf):
             clip = call("clip", x, a_min=float(r.bounds[0]), a_max=float(r.bounds[1]))
             x = self.b.bind(clip, f"{r.var.name}_clip", r.origins)
-        self.grid[r.var] = OnGrid(self.named(r.var, self._rounded(x, params), r.origins), params)
+        halves = _HALVES.get(self.plan.config.requantize, "even") if scaled else "even"
+        rounded = self._rounded(x, params, halves)
+        self.grid[r.var] = OnGrid(self.named(r.var, rounded, r.origins), params)
 
     def weighted(self, r: Result, weights: WeightParams) -> None:
         """See PlanRewriter."""
@@ -97,9 +104,14 @@ class _Simulator(PlanRewriter):
 
     def _in_integers(self, r: Result, weights: WeightParams, x: OnGrid) -> Call:
         """What an accumulator of few bits holds depends on every integer that it adds."""
-        name, rounded = r.binding.var.name, self._rounded(x.atom, x.params)
-        grid = Call(get_op("qnn.quantize"), rounded.args, rounded.attrs)
-        data = self.b.bind(grid, f"{name}_data")
+        name, grid = r.binding.var.name, x.params
+        data = self.b.bind(
+            call(
+                "qnn.quantize", x.atom, self.scalar(grid.scale), zero_point=grid.zero_point,
+                out_dtype=grid.dtype, qmin=grid.qmin, qmax=grid.qmax,
+            ),
+            f"{name}_data",
+        )  # fmt: skip
         acc = self.b.bind(
             self.accumulated(r, weights, data, x.params), f"{name}_acc", r.binding.origins
         )
@@ -122,9 +134,10 @@ class _Simulator(PlanRewriter):
     def _scales(self, values: Any) -> Constant:
         return self.scalar(values[0] if len(values) == 1 else values)
 
-    def _plain(self, r: Result, bits: int = SUMMAND) -> None:
+    def _plain(self, r: Result, bits: int = 0, scaled: bool = True) -> None:
+        bits = bits or summand_bits(self.plan.config.requantize)
         atoms = tuple(self.operand(a, bits).atom for a in r.call.args)
-        self._narrow(r, Call(r.call.op, atoms, r.call.attrs))
+        self._narrow(r, Call(r.call.op, atoms, r.call.attrs), scaled)
 
     def function(self, r: Result, root: Var) -> None:
         """See PlanRewriter. The operators that the function is made of, in float32."""
@@ -141,7 +154,7 @@ class _Simulator(PlanRewriter):
 
         for m, v in inner:
             at[m.var] = self.b.bind(over_grid(v), f"{name}_{m.var.name}", m.origins)
-        self._narrow(r, over_grid(last[1]))
+        self._narrow(r, over_grid(last[1]), scaled=False)
 
     def add(self, r: Result) -> None:
         """See PlanRewriter."""
@@ -157,13 +170,13 @@ class _Simulator(PlanRewriter):
 
     def softmax(self, r: Result) -> None:
         """See PlanRewriter."""
-        self._plain(r)
+        self._plain(r, scaled=False)
 
     def layer_norm(self, r: Result) -> None:
         """See PlanRewriter."""
         data, *constants = r.call.args
         args = (self.on_grid(data).atom, *constants)
-        self._narrow(r, Call(r.call.op, args, r.call.attrs))
+        self._narrow(r, Call(r.call.op, args, r.call.attrs), scaled=False)
 
     def average(self, r: Result) -> None:
         """See PlanRewriter."""

@@ -23,7 +23,7 @@ from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
+from compiler.tensor.expr import Expr, call, cast, const, let, maximum, minimum, select
 from compiler.tensor.stmt import Buffer
 
 
@@ -36,6 +36,19 @@ class QuantizeAttrs:
     out_dtype: str = "uint8"
     qmin: int = 0
     qmax: int = 255
+
+
+HALVES = ("even", "up", "away")
+"""Where numbers in the middle between two integers go: to the even one, up, or away from zero (the
+zero point)."""
+
+
+@dataclass(frozen=True)
+class SimulatedQuantizeAttrs(QuantizeAttrs):
+    """Result (clip(nearest(x / scale) + zero_point, qmin, qmax) - zero_point) * scale; `halves` is
+    one of HALVES."""
+
+    halves: str = "even"
 
 
 @dataclass(frozen=True)
@@ -100,7 +113,11 @@ def _quantize_type(attrs: QuantizeAttrs, types: Sequence[TensorType]) -> TensorT
     return x.with_dtype(integer_dtype("qnn.quantize", attrs))
 
 
-def _simulated_type(attrs: QuantizeAttrs, types: Sequence[TensorType]) -> TensorType:
+def _simulated_type(attrs: SimulatedQuantizeAttrs, types: Sequence[TensorType]) -> TensorType:
+    require(
+        attrs.halves in HALVES,
+        f"qnn.simulated_quantize: halves must be one of {HALVES}, not {attrs.halves!r}",
+    )
     return _quantize_type(attrs, types).with_dtype(FLOAT32)
 
 
@@ -129,13 +146,19 @@ def along(scale: Array, x: Array, axis: int) -> Array:
     return channelwise(scale, x.ndim, axis % x.ndim) if scale.ndim == 1 else scale
 
 
-def _to_grid(attrs: QuantizeAttrs, x: Array, scale: Array) -> Array:
+def _to_grid(attrs: QuantizeAttrs, x: Array, scale: Array, halves: str = "even") -> Array:
     with np.errstate(all="ignore"):
         scaled = x / along(scale, x, attrs.axis)
     # Bounded before it is rounded, so that infinities reach the bounds (and NaN the lower one).
     low, high = np.float32(attrs.qmin - attrs.zero_point), np.float32(attrs.qmax - attrs.zero_point)
     scaled = np.where(scaled > low, scaled, low)
-    return np.rint(np.where(scaled < high, scaled, high)).astype(np.int64) + attrs.zero_point
+    scaled = np.where(scaled < high, scaled, high)
+    nearest = np.rint(scaled)
+    if halves != "even":
+        up = (scaled - nearest == 0.5) & ((halves == "up") | (scaled > 0))
+        away = (nearest - scaled == 0.5) & (scaled < 0) & (halves == "away")
+        nearest = nearest + up - away
+    return nearest.astype(np.int64) + attrs.zero_point
 
 
 def _quantize(ar: Arithmetic, attrs: QuantizeAttrs, x: Array, scale: Array) -> Array:
@@ -150,8 +173,9 @@ def _real(q: Array, zero_point: int, scale: Array) -> Array:
     return np.asarray((q - zero_point).astype(np.float32) * scale)
 
 
-def _simulated(ar: Arithmetic, attrs: QuantizeAttrs, x: Array, scale: Array) -> Array:
-    return _real(_to_grid(attrs, x, scale), attrs.zero_point, along(scale, x, attrs.axis))
+def _simulated(ar: Arithmetic, attrs: SimulatedQuantizeAttrs, x: Array, scale: Array) -> Array:
+    q = _to_grid(attrs, x, scale, attrs.halves)
+    return _real(q, attrs.zero_point, along(scale, x, attrs.axis))
 
 
 # ---- loop nests ----------------------------------------------------------------------------------
@@ -178,11 +202,23 @@ def scale_at(scale: Buffer, idx: Sequence[IntLike], axis: int) -> Expr:
     return scale[(idx[axis],)] if scale.shape else scale[()]
 
 
-def _grid_expr(attrs: QuantizeAttrs, x: Expr, scale: Expr) -> Expr:
+def _grid_expr(attrs: QuantizeAttrs, x: Expr, scale: Expr, halves: str = "even") -> Expr:
     low, high = const(attrs.qmin - attrs.zero_point), const(attrs.qmax - attrs.zero_point)
     v = x / scale
     v = select(v > low, v, low)
-    return call("rint_i32", select(v < high, v, high), dtype=INT32)
+    v = select(v < high, v, high)
+    if halves == "even":
+        return call("rint_i32", v, dtype=INT32)
+
+    def moved(v: Expr, q: Expr) -> Expr:
+        part = v - cast(q, FLOAT32)  # exact
+        above = select(part.equal(0.5), q + 1, q)
+        if halves == "up":
+            return above
+        below = select(part.equal(-0.5), q - 1, q)
+        return select(v > 0.0, above, below)
+
+    return let(v, lambda v: let(call("rint_i32", v, dtype=INT32), lambda q: moved(v, q)))
 
 
 def _quantize_nest(b: PrimBuilder, attrs: QuantizeAttrs, x: Buffer, scale: Buffer) -> Buffer:
@@ -195,10 +231,12 @@ def _quantize_nest(b: PrimBuilder, attrs: QuantizeAttrs, x: Buffer, scale: Buffe
     return b.compute("quantized", x.shape, dtype, element)
 
 
-def _simulated_nest(b: PrimBuilder, attrs: QuantizeAttrs, x: Buffer, scale: Buffer) -> Buffer:
+def _simulated_nest(
+    b: PrimBuilder, attrs: SimulatedQuantizeAttrs, x: Buffer, scale: Buffer
+) -> Buffer:
     def element(*i: IntLike) -> Expr:
         s = scale_at(scale, i, attrs.axis)
-        return cast(_grid_expr(attrs, x[i], s), FLOAT32) * s
+        return cast(_grid_expr(attrs, x[i], s, attrs.halves), FLOAT32) * s
 
     return b.compute("simulated", x.shape, FLOAT32, element)
 
@@ -233,7 +271,8 @@ QUANTIZE = _define(
     _quantize_type, _quantize, _quantize_nest,
 )  # fmt: skip
 SIMULATED_QUANTIZE = _define(
-    "qnn.simulated_quantize", QuantizeAttrs, "dequantize(quantize(data, scale), scale) in float32",
+    "qnn.simulated_quantize", SimulatedQuantizeAttrs,
+    "dequantize(quantize(data, scale), scale) in float32",
     _simulated_type, _simulated, _simulated_nest,
 )  # fmt: skip
 DEQUANTIZE = _define(
