@@ -194,13 +194,15 @@ def call_reference(v: Call, args: list[Array], out: Var, dims: Mapping[SymbolicV
     assert isinstance(v.op, OpDef)
     places = Places(node_number(out.name), None if v.op.numbered else v.op.name)
     ar = arithmetic(tensor_type(v.args[0]).dtype if v.args else DType("float", 32), places)
+    t = atom_type(out)
     try:
         result = v.op.reference(ar, resolve_attrs(v.attrs, dims), *args)
-    except (ValueError, IndexError) as e:
+    except (ValueError, IndexError, ZeroDivisionError) as e:
         if all(a.size for a in args):
             raise
-        raise InputError(f"{v.op} has no value for an operand without elements: {e}") from None
-    t = atom_type(out)
+        if not isinstance(t, TensorType) or 0 not in sizes(t, dims):
+            raise InputError(f"{v.op} has no value for an operand without elements: {e}") from None
+        result = np.empty(sizes(t, dims), t.dtype.storage)
     if isinstance(t, TensorType):
         _check(np.asarray(result), t, v, dims)
         return np.asarray(result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from compiler.dtype_lowering import DtypeLowering, choose_lowerings, forms_of
@@ -30,6 +30,8 @@ from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target import Target
 from compiler.tensor.intrinsics import for_target
+from compiler.transform.fold_empty import without_empty
+from compiler.transform.instantiate import with_sizes
 from compiler.transform.preparation import prepare
 
 
@@ -83,10 +85,20 @@ def compile_graph(
         LoweringError: an operator or a custom datatype has no lowering; names it.
         InputError: there is no lowering of that name.
     """
+    from compiler.transform.passes import PassContext
+
+    context = PassContext.current()
+    mod = without_empty(mod)
     lowerings = choose_lowerings(mod, dtype_lowering)
     program = ProgramBuilder(_optimize(mod, target, lowerings), target, threads, dims).run()
     program = replace(program, sizes=tuple(sizes))
-    return GraphExecutable(program, target, threads, lowerings)
+
+    def sized(known: Mapping[Dim, int]) -> GraphExecutable:
+        with context:
+            alone = with_sizes(mod, {d: known[d] for d in program.dims})
+            return compile_graph(alone, target, threads, dtype_lowering)
+
+    return GraphExecutable(program, target, threads, lowerings, sized if program.dims else None)
 
 
 def needs_machine(mod: IRModule) -> bool:

@@ -96,9 +96,13 @@ def _reshape(a: ReshapeAttrs, old: Sequence[Dim]) -> tuple[Dim, ...]:
     require(len(holes) <= 1, f"{text}: only one dimension can be -1")
     if holes:
         known = product(d for d in new if d != -1)
+        if known == 0:  # what is copied cancels, as it does in symbols
+            copied = {k for k, d in enumerate(a.newshape) if d == 0 and not a.allowzero}
+            size = product(d for k, d in enumerate(old) if k not in copied)
+            known = product(d for k, d in enumerate(new) if d != -1 and k not in copied)
         require(known != 0, f"{text}: the rest of an empty shape is not known")
         new[holes[0]] = dim(Index.of(size) // known)
-    made = product(new)
+    size, made = product(old), product(new)
     comparable = isinstance(size, int) and isinstance(made, int)
     # A symbolic remainder may be a division that does not simplify; the run-time shapes decide.
     require(made == size or (bool(holes) and not comparable), f"{text}: the sizes differ")

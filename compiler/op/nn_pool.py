@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array, DType
+from compiler.dtypes import Array
 from compiler.ir.types import TensorType, shape_text
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
@@ -25,7 +24,7 @@ from compiler.op.reduce import lower_mean, mean
 from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import Index, IntLike, product
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, const, lowest
+from compiler.tensor.expr import const, lowest
 from compiler.tensor.stmt import Buffer
 
 
@@ -104,7 +103,7 @@ def _slide(a: MaxPool2dAttrs, step: Any, start: Array, x: Array) -> Array:
 
 def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update: str) -> Buffer:
     t = _infer(a, [type_of(x)])
-    start = _least if update == "Max" else lambda d: const(0, d)
+    start = lowest if update == "Max" else lambda d: const(0, d)
     skip = Skip.TAPS if t.rank == 5 else Skip.NEVER  # lanes that are channels skip together
     s = source(b, x, _windows(a), t.shape[2:4], start, skip)
     mode = a.accumulate if isinstance(a, AvgPool2dAttrs) else "sequential"
@@ -120,16 +119,9 @@ def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update
     return finished(b, held, f"{name}_round", out, None)
 
 
-def _least(dtype: DType) -> Expr:
-    """What no value is below: -infinity, or of integers and custom dtypes the lowest number."""
-    return const(-math.inf, dtype) if dtype.is_float else lowest(dtype)
-
-
 def _max_pool(ar: Arithmetic, a: MaxPool2dAttrs, x: Array) -> Array:
-    """acc = -infinity (integers, custom dtypes: the lowest number); for kh, kw ascending:
-    acc = max(acc, x)."""
-    start = ar.const(-math.inf) if ar.dtype.is_float else ar.lowest()
-    return _slide(a, lambda acc, x, _: ar.maximum(acc, x), start, x)
+    """acc = lowest finite value; for kh, kw ascending: acc = max(acc, x)."""
+    return _slide(a, lambda acc, x, _: ar.maximum(acc, x), ar.lowest(), x)
 
 
 def _lower_max_pool(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer) -> Buffer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,9 +155,10 @@ class GraphExecutable(Executable):
         target: Target,
         threads: int,
         lowerings: tuple[DtypeLowering, ...] = (),
+        sized: Callable[[Mapping[Var, int]], GraphExecutable] | None = None,
     ):
         super().__init__(program.inputs, program.outputs, target, threads, lowerings)
-        self.program = program
+        self.program, self._sized = program, sized
         self._entry = _ENTRY(program.entry)
         self._linkage = Linkage(program.externals, program.dims)
         self._linked = _linked(program.constants, self._linkage.addresses)
@@ -179,6 +180,8 @@ class GraphExecutable(Executable):
             ]
         if values is None:  # nothing to compute
             return outs
+        if isinstance(values, GraphExecutable):
+            return values.run(arrays, {}, held)
         if self.program.externals:
             self._linkage.require()
         work = self._workspace(size)
@@ -196,35 +199,45 @@ class GraphExecutable(Executable):
         return outs
 
     def _sizes(self, dims: Mapping[Var, int]) -> tuple[list[tuple[int, ...]], int, Any]:
-        """(shapes of the outputs, bytes of workspace, dims as int64s), remembered for a few dims:
-        evaluating them takes microseconds. Where a dimension that was found at run time is 0, and
-        so are all outputs, the last is None: kernels are not made for that.
+        """(shapes of the outputs, bytes of workspace, what runs), remembered for a few dims:
+        evaluating them takes microseconds.
+
+        What runs is the native entry, with dims as int64s. Kernels are not made for sizes of 0:
+        where there is one, nothing runs if all outputs are empty (None), else what is compiled for
+        these sizes alone.
 
         Raises:
-            InputError: such a dimension is 0, but not every output is empty.
+            InputError: a size is negative; or one is 0, but not every output is empty, and it
+                cannot be compiled again.
         """
         p = self.program
         key = tuple(dims[v] for v in p.dims)
         if key not in self._known:
+            none = check_sizes(p.sizes, dims) or min(key, default=1) < 1
             shapes = [
                 tuple(d.value(dims) if isinstance(d, Index) else d for d in t.shape)
                 for _, t in p.outputs
             ]
             values: Any = (ctypes.c_int64 * max(1, len(key)))(*key)
-            if min(key, default=1) >= 1:
-                check_sizes(p.sizes, dims)
-            else:
-                if p.externals or not all(0 in s for s in shapes):
-                    none = ", ".join(str(v) for v in p.dims if dims[v] < 1)
-                    raise InputError(
-                        f"dimension {none} is 0 at run time, which is supported only where all "
-                        "that is computed with it is empty too"
-                    )
+            if none:
                 values = None
+                if p.externals or not all(0 in s for s in shapes):
+                    values = self._for_sizes(dims)
             if len(self._known) >= KNOWN_SIZES:
                 self._known = {}
-            self._known[key] = (shapes, int(p.workspace.value(dims)), values)
+            size = 0 if none else int(p.workspace.value(dims))
+            self._known[key] = (shapes, size, values)
         return self._known[key]
+
+    def _for_sizes(self, dims: Mapping[Var, int]) -> GraphExecutable:
+        given = ", ".join(f"{v} = {dims[v]}" for v in self.program.dims)
+        if self._sized is None or self.program.externals:
+            why = "calls functions" if self.program.externals else "was loaded from a file"
+            raise InputError(
+                f"{given} makes a tensor without elements, for which a program that {why} cannot "
+                "be compiled again: give such sizes when it is built"
+            )
+        return self._sized(dims)
 
     def _workspace(self, size: int) -> Array:
         """This thread's workspace; it grows to the largest batch seen."""

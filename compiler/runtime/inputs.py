@@ -71,24 +71,36 @@ def symbolic_sizes(f: Function) -> tuple[Index, ...]:
     return tuple(d for d in found if not isinstance(d, Var))
 
 
-def check_sizes(sizes: Iterable[Index], dims: Mapping[Var, int]) -> None:
-    """Check that no tensor of a program is empty.
+def check_sizes(sizes: Iterable[Index], dims: Mapping[Var, int]) -> bool:
+    """Check that a program has no tensor of a negative size.
 
     Args:
         sizes: the symbolic dimensions of its tensors.
         dims: the values of the inputs' variables; what is found later is not checked.
 
+    Returns:
+        Whether one of them is 0.
+
     Raises:
-        InputError: one would be; names the dimensions that make it so.
+        InputError: one would be negative; names the dimensions that make it so.
     """
+    least = 1
     for size in sizes:
-        value = size.value(dims) if size.vars() <= dims.keys() else None
-        if value is not None and value < 1:
+        if not size.vars() <= dims.keys():
+            continue
+        try:
+            value = size.value(dims)
+        except ZeroDivisionError:
+            value = None
+        if value is None or value < 0:
             given = ", ".join(f"{v} = {dims[v]}" for v in sorted(size.vars(), key=str))
+            found = "not determined" if value is None else f"{value}"
             raise InputError(
                 f"{given} is too small: the model has a tensor of dimension {size}, which is "
-                f"{value} then"
+                f"{found} then"
             )
+        least = min(least, value)
+    return least < 1
 
 
 def _dimensions(
@@ -107,8 +119,6 @@ def _dimensions(
                         f"{shape_text(t.shape)}: axis {axis} must be {want}, not {got}"
                     )
                 continue
-            if got < 1:
-                raise InputError(f"input {name!r} is empty: dimension {want} must be at least 1")
             solved = _solved(name, want, got)
             if solved is not None and solved[0] not in dims:
                 dims[solved[0]], source[solved[0]] = solved[1], name
@@ -136,6 +146,6 @@ def _solved(name: str, want: Index, got: int) -> tuple[Var, int] | None:
     if not isinstance(atom, Var):
         return None
     value, rest = divmod(got - want.const, factor)
-    if rest or value < 1:
+    if rest or value < 0:
         raise InputError(f"dimension {want} of input {name!r} cannot be {got}")
     return atom, value

@@ -11,6 +11,7 @@ from compiler.ir.expr import (
     Binding,
     Call,
     Function,
+    IRModule,
     Loop,
     Match,
     Tuple,
@@ -58,6 +59,11 @@ def instantiated(
         value = outs[0] if len(outs) == 1 else Tuple(outs)
         made.append(Binding(result.var, value, result.origins))
     return made
+
+
+def with_sizes(mod: IRModule, sizes: Sizes) -> IRModule:
+    """`mod`, typed, with these dimensions of `main` known."""
+    return mod.with_function("main", _sized_function(mod.main, sizes))
 
 
 def brings_sizes(f: Function) -> bool:
