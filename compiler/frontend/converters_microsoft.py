@@ -6,7 +6,8 @@ in float32, and the result is scaled, rounded to nearest even and saturated.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from compiler.frontend.converters_quantized import (
     quantized_bounds,
     saturated,
 )
+from compiler.frontend.converters_recurrent import QuantizedWeights, recurrent
 from compiler.frontend.integer_products import (
     integer_matrices,
     integer_requantized,
@@ -34,11 +36,14 @@ from compiler.ir.expr import Atom, Constant, tensor_type
 DOMAIN = "com.microsoft"
 INPUTS: dict[str, tuple[int, int]] = {}
 """Operator -> the least and the largest number of its inputs, which no schema gives."""
+OUTPUTS: dict[str, int] = {}
+"""Operator -> the largest number of its outputs."""
 
 
-def microsoft(op: str, least: int, most: int) -> Callable[[Converter], Converter]:
-    """Decorator: the function converts an operator of this domain with so many inputs."""
-    INPUTS[op] = (least, most)
+def microsoft(op: str, least: int, most: int, outputs: int = 1) -> Callable[[Converter], Converter]:
+    """Decorator: the function converts an operator of this domain with so many inputs, and at most
+    so many outputs."""
+    INPUTS[op], OUTPUTS[op] = (least, most), outputs
     return converts(f"{DOMAIN}.{op}")
 
 
@@ -245,3 +250,22 @@ def _unpacked(packed: Array, width: int) -> Array:
 
 microsoft("QuantizeLinear", 2, 3)(quantize_linear)
 microsoft("DequantizeLinear", 2, 3)(dequantize_linear)
+
+
+@microsoft("DynamicQuantizeLSTM", 12, 12, outputs=3)
+def dynamic_quantize_lstm(n: Node) -> Sequence[Imported]:
+    """An LSTM whose known weights are integers [directions, inputs, 4 * hidden], and whose inputs
+    and states are rounded to 8 bits, over their own range, before they meet them.
+
+    onnxruntime adds products of the integers and scales the sum; here the factors are scaled, and
+    the sum is one of floats.
+    """
+    weights = []
+    for i, scale in ((1, 8), (2, 10)):
+        q, s = n.known(i, "weights"), n.known(scale, "scales").astype(np.float32)
+        zero = n.known(scale + 1, "zero points")
+        s, zero = (v.reshape(v.shape[0], 1, -1) for v in (s, zero))
+        real = (q.astype(np.float32) - zero.astype(np.float32)) * s
+        weights.append(Constant.of(real.astype(np.float32), FLOAT32))
+    lstm = replace(n, op="LSTM", inputs=n.inputs[:8])
+    return recurrent(lstm, QuantizedWeights(weights[0], weights[1]))

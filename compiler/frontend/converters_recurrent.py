@@ -28,7 +28,8 @@ State = tuple[Atom, ...]
 
 @dataclass(frozen=True)
 class _Layer:
-    """One direction: weights [inputs, gates * hidden] and the like, and what acts on gates."""
+    """One direction: weights [inputs, gates * hidden] and the like, and what acts on gates.
+    `rounded`: states are rounded to 8 bits before they meet the weights."""
 
     n: Node
     hidden: int
@@ -38,6 +39,7 @@ class _Layer:
     peepholes: tuple[Atom, ...]
     functions: tuple[Function, ...]
     clip: float
+    rounded: bool = False
 
     def gate(self, x: Atom, k: int) -> Atom:
         """Columns of gate `k` of [batch, gates * hidden]."""
@@ -102,6 +104,7 @@ def _gru(s: _Layer, x: Atom, state: State) -> State:
 
 
 def _from_state(s: _Layer, h: Atom) -> Atom:
+    h = rounded_to_bytes(s.n, h) if s.rounded else h
     y = s.n.step("nn.matmul", h, s.recurrent)
     return s.add(y, s.biases[1]) if s.biases else y
 
@@ -110,9 +113,42 @@ _STEPS = {"RNN": _rnn, "GRU": _gru, "LSTM": _lstm}
 
 
 # ---- the operators -------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class QuantizedWeights:
+    """Weights [directions, inputs, gates * hidden] and [directions, hidden, gates * hidden] that
+    inputs and states are rounded to 8 bits for."""
+
+    weight: Constant
+    recurrent: Constant
+
+
+def rounded_to_bytes(n: Node, x: Atom) -> Atom:
+    """x rounded to a grid of 256 numbers over its range, 0 included: DynamicQuantizeLinear, and
+    back."""
+    t = tensor_type(x)
+    axes, zero = tuple(range(t.rank)), scalar(0, t)
+    low = n.step("minimum", n.step("min", x, axis=axes), zero)
+    high = n.step("maximum", n.step("max", x, axis=axes), zero)
+    step = n.step("divide", n.step("subtract", high, low), scalar(255, t))
+    step = n.step("where", n.step("equal", step, zero), scalar(1, t), step)
+
+    def clipped(v: Atom) -> Atom:
+        return n.step("clip", v, a_min=0.0, a_max=255.0)
+
+    offset = n.step("round", clipped(n.step("divide", n.step("negative", low), step)))
+    q = clipped(n.step("add", n.step("round", n.step("divide", x, step)), offset))
+    return n.step("multiply", n.step("subtract", q, offset), step)
+
+
 @converts("RNN", "GRU", "LSTM")
-def recurrent(n: Node) -> Sequence[Imported]:
-    """All directions and layouts; sequence_lens, if given, must be known."""
+def recurrent_network(n: Node) -> Sequence[Imported]:
+    """See `recurrent`."""
+    return recurrent(n)
+
+
+def recurrent(n: Node, quantized: QuantizedWeights | None = None) -> Sequence[Imported]:
+    """All directions and layouts; sequence_lens, if given, must be known. `quantized` are the
+    weights if those of the node are integers."""
     direction = n.expect("direction", "forward", "forward", "reverse", "bidirectional")
     batch_first = bool(n.expect("layout", 0, 0, 1))
     n.expect("input_forget", 0, 0)
@@ -129,10 +165,12 @@ def recurrent(n: Node) -> Sequence[Imported]:
         raise n.unsupported(f"{steps} steps; at most {MOST_STEPS} are written out")
     lengths = _lengths(n, steps)
     hidden = int(n.type(2).static_shape[2])
+    if quantized is not None:
+        x, hidden = rounded_to_bytes(n, x), int(quantized.recurrent.data.shape[1])
     backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
     outputs, finals = [], []
     for d, back in enumerate(backward):
-        layer = _layer(n, d, hidden, len(backward))
+        layer = _layer(n, d, hidden, len(backward), quantized)
         state = tuple(_start(n, i, d, (batch, hidden)) for i in _state_inputs(n))
         ys, final = _run(layer, x, state, steps, back, lengths)
         outputs.append(ys)
@@ -168,9 +206,19 @@ def _transposed(n: Node, w: Atom) -> Atom:
     return transposed(w) if isinstance(w, Constant) else n.step("transpose", w, axes=(1, 0))
 
 
-def _layer(n: Node, d: int, hidden: int, directions: int) -> _Layer:
+def _layer(
+    n: Node, d: int, hidden: int, directions: int, quantized: QuantizedWeights | None
+) -> _Layer:
     gates = _GATES[n.op]
-    weight, past = (_transposed(n, _part(n, i, d)) for i in (1, 2))
+    weight: Atom
+    past: Atom
+    if quantized is None:
+        weight, past = (_transposed(n, _part(n, i, d)) for i in (1, 2))
+    else:
+        weight, past = (
+            Constant(np.ascontiguousarray(c.data[d]), c.dtype)
+            for c in (quantized.weight, quantized.recurrent)
+        )
     biases: tuple[Atom, Atom] | None = None
     peepholes: tuple[Atom, ...] = ()
     if n.has(3):
@@ -188,7 +236,7 @@ def _layer(n: Node, d: int, hidden: int, directions: int) -> _Layer:
         )
     return _Layer(
         n, hidden, weight, past, biases, peepholes, _functions(n, d, directions),
-        float(n.attr("clip", 0.0)),
+        float(n.attr("clip", 0.0)), quantized is not None,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from compiler.errors import ModelError, UnsupportedError, unknown
-from compiler.frontend.converters_microsoft import INPUTS
+from compiler.frontend.converters_microsoft import INPUTS, OUTPUTS
 
 DEFAULT = ("", "ai.onnx")
 """How files write the default domain."""
@@ -41,7 +41,11 @@ def check_node(node: Any, opset: int, where: str) -> None:
     """
     if node.domain not in DEFAULT:
         least, most = INPUTS[node.op_type]
-        if not least <= len(node.input) <= most or len(node.output) != 1:
+        if not 1 <= len(node.output) <= OUTPUTS[node.op_type]:
+            raise ModelError(
+                f"{where} has {len(node.output)} outputs; at most {OUTPUTS[node.op_type]} exist"
+            )
+        if not least <= len(node.input) <= most:
             raise ModelError(f"{where} has {len(node.input)} inputs; it takes {least} to {most}")
         return
     schema, attributes = _schema(node.op_type, opset)

@@ -12,7 +12,7 @@ from compiler.dtypes import Array
 from compiler.errors import InputError, unknown
 from compiler.ir.expr import Function
 from compiler.ir.types import TensorType, TupleType, shape_text
-from compiler.symbolic import Index, Var
+from compiler.symbolic import Index, Quasi, Var
 
 
 def bind_inputs(
@@ -72,7 +72,7 @@ def symbolic_sizes(f: Function) -> tuple[Index, ...]:
 
 
 def check_sizes(sizes: Iterable[Index], dims: Mapping[Var, int]) -> bool:
-    """Check that a program has no tensor of a negative size.
+    """Check that a program's tensors have elements, unless it was given none.
 
     Args:
         sizes: the symbolic dimensions of its tensors.
@@ -82,9 +82,10 @@ def check_sizes(sizes: Iterable[Index], dims: Mapping[Var, int]) -> bool:
         Whether one of them is 0.
 
     Raises:
-        InputError: one would be negative; names the dimensions that make it so.
+        InputError: one would be negative, or 0 although no dimension is (and it is no slice's);
+            names the dimensions that make it so.
     """
-    least = 1
+    none = False
     for size in sizes:
         if not size.vars() <= dims.keys():
             continue
@@ -92,15 +93,23 @@ def check_sizes(sizes: Iterable[Index], dims: Mapping[Var, int]) -> bool:
             value = size.value(dims)
         except ZeroDivisionError:
             value = None
-        if value is None or value < 0:
+        nothing = _clamped(size) or any(dims[v] == 0 for v in size.vars())
+        if value is None or value < (0 if nothing else 1):
             given = ", ".join(f"{v} = {dims[v]}" for v in sorted(size.vars(), key=str))
             found = "not determined" if value is None else f"{value}"
             raise InputError(
                 f"{given} is too small: the model has a tensor of dimension {size}, which is "
                 f"{found} then"
             )
-        least = min(least, value)
-    return least < 1
+        none |= value == 0
+    return none
+
+
+def _clamped(size: Index) -> bool:
+    """Whether a size is max(0, ...), of which 0 is as good as any: how much a slice takes."""
+    zero = Index()
+    mins = [a for a in size.terms if isinstance(a, Quasi) and a.op == "min"]
+    return not size.const and len(mins) == len(size.terms) and all(zero in (a.a, a.b) for a in mins)
 
 
 def _dimensions(

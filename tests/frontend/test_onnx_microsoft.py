@@ -48,6 +48,33 @@ def packed(bits: int, zeros: bool, n: int = 8, k: int = 80, block: int = 32) -> 
     return (x, weights, scales, *more)
 
 
+def lstm(steps: int, directions: int, batch: int = 1, dtype: Any = U, channel: bool = False,
+         state: bool = False) -> tuple[Any, ...]:  # fmt: skip
+    """Operands of an LSTM of 5 inputs and 4 states; those that are left out are None."""
+    hidden, inputs = 4, 5
+    x = _rng.standard_normal((steps, batch, inputs)).astype(np.float32)
+    shape = (directions, 4 * hidden) if channel else (directions,)
+
+    def quantized(rows: int) -> tuple[Any, Any, Any]:
+        zero = np.full(shape, 128 if dtype is U else 0, dtype)
+        scale = _rng.uniform(0.002, 0.006, shape).astype(np.float32)
+        return integers(dtype, directions, rows, 4 * hidden), scale, zero
+
+    w, ws, wz = quantized(inputs)
+    r, rs, rz = quantized(hidden)
+    bias = _rng.uniform(-0.5, 0.5, (directions, 8 * hidden)).astype(np.float32)
+    start = _rng.uniform(-1, 1, (directions, batch, hidden)).astype(np.float32)
+    held = (start, start / 2) if state else (None, None)
+    return (x, w, r, bias, None, *held, None, ws, wz, rs, rz)
+
+
+LSTMS: dict[str, tuple[tuple[int, int], dict[str, Any], dict[str, Any]]] = {
+    "uint8": ((3, 1), {}, {"hidden_size": 4}),
+    "int8": ((4, 1), {"dtype": S, "state": True}, {"hidden_size": 4}),
+    "channel": ((3, 1), {"channel": True, "dtype": S}, {"hidden_size": 4, "direction": "reverse"}),
+    "both": ((3, 2), {"state": True}, {"hidden_size": 4, "direction": "bidirectional"}),
+}
+
 # operator, operands (the first array is the input), attributes, result's dtype is float or not
 CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "add": ("QLinearAdd", (X, *grid(0.02, 120), Y, *grid(0.05, 9), *grid(0.06, 100)), {}),
@@ -77,6 +104,8 @@ CASES: dict[str, tuple[str, tuple[Any, ...], dict[str, Any]]] = {
     "bits4": ("MatMulNBits", packed(4, False), {"K": 80, "N": 8, "bits": 4, "block_size": 32}),
     "bits4_zeros": ("MatMulNBits", packed(4, True), {"K": 80, "N": 8, "bits": 4, "block_size": 32}),
     "bits8": ("MatMulNBits", packed(8, False), {"K": 80, "N": 8, "bits": 8, "block_size": 32}),
+    **{f"lstm_{k}": ("DynamicQuantizeLSTM", lstm(*shape, **how), attrs) for k, (shape, how, attrs)
+       in LSTMS.items()},
     "quantize": ("QuantizeLinear", (np.linspace(-3, 9, 12, dtype=np.float32), *grid(0.04, 20)), {}),
     "dequantize": ("DequantizeLinear", (X, *grid(0.04, 20)), {}),
 }  # fmt: skip
@@ -86,7 +115,8 @@ def proto_of(name: str) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     op, operands, attrs = CASES[name]
     first = next(k for k, a in enumerate(operands) if a.ndim > 0)
     names = ["x" if k == first else f"w{k}" for k in range(len(operands))]
-    weights = {n: a for n, a in zip(names, operands, strict=True) if n != "x"}
+    names = [n if a is not None else "" for n, a in zip(names, operands, strict=True)]
+    weights = {n: a for n, a in zip(names, operands, strict=True) if n not in ("x", "")}
     x = operands[first]
     node = helper.make_node(op, names, ["y"], domain=DOMAIN, name="the_node", **attrs)
     kind = helper.np_dtype_to_tensor_dtype(x.dtype)

@@ -140,7 +140,7 @@ def test_a_shape_is_folded_and_right_at_every_size(name: str) -> None:
     [
         (
             [SHAPE, node("Cast", ["s"], ["f"], to=1), node("Mul", ["f", "half"], ["g"]),
-             node("Cast", ["g"], ["to"], to=7), node("Reshape", ["x", "to"], ["y"])],
+             node("Cast", ["g"], ["to"], to=7), node("Resize", ["x", "", "", "to"], ["y"])],
             "computed at run time",
         ),
         (
