@@ -19,16 +19,16 @@ _FLOAT = TensorType((), FLOAT32)
 _INT = TensorType((), INT64)
 
 
-def _positions(n: Node, mask: Atom) -> Atom:
+def found_positions(n: Node, mask: Atom) -> Atom:
     """Positions of what holds in a bool vector of known length, ascending: int64 [count]."""
     (size,) = tensor_type(mask).static_shape
     ones = n.step("cast", mask, dtype="int64")
-    order = _field(n, n.step("topk", ones, k=size, axis=0, largest=True), 1)
+    order = field(n, n.step("topk", ones, k=size, axis=0, largest=True), 1)
     count = n.step("sum", ones, axis=(0,), keepdims=False)
     return counted(n, count, lambda k: n.step("take", order, k, axis=0))
 
 
-def _field(n: Node, value: Atom, k: int) -> Atom:
+def field(n: Node, value: Atom, k: int) -> Atom:
     """Field `k` of a tuple."""
     return n.graph.bind(TupleGetItem(value, k), n.graph.intermediate("field"), n.origin)
 
@@ -41,7 +41,7 @@ def non_zero(n: Node) -> Imported:
     if t.rank == 0 or 0 in shape:
         raise n.unsupported(f"data {t}")
     flat = n.step("reshape", n.atom(0), newshape=(-1,))
-    found = _positions(n, n.step("cast", flat, dtype="bool"))
+    found = found_positions(n, n.step("cast", flat, dtype="bool"))
     rows = []
     for k, size in enumerate(shape):
         inner = math.prod(shape[k + 1 :])
@@ -61,7 +61,7 @@ def compress(n: Node) -> Imported:
     size = tensor_type(x).shape[axis]
     if len(condition) != 1 or not isinstance(size, int) or condition[0] > size:
         raise n.unsupported(f"a condition {n.type(1)} on axis {axis} of {n.type(0)}")
-    return n.call("take", x, _positions(n, n.atom(1)), axis=axis)
+    return n.call("take", x, found_positions(n, n.atom(1)), axis=axis)
 
 
 # ---- non-maximum suppression ---------------------------------------------------------------------
@@ -80,7 +80,7 @@ def non_max_suppression(n: Node) -> Imported:
         return n.empty((0, 3), INT64)
     n.reserve(images, classes, most, 4)
     best = n.step("topk", n.atom(1), k=count, axis=2, largest=True)
-    scores, order = (_field(n, best, k) for k in (0, 1))
+    scores, order = (field(n, best, k) for k in (0, 1))
     flat = n.step("reshape", order, newshape=(images, classes * count, 1))
     boxes = n.step("gather_nd", _corners(n), flat, batch_dims=1)
     boxes = n.step("reshape", boxes, newshape=(images, classes, count, 4))
@@ -116,7 +116,7 @@ def non_max_suppression(n: Node) -> Imported:
     ]
     chosen, _, counts = repeated(n, count, start, choose)
     taken = n.step("reshape", n.step("less", places, counts), newshape=(-1,))
-    found = _positions(n, taken)
+    found = found_positions(n, taken)
     image = n.step("divide", found, scalar(classes * most, _INT))
     kind = n.step("mod", n.step("divide", found, scalar(most, _INT)), scalar(classes, _INT))
     box = n.step("take", n.step("reshape", chosen, newshape=(-1,)), found, axis=0)

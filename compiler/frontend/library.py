@@ -21,4 +21,5 @@ from compiler.frontend import (  # noqa: F401
     converters_resize,
     converters_sampling,
     converters_slice,
+    converters_unique,
 )
