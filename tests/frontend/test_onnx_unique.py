@@ -36,12 +36,13 @@ def unique(x: Any, axis: int | None, in_order: bool) -> tuple[Any, ...]:
     return np.take(y, by, axis or 0), at[by], place[which], counts[by]
 
 
-@pytest.mark.parametrize("in_order", [0, 1])
-@pytest.mark.parametrize("dtype", ["float32", "int64", "bool"])
 @pytest.mark.parametrize(
-    ("shape", "axis"),
-    [((12,), None), ((3, 4), None), ((1,), 0), ((7, 2), 0), ((2, 7), 1), ((6, 2, 2), -3)],
-)
+    ("shape", "axis", "dtype", "in_order"),
+    [
+        ((12,), None, "float32", 0), ((3, 4), None, "int64", 1), ((1,), 0, "float32", 1),
+        ((7, 2), 0, "bool", 0), ((2, 7), 1, "float32", 1), ((6, 2, 2), -3, "int64", 0),
+    ],
+)  # fmt: skip
 def test_unique(shape: tuple[int, ...], axis: int | None, dtype: str, in_order: int) -> None:
     rng = np.random.default_rng(sum(shape))
     first = rng.integers(0, 2, shape).astype(dtype)
@@ -66,8 +67,7 @@ def test_unique_of_wide_rows_is_refused() -> None:
         from_onnx(model("Unique", np.zeros((4, 100), np.float32), axis=0))
 
 
-@pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
-@pytest.mark.parametrize("size", [1, 2, 3, 6])
+@pytest.mark.parametrize(("size", "batch"), [(1, ()), (2, (3,)), (3, (2, 2)), (6, (3,))])
 def test_determinants(size: int, batch: tuple[int, ...]) -> None:
     rng = np.random.default_rng(size)
     x = rng.normal(size=(*batch, size, size)).astype(np.float32)

@@ -107,6 +107,24 @@ def test_sums_of_nothing(name: str) -> None:
             np.testing.assert_array_equal(np.ravel(run(NONE)), np.float32(want))
 
 
+@pytest.mark.parametrize("kind", ["float32", "int8", "posit8_es1"])
+def test_networks_run_on_a_batch_of_nothing(kind: str) -> None:
+    import datatypes
+    import quantize
+    from experiments import datasets, zoo
+
+    digits = datasets.load("mnist1k")
+    mod = compiler.from_onnx(zoo.FOLDER / "mnist_mlp.onnx")
+    if kind == "int8":
+        mod = quantize.quantize(mod, [digits.calibration[:32]])
+    elif kind != "float32":
+        mod = datatypes.change_dtype(mod, "float32", kind)
+    exe = compiler.build(mod, threads=2)
+    for run in (exe, lambda x: compiler.evaluate(mod, x)):
+        assert run(digits.x[:0]).shape == (0, 10)
+    assert exe(digits.x[:3]).shape == (3, 10)
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("static", [False, True])
 def test_parts_without_elements(static: bool, threads: int) -> None:
