@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from . import adapters, identity, schemes
+from . import adapters, identity, rounding_seeds, schemes
 from .adapters import Adapter
 from .datasets import Dataset
 from .layer_table import LayerRequest
@@ -116,6 +116,8 @@ class Cell:
             "adapters": identity.adapter_content(self),
             "compiling": identity.compiling(),
             "weights": self.model.weights,
+            # A format that has the seed anyway counts with it among the definitions.
+            "rounding_seed": rounding_seeds.other_seed(self.scheme, self.seed),
             "layers": asdict(self.layers) if self.layers.images else None,
         }
         content = {

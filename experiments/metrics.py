@@ -55,6 +55,14 @@ def top1_agreement(scores: ArrayLike, reference: ArrayLike) -> float:
     return float(np.mean(valid & (left.argmax(axis=1) == right.argmax(axis=1))))
 
 
+def not_finite(outputs: ArrayLike) -> int:
+    """How many inputs have a NaN or an infinity anywhere in their outputs [n, ...]."""
+    values = np.asarray(outputs)
+    if values.dtype.kind != "f":
+        return 0
+    return int(np.sum(~np.isfinite(values.reshape(len(values), -1)).all(axis=1)))
+
+
 def sqnr_db(values: ArrayLike, reference: ArrayLike) -> float:
     """Signal to quantization noise ratio in decibels: 10 log10(sum r^2 / sum (v - r)^2).
 

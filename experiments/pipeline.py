@@ -75,6 +75,8 @@ class Variant:
     `macs_by_dtypes` has "DATA x WEIGHTS" -> multiply-accumulates of one input, `elements`
     "OPERATOR DTYPE" -> elements of results. All costs come from one `compiler.analysis.cost`;
     `traffic_bytes` is the share of one input, `activation_bytes` that of a call of the network.
+    `portable_bits` is "yes" where the same module gives the same bits on every instruction set,
+    else "no".
     """
 
     isa: str
@@ -86,6 +88,7 @@ class Variant:
     traffic_bytes: int
     macs_by_dtypes: Mapping[str, int]
     elements: Mapping[str, int]
+    portable_bits: str
     lowering: str
     accumulate: str
     weight_bits: int
@@ -163,6 +166,7 @@ def prepare(
         DtypelabError: the model cannot be imported, quantized or retyped.
     """
     from compiler.analysis import cost
+    from compiler.portability import unportable
     from compiler.transform.preparation import prepare as prepare_module
 
     fixed = model_files.fixed_batch(path, sample_shape)
@@ -185,7 +189,7 @@ def prepare(
     per = fixed or 1
     module = prepare_module(model_files.load_for_batch(path, sample_shape, per))
     opset = module.attrs.get("opset")
-    found = costs(module)
+    found, realized = costs(module), prepare_module(transform(module))
     return Variant(
         isa=number_systems.isa_of(target),
         opset=None if opset is None else int(opset),
@@ -197,6 +201,7 @@ def prepare(
         traffic_bytes=found.traffic_bytes // per,
         macs_by_dtypes={pair: n // per for pair, n in found.macs_by_dtypes.items()},
         elements={key: n // per for key, n in found.elements.items()},
+        portable_bits="no" if unportable(realized) else "yes",
         compile=compile_for,
         layers=layers,
         **facts,

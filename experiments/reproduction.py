@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import math
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compiler.errors import ConfigError
 
 from .noise import explained, read
+from .scoring import OF_FLOAT32, is_share
+from .store import added_after
 
 if TYPE_CHECKING:
     from .cells import Cell
@@ -20,11 +23,21 @@ if TYPE_CHECKING:
 #: lies elsewhere; the interval of one measurement knows nothing of it.
 PLACEMENT = 0.05
 
-#: Columns that must come out exactly.
+#: Columns that must come out exactly, wherever a row runs.
 EXACT = (
-    *("status", "model_sha256", "metric", "metric_fp32", "metric_drop", "sqnr_db", "cosine"),
-    *("top1_agreement", "macs", "weight_bits", "activation_bits", "skipped"),
+    *("status", "model_sha256"),
+    *("macs", "weight_bits", "activation_bits", "skipped", "portable_bits"),
 )
+#: Figures of the network itself; and of it beside float32, whose bits are those of one instruction
+#: set (`portable_bits`).
+OWN, BESIDE_FLOAT32 = (
+    ("metric", "outputs_not_finite"),
+    ("metric_fp32", "metric_drop", "sqnr_db", "cosine", "top1_agreement"),
+)
+#: How far figures may lie apart that float32 sums of another instruction set went into, which
+#: differ by some 2**-22: shares of inputs whose answers were as good as ties (or one input), dB,
+#: and other figures relative to float32's. SQNR above 100 dB is that of float32's own rounding.
+SHARE, DECIBELS, RELATIVE, FLOAT32_DB = 0.005, 0.1, 1e-3, 100.0
 
 #: Costs, which must come out exactly too.
 COSTS = (
@@ -52,7 +65,8 @@ class Reproduction:
     Attributes:
         row: the recorded row.
         again: the row as it came out now.
-        differences: exact columns that differ; empty if the row is reproduced.
+        differences: columns that differ, by more than they may; empty if the row is reproduced.
+        exact, tolerant: the columns of figures that were compared exactly, and within a tolerance.
         latency_ratio: recorded median latency over today's; None where the row has none.
         latency_within_noise: whether the 95 % intervals of the two speed-ups over float32 overlap,
             5 % wider for where memory lies (of float32 itself and where a row has no interval:
@@ -66,11 +80,24 @@ class Reproduction:
     latency_ratio: float | None
     latency_within_noise: bool | None
     environment: tuple[Difference, ...]
+    exact: tuple[str, ...] = (*OWN, *BESIDE_FLOAT32)
+    tolerant: tuple[str, ...] = ()
 
     @property
     def matches(self) -> bool:
-        """Whether accuracy and costs are exactly as recorded."""
+        """Whether costs and accuracy are as recorded: exactly what must be, the rest within its
+        tolerance."""
         return not self.differences
+
+    def compared(self) -> str:
+        """How figures were compared, and why so, in a line for people."""
+        said = [f"exactly: {', '.join(self.exact)}"] if self.exact else []
+        if self.tolerant:
+            said.append(
+                f"within {100 * SHARE:g} % of inputs, {DECIBELS} dB or a relative {RELATIVE:g}, "
+                f"as float32 sums of another processor went in: {', '.join(self.tolerant)}"
+            )
+        return "; ".join(said)
 
     def summary(self) -> str:
         """What came out, in a few lines for people."""
@@ -90,6 +117,7 @@ class Reproduction:
                     lines.append(f"  latency {when} was disturbed: {explained(reasons)}")
         for d in self.environment:
             lines.append(f"  {d.column}: recorded {d.recorded}, now {d.now}")
+        lines.append(f"  compared {self.compared()}")
         return "\n".join([*lines, "matches" if self.matches else "does not match"])
 
     def _repr_html_(self) -> str:
@@ -169,11 +197,19 @@ def _changed(row: dict[str, Value], cell: Cell) -> str:
         )
         if row[f"{column}_sha256"] != now
     ]
-    return " and ".join(changed) or "a datatype, a metric or this program has changed since"
+    return " and ".join(changed) or (
+        "a definition (of a format, a block format, a metric ...), an adapter or this program has "
+        "changed since"
+    )
 
 
 def compare(row: dict[str, Value], again: dict[str, Value]) -> Reproduction:
-    """What differs between a recorded row and the same one run again."""
+    """What differs between a recorded row and the same one run again.
+
+    All figures are compared exactly where both runs used the same instruction set and processor.
+    Elsewhere only those of a network whose bits are the same everywhere are, if it was not
+    calibrated either: ranges that set its scales are observed in float32.
+    """
     environment = (
         *("isa", "cpu", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
         "git_rev",
@@ -184,10 +220,54 @@ def compare(row: dict[str, Value], again: dict[str, Value]) -> Reproduction:
         ratio = was / now
         within = _within_noise(row, again)
     earlier = _has(row, "schema_version") and int(str(row["schema_version"])) < COSTS_SINCE
+    exact, tolerant = _figures(row, again)
+    differences = (
+        *_differences(row, again, (*EXACT, *(() if earlier else COSTS), *exact), _same),
+        *_differences(row, again, tolerant, _close(row)),
+    )
     return Reproduction(
-        row, again, _differences(row, again, EXACT + (() if earlier else COSTS)), ratio, within,
-        _differences(row, again, environment),
+        row, again, differences, ratio, within,
+        _differences(row, again, environment, _same), exact, tolerant,
     )  # fmt: skip
+
+
+def _figures(
+    row: dict[str, Value], again: dict[str, Value]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The figures to compare exactly, and those within a tolerance."""
+    if all(row[name] == again[name] for name in ("isa", "cpu")):
+        return (*OWN, *BESIDE_FLOAT32), ()
+    calibrated = _has(row, "n_calib") and row["n_calib"] != 0
+    judged_by_float32 = str(row["metric_name"]).endswith(OF_FLOAT32)
+    # Rows of older schema versions do not say.
+    portable = row["portable_bits"] or again["portable_bits"]
+    if portable != "yes" or calibrated:
+        return (), (*OWN, *BESIDE_FLOAT32)
+    if judged_by_float32:
+        return ("outputs_not_finite",), ("metric", *BESIDE_FLOAT32)
+    return OWN, BESIDE_FLOAT32
+
+
+def _close(row: dict[str, Value]) -> Callable[[str, Value, Value], bool]:
+    """Whether two figures of a column, of the inputs of `row`, are within the tolerance."""
+    n = float(str(row["n_eval"])) if _has(row, "n_eval") else 1.0
+    one = max(SHARE, 1 / n)
+    scale = abs(float(str(row["metric_fp32"]))) if _has(row, "metric_fp32") else 0.0
+
+    def close(column: str, a: Value, b: Value) -> bool:
+        if _same(column, a, b):
+            return True
+        if not (isinstance(a, int | float) and isinstance(b, int | float)):
+            return False
+        if column == "outputs_not_finite":
+            return abs(a - b) <= one * n
+        if column == "sqnr_db":
+            return abs(a - b) <= DECIBELS or min(a, b) > FLOAT32_DB
+        if column == "top1_agreement" or is_share(str(row["metric_name"])):
+            return abs(a - b) <= one * (1 + 1e-9)
+        return abs(a - b) <= RELATIVE * max(scale, abs(a))
+
+    return close
 
 
 def speedup_interval(row: dict[str, Value]) -> tuple[float, float] | None:
@@ -210,16 +290,24 @@ def _within_noise(row: dict[str, Value], again: dict[str, Value]) -> bool:
 
 
 def _differences(
-    row: dict[str, Value], again: dict[str, Value], columns: tuple[str, ...]
+    row: dict[str, Value],
+    again: dict[str, Value],
+    columns: tuple[str, ...],
+    alike: Callable[[str, Value, Value], bool],
 ) -> tuple[Difference, ...]:
     return tuple(
         Difference(name, row[name], again[name])
         for name in columns
-        if not _same(row[name], again[name])
+        if not (_unrecorded(row, name) or alike(name, row[name], again[name]))
     )
 
 
-def _same(a: Value, b: Value) -> bool:
+def _unrecorded(row: dict[str, Value], column: str) -> bool:
+    """Whether the row is older than a column."""
+    return column in added_after(row["schema_version"])
+
+
+def _same(column: str, a: Value, b: Value) -> bool:
     missing = [v is None or v == "" or (isinstance(v, float) and math.isnan(v)) for v in (a, b)]
     return all(missing) or (not any(missing) and a == b)
 

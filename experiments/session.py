@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -11,14 +13,14 @@ import numpy as np
 
 from compiler.errors import ConfigError, DtypelabError
 
-from . import adapters, metrics, noise, pipeline, provenance, scoring
+from . import adapters, metrics, noise, pipeline, provenance, rounding_seeds, scoring
 from .cells import Cell, Workload
 from .datasets import Dataset
 from .energy import memory_microjoules, microjoules
 from .layer_table import Line, layer_lines
 from .schemes import Scheme
 from .speedup import Protocol, Speedup, measure_speedup
-from .statistics import paired_difference, paired_figures
+from .statistics import PairedDifference, one_sided_loss, paired_difference, paired_figures
 from .store import COLUMNS, SCHEMA_VERSION, Value
 
 #: Inputs per call while accuracy is evaluated.
@@ -89,7 +91,9 @@ class Session:
         }
         row["lowering"] = subject.lowering
         if cell.energy:
-            row |= energy_columns(variant, dict(cell.energy))
+            names = rounding_seeds.seeded_names(cell.scheme, cell.seed)
+            prices = {rounding_seeds.renamed(key, names): pj for key, pj in cell.energy}
+            row |= energy_columns(variant, prices)
         row |= _accuracy(cell, data, outputs, reference)
         if settings.runs:
             row |= self._latency(cell, subject, baseline)
@@ -105,7 +109,7 @@ class Session:
             sample = data.calibration_sample(cell.settings.n_calib, cell.seed)
         return pipeline.prepare(
             cell.model.path,
-            cell.scheme,
+            rounding_seeds.seeded(cell.scheme, cell.seed),
             sample_shape=data.x.shape[1:],
             calibration=sample,
             target=cell.target,
@@ -220,10 +224,7 @@ def _accuracy(
     before, after = metric.statistics(reference, labels), metric.statistics(outputs, labels)
     figure, figure_fp32 = (float(metric.value(s.mean(axis=0))) for s in (after, before))
     worse = 1.0 if metric.higher_is_better else -1.0
-    if before.shape[1] == 1 and np.isin((before, after), (0, 1)).all():
-        paired = paired_difference(before[:, 0] == 1, after[:, 0] == 1)
-    else:
-        paired = paired_figures(lambda means: worse * metric.value(means), before, after)
+    paired = _paired(before, after, lambda means: worse * metric.value(means), data.labelled)
     agreement = None
     if metric.answers is not None:
         both = metric.answers(outputs) == metric.answers(reference)
@@ -236,6 +237,8 @@ def _accuracy(
         "metric_drop_low": paired.low,
         "metric_drop_high": paired.high,
         "p_value": paired.p_value,
+        "detectable_drop": paired.detectable,
+        "outputs_not_finite": metrics.not_finite(outputs),
         "sqnr_db": metrics.sqnr_db(outputs, reference),
         "cosine": metrics.cosine(outputs, reference),
         "top1_agreement": agreement,
@@ -248,6 +251,27 @@ def energy_columns(variant: pipeline.Variant, picojoules: dict[str, float]) -> d
     memory = memory_microjoules(variant.traffic_bytes, picojoules)
     total = None if operations is None else operations + (memory or 0.0)
     return {"energy_uj": total, "energy_memory_uj": memory}
+
+
+def _paired(
+    before: scoring.Float64,
+    after: scoring.Float64,
+    value: Callable[[scoring.Float64], scoring.Float64],
+    labelled: bool,
+) -> PairedDifference:
+    """What the statistics [n, k] of float32 and of another network say of the drop of `value`.
+
+    Without labels float32's own answers stand in. It is right by definition then, and exchanging
+    the two networks, as a test of significance does, would mean something else.
+    """
+    shares = before.shape[1] == 1 and np.isin((before, after), (0, 1)).all()
+    if not shares:
+        found = paired_figures(value, before, after)
+        return found if labelled else replace(found, p_value=math.nan)
+    if not labelled and (before == 1).all():
+        return one_sided_loss(after[:, 0] == 1)
+    found = paired_difference(before[:, 0] == 1, after[:, 0] == 1)
+    return found if labelled else replace(found, p_value=math.nan)
 
 
 def _latency_columns(found: Speedup) -> dict[str, Value]:

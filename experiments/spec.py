@@ -17,6 +17,7 @@ from .cells import Cell, Settings, SweepSpec, Workload
 from .datasets import Dataset
 from .energy import check_key
 from .layer_table import LayerRequest
+from .rounding_seeds import random_formats
 from .spec_axes import (
     AXES,
     SETTINGS,
@@ -116,8 +117,10 @@ class _Grid:
             self.data[subject.data.sha256] = subject.data
             layers = _layers(self.top.table("layers"), len(subject.data.x))
             for scheme in axes.columns():
-                # Only what is calibrated depends on the seed.
+                # Only what is calibrated, or rounded at random, depends on the seed.
                 seeds = axes.seeds if scheme.value.calibrated else axes.seeds[:1]
+                if random_formats(scheme.value):
+                    seeds = axes.seeds
                 for seed, repeat in product(seeds, axes.repeats):
                     cell = Cell(
                         model=subject.model,

@@ -33,7 +33,7 @@ _TEXT = (
     *("scheme", "dtype", "lowering", "accumulate", "granularity", "symmetry", "calibrator"),
     *("skipped", "target", "isa", "cpu", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
     *("git_rev", "git_dirty", "started_utc", "config", "metric_name", "dataset_sha256"),
-    "latency_noise",
+    *("latency_noise", "portable_bits"),
 )
 
 COLUMNS = (
@@ -61,6 +61,7 @@ COLUMNS = (
     *("latency_lost", "latency_load", "latency_noise"),
     # Version 5.
     *("traffic_bytes", "energy_memory_uj"),
+    *("outputs_not_finite", "portable_bits", "detectable_drop"),
 )
 
 #: What each version added at the end; files of earlier ones are read as if empty there.
@@ -72,11 +73,18 @@ _ADDED = {
     )
 }
 
+
 #: Columns that may differ between two runs of the same specification on the same machine.
 VOLATILE_COLUMNS = (
     *("run_id", "started_utc", "duration_s"),
     *(name for name in COLUMNS if name.startswith(("latency_", "speedup_"))),
 )
+
+
+def added_after(version: Value) -> tuple[str, ...]:
+    """The columns that rows of a schema version do not have."""
+    later = [v for v in _ADDED if isinstance(version, int | float) and v > version]
+    return _ADDED[min(later)] if later else ()
 
 
 class ResultsFile:

@@ -26,8 +26,10 @@ DIFFERENT = 1
 def reproduce(results: Path, row_id: str, as_json: bool) -> int:
     """Run one row of a results file again and say whether it matches.
 
-    Accuracy and costs must be exactly as recorded (exit code 1 if not); latency is compared with
-    the noise of both runs, and only reported.
+    Accuracy and costs must be exactly as recorded (exit code 1 if not). On another processor only
+    rows whose bits are the same everywhere must (column portable_bits), and figures that float32
+    went into may differ within a tolerance; what was compared how is said. Latency is compared
+    with the noise of both runs, and only reported.
 
     Example: dtypelab reproduce quickstart.csv --row 3
     """
@@ -35,7 +37,7 @@ def reproduce(results: Path, row_id: str, as_json: bool) -> int:
 
     found = run_again(results, row_id)
     if as_json:
-        print_json(asdict(found) | {"matches": found.matches})
+        print_json(asdict(found) | {"matches": found.matches, "compared": found.compared()})
         return 0 if found.matches else DIFFERENT
     click.echo(found.summary())
     return 0 if found.matches else DIFFERENT

@@ -100,6 +100,7 @@ def prepare(
         traffic_bytes=size * 12 * (1 if is_int8 else 4),
         macs_by_dtypes={f"{scheme.dtype} x {scheme.dtype}": size * 10},
         elements={f"nn.dense {scheme.dtype}": 10},
+        portable_bits="yes" if is_int8 else "no",
         lowering="",
         accumulate="sequential" if scheme.kind == "format" else "",
         weight_bits=8 if is_int8 else 32,

@@ -96,6 +96,73 @@ def test_a_changed_row_is_told(recorded: Path, tmp_path: Path) -> None:
     assert json.loads(done.output)["matches"] is False
 
 
+#: What a row is, on two processors, and which of its figures must then be the same.
+OTHER_CPU = {"cpu": "another", "isa": "another"}
+FLOAT_FIGURES = ("metric_fp32", "metric_drop", "sqnr_db", "cosine", "top1_agreement")
+KINDS: dict[str, tuple[dict[str, Value], tuple[str, ...]]] = {
+    "format": ({"portable_bits": "yes"}, ("metric", "outputs_not_finite")),
+    "calibrated": ({"portable_bits": "yes", "n_calib": 20}, ()),
+    "float32": ({"portable_bits": "no"}, ()),
+    "unlabelled": (
+        {"portable_bits": "yes", "metric_name": "top1~float32"},
+        ("outputs_not_finite",),
+    ),
+}
+#: A figure, and by how much it may differ, and may not, where the bits of float32 went into it.
+MOVED: dict[str, tuple[float, float, float]] = {
+    "metric": (0.9, 0.9 + 1 / 300, 0.9 - 0.02),
+    "metric_fp32": (0.95, 0.95 + 1 / 300, 0.97),
+    "metric_drop": (0.05, 0.05 - 1 / 300, 0.07),
+    "sqnr_db": (31.0, 31.09, 31.2),
+    "cosine": (0.999, 0.9991, 0.99),
+    "top1_agreement": (0.97, 0.97 - 1 / 300, 0.95),
+    "outputs_not_finite": (3, 4, 9),
+}
+
+
+def figures(**more: Value) -> dict[str, Value]:
+    row: dict[str, Value] = {
+        **dict.fromkeys(COLUMNS),
+        "metric_name": "top1",
+        "n_eval": 300,
+        "n_calib": 0,
+        "schema_version": 5,
+        "cpu": "one",
+        "isa": "one",
+        "portable_bits": "yes",
+        "status": "ok",
+        **{name: values[0] for name, values in MOVED.items()},
+    }
+    return row | more
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("column", MOVED)
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_figures_are_compared_as_their_bits_allow(kind: str, column: str, elsewhere: bool) -> None:
+    more, exact = KINDS[kind]
+    row = figures(**more)
+    here = OTHER_CPU if elsewhere else {}
+    _, near, far = MOVED[column]
+    same = reproduction.compare(row, {**row, **here})
+    assert same.matches
+    must = column in exact or not elsewhere
+    assert (column in same.exact, column in same.tolerant) == (must, not must)
+    assert reproduction.compare(row, {**row, **here, column: near}).matches is not must
+    assert not reproduction.compare(row, {**row, **here, column: far}).matches
+    assert not reproduction.compare(row, {**row, **here, column: None}).matches
+    assert column in same.compared()
+    assert ("float32 sums of another processor" in same.compared()) is elsewhere
+
+
+def test_sizes_are_exact_everywhere_and_columns_of_later_versions_are_not_missed() -> None:
+    row = figures(size_bytes=100)
+    assert not reproduction.compare(row, {**row, **OTHER_CPU, "size_bytes": 101}).matches
+    old = {**row, "schema_version": 4, "outputs_not_finite": None, "portable_bits": ""}
+    assert reproduction.compare(old, row).matches
+    assert reproduction.compare(old, {**row, **OTHER_CPU}).exact == ("metric", "outputs_not_finite")
+
+
 def timed(low: float, high: float, median: float, **more: Value) -> dict[str, Value]:
     """A row whose speed-up is between `low` and `high`."""
     edges = {f"latency_ms_{name}": median * f for name, f in (("min", 0.9), ("p99", 1.2))}
@@ -137,6 +204,7 @@ def test_a_row_tells_its_speedups_and_what_disturbed_them(
         "  latency: recorded 1.0000 ms, now 1.0000 ms, speed-up 2.85 (2.8 to 2.9), "
         "now 2.8 (2.7 to 2.9), within the noise of the two runs",
         "  latency now was disturbed: loaded: others kept processors busy beside it",
+        f"  compared exactly: metric, outputs_not_finite, {', '.join(FLOAT_FIGURES)}",
         "matches",
     ]
 
@@ -154,7 +222,7 @@ def test_what_cannot_be_run_again_is_refused(
     file.append({**rows[5], "config_hash": "abd2", "dataset_sha256": "fedcba9876543210"})
     for row, message in (
         ("1", "did not record configurations"),
-        ("2", "a datatype, a metric or this program has changed since"),
+        ("2", "a definition .of a format, .*, an adapter or this program has changed since"),
         ("4", r"the model 'mnist_dwsep' has changed since \(was 0123456789ab, is [0-9a-f]{12}\)$"),
         ("5", r"the data set 'mnist1k' has changed since \(was fedcba987654, is [0-9a-f]{12}\)$"),
         ("abc", "has 2 rows 'abc'"),

@@ -30,6 +30,7 @@ def test_columns_are_those_of_the_contract() -> None:
     metric_name dataset_sha256 repeat
     latency_rounds speedup_low speedup_high latency_lost latency_load latency_noise
     traffic_bytes energy_memory_uj
+    outputs_not_finite portable_bits detectable_drop
     """
     assert list(COLUMNS) == contract.split() + added.split()
 
