@@ -9,7 +9,7 @@ from compiler.errors import ConfigError
 
 from . import noise
 from .row_names import Merit, merits, system_names
-from .statistics import Z95, holm
+from .statistics import SIGNIFICANT, Z95, holm
 from .store import COLUMNS
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ KEYS = (
     *("accumulate", "weight_bits", "activation_bits", "granularity", "symmetry", "calibrator"),
     *("target", "threads", "batch", "repeat"),
 )
-#: Of all the differences of a comparison together.
-SIGNIFICANT = 0.05
 
 
 def compare(before: pd.DataFrame, after: pd.DataFrame) -> pd.DataFrame:

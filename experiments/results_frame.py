@@ -9,10 +9,23 @@ from typing import Any
 
 import pandas as pd
 
+from .multiplicity import adjusted, warning
 from .row_names import Merit, merits, system_names
 from .store import COLUMNS
+from .table import not_finite_note
 
-_HEAD = ("", "figure", "lost", "95 % interval", "p", "SQNR dB", "bytes", "ms", "vs float32")
+_HEAD = (
+    "",
+    "figure",
+    "lost",
+    "95 % interval",
+    "p",
+    "p (Holm)",
+    "SQNR dB",
+    "bytes",
+    "ms",
+    "vs float32",
+)
 _CELL = 'style="text-align:{};padding:1px 9px;white-space:nowrap"'
 
 
@@ -39,25 +52,31 @@ def _table(rows: pd.DataFrame) -> str:
     known = merits(rows)
     lines = [_line([(text, "th") for text in _HEAD])]
     model = None
-    for row, system in zip(rows.to_dict("records"), system_names(rows), strict=True):
+    names, corrected = system_names(rows), adjusted(rows)
+    notes = [note] if (note := warning(rows)) else []
+    for row, system, p in zip(rows.to_dict("records"), names, corrected, strict=True):
         merit = known[row["metric_name"]]
         if row["model"] != model:
             model = row["model"]
             title = html.escape(f"{model}, {row['n_eval']} inputs, judged by {merit.label}")
             lines.append(f'<tr><th colspan="{len(_HEAD)}" {_CELL.format("left")}>{title}</th></tr>')
-        cells = _figures(row, merit) if row["status"] == "ok" else [str(row["error"])]
+        if lost := not_finite_note(row):
+            notes.append(f"{model}, {system}: {lost}")
+        cells = _figures(row, merit, p) if row["status"] == "ok" else [str(row["error"])]
         lines.append(_line([(text, "td") for text in (system, *cells)]))
     table = f"<table><tbody>{''.join(lines)}</tbody></table>"
-    return f'<div style="max-height:36em;overflow:auto">{table}</div>'
+    said = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
+    return f'<div style="max-height:36em;overflow:auto">{table}</div>{said}'
 
 
-def _figures(row: Mapping[Any, Any], merit: Merit) -> list[str]:
+def _figures(row: Mapping[Any, Any], merit: Merit, corrected: float) -> list[str]:
     low, high = (_merit(row[f"metric_drop_{end}"], merit) for end in ("low", "high"))
     return [
         _merit(row["metric"], merit),
         _merit(row["metric_drop"], merit),
         f"{low} to {high}" if low else "",
         _number(row["p_value"], ".2g"),
+        _number(corrected, ".2g"),
         _number(row["sqnr_db"], ".1f"),
         _number(row["size_bytes"], ",.0f"),
         _number(row["latency_ms_median"], ".3f"),

@@ -66,6 +66,6 @@ def _renamed(value: Option, names: dict[str, str]) -> Option:
     if isinstance(value, str):
         return renamed(value, names)
     if isinstance(value, tuple):
-        inner: Option = tuple(_renamed(v, names) for v in value)  # type: ignore[assignment, misc]
+        inner: Option = tuple(_renamed(v, names) for v in value)  # type: ignore[assignment]
         return inner
     return value

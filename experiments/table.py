@@ -23,8 +23,8 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
     Top-1 and other shares are in percent and their drop in percentage points; a metric other than
     top-1 stands with the name of its network. SQNR is in dB against the float32 network, KiB the
     size of the parameters, ms the median latency, vs fp32 how many times as fast as float32 it is,
-    with a star where something disturbed the measurement. What it was, and the messages of failed
-    cells, follow below. Fits 80 columns with the shipped names.
+    with a star where something disturbed the measurement. What it was, which outputs are NaN or
+    infinite, and the messages of failed cells follow. Fits 80 columns with the shipped names.
     """
     from rich.console import Group
     from rich.padding import Padding
@@ -45,7 +45,7 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
     ):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("status", no_wrap=True)
-    failures, disturbed = [], set()
+    failures, disturbed, not_finite = [], set(), []
     model = None
     for row, system in zip(rows.to_dict("records"), system_names(rows), strict=True):
         if row["model"] != model:
@@ -69,10 +69,20 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
         ok = row["status"] == "ok"
         status = Text(row["status"], "green" if ok else "red")
         table.add_row(Padding(Text(system), (0, 0, 0, 2)), *map(Text, figures), status)
+        if lost := not_finite_note(row):
+            not_finite.append(Text(f"{model} {system}: {lost}", "yellow"))
         if not ok:
             failures.append(Text(f"{model} {system}: {row['error']}", "red"))
     notes = [Text(f"* {noise.explained(disturbed)}", "yellow")] if disturbed else []
-    return Group(table, *notes, *failures)
+    return Group(table, *notes, *not_finite, *failures)
+
+
+def not_finite_note(row: Mapping[Any, Any]) -> str:
+    """What a reader must know of a row whose outputs hold NaNs or infinities; empty of others."""
+    count = row["outputs_not_finite"]
+    if not count or math.isnan(count):
+        return ""
+    return f"{count:.0f} of {row['n_eval']:.0f} inputs have a NaN or an infinity in their outputs"
 
 
 def _merit(row: Mapping[Any, Any], unit: str) -> list[str]:

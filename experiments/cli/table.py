@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from experiments.layer_table import is_layers, read_layers
+from experiments.multiplicity import HOLM, adjusted, warning
 from experiments.row_names import system_names
 from experiments.store import read_results
 
@@ -48,7 +50,8 @@ def table(
     Results may be CSV or Parquet, and so may files of layers (NAME.layers.csv). What is exported
     as data (.csv, .parquet) has every column, unless --columns or --pivot says which: such a file
     is a results file again. The column `system` is the scheme with whatever else tells rows apart
-    (calibrator, accumulation, threads ...); it can be asked for though no file has it.
+    (calibrator, accumulation, threads ...); it can be asked for though no file has it. So can
+    `p_holm`: p-values corrected by Holm's method for all rows of the file, which `p_value` is not.
 
     Example: dtypelab table recorded.csv --pivot system,model,metric --format latex
     """
@@ -59,9 +62,10 @@ def table(
     if other is not None and (is_layers(results) or is_layers(other)):
         raise click.UsageError("--compare compares results, not layers")
     asked = re.split(r"\W+", ",".join([*conditions, columns or "", pivot or ""]))
-    shown = tables.where(_read(results, SYSTEM in asked), conditions)
+    shown = tables.where(_read(results, asked), conditions)
+    note = "" if is_layers(results) or HOLM in asked else warning(shown)
     if other is not None:
-        newer = tables.where(_read(other, SYSTEM in asked), conditions)
+        newer = tables.where(_read(other, asked), conditions)
         shown = comparison.compare(shown, newer)
     elif pivot is not None:
         names = [name.strip() for name in pivot.split(",")]
@@ -77,15 +81,20 @@ def table(
         tables.write(shown, out)
     if as_json:
         print_json({"rows": shown.to_dict("records")})
-    elif out is not None:
+        return
+    if note and other is None and "p_value" in (*shown, *(pivot or "").split(",")):
+        click.echo(note, err=True)
+    if out is not None:
         click.echo(f"{out}: {len(shown)} rows, {len(shown.columns)} columns")
     else:
         click.echo(tables.export(shown, form), nl=False)
 
 
-def _read(path: Path, with_systems: bool) -> pd.DataFrame:
-    """A file of layers or of results, these with the column `system` if wanted."""
+def _read(path: Path, asked: Container[str]) -> pd.DataFrame:
+    """A file of layers or of results, these with the columns that are asked for and in no file."""
     if is_layers(path):
         return read_layers(path)
     rows = read_results(path)
-    return rows.assign(**{SYSTEM: system_names(rows)}) if with_systems else rows
+    if SYSTEM in asked:
+        rows = rows.assign(**{SYSTEM: system_names(rows)})
+    return rows.assign(**{HOLM: adjusted(rows)}) if HOLM in asked else rows

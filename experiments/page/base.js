@@ -12,7 +12,7 @@ const AXES = {
   metric: ["figure of merit", null], metric_drop: ["figure of merit, lost to float32", LOW],
   sqnr_db: ["SQNR, dB", HIGH], cosine: ["cosine", HIGH], top1_agreement: ["agreement with float32", HIGH],
 };
-const MERIT = ["metric", "metric_fp32", "metric_drop", "metric_drop_low", "metric_drop_high"];
+const MERIT = ["metric", "metric_fp32", "metric_drop", "metric_drop_low", "metric_drop_high", "detectable_drop"];
 const unique = (values) => [...new Set(values)];
 const MODELS = unique(ROWS.map((row) => row.model)), SYSTEMS = unique(ROWS.map((row) => row.system));
 const DTYPES = unique(ROWS.map((row) => row.dtype));

@@ -2,11 +2,12 @@
 const ALWAYS = ["model", "system", "metric", "metric_drop", "status", "command"];
 const COLUMNS = [
   ["model", "network"], ["system", "number system"], ["judged", "judged by"], ["metric", "figure"], ["metric_drop", "lost"],
-  ["interval", "95 % interval"], ["p_value", "p"], ["sqnr_db", "SQNR dB"], ["top1_agreement", "agreement"],
+  ["interval", "95 % interval"], ["p_value", "p"], ["p_holm", "p (Holm)"], ["detectable_drop", "detectable"],
+  ["outputs_not_finite", "not finite"], ["sqnr_db", "SQNR dB"], ["top1_agreement", "agreement"],
   ["size_bytes", "bytes"], ["bit_operations", "bit operations"], ["energy_uj", "µJ"], ["latency_ms_median", "ms"],
-  ["speedup_vs_fp32", "vs float32"], ["disturbed", "latency disturbed"], ["threads", "threads"], ["status", "status"], ["command", "run again"],
+  ["speedup_vs_fp32", "vs float32"], ["disturbed", "latency disturbed"], ["threads", "threads"], ["portable_bits", "portable bits"], ["status", "status"], ["command", "run again"],
 ];
-const TEXT = new Set(["model", "system", "judged", "disturbed", "status", "command"]);
+const TEXT = new Set(["model", "system", "judged", "disturbed", "portable_bits", "status", "command"]);
 const UNSORTED = new Set(["interval", "command"]);
 const DERIVED = { judged: (row) => merit(row)?.label ?? "", interval };
 const value = (row, column) => (column in DERIVED ? DERIVED[column](row) : row[column]);

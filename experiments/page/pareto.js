@@ -23,7 +23,8 @@ function betterMost(rows) {
   return ordered.slice(0, Math.max(2, Math.ceil(rows.length * 0.75)));
 }
 const TIP = [
-  ["metric_drop", "lost"], ["interval", "95 % interval"], ["p_value", "p-value"], ["sqnr_db", "SQNR, dB"],
+  ["metric_drop", "lost"], ["interval", "95 % interval"], ["p_value", "p-value"], ["p_holm", "p-value for all cells together"], ["detectable_drop", "smallest drop to be seen"],
+  ["outputs_not_finite", "inputs with NaN or infinity in outputs"], ["portable_bits", "same bits on every processor"], ["sqnr_db", "SQNR, dB"],
   ["top1_agreement", "agreement with float32"], ["size_bytes", "parameters, bytes"], ["activation_bytes", "activations, bytes"],
   ["traffic_bytes", "moved, bytes"],
   ["bit_operations", "bit operations"], ["energy_uj", "energy, µJ"], ["latency_ms_median", "latency, ms"],

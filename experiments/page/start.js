@@ -44,6 +44,7 @@ document.addEventListener("keydown", (event) => {
   else byId("tip").hidden = true;
 });
 byId("summary").textContent = DATA.summary;
+byId("p-values").textContent = DATA.p_values;
 byId("provenance").replaceChildren(...Object.entries(DATA.provenance).flatMap(([name, values]) => [element("dt", {}, name), element("dd", {}, values.join(", "))]));
 drawNetworks();
 axis("x", "latency_ms_median");

@@ -17,6 +17,7 @@ from compiler.errors import ConfigError
 from experiments import noise
 from experiments.files import atomic_path
 from experiments.layer_table import EVENTS, layers_path, read_layers
+from experiments.multiplicity import HOLM, adjusted, warning
 from experiments.row_names import merits, metric_label, system_names
 from experiments.store import read_results
 
@@ -36,7 +37,7 @@ _SHOWN = (
     *("size_bytes", "activation_bytes", "traffic_bytes", "macs", "bit_operations"),
     *("energy_uj", "energy_memory_uj"),
     *("latency_ms_median", "speedup_vs_fp32", "speedup_low", "speedup_high"),
-    *("threads", "target"),
+    *("threads", "target", "outputs_not_finite", "portable_bits", "detectable_drop"),
 )
 _PROVENANCE = {
     "processor": "cpu",
@@ -102,13 +103,17 @@ def page_data(results: str | os.PathLike[str]) -> dict[str, Any]:
     command = f"dtypelab reproduce {shlex.quote(str(results))} --row "
     rows = [
         {name: _plain(row[name]) for name in _SHOWN}
-        | {"system": system, "command": command + str(row["config_hash"])[:12]}
+        | {"system": system, "command": command + str(row["config_hash"])[:12], HOLM: _plain(p)}
+        | {"outputs_not_finite": _plain(row["outputs_not_finite"]) or None}
         | _disturbance(row["latency_noise"])
-        for row, system in zip(table.to_dict("records"), system_names(table), strict=True)
+        for row, system, p in zip(
+            table.to_dict("records"), system_names(table), adjusted(table), strict=True
+        )
     ]
     ranges = {str(row["model"]): _ranges(row) for row in _one_a_model(table)}
     return {
         "summary": _summary(rows),
+        "p_values": warning(table),
         "rows": rows,
         "metrics": {name: asdict(merit) for name, merit in merits(table).items()},
         "layers": _layers(results),
@@ -130,8 +135,10 @@ def _disturbance(latency_noise: str) -> dict[str, str]:
 def _summary(rows: list[dict[str, Any]]) -> str:
     networks, systems = (len({row[name] for row in rows}) for name in ("model", "system"))
     failed = sum(row["status"] != "ok" for row in rows)
+    lost = sum(bool(row["outputs_not_finite"]) for row in rows)
     summary = f"{len(rows)} cells: {networks} networks in {systems} number systems"
-    return summary + (f"; {failed} failed" if failed else "")
+    summary += f"; {failed} failed" if failed else ""
+    return summary + (f"; {lost} with NaN or infinity in outputs" if lost else "")
 
 
 def _one_a_model(table: pd.DataFrame) -> list[dict[Any, Any]]:

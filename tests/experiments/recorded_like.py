@@ -90,5 +90,7 @@ def _row(m: int, s: int, rng: np.random.Generator) -> dict[str, Any]:
         "latency_ms_min": ms * 0.95, "latency_ms_median": ms, "latency_ms_mean": ms,
         "latency_ms_p90": ms * 1.1, "latency_ms_p99": ms * 1.3, "latency_ms_stdev": ms * 0.05,
         "speedup_vs_fp32": 1 / slow, "speedup_low": 0.98 / slow, "speedup_high": 1.03 / slow,
+        "outputs_not_finite": 3 if scheme == "float8_e5m2" else 0,
+        "portable_bits": "no" if dtype == "float32" else "yes", "detectable_drop": 0.006,
         "latency_noise": "loaded" if scheme == "takum8" else "none",
     }  # fmt: skip

@@ -58,10 +58,11 @@ def test_programs_and_plans_show_their_text() -> None:
 def test_reproductions_show_what_came_out() -> None:
     row = {"model": "<net>", "scheme": "int8", "n_eval": 7, "dataset": "d"}
     changed = (Difference("metric", 0.5, 0.25),)
-    found = Reproduction(row, row, changed, None, None, ())
+    found = Reproduction(row, row, changed, None, None, (), ("metric",))
     shown = Shown(found._repr_html_())
     assert shown.text == (
-        "<net> in int8, 7 inputs of d\n  metric: recorded 0.5, now 0.25\ndoes not match"
+        "<net> in int8, 7 inputs of d\n  metric: recorded 0.5, now 0.25\n"
+        "  compared exactly: metric\ndoes not match"
     )
 
 
