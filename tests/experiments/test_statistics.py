@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import InputError
-from experiments.statistics import Z95, holm, mcnemar, paired_difference, paired_figures
+from experiments.statistics import (
+    Z95,
+    holm,
+    mcnemar,
+    one_sided_loss,
+    paired_difference,
+    paired_figures,
+)
 
 
 def test_known_values() -> None:
@@ -112,3 +119,73 @@ def test_holm_keeps_the_order_and_is_between_raw_and_bonferroni(p: list[float]) 
         assert adjusted <= min(1.0, len(p) * max(raw, max(q for q in p if q <= raw))) + 1e-12
     order = sorted(range(len(p)), key=p.__getitem__)
     assert [found[k] for k in order] == sorted(found)
+
+
+def tail_above(n: int, lost: int, p: float) -> float:
+    """P(X >= lost) of a binomial X, exactly."""
+    return sum(math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(lost, n + 1))
+
+
+@given(st.integers(1, 60), st.data())
+def test_one_sided_bounds_are_clopper_and_pearsons(n: int, data: st.DataObject) -> None:
+    lost = data.draw(st.integers(0, n))
+    found = one_sided_loss(np.arange(n) >= lost)
+    assert found.drop == lost / n
+    assert 0 <= found.low <= found.drop <= found.high <= 1
+    assert math.isnan(found.p_value)
+    # So many losses or more have 5 % at the lower bound, so many or fewer at the upper one.
+    if lost:
+        assert tail_above(n, lost, found.low) == pytest.approx(0.05)
+    else:
+        assert found.low == 0
+    if lost < n:
+        assert 1 - tail_above(n, lost + 1, found.high) == pytest.approx(0.05)
+    else:
+        assert found.high == 1
+    # One loss at least has 95 % at what n inputs detect.
+    assert tail_above(n, 1, found.detectable) == pytest.approx(0.95)
+
+
+def test_no_losses_bound_the_share_by_the_rule_of_three() -> None:
+    found = one_sided_loss(np.ones(1000, bool))
+    assert (found.low, found.drop) == (0, 0)
+    assert found.high == pytest.approx(1 - 0.05 ** (1 / 1000)) == pytest.approx(3 / 1000, rel=0.01)
+    with pytest.raises(InputError, match="answers need a length"):
+        one_sided_loss(np.ones(0, bool))
+
+
+@pytest.mark.parametrize("true", [0.002, 0.05, 0.4])
+def test_each_one_sided_bound_holds_95_times_in_100_at_least(true: float) -> None:
+    random, n = np.random.default_rng(1), 300
+    found = [one_sided_loss(random.random(n) >= true) for _ in range(400)]
+    assert np.mean([f.low <= true for f in found]) >= 0.93
+    assert np.mean([true <= f.high for f in found]) >= 0.93
+
+
+@pytest.mark.parametrize("n", [5, 6, 60, 1000])
+def test_what_shares_detect_is_the_least_significant_loss(n: int) -> None:
+    reference = np.ones(n, bool)
+    found = paired_difference(reference, reference)
+    if n < 6:
+        assert math.isnan(found.detectable)
+        return
+    lost = round(found.detectable * n)
+    assert found.detectable == lost / n
+    for k in (lost, lost - 1):
+        p = paired_difference(reference, np.arange(n) >= k).p_value
+        assert (p < 0.05) == (k == lost)
+
+
+def test_what_figures_detect_is_found_in_80_of_100_cases() -> None:
+    random, n, found = np.random.default_rng(2), 100, 0
+    reference = random.normal(1.0, 0.1, size=(n, 1))
+
+    def value(means: np.ndarray) -> np.ndarray:
+        return means[..., 0]
+
+    noise = random.normal(0, 0.3, size=(60, n, 1))
+    effect = paired_figures(value, reference, reference + noise[0]).detectable
+    assert effect == pytest.approx(2.8 * 0.3 / math.sqrt(n), rel=0.2)
+    for k in range(60):
+        found += paired_figures(value, reference, reference - effect + noise[k]).p_value < 0.05
+    assert 0.65 <= found / 60 <= 0.93
