@@ -119,10 +119,11 @@ def _forget_modules(adapter: Adapter) -> None:
     """Let the adapter's modules be imported as they are now, not as an earlier run found them."""
     folder = Path(adapter.path).resolve().parent
     files = {str(folder / name) for name, _ in adapter.modules}
-    for name, module in list(sys.modules.items()):
+    for name, module in list(sys.modules.items()) if files else ():
         file = getattr(module, "__file__", None)
         if file is not None and str(Path(file).resolve()) in files:
-            del sys.modules[name]
+            for inner in [n for n in sys.modules if n == name or n.startswith(f"{name}.")]:
+                del sys.modules[inner]
 
 
 def sha256_of(names: Mapping[str, Any]) -> str | None:

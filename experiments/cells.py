@@ -192,8 +192,7 @@ class Workload:
         for cell in cells:
             key = (cell.model.sha256, cell.dataset_sha256)
             images[key] = max(images.get(key, 0), cell.settings.n_eval)
-            named = adapters.files_of(cell.model.source, cell.dataset_source, cell.metric)
-            files.update(dict.fromkeys([*cell.adapters, *named]))
+            files.update(dict.fromkeys([*cell.adapters, *adapters.files_of(cell.metric)]))
         return cls(data, images, tuple(adapters.current(path) for path in files))
 
     def part(self, cells: Iterable[Cell]) -> Workload:

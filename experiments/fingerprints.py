@@ -13,7 +13,7 @@ import hashlib
 import sys
 import sysconfig
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -80,9 +80,8 @@ class Fingerprint:
             return self._type(type(value)), tuple(
                 (f.name, self._plain(getattr(value, f.name))) for f in fields(value)
             )
-        state = getattr(value, "__dict__", None)
         named = (getattr(value, "__module__", ""), getattr(value, "__qualname__", ""))
-        return self._type(type(value)), named, None if state is None else self._plain(dict(state))
+        return self._type(type(value)), named, self._plain(_state(value))
 
     def _all(self, values: Iterable[Any]) -> Any:
         return tuple(self._plain(v) for v in values)
@@ -124,6 +123,17 @@ class Fingerprint:
         if isinstance(member, property):
             return self._all((member.fget, member.fset))
         return self._plain(getattr(member, "__func__", member))
+
+
+def _state(value: Any) -> Any:
+    """What an object would be copied from."""
+    try:
+        reduced = value.__reduce_ex__(2)
+    except (TypeError, AttributeError, NotImplementedError):  # a lock, an open file ...
+        return dict(getattr(value, "__dict__", {}))
+    if isinstance(reduced, str):
+        return reduced
+    return tuple(list(part) if isinstance(part, Iterator) else part for part in reduced)
 
 
 def _names(code: types.CodeType) -> set[str]:

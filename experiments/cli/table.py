@@ -63,7 +63,7 @@ def table(
         raise click.UsageError("--compare compares results, not layers")
     asked = re.split(r"\W+", ",".join([*conditions, columns or "", pivot or ""]))
     shown = tables.where(_read(results, asked), conditions)
-    note = "" if is_layers(results) or HOLM in asked else warning(shown)
+    notes = [] if is_layers(results) or other is not None else _notes(shown)
     if other is not None:
         newer = tables.where(_read(other, asked), conditions)
         shown = comparison.compare(shown, newer)
@@ -82,12 +82,22 @@ def table(
     if as_json:
         print_json({"rows": shown.to_dict("records")})
         return
-    if note and other is None and "p_value" in (*shown, *(pivot or "").split(",")):
-        click.echo(note, err=True)
+    named = {*map(str, shown.columns), *asked}
+    for about, note in notes:
+        if about & named and not ("p_value" in about and HOLM in named):
+            click.echo(note, err=True)
     if out is not None:
         click.echo(f"{out}: {len(shown)} rows, {len(shown.columns)} columns")
     else:
         click.echo(tables.export(shown, form), nl=False)
+
+
+def _notes(rows: pd.DataFrame) -> list[tuple[set[str], str]]:
+    """What a reader of some of the columns must know of the rows."""
+    lost = int((rows["outputs_not_finite"] > 0).sum())
+    told = f"outputs of {lost} of the {len(rows)} rows hold NaN or infinity: see outputs_not_finite"
+    notes = [({"p_value"}, warning(rows)), ({"metric", "metric_drop"}, told if lost else "")]
+    return [(about, note) for about, note in notes if note]
 
 
 def _read(path: Path, asked: Container[str]) -> pd.DataFrame:

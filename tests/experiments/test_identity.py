@@ -509,6 +509,8 @@ def test_fingerprints_are_of_what_runs_not_of_where_it_stands() -> None:
         "class A:\n    def __call__(self, x):\n        return -x\nf = A()\n",
         "import numpy as np\nT = np.arange(3)\ndef f(x):\n    return T[x]\n",
         "import numpy as np\nT = np.arange(4)\ndef f(x):\n    return T[x]\n",
+        "import pandas as pd\nT = pd.DataFrame({'a': [1, 2]})\ndef f(x):\n    return T\n",
+        "import pandas as pd\nT = pd.DataFrame({'a': [1, 3]})\ndef f(x):\n    return T\n",
         "from functools import partial\nf = partial(max, 1)\n",
         "from functools import partial\nf = partial(max, 2)\n",
         "from functools import partial\nf = partial(min, 2)\n",

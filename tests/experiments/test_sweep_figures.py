@@ -104,6 +104,10 @@ def test_outputs_that_overflow_are_told_everywhere(tmp_path: Path) -> None:
     console.print(results_table(rows))
     assert f"mnist_mlp short8: {said}" in console.export_text()
     assert said in rows._repr_html_()
+    shown = CliRunner().invoke(cli, ["table", str(out)])
+    assert shown.stderr == (
+        "outputs of 1 of the 2 rows hold NaN or infinity: see outputs_not_finite\n"
+    )
     page = experiments.report(out, tmp_path / "r.html").read_text()
     assert "1 with NaN or infinity in outputs" in page
     assert f'"outputs_not_finite":{count}' in page
