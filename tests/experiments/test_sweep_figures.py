@@ -133,7 +133,7 @@ def realized(network: str, scheme: Any) -> tuple[schemes.Scheme, Any]:
     parsed = schemes.parse(options.pop("scheme"), options)
     digits, path = datasets.load("mnist1k"), zoo.FOLDER / f"{network}.onnx"
     shape = digits.x.shape[1:]
-    transform, _, _ = pipeline._transform(path, parsed, shape, digits.calibration[:20], 1, None)
+    transform, *_ = pipeline._transform(path, parsed, shape, digits.calibration[:20], 1, None)
     return parsed, transform(model_files.load_for_batch(path, shape, 4))
 
 
