@@ -107,11 +107,13 @@ def name_of(fields: Mapping[str, Any]) -> str:
     return ",".join(f"{k}={v}" for k, v in fields.items()) or "default"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fields", [*INTEGERS, *WEIGHTS], ids=name_of)
 def test_costs_of_integers_are_those_counted_again(fields: dict[str, Any]) -> None:
     check(mixed_net(), noise(4), QConfig(**{**FAST, **fields}))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fields", SCALED, ids=name_of)
 def test_costs_of_scaled_numbers_are_those_counted_again(fields: dict[str, Any]) -> None:
     check(mixed_net(), noise(4), QConfig(**{**FAST, **fields}))
@@ -143,6 +145,7 @@ def assert_consistent(variant: pipeline.Variant, again: Recount) -> None:
     assert energy["energy_uj"] == pytest.approx(operations * 1e-6 + again.traffic_bytes * 20e-6)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("scheme", FORMATS, ids=str)
 def test_rows_of_formats_are_consistent(scheme: tuple[str, dict[str, Any]]) -> None:
     retyped = pipeline.retype(prepare(sized("dwsep", 1)), schemes.parse(*scheme))
