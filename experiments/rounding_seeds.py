@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 def random_formats(scheme: Scheme) -> dict[str, Format]:
     """The formats in a scheme that round stochastically, by name."""
-    from datatypes.formats.catalogue import defined
+    from datatypes.formats.catalogue import find
 
-    found = {name: defined(name) for name in sorted(words(scheme.dtype, scheme.options))}
+    found = {name: find(name) for name in sorted(words(scheme.dtype, scheme.options))}
     return {n: f for n, f in found.items() if f is not None and f.rounding == "stochastic"}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from compiler.errors import DtypelabError, unknown
@@ -43,6 +43,9 @@ FAMILIES = (
     Family("lns<N>_<F>", r"lns(\d+)_(\d+)", lns),
 )
 
+_STOCHASTIC = re.compile(r"(.+)_stochastic(?:_seed(0|[1-9][0-9]*))?")
+"""Any format that rounds to nearest, rounding stochastically instead."""
+
 _EXAMPLES = (
     *(posit(n, e) for n, e in ((8, 0), (16, 1), (32, 2), (8, 2), (16, 2))),
     *(takum(n) for n in (8, 16)),
@@ -74,7 +77,7 @@ def add(fmt: Format) -> Format:
     """
     if fmt.name in _known and _known[fmt.name] != fmt:
         raise DtypelabError(f"a format called {fmt.name!r} exists; choose another name")
-    if any(re.fullmatch(family.pattern, fmt.name) for family in FAMILIES) and get(fmt.name) != fmt:
+    if is_builtin(fmt.name) and fmt.name not in _known and get(fmt.name) != fmt:
         raise DtypelabError(f"{fmt.name!r} names a format of a family; choose another name")
     _known[fmt.name] = fmt
     return fmt
@@ -82,12 +85,26 @@ def add(fmt: Format) -> Format:
 
 def is_builtin(name: str) -> bool:
     """Whether a name means one format in every process: a listed one, or one of a family."""
+    found = _STOCHASTIC.fullmatch(name)
+    if found:
+        return is_builtin(found[1])
     return name in _builtin or any(re.fullmatch(f.pattern, name) for f in FAMILIES)
 
 
+def find(name: str) -> Format | None:
+    """The format called `name`; None if there is none."""
+    try:
+        return get(name)
+    except DtypelabError:
+        return None
+
+
 def defined(name: str) -> Format | None:
-    """The format that this process defined under a name; None of built-in names and of others."""
-    return None if is_builtin(name) else _known.get(name)
+    """The format that this process defined under a name, or made of one that it defined; None of
+    built-in names and of others."""
+    if is_builtin(name):
+        return None
+    return find(name) if _STOCHASTIC.fullmatch(name) else _known.get(name)
 
 
 def list_formats() -> list[str]:
@@ -97,7 +114,7 @@ def list_formats() -> list[str]:
 
 def families() -> list[str]:
     """Notation of the parametric families, such as `posit<N>_es<E>`."""
-    return [family.notation for family in FAMILIES]
+    return [*(family.notation for family in FAMILIES), "<FORMAT>_stochastic[_seed<N>]"]
 
 
 @lru_cache(maxsize=256)
@@ -109,4 +126,14 @@ def _parse(name: str) -> Format:
             if fmt.name != name:
                 raise DtypelabError(f"unknown format {name!r}; write {fmt.name!r}")
             return fmt
+    stochastic = _STOCHASTIC.fullmatch(name)
+    if stochastic:
+        return _random(get(stochastic[1]), name, int(stochastic[2] or 0))
     raise DtypelabError(unknown("format", name, [*_known, *families()]))
+
+
+def _random(fmt: Format, name: str, seed: int) -> Format:
+    """The format, rounding stochastically."""
+    if fmt.rounding != "nearest":
+        raise DtypelabError(f"{fmt.name} rounds {fmt.rounding} already; {name} has no meaning")
+    return replace(fmt, name=name, rounding="stochastic", seed=seed, source=f"like {fmt.name}")

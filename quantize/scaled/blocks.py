@@ -6,7 +6,8 @@ the block of the largest magnitude of all gets the largest scale, 448. From ther
 scales have 4 significant bits, below that fewer, and there is none below 2**-9, the least subnormal
 of E4M3: blocks with a largest magnitude less than 1/229376 of the tensor's take that one, and their
 elements fill a part of E2M1's range, down to all zeros. (A scale of zero, to which E4M3 would round
-the smallest, could not be divided by.)
+the smallest, could not be divided by.) nvint4 has integers in place of E2M1's numbers
+(arXiv:2510.25602).
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ _formats = {
         BlockFormat("mxfp4_e2m1", "float4_e2m1fn"),
         BlockFormat("mxint8", "fixed8_6"),
         BlockFormat("nvfp4", "float4_e2m1fn", "float8_e4m3fn", 16),
+        BlockFormat("nvint4", "fixed4_0", "float8_e4m3fn", 16),
     )
 }
 

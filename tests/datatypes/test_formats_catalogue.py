@@ -9,6 +9,7 @@ import pytest
 
 from compiler.errors import DtypelabError
 from datatypes.formats import Format, add, families, get, list_formats
+from datatypes.formats.catalogue import defined, find, is_builtin
 from datatypes.formats.posit import PositCode
 
 
@@ -60,6 +61,33 @@ def test_list() -> None:
     assert required | {"bfloat16", "float16", "float8_e4m3fn", "float8_e5m2"} <= set(names)
     assert all(get(name).name == name for name in names)
     assert "posit<N>_es<E>" in families()
+
+
+def test_any_format_can_round_stochastically_by_name() -> None:
+    for name in ("bfloat16", "posit12_es1", "float8_e4m3fn_sat"):
+        near, random = get(name), get(f"{name}_stochastic")
+        assert (random.rounding, random.seed, random.nbits) == ("stochastic", 0, near.nbits)
+        seeded = get(f"{name}_stochastic_seed7")
+        assert dataclasses.replace(seeded, name=random.name, seed=0) == random
+        assert seeded.seed == 7
+        assert is_builtin(seeded.name)
+        assert defined(seeded.name) is None
+    for bad in (
+        "nothing_stochastic",
+        "bfloat16_stochastic_seed07",
+        "bfloat16_stochastic_stochastic",
+    ):
+        assert find(bad) is None
+
+
+def test_random_twins_of_formats_of_ones_own_mean_what_these_do() -> None:
+    mine = add(dataclasses.replace(get("float6_e3m2"), name="mine_e3m2", overflow="saturate"))
+    random = defined("mine_e3m2_stochastic")
+    assert random is not None
+    assert not is_builtin(random.name)
+    assert (
+        dataclasses.replace(random, name=mine.name, rounding="nearest", source=mine.source) == mine
+    )
 
 
 def test_add() -> None:
