@@ -16,7 +16,7 @@ from rich.console import Console
 import compiler
 import datatypes
 import experiments
-from compiler.analysis import unportable
+from compiler.portability import unportable
 from compiler.transform.preparation import prepare
 from datatypes.formats import catalogue
 from experiments import datasets, metrics, model_files, multiplicity, pipeline, schemes, zoo
