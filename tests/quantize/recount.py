@@ -194,7 +194,10 @@ def _constant_bits(name: str, call: Call, k: int, a: Constant, plan: Plan | None
             scales = 0 if f.format == "float32" else 32 * len(f.scales)
             return elements * _element_bits(f.format) + scales
         unit = 0 if block.scale == "float8_e8m0fnu" else 32
-        return _blocks(a.data.shape, f.axis, block.block, block.element, block.scale) + unit
+        shape = a.data.shape
+        if f.flat:  # one line of an output channel's weights
+            shape = (*shape[: f.axis], math.prod(shape[f.axis :]))
+        return _blocks(shape, f.axis, block.block, block.element, block.scale) + unit
     return elements * a.dtype.bits
 
 
