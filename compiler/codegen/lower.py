@@ -156,9 +156,10 @@ class _Lower(Scalars, Accesses):
         """The pointer through empty inline asm. A fence also passes the register written last
         through it, which ties the loads that follow to the arithmetic before them."""
         e = self.e
-        if not fence or not self.regs:
+        last = next(reversed(self.regs.items())) if fence and self.regs else None
+        if last is None or last[1].t == "half":  # no register of most machines holds a half
             return e.op(f'call ptr asm sideeffect "", "=r,0"(ptr {p.name})', "ptr")
-        k, v = next(reversed(self.regs.items()))
+        k, v = last
         asm = 'asm sideeffect "", "=r,=v,0,1,~{memory}"'
         pair = e.op(f"call {{ptr, {v.ty}}} {asm}(ptr {p.name}, {v})", "")
         self.regs[k] = e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 1", v.t, v.n)

@@ -9,6 +9,7 @@ import compiler
 from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.symbolic import Var
 
 TARGETS = ("llvm", "llvm -mcpu=x86-64-v2")
 
@@ -61,4 +62,20 @@ def test_matrix_products_of_float16(target: str) -> None:
     got = compiler.build(IRModule({"main": b.finish(y)}), target=target)(a, w)
     np.testing.assert_allclose(
         np.asarray(got, np.float32), a.astype("f4") @ w, rtol=0.02, atol=0.05
+    )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("batch", [2, Var("n")])
+def test_convolutions_of_float16(target: str, batch: int | Var) -> None:
+    """Sums are in registers, and no register of most processors holds a half."""
+    rng = np.random.default_rng(0)
+    w, bias = (rng.standard_normal(s).astype(np.float16) for s in ((3, 4, 2, 2), (3,)))
+    b = FunctionBuilder()
+    x = b.param("x", (batch, 4, 10, 14), "float16")
+    kinds = {"padding": (1, 1, 1, 1), "dilation": (1, 2)}
+    mod = IRModule({"main": b.finish(b.call("nn.conv2d", x, b.const(w), b.const(bias), **kinds))})
+    given = rng.standard_normal((2, 4, 10, 14)).astype(np.float16)
+    np.testing.assert_array_equal(
+        compiler.build(mod, target=target)(given), compiler.evaluate(mod, given)
     )
