@@ -155,8 +155,11 @@ class NumpyArithmetic(Choice):
             return np.where(b == 0, 0, a // np.where(b == 0, 1, b)).astype(self._np)
         with np.errstate(over="ignore"):
             x, y = np.asarray(a).astype(np.int64), np.asarray(b).astype(np.int64)
-            q = np.abs(x) // np.where(y == 0, 1, np.abs(y))
-            return (q * np.sign(x) * np.sign(y)).astype(self._np)
+            # Toward zero from the quotient toward -inf: the least number has no absolute value.
+            by = np.where(y == 0, 1, y)
+            q = x // by
+            q = q + ((q * by != x) & ((x < 0) != (by < 0)))
+            return np.where(y == 0, 0, q).astype(self._np)
 
     def fma(self, a: Array, b: Array, c: Array) -> Array:
         """See Arithmetic."""

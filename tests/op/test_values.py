@@ -83,6 +83,20 @@ def test_binary_equals_onnxruntime(op: str, onnx_op: str) -> None:
     np.testing.assert_allclose(got, want, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", [f"{u}int{b}" for u in ("", "u") for b in (8, 16, 32, 64)])
+def test_integers_are_divided_toward_zero(dtype: str) -> None:
+    """As Python's integers of any size; by zero gives 0, and the least by -1 wraps."""
+    info = np.iinfo(dtype)
+    edges = [info.min, info.min + 1, -7, -2, -1, 0, 1, 2, 3, 8, info.max - 1, info.max]
+    numbers = [v for v in dict.fromkeys(edges) if v >= info.min]
+    pairs = [(a, b) for a in numbers for b in numbers]
+    quotients = [0 if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+                 for a, b in pairs]  # fmt: skip
+    want = np.array([info.min if q > info.max else q for q in quotients], dtype)
+    a, b = (np.array([p[k] for p in pairs], dtype) for k in (0, 1))
+    np.testing.assert_array_equal(reference("divide", [a, b]), want)
+
+
 def test_layer_and_batch_norm_equal_onnxruntime() -> None:
     rng = np.random.default_rng(3)
     x = rng.standard_normal((2, 3, 4)).astype(np.float32)
