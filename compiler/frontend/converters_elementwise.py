@@ -147,7 +147,8 @@ def dropout(n: Node) -> Sequence[Imported]:
     y = n.call("nn.dropout", n.atom(0))
     if not n.wants(1):
         return [y]
-    kept = Constant.of(np.asarray(True), BOOL)
+    # The mask is of the operand's dtype before opset 10.
+    kept = Constant.of(np.asarray(True), BOOL) if n.opset >= 10 else scalar(1.0, n.type(0))
     return [y, n.result(1, "broadcast_to", kept, shape=n.type(0).shape)]
 
 

@@ -159,6 +159,12 @@ def layer_norm(n: Node) -> Sequence[Imported]:
         y = in_dtype_of(n, 0, "nn.layer_norm", x, gamma, beta, axis=-1, epsilon=epsilon)
     else:
         flat = n.step("flatten", x, axis=axis)
+        inner_shape = t.shape[axis:]
+        gamma, beta = (
+            v if tensor_type(v).shape == inner_shape
+            else n.step("broadcast_to", v, shape=inner_shape)
+            for v in (gamma, beta)
+        )  # fmt: skip
         gamma, beta = (n.step("reshape", v, newshape=(-1,)) for v in (gamma, beta))
         inner = n.step("nn.layer_norm", flat, gamma, beta, axis=-1, epsilon=epsilon)
         y = in_dtype_of(n, 0, "reshape", inner, newshape=t.shape)

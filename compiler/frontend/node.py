@@ -191,8 +191,10 @@ class Node:
 
     # ---- attributes ------------------------------------------------------------------------------
     def attr(self, name: str, default: Any = None) -> Any:
-        """Attribute `name`; lists are tuples and strings are str."""
-        return self.attrs.get(name, default)
+        """Attribute `name`; lists are tuples and strings are str. Numbers are those of float32, as
+        all floats of a file are, the default too."""
+        given = self.attrs.get(name, default)
+        return float(np.float32(given)) if isinstance(given, float) else given
 
     def need(self, name: str) -> Any:
         """Attribute `name`.

@@ -91,6 +91,9 @@ def _neighbours(n: Node, axis: Axis, at: Array) -> tuple[Array, Array]:
 
 def resized(n: Node, x: Atom, axes: dict[int, Axis]) -> Atom:
     """`x` resized along `axes`, one after the other."""
+    given = tensor_type(x).dtype
+    if given.is_integer and n.attr("mode", "nearest") != "nearest":  # weights are no integers
+        x = n.step("cast", x, dtype="float32")
     mode = n.attr("coordinate_transformation_mode", "half_pixel")
     outside = mode == "tf_crop_and_resize"
     masks: list[Array] = []
@@ -122,5 +125,7 @@ def resized(n: Node, x: Atom, axes: dict[int, Axis]) -> Atom:
         for m in masks:
             mask = mask | m
         value = scalar(float(n.attr("extrapolation_value", 0.0)), t)
-        return n.call("where", Constant(mask, BOOL), value, x)
+        x = n.step("where", Constant(mask, BOOL), value, x)
+    if t.dtype != given:
+        return n.call("cast", x, dtype=str(given))
     return n.call("reshape", x, newshape=t.shape)
