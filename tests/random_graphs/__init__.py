@@ -1,0 +1,1 @@
+"""Random ONNX graphs of every operator that is imported, for differential tests."""

@@ -1,0 +1,63 @@
+"""Random ONNX graphs: every node as onnxruntime computes it, and compiled as interpreted.
+
+`RANDOM_GRAPHS=random` draws anew, `RANDOM_GRAPHS=SEED` from a seed on. A failure names its seed,
+and where the smallest failing graph is saved with its inputs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+
+from compiler.frontend.function_body import has_body
+from compiler.frontend.onnx_importer import supported_ops
+from random_graphs.drawing import MAKERS, OPSETS
+from random_graphs.running import Outcome, compare_formats, compare_nodes, first_seed
+
+NOT_DRAWN = {
+    "Bernoulli": "its results are random",
+    "SequenceMap": "sequences are not imported",
+}
+
+
+def judge(outcome: Outcome, least: int) -> None:
+    print(outcome)
+    assert not outcome.faults, str(outcome)
+    assert outcome.nodes >= least
+
+
+def test_every_operator_is_drawn() -> None:
+    default = {s.name for s in onnx.defs.get_all_schemas_with_history() if not s.domain}
+    known = {op for op in default for v in OPSETS if has_body(op, v)} | set(supported_ops())
+    missing = known - set(MAKERS) - set(NOT_DRAWN)
+    assert not missing, f"draw {sorted(missing)} in a makers_*.py file"
+    assert set(NOT_DRAWN) <= known
+
+
+def test_nodes_against_onnxruntime(tmp_path: Path) -> None:
+    start = first_seed(0)
+    judge(compare_nodes(range(start, start + 50), 25, tmp_path, build=False), 1000)
+
+
+def test_compiled_nodes(tmp_path: Path) -> None:
+    start = first_seed(1000)
+    judge(compare_nodes(range(start, start + 6), 20, tmp_path), 100)
+
+
+def test_graphs_in_formats(tmp_path: Path) -> None:
+    start = first_seed(0)
+    judge(compare_formats(range(start, start + 8), 8, tmp_path), 40)
+
+
+@pytest.mark.slow
+def test_20000_nodes(tmp_path: Path) -> None:
+    start = first_seed(10_000)
+    judge(compare_nodes(range(start, start + 860), 25, tmp_path, runs=2), 20_000)
+
+
+@pytest.mark.slow
+def test_many_graphs_in_formats(tmp_path: Path) -> None:
+    start = first_seed(20_000)
+    judge(compare_formats(range(start, start + 400), 12, tmp_path), 3000)
