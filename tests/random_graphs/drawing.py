@@ -304,7 +304,7 @@ class Drawing:
         return list(gives)
 
 
-_TYPED = {"Cast", "CastLike", "BitCast", "If", "Loop", "Scan"}
+_TYPED = {"Cast", "CastLike", "BitCast", "EyeLike", "If", "Loop", "Scan"}
 """Operators whose meaning is in the dtypes: they are not computed in float32 instead."""
 
 

@@ -38,17 +38,17 @@ def test_every_operator_is_drawn() -> None:
 
 def test_nodes_against_onnxruntime(tmp_path: Path) -> None:
     start = first_seed(0)
-    judge(compare_nodes(range(start, start + 50), 25, tmp_path, build=False), 1000)
+    judge(compare_nodes(range(start, start + 40), 25, tmp_path, build=False), 900)
 
 
 def test_compiled_nodes(tmp_path: Path) -> None:
     start = first_seed(1000)
-    judge(compare_nodes(range(start, start + 6), 20, tmp_path), 100)
+    judge(compare_nodes(range(start, start + 4), 15, tmp_path), 40)
 
 
 def test_graphs_in_formats(tmp_path: Path) -> None:
     start = first_seed(0)
-    judge(compare_formats(range(start, start + 8), 8, tmp_path), 40)
+    judge(compare_formats(range(start, start + 6), 7, tmp_path), 20)
 
 
 @pytest.mark.slow

@@ -37,7 +37,8 @@ SUMS = {
 CANCELLING = {
     "Elu", "Celu", "Selu", "Gelu", "Mish", "Softplus", "Sigmoid", "Cos", "Sin", "Tan", "AffineGrid",
     "BlackmanWindow", "HammingWindow", "HannWindow", "LogSoftmax", "RNN", "GRU", "LSTM", "Shrink",
-    "Erf", "Tanh", "ReduceLogSumExp", "Swish",
+    "Erf", "Tanh", "ReduceLogSumExp", "ReduceLogSum",
+    "Swish",
 }  # fmt: skip
 """Of which something about 1 in size is taken away, or that are computed as polynomials."""
 SCALED = {"Resize", "Upsample", "GridSample", "RoiAlign", "DeformConv", "DFT", "STFT"}
