@@ -5,19 +5,25 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from random_graphs import library  # noqa: F401  (its makers register themselves)
 from random_graphs.comparing import check_nodes
-from random_graphs.drawing import Graph, drawn_graph
+from random_graphs.drawing import Graph, drawn_graph, ml_isfinite
 from random_graphs.minimizing import save, smaller
-from random_graphs.numbers_drawn import FLAVOURS, draw
+from random_graphs.numbers_drawn import FLAVOURS, draw, is_float
 from random_graphs.oracle import Unavailable
 from random_graphs.rules import explained, explained_whole
-from random_graphs.settings import drawn_setting, format_names
+from random_graphs.settings import (
+    TARGETS,
+    Setting,
+    drawn_config,
+    drawn_setting,
+    format_names,
+)
 from random_graphs.whole import check_whole, computable, imported
 
 
@@ -123,3 +129,36 @@ def compare_formats(
             else:
                 out.rules[name] += 1
     return out
+
+
+def compare_quantized(seeds: Iterable[int], size: int, folder: Path) -> Outcome:
+    """Graphs of `size` nodes each, quantized by a random scheme, compiled and interpreted."""
+    out = Outcome()
+    for seed in seeds:
+        drawn, _ = drawn_graph(seed, size, home=np.float32)
+        rng = np.random.default_rng([seed, 3])
+        setting = replace(
+            Setting(scheme=drawn_config(rng)),
+            target=str(rng.choice(TARGETS)),
+            opt_level=int(rng.integers(0, 4)),
+            threads=int(rng.integers(1, 3)),
+        )
+        g = computable(drawn, Setting(), dict(out.refused))
+        runs = [r for r in (g, *other_runs(g, 1)) if calm(r)]
+        if not runs or not g.nodes or imported(g, g.ends) is None:
+            continue
+        setting = replace(setting, batches=tuple({i: r.arrays[i] for i in r.inputs} for r in runs))
+        out.nodes += len(g.nodes)
+        out.drawn.update(n.op for n in g.nodes)
+        for d in check_whole(runs, setting, g.ends):
+            name = explained_whole(d)
+            if name is None:
+                out.faults.append(f"{d}; saved as {save(d, folder)}")
+            else:
+                out.rules[name] += 1
+    return out
+
+
+def calm(g: Graph) -> bool:
+    """Whether all inputs are finite, which calibration asks for."""
+    return all(ml_isfinite(g.arrays[i]).all() for i in g.inputs if is_float(g.arrays[i].dtype))

@@ -3,12 +3,13 @@ and random schemes to quantize it by."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 import compiler
+import quantize
 from compiler.dtype_lowering import LOWERINGS
 from compiler.dtypes import DType
 from compiler.errors import LoweringError
@@ -63,11 +64,16 @@ class Setting:
     target: str = "llvm"
     opt_level: int = 2
     threads: int = 1
+    scheme: QConfig | None = None
+    batches: tuple[Any, ...] = field(default=(), repr=False)
+    """What a scheme calibrates by."""
 
     def changed(self, mod: Any) -> Any:
         """The module in the format."""
         import datatypes
 
+        if self.scheme is not None and self.batches:
+            return quantize.quantize(mod, list(self.batches), self.scheme)
         if self.format == "float32":
             return mod
         return datatypes.change_dtype(mod, "float32", self.format, accumulate=self.accumulate)

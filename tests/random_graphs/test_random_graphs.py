@@ -14,7 +14,13 @@ import pytest
 from compiler.frontend.function_body import has_body
 from compiler.frontend.onnx_importer import supported_ops
 from random_graphs.drawing import MAKERS, OPSETS
-from random_graphs.running import Outcome, compare_formats, compare_nodes, first_seed
+from random_graphs.running import (
+    Outcome,
+    compare_formats,
+    compare_nodes,
+    compare_quantized,
+    first_seed,
+)
 
 NOT_DRAWN = {
     "Bernoulli": "its results are random",
@@ -61,3 +67,14 @@ def test_20000_nodes(tmp_path: Path) -> None:
 def test_many_graphs_in_formats(tmp_path: Path) -> None:
     start = first_seed(20_000)
     judge(compare_formats(range(start, start + 400), 12, tmp_path), 3000)
+
+
+def test_quantized_graphs(tmp_path: Path) -> None:
+    start = first_seed(100)
+    judge(compare_quantized(range(start, start + 5), 8, tmp_path), 20)
+
+
+@pytest.mark.slow
+def test_many_quantized_graphs(tmp_path: Path) -> None:
+    start = first_seed(30_000)
+    judge(compare_quantized(range(start, start + 200), 12, tmp_path), 1500)
