@@ -128,13 +128,17 @@ def _trained_batch_norm(n: Node) -> list[Imported]:
 def _normalized(n: Node, axes: tuple[int, ...], shape: tuple[int, ...]) -> tuple[Atom, Atom, Atom]:
     """Input 0 with mean 0 and variance 1 over `axes`, times input 1, plus input 2 (both as
     `shape`); and that mean and variance, with these axes kept."""
-    x = widened(n, n.atom(0))
+    y, mean, var = _unscaled(n, widened(n, n.atom(0)), axes)
+    gamma, beta = (n.step("reshape", widened(n, n.atom(i)), newshape=shape) for i in (1, 2))
+    return in_dtype_of(n, 0, "add", n.step("multiply", y, gamma), beta), mean, var
+
+
+def _unscaled(n: Node, x: Atom, axes: tuple[int, ...]) -> tuple[Atom, Atom, Atom]:
+    """x with mean 0 and variance 1 over `axes`; and that mean and variance, with these axes
+    kept."""
     mean, away, var = _moments(n, x, axes, n.step)
     epsilon = scalar(n.attr("epsilon", 1e-5), tensor_type(x))
-    spread = n.step("sqrt", n.step("add", var, epsilon))
-    gamma, beta = (n.step("reshape", widened(n, n.atom(i)), newshape=shape) for i in (1, 2))
-    scaled = n.step("multiply", n.step("divide", away, spread), gamma)
-    return in_dtype_of(n, 0, "add", scaled, beta), mean, var
+    return n.step("divide", away, n.step("sqrt", n.step("add", var, epsilon))), mean, var
 
 
 def _moments(n: Node, x: Atom, axes: tuple[int, ...], emit: Emit) -> tuple[Atom, Atom, Atom]:
@@ -194,6 +198,26 @@ def instance_norm(n: Node) -> Imported:
     """Every channel of every image with mean 0 and variance 1, then a scale and a bias."""
     axes = tuple(range(2, n.type(0).rank))
     return _normalized(n, axes, (1, -1, *(1 for _ in axes)))[0]
+
+
+@converts("GroupNormalization")
+def group_norm(n: Node) -> Imported:
+    """Every group of channels of every image with mean 0 and variance 1, then a scale and a bias
+    of every channel (before opset 21: of every group). The variance is that of the distances from
+    the mean: as the standard's function writes it, less the square of the mean, it loses all
+    digits where the mean is large."""
+    t, groups = n.type(0), int(n.need("num_groups"))
+    n.expect("stash_type", 1, 1)
+    x = n.step("reshape", widened(n, n.atom(0)), newshape=(t.shape[0], groups, -1))
+    y = _unscaled(n, x, (2,))[0]
+    per_channel = (1, -1, *(1 for _ in t.shape[2:]))
+    shape = per_channel if n.opset >= 21 else (1, -1, 1)
+    gamma, beta = (n.step("reshape", widened(n, n.atom(i)), newshape=shape) for i in (1, 2))
+    if n.opset >= 21:
+        y = n.step("reshape", y, newshape=t.shape)
+        return in_dtype_of(n, 0, "add", n.step("multiply", y, gamma), beta)
+    scaled = n.step("add", n.step("multiply", y, gamma), beta)
+    return in_dtype_of(n, 0, "reshape", scaled, newshape=t.shape)
 
 
 @converts("LRN")

@@ -266,3 +266,19 @@ def test_mean_variance_normalization_keeps_its_digits() -> None:
     want = away / np.sqrt((away**2).mean((0, 2, 3), keepdims=True))
     got = compiler.build(compiler.from_onnx(model("MeanVarianceNormalization", x)))(x)
     np.testing.assert_allclose(got, want, atol=2e-2)  # float32's step at 10000 is 1e-3
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+def test_group_normalization_keeps_its_digits(opset: int) -> None:
+    rng = np.random.default_rng(3)
+    x = np.float32(10000 + rng.normal(size=(2, 6, 5, 5)))
+    count = 6 if opset >= 21 else 2
+    gamma, beta = (rng.normal(size=count).astype(np.float32) for _ in range(2))
+    groups = x.astype(np.float64).reshape(2, 2, 75)
+    away = groups - groups.mean(2, keepdims=True)
+    unit = away / np.sqrt((away**2).mean(2, keepdims=True) + 1e-5)
+    each = (np.repeat(v, 6 // count).reshape(1, 6, 1, 1) for v in (gamma, beta))
+    scale, offset = each
+    want = unit.reshape(x.shape) * scale + offset
+    mod = compiler.from_onnx(model("GroupNormalization", x, gamma, beta, opset=opset, num_groups=2))
+    np.testing.assert_allclose(compiler.build(mod)(x, gamma, beta), want, atol=2e-2)
