@@ -1,4 +1,8 @@
-"""Scalar operations of the built-in dtypes as LLVM instructions, lane by lane."""
+"""Scalar operations of the built-in dtypes as LLVM instructions, lane by lane.
+
+Instructions carry no fast-math flags, and only `fma` is fused: by LLVM's intrinsic of that name,
+which is a call of the C library where the processor has no such instruction, and rounds once too.
+"""
 
 from __future__ import annotations
 
@@ -169,7 +173,7 @@ def limit(e: Emitter, x: Val, most: Val, enabled: frozenset[str]) -> Val:
 
 
 def function(e: Emitter, fn: str, dtype: DType, args: Sequence[Val]) -> Val:
-    """A scalar function that is one LLVM operation, or (float64) a call of the C library.
+    """A scalar function that is one LLVM operation, or a call of the C library in float64.
 
     Raises:
         LoweringError: there is no such function of the dtype.
