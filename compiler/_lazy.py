@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+IMPORTED_AT = time.time()
+"""When this process began to import the package: source files changed since then are not what it
+runs."""
 
 
 def lazy(

@@ -1,10 +1,11 @@
 """Object code kept on disk between processes.
 
 An entry's name is a hash of everything that shapes the code: the program (see `key`), the target,
-the versions of LLVM and llvmlite, and the compiler's own source files. Entries are written under
-another name and moved into place, and carry a checksum: processes may share the folder, and may be
-killed. A damaged entry is as good as none, and is replaced. Where the folder cannot be used there
-is no caching.
+the versions of LLVM and llvmlite, and the compiler's own source files; a process whose source files
+changed after it began to read them has entries of its own. Entries are written under another name
+and moved into place, and carry a checksum: processes may share the folder, and may be killed. A
+damaged entry is as good as none, and is replaced. Where the folder cannot be used there is no
+caching.
 
 The folder is DTYPELAB_CACHE_DIR (empty or "0": no caching), else `dtypelab` in the user's cache
 folder.
@@ -18,8 +19,10 @@ import hashlib
 import os
 import tempfile
 import time
+import uuid
 from pathlib import Path
 
+from compiler._lazy import IMPORTED_AT
 from compiler.target import Target
 
 VARIABLE = "DTYPELAB_CACHE_DIR"
@@ -51,7 +54,7 @@ def key(target: Target, *program: str) -> str:
     `program` may be LLVM text, or any text from which the code follows, given the source files of
     this compiler.
     """
-    parts = (*versions(), target.triple, target.cpu, target.features, *program)
+    parts = (*versions(), _edited(), target.triple, target.cpu, target.features, *program)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -72,6 +75,21 @@ def digest_of(package: Path) -> str:
         content = path.read_bytes()
         digest.update(f"{path.relative_to(package)}\0{len(content)}\0".encode() + content)
     return digest.hexdigest()
+
+
+@functools.cache
+def _edited() -> str:
+    """Empty; of a process whose source files were edited while it read them, another text each
+    time: what it runs is not what `versions` read."""
+    edited = changed_since(Path(__file__).parents[1], IMPORTED_AT)
+    return uuid.uuid4().hex if edited else ""
+
+
+def changed_since(package: Path, moment: float) -> bool:
+    """Whether a source file of a package was written between a moment (in seconds of the epoch)
+    and now."""
+    now = time.time()
+    return any(moment < path.stat().st_mtime <= now for path in package.rglob("*.py"))
 
 
 def load(name: str) -> bytes | None:

@@ -199,6 +199,22 @@ def test_the_versions_follow_the_source_files(tmp_path: Path) -> None:
     assert cache.versions()[0] == cache.digest_of(Path(compiler.__file__).parent)
 
 
+def test_a_process_whose_sources_were_edited_shares_no_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it runs is older than the files whose hash is in the key."""
+    source = tmp_path / "a.py"
+    source.write_text("x = 1\n")
+    written = source.stat().st_mtime
+    assert cache.changed_since(tmp_path, written - 1)
+    assert not cache.changed_since(tmp_path, written)
+    os.utime(source, (written + 3600, written + 3600))  # another machine's clock
+    assert not cache.changed_since(tmp_path, written - 1)
+    usual = cache.key(HOST, "text")
+    monkeypatch.setattr(cache, "_edited", lambda: "1f")
+    assert cache.key(HOST, "text") != usual
+
+
 def test_a_missing_c_function_is_named_by_a_cached_entry_too(folder: Path) -> None:
     text = (
         "declare void @absent_in_cache()\n"
