@@ -100,7 +100,7 @@ def test_the_recorded_sweep_covers_its_specification(recorded: pd.DataFrame) -> 
 
 def test_the_requantize_table_covers_its_specification_and_shows_what_its_readme_says() -> None:
     rows = experiments.read_results(RESULTS / "requantize.csv")
-    assert len(rows) == 105
+    assert len(rows) == 126
     assert_covers(rows, "requantize")
     right = {
         (row["model"], row["scheme"], row["accumulate"]): round(1000 * row["metric"])
