@@ -120,7 +120,7 @@ def reshaped(n: Node) -> Imported:
         total = n.step("multiply", total, count)
     found(n, total, dim(t.size))
     shape = tuple(found(n, count) for count in sizes)
-    at = n.step("reshape", positions(n, dim(product(shape))), newshape=shape)
+    at = n.step("reshape", positions(n, dim(product(shape))), newshape=shape, allowzero=True)
     return n.call("take", n.step("reshape", x, newshape=(-1,)), at, axis=0)
 
 

@@ -38,10 +38,13 @@ SCALE_BITS = {
     "shift": 8,
     "fixed_upward": 32 + 8,
     "fixed_tonearest_even": 32 + 8,
+    "gemmlowp": 32 + 8,
 }
-#: What qnn.add keeps of two: multipliers of fixed point share their shift.
+#: What qnn.add keeps of two: multipliers of fixed point share their shift; those of gemmlowp do
+#: not, and the result has one too.
 PAIR_BITS = {
-    rounding: 32 + 32 + 8 if bits == 40 else 2 * bits for rounding, bits in SCALE_BITS.items()
+    **{r: 32 + 32 + 8 if bits == 40 else 2 * bits for r, bits in SCALE_BITS.items()},
+    "gemmlowp": 3 * (32 + 8),
 }
 
 
