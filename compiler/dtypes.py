@@ -202,7 +202,7 @@ class CustomDType(Protocol):
         ...
 
     def lowest(self, dtype: DType) -> int:
-        """Storage integer of the smallest (most negative) finite value."""
+        """Storage integer of the least value: minus infinity, or the most negative number."""
         ...
 
 

@@ -146,7 +146,7 @@ class RegisteredType:
         if function is None:
             if self.fmt is not None:
                 fmt = self._format(dtype)
-                return fmt.code(fmt.lowest)
+                return fmt.code(fmt.lowest - fmt.has_inf)
             raise LoweringError(
                 f"the minimum of {dtype} is not known; give it with "
                 f'datatypes.register_min_func(func, "{self.name}")'

@@ -95,6 +95,9 @@ def topk(n: Node) -> Sequence[Imported]:
     x, rank = n.atom(0), n.type(0).rank
     k = int(n.need("k")) if n.opset < 10 else int(n.known(1, "k").reshape(()))
     axis, largest = n.axis(-1, rank), bool(n.attr("largest", 1))
+    if k == 0:
+        shape = [0 if i == axis else d for i, d in enumerate(n.type(0).shape)]
+        return [n.empty(shape, dtype) for dtype in (n.type(0).dtype, INT64)]
     both = n.step("topk", x, k=k, axis=axis, largest=largest)
     return [n.field(both, i) if name else both for i, name in enumerate(n.outputs)]
 

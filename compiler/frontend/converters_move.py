@@ -227,8 +227,10 @@ def tile(n: Node) -> Imported:
     if n.constant(1) is None:
         return tiled(n)
     repeats, shape = n.known(1, "repeats").reshape(-1), n.type(0).shape
-    if len(repeats) != len(shape) or min(repeats, default=1) < 1:
+    if len(repeats) != len(shape) or min(repeats, default=0) < 0:
         raise n.unsupported(f"repeats={tuple(map(int, repeats))} for {n.type(0)}")
+    if 0 in repeats:
+        return n.empty([int(k) * d for k, d in zip(repeats, shape, strict=True)], n.type(0).dtype)
     x = n.atom(0)
     if max(repeats, default=1) == 1:
         return x

@@ -49,8 +49,11 @@ def _of_floats(n: Node, x: Atom, axes: tuple[int, ...], keep: bool) -> Atom:
         ratio = n.step("divide", x, unit)
         total = _sum(n, n.step("multiply", ratio, ratio), axes, keep)
         return n.call("multiply", n.step("sqrt", total), _reshaped(n, unit, total))
-    # Logarithms of sums below 1 keep all their digits: those are not divided.
-    unit = finite_or(n, n.step("maximum", size, one), one)
+    # Only sums that overflow are divided: quotients are rounded, and those of terms that cancel add
+    # up to what may be below 0.
+    whole = _sum(n, x, axes, keep=True)
+    fits = n.step("equal", n.step("subtract", whole, whole), scalar(0, t))
+    unit = n.step("where", fits, one, finite_or(n, n.step("maximum", size, one), one))
     total = _sum(n, n.step("divide", x, unit), axes, keep)
     return n.call("add", n.step("log", total), n.step("log", _reshaped(n, unit, total)))
 

@@ -61,8 +61,19 @@ def body_of(node: Any, opset: int, types: Sequence[TensorType | None]) -> tuple[
                 f"{node.op_type} is not supported with these operand types and attributes"
             )
         function = onnx.FunctionProto.FromString(text)
+    if node.op_type == "AffineGrid":
+        _squeeze_rows_only(function)
     versions = [o.version for o in function.opset_import if o.domain in ("", "ai.onnx")]
     return _renamed(function, node, schema), max([opset, *versions])
+
+
+def _squeeze_rows_only(function: Any) -> None:
+    """ONNX takes the rows of AffineGrid's matrices [batch, 1, columns] apart by a Squeeze without
+    axes, which takes away a batch of 1 as well; only axis 1 is meant."""
+    for branch in (a.g for n in function.node for a in n.attribute if a.HasField("g")):
+        for n in branch.node:
+            if n.op_type == "Squeeze" and len(n.input) == 1:
+                n.input.append("one_1d")  # a value of the function's
 
 
 def _type_proto(t: TensorType | None) -> Any:

@@ -214,6 +214,9 @@ class GraphImport:
         from compiler.transform.infer_type import infer_value
 
         self.budget.step()
+        shape = attrs.get("newshape", ()) if op == "reshape" else ()
+        if 0 in shape and -1 not in shape:  # a size: converters write out what ONNX says by 0
+            attrs = {**attrs, "allowzero": True}
         definition = get_op(op)
         call = Call(definition, tuple(args), definition.make_attrs(**attrs))
         result = infer_value(call)

@@ -100,7 +100,8 @@ class Arithmetic(Protocol):
         ...
 
     def lowest(self) -> Array:
-        """Scalar array of the smallest finite value (what max-pooling starts from)."""
+        """Scalar array of the least value, minus infinity if there is one (what max-pooling starts
+        from)."""
         ...
 
     def cast(self, a: Array, source: DType) -> Array:
@@ -209,8 +210,8 @@ class NumpyArithmetic(Choice):
 
     def lowest(self) -> Array:
         """See Arithmetic."""
-        info: Any = np.finfo(self._np) if self.dtype.is_float else np.iinfo(self._np)
-        return np.asarray(info.min, self._np)
+        least = -np.inf if self.dtype.is_float else np.iinfo(self._np).min
+        return np.asarray(least, self._np)
 
     def cast(self, a: Array, source: DType) -> Array:
         """See Arithmetic."""

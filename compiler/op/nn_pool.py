@@ -120,7 +120,7 @@ def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update
 
 
 def _max_pool(ar: Arithmetic, a: MaxPool2dAttrs, x: Array) -> Array:
-    """acc = lowest finite value; for kh, kw ascending: acc = max(acc, x)."""
+    """acc = least value (-inf, if there is one); for kh, kw ascending: acc = max(acc, x)."""
     return _slide(a, lambda acc, x, _: ar.maximum(acc, x), ar.lowest(), x)
 
 

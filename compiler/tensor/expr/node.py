@@ -284,7 +284,7 @@ def select(cond: Expr, a: Expr, b: ExprLike) -> Expr:
 
 
 def lowest(dtype: DType) -> Expr:
-    """The smallest finite value of `dtype` (what max-pooling starts from)."""
+    """The least value of `dtype`, minus infinity if it has one (what max-pooling starts from)."""
     if dtype.is_custom:
         return Call("lowest", (), dtype)
     from compiler.op.arithmetic import arithmetic
