@@ -129,7 +129,7 @@ def unsqueeze(n: Node) -> Imported:
 def concat(n: Node) -> Imported:
     """Along one axis; parts without elements add nothing."""
     parts, axis = n.atoms(), n.front(n.need("axis"), n.type(0).rank)
-    full = [p for p in parts if 0 not in tensor_type(p).shape] or parts[:1]
+    full = [p for p in parts if tensor_type(p).shape[axis] != 0] or parts[:1]
     return n.call("concatenate", *full, axis=axis) if len(full) > 1 else full[0]
 
 

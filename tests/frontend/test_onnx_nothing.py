@@ -71,6 +71,14 @@ def test_nodes_on_nothing(name: str) -> None:
     same(model(op, x, stored, attrs), x)
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_without_elements_are_joined(axis: int) -> None:
+    x = np.ones((2, 3, 0), np.float32)
+    proto = model("Concat", x, {}, {"axis": axis})
+    proto.graph.node[0].input.append("x")
+    same(proto, x)
+
+
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize(
     "size", [(1, 2, 3, 4), (1, 1, 2, 2), (2, 1, 3, 2), (1, 1, 2, 3, 2)], ids=str

@@ -305,3 +305,9 @@ def rotary_embedding(g: Drawing, op: str) -> None:
     tables = [g.given((6, inner // 2), dtype, 0.9) for _ in range(2)]
     at = g.input(g.rng.integers(0, 6, (n, steps)))
     g.node(op, [x, *tables, at], interleaved=g.any([None, 0, 1]))
+
+
+@draws("Det")
+def determinant(g: Drawing, op: str) -> None:
+    dtype, size = g.dtype(op), g.int(1, 4)
+    g.node(op, [g.given((*g.shape(g.int(0, 2)), size, size), dtype, 0)])

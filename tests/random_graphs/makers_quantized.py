@@ -168,3 +168,22 @@ def matmul_bits(g: Drawing, op: str) -> None:
     zeros = draw(g.rng, (n * ((many * bits + 7) // 8),), UINT8, "wide")
     more = [g.stored(zeros)] if g.chance() else []
     g.node(op, [x, g.stored(packed), scales, *more], K=k, N=n, bits=bits, block_size=block)
+
+
+@draws(OWN + "DynamicQuantizeLSTM")
+def quantized_lstm(g: Drawing, op: str) -> None:
+    steps, batch, inner, hidden = g.int(1, 4), g.int(1, 3), g.int(1, 4), g.int(1, 3)
+    direction, dtype = g.any([None, "reverse", "bidirectional"]), g.any([INT8, UINT8])
+    ways = 2 if direction == "bidirectional" else 1
+
+    def weights(rows: int) -> list[str]:
+        values = draw(g.rng, (ways, rows, 4 * hidden), dtype, "wide")
+        scales = g.stored(g.rng.uniform(0.002, 0.006, ways).astype(np.float32))
+        zeros = np.zeros(ways, dtype) if dtype == INT8 else g.rng.integers(100, 130, ways)
+        return [g.stored(values), scales, g.stored(zeros.astype(dtype))]
+
+    (w, ws, wz), (r, rs, rz) = weights(inner), weights(hidden)
+    bias = g.stored(g.rng.uniform(-0.5, 0.5, (ways, 8 * hidden)).astype(np.float32))
+    x = g.given((steps, batch, inner), FLOAT32, 0, "normal")
+    operands = [x, w, r, bias, "", "", "", "", ws, wz, rs, rz]
+    g.node(op, operands, 3, hidden_size=hidden, direction=direction)

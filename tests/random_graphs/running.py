@@ -16,7 +16,8 @@ from random_graphs.drawing import Graph, drawn_graph, ml_isfinite
 from random_graphs.minimizing import save, smaller
 from random_graphs.numbers_drawn import FLAVOURS, draw, is_float
 from random_graphs.oracle import Unavailable
-from random_graphs.rules import explained, explained_whole
+from random_graphs.rules import explained
+from random_graphs.rules_whole import explained_whole
 from random_graphs.settings import (
     TARGETS,
     Setting,
@@ -160,5 +161,9 @@ def compare_quantized(seeds: Iterable[int], size: int, folder: Path) -> Outcome:
 
 
 def calm(g: Graph) -> bool:
-    """Whether all inputs are finite, which calibration asks for."""
-    return all(ml_isfinite(g.arrays[i]).all() for i in g.inputs if is_float(g.arrays[i].dtype))
+    """Whether all inputs are finite and have elements, which calibration asks for (and refuses the
+    others by name)."""
+    return all(
+        g.arrays[i].size and (not is_float(g.arrays[i].dtype) or ml_isfinite(g.arrays[i]).all())
+        for i in g.inputs
+    )

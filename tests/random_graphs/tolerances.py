@@ -31,14 +31,16 @@ SUMS = {
     "DeformConv", "AveragePool", "LpPool", "GlobalAveragePool", "GlobalLpPool", "Gemm", "MatMul",
     "Einsum", "RNN", "GRU", "LSTM", "Resize", "Upsample", "GridSample", "RoiAlign", "Col2Im",
     "Attention", "RotaryEmbedding", "Sum", "com.microsoft.MatMulNBits", "ScatterElements",
-    "ScatterND", "Scatter", "com.microsoft.QGemm",
+    "ScatterND", "Scatter", "com.microsoft.QGemm", "Det",
+    "com.microsoft.DynamicQuantizeLSTM",
 }  # fmt: skip
 """Of many elements, in an order of their own."""
 CANCELLING = {
     "Elu", "Celu", "Selu", "Gelu", "Mish", "Softplus", "Sigmoid", "Cos", "Sin", "Tan", "AffineGrid",
     "BlackmanWindow", "HammingWindow", "HannWindow", "LogSoftmax", "RNN", "GRU", "LSTM", "Shrink",
+    "com.microsoft.DynamicQuantizeLSTM",
     "Erf", "Tanh", "ReduceLogSumExp", "ReduceLogSum",
-    "Swish",
+    "Swish", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss",
 }  # fmt: skip
 """Of which something about 1 in size is taken away, or that are computed as polynomials."""
 SCALED = {"Resize", "Upsample", "GridSample", "RoiAlign", "DeformConv", "DFT", "STFT"}

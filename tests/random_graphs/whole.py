@@ -11,10 +11,8 @@ import numpy as np
 import compiler
 from compiler.errors import DtypelabError
 from random_graphs import oracle
-from random_graphs.comparing import cut_model, listed, stored
+from random_graphs.comparing import cut_model, identical, listed, sized, stored
 from random_graphs.drawing import Drawn, Graph
-from random_graphs.numbers_drawn import is_float
-from random_graphs.oracle import Array
 from random_graphs.settings import Setting
 
 
@@ -26,7 +24,7 @@ class WholeDifference:
         graph: the graph, with the values it ran on.
         setting: how it was computed.
         output: the value that differs; empty if something was raised.
-        nodes: the graph's operators up to that value.
+        outputs: all values that were compared.
     """
 
     graph: Graph
@@ -34,6 +32,7 @@ class WholeDifference:
     output: str = ""
     got: Any = None
     want: Any = None
+    outputs: Sequence[str] = ()
     error: BaseException | None = None
 
     def __str__(self) -> str:
@@ -48,17 +47,6 @@ class WholeDifference:
         return f"{text}: {int(wrong.sum())} of {wrong.size} differ, such as {some}"
 
 
-def identical(a: Array, b: Array) -> Array:
-    """Where two arrays hold the same bits; any NaN is any other."""
-    if a.shape != b.shape or a.dtype != b.dtype:
-        return np.zeros(b.shape, bool)
-    if not is_float(a.dtype):
-        return np.asarray(a == b)
-    bits = f"u{a.dtype.itemsize}"
-    same = np.ascontiguousarray(a).view(bits) == np.ascontiguousarray(b).view(bits)
-    return np.asarray(same.reshape(a.shape) | (np.isnan(a) & np.isnan(b)))
-
-
 def whole_model(g: Graph, outputs: Sequence[str]) -> Any:
     """The graph as one model with these outputs."""
     weights = {w: g.arrays[w] for w in g.weights if any(w in n.reads for n in g.nodes)}
@@ -71,7 +59,7 @@ def computable(g: Graph, setting: Setting, refused: dict[str, int]) -> Graph:
     kept: list[Drawn] = []
     for n in g.nodes:
         try:
-            setting.changed(compiler.from_onnx(cut_model(g, [n])))
+            setting.changed(sized(cut_model(g, [n])))
         except DtypelabError:
             refused[n.op] = refused.get(n.op, 0) + 1
         else:
@@ -83,7 +71,7 @@ def imported(g: Graph, outputs: Sequence[str]) -> Any:
     """The graph as a module; None where its nodes do not go together, as sizes found at run time
     do not with most."""
     try:
-        return compiler.from_onnx(whole_model(g, outputs))
+        return sized(whole_model(g, outputs))
     except DtypelabError:
         return None
 
@@ -120,7 +108,7 @@ def compared(
         return
     for name, a, b in zip(outputs, got, want, strict=True):
         if not identical(a, b).all():
-            yield WholeDifference(run, setting, name, a, b)
+            yield WholeDifference(run, setting, name, a, b, outputs)
             return
 
 
