@@ -193,6 +193,18 @@ def scale_and_shift(d: Difference) -> Array | bool:
     return identical(d.got, numbers(own, d.want))
 
 
+@rule("squares of float32", "ONNX's body squares in float32, where squares of huge elements are "
+      "infinite and what is divided by them 0; onnxruntime sums in float64")  # fmt: skip
+def squares(d: Difference) -> Array | bool:
+    """Checked: 0 here (NaN of an element beyond float32), and the largest square is beyond it."""
+    if not of(d, "RMSNormalization") or d.wrong is None:
+        return False
+    x = wide(operands(d)[0])
+    largest = np.abs(np.nan_to_num(x, posinf=0, neginf=0)).max(initial=0)
+    nothing = (wide(d.got) == 0) | (np.isnan(wide(d.got)) & (np.abs(x) > 2.0**127))
+    return nothing & ml_isfinite(d.want) & bool(largest > 2.0**64)
+
+
 @rule("products of denormals", "long products underflow in an order of their own")
 def underflow(d: Difference) -> Array | bool:
     """Checked: in float64, where they do not, both agree."""

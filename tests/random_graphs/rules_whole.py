@@ -9,7 +9,7 @@ import numpy as np
 from ml_dtypes import finfo
 
 import compiler
-from compiler.errors import LoweringError, UnsupportedError
+from compiler.errors import ConfigError, LoweringError, UnsupportedError
 from compiler.ir.expr import Binding, Function, IRModule, TensorType, Var, operands
 from compiler.portability import unportable
 from datatypes.formats import get
@@ -37,6 +37,16 @@ def _too_exact(d: WholeDifference) -> bool:
         isinstance(d.error, LoweringError)
         and d.setting.accumulate == "exact"
         and "need more than 256 products of parts" in str(d.error)
+    )
+
+
+def _too_wide(d: WholeDifference) -> bool:
+    """Plans whose sums could overflow an int32 accumulator are refused in one sentence. Checked: a
+    scheme, and the sentence."""
+    return (
+        isinstance(d.error, ConfigError)
+        and d.setting.scheme is not None
+        and "could overflow an int32 accumulator" in str(d.error)
     )
 
 
@@ -118,6 +128,7 @@ def _close(got: Array, want: Array, read: list[Array]) -> bool:
 WHOLE: dict[str, Callable[[WholeDifference], bool]] = {
     "stochastic cumsum": _unnumbered,
     "exact sums too long": _too_exact,
+    "integer sums too wide": _too_wide,
     "contractions of built-in floats": _free_order,
 }
 """Rules for whole graphs by name; each says why it is no fault, and what it checks."""

@@ -49,12 +49,12 @@ def test_nodes_against_onnxruntime(tmp_path: Path) -> None:
 
 def test_compiled_nodes(tmp_path: Path) -> None:
     start = first_seed(1000)
-    judge(compare_nodes(range(start, start + 4), 15, tmp_path), 40)
+    judge(compare_nodes(range(start, start + 3), 15, tmp_path), 30)
 
 
 def test_graphs_in_formats(tmp_path: Path) -> None:
     start = first_seed(0)
-    judge(compare_formats(range(start, start + 6), 7, tmp_path), 20)
+    judge(compare_formats(range(start, start + 4), 7, tmp_path), 15)
 
 
 @pytest.mark.slow
@@ -71,7 +71,7 @@ def test_many_graphs_in_formats(tmp_path: Path) -> None:
 
 def test_quantized_graphs(tmp_path: Path) -> None:
     start = first_seed(100)
-    judge(compare_quantized(range(start, start + 5), 8, tmp_path), 20)
+    judge(compare_quantized(range(start, start + 4), 8, tmp_path), 20)
 
 
 @pytest.mark.slow

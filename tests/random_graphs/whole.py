@@ -40,7 +40,7 @@ class WholeDifference:
         text = f"seed={self.graph.seed} {self.setting} {self.output} of {maker}"
         if self.error is not None:
             ops = [n.op for n in self.graph.nodes]
-            return f"{text} {ops}: {type(self.error).__name__}: {self.error}"[:700]
+            return f"{type(self.error).__name__}: {self.error}"[:400] + f" {ops} {text}"
         wrong = ~identical(self.got, self.want)
         at = np.argwhere(wrong)[:3]
         some = [(tuple(map(int, k)), self.got[tuple(k)], self.want[tuple(k)]) for k in at]
