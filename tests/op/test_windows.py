@@ -142,7 +142,11 @@ def test_max_pool2d_equals_onnxruntime(
     got = reference("nn.max_pool2d", [x], **attrs)
     more = {"kernel_shape": attrs["pool_size"], "ceil_mode": int(attrs["ceil_mode"])}
     want = onnx_run("MaxPool", {**onnx_attrs(attrs), **more}, {"x": x})
-    np.testing.assert_array_equal(got, want)
+    # Of a window of padding alone, one of its float32 kernels gives the least number, while its
+    # others, and those of other dtypes, give minus infinity.
+    nothing = np.isneginf(got)
+    np.testing.assert_array_equal(got[~nothing], want[~nothing])
+    assert (want[nothing] <= np.finfo(np.float32).min).all()
 
 
 @given(pools(), st.booleans(), seeds)
