@@ -57,6 +57,15 @@ def _widened(new: Mapping[str, Array], old: Mapping[str, Array]) -> bool:
     return any(a.dtype != old[r].dtype for r, a in new.items())
 
 
+def reference_on(d: Difference, change: Callable[[Array], Array]) -> Array | None:
+    """The reference's result on changed operands; None if it refuses them."""
+    arrays = {r: change(d.graph.arrays[r]) for r in d.node.reads}
+    try:
+        return reference(d.node, arrays, d.graph.weights, d.graph.opset)[d.output]
+    except Unavailable:
+        return None
+
+
 def in_wider(d: Difference, wider: type) -> Array | bool:
     """Where both agree with all floats in a wider dtype."""
     return agrees(d, lambda a: a.astype(wider) if is_float(a.dtype) else a)
@@ -110,6 +119,8 @@ def reduced_axes(d: Difference) -> tuple[int, ...]:
     elif given is not None:
         axes = given.tolist()
     assert x is not None
+    if not axes and attribute(d, "noop_with_empty_axes", 0):
+        return ()
     return tuple(int(a) for a in axes) if axes else tuple(range(x.ndim))
 
 

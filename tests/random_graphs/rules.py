@@ -38,6 +38,7 @@ from random_graphs.recomputing import (
     operand,
     reduced_axes,
     reduced_shape,
+    reference_on,
     saturated,
     touches_padding,
     without_odd,
@@ -424,6 +425,26 @@ def saturated_sums(d: Difference) -> Array | bool:
     return own is not None and np.asarray(d.got == own)
 
 
+@rule("remainders of 64 bits", "onnxruntime takes C's remainders of integers in float64")
+def remainders(d: Difference) -> Array | bool:
+    """Checked: ours is numpy's remainder of the integers."""
+    if not of(d, "Mod") or is_float(d.want.dtype) or not attribute(d, "fmod"):
+        return False
+    with np.errstate(all="ignore"):
+        a, b = (d.graph.arrays[n] for n in d.node.proto.input)
+        return np.asarray(d.got == np.fmod(a, b)) & (d.want.dtype.itemsize == 8)
+
+
+@rule(
+    "mean of nothing", "0 of 0 elements is NaN, as in numpy; in onnxruntime 0. ONNX leaves it open"
+)
+def mean_of_nothing(d: Difference) -> Array | bool:
+    """Checked: there is no element, NaN here and 0 there."""
+    if not of(d, "ReduceMean") or operands(d)[0].size or d.wrong is None:
+        return False
+    return is_float(d.want.dtype) and np.isnan(wide(d.got)) & (d.want == 0)
+
+
 @rule("logarithms of integers", "ONNX's body computes them in floats and cuts the result short")
 def integer_logarithms(d: Difference) -> Array | bool:
     """Checked: ours is 1 (or what float64 rounds) at most from the one of long doubles."""
@@ -441,14 +462,15 @@ def integer_logarithms(d: Difference) -> Array | bool:
 
 @rule("integers between two", "a resized integer is cut to its whole part, which rounding decides")
 def cut_short(d: Difference) -> Array | bool:
-    """Checked: they are 1 apart at most; where onnxruntime filters 8-bit integers twice, rounding
-    in between, 2 apart, and in float32 both agree."""
+    """Checked: they are 1 apart at most; where onnxruntime filters 8-bit integers twice, with
+    integers in between, 1 from its own result in float32."""
     if not of(d, "Resize") or is_float(operands(d)[0].dtype) or d.wrong is None:
         return False
     apart = np.abs(d.got.astype(np.int64) - d.want.astype(np.int64))
     if d.want.dtype.itemsize == 1 and attribute(d, "antialias"):
         small = d.want.dtype
-        return (apart <= 2) & agrees(d, lambda a: a.astype("f") if a.dtype == small else a)
+        full = reference_on(d, lambda a: a.astype(np.float32) if a.dtype == small else a)
+        return full is not None and np.abs(saturated(full, small) - d.got.astype(int)) <= 1
     return np.asarray(apart <= 1)
 
 
