@@ -38,6 +38,9 @@ def _bindings(f: Function) -> Iterator[Binding]:
 
 def _sums_floats(b: Binding) -> bool:
     call = b.value
-    if not isinstance(call, Call) or not isinstance(call.op, OpDef) or call.op.macs is None:
+    if not isinstance(call, Call) or not isinstance(call.op, OpDef):
+        return False
+    # einsum of several operands is written as a matrix product wherever it is one
+    if call.op.macs is None and (call.op.name != "einsum" or len(call.args) < 2):
         return False
     return any(tensor_type(a).dtype.is_float for a in call.args[:2])

@@ -14,7 +14,9 @@ from random_nets import Net, images_of
 import compiler
 from compiler.dtypes import Array
 from compiler.errors import UnsupportedError
+from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, IRModule, tensor_type
+from compiler.portability import unportable
 from quantize import QConfig, quantize
 
 TARGETS = [
@@ -130,3 +132,12 @@ def test_the_same_bits_everywhere(count: int) -> None:
 
     check()
     assert np.mean(tried) > 0.8
+
+
+@pytest.mark.parametrize(("dtype", "free"), [("float64", ("y",)), ("int32", ())])
+def test_einsum_may_be_a_matrix_product(dtype: str, free: tuple[str, ...]) -> None:
+    """Whose sums of floats have the target's order."""
+    b = FunctionBuilder()
+    x, w = b.param("x", (3, 3, 4, 1), dtype), b.param("w", (3, 1), dtype)
+    y = b.call("einsum", x, w, equation="abcd,bd->ac", name="y")
+    assert unportable(IRModule({"main": b.finish(y)})) == free

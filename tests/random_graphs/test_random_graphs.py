@@ -60,7 +60,13 @@ def test_graphs_in_formats(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_20000_nodes(tmp_path: Path) -> None:
     start = first_seed(10_000)
-    judge(compare_nodes(range(start, start + 860), 25, tmp_path, runs=2), 20_000)
+    judge(compare_nodes(range(start, start + 860), 25, tmp_path, build=False, runs=2), 20_000)
+
+
+@pytest.mark.slow
+def test_many_compiled_nodes(tmp_path: Path) -> None:
+    start = first_seed(10_000)
+    judge(compare_nodes(range(start, start + 200), 25, tmp_path, runs=2), 4500)
 
 
 @pytest.mark.slow
