@@ -87,6 +87,7 @@ def rule(name: str, reason: str) -> Callable[[Explains], Explains]:
     return register
 
 
+@np.errstate(all="ignore")
 def explained(d: Difference) -> list[str] | None:
     """The names of the rules that together explain a difference; None if they do not."""
     if d.error is not None or d.wrong is None:
