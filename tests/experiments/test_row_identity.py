@@ -184,11 +184,11 @@ def shifted(by: int) -> Callable[[Any], Expr]:
     return lambda node: node.a + by
 
 
-@pytest.mark.parametrize("name", ["posit9_es1", "custom[mine]8"])
+@pytest.mark.parametrize("name", ["posit9_es1", "custom[lowered_mine]8"])
 def test_lowering_functions_count_with_all_that_they_read(name: str) -> None:
-    kind = "mine" if "mine" in name else name
-    if kind == "mine" and kind not in registry.registered_types():
-        datatypes.register("mine")
+    kind = "lowered_mine" if "mine" in name else name
+    if kind == "lowered_mine" and kind not in registry.registered_types():
+        datatypes.register("lowered_mine")
     without = hash_in(name)
     other = hash_in("posit8_es0")
     found = [without]
