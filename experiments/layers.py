@@ -47,10 +47,12 @@ def layer_errors(
     boundary, integer internals) have no twin and are left out. Order: that of the variant.
 
     Raises:
-        InputError: the inputs do not fit, or no value is common to both modules.
+        InputError: the inputs do not fit or are empty, or no value is common to both modules.
     """
     from datatypes.events import counting
 
+    if any(np.ndim(x) and not np.size(x) for x in inputs):
+        raise InputError("the inputs are empty: give at least one to compare on")
     twins = {binding.var.name: (binding, value) for binding, value in _floats(reference, inputs)}
     errors = []
     with counting(variant) if events else nullcontext() as counts:
