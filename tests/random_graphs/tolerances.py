@@ -19,7 +19,7 @@ FUNCTIONS = {
     "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Erf", "Exp", "Log", "Pow",
     "Sigmoid", "Sin", "Sinh", "Sqrt", "Tan", "Tanh", "HardSwish", "Softplus", "Softsign", "Mish",
     "Elu", "Celu", "Swish", "Selu", "HardSigmoid", "Gelu", "Reciprocal", "Mean", "Div",
-    "BlackmanWindow", "HammingWindow", "HannWindow", "AffineGrid", "LeakyRelu", "Mod", "Shrink",
+    "BlackmanWindow", "HammingWindow", "HannWindow", "LeakyRelu", "Mod", "Shrink",
 }  # fmt: skip
 """Of one element, by a few roundings."""
 SUMS = {
@@ -32,11 +32,11 @@ SUMS = {
     "Einsum", "RNN", "GRU", "LSTM", "Resize", "Upsample", "GridSample", "RoiAlign", "Col2Im",
     "Attention", "RotaryEmbedding", "Sum", "com.microsoft.MatMulNBits", "ScatterElements",
     "ScatterND", "Scatter", "com.microsoft.QGemm", "Det",
-    "com.microsoft.DynamicQuantizeLSTM",
+    "com.microsoft.DynamicQuantizeLSTM", "AffineGrid",
 }  # fmt: skip
 """Of many elements, in an order of their own."""
 CANCELLING = {
-    "Elu", "Celu", "Selu", "Gelu", "Mish", "Softplus", "Sigmoid", "Cos", "Sin", "Tan", "AffineGrid",
+    "Elu", "Celu", "Selu", "Gelu", "Mish", "Softplus", "Sigmoid", "Cos", "Sin", "Tan",
     "BlackmanWindow", "HammingWindow", "HannWindow", "LogSoftmax", "RNN", "GRU", "LSTM", "Shrink",
     "com.microsoft.DynamicQuantizeLSTM",
     "Erf", "Tanh", "ReduceLogSumExp", "ReduceLogSum",
