@@ -43,7 +43,9 @@ CANCELLING = {
     "Swish", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss",
 }  # fmt: skip
 """Of which something about 1 in size is taken away, or that are computed as polynomials."""
-SCALED = {"Resize", "Upsample", "GridSample", "RoiAlign", "DeformConv", "DFT", "STFT"}
+SCALED = {
+    "Resize", "Upsample", "GridSample", "RoiAlign", "DeformConv", "DFT", "STFT", "AffineGrid",
+}  # fmt: skip
 """By coefficients that are rounded themselves: the error is one of the largest operand."""
 NORMS = {
     "InstanceNormalization", "LayerNormalization", "GroupNormalization", "RMSNormalization",
