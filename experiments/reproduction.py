@@ -137,8 +137,8 @@ def _speedups(*rows: dict[str, Value]) -> str:
 
 
 def find_row(results: str | os.PathLike[str], row_id: str) -> dict[str, Value]:
-    """The row of a results file whose `config_hash` starts with `row_id`, or the row of that number
-    (1 is the first below the header).
+    """The row of that number (1 is the first below the header), or, where there are not so many,
+    the one whose `config_hash` starts with `row_id`.
 
     Raises:
         ConfigError: the file is none, or there is no such row, or several.
@@ -147,7 +147,7 @@ def find_row(results: str | os.PathLike[str], row_id: str) -> dict[str, Value]:
 
     rows = read_results(results).to_dict("records")
     found = [row for row in rows if str(row["config_hash"]).startswith(row_id)]
-    if row_id.isdecimal() and 1 <= int(row_id) <= len(rows) and len(found) != 1:
+    if row_id.isdecimal() and 1 <= int(row_id) <= len(rows):  # also where a hash starts so
         found = [rows[int(row_id) - 1]]
     if len(found) != 1:
         what = f"{len(found)} rows" if found else "no row"

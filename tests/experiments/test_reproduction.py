@@ -351,3 +351,12 @@ def test_elements_of_operators_are_those_of_their_results() -> None:
 def test_dtypes_of_numbers() -> None:
     for name in ("float32", "uint8", "int4", "posit16_es1", "fixed8_4"):
         number_systems.check_number(name)
+
+
+def test_a_number_is_that_of_a_row_whatever_a_hash_starts_with(tmp_path: Path) -> None:
+    file = tmp_path / "r.csv"
+    results = ResultsFile(file)
+    for key in ("9f", "2a", "1b"):
+        results.append({**dict.fromkeys(COLUMNS, ""), "config_hash": key, "schema_version": 5})
+    found = {row: reproduction.find_row(file, row)["config_hash"] for row in ("1", "2", "3", "9")}
+    assert found == {"1": "9f", "2": "2a", "3": "1b", "9": "9f"}
