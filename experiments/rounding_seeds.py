@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from .identity import words
 from .schemes import Option, Scheme
@@ -66,6 +66,5 @@ def _renamed(value: Option, names: dict[str, str]) -> Option:
     if isinstance(value, str):
         return renamed(value, names)
     if isinstance(value, tuple):
-        inner: Option = tuple(_renamed(v, names) for v in value)  # type: ignore[assignment]
-        return inner
+        return cast(Option, tuple(_renamed(v, names) for v in value))
     return value
