@@ -62,6 +62,7 @@ def run(f: PrimFunc, entries: Buffer, at: Array, target: str) -> tuple[Array, st
     return out, text
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("lanes", [8, 16])
 @pytest.mark.parametrize("size", [8, 16, 32, 64, 128, 256])
@@ -146,7 +147,7 @@ def alike_in_both_halves(size: int) -> Buffer:
 NO_VBMI = "llvm -mcpu=skylake-avx512"
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", [*TARGETS, NO_VBMI])
 @pytest.mark.parametrize("number", ["int32", "uint32", "int64"])
 @pytest.mark.parametrize("place", [0, 5, 23, 26, 27])

@@ -86,6 +86,7 @@ def codes(fmt: Format, length: int) -> st.SearchStrategy[list[list[int]]]:
     return st.lists(st.lists(orders, min_size=length, max_size=length), min_size=2, max_size=2)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", ["fma", *ROUNDED_LAST])
 @pytest.mark.parametrize("name", ["posit8_es0", "posit16_es1", "float8_e4m3fn", "fixed8_4"])
 @settings(max_examples=25, deadline=None)
@@ -122,6 +123,7 @@ def check_layer(name: str, fmt: str, mode: str, lowering: str | None = None) -> 
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", ["fma", "float32", "float64"])
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_operator_gives_the_bits_of_its_reference(name: str, mode: str) -> None:
@@ -133,6 +135,7 @@ def test_exact_sums_of_every_operator_give_the_bits_of_its_reference(name: str) 
     check_layer(name, "posit8_es0", "exact")
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", ["fma", "float32", "float64"])
 @pytest.mark.parametrize("fmt", [*COMMON, "posit32_es2", "takum16"])
 def test_every_format_gives_the_bits_of_the_reference(fmt: str, mode: str) -> None:

@@ -29,6 +29,7 @@ def some_codes(fmt: Format, shape: tuple[int, ...], seed: int) -> Array:
     return np.vectorize(fmt.code, otypes=[fmt.storage])(orders)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", LAYERS)
 def test_every_operator_of_posit16_gives_the_bits_of_its_reference(name: str) -> None:
     check_layer(name, "posit16_es1", "exact")

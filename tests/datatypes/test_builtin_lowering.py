@@ -53,7 +53,7 @@ def slow_functions(name: str) -> bool:
     return fmt.rounding in ("zero", "up", "down") and fmt.nbits == 16
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("name", FORMATS)
 def test_binary_operations(name: str, op: str) -> None:
@@ -63,7 +63,7 @@ def test_binary_operations(name: str, op: str) -> None:
     np.testing.assert_array_equal(kernels.operate(op, dtype_of(fmt), a, b), want)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("name", [n for n in FORMATS if not slow_functions(n)])
 def test_functions(name: str, fn: str) -> None:
@@ -80,7 +80,7 @@ def test_functions(name: str, fn: str) -> None:
         assert (steps == 0).mean() > (0.99 if fmt.rounding == "nearest" else 0.5)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", FORMATS)
 def test_conversions(name: str) -> None:
     fmt = get(name)
@@ -127,7 +127,7 @@ def exactly(fmt: Format, op: str, a: int, b: int) -> int | None:
     return fmt.encode_exact(result)
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("op", oracle.ARITHMETIC)
 @pytest.mark.parametrize("name", FORMATS)
 def test_oracle_is_exact(name: str, op: str) -> None:
@@ -142,6 +142,7 @@ def test_oracle_is_exact(name: str, op: str) -> None:
             assert z == want, (hex(x), hex(y))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", ["Add", "Mul", "Div"])
 def test_wide_results_next_to_a_tie(op: str) -> None:
     """Sums, products and quotients whose float64 result is a tie that the exact result is not."""

@@ -118,7 +118,7 @@ def test_compiled_equals_interpreted(dtype: str, boundary: bool) -> None:
         np.testing.assert_array_equal(got, want)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("cpu", ["x86-64", "x86-64-v2", "haswell"])
 @pytest.mark.parametrize("dtype", ["posit16_es1", "bfloat16", "takum16", "posit32_es2"])
 def test_older_processors_and_threads_give_the_same_bits(dtype: str, cpu: str) -> None:
@@ -256,7 +256,7 @@ def test_posit16_resnet_on_all_images(images: Array) -> None:
     assert agreement("mnist_resnet8", "posit16_es1", images) >= 99
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("dtype", ["posit16_es1", "bfloat16", "posit8_es0"])
 def test_networks_compiled_equal_interpreted(net: str, dtype: str, images: Array) -> None:

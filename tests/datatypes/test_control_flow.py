@@ -33,6 +33,7 @@ def module() -> compiler.IRModule:
     )
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("fmt", ["posit16_es1", "bfloat16", "posit8_es1", "posit32_es2"])
 def test_control_flow_computes_in_the_format(fmt: str) -> None:
     mod = datatypes.change_dtype(module(), "float32", fmt)

@@ -92,7 +92,7 @@ def label(value: Any) -> str:
     return str(value)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("run", RUNS, ids=label)
 @pytest.mark.parametrize("name", COMMON[:1])
 def test_every_operator(name: str, run: tuple[Case, Any]) -> None:

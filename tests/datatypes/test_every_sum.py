@@ -129,6 +129,7 @@ def test_modes_of_formats_are_not_for_floats_and_unknown_ones_are_errors(s: Sum)
 
 
 # ---- values --------------------------------------------------------------------------------------
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("s", SUMS, ids=str)
 def test_the_reference_is_that_of_fractions(s: Sum, mode: str) -> None:
@@ -142,7 +143,7 @@ def test_any_reference_is_that_of_fractions(run: tuple[Sum, str, str], seed: int
     check_oracle(*run, seed)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(36)
 @pytest.mark.parametrize(("s", "name", "mode"), EVERY, ids=str)
 def test_compiled_code_gives_the_bits_of_the_reference(s: Sum, name: str, mode: str) -> None:
     check_compiled(s, name, mode)

@@ -76,6 +76,7 @@ SAMPLE = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "target", "exponents"),
     [c if c in SAMPLE else pytest.param(*c, marks=pytest.mark.slow) for c in EVERY],
@@ -205,6 +206,7 @@ def multiplies_integers(mod: IRModule, target: str) -> bool:
     return '"int16"' in optimize(mod, target, "vector").astext()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", ["posit8_es0", "fixed8_4"])
 def test_short_values_are_multiplied_as_integers(name: str, target: str) -> None:

@@ -82,6 +82,7 @@ def assert_same_codes(fmt: Format, values: list[float], got: Array) -> None:
     assert wrong == []
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SMALL)
 def test_small_formats_exhaustively(name: str) -> None:
     fmt = get(name)
@@ -109,6 +110,7 @@ def test_sixteen_bits_against_the_exact_codec(name: str) -> None:
         assert value == exact or (math.isnan(value) and math.isnan(exact))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", WIDE)
 def test_wide_formats_against_the_exact_codec(name: str) -> None:
     fmt = get(name)
@@ -129,7 +131,7 @@ def even_binades(name: str) -> bool:
     return get(name).negation != "none" and not get(name).logarithmic
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", [name for name in (*SIXTEEN, *SMALL) if even_binades(name)])
 def test_binades_agree_with_the_intervals(name: str) -> None:
     """At both sides of every boundary, which `interval_starts` takes from the exact description."""
@@ -148,6 +150,7 @@ def test_binades_agree_with_the_intervals(name: str) -> None:
     assert np.array_equal(rounded.clip(fmt.lowest - 1, fmt.highest + 1), searched)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", SIXTEEN)
 def test_decoding_needs_the_description_only(name: str) -> None:
     fmt = get(name)

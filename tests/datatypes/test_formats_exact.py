@@ -117,7 +117,7 @@ def test_orders_number_the_values(name: str) -> None:
     )
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", [n for n in SMALL if get(n).ties == "value"])
 @given(st.fractions(min_value=-600, max_value=600), st.integers(0, 12))
 def test_nearest_of_all_values(name: str, value: Fraction, halvings: int) -> None:

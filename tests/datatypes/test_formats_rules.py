@@ -235,6 +235,7 @@ def test_logarithmic_values_and_rounding() -> None:
     assert len(ordered_values(fmt)) == len(starts) + 2
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["lns8_3", "lns6_0", "lns7_4"])
 def test_logarithmic_sums_are_those_of_interval_arithmetic(name: str) -> None:
     fmt = get(name)

@@ -87,6 +87,7 @@ def interpreted(kind: str, to: str, x: Array) -> Array:
     return y
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("to", INTEGERS)
 @pytest.mark.parametrize("kind", FLOATS)
 def test_floats(kind: str, to: str) -> None:
@@ -188,6 +189,7 @@ def test_imported_casts_to_narrow_integers(code: str) -> None:
     np.testing.assert_array_equal(both_equal(mod, x), np.stack([want] * 2))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("fmt", "channels"),
     [(None, False), *((f, True) for f in (None, "bfloat16", "float8_e4m3fn", "posit8_es0"))],

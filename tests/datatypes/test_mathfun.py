@@ -141,7 +141,7 @@ def halves(fmt: Format, function: str) -> bool:
     return fmt.logarithmic and function in ("sqrt", "rsqrt")
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("name", EIGHT)
 def test_eight_bits_exhaustively(name: str, function: str) -> None:
@@ -158,7 +158,7 @@ def test_eight_bits_exhaustively(name: str, function: str) -> None:
     assert wrong == []
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize("name", SIXTEEN)
 def test_sixteen_bits_sampled(name: str, function: str) -> None:

@@ -123,7 +123,7 @@ def test_dense(name: str) -> None:
     check(name, layer("nn.dense", x, w, bias), x, want)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("which", CONVS)
 @pytest.mark.parametrize("name", POSITS)
 def test_conv2d(name: str, which: str) -> None:

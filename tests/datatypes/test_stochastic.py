@@ -127,7 +127,7 @@ def rounds_unnumbered(case: Case) -> bool:
     return adds or (case.op in NOT_NUMBERED and not moves)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("run", RUNS, ids=label)
 def test_every_operator_rounds_alike_or_is_refused_by_name(run: tuple[Case, Any]) -> None:
     case, which = run

@@ -116,7 +116,7 @@ def cases() -> list[Any]:
     return [pytest.param(*c, marks=[pytest.mark.slow] * (c in slow)) for c in every]
 
 
-@pytest.mark.sampled(9)
+@pytest.mark.sampled(27)
 @pytest.mark.parametrize(("name", "lowering", "which"), cases())
 def test_operator(name: str, lowering: str, which: str) -> None:
     fmt, use, rng = get(name), USES[which], np.random.default_rng(len(which))

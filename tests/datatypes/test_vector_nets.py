@@ -52,7 +52,7 @@ def agree(mod: IRModule, fmt: str, x: Array, target: str = "llvm") -> None:
     assert vector(x).tobytes() == compiler.build(retyped, dtype_lowering="library")(x).tobytes()
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("scale", [0.3, 30.0], ids=["ordinary", "extreme"])
 @pytest.mark.parametrize("fmt", FORMATS)
 def test_a_small_net(fmt: str, scale: float) -> None:
@@ -60,7 +60,7 @@ def test_a_small_net(fmt: str, scale: float) -> None:
     agree(small_net(scale), fmt, x)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("fmt", ["posit16_es1", "bfloat16", "float8_e5m2"])
 def test_a_small_net_without_avx512(fmt: str, target: str) -> None:

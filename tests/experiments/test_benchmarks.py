@@ -113,6 +113,7 @@ def test_operations_of_a_convolution_are_those_that_meet_data() -> None:
     assert same.operations == shapes.Shape(3, 64, (224, 224), (7, 7), 2).operations
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", list(models.MODELS))
 def test_inputs_repeat_and_differ(name: str) -> None:
     model = models.MODELS[name]

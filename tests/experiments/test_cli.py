@@ -137,6 +137,7 @@ def test_inspect_draws_the_graph(
     assert [p.name for p in tmp_path.iterdir()] == ["g.svg"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("model", zoo.model_names())
 def test_run_agrees_with_onnxruntime(tmp_path: Path, capsys: Capture, model: str) -> None:
     x = datasets.load("mnist1k").x[:7]

@@ -24,7 +24,7 @@ def agree(model: str, fmt: str, images: int) -> None:
     assert logits.argmax(axis=1).tolist() == expected.argmax(axis=1).tolist()
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize(
     ("model", "fmt", "images"),
     [

@@ -49,6 +49,7 @@ def formats() -> Iterator[None]:
     catalogue._known.update(known)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", ["plain", "mixture", "native"])
 def test_seeds_give_other_bits_and_repeats_the_same(kind: str, tmp_path: Path) -> None:
     out = tmp_path / "r.csv"

@@ -74,6 +74,7 @@ FLOAT = {"exponent": 4, "mantissa": 3}
 MUL = np.arange(1 << 16, dtype=np.uint32).reshape(256, 256) % 256
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "changed",
     [
@@ -109,6 +110,7 @@ def test_any_field_of_a_format_counts_wherever_it_is_named(
 WIDE = {"exponent": 8, "mantissa": 11, "storage_only": True}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("one", "two"),
     [
@@ -326,6 +328,7 @@ def hash_at(folder: Path, use: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return hash_of(schemes=["float32"], **USES[use])
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("use", USES)
 def test_adapters_count_with_the_modules_beside_them(
     use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -37,7 +37,7 @@ def read(path: Path) -> onnx.ModelProto:
         return version_converter.convert_version(proto, OLDEST_OPSET)
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("folder", LAYERS, ids=lambda p: f"{p.parent.name}-{p.name}")
 def test_layers_that_pytorch_exported(folder: Path) -> None:
     mod = from_onnx(read(folder / "model.onnx"))

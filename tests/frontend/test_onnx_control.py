@@ -222,6 +222,7 @@ def test_steps_of_a_beam_search(seed: int) -> None:
     all_ways(beam_step(), {"table": table, "steps": np.array(6, np.int64)})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("direction", ["forward", "bidirectional"])
 def test_a_recurrent_model(op: str, direction: str) -> None:

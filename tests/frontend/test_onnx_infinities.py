@@ -59,6 +59,7 @@ def same(op: str, *operands: Any, constants: tuple[int, ...] = (), opset: int = 
     return got
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("stride", "group", "pads"), [(1, 1, 0), (1, 2, 1), (2, 1, 1), (2, 2, 2), (3, 1, 2), (3, 2, 0)]
 )

@@ -16,6 +16,7 @@ from compiler.pipeline import build
 CASES = every_case()
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_operator(name: str) -> None:
     c = CASES[name]
@@ -28,7 +29,7 @@ def test_operator_with_a_symbolic_dimension(name: str) -> None:
     check(c.model(symbolic=True), c.arrays)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("name", CASES)
 def test_compiled_operator(name: str) -> None:
     c = CASES[name]
@@ -36,6 +37,7 @@ def test_compiled_operator(name: str) -> None:
     assert_close(build(from_onnx(proto))(**c.arrays), run_onnxruntime(proto, c.arrays))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("opset", "least"), [(11, 140), (14, 160), (22, 175)])
 def test_operators_in_other_opsets(opset: int, least: int) -> None:
     done = 0

@@ -70,6 +70,7 @@ def _fields(x: Any) -> tuple[Any, ...]:
     return tuple(x) if isinstance(x, list | tuple) else (x,)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("run", FIRST, ids=label)
 def test_every_operator_runs_on_a_batch_of_nothing(run: tuple[Case, Any]) -> None:
     both_on_nothing(run)

@@ -39,6 +39,7 @@ def bits(a: Array) -> Array:
     return np.where(np.isnan(a), -1, a.view(f"int{8 * a.dtype.itemsize}").astype(np.int64))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("name", [*FUNCTIONS, *OTHERS, *TWO])
 def test_kernels_equal_references(name: str, dtype: str) -> None:

@@ -64,6 +64,7 @@ def sampled() -> list[Any]:
     return out
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("run", sampled())
 def test_every_operator_legalized_printed_and_read_back_gives_the_same_bits(run: Any) -> None:
     case, which = run
@@ -93,6 +94,7 @@ def network(name: str, scheme: str) -> IRModule:
     return mod if scheme == "float32" else datatypes.change_dtype(mod, "float32", scheme)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "scheme"),
     [

@@ -84,6 +84,7 @@ def test_reshape_and_transpose(data: Any, shape: tuple[int, ...]) -> None:
     )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge"])
 @given(st.data())
 @settings(max_examples=40, deadline=None)
@@ -131,7 +132,7 @@ def test_take_is_numpys(shape: tuple[int, ...], indices: Array, data: Any) -> No
     np.testing.assert_array_equal(got, np.take(x, np.clip(indices, -size, size - 1), axis))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"])
 @pytest.mark.parametrize(
     "coordinates", ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]

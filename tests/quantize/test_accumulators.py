@@ -33,6 +33,7 @@ def accumulators(mod: IRModule) -> dict[str, str]:
     }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "mode", "count"),
     [

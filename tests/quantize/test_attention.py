@@ -73,6 +73,7 @@ def test_every_product_of_attention_is_one_of_bytes() -> None:
     assert np.abs(simulated - got).max() < 1e-5
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "config",
     [

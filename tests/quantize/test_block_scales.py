@@ -51,6 +51,7 @@ def test_exponents_of_known_blocks(largest: float, exponents: tuple[int, ...]) -
         assert_same(got, mx(x, "float8_e4m3fn", 1, rounding=rounding))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("rounding", SCALE_ROUNDINGS)
 @pytest.mark.parametrize(
     "name",

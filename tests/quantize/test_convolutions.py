@@ -52,7 +52,7 @@ def by_channel(a: Array, b: Array) -> float:
     return min(float(metrics.sqnr_db(a[:, c], b[:, c])) for c in range(a.shape[1]))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize(("op", "data", "kernel", "attrs"), CASES)
 def test_every_convolution_has_an_integer_form_with_weights_per_output_channel(
     op: str, data: tuple[int, ...], kernel: tuple[int, ...], attrs: Any

@@ -57,6 +57,7 @@ def all_magnitudes(shape: tuple[int, ...], seed: int = 0) -> Array:
     return x
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "scale"), list(zip(FORMATS, itertools.cycle([0.0137, 2.0**-20, 1.0]), strict=False))
 )

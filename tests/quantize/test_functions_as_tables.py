@@ -88,6 +88,7 @@ def decisions(plan: Plan) -> list[str]:
 
 
 # ---- tables --------------------------------------------------------------------------------------
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", UNARY)
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_a_table_holds_the_function_of_every_integer(op: str, dtype: str) -> None:
@@ -109,6 +110,7 @@ def test_a_table_holds_the_function_of_every_integer(op: str, dtype: str) -> Non
         assert entries[q % 256] == want, (q, value)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("f", [swish, gelu, chosen])
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 def test_what_depends_on_one_value_becomes_one_table(f: Build, dtype: str) -> None:
@@ -260,6 +262,7 @@ def test_other_runtimes_agree(tmp_path: Path) -> None:
     assert metrics.sqnr_db(ours, theirs) > 35
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 @pytest.mark.parametrize("ends", [False, True])
 def test_rows_of_relus_fold_into_what_they_follow(count: int, ends: bool) -> None:

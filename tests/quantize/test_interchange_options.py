@@ -61,6 +61,7 @@ def cases(options: dict[str, dict[str, Any]]) -> list[Any]:
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("name", "option"), cases(OPTIONS))
 def test_every_option_of_the_tool_gives_the_same_integers(
     name: str, option: str, tmp_path: Path

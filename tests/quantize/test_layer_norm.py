@@ -134,6 +134,7 @@ def normalized(offset: bool, axis: int = -1) -> IRModule:
     return IRModule({"main": b.finish(b.call("nn.dense", y, b.const(weights(4, 8)), name="last"))})
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("axis", [-1, 1])
 @pytest.mark.parametrize("offset", [False, True])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])

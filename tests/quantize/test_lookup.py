@@ -60,6 +60,7 @@ def test_any_shape_on_any_target(target: str, shape: list[int], dtype: str, symb
     np.testing.assert_array_equal(got, entries[x.view(np.uint8)])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("channels", [3, 16, 24])
 def test_behind_a_convolution_it_is_part_of_the_kernel(target: str, channels: int) -> None:

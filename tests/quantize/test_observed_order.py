@@ -57,6 +57,7 @@ def test_full_blocks_stay_blocks_and_filled_up_ones_do_not() -> None:
     assert shapes(any_order=False) == [(2, 8, 4, 4), (2, 6, 4, 4)]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["resnet8", "dwsep"])
 @pytest.mark.parametrize("how", ["minmax", "moving_average", "percentile", "kl", "mse", "sigma"])
 def test_plans_do_not_depend_on_the_order(

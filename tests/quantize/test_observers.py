@@ -129,6 +129,7 @@ def test_kl_ignores_outliers_but_not_the_bulk() -> None:
 
 
 # ---- merging -------------------------------------------------------------------------------------
+@pytest.mark.sampled(3)
 @settings(max_examples=40, deadline=None)
 @given(parts=arrays, more=arrays)
 @pytest.mark.parametrize("kind", KINDS)

@@ -137,7 +137,7 @@ def test_symbolic_extent_runs_any_size() -> None:
         np.testing.assert_array_equal(y, x @ w)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(20)
 @pytest.mark.parametrize(
     "intrinsic", [*(i for i in X86 if i.steps == 4), DOT4], ids=lambda i: i.name
 )

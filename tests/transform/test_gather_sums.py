@@ -127,7 +127,7 @@ def test_no_node_keeps_a_sum_of_many_operators(name: str) -> None:
         np.testing.assert_allclose(g, w, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(15)
 @pytest.mark.parametrize("name", LONG)
 def test_sums_that_importers_write_out_take_an_accumulation(name: str) -> None:
     case = LONG[name]

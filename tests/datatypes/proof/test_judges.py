@@ -35,6 +35,7 @@ def exactly(fmt: Format, op: str, *columns: Array) -> Array:
     return np.array([rational.apply(fmt, op, *map(int, xs)) for xs in zip(*columns, strict=True)])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", ARITHMETIC)
 @pytest.mark.parametrize("name", SMALL)
 def test_integers_give_every_pair_of_a_small_format_as_fractions_do(name: str, op: str) -> None:
@@ -77,6 +78,7 @@ def test_formats_too_wide_for_integers_are_refused() -> None:
     assert not Judge(get("posit32_es2")).integer
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", [*ARITHMETIC, "Fma"])
 @pytest.mark.parametrize("name", ["posit32_es2", "takum24", "fixed32_16", "bfloat16"])
 def test_the_judge_of_any_width_gives_what_fractions_do(name: str, op: str) -> None:
@@ -116,6 +118,7 @@ def test_rational_arithmetic_by_hand(
 
 
 # ---- order ---------------------------------------------------------------------------------------
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*SMALL, "float8_e4m3fn", "takum8"])
 def test_order_by_exact_values(name: str) -> None:
     fmt = get(name)
@@ -134,6 +137,7 @@ def test_order_by_exact_values(name: str) -> None:
 
 @pytest.mark.sampled(3)
 # ---- samples -------------------------------------------------------------------------------------
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", ARITHMETIC)
 @pytest.mark.parametrize("name", ["posit16_es1", "bfloat16", "takum16", "fixed16_8"])
 def test_ties_lie_on_boundaries(name: str, op: str) -> None:

@@ -13,6 +13,7 @@ from datatypes.formats import get
 from datatypes.vector import large_arrays
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*NAMES, *WIDE])
 def test_encoding_large_arrays(name: str) -> None:
     fmt, rng = get(name), np.random.default_rng(4)

@@ -53,7 +53,7 @@ def test_all_pairs_of_short_formats(name: str, op: str) -> None:
     assert check(fmt, op, *all_pairs(fmt)) < 0.45
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("op", ["Add", "Mul"])
 @pytest.mark.parametrize("name", [*MEDIUM, *WIDE])
 def test_pairs_of_longer_formats(name: str, op: str) -> None:

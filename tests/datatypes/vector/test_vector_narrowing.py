@@ -49,7 +49,7 @@ def test_which_formats_are_rounded_in_float32() -> None:
     assert not rounds_in_single(get("posit32_es2"))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("source", ["float32", "float64"])
 @pytest.mark.parametrize("name", NAMES)

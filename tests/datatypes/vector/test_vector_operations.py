@@ -55,6 +55,7 @@ def codes_of(fmt: Format) -> Array:
     return some_pairs(fmt, 3000)[0]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("name", SHORT)
 def test_all_pairs_of_short_formats(name: str, op: str) -> None:
@@ -63,7 +64,7 @@ def test_all_pairs_of_short_formats(name: str, op: str) -> None:
     np.testing.assert_array_equal(operate(fmt, op, a, b), oracle.apply(fmt, op, a, b))
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("op", BINARY)
 @pytest.mark.parametrize("name", [*MEDIUM, *WIDE])
 def test_pairs_of_longer_formats(name: str, op: str) -> None:
@@ -89,7 +90,7 @@ def _ties(fmt: Format, op: str) -> tuple[Array, Array]:
     return a[exact], b[exact]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
 @pytest.mark.parametrize("name", ["posit16_es1", "posit16_es2", "bfloat16", "float16", "takum16"])
 def test_ties(name: str, op: str) -> None:
@@ -117,7 +118,7 @@ def test_wide_results_next_to_a_tie(op: str) -> None:
     np.testing.assert_array_equal(operate(fmt, op, a, b), oracle.apply(fmt, op, a, b))
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("fn", FUNCTIONS)
 @pytest.mark.parametrize("name", [*NAMES, *WIDE])
 def test_functions(name: str, fn: str) -> None:
@@ -147,6 +148,7 @@ def test_codes_and_lanes(name: str) -> None:
     np.testing.assert_array_equal(encoder(name)(zeros), [0, fmt.zero(True)])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*NAMES, *WIDE])
 def test_conversions_into_a_format(name: str) -> None:
     fmt, rng = get(name), np.random.default_rng(4)
@@ -172,6 +174,7 @@ def test_conversions_into_a_format(name: str) -> None:
         np.testing.assert_array_equal(got, encode(fmt, exact), err_msg=str(source))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [*NAMES, *WIDE])
 def test_conversions_out_of_a_format(name: str) -> None:
     fmt = get(name)
