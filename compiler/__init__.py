@@ -8,6 +8,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.frontend": ["from_onnx"],
         "compiler.interpret": ["evaluate"],
         "compiler.pipeline": ["build", "optimize"],
+        "compiler.runtime.assumptions": ["Assumption", "assumptions"],
         "compiler.runtime.executable": ["Executable"],
         "compiler.saved.executables": ["load"],
         "compiler.executors": ["create_executor"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class DtypelabError(Exception):
@@ -24,6 +25,18 @@ class UnsupportedError(DtypelabError):
 
 class TypeInferenceError(DtypelabError):
     """Shapes or dtypes in a program do not fit together."""
+
+
+class UnequalSizes(TypeInferenceError):
+    """Dimensions that must be equal are not known to be.
+
+    Attributes:
+        pairs: the dimensions, two by two.
+    """
+
+    def __init__(self, message: str, pairs: Iterable[tuple[Any, Any]]):
+        super().__init__(message)
+        self.pairs = tuple(pairs)
 
 
 class VerifyError(DtypelabError):

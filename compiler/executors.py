@@ -10,6 +10,7 @@ from compiler.errors import InputError, UnsupportedError, unknown
 from compiler.interpret import evaluate
 from compiler.ir.expr import Function, IRModule
 from compiler.pipeline import compile_graph, needs_machine
+from compiler.runtime.assumptions import assumptions
 from compiler.runtime.inputs import symbolic_sizes
 from compiler.target import Target
 from compiler.transform.preparation import prepare
@@ -36,13 +37,13 @@ class Executor:
         mod = self.mod.with_function("main", f)
         if self.kind in ("interpret", "debug"):
             return partial(evaluate, mod)
-        sizes = symbolic_sizes(mod.main)
+        sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
         mod = prepare(mod)
         if self.kind == "vm":
-            return build_machine(mod, self.target, self.threads, None)
+            return build_machine(mod, self.target, self.threads, None, assumed)
         if needs_machine(mod):
             raise UnsupportedError("the graph executor runs no control flow: use the vm executor")
-        return compile_graph(mod, self.target, self.threads, None, sizes)
+        return compile_graph(mod, self.target, self.threads, None, sizes, (), assumed)
 
 
 def create_executor(

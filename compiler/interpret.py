@@ -34,6 +34,7 @@ from compiler.op.calls import is_callee
 from compiler.op.opdef import OpDef
 from compiler.op.places import Places
 from compiler.op.sizes import MATCH_SHAPE
+from compiler.runtime.assumptions import assumed, assumptions, check_assumptions
 from compiler.runtime.inputs import bind_inputs, check_sizes, symbolic_sizes
 from compiler.runtime.shapes import bind_dims, match_shape, sizes, stack_rows
 from compiler.stochastic import node_number
@@ -104,6 +105,8 @@ def trace(mod: IRModule, *args: Any, **kwargs: Any) -> Iterator[tuple[Binding, A
 def _environment(f: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frame:
     arrays, dims = bind_inputs([(p.name, tensor_type(p)) for p in f.params], args, kwargs)
     if dims:
+        inputs = [(p.name, tensor_type(p)) for p in f.params]
+        check_assumptions(assumptions(f), inputs, dims)
         check_sizes(symbolic_sizes(f), dims)
     return Frame(dict(zip(f.params, arrays, strict=True)), dims)
 
@@ -151,6 +154,7 @@ def _value(b: Binding, frame: Frame, mod: IRModule) -> Run:
         match_shape(v.attrs.shape, numbers, frame.dims, f"%{b.var.name}")
         return numbers
     if isinstance(v, Call) and isinstance(v.op, OpDef):
+        check_assumptions(assumed(b), (), frame.dims)
         return call_reference(v, list(map(frame.atom, v.args)), b.var, frame.dims)
     if isinstance(v, Match):
         out = frame.atom(v.value)

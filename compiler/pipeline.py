@@ -21,6 +21,7 @@ from compiler.ir.expr import (
 from compiler.ir.types import TensorType
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
+from compiler.runtime.assumptions import Assumption, assumptions
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.inputs import symbolic_sizes
 from compiler.runtime.program_builder import ProgramBuilder
@@ -61,13 +62,13 @@ def build(
     if threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
     chosen = Target.parse(target)
-    sizes = symbolic_sizes(mod.main)
+    sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
     mod = prepare(mod)
     if needs_machine(mod):
         from compiler.vm.build import build_machine
 
-        return build_machine(mod, chosen, threads, dtype_lowering)
-    return compile_graph(mod, chosen, threads, dtype_lowering, sizes)
+        return build_machine(mod, chosen, threads, dtype_lowering, assumed)
+    return compile_graph(mod, chosen, threads, dtype_lowering, sizes, (), assumed)
 
 
 def compile_graph(
@@ -77,9 +78,11 @@ def compile_graph(
     dtype_lowering: str | None,
     sizes: Iterable[Index] = (),
     dims: Iterable[Dim] = (),
+    assumed: Iterable[Assumption] = (),
 ) -> GraphExecutable:
     """Compile `main` of a prepared module, which has no control flow. `sizes`: dimensions that may
     not be zero. `dims`: dimensions that are given when it runs, though no input may show them.
+    `assumed`: equalities of dimensions that are checked then.
 
     Raises:
         LoweringError: an operator or a custom datatype has no lowering; names it.
@@ -91,7 +94,7 @@ def compile_graph(
     mod = without_empty(mod)
     lowerings = choose_lowerings(mod, dtype_lowering)
     program = ProgramBuilder(_optimize(mod, target, lowerings), target, threads, dims).run()
-    program = replace(program, sizes=tuple(sizes))
+    program = replace(program, sizes=tuple(sizes), assumed=tuple(assumed))
 
     def sized(known: Mapping[Dim, int]) -> GraphExecutable:
         with context:

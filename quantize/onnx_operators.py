@@ -266,7 +266,8 @@ OPERATORS: dict[str, Operator] = {
             "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "tanh": "Tanh", "sigmoid": "Sigmoid",
             "erf": "Erf", "floor": "Floor", "ceil": "Ceil", "round": "Round", "negative": "Neg",
             "abs": "Abs", "nn.relu": "Relu", "where": "Where", "nn.dropout": "Identity",
-            "nn.matmul": "MatMul", "nn.global_avg_pool2d": "GlobalAveragePool", "shape_of": "Shape",
+            "assume": "Identity", "nn.matmul": "MatMul",
+            "nn.global_avg_pool2d": "GlobalAveragePool", "shape_of": "Shape",
         }.items()
     },
     "clip": _clip,

@@ -6,9 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from compiler.dtypes import INT64
-from compiler.errors import DtypelabError, ModelError, UnsupportedError, unknown
+from compiler.errors import DtypelabError, ModelError, UnequalSizes, UnsupportedError, unknown
 from compiler.frontend import symbolic_ops
+from compiler.frontend.assuming import Assuming
 from compiler.frontend.attributes import attribute_value
 from compiler.frontend.computed_dimensions import computed_dimensions
 from compiler.frontend.element_types import NARROW, element_code
@@ -16,11 +19,11 @@ from compiler.frontend.folding import empty, folded
 from compiler.frontend.function_body import body_of, has_body
 from compiler.frontend.limits import Budget
 from compiler.frontend.model_file import constant
-from compiler.frontend.node import CONVERTERS, Node
+from compiler.frontend.node import CONVERTERS, Node, Results
 from compiler.frontend.schema import check_node, operator_key
 from compiler.frontend.signature import given_constants, input_types
 from compiler.frontend.value_names import ValueNames
-from compiler.frontend.values import Imported, Symbolic
+from compiler.frontend.values import Imported, Symbolic, symbolic
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import (
     Atom,
@@ -46,6 +49,8 @@ _MOVES = {
 """Operators that take narrow integers and give them on."""
 _CONVERSIONS = {"Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "Shape", "Size"}
 """Operators that take narrow integers."""
+MOST_ASSUMED = 16
+"""How often a node, or a call, is tried anew because it needs sizes to be equal."""
 
 
 def _first_line(e: Exception) -> str:
@@ -67,6 +72,8 @@ class GraphImport:
         self._narrow: dict[str, int] = {}
         self.names = ValueNames()
         self.counts: dict[Dimension, Atom] = {}
+        self.assuming = Assuming(self.is_given)
+        self._where = ""  # the node being converted
 
     # ---- the import ------------------------------------------------------------------------------
     def run(
@@ -128,9 +135,9 @@ class GraphImport:
             a.name: attribute_value(a, where, self.folder, self.budget) for a in proto.attribute
         }
         node = Node(proto.op_type, proto.name, tuple(proto.input), outputs, attrs, self)
+        outside, self._where = self._where, node.where
         try:
-            known = symbolic_ops.evaluate(node) if key == node.op else None
-            results = CONVERTERS[key](node) if known is None else known
+            results = self._converted(node, key)
         except (ModelError, UnsupportedError) as e:
             if str(e).startswith("node "):  # in a subgraph: that node is the one to name
                 raise
@@ -139,6 +146,8 @@ class GraphImport:
             raise ModelError(f"{node.where}: {e}{self._hint(node)}") from None
         except (ValueError, IndexError, TypeError, ArithmeticError, MemoryError) as e:
             raise ModelError(f"{node.where} is not valid: {_first_line(e)}") from e
+        finally:
+            self._where = outside
         values = [results] if isinstance(results, (Var, Constant, Symbolic)) else list(results)
         for i, name in enumerate(outputs):
             if name and name in self._values:
@@ -147,6 +156,42 @@ class GraphImport:
                 self._values[name] = values[i]
             elif name:
                 self._missing[name] = f"{node.where} is not supported with its output {i} in use"
+
+    def _converted(self, node: Node, key: str) -> Results:
+        """What a node's outputs are. Where its operands' sizes must be equal and are not known to
+        be, that is assumed."""
+        back, count = self.rewind(), 0
+        while True:
+            try:
+                known = symbolic_ops.evaluate(node) if key == node.op else None
+                return CONVERTERS[key](node) if known is None else known
+            except UnequalSizes as e:
+                count += 1
+                if count > MOST_ASSUMED:
+                    raise
+                back()
+                self.assuming.learn(e)
+                for name in filter(None, node.inputs):
+                    v = self._values.get(name)
+                    if isinstance(v, Symbolic):
+                        self._values[name] = self._simplified(v)
+                    elif isinstance(v, Var):
+                        self._values[name] = self._renamed(v, e, node.origin)
+                back = self.rewind()
+
+    def _simplified(self, v: Symbolic) -> Symbolic | Constant:
+        data = [self.assuming.facts.simplified(x) for x in v.data.reshape(-1)]
+        flat = np.empty(len(data), object)
+        flat[:] = data
+        return symbolic(flat.reshape(v.data.shape), v.dtype)
+
+    def _renamed(self, x: Atom, e: UnequalSizes, origin: str) -> Atom:
+        """`x` with the names of sizes that what is assumed gives it."""
+
+        def bind(value: Value, stem: str) -> Var:
+            return self.bind(value, self.intermediate(stem), origin)
+
+        return self.assuming.renamed(x, e.pairs, self._where, bind)
 
     def _check_narrow(self, proto: Any, where: str) -> None:
         """Narrow integers are moved and converted; nothing computes with them."""
@@ -219,7 +264,18 @@ class GraphImport:
             attrs = {**attrs, "allowzero": True}
         definition = get_op(op)
         call = Call(definition, tuple(args), definition.make_attrs(**attrs))
-        result = infer_value(call)
+        for _ in range(MOST_ASSUMED):
+            try:
+                result = infer_value(call)
+                break
+            except UnequalSizes as e:
+                self.assuming.learn(e)
+                given = tuple(self._renamed(a, e, origin) for a in call.args)
+                attrs = self.assuming.attributes(attrs)
+                call = Call(definition, given, definition.make_attrs(**attrs))
+        else:
+            result = infer_value(call)
+        args = call.args
         if isinstance(result, TensorType) and 0 in result.shape:
             return empty(result)
         known = args and all(isinstance(a, Constant) for a in args)
@@ -298,6 +354,7 @@ class GraphImport:
         """See Graph."""
         self._around.append(self.builder)
         self.builder = FunctionBuilder()
+        self.assuming.forget()
         try:
             for p in params:
                 self.builder.add_param(p)
@@ -305,6 +362,7 @@ class GraphImport:
             return self.builder.finish(*results)
         finally:
             self.builder = self._around.pop()
+            self.assuming.forget()
 
     def rewind(self) -> Callable[[], None]:
         """See Graph."""
@@ -312,6 +370,7 @@ class GraphImport:
 
         def back() -> None:
             del bindings[count:]
+            self.assuming.forget()
 
         return back
 

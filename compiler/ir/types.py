@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 
 from compiler.dtypes import DType
-from compiler.errors import TypeInferenceError
+from compiler.errors import TypeInferenceError, UnequalSizes
 from compiler.symbolic import Dim, IntLike, dim, product
 
 
@@ -100,11 +101,21 @@ def broadcast(a: Sequence[Dim], b: Sequence[Dim]) -> tuple[Dim, ...]:
     Raises:
         TypeInferenceError: the shapes do not broadcast.
     """
-    out: list[Dim] = []
-    for i in range(max(len(a), len(b))):
-        x = a[len(a) - 1 - i] if i < len(a) else 1
-        y = b[len(b) - 1 - i] if i < len(b) else 1
-        if x != y and x != 1 and y != 1:
-            raise TypeInferenceError(f"shapes {shape_text(a)} and {shape_text(b)} do not broadcast")
-        out.append(y if x == 1 else x)
-    return tuple(reversed(out))
+    both = list(zip_longest(reversed(a), reversed(b), fillvalue=1))
+    differ = [(x, y) for x, y in both if x != y and x != 1 and y != 1]
+    require_equal(differ, f"shapes {shape_text(a)} and {shape_text(b)} do not broadcast")
+    return tuple(reversed([y if x == 1 else x for x, y in both]))
+
+
+def require_equal(pairs: Iterable[tuple[IntLike, IntLike]], message: str) -> None:
+    """Check that dimensions are equal.
+
+    Raises:
+        UnequalSizes: some are not known to be.
+        TypeInferenceError: some are known not to be.
+    """
+    differ = [(a, b) for a, b in pairs if a != b]
+    if any(isinstance(a, int) and isinstance(b, int) for a, b in differ):
+        raise TypeInferenceError(message)
+    if differ:
+        raise UnequalSizes(message, differ)

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import Array
-from compiler.errors import TypeInferenceError
-from compiler.ir.types import TensorType
+from compiler.ir.types import TensorType, require_equal
 from compiler.op.accumulate import check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import one_dtype, require, type_of
@@ -73,7 +72,7 @@ def _extents(operands: Sequence[Sequence[str]], shapes: Sequence[Sequence[Any]])
             if out.setdefault(c, n) == 1 and c.isdigit():
                 out[c] = n
             elif n != out[c] and not (n == 1 and c.isdigit()):
-                raise TypeInferenceError(f"einsum: axis {c} has both {out[c]} and {n} elements")
+                require_equal([(out[c], n)], f"einsum: axis {c} has both {out[c]} and {n} elements")
     return out
 
 

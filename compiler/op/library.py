@@ -2,6 +2,7 @@
 
 from compiler.op import (  # noqa: F401
     annotation,
+    assume,
     bitcast,
     einsum,
     elementwise,

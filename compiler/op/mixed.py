@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import BOOL, Array, DType
-from compiler.ir.types import TensorType, shape_text
+from compiler.ir.types import TensorType, require_equal, shape_text
 from compiler.op import c_library
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import (
@@ -102,10 +102,9 @@ def _infer_bias_add(a: BiasAddAttrs, types: Sequence[TensorType]) -> TensorType:
     x, bias = types
     one_dtype("nn.bias_add", types)
     axis = axis_of("nn.bias_add", a.axis, x.rank)
-    require(
-        bias.shape == (x.shape[axis],),
-        f"nn.bias_add: a bias of shape {shape_text(bias.shape)} does not fit axis {axis} of {x}",
-    )
+    text = f"nn.bias_add: a bias of shape {shape_text(bias.shape)} does not fit axis {axis} of {x}"
+    require(bias.rank == 1, text)
+    require_equal([(x.shape[axis], bias.shape[0])], text)
     return x
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import INT64, Array
-from compiler.ir.types import TensorType, broadcast, shape_text
+from compiler.ir.types import TensorType, broadcast, require_equal, shape_text
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import (
     axes_of,
@@ -103,9 +103,10 @@ def _reshape(a: ReshapeAttrs, old: Sequence[Dim]) -> tuple[Dim, ...]:
         require(known != 0, f"{text}: the rest of an empty shape is not known")
         new[holes[0]] = dim(Index.of(size) // known)
     size, made = product(old), product(new)
-    comparable = isinstance(size, int) and isinstance(made, int)
-    # A symbolic remainder may be a division that does not simplify; the run-time shapes decide.
-    require(made == size or (bool(holes) and not comparable), f"{text}: the sizes differ")
+    # A symbolic remainder may be a division that does not simplify: it is checked when it runs (see
+    # compiler.runtime.assumptions).
+    if not holes or (isinstance(size, int) and isinstance(made, int)):
+        require_equal([(size, made)], f"{text}: the sizes differ")
     return tuple(new)
 
 
@@ -140,7 +141,8 @@ def _squeeze(a: SqueezeAttrs, old: Sequence[Dim]) -> tuple[Dim, ...]:
         return tuple(n for n in old if n != 1)
     drop = axes_of("squeeze", a.axis, len(old))
     for k in drop:
-        require(old[k] == 1, f"squeeze: axis {k} of {shape_text(old)} does not have length 1")
+        text = f"squeeze: axis {k} of {shape_text(old)} does not have length 1"
+        require_equal([(old[k], 1)], text)
     return tuple(n for k, n in enumerate(old) if k not in drop)
 
 

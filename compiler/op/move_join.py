@@ -10,7 +10,7 @@ import numpy as np
 
 from compiler.dtypes import Array
 from compiler.errors import TypeInferenceError
-from compiler.ir.types import TensorType, TupleType, shape_text
+from compiler.ir.types import TensorType, TupleType, require_equal, shape_text
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, one_dtype, require, type_of
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
@@ -31,14 +31,13 @@ def _infer_concatenate(a: ConcatenateAttrs, types: Sequence[TensorType]) -> Tens
     axis = axis_of("concatenate", a.axis, len(first))
     length: Dim = 0
     for t in types:
-        fits = t.rank == len(first) and all(
-            m == n for k, (m, n) in enumerate(zip(t.shape, first, strict=True)) if k != axis
-        )
-        require(
-            fits,
+        differ = (
             f"concatenate: shapes {shape_text(first)} and {shape_text(t.shape)} differ outside "
-            f"axis {axis}",
+            f"axis {axis}"
         )
+        require(t.rank == len(first), differ)
+        both = zip(t.shape, first, strict=True)
+        require_equal([pair for k, pair in enumerate(both) if k != axis], differ)
         length = dim(t.shape[axis] + length)
     return TensorType((*first[:axis], length, *first[axis + 1 :]), dtype)
 
@@ -78,10 +77,9 @@ class SplitAttrs:
 def _infer_split(a: SplitAttrs, types: Sequence[TensorType]) -> TupleType:
     (x,) = types
     axis = axis_of("split", a.axis, x.rank)
-    require(
-        len(a.sizes) > 0 and x.shape[axis] == sum(a.sizes),
-        f"split: sizes {a.sizes} do not add up to axis {axis} of {shape_text(x.shape)}",
-    )
+    text = f"split: sizes {a.sizes} do not add up to axis {axis} of {shape_text(x.shape)}"
+    require(len(a.sizes) > 0, text)
+    require_equal([(x.shape[axis], sum(a.sizes))], text)
     return TupleType(
         tuple(TensorType((*x.shape[:axis], n, *x.shape[axis + 1 :]), x.dtype) for n in a.sizes)
     )

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import INT64, Array
-from compiler.ir.types import TensorType
+from compiler.ir.types import TensorType, require_equal
 from compiler.op.accumulate import Accumulation, accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, need_constant, one_dtype, require, type_of
@@ -128,8 +128,8 @@ def _infer_gather_nd(a: GatherNDAttrs, types: Sequence[TensorType]) -> TensorTyp
         0 <= shared < indices.rank and shared + depth <= x.rank,
         f"gather_nd: indices {indices} with {shared} shared axes are too deep for {x}",
     )
-    require(
-        x.shape[:shared] == indices.shape[:shared],
+    require_equal(
+        zip(x.shape[:shared], indices.shape[:shared], strict=True),
         f"gather_nd: {x} and {indices} do not share their first {shared} axes",
     )
     return TensorType((*indices.shape[:-1], *x.shape[shared + depth :]), x.dtype)
@@ -232,10 +232,10 @@ def _infer_scatter_nd(a: ScatterNDAttrs, types: Sequence[TensorType]) -> TensorT
     check_mode("scatter_nd", a.accumulate, x.dtype)
     _reduction("scatter_nd", a.reduction)
     depth = need_constant("scatter_nd", "the last dimension of the indices", indices.shape[-1])
-    require(
-        depth <= x.rank and updates.shape == (*indices.shape[:-1], *x.shape[depth:]),
-        f"scatter_nd: indices {indices} do not fit data {x} and updates {updates}",
-    )
+    text = f"scatter_nd: indices {indices} do not fit data {x} and updates {updates}"
+    wanted = (*indices.shape[:-1], *x.shape[depth:])
+    require(depth <= x.rank and updates.rank == len(wanted), text)
+    require_equal(zip(updates.shape, wanted, strict=True), text)
     return x
 
 

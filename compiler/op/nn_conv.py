@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import Array, DType
-from compiler.ir.types import TensorType, shape_text
+from compiler.ir.types import TensorType, require_equal, shape_text
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import need_constant, require, require_rank, type_of
@@ -63,11 +63,15 @@ def _infer(a: Conv2dAttrs, types: Sequence[TensorType]) -> TensorType:
     require_rank("nn.conv2d", "data", x, 4 if xb == 1 else 5)
     require_rank("nn.conv2d", "weight", w, 4)
     out_channels = need_constant("nn.conv2d", "the number of output channels", w.shape[0])
-    require(
-        _channels_fit(a, x, w, xb) and out_channels % a.groups == 0 and out_channels % ob == 0,
+    text = (
         f"nn.conv2d: data {shape_text(x.shape)} and weight {shape_text(w.shape)} do not fit with "
-        f"{a.groups} groups and layouts {a.data_layout}, {a.out_layout}",
+        f"{a.groups} groups and layouts {a.data_layout}, {a.out_layout}"
     )
+    require(out_channels % a.groups == 0 and out_channels % ob == 0, text)
+    if xb == 1:
+        require_equal([(x.shape[1], dim(w.shape[1] * a.groups))], text)
+    else:
+        require(_blocks_fit(a, x, w, xb), text)
     dtype = result_dtype("nn.conv2d", x.dtype, w.dtype, a.out_dtype, a.input_zero_point)
     out = [v.outputs(n) for v, n in zip(_windows(a, w.shape[2:]), x.shape[2:4], strict=True)]
     require(
@@ -82,10 +86,8 @@ def _infer(a: Conv2dAttrs, types: Sequence[TensorType]) -> TensorType:
     return TensorType((x.shape[0], out_channels // ob, *out, ob), dtype)
 
 
-def _channels_fit(a: Conv2dAttrs, x: TensorType, w: TensorType, block: int) -> bool:
+def _blocks_fit(a: Conv2dAttrs, x: TensorType, w: TensorType, block: int) -> bool:
     need: Dim = dim(w.shape[1] * a.groups)
-    if block == 1:
-        return x.shape[1] == need
     held = x.shape[1] * block
     if x.shape[4] != block or not isinstance(need, int) or not isinstance(held, int):
         return False

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import Array, DType
-from compiler.ir.types import TensorType, broadcast, shape_text
+from compiler.ir.types import TensorType, broadcast, require_equal, shape_text
 from compiler.op.accumulate import Sums, accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import known_shape, need_constant, read, require, require_rank, type_of
@@ -85,11 +85,12 @@ def _above(x: Expr, zero_point: int) -> Expr:
 def _infer_dense(a: DenseAttrs, types: Sequence[TensorType]) -> TensorType:
     x, w = types[:2]
     require_rank("nn.dense", "weight", w, 2)
-    require(
-        x.rank >= 1 and x.shape[-1] == w.shape[1],
+    text = (
         f"nn.dense: data {shape_text(x.shape)} does not fit weight {shape_text(w.shape)} "
-        "(units, inputs)",
+        "(units, inputs)"
     )
+    require(x.rank >= 1, text)
+    require_equal([(x.shape[-1], w.shape[1])], text)
     units = need_constant("nn.dense", "the number of units", w.shape[0])
     dtype = result_dtype("nn.dense", x.dtype, w.dtype, a.out_dtype, a.input_zero_point)
     check_bias("nn.dense", types, units, dtype)
@@ -125,8 +126,9 @@ def _matmul_parts(
     x: Sequence[Dim], w: Sequence[Dim]
 ) -> tuple[tuple[Dim, ...], tuple[Dim, ...], tuple[Dim, ...]]:
     """(batch, rows, columns) dimensions of the product; rows or columns are () for vectors."""
-    fits = len(x) > 0 and len(w) > 0 and x[-1] == w[-2 if len(w) > 1 else 0]
-    require(fits, f"nn.matmul: shapes {shape_text(x)} and {shape_text(w)} do not fit")
+    text = f"nn.matmul: shapes {shape_text(x)} and {shape_text(w)} do not fit"
+    require(len(x) > 0 and len(w) > 0, text)
+    require_equal([(x[-1], w[-2 if len(w) > 1 else 0])], text)
     return broadcast(x[:-2], w[:-2]), tuple(x[-2:-1]), tuple(w[-1:] if len(w) > 1 else ())
 
 

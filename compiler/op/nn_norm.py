@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler.dtypes import Array
-from compiler.ir.types import TensorType, broadcast, shape_text
+from compiler.ir.types import TensorType, broadcast, require_equal, shape_text
 from compiler.op.accumulate import check_mode
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import (
@@ -49,11 +49,12 @@ def _infer_batch_norm(a: BatchNormAttrs, types: Sequence[TensorType]) -> TensorT
     _require_real("nn.batch_norm", types)
     channels = x.shape[axis_of("nn.batch_norm", a.axis, x.rank)]
     for p in types[1:]:
-        require(
-            p.shape == (channels,),
+        text = (
             f"nn.batch_norm: a parameter of shape {shape_text(p.shape)} does not fit axis {a.axis} "
-            f"of data {shape_text(x.shape)}",
+            f"of data {shape_text(x.shape)}"
         )
+        require(p.rank == 1, text)
+        require_equal([(channels, p.shape[0])], text)
     return x
 
 

@@ -15,6 +15,7 @@ from compiler.dtype_lowering import DtypeLowering
 from compiler.dtypes import Array
 from compiler.errors import InputError
 from compiler.ir.types import TensorType, Type
+from compiler.runtime.assumptions import Assumption, check_assumptions
 from compiler.runtime.driver import Step
 from compiler.runtime.external import External, Linkage
 from compiler.runtime.inputs import bind_inputs, check_sizes
@@ -31,7 +32,8 @@ _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5)
 @dataclass(frozen=True)
 class Program:
     """What the builder made of a module: kernels, constants, the native entry, the memory plan.
-    `sizes`: the symbolic dimensions of its tensors, which may not be zero."""
+    `sizes`: the symbolic dimensions of its tensors, which may not be zero; `assumed`: equalities of
+    dimensions."""
 
     inputs: tuple[tuple[str, TensorType], ...]
     outputs: tuple[tuple[str, TensorType], ...]
@@ -45,6 +47,7 @@ class Program:
     steps: tuple[Step, ...]
     externals: tuple[External, ...] = ()
     sizes: tuple[Index, ...] = ()
+    assumed: tuple[Assumption, ...] = ()
 
 
 class Executable:
@@ -207,12 +210,13 @@ class GraphExecutable(Executable):
         these sizes alone.
 
         Raises:
-            InputError: a size is negative; or one is 0, but not every output is empty, and it
-                cannot be compiled again.
+            InputError: the sizes are not what the program takes for granted; one is negative; or
+                one is 0, but not every output is empty, and it cannot be compiled again.
         """
         p = self.program
         key = tuple(dims[v] for v in p.dims)
         if key not in self._known:
+            check_assumptions(p.assumed, p.inputs, dims)
             none = check_sizes(p.sizes, dims) or min(key, default=1) < 1
             shapes = [
                 tuple(d.value(dims) if isinstance(d, Index) else d for d in t.shape)

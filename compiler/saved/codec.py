@@ -8,6 +8,7 @@ from typing import Any
 from compiler.dtype_lowering import DtypeLowering
 from compiler.dtypes import DType
 from compiler.ir.types import FuncType, TensorType, TupleType
+from compiler.runtime.assumptions import Assumption
 from compiler.runtime.driver import Pointer, Step
 from compiler.runtime.external import External
 from compiler.runtime.native import Stage, index_from_json, index_to_json
@@ -17,8 +18,8 @@ from compiler.vm import bytecode
 _CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        DType, DtypeLowering, External, FuncType, Pointer, Stage, Step, TensorType, TupleType,
-        bytecode.VMFunction, *bytecode.INSTRUCTIONS,
+        Assumption, DType, DtypeLowering, External, FuncType, Pointer, Stage, Step, TensorType,
+        TupleType, bytecode.VMFunction, *bytecode.INSTRUCTIONS,
     )
 }  # fmt: skip
 

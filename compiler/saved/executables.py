@@ -46,6 +46,7 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
             "inputs": encode(tuple(exe.inputs.items())),
             "outputs": encode(tuple(exe.outputs.items())),
             "functions": encode(exe.image.functions),
+            "assumed": encode(exe.assumed),
             "constants": [writer.array(a) for a in exe.image.constants],
             "graphs": [_graph(g, writer) for g in exe.image.regions],
         }
@@ -60,7 +61,17 @@ def _graph(exe: GraphExecutable, writer: Writer) -> dict[str, Any]:
     p, target = exe.program, exe.target
     return {
         "plan": encode(
-            (p.inputs, p.outputs, p.dims, p.workspace, p.steps, p.externals, p.sizes, exe.lowerings)
+            (
+                p.inputs,
+                p.outputs,
+                p.dims,
+                p.workspace,
+                p.steps,
+                p.externals,
+                p.sizes,
+                p.assumed,
+                exe.lowerings,
+            )
         ),
         "constants": [writer.array(a) for a in p.constants],
         "kernels": [_kernel(k, target, writer) for k in p.kernels],
@@ -120,11 +131,14 @@ def _read(name: str, archive: zipfile.ZipFile) -> Executable:
     constants = tuple(map(reader.array, manifest["constants"]))
     image = Image(decode(manifest["functions"]), graphs, constants)
     inputs, outputs = decode(manifest["inputs"]), decode(manifest["outputs"])
-    return VMExecutable(image, inputs, outputs, target, threads)
+    assumed = decode(manifest["assumed"])
+    return VMExecutable(image, inputs, outputs, target, threads, assumed)
 
 
 def _read_graph(given: Any, reader: Reader, target: Target, threads: int) -> GraphExecutable:
-    inputs, outputs, dims, workspace, steps, externals, sizes, lowerings = decode(given["plan"])
+    inputs, outputs, dims, workspace, steps, externals, sizes, assumed, lowerings = decode(
+        given["plan"]
+    )
     if not all(isinstance(t, TensorType) for _, t in (*inputs, *outputs)):
         raise ValueError("an input or output is no tensor")
     kernels = tuple(_read_kernel(k, reader, target) for k in given["kernels"])
@@ -143,6 +157,7 @@ def _read_graph(given: Any, reader: Reader, target: Target, threads: int) -> Gra
         steps=steps,
         externals=externals,
         sizes=sizes,
+        assumed=assumed,
     )
     return GraphExecutable(program, target, threads, lowerings)
 

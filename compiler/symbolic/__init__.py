@@ -7,9 +7,11 @@ of tensor types, and for the indices and extents of loop nests.
 """
 
 from compiler.symbolic.dimensions import Dim, ceil_div, dim, product
+from compiler.symbolic.facts import Facts
 from compiler.symbolic.index import Atom, Index, IntLike, Var, imax, imin
 from compiler.symbolic.quasi import Quasi
 
 __all__ = [
-    "Atom", "Dim", "Index", "IntLike", "Quasi", "Var", "ceil_div", "dim", "imax", "imin", "product",
+    "Atom", "Dim", "Facts", "Index", "IntLike", "Quasi", "Var", "ceil_div", "dim", "imax", "imin",
+    "product",
 ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import Any, Union
 
@@ -57,8 +58,7 @@ class Index:
                     atom = a if b is None else b
                     out = out + (Index({atom: c * d}) if atom is not None else c * d)
                 elif c and d:
-                    left, right = sorted((a, b), key=str)
-                    out = out + _quasi("*", Index({left: 1}), Index({right: 1})) * (c * d)
+                    out = out + Index({_product(factors_of(a) + factors_of(b)): c * d})
         return out
 
     def __sub__(self, other: IntLike) -> Index:
@@ -262,24 +262,72 @@ def _quasi(op: str, a: Index, b: Index) -> Index:
 
 
 def _divide_terms(a: Index, k: Index) -> Index:
-    """a // k for a symbolic k >= 1: divides exactly where every term holds k as a factor."""
-    if len(k.terms) == 1 and k.const == 0:
-        ((atom, c),) = k.terms.items()
-        out, ok = Index(), a.const == 0
-        for t, d in a.terms.items():
-            if d % c:
-                ok = False
-            elif t == atom:
-                out = out + d // c
-            elif isinstance(t, Quasi) and t.op == "*" and t.a == Index({atom: 1}):
-                out = out + t.b * (d // c)
-            elif isinstance(t, Quasi) and t.op == "*" and t.b == Index({atom: 1}):
-                out = out + t.a * (d // c)
-            else:
-                ok = False
-        if ok:
-            return out
+    """a // k for a symbolic k >= 1, of which factors that all terms share are cancelled: it divides
+    exactly where every term of `a` holds all of a single term `k`."""
+    monomials = [*_monomials(a), *_monomials(k)]
+    shared = shared_factors(monomials)
+    by = gcd(*(c for _, c in monomials))
+    if shared or by > 1:
+        top, bottom = (_without(x, shared, by) for x in (a, k))
+        return top // bottom
     return _quasi("//", a, k)
+
+
+Monomial = tuple[Counter[Atom], int]
+"""Factors that are no products themselves, and what they are times."""
+
+
+def factors_of(atom: Atom) -> Counter[Atom]:
+    """What a product consists of; of anything else, itself."""
+    if not isinstance(atom, Quasi) or atom.op != "*":
+        return Counter([atom])
+    out: Counter[Atom] = Counter()
+    for side in (atom.a, atom.b):
+        ((part, _),) = side.terms.items()
+        out += factors_of(part)
+    return out
+
+
+def _product(factors: Counter[Atom]) -> Atom:
+    """The product of at least one factor; it does not depend on who multiplied what first."""
+    out, *rest = sorted(factors.elements(), key=str)
+    for atom in rest:
+        out = Quasi("*", Index({out: 1}), Index({atom: 1}))
+    return out
+
+
+def _monomials(i: Index) -> list[Monomial]:
+    """The terms of a sum that is not 0."""
+    constant: list[Monomial] = [(Counter(), i.const)] if i.const else []
+    return [*((factors_of(t), c) for t, c in i.terms.items()), *constant]
+
+
+def shared_factors(monomials: Sequence[Monomial]) -> Counter[Atom]:
+    """The factors that all of them have."""
+    shared = monomials[0][0] if monomials else Counter[Atom]()
+    for factors, _ in monomials[1:]:
+        shared = shared & factors
+    return shared
+
+
+def _without(i: Index, factors: Counter[Atom], by: int) -> Index:
+    """`i` divided exactly by factors that all its terms have, and by a number."""
+    out = Index()
+    for have, c in _monomials(i):
+        part = Index(const=c // by)
+        for atom in (have - factors).elements():
+            part = part * Index({atom: 1})
+        out = out + part
+    return out
+
+
+def without_shared(*sums: Index) -> tuple[Index, ...]:
+    """Sums without the factors, and the number, that all their terms share."""
+    monomials = [m for i in sums for m in _monomials(i)]
+    if not monomials:
+        return sums
+    shared, by = shared_factors(monomials), gcd(*(c for _, c in monomials))
+    return tuple(_without(i, shared, by) for i in sums)
 
 
 def imin(a: IntLike, b: IntLike) -> Index:

@@ -48,8 +48,12 @@ class Quasi:
 
     def replaced(self, m: Mapping[Var, IntLike]) -> Index:
         """The node over substituted operands, simplified."""
-        a, b = self.a.subst(m), self.b.subst(m)
-        return a.minimum(b) if self.op == "min" else _OPERATORS[self.op](a, b)
+        return self.of(self.a.subst(m), self.b.subst(m))
+
+    def of(self, a: Index, b: Index) -> Index:
+        """The node over other operands, simplified."""
+        out: Index = a.minimum(b) if self.op == "min" else _OPERATORS[self.op](a, b)
+        return out
 
     def eval(self, env: Mapping[Var, Any]) -> Any:
         """The node's value under `env`."""

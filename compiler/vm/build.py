@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from compiler.dtypes import Array
 from compiler.ir.expr import Function, IRModule, Var, atom_type, tensor_type
 from compiler.pipeline import compile_graph
+from compiler.runtime.assumptions import Assumption, assumptions, check_assumptions
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.inputs import symbolic_sizes
 from compiler.runtime.kernels import Kernel
@@ -19,9 +20,14 @@ from compiler.vm.machine import Image, Machine
 
 
 def build_machine(
-    mod: IRModule, target: Target, threads: int, dtype_lowering: str | None
+    mod: IRModule,
+    target: Target,
+    threads: int,
+    dtype_lowering: str | None,
+    assumed: Iterable[Assumption] = (),
 ) -> VMExecutable:
-    """Compile `main` of a prepared module, and what it calls.
+    """Compile `main` of a prepared module, and what it calls. `assumed`: what `main` takes for
+    granted.
 
     Raises:
         LoweringError: an operator or a custom datatype has no lowering; names it.
@@ -30,7 +36,8 @@ def build_machine(
 
     def compile_region(f: Function) -> GraphExecutable:
         region = IRModule({"main": f, **programs})
-        return compile_graph(region, target, threads, dtype_lowering, symbolic_sizes(f), needed(f))
+        sizes, own = symbolic_sizes(f), assumptions(f)
+        return compile_graph(region, target, threads, dtype_lowering, sizes, needed(f), own)
 
     image, f = lower(mod, compile_region), mod.main
     names = list(mod.attrs.get("outputs", ()))
@@ -38,7 +45,7 @@ def build_machine(
         names = [r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(f.results)]
     inputs = [(p.name, tensor_type(p)) for p in f.params]
     outputs = list(zip(names, map(atom_type, f.results), strict=True))
-    return VMExecutable(image, inputs, outputs, target, threads)
+    return VMExecutable(image, inputs, outputs, target, threads, tuple(assumed))
 
 
 class VMExecutable(Executable):
@@ -46,6 +53,7 @@ class VMExecutable(Executable):
 
     Attributes:
         image: functions, regions and constants.
+        assumed: what `main` takes for granted.
     """
 
     def __init__(
@@ -55,10 +63,11 @@ class VMExecutable(Executable):
         outputs: Sequence[tuple[str, Any]],
         target: Target,
         threads: int,
+        assumed: tuple[Assumption, ...] = (),
     ):
         lowerings = dict.fromkeys(c for r in image.regions for c in r.lowerings)
         super().__init__(inputs, outputs, target, threads, tuple(lowerings))
-        self.image = image
+        self.image, self.assumed = image, assumed
 
     def run(
         self, arrays: Sequence[Array], dims: Mapping[Dim, int], held: Sequence[Array] = ()
@@ -66,8 +75,10 @@ class VMExecutable(Executable):
         """See Executable; `held` is left alone.
 
         Raises:
-            InputError: sizes found at run time contradict each other, or a recursion is too deep.
+            InputError: sizes are not what the program takes for granted, or those found at run time
+                contradict each other; a recursion is too deep.
         """
+        check_assumptions(self.assumed, list(self.inputs.items()), dims)
         results = Machine(self.image).run(arrays, dims)
         seen = {id(a) for a in (*arrays, *self.image.constants)}
         return [_own(r, seen) for r in results]

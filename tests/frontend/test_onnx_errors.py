@@ -188,8 +188,8 @@ def test_shapes_that_do_not_fit_name_the_node() -> None:
 
 
 def test_symbolic_dimensions_that_do_not_fit_are_to_be_fixed() -> None:
-    proto = model([node("Add", ["x", "y"], ["z"])], {"x": ["n"], "y": ["m"]}, ["z"])
-    fails(proto, ModelError, "(n,)", "(m,)", "shapes=")
+    proto = model([node("Add", ["x", "y"], ["z"])], {"x": ["n", 3], "y": ["n", 4]}, ["z"])
+    fails(proto, ModelError, "(n, 3)", "(n, 4)", "shapes=")
     from_onnx(proto, shapes={"x": (2,), "y": (2,)})
 
 

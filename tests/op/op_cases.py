@@ -12,6 +12,7 @@ from toy_dtype import TOY
 from compiler.dtypes import BOOL, INT8, INT64, UINT8, Array, DType
 from compiler.ir.types import TensorType
 from compiler.op.arithmetic import arithmetic
+from compiler.symbolic import Var
 
 F32 = DType("float", 32)
 F64 = DType("float", 64)
@@ -278,6 +279,7 @@ CASES: list[Case] = [
         for axis, keep in (((1, 2), True), (-1, False), ((), False))
     ),
     # ---- movement
+    Case("assume", [("n", 3)], {"size": Var("n"), "equal": (Var("n") + 3) // 2, "node": "y"}),
     Case("annotation.on_device", [("n", 3, 4)], {"device": "gpu"}),
     Case("reshape", [("n", 3, 4)], {"newshape": (0, -1)}),
     Case("reshape", [("n", 6, 4)], {"newshape": (0, 8, 3)}),

@@ -1,0 +1,61 @@
+"""assume: a tensor of which the program takes two dimensions for equal. Models with open sizes need
+it where parts meet whose sizes agree for some inputs only (the levels of a feature pyramid)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.dtypes import Array
+from compiler.errors import TypeInferenceError
+from compiler.ir.types import TensorType
+from compiler.op.arithmetic import Arithmetic
+from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.symbolic import Dim, dim
+from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.stmt import Buffer
+
+
+@dataclass(frozen=True)
+class AssumeAttrs:
+    """Attributes of assume: what of the operand's shape is `size` is called `equal` in the result.
+
+    Attributes:
+        node: what of the imported model needs it, for messages.
+    """
+
+    size: Dim
+    equal: Dim
+    node: str = ""
+
+
+def _infer(a: AssumeAttrs, types: Sequence[TensorType]) -> TensorType:
+    (x,) = types
+    size, equal = dim(a.size), dim(a.equal)
+    if isinstance(size, int) and isinstance(equal, int) and size != equal:
+        raise TypeInferenceError(f"assume: {size} and {equal} are not equal")
+    return TensorType(tuple(equal if d == size else d for d in x.shape), x.dtype)
+
+
+def _reference(_: Arithmetic, __: AssumeAttrs, x: Array) -> Array:
+    return x
+
+
+def _lower(b: PrimBuilder, a: AssumeAttrs, x: Buffer) -> Buffer:
+    shape = _infer(a, [TensorType.of(x.shape, x.dtype)]).shape
+    return b.compute("assume", shape, x.dtype, lambda *i: x[i])
+
+
+ASSUME = register_op(
+    OpDef(
+        "assume",
+        _infer,
+        _reference,
+        _lower,
+        AssumeAttrs,
+        fusion=Fusion.ELEMENTWISE,  # so that it takes part in any layout
+        quantized=Quantized.SAME,
+        view=True,
+        doc="its operand, two dimensions of which are equal: checked when the program is called",
+    )
+)

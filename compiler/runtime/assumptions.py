@@ -1,0 +1,134 @@
+"""Equalities of sizes that a program takes for granted, checked when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from compiler.errors import InputError
+from compiler.ir.expr import Binding, Call, Function, IRModule
+from compiler.ir.types import TensorType
+from compiler.op.assume import ASSUME
+from compiler.op.opdef import OpDef
+from compiler.symbolic import Dim, Facts, Index, Var, dim
+from compiler.symbolic.facts import period
+from compiler.symbolic.index import without_shared
+
+_NEAR = 4096
+"""How far sizes that fit are looked for."""
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """`size` = `equal`, which `node` (of the imported model, or of the program) needs."""
+
+    size: Dim
+    equal: Dim
+    node: str
+
+    def __str__(self) -> str:
+        text = f"{self.node} needs {self.size} = {self.equal}"
+        found = _dims(self)
+        if len(found) != 1:
+            return text
+        every = period(self.size, self.equal)
+        fits = all(self.holds(dict.fromkeys(found, k * every)) for k in range(1, 9))
+        return f"{text}, which holds for multiples of {every}" if fits and every > 1 else text
+
+    def holds(self, dims: Mapping[Var, int]) -> bool:
+        """Whether it is true where the variables have these values."""
+        return _value(self.size, dims) == _value(self.equal, dims)
+
+
+def assumptions(program: IRModule | Function) -> tuple[Assumption, ...]:
+    """What a function (of a module: its `main`) takes for granted: what `assume` says, and that
+    nothing is left over where the size of an axis is what remains in a reshape; not what follows
+    from those before. Branches and loops are left out: they check their own when they run."""
+    f = program.main if isinstance(program, IRModule) else program
+    facts, out = Facts(), []
+    for a in dict.fromkeys(a for b in f.bindings for a in assumed(b)):
+        if not facts.equal(a.size, a.equal):
+            facts.add(a.size, a.equal)
+            out.append(a)
+    return tuple(out)
+
+
+def assumed(b: Binding) -> tuple[Assumption, ...]:
+    """What a binding, or a fused function that it calls, takes for granted."""
+    v = b.value
+    if not isinstance(v, Call):
+        return ()
+    if isinstance(v.op, Function):
+        return assumptions(v.op)
+    if v.op is ASSUME:
+        a = v.attrs
+        return _assumption(a.size, a.equal, a.node or _name(b))
+    if isinstance(v.op, OpDef) and v.op.name == "reshape":
+        old, new = v.args[0].type, b.var.type
+        if isinstance(old, TensorType) and isinstance(new, TensorType) and old.size != new.size:
+            return _assumption(old.size, new.size, _name(b))
+    return ()
+
+
+def _assumption(a: Dim, b: Dim, node: str) -> tuple[Assumption, ...]:
+    size, equal = map(dim, without_shared(Index.of(a), Index.of(b)))
+    return () if size == equal else (Assumption(size, equal, node),)
+
+
+def _name(b: Binding) -> str:
+    return f"node {b.origins[0]!r}" if b.origins else f"%{b.var.name}"
+
+
+def check_assumptions(
+    assumed: Iterable[Assumption],
+    inputs: Sequence[tuple[str, TensorType]],
+    dims: Mapping[Var, int],
+) -> None:
+    """Check what a program takes for granted. What is not known yet is checked later.
+
+    Raises:
+        InputError: something does not hold; names the input, its size and the node.
+    """
+    for a in assumed:
+        found = _dims(a)
+        if not found <= dims.keys() or a.holds(dims):
+            continue
+        sizes = (_value(side, dims) for side in (a.size, a.equal))
+        here = ", ".join("none" if s is None else str(s) for s in sizes)
+        raise InputError(
+            f"{'; '.join(_shown(v, inputs, dims) for v in sorted(found, key=str))} does not fit: "
+            f"{a} (here {here}){_nearest(a, assumed, dims)}"
+        )
+
+
+def _shown(v: Var, inputs: Sequence[tuple[str, TensorType]], dims: Mapping[Var, int]) -> str:
+    for name, t in inputs:
+        if v in t.shape:
+            return f"{v} = {dims[v]} (axis {t.shape.index(v)} of input {name!r})"
+    return f"{v} = {dims[v]}"
+
+
+def _nearest(a: Assumption, assumed: Iterable[Assumption], dims: Mapping[Var, int]) -> str:
+    """The nearest smaller and larger sizes for which all that is assumed of them holds."""
+    if len(found := _dims(a)) != 1:
+        return ""
+    (v,) = found
+    alike = [x for x in assumed if _dims(x) == found]
+
+    def first(sizes: Iterable[int]) -> list[int]:
+        return [k for k in sizes if all(x.holds({v: k}) for x in alike)][:1]
+
+    at = dims[v]
+    fit = [*first(range(at - 1, 0, -1)), *first(range(at + 1, at + _NEAR))]
+    return f"; the nearest that fit: {', '.join(map(str, fit))}" if fit else ""
+
+
+def _dims(a: Assumption) -> set[Var]:
+    return Index.of(a.size).vars() | Index.of(a.equal).vars()
+
+
+def _value(d: Dim, dims: Mapping[Var, int]) -> int | None:
+    try:
+        return int(Index.of(d).value(dims))
+    except ZeroDivisionError:
+        return None
