@@ -10,6 +10,7 @@ import numpy as np
 
 from compiler.dtypes import BOOL, INT64
 from compiler.frontend.node import Node
+from compiler.frontend.run_time import number, positions
 from compiler.frontend.values import Imported, Symbolic
 from compiler.ir.expr import Atom, Constant, If, Loop, Match, TupleGetItem, Value, Var, tensor_type
 from compiler.ir.types import TensorType, TupleType
@@ -114,6 +115,29 @@ def repeated(
         return [n.step("less", after, limit), after, *make(number, state)]
 
     return _loop(n, n.step("less", _ZERO, limit), init, step, 0, count)
+
+
+def over_steps(
+    n: Node,
+    length: Dim,
+    init: Sequence[Atom],
+    make: Callable[[Atom, Sequence[Atom]], list[Imported]],
+    back: bool = False,
+) -> list[Atom]:
+    """The state after as many steps as an axis is long, and [length, ...]: a row for each place of
+    it. `make` gives the next state and the row, of a place and a state; `back`: from the end."""
+    limit = number(n, length)
+
+    def step(count: Atom, state: Sequence[Atom]) -> list[Imported]:
+        after = n.step("add", count, _ONE)
+        at = n.step("subtract", limit, after) if back else count
+        return [n.step("less", after, limit), after, *make(at, state)]
+
+    *last, rows = _loop(n, n.step("less", _ZERO, limit), init, step, 1, length)
+    if back:
+        order = n.step("subtract", n.step("subtract", limit, _ONE), positions(n, length))
+        rows = n.step("take", rows, order, axis=0)
+    return [*last, rows]
 
 
 def _loop(

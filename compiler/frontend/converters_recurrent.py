@@ -1,4 +1,4 @@
-"""Converters of recurrent networks over a known number of steps: every step is written out.
+"""Converters of recurrent networks: a few known steps are written out, others are a loop.
 
 Equations, gate orders and defaults are those of the operators RNN, GRU and LSTM of ONNX.
 """
@@ -10,17 +10,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import BOOL
+from compiler.dtypes import BOOL, INT64
+from compiler.frontend.branches import over_steps
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, scalar, transposed
 from compiler.ir.expr import Atom, Constant, tensor_type
-from compiler.ir.types import TensorType
+from compiler.ir.types import TensorType, require_equal, shape_text
+from compiler.symbolic import Dim
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 _ACTIVATIONS = {"Sigmoid": "sigmoid", "Tanh": "tanh", "Relu": "nn.relu"}
 MOST_STEPS = 1024
-"""Longer sequences are refused: the written-out program would be too large."""
+"""Longer sequences are a loop: the written-out program would be too large."""
 
 Function = Callable[[Atom], Atom]
 State = tuple[Atom, ...]
@@ -147,8 +149,7 @@ def recurrent_network(n: Node) -> Sequence[Imported]:
 
 
 def recurrent(n: Node, quantized: QuantizedWeights | None = None) -> Sequence[Imported]:
-    """All directions and layouts; sequence_lens, if given, must be known. `quantized` are the
-    weights if those of the node are integers."""
+    """All directions and layouts. `quantized` are the weights if those of the node are integers."""
     direction = n.expect("direction", "forward", "forward", "reverse", "bidirectional")
     batch_first = bool(n.expect("layout", 0, 0, 1))
     n.expect("input_forget", 0, 0)
@@ -159,23 +160,27 @@ def recurrent(n: Node, quantized: QuantizedWeights | None = None) -> Sequence[Im
     if batch_first:
         x = n.step("transpose", x, axes=(1, 0, 2))
     steps, batch, _ = tensor_type(x).shape
-    if not isinstance(steps, int):
-        raise n.unsupported(f"the symbolic sequence length {steps}; use shapes=...")
-    if steps > MOST_STEPS:
-        raise n.unsupported(f"{steps} steps; at most {MOST_STEPS} are written out")
-    lengths = _lengths(n, steps)
+    written = isinstance(steps, int) and steps <= MOST_STEPS
+    written = written and (not n.has(4) or n.constant(4) is not None)
+    lengths = _lengths(n, steps) if written and isinstance(steps, int) else None
+    run_time_lengths = None if written or not n.has(4) else _run_time_lengths(n, batch)
     hidden = int(n.type(2).static_shape[2])
     if quantized is not None:
         x, hidden = rounded_to_bytes(n, x), int(quantized.recurrent.data.shape[1])
     backward = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}[direction]
-    outputs, finals = [], []
+    outputs, stacks, finals = [], [], []
     for d, back in enumerate(backward):
         layer = _layer(n, d, hidden, len(backward), quantized)
         state = tuple(_start(n, i, d, (batch, hidden)) for i in _state_inputs(n))
-        ys, final = _run(layer, x, state, steps, back, lengths)
-        outputs.append(ys)
+        if written and isinstance(steps, int):
+            ys, final = _run(layer, x, state, steps, back, lengths)
+            outputs.append(ys)
+        else:
+            rows, final = _looped(layer, x, state, steps, back, run_time_lengths)
+            stacks.append(rows)
         finals.append(final)
-    return _results(n, outputs, finals, batch_first)
+    first = _joined(n, stacks, batch_first) if stacks else _written(n, outputs, batch_first)
+    return _results(n, first, finals, batch_first)
 
 
 def _state_inputs(n: Node) -> tuple[int, ...]:
@@ -252,15 +257,20 @@ def _functions(n: Node, d: int, directions: int) -> tuple[Function, ...]:
     return tuple(lambda x, op=_ACTIVATIONS[name]: n.step(op, x) for name in mine)
 
 
-def _start(n: Node, i: int, d: int, shape: Sequence[object]) -> Atom:
+def _start(n: Node, i: int, d: int, shape: Sequence[Dim]) -> Atom:
     """The initial state [batch, hidden], by default 0."""
-    if n.has(i):
-        if not n.attr("layout", 0):
-            return _part(n, i, d)
+    if not n.has(i):
+        return n.step("broadcast_to", scalar(0, n.type(0)), shape=tuple(shape))
+    if n.attr("layout", 0):
         v = n.step("transpose", n.atom(i), axes=(1, 0, 2))
         cut = n.step("strided_slice", v, begin=(d,), end=(d + 1,), axes=(0,))
-        return n.step("squeeze", cut, axis=(0,))
-    return n.step("broadcast_to", scalar(0, n.type(0)), shape=tuple(shape))
+        state = n.step("squeeze", cut, axis=(0,))
+    else:
+        state = _part(n, i, d)
+    given = tensor_type(state).shape
+    text = f"an initial state of shape {shape_text(given)}, not {shape_text(shape)}"
+    require_equal(zip(given, shape, strict=True), text)
+    return state
 
 
 def _run(
@@ -287,21 +297,71 @@ def _run(
     return done[::-1] if back else done, state
 
 
+def _looped(
+    s: _Layer, x: Atom, state: State, steps: Dim, back: bool, lengths: Atom | None
+) -> tuple[Atom, State]:
+    """As `_run`, with the results as [steps, batch, hidden]; `lengths`: int64 [batch]."""
+    n = s.n
+    inputs = n.step("nn.matmul", x, s.weight)
+    if s.biases:
+        inputs = s.add(inputs, s.biases[0])
+
+    def step(at: Atom, past: Sequence[Atom]) -> list[Imported]:
+        row = n.step("take", inputs, at, axis=0)
+        new = _STEPS[n.op](s, row, tuple(past))
+        shown = new[0]
+        if lengths is not None:
+            alive = n.step("expand_dims", n.step("less", at, lengths), axes=(1,))
+            new = tuple(n.step("where", alive, a, b) for a, b in zip(new, past, strict=True))
+            shown = n.step("where", alive, shown, scalar(0, tensor_type(shown)))
+        return [*new, shown]
+
+    *final, rows = over_steps(n, steps, state, step, back)
+    if lengths is not None:  # as in onnxruntime, a sequence without steps ends with zeros
+        some = n.step("less", Constant.of(np.int64(0), INT64), lengths)
+        some = n.step("expand_dims", some, axes=(1,))
+        final = [n.step("where", some, a, scalar(0, tensor_type(a))) for a in final]
+    return rows, tuple(final)
+
+
+def _run_time_lengths(n: Node, batch: Dim) -> Atom:
+    lengths = n.atom(4)
+    require_equal(zip(tensor_type(lengths).shape, (batch,), strict=True), "sequence_lens")
+    if tensor_type(lengths).dtype != INT64:
+        lengths = n.step("cast", lengths, dtype="int64")
+    return lengths
+
+
+def _stacked(n: Node, parts: Sequence[Atom], axis: int) -> Atom:
+    wide = [n.step("expand_dims", p, axes=(axis,)) for p in parts]
+    return wide[0] if len(wide) == 1 else n.step("concatenate", *wide, axis=axis)
+
+
+def _written(n: Node, outputs: Sequence[Sequence[Atom]], batch_first: bool) -> list[Atom]:
+    """What Y [steps, directions, batch, hidden] consists of, step by step."""
+    where = 1 if batch_first else 0
+    steps = [_stacked(n, at, where) for at in zip(*outputs, strict=True)] if n.wants(0) else []
+    return [n.step("expand_dims", p, axes=(where,)) for p in steps]
+
+
+def _joined(n: Node, stacks: Sequence[Atom], batch_first: bool) -> list[Atom]:
+    """Y of what each direction gives for all steps."""
+    if not n.wants(0):
+        return []
+    if batch_first:
+        stacks = [n.step("transpose", y, axes=(1, 0, 2)) for y in stacks]
+    return [_stacked(n, stacks, 2 if batch_first else 1)]
+
+
 def _results(
-    n: Node, outputs: Sequence[Sequence[Atom]], finals: Sequence[State], batch_first: bool
+    n: Node, first: Sequence[Atom], finals: Sequence[State], batch_first: bool
 ) -> list[Imported]:
-    """Y [steps, directions, batch, hidden] and the final states [directions, batch, hidden]."""
-
-    def stacked(parts: Sequence[Atom], axis: int) -> Atom:
-        wide = [n.step("expand_dims", p, axes=(axis,)) for p in parts]
-        return wide[0] if len(wide) == 1 else n.step("concatenate", *wide, axis=axis)
-
+    """Y [steps, directions, batch, hidden], of its parts along the steps, and the final states
+    [directions, batch, hidden]."""
     results: list[Imported] = []
     where = 1 if batch_first else 0
     if n.wants(0):
-        steps = [stacked(at, where) for at in zip(*outputs, strict=True)]
-        wide = [n.step("expand_dims", p, axes=(where,)) for p in steps]
-        results.append(_named(n, 0, wide, where))
+        results.append(_named(n, 0, first, where))
     for i in range(len(_state_inputs(n))):
         if n.wants(1 + i):
             wide = [n.step("expand_dims", f[i], axes=(where,)) for f in finals]

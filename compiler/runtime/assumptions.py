@@ -32,8 +32,12 @@ class Assumption:
         if len(found) != 1:
             return text
         every = period(self.size, self.equal)
-        fits = all(self.holds(dict.fromkeys(found, k * every)) for k in range(1, 9))
-        return f"{text}, which holds for multiples of {every}" if fits and every > 1 else text
+        if every > 1 and all(self.holds(dict.fromkeys(found, k * every)) for k in range(1, 9)):
+            return f"{text}, which holds for multiples of {every}"
+        fit = [k for k in range(1, _NEAR) if self.holds(dict.fromkeys(found, k))]
+        if len(fit) > 1 and fit[-1] - fit[0] == len(fit) - 1:
+            return f"{text}, which holds for {fit[0]} to {fit[-1]}"
+        return text
 
     def holds(self, dims: Mapping[Var, int]) -> bool:
         """Whether it is true where the variables have these values."""

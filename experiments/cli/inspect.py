@@ -31,9 +31,10 @@ def inspect(model: str, text: bool, graph: Path | None, as_json: bool) -> None:
 
     The operators of the file are reported first, with those that are not supported and what comes
     nearest to them; a model that cannot be imported is reported all the same, with the reason, and
-    the exit status is 2. What a quantized model leaves in float is named, with the reason. MACs
-    (multiply-accumulates) are for one input. The picture is made by graphviz where it is installed,
-    and by our own layout elsewhere.
+    the exit status is 2. Of a model with open sizes, what these must be like is said. What a
+    quantized model leaves in float is named, with the reason. MACs (multiply-accumulates) are for
+    one input. The picture is made by graphviz where it is installed, and by our own layout
+    elsewhere.
 
     Example: dtypelab inspect mnist_resnet8 --text
     """
@@ -83,12 +84,14 @@ def _needs_content(wanted: ModelNeeds) -> dict[str, Any]:
 def _module_content(module: IRModule) -> dict[str, Any]:
     from compiler.analysis import cost
     from compiler.ir.expr import atom_type
+    from compiler.runtime.assumptions import assumptions
     from compiler.transform.use_integers import UseIntegers
 
     facts = cost(module)
     return {
         "inputs": {name: str(kind) for name, kind in model_files.inputs_of(module).items()},
         "outputs": [str(atom_type(result)) for result in module.main.results],
+        "assumptions": [str(a) for a in assumptions(module)],
         "operators": facts.operators,
         "macs": facts.macs,
         "macs_by_dtypes": facts.macs_by_dtypes,
@@ -122,6 +125,7 @@ def _lines(wanted: ModelNeeds, content: dict[str, Any]) -> list[str]:
         return lines
     lines += [f"input       {name}: {kind}" for name, kind in content["inputs"].items()]
     lines += [f"output      {kind}" for kind in content["outputs"]]
+    lines += [f"assumes     {a}" for a in content["assumptions"]]
     counts = sorted(content["operators"].items())
     return [
         *lines,

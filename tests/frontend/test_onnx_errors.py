@@ -188,9 +188,9 @@ def test_shapes_that_do_not_fit_name_the_node() -> None:
 
 
 def test_symbolic_dimensions_that_do_not_fit_are_to_be_fixed() -> None:
-    proto = model([node("Add", ["x", "y"], ["z"])], {"x": ["n", 3], "y": ["n", 4]}, ["z"])
-    fails(proto, ModelError, "(n, 3)", "(n, 4)", "shapes=")
-    from_onnx(proto, shapes={"x": (2,), "y": (2,)})
+    proto = model([node("Add", ["x", "y"], ["z"])], {"x": ["n", 3], "y": ["m", 4]}, ["z"])
+    fails(proto, ModelError, "(n, 3)", "(m, 4)", "shapes=")
+    from_onnx(proto, shapes={"x": (2, 3), "y": (2, 3)})
 
 
 def test_unsupported_element_type() -> None:
