@@ -77,7 +77,7 @@ class Closure:
         return frame
 
 
-def evaluate(mod: IRModule, *args: Any, **kwargs: Any) -> Any:
+def evaluate(mod: IRModule, /, *args: Any, **kwargs: Any) -> Any:
     """Run `main` in numpy. Inputs are positional or by name, of any batch size the types allow.
 
     Returns:
@@ -93,7 +93,7 @@ def evaluate(mod: IRModule, *args: Any, **kwargs: Any) -> Any:
     return outs[0] if len(outs) == 1 else outs
 
 
-def trace(mod: IRModule, *args: Any, **kwargs: Any) -> Iterator[tuple[Binding, Any]]:
+def trace(mod: IRModule, /, *args: Any, **kwargs: Any) -> Iterator[tuple[Binding, Any]]:
     """Like `evaluate`, yielding every binding with its value (an array, or a tuple of arrays)."""
     f = mod.main
     frame = _environment(f, args, kwargs)

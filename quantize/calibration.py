@@ -14,6 +14,7 @@ import numpy as np
 from compiler.dtypes import Array
 from compiler.errors import InputError
 from compiler.ir.expr import Call, Constant, IRModule, Var, tensor_type
+from compiler.runtime.inputs import named_inputs
 from compiler.transform.preparation import PREPARE_VERSION
 from quantize.annotation import Annotation, annotate, annotated, prepared
 from quantize.calls import (
@@ -158,7 +159,7 @@ def _first(
     for batch in batches:
         taken.append(batch)
         found.append(_named(names, batch))
-        if sum(max(len(a) for a in b.values()) for b in found) >= INPUTS:
+        if sum(map(_rows, found)) >= INPUTS:
             break
     return found, chain(taken, batches)
 
@@ -172,8 +173,13 @@ def _kept(mod: IRModule, batches: Any) -> list[Mapping[str, Array]]:
     ]
 
 
-def _named(names: list[str], batch: Batch) -> dict[str, Any]:
-    return dict(batch) if isinstance(batch, Mapping) else _positional(names, batch)
+def _named(names: list[str], batch: Any) -> dict[str, Any]:
+    if not isinstance(batch, Mapping) and len(names) != 1:
+        raise InputError(
+            f"the model has inputs {', '.join(map(repr, names))}: give calibration data as "
+            "name -> array dicts"
+        )
+    return named_inputs(names, (batch,), {})
 
 
 def _watch(
@@ -200,7 +206,7 @@ def _watch(
         results = dict(zip(inner, run(inputs), strict=True))
         if seen < wanted:
             kept.append({name: np.asarray(values) for name, values in inputs.items()})
-            seen += max(len(values) if values.ndim else 1 for values in kept[-1].values())
+            seen += _rows(kept[-1])
         for name, o in observers.items():
             if name not in ends:
                 ends[name] = _ends(annotation, name, results[name], inputs, count)
@@ -213,13 +219,9 @@ def _watch(
     return kept
 
 
-def _positional(names: list[str], batch: Any) -> dict[str, Any]:
-    if len(names) != 1:
-        raise InputError(
-            f"the model has inputs {', '.join(map(repr, names))}: give calibration data as "
-            "name -> array dicts"
-        )
-    return {names[0]: batch}
+def _rows(batch: Mapping[str, Array]) -> int:
+    """How many inputs a batch has; scalars go with all of them."""
+    return max((len(a) for a in map(np.asarray, batch.values()) if a.ndim), default=1)
 
 
 def _ends(

@@ -38,11 +38,11 @@ def from_onnx(
     operators changed until 7); of onnxruntime's own operators (com.microsoft), those on quantized
     data.
 
-    Inputs keep their names (made printable); a symbolic dimension `N` of the model is the dimension
-    `N` of the types, and unnamed ones are called `d0`, `d1` ... Weights become constants. The
-    bindings' `origins` are the names of the ONNX nodes they come from (of a node's first output
-    when it has no name). `mod.attrs` holds `opset`, `producer`, `ir_version`, and the model's own
-    `inputs` and `outputs` names in order.
+    Inputs and outputs keep their names, whatever is in them; a symbolic dimension `N` of the model
+    is the dimension `N` of the types, and unnamed ones are called `d0`, `d1` ... Weights become
+    constants. The bindings' `origins` are the names of the ONNX nodes they come from (of a node's
+    first output when it has no name). `mod.attrs` holds `opset`, `producer`, `ir_version`, and the
+    model's own `inputs` and `outputs` names in order.
 
     Args:
         model: path, serialized bytes, or a ModelProto.

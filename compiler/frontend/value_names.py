@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Container, Iterable
 from typing import Any
 
-from compiler.ir.names import unique
+from compiler.ir.names import identifier, unique
 
 
 class ValueNames:
@@ -17,11 +16,12 @@ class ValueNames:
         self.taken: set[str] = set()
 
     def name_interface(self, inputs: Iterable[str], graph: Any) -> None:
-        """Name inputs and outputs before all else: these stay as the user knows them. A value that
-        an Identity makes an output has the output's name."""
+        """Name inputs and outputs before all else: these have the model's own names, whatever is in
+        them. A value that an Identity makes an output has the output's name."""
         outputs = [o.name for o in graph.output]
         for name in [*inputs, *outputs]:
-            self.printable(name)
+            self._names[name] = name
+            self.taken.add(name)
         makers = {name: n for n in graph.node for name in n.output}
         for output in outputs:
             maker = makers.get(output)
@@ -42,12 +42,9 @@ class ValueNames:
     def printable(self, name: str) -> str:
         """The variable name of an ONNX value name."""
         if name not in self._names:
-            self._names[name] = self.intermediate(re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_"))
+            self._names[name] = self.intermediate(name)
         return self._names[name]
 
     def intermediate(self, stem: str) -> str:
         """A variable name that no ONNX value has."""
-        stem = stem or "v"
-        if stem[0].isdigit():
-            stem = f"v{stem}"
-        return unique(stem, self.taken)
+        return unique(identifier(stem) or "v", self.taken)

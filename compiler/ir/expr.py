@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.dtypes import Array, DType
+from compiler.ir.names import printed
 from compiler.ir.overloads import Overloads
 from compiler.ir.types import FuncType, TensorType, TupleType, Type
 
@@ -31,7 +32,7 @@ class Var(Overloads):
     type: Type | None = None
 
     def __repr__(self) -> str:
-        return f"%{self.name}"
+        return printed(self.name)
 
 
 @dataclass(frozen=True, eq=False)

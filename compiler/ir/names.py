@@ -1,6 +1,33 @@
-"""Names that nobody has yet."""
+"""Names: those that nobody has yet, and how any name at all is written down."""
 
 from __future__ import annotations
+
+import json
+import re
+
+BARE = r"[\w/]+(?:\.[\w/]+)*"
+"""A name that stands in a program's text as it is, if it does not end like a tuple's field."""
+_BARE = re.compile(BARE)
+_FIELD = re.compile(r"\.\d+$")
+
+
+def printed(name: str) -> str:
+    """`%name`, or `%"name"` where it could be taken for something else, with colons or spaces.
+
+    A model's inputs and outputs have the names that the model gives them, whatever these are.
+    """
+    if _BARE.fullmatch(name) and not _FIELD.search(name):
+        return f"%{name}"
+    return f"%{json.dumps(name, ensure_ascii=not name.isprintable())}"
+
+
+def identifier(name: str) -> str:
+    """`name` as a Python keyword argument: everything but ASCII letters and digits is one `_`.
+
+    Empty if nothing is left of it.
+    """
+    stem = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_")
+    return f"v{stem}" if stem[:1].isdigit() else stem
 
 
 def unique(stem: str, taken: set[str]) -> str:

@@ -33,6 +33,7 @@ from compiler.ir.expr import (
 )
 from compiler.ir.graph_form import nested_name
 from compiler.ir.metadata_parser import read_metadata
+from compiler.ir.names import printed
 from compiler.ir.tokens import Token
 from compiler.ir.type_parser import TypeParser
 from compiler.ir.types import FuncType, Type
@@ -149,7 +150,7 @@ class _Parser(TypeParser):
             self.take(";")
             if name in scope.maps[0]:
                 self.k = at
-                raise self.error(f"%{name} is defined twice")
+                raise self.error(f"{scope[name]} is defined twice")
             scope[name] = Var(name)
             bindings.append(Binding(scope[name], value, tuple(self.origins.get(here, ()))))
         if self.accept("("):
@@ -292,7 +293,8 @@ class _Parser(TypeParser):
             # `%x.0` reads field 0 of %x: a name never ends in a dot and a number.
             name = t.text[1:]
             stem, dot, field = name.rpartition(".")
-            if name not in scope and dot and field.isdigit() and stem in scope:
+            quoted = self.text.startswith('%"', t.at)
+            if name not in scope and not quoted and dot and field.isdigit() and stem in scope:
                 self.tokens[self.k : self.k] = [
                     Token("op", ".", t.at),
                     Token("number", field, t.at),
@@ -300,7 +302,7 @@ class _Parser(TypeParser):
                 name = stem
             if name not in scope:
                 self.k -= 1
-                raise self.error(f"%{name} is not defined")
+                raise self.error(f"{printed(name)} is not defined")
             return scope[name]
         if t.kind == "meta":
             index = int(t.text.rsplit("[", 1)[1][:-1])

@@ -80,7 +80,7 @@ class _Printer:
         self._index: dict[object, int] = {}
 
     def function(self, f: Function, name: str, indent: str = "") -> str:
-        params = ", ".join(f"%{p.name}: {p.type}" for p in f.params)
+        params = ", ".join(f"{p}: {p.type}" for p in f.params)
         typed = all(r.type is not None for r in f.results)
         result = f" -> {f.type.result}" if typed else ""
         marks = "".join(f"{k}={_attr(v)}, " for k, v in f.attrs.items())
@@ -98,9 +98,7 @@ class _Printer:
             if b.var in self.inside:
                 continue
             t = f" /* ty={b.var.type} */" if b.var.type is not None else ""
-            lines.append(
-                f"  %{b.var.name} = {self.value(b.value, indent + '  ')};{t}{self.note(b)}"
-            )
+            lines.append(f"  {b.var} = {self.value(b.value, indent + '  ')};{t}{self.note(b)}")
             if b.var is self.error_at:
                 lines.append(f"  ^^^^ error: {self.error}")
         out = ", ".join(self.atom(r) for r in f.results)
@@ -130,7 +128,7 @@ class _Printer:
             return f"if ({self.atom(v.condition)}) {then} else {otherwise}"
         if isinstance(v, Loop):
             state = [
-                f"%{p.name}: {p.type} = {self.atom(a)}"
+                f"{p}: {p.type} = {self.atom(a)}"
                 for p, a in zip(v.body.params, v.init, strict=True)
             ]
             head = f"loop {v.count} " if v.count else "loop "
@@ -155,7 +153,7 @@ class _Printer:
 
     def atom(self, a: Atom) -> str:
         if isinstance(a, Var):
-            return f"%{a.name}"
+            return str(a)
         if a.data.ndim == 0 and not a.dtype.is_custom:
             return f"{scalar_text(a.data)}{a.dtype}"
         return f"{self.held(a, a)} /* {a.type} */"

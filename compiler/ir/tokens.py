@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
 from compiler.errors import ParseError
+from compiler.ir.names import BARE
 
 _PATTERN = re.compile(
     # `//` begins a comment at the start of a line or after a binding; else it divides.
     r"(?P<space>(?:(?m:^)|(?<=[;{}/]))[ \t]*//[^\n]*|\n|[^\S\n]+|/\*.*?\*/)"
     r"|(?P<meta>meta\[Constant\]\[\d+\])"
-    r"|(?P<var>%[\w/]+(?:\.[\w/]+)*)"
+    rf"|(?P<var>%{BARE}|%\"(?:[^\"\\]|\\.)*\")"
     r"|(?P<global>@[\w.]+)"
     r'|(?P<string>"(?:[^"\\]|\\.)*")'
     r"|(?P<number>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|\d+|inf\b|nan\b|inf(?=float)|nan(?=float))"
@@ -58,9 +60,19 @@ class Cursor:
                 raise self._error(at, f"unexpected {self.text[at]!r}")
             if m.lastgroup == "dtype" or m.group("number"):
                 yield Token("number", m.group(), at)
+            elif m.group().startswith('%"'):
+                yield Token("var", f"%{self._quoted(m.group()[1:], at)}", at)
             elif not m.group("space"):
                 yield Token(m.lastgroup or "", m.group(), at)
             at = m.end()
+
+    def _quoted(self, text: str, at: int) -> str:
+        try:
+            name: str = json.loads(text)
+            name.encode()
+        except ValueError as e:
+            raise self._error(at, f"{text} is no name: {e}") from None
+        return name
 
     def _error(self, at: int, message: str) -> ParseError:
         before = self.text[:at]

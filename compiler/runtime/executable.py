@@ -72,7 +72,7 @@ class Executable:
         self.inputs, self.outputs = dict(inputs), dict(outputs)
         self.target, self.threads, self.lowerings = target, threads, lowerings
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the model.
 
         Returns:

@@ -11,8 +11,57 @@ import numpy as np
 from compiler.dtypes import Array
 from compiler.errors import InputError, unknown
 from compiler.ir.expr import Function
+from compiler.ir.names import identifier
 from compiler.ir.types import TensorType, TupleType, shape_text
 from compiler.symbolic import Index, Quasi, Var
+
+
+def named_inputs(
+    names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Input name -> what is given for it, in the model's order: the one rule about names.
+
+    An input is called what the model calls it, whatever is in that name; it can also be given by
+    position, or by the name with everything that a Python keyword cannot have as `_` (`input_0`
+    for `input:0`), unless two inputs are alike then. A single mapping as the only positional
+    argument is taken as inputs by name.
+
+    Raises:
+        InputError: an input is missing, unknown or given twice.
+    """
+    positional: Sequence[Any] = args
+    if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
+        positional, kwargs = [], args[0]
+    if len(positional) > len(names):
+        raise InputError(
+            f"{len(positional)} inputs given, but the model has {len(names)}: {list(names)}"
+        )
+    given = dict(zip(names, positional, strict=False))
+    for key, value in kwargs.items():
+        name = input_called(key, names)
+        if name in given:
+            raise InputError(f"input {name!r} is given twice")
+        given[name] = value
+    missing = [n for n in names if n not in given]
+    if missing:
+        raise InputError(
+            f"missing input {', '.join(map(repr, missing))}; the model has {list(names)}"
+        )
+    return {n: given[n] for n in names}
+
+
+def input_called(key: str, names: Sequence[str]) -> str:
+    """The input that `key` means; see `named_inputs`.
+
+    Raises:
+        InputError: there is none; names the nearest.
+    """
+    if key in names:
+        return key
+    alike = [n for n in names if identifier(n) == key]
+    if len(alike) != 1:
+        raise InputError(unknown("input", str(key), names))
+    return alike[0]
 
 
 def bind_inputs(
@@ -20,37 +69,18 @@ def bind_inputs(
 ) -> tuple[list[Array], dict[Var, int]]:
     """Arrays in parameter order, and the value of every symbolic dimension.
 
-    A single mapping as the only positional argument is taken as inputs by name.
+    Inputs are named as `named_inputs` says. Integers of another width are taken where all of them
+    are numbers of the model's integers too.
 
     Raises:
         InputError: an input is missing, unknown, given twice, or of the wrong rank, shape or dtype.
     """
-    positional: Sequence[Any] = args
-    if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
-        positional, kwargs = [], args[0]
-    names = [name for name, _ in params]
-    if len(positional) > len(params):
-        raise InputError(
-            f"{len(positional)} inputs given, but the model has {len(params)}: {names}"
-        )
-    given = dict(zip(names, positional, strict=False))
-    for name, value in kwargs.items():
-        if name not in names:
-            raise InputError(unknown("input", name, names))
-        if name in given:
-            raise InputError(f"input {name!r} is given twice")
-        given[name] = value
-    missing = [n for n in names if n not in given]
-    if missing:
-        raise InputError(f"missing input {', '.join(map(repr, missing))}; the model has {names}")
+    given = named_inputs([name for name, _ in params], args, kwargs)
     arrays: list[Array] = []
     for name, t in params:
         a = np.asarray(given[name])
         if a.dtype != t.dtype.storage:
-            raise InputError(
-                f"input {name!r} must be {t.dtype}, not {a.dtype}: convert it with "
-                f".astype({t.dtype.storage.name!r})"
-            )
+            a = _converted(name, t, a)
         if a.ndim != t.rank:
             raise InputError(
                 f"input {name!r} must have rank {t.rank}, shape {shape_text(t.shape)}, "
@@ -58,6 +88,25 @@ def bind_inputs(
             )
         arrays.append(np.asarray(a, order="C"))  # ascontiguousarray makes scalars vectors
     return arrays, _dimensions(params, arrays)
+
+
+def _converted(name: str, t: TensorType, a: Array) -> Array:
+    """Integers as integers of another width, if nothing is lost; what is no integer has to be
+    converted by the caller, who knows what that loses."""
+    want = t.dtype.storage
+    if not t.dtype.is_custom and want.kind in "iu" and a.dtype.kind in "iu":
+        limits = np.iinfo(want)
+        low, high = (int(a.min()), int(a.max())) if a.size else (0, 0)
+        if limits.min <= low and high <= limits.max:
+            return a.astype(want)
+        outside = low if low < limits.min else high
+        raise InputError(
+            f"input {name!r} must be {t.dtype}, which has no {outside}, the "
+            f"{'smallest' if outside == low else 'largest'} of the {a.dtype} given"
+        )
+    raise InputError(
+        f"input {name!r} must be {t.dtype}, not {a.dtype}: convert it with .astype({want.name!r})"
+    )
 
 
 def symbolic_sizes(f: Function) -> tuple[Index, ...]:

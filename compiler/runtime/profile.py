@@ -29,7 +29,7 @@ class StepTime:
     work: int
 
 
-def profile(exe: Executable, *args: Any, runs: int = 20, **kwargs: Any) -> list[StepTime]:
+def profile(exe: Executable, /, *args: Any, runs: int = 20, **kwargs: Any) -> list[StepTime]:
     """Time every native stage of `exe` on the given inputs, in order of execution, those included
     that run only if others have rounded (`Step.when`).
 

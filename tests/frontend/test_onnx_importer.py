@@ -164,7 +164,7 @@ def test_slice_up_to_a_symbolic_end_keeps_everything() -> None:
 
 
 # ---- names, types, attributes --------------------------------------------------------------------
-def test_names_are_printable_unique_and_interface_names_win() -> None:
+def test_names_of_the_interface_are_the_models_and_others_are_printable() -> None:
     nodes = [
         node("Relu", ["a/b"], ["a_b"], name="first"),
         node("Relu", ["a_b"], ["1"]),
@@ -172,8 +172,8 @@ def test_names_are_printable_unique_and_interface_names_win() -> None:
     ]
     mod = from_onnx(model(nodes, {"a/b": ["batch size", 3]}, ["out.put"]))
     main = mod.main
-    assert [p.name for p in main.params] == ["a_b"]
-    assert [b.var.name for b in main.bindings] == ["a_b_1", "v1", "out_put"]
+    assert [p.name for p in main.params] == ["a/b"]
+    assert [b.var.name for b in main.bindings] == ["a_b", "v1", "out.put"]
     assert [b.origins for b in main.bindings] == [("first",), ("1",), ("third",)]
     assert main.results == (main.bindings[-1].var,)
     assert tensor_type(main.params[0]).shape == (Var("batch_size"), 3)
