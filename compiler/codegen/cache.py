@@ -5,7 +5,8 @@ the versions of LLVM and llvmlite, and the compiler's own source files; a proces
 changed after it began to read them has entries of its own. Entries are written under another name
 and moved into place, and carry a checksum: processes may share the folder, and may be killed. A
 damaged entry is as good as none, and is replaced. Where the folder cannot be used there is no
-caching.
+caching; nor where somebody else could have put code into it (it is another user's, or others can
+write to it), which a warning says.
 
 The folder is DTYPELAB_CACHE_DIR (empty or "0": no caching), else `dtypelab` in the user's cache
 folder.
@@ -23,6 +24,7 @@ import uuid
 from pathlib import Path
 
 from compiler._lazy import IMPORTED_AT
+from compiler.private_folder import is_private
 from compiler.target import Target
 
 VARIABLE = "DTYPELAB_CACHE_DIR"
@@ -94,7 +96,7 @@ def changed_since(package: Path, moment: float) -> bool:
 
 def load(name: str) -> bytes | None:
     """The content of an entry, None if there is none that is whole."""
-    where = folder()
+    where = _trusted()
     if where is None:
         return None
     path = where / (name + _SUFFIX)
@@ -117,7 +119,9 @@ def store(name: str, content: bytes) -> None:
         return
     partial = ""
     try:
-        where.mkdir(parents=True, exist_ok=True)
+        where.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _trusted() is None:
+            return
         handle, partial = tempfile.mkstemp(_PARTIAL, dir=where)
         with os.fdopen(handle, "wb") as file:
             file.write(_checksum(name, content) + content)
@@ -135,7 +139,7 @@ def store(name: str, content: bytes) -> None:
 
 def clear() -> int:
     """Remove every entry; returns how many there were. Files of others are left alone."""
-    where, removed = folder(), 0
+    where, removed = _trusted(), 0
     if where is not None:
         for _, _, path in _files(where):
             with contextlib.suppress(OSError):
@@ -150,6 +154,15 @@ def usage() -> tuple[int, int]:
     where = folder()
     sizes = [] if where is None else [n for _, n, p in _files(where) if p.suffix == _SUFFIX]
     return len(sizes), sum(sizes)
+
+
+def _trusted() -> Path | None:
+    """The folder, if it is there and nobody else can have put anything into it."""
+    where = folder()
+    try:
+        return where if where and is_private(where, "the cache of compiled code") else None
+    except OSError:
+        return None
 
 
 def _checksum(name: str, content: bytes) -> bytes:

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.errors import ConfigError
+from compiler.private_folder import problem
 from experiments.files import atomic_path
 
 Array = NDArray[Any]
@@ -30,10 +32,19 @@ _RECIPE = 3  # change it when the weights or the inputs that models are made wit
 
 def folder() -> Path:
     """Where generated models are kept: $DTYPELAB_BENCH_DIR, or a folder of this user among the
-    temporary files; made if need be."""
-    default = Path(tempfile.gettempdir()) / f"dtypelab-benchmarks-{getpass.getuser()}"
-    path = Path(os.environ.get(FOLDER_VARIABLE) or default)
+    temporary files; made if need be.
+
+    Raises:
+        ConfigError: somebody else has made, or can write to, the latter.
+    """
+    if chosen := os.environ.get(FOLDER_VARIABLE):
+        Path(chosen).mkdir(parents=True, exist_ok=True)
+        return Path(chosen)
+    path = Path(tempfile.gettempdir()) / f"dtypelab-benchmarks-{getpass.getuser()}"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # Anybody can make a folder of this name among the temporary files.
+    if found := problem(path):
+        raise ConfigError(f"{path}, for generated models, {found}: set {FOLDER_VARIABLE}")
     return path
 
 

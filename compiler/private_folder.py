@@ -1,0 +1,40 @@
+"""Whether a folder is this user's alone to write, so that what is run from it is this user's."""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from pathlib import Path
+
+_warned: set[Path] = set()
+
+
+def problem(folder: Path) -> str:
+    """Why somebody else may have put something into an existing folder; empty if nobody can have.
+
+    Raises:
+        OSError: there is no such folder, or it cannot be looked at.
+    """
+    facts = folder.stat()  # of what a link leads to
+    if not stat.S_ISDIR(facts.st_mode):
+        return "is not a folder"
+    if facts.st_uid != os.geteuid():
+        return "belongs to another user"
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return "can be written by other users"
+    return ""
+
+
+def is_private(folder: Path, what: str) -> bool:
+    """Whether nobody else can have written to an existing folder; if somebody can, a warning says
+    so, once. `what` is what the folder is for ("the cache of compiled code").
+
+    Raises:
+        OSError: there is no such folder, or it cannot be looked at.
+    """
+    found = problem(folder)
+    if found and folder not in _warned:
+        _warned.add(folder)
+        warnings.warn(f"{what} is not used: {folder} {found}", stacklevel=3)
+    return not found
