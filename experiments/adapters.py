@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.errors import ConfigError
+from compiler.input_files import read_text
 
 #: The packages of this program, which a folder may hold too.
 OURS = frozenset({"compiler", "quantize", "datatypes", "experiments"})
@@ -45,7 +46,7 @@ class Adapter:
             ConfigError: it cannot be read.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_text(path, "adapter")
             found = _modules(text, Path(path).parent)
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read adapter {path}: {error}") from error

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from . import adapters, identity, rounding_seeds, schemes
+from . import adapters, identity, model_files, rounding_seeds, schemes
 from .adapters import Adapter
 from .datasets import Dataset
 from .layer_table import LayerRequest
@@ -213,3 +213,13 @@ class SweepSpec:
     workload: Workload
     cells: tuple[Cell, ...]
     timeout_s: float | None = None
+
+    @property
+    def files(self) -> tuple[str | Path, ...]:
+        """The files that it and its cells are read from; names of what ships are among them."""
+        found: dict[str | Path, None] = {self.source: None}
+        for cell in self.cells:
+            found |= dict.fromkeys(model_files.files_of(str(cell.model.path)))
+            found |= dict.fromkeys([cell.dataset_source, *cell.adapters])
+            found |= dict.fromkeys(adapters.files_of(cell.metric, cell.model.source))
+        return tuple(found)

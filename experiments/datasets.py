@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -169,19 +168,11 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     """All arrays of an .npz file.
 
     Raises:
-        ConfigError: the file is missing, is not an .npz, or holds pickled objects.
+        ConfigError: it is no file or no .npz, holds pickled objects, or more than may be read.
     """
-    try:
-        with Path(path).open("rb") as source:
-            archive = np.load(source, allow_pickle=False)
-            # A lone .npy array loads as such, whatever the file is called.
-            if isinstance(archive, Mapping):
-                return dict(archive)
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise ConfigError(f"{path} is not an .npz archive of plain arrays: {error}") from error
-    raise ConfigError(f"{path} is not an .npz archive but a single array; use numpy.savez")
+    from .archives import arrays_of
+
+    return arrays_of(path)
 
 
 def _user_dataset(path: Path) -> Dataset:

@@ -48,6 +48,15 @@ def external_files(path: Path) -> tuple[Path, ...]:
     return _external_files(path, _stamp(path))
 
 
+def files_of(name_or_path: str) -> tuple[Path, ...]:
+    """The files that a model is read from; none of what is no model, as reading it will say."""
+    try:
+        path = model_file(name_or_path)
+        return path, *external_files(path)
+    except DtypelabError:
+        return ()
+
+
 @lru_cache(maxsize=64)
 def _external_files(path: Path, stamp: Stamp) -> tuple[Path, ...]:
     from compiler.frontend.external_files import external_files

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compiler.errors import ConfigError
+from compiler.input_files import ARRAYS, open_file
 
 from .files import atomic_path
 
@@ -46,6 +47,7 @@ def read_parquet(path: str | os.PathLike[str]) -> pd.DataFrame:
     import pandas as pd
 
     _need_pyarrow(path)
+    open_file(path, "results", most=ARRAYS).close()  # a file, not too large
     try:
         return pd.read_parquet(path, engine="pyarrow")
     except (OSError, ValueError) as error:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.errors import ConfigError
 
 from .cells import Cell, SweepSpec, Workload
+from .files import check_outputs
 from .identity import pass_context
 from .layer_table import LayersFile, layers_path
 from .progress import sweep_progress
@@ -55,6 +56,8 @@ def sweep(
         raise ConfigError(f"jobs must be at least 1, not {jobs}")
     if jobs > 1 and scheduler:
         raise ConfigError("give either jobs or a scheduler, not both")
+    beside = layers_path(out) if any(cell.layers.images for cell in checked.cells) else None
+    check_outputs([out, beside], checked.files)
     timeout_s = math.inf if checked.timeout_s is None else checked.timeout_s
     if scheduler and timeout_s < math.inf:
         raise ConfigError("leave out timeout_s: cells on a cluster are not timed")

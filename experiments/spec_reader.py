@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from compiler.errors import ConfigError, DtypelabError, unknown
+from compiler.input_files import read_text
 
 from .toml_lines import KeyPath, line_numbers, line_of
 
@@ -45,15 +46,12 @@ class Reader:
         Raises:
             ConfigError: it cannot be read or is not TOML.
         """
-        try:
-            text = Path(file).read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"cannot read {file}: {error.strerror or error}") from error
-        except UnicodeDecodeError as error:
-            raise ConfigError(f"{file} is not a TOML file: it is not UTF-8 text") from error
+        text = read_text(file, "the specification")
         try:
             values = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
+        except RecursionError:
+            raise ConfigError(f"{file} is nested too deep") from None
+        except ValueError as error:  # a number may have more digits than Python reads
             # The parser says either "(at line 3, column 5)" or "(at end of document)".
             found = re.search(r"at line (\d+)", str(error))
             line = int(found[1]) if found else text.count("\n") + 1

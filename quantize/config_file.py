@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from compiler.errors import ConfigError
+from compiler.input_files import read_text
+from compiler.output_files import write_whole
 
 
 def read_toml(path: str | Path) -> dict[str, Any]:
@@ -17,11 +19,12 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read, or is not TOML.
     """
+    text = read_text(path, "the configuration")
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as e:
-        raise ConfigError(f"the configuration {path} cannot be read: {e.strerror}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as e:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError(f"the configuration {path} is nested too deep") from None
+    except ValueError as e:  # a number may have more digits than Python reads
         raise ConfigError(f"the configuration {path} is not TOML: {e}") from None
 
 
@@ -36,11 +39,7 @@ def write_toml(values: Mapping[str, Any], path: str | Path | None = None) -> str
     """
     text = "\n".join(_table((), values)).lstrip("\n") + "\n"
     if path is not None:
-        try:
-            Path(path).write_text(text, encoding="utf-8")
-        except OSError as e:
-            message = f"the configuration cannot be written to {path}: {e.strerror}"
-            raise ConfigError(message) from None
+        write_whole(path, text.encode())
     return text
 
 

@@ -8,15 +8,13 @@ Runtimes recognize the pattern and run integer kernels of their own.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from compiler.dtypes import Array
-from compiler.errors import DtypelabError, UnsupportedError
+from compiler.errors import UnsupportedError
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -31,6 +29,7 @@ from compiler.ir.expr import (
 )
 from compiler.ir.names import unique
 from compiler.ir.types import TensorType
+from compiler.output_files import check_writable, write_whole
 from quantize.plan import Plan
 
 if TYPE_CHECKING:
@@ -52,30 +51,11 @@ def export_onnx(mod: IRModule, plan: Plan, path: str | Path) -> None:
     Nothing is left behind if writing fails.
 
     Raises:
-        ConfigError: the plan was made for another model.
+        ConfigError: the plan was made for another model, or the file cannot be written.
         UnsupportedError: an operator that ONNX does not have in this form; all are listed.
-        DtypelabError: the file cannot be written.
     """
-    model = to_model(mod, plan)
-    target = Path(path)
-    try:
-        handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as f:
-                f.write(model.SerializeToString())
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, target)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    except OSError as e:
-        raise DtypelabError(f"the model cannot be written to {path}: {e.strerror}") from None
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
+    check_writable(path)
+    write_whole(path, to_model(mod, plan).SerializeToString())
 
 
 def to_model(mod: IRModule, plan: Plan) -> onnx.ModelProto:

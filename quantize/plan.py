@@ -10,6 +10,9 @@ from typing import Any
 
 from compiler._html import preformatted
 from compiler.errors import ConfigError
+from compiler.input_files import parse_json, read_text
+from compiler.output_files import write_whole
+from compiler.printable import printable
 from quantize.config import QConfig
 from quantize.node_plan import SEQUENTIAL, NodePlan
 from quantize.params import ValueParams, WeightParams
@@ -94,7 +97,8 @@ class Plan:
         """A table of the nodes: decision, scales, multiply-accumulates, and why some stay float."""
         rows = [("node", "operator", "decision", "MACs", "parameters, or why it stays float")]
         for name, n in self.nodes.items():
-            rows.append((name, n.op, n.decision, str(n.macs or ""), n.reason or self._about(name)))
+            why = printable(n.reason or self._about(name))
+            rows.append((printable(name), printable(n.op), n.decision, str(n.macs or ""), why))
         widths = [max(len(r[k]) for r in rows) for k in range(4)]
         lines = [
             "  ".join([*(r[k].ljust(widths[k]) for k in range(4)), r[4]]).rstrip() for r in rows
@@ -105,7 +109,7 @@ class Plan:
             f"({100 * self.node_coverage:.1f} %) in {self._kinds()}, "
             f"{100 * self.coverage:.1f} % of the multiply-accumulates"
         )
-        lines += self.steps
+        lines += map(printable, self.steps)
         return "\n".join(lines)
 
     def _kinds(self) -> str:
@@ -153,7 +157,11 @@ class Plan:
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
-        """The plan as JSON text, an entry a line, floats exact; written to `path` too, if given."""
+        """The plan as JSON text, an entry a line, floats exact; written to `path` too, if given.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
         out = []
         for key, value in self.to_dict().items():
             if isinstance(value, dict) and value:
@@ -165,10 +173,7 @@ class Plan:
                 out.append(f"  {json.dumps(key)}: {json.dumps(value)}")
         text = "{\n" + ",\n".join(out) + "\n}\n"
         if path is not None:
-            try:
-                Path(path).write_text(text)
-            except OSError as e:
-                raise ConfigError(f"the plan cannot be written to {path}: {e.strerror}") from None
+            write_whole(path, text.encode())
         return text
 
     @staticmethod
@@ -206,16 +211,7 @@ class Plan:
         Raises:
             ConfigError: the file cannot be read, is not JSON, or is not a plan.
         """
-        text = str(source)
-        where = "the plan"
+        text, where = str(source), "the plan"
         if not text.lstrip().startswith("{"):
-            where = f"the plan {text}"
-            try:
-                text = Path(source).read_text()
-            except (OSError, UnicodeDecodeError) as e:
-                raise ConfigError(f"{where} cannot be read: {e}") from None
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as e:
-            raise ConfigError(f"{where} is not JSON: {e}") from None
-        return Plan.from_dict(data)
+            where, text = f"the plan {text}", read_text(source, where)
+        return Plan.from_dict(parse_json(text, where))

@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from compiler.errors import ModelError
 from compiler.frontend.limits import MEMORY
 from compiler.frontend.local_functions import all_nodes
 from compiler.frontend.model_file import read_model
+from compiler.input_files import open_file
 
 _MARK = b"location"
 """The key that names a file of external data; a model without it has none."""
@@ -20,8 +22,11 @@ def external_files(path: Path) -> tuple[Path, ...]:
     Raises:
         ModelError: the file cannot be read, or is no model.
     """
-    if not path.is_file() or _MARK not in path.read_bytes():
+    if not path.is_file():
         return ()
+    with open_file(path, "the model", ModelError, None) as file:
+        if _MARK not in (file.read() or b""):
+            return ()
     proto, folder = read_model(path, MEMORY)
     root = folder or Path()
     names = {e.value for t in _tensors(proto) for e in t.external_data if e.key == "location"}

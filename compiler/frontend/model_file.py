@@ -13,6 +13,7 @@ from compiler.errors import ModelError, UnsupportedError
 from compiler.frontend.element_types import NARROW, element_dtype, stored
 from compiler.frontend.limits import Budget
 from compiler.frontend.local_functions import all_nodes
+from compiler.input_files import open_file
 from compiler.ir.expr import Constant
 
 OLDEST_OPSET = 7
@@ -45,7 +46,8 @@ def read_model(source: Any, limit: int) -> tuple[Any, Path | None]:
         size = path.stat().st_size
         if size > limit:
             raise ModelError(f"{path} has {size} bytes, more than memory_limit={limit}; raise it")
-        data = path.read_bytes()
+        with open_file(path, "the model", ModelError, None) as file:
+            data = file.read() or b""
     except FileNotFoundError:
         raise ModelError(f"there is no file {path}") from None
     except OSError as e:

@@ -11,6 +11,7 @@ from typing import Any
 
 from compiler.codegen import jit
 from compiler.errors import ModelError
+from compiler.input_files import ARRAYS, open_file
 from compiler.ir.types import TensorType
 from compiler.runtime import pool
 from compiler.runtime.executable import Executable, GraphExecutable, Program
@@ -25,7 +26,7 @@ from compiler.vm.machine import Image
 # What zipfile, zlib and json raise for files that are damaged, and reading for parts that lack.
 _DAMAGE = (
     zipfile.BadZipFile, zlib.error, struct.error, EOFError, RuntimeError,
-    LookupError, ValueError, TypeError, AttributeError,
+    LookupError, ValueError, TypeError, AttributeError, MemoryError,
 )  # fmt: skip
 
 
@@ -36,7 +37,7 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
     Registered Python and C functions are not in it: they must be there where it is loaded.
 
     Raises:
-        OSError: the file cannot be written.
+        ConfigError: the file cannot be written.
         LoweringError: schedule rules or instructions have been registered since the build.
     """
     writer = Writer()
@@ -105,7 +106,10 @@ def load(path: str | os.PathLike[str]) -> Executable:
     """
     name = os.fspath(path)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with (
+            open_file(path, "the executable", ModelError, ARRAYS) as file,
+            zipfile.ZipFile(file) as archive,
+        ):
             return _read(name, archive)
     except OSError as e:
         raise ModelError(f"{name} cannot be read: {e.strerror or e}") from None

@@ -9,12 +9,9 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +19,7 @@ import numpy as np
 from compiler.codegen import cache
 from compiler.dtypes import Array
 from compiler.errors import ModelError
+from compiler.output_files import atomic_path
 from compiler.runtime.kernels import aligned_copy
 from compiler.target import Target
 
@@ -58,21 +56,13 @@ class Writer:
         """Write the file, in place of what is there.
 
         Raises:
-            OSError: it cannot be written; what is there stays.
+            ConfigError: it cannot be written; what is there stays.
         """
-        where = Path(path)
-        handle, partial = tempfile.mkstemp(".part", dir=where.parent or ".")
-        try:
-            with os.fdopen(handle, "wb") as raw, zipfile.ZipFile(raw, "w") as archive:
-                archive.writestr("manifest.json", json.dumps(manifest), zipfile.ZIP_DEFLATED)
-                for name, content in self.parts.items():
-                    packed = zipfile.ZIP_STORED if name[0] == "c" else zipfile.ZIP_DEFLATED
-                    archive.writestr(name, content, packed)
-            os.replace(partial, where)
-        except BaseException:
-            with suppress(OSError):
-                os.unlink(partial)
-            raise
+        with atomic_path(path) as whole, zipfile.ZipFile(whole, "w") as archive:
+            archive.writestr("manifest.json", json.dumps(manifest), zipfile.ZIP_DEFLATED)
+            for name, content in self.parts.items():
+                packed = zipfile.ZIP_STORED if name[0] == "c" else zipfile.ZIP_DEFLATED
+                archive.writestr(name, content, packed)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from compiler.errors import ConfigError, ScheduleError
+from compiler.input_files import read_text
+from compiler.output_files import check_writable
 from compiler.target import Target, host_cpu
 from compiler.tensor.schedule.choice import TileChoice
 from compiler.tensor.stmt import PrimFunc
@@ -106,17 +108,12 @@ def read_log(path: str | os.PathLike[str]) -> list[Record]:
     Raises:
         ConfigError: the file cannot be read, holds lines but no record, or a damaged record.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as e:
-        raise ConfigError(f"cannot read the tuning log {path}: {e.strerror}") from None
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is no tuning log: it is not text") from None
+    lines = read_text(path, "the tuning log").splitlines()
     records, known = [], False
     for number, line in enumerate(lines, 1):
         try:
             content = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # numbers of too many digits, nested too deep
             continue
         if not isinstance(content, dict) or "tuning" not in content:
             continue
@@ -142,6 +139,7 @@ def append_records(path: str | os.PathLike[str], records: list[Record]) -> None:
         ConfigError: the file cannot be written.
     """
     text = "".join(r.to_line() for r in records)
+    check_writable(path, appended=True)
     try:
         with open(path, "a+b", buffering=0) as log:
             size = log.seek(0, os.SEEK_END)
@@ -162,6 +160,7 @@ def check_log(path: str | os.PathLike[str]) -> None:
     Raises:
         ConfigError: the file cannot be written, or holds something that is no log.
     """
+    check_writable(path, appended=True)
     new = not Path(path).exists()
     if not new:
         read_log(path)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compiler.errors import DtypelabError
+from experiments.files import atomic_path, check_writable
 
-from .common import json_option, print_json
+from .common import json_option, print_json, say
 
 if TYPE_CHECKING:
     from datatypes import Format
@@ -45,21 +46,22 @@ def show_format(name: str, codes: bool, plot: str | None, as_json: bool) -> None
         values = datatypes.decode(fmt, list(bits)).tolist()
         facts["codes"] = dict(zip(map(str, bits), values, strict=True))
     if plot is not None:
+        check_writable(plot)
         _draw(fmt, facts["precision"], Path(plot))
     if as_json:
         print_json(facts)
         return
     for key, value in facts.items():
         if key not in ("codes", "precision", "special"):
-            click.echo(f"{key:<15} {value}")
-    click.echo(f"{'special':<15} {', '.join(f'{k} {v}' for k, v in facts['special'].items())}")
+            say(f"{key:<15} {value}")
+    say(f"{'special':<15} {', '.join(f'{k} {v}' for k, v in facts['special'].items())}")
     for code, number in facts.get("codes", {}).items():
-        click.echo(f"{int(code):>5}  {int(code):0{fmt.nbits}b}  {number:.17g}")
+        say(f"{int(code):>5}  {int(code):0{fmt.nbits}b}  {number:.17g}")
     most = max(row["bits"] for row in facts["precision"])
-    click.echo("significant bits of the values from 2**e up to 2**(e+1):")
+    say("significant bits of the values from 2**e up to 2**(e+1):")
     for row in _shortened(facts["precision"]):
         bar = "#" * round(_WIDTH * row["bits"] / most)
-        click.echo(f"{row['exponents']:>12}  {row['bits']:5.2f}  {bar}".rstrip())
+        say(f"{row['exponents']:>12}  {row['bits']:5.2f}  {bar}".rstrip())
 
 
 def describe(fmt: Format) -> dict[str, Any]:
@@ -148,7 +150,8 @@ def _draw(fmt: Format, precision: list[dict[str, Any]], file: Path) -> None:
     )
     axes.set(title=fmt.name, xlabel="binary exponent", ylabel="significant bits")
     axes.grid(alpha=0.3)
-    try:
-        figure.savefig(file)
-    except (OSError, ValueError) as error:
-        raise DtypelabError(f"cannot draw {file}: {error}") from None
+    with atomic_path(file) as temporary:
+        try:
+            figure.savefig(temporary)
+        except ValueError as error:
+            raise DtypelabError(f"cannot draw {file}: {error}") from None

@@ -8,7 +8,7 @@ import click
 import numpy as np
 
 from experiments import model_files, pipeline, schemes
-from experiments.files import atomic_path, check_writable
+from experiments.files import atomic_path, check_outputs
 
 from .common import (
     echo_lowering,
@@ -19,6 +19,7 @@ from .common import (
     lowering_facts,
     model_argument,
     print_json,
+    say,
     target_options,
 )
 
@@ -47,8 +48,7 @@ def run(
 
     Example: dtypelab run mnist_mlp --input mnist1k --dtype bfloat16 --output y.npz
     """
-    if output:
-        check_writable(output)
+    check_outputs([output], [*model_files.files_of(model), file])
     scheme = schemes.number_format(dtype, accumulate, lowering)
     arrays = load_inputs(file, model_files.load_model(model_files.model_file(model)))
     executable = pipeline.build(
@@ -59,8 +59,9 @@ def run(
         zip(executable.outputs, results if isinstance(results, list) else [results], strict=True)
     )
     if output:
-        with atomic_path(output) as temporary:
-            np.savez(temporary, **outputs)
+        # Given a name, numpy would add a suffix to it that is not the user's.
+        with atomic_path(output) as temporary, temporary.open("wb") as archive:
+            np.savez(archive, **outputs)
     described = {
         name: {
             "dtype": str(array.dtype),
@@ -78,9 +79,9 @@ def run(
         return
     echo_lowering(executable)
     for name, facts in described.items():
-        click.echo(
+        say(
             f"{name}: {facts['dtype']}{facts['shape']}  min {facts['min']:.6g}  "
             f"max {facts['max']:.6g}  mean {facts['mean']:.6g}"
         )
     if output:
-        click.echo(f"saved to {output}")
+        say(f"saved to {output}")

@@ -152,7 +152,7 @@ def test_a_file_that_is_no_log_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the tuning log"):
         read_log(bad)
     bad.write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="not text"):
+    with pytest.raises(ConfigError, match="not UTF-8 text"):
         read_log(bad)
     bad.write_text("name,age\nx,3\n")
     with pytest.raises(ConfigError, match="no line has a record"):
@@ -252,7 +252,7 @@ def test_wrong_results_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="positive budget"):
         tune(net(), budget_s=0, log=tmp_path / "a")
-    with pytest.raises(ConfigError, match="cannot write the tuning log"):
+    with pytest.raises(ConfigError, match=r"cannot write .*there is no folder"):
         tune(net(), log=tmp_path / "missing" / "a")
     other = tmp_path / "notes.txt"
     other.write_text("mine\n")

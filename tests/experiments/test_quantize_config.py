@@ -51,7 +51,7 @@ def test_the_command_line_quantizes_as_a_toml_file_says_and_set_replaces_its_fie
         ("weight_bits =", "is not TOML"),
         ("[overrides.linearr]\nweight_bits = 4", "did you mean 'linear'"),
         ("[overrides.linear]\nweight_bit = 4", "did you mean 'weight_bits'"),
-        (None, "cannot be read"),
+        (None, "cannot read the configuration"),
     ],
 )
 def test_configuration_files_that_do_not_fit_leave_nothing_behind(

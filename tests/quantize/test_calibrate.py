@@ -230,11 +230,11 @@ def test_plans_that_are_not_plans(change: Any, message: str) -> None:
 
 
 def test_plan_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match="cannot read the plan"):
         Plan.from_json(tmp_path / "none.json")
     with pytest.raises(ConfigError, match="is not JSON"):
         Plan.from_json("{")
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with pytest.raises(ConfigError, match="cannot write"):
         plan_of("mlp").to_json(tmp_path / "no" / "plan.json")
 
 

@@ -132,5 +132,5 @@ def test_what_cannot_be_written_is_listed_and_leaves_nothing(tmp_path: Path) -> 
 
 
 def test_a_path_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(DtypelabError, match="cannot be written"):
+    with pytest.raises(DtypelabError, match=r"cannot write .*no folder"):
         quantize.export_onnx(net("mlp"), plan_of("mlp"), tmp_path / "no" / "q.onnx")

@@ -203,7 +203,7 @@ def test_names_with_brackets_mean_themselves() -> None:
 
 def test_configuration_files_that_cannot_be_read(tmp_path: Path) -> None:
     path = tmp_path / "config.toml"
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+    with pytest.raises(ConfigError, match=r"cannot read the configuration .*: No such file"):
         QConfig.from_toml(path)
     path.write_text("weight_bits = ")
     with pytest.raises(ConfigError, match="is not TOML"):
@@ -211,5 +211,5 @@ def test_configuration_files_that_cannot_be_read(tmp_path: Path) -> None:
     path.write_text("weight_bit = 4")
     with pytest.raises(ConfigError, match="did you mean 'weight_bits'"):
         QConfig.from_toml(path)
-    with pytest.raises(ConfigError, match="cannot be written"):
+    with pytest.raises(ConfigError, match="cannot write"):
         QConfig().to_toml(tmp_path / "no" / "config.toml")

@@ -1,0 +1,160 @@
+"""Files that a user names to be read: files only, and no larger than a limit.
+
+A FIFO or a device would be waited for, or read, for ever; a small archive may be unpacked to more
+than a machine has. The limits can be raised by the environment variable DTYPELAB_FILE_LIMIT (bytes,
+or with a unit: 64MiB, 8GiB).
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import stat
+from collections.abc import Callable
+from typing import Any
+
+from compiler.errors import ConfigError, DtypelabError
+
+VARIABLE = "DTYPELAB_FILE_LIMIT"
+TEXT = 256 << 20
+"""Bytes of a text (a plan, a specification, results), unless the variable says otherwise."""
+ARRAYS = 16 << 30
+"""Bytes of the arrays of an archive, unpacked, unless the variable says otherwise."""
+
+_UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
+_KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a disk"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+AnyPath = str | os.PathLike[str]
+
+
+def limit(default: int = TEXT) -> int:
+    """Bytes that may be read: `default`, unless the environment variable says otherwise.
+
+    Raises:
+        ConfigError: the variable is no size.
+    """
+    given = os.environ.get(VARIABLE, "")
+    if not given:
+        return default
+    found = re.fullmatch(r"(\d{1,15})\s*([A-Za-z]*)", given.strip())
+    if found is None or found[2].lower() not in _UNITS:
+        raise ConfigError(f"{VARIABLE}={given!r} is no size; write 1073741824 or 1GiB")
+    return int(found[1]) * _UNITS[found[2].lower()]
+
+
+def open_file(
+    path: AnyPath, what: str, error: type[DtypelabError] = ConfigError, most: int | None = TEXT
+) -> io.BufferedReader:
+    """A file opened to read its bytes; `what` names it in messages ("the plan").
+
+    Raises:
+        error: there is none, it is no file (but a FIFO, a device, a folder ...), or is larger than
+            `limit(most)`; `most` None: however large it is.
+    """
+    try:
+        check_file(path, what, error)  # before it is opened: opening some devices does something
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as e:
+        raise error(_unreadable(path, what, e)) from None
+    file = os.fdopen(descriptor, "rb")
+    facts = os.fstat(descriptor)
+    if not stat.S_ISREG(facts.st_mode):  # it has been replaced since
+        file.close()
+        raise error(f"cannot read {what} {path}: it is no file")
+    if most is not None and facts.st_size > limit(most):
+        file.close()
+        raise error(_too_large(path, what, facts.st_size, limit(most)))
+    return file
+
+
+def check_file(path: AnyPath, what: str, error: type[DtypelabError] = ConfigError) -> None:
+    """Check that a path is that of a file.
+
+    Raises:
+        error: there is none, or it is something else.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError) as e:
+        raise error(_unreadable(path, what, e)) from None
+    for is_kind, name in _KINDS:
+        if is_kind(mode):
+            raise error(f"cannot read {what} {path}: it is {name}; give the name of a file")
+
+
+def read_bytes(
+    path: AnyPath, what: str, error: type[DtypelabError] = ConfigError, most: int = TEXT
+) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        error: as `open_file`.
+    """
+    with open_file(path, what, error, most) as file:
+        try:
+            content = file.read(limit(most) + 1)
+        except OSError as e:
+            raise error(_unreadable(path, what, e)) from None
+    if content is None:  # files of the kernel may have nothing to say yet
+        raise error(f"cannot read {what} {path}: it is not a plain file")
+    if len(content) > limit(most):
+        raise error(_too_large(path, what, len(content), limit(most)))
+    return content
+
+
+def read_text(path: AnyPath, what: str, error: type[DtypelabError] = ConfigError) -> str:
+    """The text of a UTF-8 file, without a byte order mark; line ends become newlines.
+
+    Raises:
+        error: as `open_file`, or it is no UTF-8.
+    """
+    try:
+        text = read_bytes(path, what, error).decode("utf-8-sig")
+    except UnicodeDecodeError as e:
+        line = e.object[: e.start].count(b"\n") + 1
+        raise error(f"cannot read {what} {path}: line {line} is not UTF-8 text") from None
+    return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def parse_json(text: str, where: str, error: type[DtypelabError] = ConfigError) -> Any:
+    """What JSON text says; an object that has a key twice says nothing.
+
+    Raises:
+        error: it is not JSON, nested too deep, or a key is there twice.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(n for k, n in enumerate(names) if n in names[:k])
+            raise error(f"{where} has the key {twice!r} twice; leave one out")
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except RecursionError:
+        raise error(f"{where} is nested too deep") from None
+    except ValueError as e:  # a number may have more digits than Python reads
+        raise error(f"{where} is not JSON: {e}") from None
+
+
+def _unreadable(path: AnyPath, what: str, e: OSError | ValueError) -> str:
+    reason = e.strerror if isinstance(e, OSError) else e
+    shown = path if isinstance(e, OSError) else repr(os.fspath(path))
+    return f"cannot read {what} {shown}: {reason or e}"
+
+
+def _too_large(path: AnyPath, what: str, size: int, most: int) -> str:
+    return (
+        f"cannot read {what} {path}: it has {size} bytes, more than {most}; if you trust it, "
+        f"raise the limit with {VARIABLE}"
+    )
