@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
+from compiler.input_files import read_bytes
 
+from .csv_reading import Cells, bad_cell, number, read_cells
 from .files import atomic_path, check_writable, remove_leftover
 from .parquet import is_parquet, read_parquet
-from .store import Value
+from .store import RESULTS, Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,7 +92,7 @@ class LayersFile:
             ConfigError: it exists and `resume` is false, it cannot be written, or it is none.
         """
         self.path = path
-        check_writable(path)
+        check_writable(path, appended=True)
         if path.exists() and not resume:
             raise ConfigError(
                 f"{path} exists already; continue it with --resume or choose another name"
@@ -143,12 +145,24 @@ def read_layers(path: str | os.PathLike[str]) -> pd.DataFrame:
         if tuple(table.columns) != LAYER_COLUMNS:
             raise ConfigError(f"{path} is not a layers file of this version; choose another name")
         return table
-    records = _records(Path(path))
-    table = pd.DataFrame(records, columns=list(LAYER_COLUMNS))
-    for name in LAYER_COLUMNS:
-        if name not in _TEXT:
-            table[name] = pd.to_numeric(table[name])
-    return table
+    cells = _cells(Path(path))
+    return pd.DataFrame({name: _values(name, cells, path) for name in LAYER_COLUMNS})
+
+
+def _values(name: str, cells: Cells, path: str | os.PathLike[str]) -> Any:
+    """A column's values; numbers have one dtype."""
+    import pandas as pd
+
+    texts = cells.column(name)
+    if name in _TEXT:
+        return texts
+    found = []
+    for row, text in zip(cells.numbers, texts, strict=True):
+        try:
+            found.append(number(text))
+        except ValueError as error:
+            raise bad_cell(path, row, name, error) from None
+    return pd.to_numeric(pd.Series(found, dtype=None if found else object))
 
 
 def _fields(line: Line) -> list[str]:
@@ -160,7 +174,12 @@ def _records(path: Path) -> list[list[str]]:
     """The lines below the header; none of a file that is not there."""
     if not path.exists():
         return []
-    header, *records = list(csv.reader(io.StringIO(path.read_text(errors="replace")))) or [[]]
-    if tuple(header) != LAYER_COLUMNS:
+    cells = _cells(path)
+    return list(map(list, zip(*map(cells.column, LAYER_COLUMNS), strict=True)))
+
+
+def _cells(path: Path) -> Cells:
+    cells = read_cells(read_bytes(path, "the layers file", most=RESULTS), path)
+    if not set(LAYER_COLUMNS) <= set(cells.names):
         raise ConfigError(f"{path} is not a layers file of this version; choose another name")
-    return records
+    return cells

@@ -12,12 +12,15 @@ import fcntl
 import io
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from compiler.errors import ConfigError
+from compiler.input_files import read_bytes
+from compiler.printable import printable
 
+from .csv_reading import Cells, bad_cell, number, read_cells
 from .files import atomic_path, check_writable, remove_leftover
 from .parquet import is_parquet, read_parquet
 
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA_VERSION = 5
+RESULTS = 1 << 30
+"""Bytes that a results file may have, see `compiler.input_files`."""
 
 Value: TypeAlias = str | int | float | None
 
@@ -146,7 +151,7 @@ class ResultsFile:
         line = _encode(row)
         with self._locked() as descriptor:
             self._repair(descriptor)
-            records = _records(_read_all(descriptor), self.path)
+            records = read_cells(_read_all(descriptor), self.path).rows
             key = COLUMNS.index("config_hash")
             kept = [_line(record) for record in records]
             places = [i for i, record in enumerate(records) if record[key] == row["config_hash"]]
@@ -169,7 +174,7 @@ class ResultsFile:
                 f"a sweep appends rows, which Parquet cannot: write {self.path.stem}.csv, then "
                 f"dtypelab table {self.path.stem}.csv --export {self.path.name}"
             )
-        check_writable(self.path)
+        check_writable(self.path, appended=True)
         flags = os.O_CREAT | os.O_RDWR | (0 if resume else os.O_EXCL)
         try:
             os.close(os.open(self.path, flags, 0o666))
@@ -197,14 +202,28 @@ class ResultsFile:
                 os.close(descriptor)
 
     def _migrate(self) -> None:
-        """Rewrite a file of an earlier schema version, atomically."""
+        """Rewrite a file of an earlier schema version, or one that others have left in another
+        form, atomically; what cannot be read is refused before there is anything to lose."""
         with self._locked() as descriptor:
             data = _read_all(descriptor)
-            if not any(data.startswith(_line(names)) for names in _earlier()):
+            header = _line(COLUMNS)
+            if header.startswith(data):
                 return
-            records = _records(data[: _whole_lines(data)], self.path)
+            if data.startswith(header):
+                _values(_foreign_cells(data[: _whole_lines(data)], self.path), self.path)
+                return
+            cells = _foreign_cells(data, self.path)
+            others = [name for name in cells.names if name not in COLUMNS]
+            if others:
+                raise ConfigError(
+                    f"{self.path} has columns that are not ours, which would be lost: "
+                    f"{', '.join(others)}; remove them, or choose another name for the results"
+                )
+            _values(cells, self.path)
+            columns = [_text_column(name, cells) for name in COLUMNS]
+            lines = map(_line, zip(*columns, strict=True))
             with atomic_path(self.path, locked=True) as temporary:
-                temporary.write_bytes(_line(COLUMNS) + b"".join(map(_line, records)))
+                temporary.write_bytes(header + b"".join(lines))
 
     def _repair(self, descriptor: int) -> None:
         """Write the header of a new file, and cut off a torn last line, under the lock."""
@@ -212,7 +231,7 @@ class ResultsFile:
         header = _line(COLUMNS)
         if not data.startswith(header):
             if not header.startswith(data):
-                raise ConfigError(_foreign(self.path, data))
+                check_columns((), self.path)
             os.ftruncate(descriptor, 0)
             os.write(descriptor, header)
             os.fsync(descriptor)
@@ -230,7 +249,7 @@ class ResultsFile:
             return
         key, status = COLUMNS.index("config_hash"), COLUMNS.index("status")
         found: dict[str, str] = {}
-        for record in _records(_read_all(descriptor), self.path):
+        for record in read_cells(_read_all(descriptor), self.path).rows:
             found[record[key]] = record[status]
         self._status, self._seen = found, seen
 
@@ -238,46 +257,98 @@ class ResultsFile:
 def read_results(path: str | os.PathLike[str]) -> pd.DataFrame:
     """A results file as a table: text columns hold strings ("" when empty), the others numbers.
 
-    A CSV, or a Parquet file made of one by `dtypelab table --export`.
+    A CSV, or a Parquet file made of one by `dtypelab table --export`. Its columns may stand in
+    another order; columns that are none of ours come last, as text.
 
     Raises:
         ConfigError: the file cannot be read or is not a results file of this schema version or an
-            earlier one.
+            earlier one, or a cell does not hold what it must.
     """
     from .results_frame import Results
 
     if is_parquet(path):
         return Results(_current(read_parquet(path), Path(path)))
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"cannot read results {path}: {error.strerror or error}") from error
-    if not any(data.startswith(_line(names)) for names in (COLUMNS, *_earlier())):
-        raise ConfigError(_foreign(Path(path), data))
-    # A torn last line belongs to a sweep that was killed (or is writing now): it is no row.
-    records = _records(data[: _whole_lines(data)], path)
-    return Results(
-        {
-            name: [_parse(name, record[place]) for record in records]
-            for place, name in enumerate(COLUMNS)
-        }
-    )
+    data = read_bytes(path, "results", most=RESULTS)
+    if data.startswith(_line(COLUMNS)):
+        # A torn last line belongs to a sweep that was killed (or is writing now): it is no row.
+        data = data[: _whole_lines(data)]
+    return Results(_values(_foreign_cells(data, path), path))
+
+
+def _foreign_cells(data: bytes, path: str | os.PathLike[str]) -> Cells:
+    """The rows of a results file, perhaps as others left it.
+
+    Raises:
+        ConfigError: it is none, or a row is not whole.
+    """
+    if any(data.startswith(_line(names)) for names in _earlier()):
+        data = data[: _whole_lines(data)]
+    cells = read_cells(data, path)
+    check_columns(cells.names, path)
+    return cells
+
+
+def check_columns(names: Sequence[str], path: str | os.PathLike[str]) -> None:
+    """Check that a table has the columns of this schema version or an earlier one, in any order.
+
+    Raises:
+        ConfigError: it lacks some.
+    """
+    missing = [name for name in COLUMNS if name not in names]
+    if tuple(COLUMNS[: len(COLUMNS) - len(missing)]) in (COLUMNS, *_earlier()) and set(
+        missing
+    ) == set(COLUMNS[len(COLUMNS) - len(missing) :]):
+        return
+    if not {"config_hash", "schema_version"} <= set(names):
+        raise ConfigError(
+            f"{path} is not a dtypelab results file; choose another name for the results"
+        )
+    if any(name not in COLUMNS for name in names):
+        raise ConfigError(_newer(path))
+    raise ConfigError(f"{path} lacks the columns {', '.join(missing)} of a results file")
+
+
+def _values(cells: Cells, path: str | os.PathLike[str]) -> dict[str, list[Value]]:
+    """Column -> its values; those that an earlier schema version did not have are empty."""
+    others = [name for name in cells.names if name and name not in COLUMNS]
+    table: dict[str, list[Value]] = {}
+    for name in (*COLUMNS, *others):
+        values: list[Value] = []
+        for row, text in zip(cells.numbers, cells.column(name), strict=True):
+            try:
+                values.append(_parse(name, text) if name in COLUMNS else text)
+            except ValueError as error:
+                raise bad_cell(path, row, name, error) from None
+        table[name] = values
+    check_version(table["schema_version"], path)
+    return table
+
+
+def check_version(versions: Iterable[Value], path: str | os.PathLike[str]) -> None:
+    """Raise ConfigError if a row is of a schema version that is newer than this one."""
+    if any(isinstance(v, int | float) and v > SCHEMA_VERSION for v in versions):
+        raise ConfigError(_newer(path))
 
 
 def _current(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     """A table of this schema version or an earlier one, with all the columns of this one."""
-    if tuple(table.columns) not in (COLUMNS, *_earlier()):
-        raise ConfigError(_foreign(path, ",".join(map(str, table.columns)).encode()))
-    return table.assign(**{name: _parse(name, "") for name in COLUMNS if name not in table})
+    names = tuple(map(str, table.columns))
+    check_columns(names, path)
+    kinds = {name: table[name].dtype.kind for name in names if name in COLUMNS}
+    for name, kind in kinds.items():
+        if (name in _TEXT) != (kind not in "iuf") and not (name not in _TEXT and table.empty):
+            what = "texts" if name in _TEXT else "numbers"
+            raise ConfigError(f"{path}: the column {name} must hold {what}")
+    check_version(table["schema_version"].tolist(), path)
+    table = table.assign(**{name: _parse(name, "") for name in COLUMNS if name not in table})
+    return table[[*COLUMNS, *(name for name in names if name not in COLUMNS)]]
 
 
 def _parse(column: str, text: str) -> Value:
     """A field as it was before it was written; a missing number is NaN."""
     if column in _TEXT:
-        return text
-    if not text:
-        return math.nan
-    return float(text) if set(text) & set(".enaif") else int(text)
+        return text if text.isprintable() else " ".join(text.split())
+    return number(text)
 
 
 def _encode(row: Mapping[str, Value]) -> bytes:
@@ -296,10 +367,15 @@ def _text(value: Value) -> str:
     if isinstance(value, float):
         return "nan" if math.isnan(value) else repr(float(value))
     # One record is one line: `head`, `grep` and the repair of torn lines rely on it.
-    return " ".join(str(value).split())
+    return printable(" ".join(str(value).split()))
 
 
-def _line(fields: Sequence[str]) -> bytes:
+def _text_column(name: str, cells: Cells) -> list[str]:
+    """The texts of a column as they are written."""
+    return [_text(text) if name in _TEXT else text.strip() for text in cells.column(name)]
+
+
+def _line(fields: Iterable[str]) -> bytes:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerow(fields)
     return text.getvalue().encode("utf-8")
@@ -308,21 +384,6 @@ def _line(fields: Sequence[str]) -> bytes:
 def _earlier() -> list[tuple[str, ...]]:
     """The columns of every earlier schema version."""
     return [COLUMNS[: COLUMNS.index(added[0])] for added in _ADDED.values()]
-
-
-def _records(data: bytes, path: str | os.PathLike[str]) -> list[list[str]]:
-    """The rows below the header, each of which must have all its fields; those that an earlier
-    schema version did not have are empty."""
-    lines = list(csv.reader(io.StringIO(data.decode("utf-8", errors="replace"), newline="")))
-    width = len(lines[0]) if lines else len(COLUMNS)
-    for number, record in enumerate(lines[1:], start=2):
-        if len(record) != width:
-            raise ConfigError(
-                f"{path} row {number} has {len(record)} fields instead of {width}; "
-                "mend or remove that row"
-            )
-        record += [""] * (len(COLUMNS) - width)
-    return lines[1:]
 
 
 def _whole_lines(data: bytes) -> int:
@@ -353,12 +414,8 @@ def _same_file(descriptor: int, path: Path) -> bool:
         return False
 
 
-def _foreign(path: Path, data: bytes) -> str:
-    first = data.split(b"\n", 1)[0].decode("utf-8", errors="replace")
-    names = first.strip().split(",")
-    if "config_hash" in names and "schema_version" in names:
-        return (
-            f"{path} has the columns of a schema version newer than {SCHEMA_VERSION}; "
-            "choose another name for the results"
-        )
-    return f"{path} is not a dtypelab results file; choose another name for the results"
+def _newer(path: str | os.PathLike[str]) -> str:
+    return (
+        f"{path} has the columns of a schema version newer than {SCHEMA_VERSION}; "
+        "choose another name for the results"
+    )
