@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from compiler.printable import printable
+
 from . import model_files, number_systems
 from .cells import Cell
 from .datasets import Dataset
@@ -137,7 +139,8 @@ def grid_table(found: Iterable[Estimate]) -> RenderableType:
         cell, s = e.cell, e.cell.settings
         if cell.model.name != model:
             model = cell.model.name
-            table.add_row(f"[bold]{model}[/] on {cell.dataset}, {cell.metric}")
+            judged = printable(f"{cell.dataset}, {cell.metric}")
+            table.add_row(f"[bold]{escape(printable(model))}[/] on {escape(judged)}")
         chosen = [cell.scheme.option(name) for name in ("calibrate", "accumulate")]
         varying = [cell.target] if cell.target != "llvm" else []
         varying += [f"seed={cell.seed}"] if cell.seed else []
@@ -145,7 +148,7 @@ def grid_table(found: Iterable[Estimate]) -> RenderableType:
         label = " ".join([cell.scheme.label, *(str(c) for c in chosen if c), *varying])
         calibrated = str(s.n_calib) if cell.scheme.calibrated else ""
         table.add_row(
-            f"  {escape(label)}",
+            f"  {escape(printable(label))}",
             *(str(s.n_eval), calibrated, str(s.runs), str(cell.threads), f"{e.seconds:.1f}"),
             "recorded" if e.recorded else "",
         )

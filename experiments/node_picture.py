@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from pathlib import Path
+
+from compiler._html import escaped
 
 from .files import atomic_path
 from .node_errors import NodeError
@@ -26,7 +27,7 @@ def write_picture(errors: Sequence[NodeError], path: Path, title: str) -> None:
     """
     text = svg(errors, title)
     if path.suffix == ".html":
-        text = f"<!doctype html>\n<meta charset=utf-8>\n<title>{html.escape(title)}</title>\n{text}"
+        text = f"<!doctype html>\n<meta charset=utf-8>\n<title>{escaped(title)}</title>\n{text}"
     with atomic_path(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
@@ -52,7 +53,7 @@ def svg(errors: Sequence[NodeError], title: str) -> str:
 
 def _row(e: NodeError, y: int) -> list[str]:
     origins = ", ".join(e.origins) or "nothing"
-    tip = html.escape(f"{e.value} from {origins}: {e.low:.4g} to {e.high:.4g}")
+    tip = escaped(f"{e.value} from {origins}: {e.low:.4g} to {e.high:.4g}")
     saturated = "" if e.saturated is None else f"{100 * e.saturated:.3g} %"
     return [
         f"<g><title>{tip}</title>",
@@ -98,7 +99,7 @@ def _text(
     x: float, y: float, content: str, colour: str = "#223", size: int = 12, weight: str = "normal"
 ) -> str:
     style = f'fill="{colour}" font-size="{size}" font-weight="{weight}"'
-    return f'<text x="{x:.1f}" y="{y}" {style}>{html.escape(content)}</text>'
+    return f'<text x="{x:.1f}" y="{y}" {style}>{escaped(content)}</text>'
 
 
 def _short(name: str, most: int) -> str:

@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from compiler.printable import printable
+
 Advance = Callable[[str], None]
 
 
@@ -53,6 +55,7 @@ def _line(done: int, total: int) -> Advance:
 @contextlib.contextmanager
 def _bar(done: int, total: int) -> Iterator[Advance]:
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns: Iterable[Any] = (
@@ -64,4 +67,4 @@ def _bar(done: int, total: int) -> Iterator[Advance]:
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=total, completed=done)
-        yield lambda label: bar.update(task, advance=1, description=label)
+        yield lambda label: bar.update(task, advance=1, description=escape(printable(label)))

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compiler.errors import ConfigError
+from compiler.printable import printable
 
 from .noise import explained, read
 from .scoring import OF_FLOAT32, is_share
@@ -118,7 +119,7 @@ class Reproduction:
         for d in self.environment:
             lines.append(f"  {d.column}: recorded {d.recorded}, now {d.now}")
         lines.append(f"  compared {self.compared()}")
-        return "\n".join([*lines, "matches" if self.matches else "does not match"])
+        return "\n".join(map(printable, [*lines, "matches" if self.matches else "does not match"]))
 
     def _repr_html_(self) -> str:
         from compiler._html import preformatted

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
+
+from compiler._html import escaped
 
 from .multiplicity import adjusted, warning
 from .row_names import Merit, merits, system_names
@@ -58,14 +59,14 @@ def _table(rows: pd.DataFrame) -> str:
         merit = known[row["metric_name"]]
         if row["model"] != model:
             model = row["model"]
-            title = html.escape(f"{model}, {row['n_eval']} inputs, judged by {merit.label}")
+            title = escaped(f"{model}, {row['n_eval']} inputs, judged by {merit.label}")
             lines.append(f'<tr><th colspan="{len(_HEAD)}" {_CELL.format("left")}>{title}</th></tr>')
         if lost := not_finite_note(row):
             notes.append(f"{model}, {system}: {lost}")
         cells = _figures(row, merit, p) if row["status"] == "ok" else [str(row["error"])]
         lines.append(_line([(text, "td") for text in (system, *cells)]))
     table = f"<table><tbody>{''.join(lines)}</tbody></table>"
-    said = "".join(f"<p>{html.escape(note)}</p>" for note in notes)
+    said = "".join(f"<p>{escaped(note)}</p>" for note in notes)
     return f'<div style="max-height:36em;overflow:auto">{table}</div>{said}'
 
 
@@ -102,7 +103,7 @@ def _line(cells: list[tuple[str, str]]) -> str:
         [
             "<tr>",
             *(
-                f"<{tag} {_CELL.format('right' if place else 'left')}>{html.escape(text)}</{tag}>"
+                f"<{tag} {_CELL.format('right' if place else 'left')}>{escaped(text)}</{tag}>"
                 for place, (text, tag) in enumerate(cells)
             ),
             "</tr>",

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from compiler.printable import printable
+
 from . import noise
 from .row_names import system_names
 from .scoring import is_share
@@ -51,7 +53,7 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
         if row["model"] != model:
             model = row["model"]
             by = "" if judged else f" ({row['metric_name']})"
-            table.add_row(Text(model + by, "bold"))
+            table.add_row(Text(printable(model + by), "bold"))
         reasons = noise.read(row["latency_noise"])
         disturbed |= {*reasons}
         figures = [
@@ -67,12 +69,12 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
             + ("*" if reasons else ""),
         ]
         ok = row["status"] == "ok"
-        status = Text(row["status"], "green" if ok else "red")
-        table.add_row(Padding(Text(system), (0, 0, 0, 2)), *map(Text, figures), status)
+        status = Text(printable(row["status"]), "green" if ok else "red")
+        table.add_row(Padding(Text(printable(system)), (0, 0, 0, 2)), *map(Text, figures), status)
         if lost := not_finite_note(row):
-            not_finite.append(Text(f"{model} {system}: {lost}", "yellow"))
+            not_finite.append(Text(printable(f"{model} {system}: {lost}"), "yellow"))
         if not ok:
-            failures.append(Text(f"{model} {system}: {row['error']}", "red"))
+            failures.append(Text(printable(f"{model} {system}: {row['error']}"), "red"))
     notes = [Text(f"* {noise.explained(disturbed)}", "yellow")] if disturbed else []
     return Group(table, *notes, *not_finite, *failures)
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError, unknown
+from compiler.printable import printable
 
 from . import parquet
+from .csv_reading import is_number
 from .files import atomic_path
 
 if TYPE_CHECKING:
@@ -124,12 +126,12 @@ def export(table: pd.DataFrame, form: str, decimals: int = 4) -> str:
     if form not in FORMATS:
         raise ConfigError(unknown("form of table", form, FORMATS))
     if form == "csv":
-        return str(table.to_csv(index=False))
+        return str(neutral(table).to_csv(index=False))
     cells = [
-        [_shown(value, decimals) for value in line]
+        [printable(_shown(value, decimals)) for value in line]
         for line in table.itertuples(index=False, name=None)
     ]
-    head = [str(name) for name in table.columns]
+    head = [printable(str(name)) for name in table.columns]
     numeric = [table[name].dtype.kind in "iuf" for name in table.columns]
     if form == "latex":
         return _latex(head, cells, numeric)
@@ -140,12 +142,32 @@ def export(table: pd.DataFrame, form: str, decimals: int = 4) -> str:
     ]
     if form == "text":
         return "".join("  ".join(line).rstrip() + "\n" for line in rows)
-    rows = [[text.replace("|", "\\|") for text in line] for line in rows]
+    rows = [[text.replace("|", "\\|").replace("<", "\\<") for text in line] for line in rows]
     rule = ["-" * (w - 1) + (":" if n else "-") for w, n in zip(widths, numeric, strict=True)]
     rows.insert(1, rule)
     return "".join("| " + " | ".join(line) + " |\n" for line in rows)
 
 
+def neutral(table: pd.DataFrame) -> pd.DataFrame:
+    """A table whose texts a spreadsheet shows and does not compute: those that it would take for a
+    formula begin with an apostrophe, and what is no visible character is escaped."""
+    changed = {
+        name: [_neutral(value) if isinstance(value, str) else value for value in table[name]]
+        for name in table.columns
+        if table[name].dtype.kind not in "iufb"
+    }
+    named = table.assign(**changed) if changed else table
+    return named.rename(columns=lambda name: _neutral(str(name)))
+
+
+def _neutral(text: str) -> str:
+    text = printable(text)
+    if not text.startswith(_FORMULA) or is_number(text):
+        return text
+    return f"'{text}"
+
+
+_FORMULA = ("=", "+", "-", "@")
 _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -155,7 +177,9 @@ _LATEX = {c: f"\\{c}" for c in "&%$#_{}"} | {
 
 def _latex(head: Sequence[str], cells: Sequence[Sequence[str]], numeric: Sequence[bool]) -> str:
     def line(texts: Sequence[str]) -> str:
-        return " & ".join("".join(_LATEX.get(c, c) for c in text) for text in texts) + r" \\"
+        text = " & ".join("".join(_LATEX.get(c, c) for c in text) for text in texts) + r" \\"
+        # After the end of a row these two would be an argument of it, not text.
+        return f"{{{text[0]}}}{text[1:]}" if text[0] in "[*" else text
 
     return "\n".join(
         [

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import html
 import shutil
 import subprocess
 
+from compiler._html import escaped
 from compiler.errors import ConfigError
 from compiler.ir.expr import IRModule
 from compiler.picture.boxes import Box, Diagram, diagram
@@ -65,7 +65,7 @@ def dot_text(shown: Diagram) -> str:
 
 
 def _label(box: Box) -> str:
-    rows = [f"<b>{html.escape(box.title)}</b>", *map(html.escape, box.lines)]
+    rows = [f"<b>{escaped(box.title)}</b>", *map(escaped, box.lines)]
     cells = "".join(f'<tr><td align="left">{r}</td></tr>' for r in rows)
     table = f'<table border="1" cellborder="0" cellspacing="0" bgcolor="{COLOURS[box.kind]}">'
     return f"{table}{cells}</table>"

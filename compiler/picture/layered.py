@@ -7,11 +7,11 @@ through bends, layers ordered by the mean place of what they are connected with.
 
 from __future__ import annotations
 
-import html
 import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from compiler._html import escaped
 from compiler.picture.boxes import Box, Diagram
 
 _CHARACTER, _LINE, _MARGIN = 6.6, 14.0, 8.0
@@ -174,5 +174,5 @@ def _drawn(p: _Place, colours: Mapping[str, str]) -> list[str]:
     for k, line in enumerate((p.box.title, *p.box.lines)):
         weight = ' font-weight="bold"' if k == 0 else ""
         at = f'x="{left + _MARGIN:.1f}" y="{p.y + _LINE * (k + 1):.1f}"'
-        out.append(f"<text {at}{weight}>{html.escape(line)}</text>")
+        out.append(f"<text {at}{weight}>{escaped(line)}</text>")
     return out

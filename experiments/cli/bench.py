@@ -24,6 +24,7 @@ from .common import (
     model_argument,
     print_json,
     random_inputs,
+    say,
     shape_options,
     show,
     target_options,
@@ -116,7 +117,7 @@ def bench(
     show(_table(stats, dtype))
     echo_lowering(executable)
     if tuned:
-        click.echo(f"{executable.tuned} kernels with tiles from {tuned}")
+        say(f"{executable.tuned} kernels with tiles from {tuned}")
 
 
 def _milliseconds(stats: LatencyStats) -> dict[str, float]:

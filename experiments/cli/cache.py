@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from .common import say
+
 
 @click.command(short_help="The object code kept on disk.")
 @click.option("--clear", is_flag=True, help="Remove it.")
@@ -18,9 +20,9 @@ def cache(clear: bool) -> None:
 
     where = objects.folder()
     if where is None:
-        click.echo("the cache is off")
+        say("the cache is off")
     elif clear:
-        click.echo(f"{where}: {objects.clear()} entries removed")
+        say(f"{where}: {objects.clear()} entries removed")
     else:
         count, size = objects.usage()
-        click.echo(f"{where}: {count} entries, {size / 2**20:.1f} MiB")
+        say(f"{where}: {count} entries, {size / 2**20:.1f} MiB")

@@ -11,10 +11,12 @@ import click
 import numpy as np
 
 from compiler.errors import ConfigError, InputError, unknown
+from compiler.printable import printable, printable_lines
 from experiments import datasets, model_files, pipeline
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+    from rich.text import Text
 
     from compiler import Executable
     from compiler.ir.expr import IRModule
@@ -127,7 +129,7 @@ def lowering_facts(executable: Executable) -> dict[str, str]:
 def echo_lowering(executable: Executable) -> None:
     """Print a line for every custom datatype: how it is computed, and why so."""
     for choice in executable.lowerings:
-        click.echo(str(choice))
+        say(str(choice))
 
 
 def random_inputs(model: str, shapes: Sequence[str], batch: int) -> dict[str, pipeline.Array]:
@@ -176,6 +178,24 @@ def shapes_of(arrays: Mapping[str, pipeline.Array]) -> model_files.Shapes:
 def load_static(model: str, arrays: Mapping[str, pipeline.Array]) -> IRModule:
     """The model with its shapes fixed to those of `arrays`."""
     return model_files.load_model(model_files.model_file(model), shapes_of(arrays))
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Lines on stdout, or stderr; what a name in them holds besides visible characters is escaped,
+    as it may come from anywhere."""
+    click.echo("\n".join(map(printable, lines)), err=err)
+
+
+def say_text(text: str) -> None:
+    """The same of text that has its lines and their ends already."""
+    click.echo(printable_lines(text), nl=not text.endswith("\n"))
+
+
+def cell(text: object) -> Text:
+    """A text of somebody else's in a table of `rich`: no markup of its own, and in one line."""
+    from rich.text import Text
+
+    return Text(printable(str(text)))
 
 
 def print_json(content: Mapping[str, Any]) -> None:

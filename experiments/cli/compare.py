@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from experiments import model_files, pipeline, schemes
-from experiments.files import atomic_path, check_writable
+from experiments.files import atomic_path, check_outputs
 
 from .common import (
+    cell,
     format_options,
     json_option,
     load_inputs,
@@ -81,6 +82,7 @@ def compare(
     from experiments.layers import layer_errors
     from experiments.node_errors import node_errors
     from experiments.node_picture import write_picture
+    from experiments.tables import neutral
 
     if (plan is None) == (dtype == "float32"):
         raise click.UsageError("give either --dtype or --plan, to compare with float32")
@@ -88,9 +90,7 @@ def compare(
         raise click.UsageError("--events counts what happens in a format: give --dtype, not --plan")
     if picture is not None and plan is None:
         raise click.UsageError("--picture draws the nodes of a plan: give --plan, not --dtype")
-    for path in (csv, picture):
-        if path is not None:
-            check_writable(path)
+    check_outputs([csv, picture], [*model_files.files_of(model), file, plan])
     scheme = schemes.number_format(dtype, accumulate, lowering)
     arrays = load_inputs(file, model_files.load_model(model_files.model_file(model)))
     arrays = {name: array[:images] for name, array in arrays.items()}
@@ -109,7 +109,7 @@ def compare(
             write_picture(errors, picture, f"{model}, {Path(plan).name}")
     if csv is not None:
         with atomic_path(csv) as path:
-            pd.DataFrame([asdict(error) for error in errors]).to_csv(path, index=False)
+            neutral(pd.DataFrame([asdict(e) for e in errors])).to_csv(path, index=False)
     if as_json:
         layers = [asdict(error) for error in errors]
         print_json({"model": model, "dtype": dtype, "plan": plan or "", "layers": layers})
@@ -131,7 +131,7 @@ def _table(errors: list[LayerError]) -> Any:
     worst = min(errors, key=lambda error: error.sqnr_db)
     for error in errors:
         table.add_row(
-            error.value,
+            cell(error.value),
             error.operator,
             "x".join(map(str, error.shape)),
             f"{error.sqnr_db:.2f}",
@@ -162,7 +162,7 @@ def _nodes_table(errors: list[NodeError]) -> Any:
     worst = min(errors, key=lambda error: error.own_sqnr_db)
     for error in errors:
         table.add_row(
-            error.value,
+            cell(error.value),
             error.operator,
             "x".join(map(str, error.shape)),
             f"{error.sqnr_db:.2f}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from .common import json_option, print_json, show
+from .common import json_option, print_json, say, show
 from .dtype_check import check
 from .dtype_show import describe, show_format
 
@@ -50,4 +50,4 @@ def list_formats(as_json: bool) -> None:
             facts["underflow"],
         )
     show(table)
-    click.echo(f"any other by name: {', '.join(families())}")
+    say(f"any other by name: {', '.join(families())}")

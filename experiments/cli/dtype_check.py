@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from .common import json_option, print_json, show
+from .common import json_option, print_json, say, show
 
 if TYPE_CHECKING:
     from datatypes.proof import Report, Row
@@ -90,7 +90,7 @@ def _print(report: Report) -> None:
     _print_reasons("not checked", report.missing)
     cases, failed = sum(row.cases for row in report.rows), sum(bool(r.wrong) for r in report.rows)
     verdict = "passed" if report.passed else f"FAILED in {failed} of {len(report.rows)} properties"
-    click.echo(f"{report.format}, {report.lowering} lowering: {verdict} ({cases:,} cases)")
+    say(f"{report.format}, {report.lowering} lowering: {verdict} ({cases:,} cases)")
 
 
 def _by_property(report: Report) -> dict[tuple[str, str], list[Row]]:
@@ -105,7 +105,7 @@ def _print_examples(row: Row) -> None:
     for example in row.examples:
         where = f" on {row.target}" if row.target else ""
         operands = ", ".join(example.operands)
-        click.echo(
+        say(
             f"{row.name}{where}: operands {operands}; got {example.got}, "
             f"expected {example.expected} ({row.against})"
         )
@@ -113,4 +113,4 @@ def _print_examples(row: Row) -> None:
 
 def _print_reasons(title: str, reasons: Mapping[str, str]) -> None:
     for name, reason in reasons.items():
-        click.echo(f"{title}: {name} ({reason})")
+        say(f"{title}: {name} ({reason})")

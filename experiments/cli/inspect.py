@@ -9,9 +9,9 @@ import click
 
 from compiler.errors import ConfigError, UnsupportedError
 from experiments import model_files
-from experiments.files import atomic_path
+from experiments.files import atomic_path, check_outputs
 
-from .common import json_option, model_argument, print_json
+from .common import json_option, model_argument, print_json, say, say_text
 
 if TYPE_CHECKING:
     from compiler.frontend.needs import ModelNeeds
@@ -44,6 +44,7 @@ def inspect(model: str, text: bool, graph: Path | None, as_json: bool) -> None:
     if graph is not None and graph.suffix != ".svg":
         raise ConfigError(f"--graph {graph}: the picture is SVG; give a name that ends in .svg")
     path = model_files.model_file(model)
+    check_outputs([graph], model_files.files_of(model))
     wanted = needs(path)
     content: dict[str, Any] = {"model": model, **_needs_content(wanted)}
     module = None if wanted.problem else model_files.load_model(path)
@@ -54,9 +55,9 @@ def inspect(model: str, text: bool, graph: Path | None, as_json: bool) -> None:
     if as_json:
         print_json(content)
     else:
-        click.echo("\n".join(_lines(wanted, content)))
+        say(*_lines(wanted, content))
         if text and module is not None:
-            click.echo("\n" + content["text"])
+            say_text("\n" + content["text"])
     if module is None:
         raise UnsupportedError(wanted.problem)
     if graph is not None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TextIO
 
 import click
 
 from compiler.errors import DtypelabError
+from compiler.printable import printable
 from experiments import adapters
 from experiments.provenance import dtypelab_version
 
@@ -68,6 +72,7 @@ for verb in (
 
 def main() -> None:
     """Entry point of the `dtypelab` command."""
+    _open_streams()
     sys.exit(run_command(sys.argv[1:]))
 
 
@@ -93,15 +98,54 @@ def run_command(arguments: Sequence[str]) -> int:
         return _complain("interrupted", INTERNAL_ERROR)
     except BrokenPipeError:
         # The reader of our output (`head`, a pager) has gone: nothing to say, nowhere to say it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         return INTERNAL_ERROR
+    except OSError as error:
+        if error.filename is None and not _flushes(sys.stdout):
+            _discard(sys.stdout)
+            return _complain(f"cannot write the output: {error.strerror}", USAGE_ERROR)
+        return _internal(error)
     except Exception as error:
-        if os.environ.get("DTYPELAB_DEBUG"):
-            traceback.print_exc()
-        text = f"internal error: {type(error).__name__}: {error}; DTYPELAB_DEBUG=1 shows where"
-        return _complain(text, INTERNAL_ERROR)
+        return _internal(error)
+
+
+def _internal(error: Exception) -> int:
+    if os.environ.get("DTYPELAB_DEBUG"):
+        traceback.print_exc()
+    text = f"internal error: {type(error).__name__}: {error}; DTYPELAB_DEBUG=1 shows where"
+    return _complain(text, INTERNAL_ERROR)
+
+
+def _open_streams() -> None:
+    """Make streams that cannot fail for what they are given, and that are there: a file that is
+    opened must not become the standard output because that was closed."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (as long as the process)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _flushes(stream: TextIO) -> bool:
+    try:
+        stream.flush()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what a stream still holds go nowhere, so that it does not fail when the process ends."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _complain(message: str, code: int) -> int:
-    print(f"dtypelab: {' '.join(message.split())}", file=sys.stderr)
+    try:
+        print(f"dtypelab: {printable(' '.join(message.split()))}", file=sys.stderr, flush=True)
+    except OSError:
+        _discard(sys.stderr)
     return code

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .common import json_option, print_json
+from .common import json_option, print_json, say, say_text
 
 _PLAN = click.Path(path_type=Path)
 
@@ -37,7 +37,7 @@ def show(file: Path, as_json: bool) -> None:
     if as_json:
         print_json({**shown.to_dict(), "coverage": shown.coverage})
         return
-    click.echo(shown.summary())
+    say_text(shown.summary())
 
 
 @plan.command(short_help="What is different between two plans.")
@@ -57,5 +57,5 @@ def diff(before: Path, after: Path, as_json: bool) -> None:
         print_json({"changes": [asdict(change) for change in changes]})
         return
     for change in changes:
-        click.echo(str(change))
-    click.echo(f"{len(changes)} differences")
+        say(str(change))
+    say(f"{len(changes)} differences")

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 
 from experiments import model_files
-from experiments.files import atomic_path, check_writable
+from experiments.files import atomic_path, check_outputs
 
-from .common import json_option, model_argument, print_json
+from .common import json_option, model_argument, print_json, say
 from .int8 import batches, config_options, configured
 
 
@@ -46,9 +46,7 @@ def quantize(
     """
     import quantize as quantizer
 
-    for path in (output, plan_file):
-        if path:
-            check_writable(path)
+    check_outputs([output, plan_file], [*model_files.files_of(model), file, config_file])
     config = configured(config_file, settings)
     module = model_files.load_model(model_files.model_file(model))
     plan = quantizer.calibrate(module, batches(file, module), config)
@@ -61,6 +59,6 @@ def quantize(
         saved = {"model": model, "output": str(output), "plan": str(plan_file or "")}
         print_json({**saved, "quantized": len(plan.nodes), "skipped": dict(plan.skipped)})
         return
-    click.echo(f"{len(plan.nodes)} nodes quantized, {len(plan.skipped)} left in float: {output}")
+    say(f"{len(plan.nodes)} nodes quantized, {len(plan.skipped)} left in float: {output}")
     for name, reason in plan.skipped.items():
-        click.echo(f"  {name}: {reason}")
+        say(f"  {name}: {reason}")

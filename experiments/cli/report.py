@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from .common import json_option, print_json
+from .common import json_option, print_json, say
 
 
 @click.command(short_help="Write results as one self-contained HTML page.")
@@ -29,4 +29,4 @@ def report(results: Path, out: Path, title: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"out": str(path), "bytes": path.stat().st_size})
         return
-    click.echo(f"{path}: {path.stat().st_size / 1024:.0f} KiB; open it in a browser")
+    say(f"{path}: {path.stat().st_size / 1024:.0f} KiB; open it in a browser")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from .common import json_option, print_json
+from .common import json_option, print_json, say_text
 
 DIFFERENT = 1
 """Exit code when the row came out otherwise."""
@@ -39,5 +39,5 @@ def reproduce(results: Path, row_id: str, as_json: bool) -> int:
     if as_json:
         print_json(asdict(found) | {"matches": found.matches, "compared": found.compared()})
         return 0 if found.matches else DIFFERENT
-    click.echo(found.summary())
+    say_text(found.summary())
     return 0 if found.matches else DIFFERENT

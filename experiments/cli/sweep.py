@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .common import json_option, print_json, show
+from .common import json_option, print_json, say, show
 
 if TYPE_CHECKING:
     from experiments.cells import SweepSpec
@@ -75,7 +75,7 @@ def sweep(
         print_json({"out": str(out), "rows": rows.to_dict("records"), "failed": failed})
         return
     show(results_table(rows))
-    click.echo(f"{len(rows)} rows in {out}" + (f", {failed} of them failed" if failed else ""))
+    say(f"{len(rows)} rows in {out}" + (f", {failed} of them failed" if failed else ""))
 
 
 def _list(spec: SweepSpec, out: Path | None, as_json: bool) -> None:
@@ -92,7 +92,7 @@ def _list(spec: SweepSpec, out: Path | None, as_json: bool) -> None:
         return
     show(grid_table(found))
     done = sum(e.recorded for e in found)
-    click.echo(
+    say(
         f"{len(found)} cells of {len({e.cell.model.name for e in found})} networks, "
         + (f"{done} of them in {out}, the others " if done else "")
         + f"about {minutes(total)} alone on this machine"

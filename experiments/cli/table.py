@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments.layer_table import is_layers, read_layers
+from experiments.files import check_outputs
+from experiments.layer_table import is_layers, layers_path, read_layers
 from experiments.multiplicity import HOLM, adjusted, warning
 from experiments.row_names import system_names
 from experiments.store import read_results
 
-from .common import json_option, print_json
+from .common import json_option, print_json, say, say_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -61,6 +62,7 @@ def table(
         raise click.UsageError("give one of --columns, --pivot and --compare")
     if other is not None and (is_layers(results) or is_layers(other)):
         raise click.UsageError("--compare compares results, not layers")
+    check_outputs([out], [results, layers_path(results), other])
     asked = re.split(r"\W+", ",".join([*conditions, columns or "", pivot or ""]))
     shown = tables.where(_read(results, asked), conditions)
     notes = [] if is_layers(results) or other is not None else _notes(shown)
@@ -85,11 +87,11 @@ def table(
     named = {*map(str, shown.columns), *asked}
     for about, note in notes:
         if about & named and not ("p_value" in about and HOLM in named):
-            click.echo(note, err=True)
+            say(note, err=True)
     if out is not None:
-        click.echo(f"{out}: {len(shown)} rows, {len(shown.columns)} columns")
+        say(f"{out}: {len(shown)} rows, {len(shown.columns)} columns")
     else:
-        click.echo(tables.export(shown, form), nl=False)
+        say_text(tables.export(shown, form))
 
 
 def _notes(rows: pd.DataFrame) -> list[tuple[set[str], str]]:

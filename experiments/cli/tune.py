@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import compiler
-from experiments.files import check_writable
+from experiments import model_files
+from experiments.files import check_outputs
 
 from .common import (
+    cell,
     json_option,
     load_static,
     model_argument,
     print_json,
     random_inputs,
+    say,
     shape_options,
     show,
 )
@@ -62,7 +65,7 @@ def tune(
 
     Example: dtypelab tune mnist_resnet8 --calib mnist1k --budget 60 -o tune.jsonl
     """
-    check_writable(output)
+    check_outputs([output], [*model_files.files_of(model), calib, config_file])
     compiler.Target.parse(target)
     arrays = random_inputs(model, shapes, batch)
     module = int8_module(model, load_static(model, arrays), arrays, calib, config_file, settings)
@@ -77,7 +80,7 @@ def tune(
         return
     if tuning.records:
         show(_table(tuning))
-    click.echo(
+    say(
         f"{len(tuning.records)} of {tuning.workloads} workloads faster, {len(tuning.trials)} "
         f"candidates in {tuning.seconds:.0f} s: {tuning.default_ms:.4f} ms -> "
         f"{tuning.tuned_ms:.4f} ms ({output})"
@@ -119,5 +122,5 @@ def _table(tuning: Tuning) -> Any:
         )
     for record in tuning.records:
         gain = f"{record.default_ms / record.best_ms:.2f}x"
-        table.add_row(record.text, f"{record.default_ms:.5f}", f"{record.best_ms:.5f}", gain)
+        table.add_row(cell(record.text), f"{record.default_ms:.5f}", f"{record.best_ms:.5f}", gain)
     return table

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from .common import json_option, print_json, show
+from .common import cell, json_option, print_json, say, show
 
 
 @click.command(short_help="List the networks and data sets that have names.")
@@ -58,25 +58,26 @@ def zoo(name: str | None, out: Path | None, as_json: bool) -> None:
     networks = Table("network", "from", "data set", "", box=None, pad_edge=False)
     for model in models:
         state = "here" if model["available"] else escape(model["install"])
-        networks.add_row(model["name"], model["origin"], model["dataset"], state)
+        networks.add_row(*(cell(model[key]) for key in ("name", "origin", "dataset")), state)
     sets = Table("data set", "", "", box=None, pad_edge=False)
     for entry in data:
         lacks = f"needs {' and '.join(entry['missing'])}" if entry["missing"] else "here"
-        sets.add_row(entry["name"], entry["origin"], lacks)
+        sets.add_row(cell(entry["name"]), cell(entry["origin"]), lacks)
     show(Group(networks, "", sets))
 
 
 def _copy(name: str, out: Path, as_json: bool) -> None:
     from compiler.errors import ConfigError, unknown
     from experiments import zoo as known
-    from experiments.files import atomic_path
+    from experiments.files import check_outputs, write_whole
 
     source = known.find(name)
     if source is None:
         raise ConfigError(unknown("network", name, known.sources()))
-    with atomic_path(out) as path:
-        path.write_bytes(source.read_bytes())
+    check_outputs([out], [source])
+    content = source.read_bytes()
+    write_whole(out, content)
     if as_json:
-        print_json({"name": name, "out": str(out), "bytes": out.stat().st_size})
+        print_json({"name": name, "out": str(out), "bytes": len(content)})
         return
-    click.echo(f"{out}: {name}, {out.stat().st_size / 1024:.0f} KiB")
+    say(f"{out}: {name}, {len(content) / 1024:.0f} KiB")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from compiler._html import escaped
 from compiler.errors import ConfigError, unknown
 from experiments.row_names import Merit, merits, system_names
 
@@ -182,7 +182,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 def _mark(p: _Point, x: float, y: float) -> str:
     """Float32 a circle, integers a square, formats a diamond; its name and figures on hover."""
-    tip = html.escape(f"{p.name}: {p.figure:.4g} at {p.cost:.4g}")
+    tip = escaped(f"{p.name}: {p.figure:.4g} at {p.cost:.4g}")
     if p.dtype == "float32":
         form = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="#2c6fbb">'
     elif p.dtype.startswith("int"):
@@ -198,4 +198,4 @@ def _rule(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def _text(x: float, y: float, content: str, attributes: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{html.escape(content)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{escaped(content)}</text>'

@@ -13,9 +13,10 @@ from importlib import resources
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any
 
+from compiler._html import escaped
 from compiler.errors import ConfigError
 from experiments import noise
-from experiments.files import atomic_path
+from experiments.files import atomic_path, check_outputs
 from experiments.layer_table import EVENTS, layers_path, read_layers
 from experiments.multiplicity import HOLM, adjusted, warning
 from experiments.row_names import merits, metric_label, system_names
@@ -76,10 +77,11 @@ def report(
     Raises:
         ConfigError: `results` is no results file or has no row, or `out` cannot be written.
     """
+    check_outputs([out], [results, layers_path(results)])
     data = page_data(results)
     name = title or Path(results).stem
     filled = {
-        "title": html.escape(name),
+        "title": escaped(name),
         "style": _part("style.css"),
         "script": "".join(map(_part, _SCRIPTS)),
         # In a script element "<" may begin its end, or a comment.
