@@ -38,7 +38,12 @@ PEERS = ("onnxruntime", "openvino")
 @model_argument
 @format_options
 @target_options
-@click.option("--vs", type=click.Choice(PEERS), help="Measure another runtime as well.")
+@click.option(
+    "--vs",
+    type=click.Choice(PEERS),
+    multiple=True,
+    help="Measure another runtime as well; may be repeated.",
+)
 @click.option("--warmup", type=click.IntRange(min=0), default=5, show_default=True, metavar="N")
 @click.option("--runs", type=click.IntRange(min=1), default=50, show_default=True, metavar="N")
 @shape_options
@@ -52,7 +57,7 @@ def bench(
     lowering: str | None,
     target: str,
     threads: int,
-    vs: str | None,
+    vs: Sequence[str],
     batch: int,
     warmup: int,
     runs: int,
@@ -63,10 +68,10 @@ def bench(
     tuned: str | None,
     as_json: bool,
 ) -> None:
-    """Time MODEL on random inputs, taking turns with float32 and, with --vs, another runtime.
+    """Time MODEL on random inputs, taking turns with float32 and, with --vs, other runtimes.
 
     A symbolic first dimension becomes --batch; others need --shape. With --calib, int8 is timed,
-    and --vs also times the other runtime's int8 (uint8 data, int8 weights a channel, quantized by
+    and --vs also times the other runtimes' int8 (uint8 data, int8 weights a channel, quantized by
     onnxruntime from the same shapes). With --tuned, the model is also timed without the log.
 
     Example: dtypelab bench mnist_resnet8 --calib mnist1k --vs onnxruntime
@@ -91,11 +96,12 @@ def bench(
     if dtype != "float32":
         reference = pipeline.build(module, base, target, threads)
         calls["float32"] = lambda: reference(*arrays.values())
-    if vs:
-        path = model_files.model_file(model)
-        calls[vs] = _PEERS[vs](path, arrays, threads)
+    path = model_files.model_file(model)
+    peers = list(dict.fromkeys(vs))
+    for peer in peers:
+        calls[peer] = _PEERS[peer](path, arrays, threads)
         if calib:
-            calls[f"{vs} u8s8"] = _PEERS[vs](_u8s8(path, arrays), arrays, threads)
+            calls[f"{peer} u8s8"] = _PEERS[peer](_u8s8(path, arrays), arrays, threads)
     stats = dict(
         zip(calls, measure_interleaved(list(calls.values()), warmup=warmup, runs=runs), strict=True)
     )
@@ -104,7 +110,7 @@ def bench(
         facts |= lowering_facts(executable)
         facts |= {"isa": executable.target.isa, "threads": threads, "batch": batch}
         facts |= {"shapes": {name: list(array.shape) for name, array in arrays.items()}}
-        facts |= {"warmup": warmup, "runs": runs}
+        facts |= {"warmup": warmup, "runs": runs, "vs": peers}
         facts["latency_ms"] = _milliseconds(stats[dtype])
         facts["tuned_kernels"] = executable.tuned
         for name in stats:

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 import numpy as np
+import onnx
 import pytest
 
 from experiments import datasets, zoo
@@ -239,6 +240,49 @@ def test_bench_against_onnxruntime(capsys: Capture) -> None:
     arguments = ["bench", "mnist_mlp", "--vs", "onnxruntime", "--runs", "3"]
     assert as_json(capsys, *arguments)["speedup_vs_onnxruntime"] > 0
     assert "onnxruntime" in succeed(capsys, *arguments)
+
+
+@pytest.mark.parametrize("given", [["onnxruntime"], ["openvino", "onnxruntime", "openvino"]])
+def test_bench_measures_every_runtime_that_is_asked_for(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: list[str]
+) -> None:
+    """Each once, in the order in which they are named, fed by the names of the model's file."""
+    from experiments.cli import bench
+
+    path = tmp_path / "named.onnx"
+    onnx.save(named_model("gpu_0/data:0"), path)
+    fed: dict[str, set[str]] = {}
+
+    def peer(name: str) -> Any:
+        def session(file: Path, arrays: dict[str, Any], threads: int) -> Any:
+            assert (file, threads) == (path, 1)
+            return lambda: fed.setdefault(name, set()).update(arrays)
+
+        return session
+
+    monkeypatch.setattr(bench, "_PEERS", {name: peer(name) for name in bench.PEERS})
+    asked = [word for name in given for word in ("--vs", name)]
+    facts = as_json(capsys, "bench", str(path), "--runs", "1", "--warmup", "0", *asked)
+    assert facts["vs"] == list(dict.fromkeys(given))
+    assert fed == {name: {"gpu_0/data:0"} for name in given}
+    assert {k for k in facts if k.startswith("speedup_vs")} == {f"speedup_vs_{n}" for n in given}
+    text = succeed(capsys, "bench", str(path), "--runs", "1", "--warmup", "0", *asked)
+    assert all(text.count(name) == 1 for name in given)
+
+
+def named_model(name: str) -> onnx.ModelProto:
+    """A product of an input of this name, [n, 8], and weights [8, 4]."""
+    kind = onnx.TensorProto.FLOAT
+    weights = onnx.numpy_helper.from_array(np.ones((8, 4), np.float32), "w:0")
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", [name, "w:0"], ["out/y:0"])],
+        "named",
+        [onnx.helper.make_tensor_value_info(name, kind, ["n", 8])],
+        [onnx.helper.make_tensor_value_info("out/y:0", kind, ["n", 4])],
+        [weights],
+    )
+    opset = onnx.helper.make_opsetid("", 17)
+    return onnx.helper.make_model(graph, opset_imports=[opset], ir_version=8)
 
 
 def test_dtype_list_and_show(capsys: Capture) -> None:
