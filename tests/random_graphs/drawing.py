@@ -92,6 +92,8 @@ def reference(
         Unavailable: it refuses the node.
     """
     read = {r: arrays[r] for r in n.reads}
+    if n.op in oracle.ENDS_ON_NOTHING and not all(a.size for a in read.values()):
+        raise oracle.Unavailable(f"{n.op} of nothing ends the process")
     if n.promoted:
         read = {r: promoted(a) for r, a in read.items()}
     stored = {r: a for r, a in read.items() if r in weights}

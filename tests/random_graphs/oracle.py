@@ -17,6 +17,9 @@ CROSSING = "/float32"
 """Ends the names of bfloat16 values where they cross into onnxruntime, and out of it, as float32:
 its Python interface has no arrays of them, and float32 holds them all."""
 
+ENDS_ON_NOTHING = ("InstanceNormalization",)
+"""What ends the process in onnxruntime where a tensor has no elements."""
+
 
 class Unavailable(Exception):
     """onnxruntime has no kernel for a node with these dtypes, or refuses it."""
