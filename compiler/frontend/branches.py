@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import BOOL, INT64
+from compiler.errors import UnequalSizes
 from compiler.frontend.node import Node
 from compiler.frontend.run_time import number, positions
 from compiler.frontend.values import Imported, Symbolic
@@ -22,20 +23,38 @@ _ZERO, _ONE = (Constant.of(np.int64(k), INT64) for k in (0, 1))
 
 
 def branch(n: Node) -> list[Imported]:
-    """Both branches of an If; they must give tensors of the same types."""
+    """Both branches of an If. Where they give tensors of different types, and the first runs if two
+    sizes are equal (as exporters write what drops an axis that may be 1 long), they are assumed to
+    be."""
 
     def emitted(name: str) -> list[Atom]:
         return [_atom(n, v) for v in n.graph.inline(n.need(name), ())]
 
+    if (equal := n.graph.compared.get(n.atom(0))) is not None and n.graph.is_equal(*equal):
+        return _assumed(n, n.graph.inline(n.need("then_branch"), ()), *equal)
     condition = _scalar(n, n.atom(0))
     then = n.graph.nested((), partial(emitted, "then_branch"))
     other = n.graph.nested((), partial(emitted, "else_branch"))
     for k, (a, b) in enumerate(zip(then.results, other.results, strict=False)):
         if tensor_type(a) != tensor_type(b):
+            if (pair := n.graph.compared.get(n.atom(0))) is not None:
+                raise UnequalSizes(f"the branch for {pair[0]} = {pair[1]} is needed", [pair])
             raise n.unsupported(
                 f"branches whose output {k} is {tensor_type(a)} and {tensor_type(b)}"
             )
     return list(_fields(n, If(condition, then, other), len(then.results)))
+
+
+def _assumed(n: Node, results: Sequence[Imported], size: Dim, equal: Dim) -> list[Imported]:
+    """The results, of which the first that the program computes says what is assumed."""
+    out = list(results)
+    k = next((k for k, r in enumerate(out) if isinstance(r, Var)), None)
+    if k is None:
+        raise n.unsupported("sizes that choose among constants; use shapes=...")
+    given = out[k]
+    assert isinstance(given, Var)
+    out[k] = n.step("assume", given, size=size, equal=equal, node=n.where)
+    return out
 
 
 def looped(n: Node, body: Any, rows: int | None) -> list[Imported]:

@@ -36,7 +36,7 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.types import TensorType
-from compiler.symbolic import Index
+from compiler.symbolic import Dim, Index, dim
 from compiler.symbolic import Var as Dimension
 
 if TYPE_CHECKING:
@@ -73,6 +73,7 @@ class GraphImport:
         self.names = ValueNames()
         self.counts: dict[Dimension, Atom] = {}
         self.assuming = Assuming(self.is_given)
+        self.compared: dict[Atom, tuple[Dim, Dim]] = {}
         self._where = ""  # the node being converted
 
     # ---- the import ------------------------------------------------------------------------------
@@ -135,6 +136,7 @@ class GraphImport:
             a.name: attribute_value(a, where, self.folder, self.budget) for a in proto.attribute
         }
         node = Node(proto.op_type, proto.name, tuple(proto.input), outputs, attrs, self)
+        sizes = self._sizes(node)
         outside, self._where = self._where, node.where
         try:
             results = self._converted(node, key)
@@ -148,6 +150,8 @@ class GraphImport:
             raise ModelError(f"{node.where} is not valid: {_first_line(e)}") from e
         finally:
             self._where = outside
+        if len(sizes) == 2 and isinstance(results, Var):
+            self.compared[results] = sizes[0], sizes[1]
         values = [results] if isinstance(results, (Var, Constant, Symbolic)) else list(results)
         for i, name in enumerate(outputs):
             if name and name in self._values:
@@ -156,6 +160,13 @@ class GraphImport:
                 self._values[name] = values[i]
             elif name:
                 self._missing[name] = f"{node.where} is not supported with its output {i} in use"
+
+    def _sizes(self, node: Node) -> list[Dim]:
+        """The sizes that an Equal compares, if each is a single one."""
+        sides = [self._values.get(name) for name in node.inputs if node.op == "Equal"]
+        data = [v.data for v in sides if isinstance(v, (Symbolic, Constant)) and v.data.size == 1]
+        found: list[Any] = [x.astype(object).reshape(-1)[0] for x in data]
+        return [dim(x) for x in found if isinstance(x, (int, Index))]
 
     def _converted(self, node: Node, key: str) -> Results:
         """What a node's outputs are. Where its operands' sizes must be equal and are not known to
@@ -235,6 +246,10 @@ class GraphImport:
         return "; if symbolic dimensions are the cause, fix them with shapes=..."
 
     # ---- what nodes use (see Graph) --------------------------------------------------------------
+    def is_equal(self, a: Dim, b: Dim) -> bool:
+        """See Graph."""
+        return self.assuming.facts.equal(a, b)
+
     def value(self, name: str) -> Imported:
         """See Graph."""
         if name in self._missing:
@@ -355,6 +370,7 @@ class GraphImport:
         self._around.append(self.builder)
         self.builder = FunctionBuilder()
         self.assuming.forget()
+        known = list(self.assuming.facts.rules)
         try:
             for p in params:
                 self.builder.add_param(p)
@@ -363,6 +379,7 @@ class GraphImport:
         finally:
             self.builder = self._around.pop()
             self.assuming.forget()
+            self.assuming.facts.rules = known  # what it assumes is checked only if it runs
 
     def rewind(self) -> Callable[[], None]:
         """See Graph."""

@@ -29,6 +29,13 @@ class Graph(Protocol):
     counts: dict[Dimension, Atom]
     """Dimensions that are found at run time, and the scalars that say how large they are."""
 
+    compared: dict[Atom, tuple[Dim, Dim]]
+    """What says, when the program runs, whether two sizes are equal."""
+
+    def is_equal(self, a: Dim, b: Dim) -> bool:
+        """Whether two sizes are equal by what has been assumed."""
+        ...
+
     def value(self, name: str) -> Imported:
         """The value of an ONNX name."""
         ...

@@ -35,7 +35,7 @@ class Assumption:
         if every > 1 and all(self.holds(dict.fromkeys(found, k * every)) for k in range(1, 9)):
             return f"{text}, which holds for multiples of {every}"
         fit = [k for k in range(1, _NEAR) if self.holds(dict.fromkeys(found, k))]
-        if len(fit) > 1 and fit[-1] - fit[0] == len(fit) - 1:
+        if len(fit) > 1 and fit[-1] - fit[0] == len(fit) - 1 and fit[-1] < _NEAR - 1:
             return f"{text}, which holds for {fit[0]} to {fit[-1]}"
         return text
 

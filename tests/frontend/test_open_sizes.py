@@ -296,3 +296,29 @@ def test_sizes_that_meet(name: str) -> None:
         with pytest.raises(InputError, match=r"does not fit: node '(last|y)'") as caught:
             run(**misfit)
         assert words in str(caught.value)
+
+
+def squeezed_if_one() -> onnx.ModelProto:
+    """What exporters write for an axis that is dropped if it is 1 long: an If."""
+    net = Net(shape=("n", 2, "h", "w"))
+    pooled = net.pool("x", 4, 4)
+    width = net.op("Gather", net.op("Shape", pooled), net.ints(3))
+    one = net.op("Equal", width, net.ints(1))
+    drop = helper.make_node("Squeeze", [pooled, net.ints(3)], ["dropped"])
+    keep = helper.make_node("Identity", [pooled], ["kept"])
+    empty = helper.make_empty_tensor_value_info
+    then = helper.make_graph([drop], "then", [], [empty("dropped")])
+    other = helper.make_graph([keep], "other", [], [empty("kept")])
+    y = net.op("If", one, then_branch=then, else_branch=other)
+    return net.proto(net.op("Transpose", y, perm=[0, 2, 1]))
+
+
+def test_a_branch_of_another_rank_is_assumed_not_to_run() -> None:
+    proto = squeezed_if_one()
+    mod = compiler.from_onnx(proto)
+    assert len(compiler.assumptions(mod)) == 1
+    for w in (4, 7):
+        x = image(proto, 9, w)
+        assert_close(compiler.evaluate(mod, x), run_onnxruntime(proto, {"x": x}))
+    with pytest.raises(InputError, match=r"w = 8 .*does not fit.*which holds for 4 to 7"):
+        compiler.build(mod)(image(proto, 9, 8))
