@@ -6,6 +6,7 @@ import lzma
 import math
 import zipfile
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -55,6 +56,15 @@ def arrays_of(path: str | Path) -> dict[str, NDArray[Any]]:
         except _DAMAGE as error:
             what = str(error) or type(error).__name__
             raise ConfigError(f"{path} is not an .npz archive of plain arrays: {what}") from error
+
+
+def write_npz(file: str | Path | IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays by names of any kind (`numpy.savez` has parameters called file and
+    allow_pickle)."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}{_SUFFIX}", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
 
 
 def _check_size(path: str | Path, size: int) -> None:

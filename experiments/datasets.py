@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -12,13 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.errors import ConfigError, unknown
+from compiler.errors import ConfigError, InputError, unknown
 
 from . import adapters, zoo
 from .files import sha256
 
 Array = NDArray[Any]
 
+#: Ends the names of arrays that hold the calibration inputs for an input.
+CALIB = "_calib"
+#: Names that a single array may have when the model has one input.
+_ANONYMOUS = {"x", "arr_0"}
 NO_LABELS: Array = np.zeros(0, np.int64)
 MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
 
@@ -173,6 +177,34 @@ def read_npz(path: str | Path) -> dict[str, Array]:
     from .archives import arrays_of
 
     return arrays_of(path)
+
+
+def named_arrays(
+    what: str, arrays: Mapping[str, Array], names: Sequence[str], calibration: bool = False
+) -> dict[str, Array]:
+    """The arrays for the inputs `names` of a model, among those of a data set.
+
+    Labels (y or labels) and calibration inputs (NAME_calib) are left out if they are no inputs
+    themselves; with `calibration`, what has calibration inputs is replaced by them. The array of a
+    single input may also be called x or arr_0.
+
+    Raises:
+        InputError: there is another array.
+    """
+    from compiler.runtime.inputs import input_called
+
+    labels = {"y", "labels"} - {*names}
+    found = {k: a for k, a in arrays.items() if k not in labels}
+    spare = [k for k in found if k not in names and k.removesuffix(CALIB) in found]
+    extra = {k.removesuffix(CALIB): found.pop(k) for k in spare if k.endswith(CALIB)}
+    if calibration:
+        found |= extra
+    if len(names) == 1 and len(found) == 1 and _ANONYMOUS.issuperset(found):
+        return {names[0]: next(iter(found.values()))}
+    try:
+        return {input_called(name, names): array for name, array in found.items()}
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None
 
 
 def _user_dataset(path: Path) -> Dataset:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from compiler.errors import ConfigError, DtypelabError, InputError, unknown
 
 from . import zoo
+from .feeds import ROWS, WHOLE, Array, Feed, Sample, feed_of
 
 if TYPE_CHECKING:
+    from compiler.frontend.model_inputs import ModelInterface
     from compiler.ir.expr import IRModule
     from compiler.ir.types import TensorType
 
@@ -31,8 +37,8 @@ def model_file(name_or_path: str) -> Path:
     )
 
 
-#: Input name -> dimensions, hashable; a string is a symbolic dimension.
-Shapes = tuple[tuple[str, tuple[int | str, ...]], ...]
+#: Input name -> dimensions, hashable; a string is a symbolic dimension, None is as in the model.
+Shapes = tuple[tuple[str, tuple[int | str | None, ...]], ...]
 
 
 #: When a file was changed, and its size.
@@ -99,38 +105,113 @@ def _load(path: Path, shapes: Shapes, stamps: tuple[Stamp, ...]) -> IRModule:
 
 
 def inputs_of(module: IRModule) -> dict[str, TensorType]:
-    """The model's inputs in order: the name in the model file -> type."""
+    """The module's inputs in order: name -> type."""
     from compiler.ir.expr import tensor_type
 
-    parameters = module.main.params
-    names = module.attrs.get("inputs") or [parameter.name for parameter in parameters]
-    return dict(zip(names, map(tensor_type, parameters), strict=True))
+    return {parameter.name: tensor_type(parameter) for parameter in module.main.params}
 
 
-def load_for_batch(path: Path, sample_shape: tuple[int, ...], batch: int | str) -> IRModule:
-    """Import a model with its single input [batch, *sample_shape]; a string names a symbolic size.
+def input_types(path: Path, shapes: Shapes = ()) -> dict[str, TensorType]:
+    """The inputs that `load_model` gives, found without importing the model.
 
     Raises:
-        DtypelabError: as `load_model`, or the model has several inputs.
+        DtypelabError: as `load_model`.
     """
-    names = list(_declared(path, _stamp(path)))
+    return _interface(path, _stamp(path)).types(dict(shapes))
+
+
+def input_names(path: Path) -> list[str]:
+    """The model's inputs in order.
+
+    Raises:
+        DtypelabError: the file is no model.
+    """
+    return list(_interface(path, _stamp(path)).inputs)
+
+
+def output_names(path: Path) -> tuple[str, ...]:
+    """The model's outputs in order.
+
+    Raises:
+        DtypelabError: the file is no model.
+    """
+    return _interface(path, _stamp(path)).outputs
+
+
+def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()) -> Feed:
+    """Arrays by input name as examples for a model, whose open sizes may be fixed by `shapes`; with
+    the dtypes of the model.
+
+    Raises:
+        DtypelabError: see `feeds.feed_of` and `bind_inputs`; or the file is no model.
+    """
+    from compiler.ir.types import TensorType
+    from compiler.runtime.inputs import bind_inputs
+
+    interface = _interface(path, _stamp(path))
+    known = dict(shapes)
+    for name, dims in interface.inputs.items():
+        if dims is None and name not in known and np.ndim(arrays.get(name, 0)):
+            # The model leaves the rank open too: it is what is given.
+            known[name] = ("N", *np.shape(arrays[name])[1:])
+        elif dims is None:
+            known.setdefault(name, ())
+    types = interface.types(known)
+    found = feed_of(types, arrays, what)
+    fitting = [
+        (name, TensorType.of((len(found), *t.shape[kind == ROWS :]), t.dtype))
+        if (kind := found.kinds[name]) != WHOLE
+        else (name, t)
+        for name, t in types.items()
+    ]
+    try:
+        bound, _ = bind_inputs(fitting, (), found.arrays)
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None
+    return replace(found, arrays=dict(zip(types, bound, strict=True)))
+
+
+def load_for_batch(
+    path: Path, sample_shape: tuple[int, ...] | Sample, batch: int | str
+) -> IRModule:
+    """Import a model for a batch of examples; a string names a symbolic size. Of a model with a
+    single input, [batch, *sample_shape], the shape of one is enough.
+
+    Raises:
+        DtypelabError: as `load_model`, or the model has several inputs, but there is one array.
+    """
+    if isinstance(sample_shape, Sample):
+        return load_model(path, sample_shape.shapes(batch))
+    names = list(_interface(path, _stamp(path)).inputs)
     if len(names) != 1:
-        raise InputError(f"data sets feed models with one input; {path.name} has {names}")
+        raise InputError(
+            f"{path.name} has the inputs {', '.join(map(repr, names))}: give data with an array "
+            "for each of them, by these names"
+        )
     return load_model(path, ((names[0], (batch, *sample_shape)),))
 
 
 @lru_cache(maxsize=8)
-def _declared(path: Path, stamp: Stamp) -> dict[str, tuple[int | None, ...] | None]:
-    """The inputs of a model file; a model whose sizes are open may need them to be imported."""
-    from compiler.frontend.model_inputs import model_inputs
+def _interface(path: Path, stamp: Stamp) -> ModelInterface:
+    """What a model file declares; a model whose sizes are open may need them to be imported."""
+    from compiler.frontend.model_inputs import model_interface
 
-    return model_inputs(path)
+    return model_interface(path)
 
 
-def fixed_batch(path: Path, sample_shape: tuple[int, ...]) -> int | None:
-    """The batch size that a model declares, if it can be imported for no other one."""
-    shape = next(iter(_declared(path, _stamp(path)).values()), None)
-    first = shape[0] if shape else None
+def fixed_batch(path: Path, sample_shape: tuple[int, ...] | Sample) -> int | None:
+    """The number of examples of a call, if the model can be imported for no other one."""
+    declared = _interface(path, _stamp(path)).inputs
+    if isinstance(sample_shape, Sample):
+        if sample_shape.one_by_one:
+            return 1
+        rows = [declared.get(name) for name, kind, _ in sample_shape.parts if kind == ROWS]
+        first = next((dims[0] for dims in rows if dims and dims[0] is not None), None)
+        if first is None and sample_shape.ties:
+            first = 1  # what goes whole may be made for one
+    else:
+        shape = next(iter(declared.values()), None)
+        first = shape[0] if shape else None
     if first is None:
         return None
     try:
@@ -140,7 +221,7 @@ def fixed_batch(path: Path, sample_shape: tuple[int, ...]) -> int | None:
     return None
 
 
-def size_of(path: Path, sample_shape: tuple[int, ...]) -> tuple[int, int]:
+def size_of(path: Path, sample_shape: tuple[int, ...] | Sample) -> tuple[int, int]:
     """Multiply-accumulates of one input, and how many operators there are.
 
     Raises:
@@ -150,7 +231,7 @@ def size_of(path: Path, sample_shape: tuple[int, ...]) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=64)
-def _size_of(path: Path, sample_shape: tuple[int, ...], stamp: Stamp) -> tuple[int, int]:
+def _size_of(path: Path, sample_shape: tuple[int, ...] | Sample, stamp: Stamp) -> tuple[int, int]:
     from compiler.analysis import cost
     from compiler.transform.preparation import prepare as prepare_module
 

@@ -2,25 +2,68 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from compiler.frontend.limits import MEMORY
 from compiler.frontend.model_file import read_model
+from compiler.frontend.signature import input_types
+from compiler.ir.types import TensorType
 
 
-def model_inputs(model: str | Path | bytes) -> dict[str, tuple[int | None, ...] | None]:
-    """Input name -> declared dimensions, None where they are symbolic or unknown (also of a whole
-    shape); weights do not count.
+@dataclass(frozen=True)
+class ModelInterface:
+    """What a model file declares.
+
+    Attributes:
+        entries: its inputs, as ValueInfoProtos; weights are none.
+        outputs: names, in order.
+    """
+
+    entries: tuple[Any, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def inputs(self) -> dict[str, tuple[int | None, ...] | None]:
+        """Input name -> declared dimensions, None where they are symbolic or unknown (also of a
+        whole shape)."""
+        found: dict[str, tuple[int | None, ...] | None] = {}
+        for entry in self.entries:
+            kind = entry.type.tensor_type
+            dims = tuple(d.dim_value if d.dim_value > 0 else None for d in kind.shape.dim)
+            found[entry.name] = dims if kind.HasField("shape") else None
+        return found
+
+    def types(
+        self, shapes: Mapping[str, Sequence[int | str | None]] | None = None
+    ) -> dict[str, TensorType]:
+        """Input name -> type, as `from_onnx` with these shapes gives them.
+
+        Raises:
+            ModelError: an input has no shape, or `shapes` does not fit.
+            UnsupportedError: an element type that we do not have.
+        """
+        return input_types(self.entries, shapes or {})
+
+
+def model_interface(model: str | Path | bytes) -> ModelInterface:
+    """The inputs and outputs of a model.
 
     Raises:
         ModelError: the file cannot be read or is no model.
     """
     graph = read_model(model, MEMORY)[0].graph
     weights = {tensor.name for tensor in graph.initializer}
-    found: dict[str, tuple[int | None, ...] | None] = {}
-    for entry in graph.input:
-        kind = entry.type.tensor_type
-        if entry.name not in weights:
-            dims = tuple(d.dim_value if d.dim_value > 0 else None for d in kind.shape.dim)
-            found[entry.name] = dims if kind.HasField("shape") else None
-    return found
+    entries = tuple(e for e in graph.input if e.name not in weights)
+    return ModelInterface(entries, tuple(o.name for o in graph.output))
+
+
+def model_inputs(model: str | Path | bytes) -> dict[str, tuple[int | None, ...] | None]:
+    """Input name -> declared dimensions, see `ModelInterface`.
+
+    Raises:
+        ModelError: the file cannot be read or is no model.
+    """
+    return model_interface(model).inputs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,8 +51,11 @@ class ModelNeeds:
     problem: str
 
 
-def needs(model: str | Path | bytes | onnx.ModelProto) -> ModelNeeds:
-    """Report what a model needs.
+def needs(
+    model: str | Path | bytes | onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int | str | None]] | None = None,
+) -> ModelNeeds:
+    """Report what a model needs; `shapes` as `from_onnx` takes them.
 
     Raises:
         ModelError: the file cannot be read, or is no model.
@@ -73,7 +76,7 @@ def needs(model: str | Path | bytes | onnx.ModelProto) -> ModelNeeds:
         {i.name: axes for i in _inputs(proto.graph) if (axes := tuple(_dynamic(i)))},
         tuple(sorted({e.value for t in proto.graph.initializer for e in t.external_data
                       if e.key == "location"})),
-        _problem(model),
+        _problem(model, shapes),
     )  # fmt: skip
 
 
@@ -133,11 +136,11 @@ def _dynamic(entry: Any) -> Iterator[tuple[int, str]]:
             yield axis, d.dim_param or "?"
 
 
-def _problem(model: Any) -> str:
+def _problem(model: Any, shapes: Any) -> str:
     from compiler.frontend.onnx_importer import from_onnx
 
     try:
-        from_onnx(model)
+        from_onnx(model, shapes)
     except DtypelabError as e:
         return str(e)
     return ""

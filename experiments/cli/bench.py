@@ -16,6 +16,7 @@ from experiments import model_files, pipeline, provenance, schemes
 from experiments.latency import LatencyStats, measure_interleaved
 
 from .common import (
+    batch_options,
     echo_lowering,
     format_options,
     json_option,
@@ -25,7 +26,6 @@ from .common import (
     print_json,
     random_inputs,
     say,
-    shape_options,
     show,
     target_options,
 )
@@ -46,7 +46,7 @@ PEERS = ("onnxruntime", "openvino")
 )
 @click.option("--warmup", type=click.IntRange(min=0), default=5, show_default=True, metavar="N")
 @click.option("--runs", type=click.IntRange(min=1), default=50, show_default=True, metavar="N")
-@shape_options
+@batch_options
 @int8_options
 @click.option("--tuned", metavar="LOG", help="Apply a log that `dtypelab tune` wrote.")
 @json_option
@@ -82,20 +82,20 @@ def bench(
         raise ConfigError("--calib makes the model int8: leave --dtype out")
     arrays = random_inputs(model, shapes, batch)
     module = load_static(model, arrays)
-    subject = int8_module(model, module, arrays, calib, config_file, settings)
+    subject = int8_module(model, module, arrays, shapes, calib, config_file, settings)
     if calib:
         dtype = "int8"
     elif scheme.kind != "float32":
         subject = pipeline.retype(module, scheme)
     with compiler.apply_history_best(tuned) if tuned else nullcontext():
         executable = pipeline.build(subject, scheme, target, threads)
-    calls: dict[str, Callable[[], object]] = {dtype: lambda: executable(*arrays.values())}
+    calls: dict[str, Callable[[], object]] = {dtype: lambda: executable(arrays)}
     if tuned:
         untuned = pipeline.build(subject, scheme, target, threads)
-        calls["untuned"] = lambda: untuned(*arrays.values())
+        calls["untuned"] = lambda: untuned(arrays)
     if dtype != "float32":
         reference = pipeline.build(module, base, target, threads)
-        calls["float32"] = lambda: reference(*arrays.values())
+        calls["float32"] = lambda: reference(arrays)
     path = model_files.model_file(model)
     peers = list(dict.fromkeys(vs))
     for peer in peers:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import numpy as np
 
-from compiler.errors import ConfigError, InputError, unknown
+from compiler.errors import ConfigError, InputError
 from compiler.printable import printable, printable_lines
 from experiments import datasets, model_files, pipeline
+from experiments.feeds import Feed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import RenderableType
     from rich.text import Text
 
@@ -22,11 +26,6 @@ if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-#: Arrays of a data set that are not inputs of a network.
-_LABELS = {"y", "labels"}
-#: Names that a single array may have when the model has one input.
-_ANONYMOUS = {"x", "arr_0"}
 
 
 def model_argument(function: F) -> F:
@@ -66,22 +65,20 @@ def target_options(function: F) -> F:
     return function
 
 
-def shape_options(function: F) -> F:
+def shape_option(function: F) -> F:
+    """--shape, as `shapes_given` reads it."""
+    text = "Fix the shape of an input whose sizes are open; may be repeated."
+    option = click.option(
+        "--shape", "shapes", multiple=True, metavar="INPUT=1x3x224x224", help=text
+    )
+    return option(function)
+
+
+def batch_options(function: F) -> F:
     """--batch and --shape."""
-    for option in (
-        click.option(
-            "--shape",
-            "shapes",
-            multiple=True,
-            metavar="INPUT=1,3,224,224",
-            help="Fix an input's shape.",
-        ),
-        click.option(
-            "--batch", type=click.IntRange(min=1), default=1, show_default=True, metavar="N"
-        ),
-    ):
-        function = option(function)
-    return function
+    number = click.IntRange(min=1)
+    batch = click.option("--batch", type=number, default=1, show_default=True, metavar="N")
+    return batch(shape_option(function))
 
 
 def json_option(function: F) -> F:
@@ -90,34 +87,32 @@ def json_option(function: F) -> F:
     return option(function)
 
 
-def load_inputs(file: str, module: IRModule) -> dict[str, pipeline.Array]:
-    """The model's inputs, in their order, from an .npz file, checked against their types.
+def load_feed(model: str, file: str, shapes: Sequence[str] = (), calibration: bool = False) -> Feed:
+    """The model's inputs from an .npz file, checked against their types.
 
-    The file's arrays carry the inputs' names; labels (y) are passed over. For a model with one
-    input the array may also be called x or arr_0, and the name of a shipped data set stands for its
-    evaluation images.
+    The file's arrays carry the inputs' names; what a data set may hold besides (labels y, and
+    calibration inputs NAME_calib) is passed over, or is what is wanted, with `calibration`. For a
+    model with one input the array may also be called x or arr_0, and the name of a shipped data set
+    stands for its images. `shapes`: as --shape gives them.
 
     Raises:
         DtypelabError: the file cannot be read, or names, ranks, shapes or dtypes do not fit.
     """
-    from compiler.runtime.inputs import bind_inputs
-
-    inputs = model_files.inputs_of(module)
-    names = list(inputs)
-    if file in datasets.names() and len(names) == 1:
-        arrays = {names[0]: datasets.load(file).x}
+    path = model_files.model_file(model)
+    fixed = shapes_given(path, shapes)
+    names = model_files.input_names(path)
+    if file in datasets.names():
+        data = datasets.load(file)
+        x: pipeline.Array | Feed = data.calibration if calibration else data.x
+        if isinstance(x, Feed):
+            arrays = dict(x.arrays)
+        elif len(names) == 1:
+            arrays = {names[0]: x}
+        else:
+            raise InputError(f"the data set {file!r} is for one input; the model has {names}")
     else:
-        arrays = {k: v for k, v in datasets.read_npz(file).items() if k not in _LABELS - {*names}}
-        if len(names) == 1 and len(arrays) == 1 and _ANONYMOUS.issuperset(arrays):
-            arrays = {names[0]: next(iter(arrays.values()))}
-    for name in arrays:
-        if name not in names:
-            raise InputError(f"{file}: {unknown('input', name, names)}")
-    try:
-        bind_inputs(list(inputs.items()), (), arrays)
-    except InputError as error:
-        raise InputError(f"{file}: {error}") from error
-    return {name: arrays[name] for name in names}
+        arrays = datasets.named_arrays(file, datasets.read_npz(file), names, calibration)
+    return model_files.feed(path, arrays, file, fixed)
 
 
 def lowering_facts(executable: Executable) -> dict[str, str]:
@@ -141,32 +136,52 @@ def random_inputs(model: str, shapes: Sequence[str], batch: int) -> dict[str, pi
         ConfigError: another dimension is symbolic.
     """
     path = model_files.model_file(model)
-    module = model_files.load_model(path, tuple(map(_shape, shapes)))
+    fixed = dict(shapes_given(path, shapes))
+    types = model_files.input_types(path, tuple(fixed.items()))
+    for name in types:
+        kind = types[name]  # what fixed another input may have fixed this one too
+        if kind.rank and not isinstance(kind.shape[0], int):
+            own = fixed.get(name, (None,) * kind.rank)
+            fixed[name] = (batch, *own[1:])
+            types = model_files.input_types(path, tuple(fixed.items()))
     generator = np.random.default_rng(0)
     arrays: dict[str, pipeline.Array] = {}
-    for name, kind in model_files.inputs_of(module).items():
-        shape = [
-            batch if place == 0 and not isinstance(size, int) else size
-            for place, size in enumerate(kind.shape)
-        ]
-        known = [size for size in shape if isinstance(size, int)]
-        if len(known) < len(shape):
-            raise ConfigError(f"input {name!r} is a {kind}; fix its shape with --shape {name}=...")
+    for name, kind in types.items():
+        known = [size for size in kind.shape if isinstance(size, int)]
+        if len(known) < kind.rank:
+            raise ConfigError(
+                f"input {name!r} is a {kind}; fix its shape with --shape {shlex.quote(name)}=..."
+            )
         storage = kind.dtype.storage
         is_float = np.issubdtype(storage, np.floating)
         values = generator.standard_normal(known) if is_float else np.zeros(known)
-        arrays[name] = values.astype(storage)
+        arrays[name] = np.asarray(values, storage)
     return arrays
 
 
+def shapes_given(path: Path, shapes: Sequence[str]) -> model_files.Shapes:
+    """What --shape says, by the model's own names.
+
+    Raises:
+        DtypelabError: there is no such input, or the shape does not fit it.
+        click.UsageError: one is not INPUT=1x3x224x224.
+    """
+    from compiler.runtime.inputs import input_called
+
+    names = model_files.input_names(path)
+    found = {input_called(name, names): shape for name, shape in map(_shape, shapes)}
+    return tuple(found.items())
+
+
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    name, equals, numbers = text.partition("=")
+    """INPUT=SIZES; the name may have any character, also =, and a scalar has no sizes."""
+    name, equals, sizes = text.rpartition("=")
     try:
-        shape = tuple(int(number) for number in numbers.replace("x", ",").split(","))
+        shape = tuple(int(size) for size in sizes.replace("x", ",").split(",") if sizes.strip())
     except ValueError:
-        shape = ()
-    if not equals or not shape or min(shape) < 1:
-        raise click.UsageError(f"--shape {text!r} is not INPUT=1,3,224,224")
+        shape = (0,)
+    if not equals or min(shape, default=1) < 1:
+        raise click.UsageError(f"--shape {text!r} is not INPUT=1x3x224x224")
     return name, shape
 
 
@@ -178,6 +193,12 @@ def shapes_of(arrays: Mapping[str, pipeline.Array]) -> model_files.Shapes:
 def load_static(model: str, arrays: Mapping[str, pipeline.Array]) -> IRModule:
     """The model with its shapes fixed to those of `arrays`."""
     return model_files.load_model(model_files.model_file(model), shapes_of(arrays))
+
+
+def one_call(model: str, feed: Feed) -> Feed:
+    """The examples of `feed` that go into one call of the model: all, or as many as it takes."""
+    fixed = model_files.fixed_batch(model_files.model_file(model), feed.sample)
+    return feed if fixed is None else feed[:fixed].filled(fixed)
 
 
 def say(*lines: str, err: bool = False) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,12 @@ from .common import (
     cell,
     format_options,
     json_option,
-    load_inputs,
+    load_feed,
     load_static,
     model_argument,
+    one_call,
     print_json,
+    shape_option,
     show,
 )
 
@@ -35,6 +38,7 @@ DEFAULT_IMAGES = 8
 @click.option(
     "--input", "file", required=True, metavar="X.npz", help="Arrays by input name, or mnist1k."
 )
+@shape_option
 @format_options
 @click.option("--plan", metavar="P.json", help="Compare the model quantized by this plan.")
 @click.option(
@@ -57,6 +61,7 @@ DEFAULT_IMAGES = 8
 def compare(
     model: str,
     file: str,
+    shapes: Sequence[str],
     dtype: str,
     accumulate: str | None,
     lowering: str | None,
@@ -92,8 +97,7 @@ def compare(
         raise click.UsageError("--picture draws the nodes of a plan: give --plan, not --dtype")
     check_outputs([csv, picture], [*model_files.files_of(model), file, plan])
     scheme = schemes.number_format(dtype, accumulate, lowering)
-    arrays = load_inputs(file, model_files.load_model(model_files.model_file(model)))
-    arrays = {name: array[:images] for name, array in arrays.items()}
+    arrays = one_call(model, load_feed(model, file, shapes)[:images]).call()
     # Formats and plans apply to the prepared module: there the values have their names.
     module = prepare(load_static(model, arrays))
     inputs = list(arrays.values())

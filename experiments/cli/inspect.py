@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,15 @@ from compiler.errors import ConfigError, UnsupportedError
 from experiments import model_files
 from experiments.files import atomic_path, check_outputs
 
-from .common import json_option, model_argument, print_json, say, say_text
+from .common import (
+    json_option,
+    model_argument,
+    print_json,
+    say,
+    say_text,
+    shape_option,
+    shapes_given,
+)
 
 if TYPE_CHECKING:
     from compiler.frontend.needs import ModelNeeds
@@ -25,8 +34,11 @@ if TYPE_CHECKING:
     "--graph", type=click.Path(path_type=Path), metavar="OUT.svg",
     help="Draw the optimized graph: operators, shapes, dtypes, fused groups.",
 )  # fmt: skip
+@shape_option
 @json_option
-def inspect(model: str, text: bool, graph: Path | None, as_json: bool) -> None:
+def inspect(
+    model: str, text: bool, graph: Path | None, shapes: Sequence[str], as_json: bool
+) -> None:
     """Show what a model is made of, before anything runs: inputs, outputs, operators, cost.
 
     The operators of the file are reported first, with those that are not supported and what comes
@@ -45,9 +57,10 @@ def inspect(model: str, text: bool, graph: Path | None, as_json: bool) -> None:
         raise ConfigError(f"--graph {graph}: the picture is SVG; give a name that ends in .svg")
     path = model_files.model_file(model)
     check_outputs([graph], model_files.files_of(model))
-    wanted = needs(path)
+    fixed = shapes_given(path, shapes)
+    wanted = needs(path, dict(fixed))
     content: dict[str, Any] = {"model": model, **_needs_content(wanted)}
-    module = None if wanted.problem else model_files.load_model(path)
+    module = None if wanted.problem else model_files.load_model(path, fixed)
     if module is not None:
         content |= _module_content(module)
         if text:
@@ -92,6 +105,7 @@ def _module_content(module: IRModule) -> dict[str, Any]:
     return {
         "inputs": {name: str(kind) for name, kind in model_files.inputs_of(module).items()},
         "outputs": [str(atom_type(result)) for result in module.main.results],
+        "output_names": list(module.attrs["outputs"]),
         "assumptions": [str(a) for a in assumptions(module)],
         "operators": facts.operators,
         "macs": facts.macs,
@@ -125,7 +139,8 @@ def _lines(wanted: ModelNeeds, content: dict[str, Any]) -> list[str]:
     if wanted.problem:
         return lines
     lines += [f"input       {name}: {kind}" for name, kind in content["inputs"].items()]
-    lines += [f"output      {kind}" for kind in content["outputs"]]
+    outputs = zip(content["output_names"], content["outputs"], strict=True)
+    lines += [f"output      {name}: {kind}" for name, kind in outputs]
     lines += [f"assumes     {a}" for a in content["assumptions"]]
     counts = sorted(content["operators"].items())
     return [

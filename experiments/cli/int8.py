@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from compiler.errors import ConfigError
-from experiments import datasets, model_files, number_systems, pipeline
+from compiler.errors import ConfigError, DtypelabError
+from experiments import model_files, number_systems, pipeline
+from experiments.feeds import ROWS
 from experiments.spec_overrides import value_of
 
-from .common import load_inputs
+from .common import load_feed, shapes_given
 
 if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
@@ -60,6 +61,7 @@ def int8_module(
     model: str,
     module: IRModule,
     arrays: Batch,
+    shapes: Sequence[str],
     calib: str | None,
     config_file: str | None,
     settings: Sequence[str],
@@ -82,24 +84,31 @@ def int8_module(
     if calib == RANDOM:
         plan = quantize.calibrate(module, [arrays], config)
     else:  # names do not depend on the shapes, so the plan of the model as it is does
-        whole = model_files.load_model(model_files.model_file(model))
-        plan = quantize.calibrate(whole, batches(calib, whole), config)
+        whole, parts = for_calibration(model, calib, shapes)
+        plan = quantize.calibrate(whole, parts, config)
     return quantize.realize(module, plan)
 
 
-def batches(file: str, module: IRModule) -> list[Batch]:
-    """The calibration inputs in batches; all inputs of a batch have the same number of rows."""
-    if file in datasets.names():
-        (name,) = model_files.inputs_of(module)
-        arrays = {name: datasets.load(file).calibration}
-    else:
-        arrays = load_inputs(file, module)
-    rows = len(next(iter(arrays.values())))
-    size = pipeline.CALIBRATION_BATCH
-    return [
-        {name: array[start : start + size] for name, array in arrays.items()}
-        for start in range(0, rows, size)
-    ]
+def for_calibration(model: str, file: str, shapes: Sequence[str]) -> tuple[IRModule, list[Batch]]:
+    """The model to calibrate, and the calibration inputs in batches: those that a data set sets
+    apart, or else all. What has no row for every example goes into every batch.
+
+    Sizes that are open in the model stay open where it can be imported so.
+    """
+    path = model_files.model_file(model)
+    feed = load_feed(model, file, shapes, calibration=True)
+    fixed = model_files.fixed_batch(path, feed.sample)
+    if fixed is not None and len(feed) >= fixed:
+        feed = feed[: len(feed) - len(feed) % fixed]
+    parts = [part.call() for part in feed.batches(fixed or pipeline.CALIBRATION_BATCH)]
+    given = dict(shapes_given(path, shapes))
+    for name, kind, _ in feed.sample.parts:
+        if kind == ROWS and fixed is None and name in given:
+            given[name] = (None, *given[name][1:])  # of a call to come, not of a batch here
+    try:
+        return model_files.load_model(path, tuple(given.items())), parts
+    except DtypelabError:  # only the batch stays open then, if it can
+        return model_files.load_for_batch(path, feed.sample, fixed or "N"), parts
 
 
 def setting(text: str) -> tuple[str, Any]:

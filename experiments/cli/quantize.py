@@ -11,8 +11,8 @@ import click
 from experiments import model_files
 from experiments.files import atomic_path, check_outputs
 
-from .common import json_option, model_argument, print_json, say
-from .int8 import batches, config_options, configured
+from .common import json_option, model_argument, print_json, say, shape_option
+from .int8 import config_options, configured, for_calibration
 
 
 @click.command(short_help="Quantize a model to 8 bits and write it as ONNX (QDQ).")
@@ -20,6 +20,7 @@ from .int8 import batches, config_options, configured
 @click.option(
     "--calib", "file", required=True, metavar="X.npz", help="Arrays by input name, or mnist1k."
 )
+@shape_option
 @config_options
 @click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="Q.onnx")
 @click.option(
@@ -29,6 +30,7 @@ from .int8 import batches, config_options, configured
 def quantize(
     model: str,
     file: str,
+    shapes: Sequence[str],
     config_file: str | None,
     settings: Sequence[str],
     output: Path,
@@ -48,8 +50,8 @@ def quantize(
 
     check_outputs([output, plan_file], [*model_files.files_of(model), file, config_file])
     config = configured(config_file, settings)
-    module = model_files.load_model(model_files.model_file(model))
-    plan = quantizer.calibrate(module, batches(file, module), config)
+    module, parts = for_calibration(model, file, shapes)
+    plan = quantizer.calibrate(module, parts, config)
     with ExitStack() as outputs:
         temporary = outputs.enter_context(atomic_path(output))
         quantizer.export_onnx(module, plan, temporary)

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
 import numpy as np
 
 from experiments import model_files, pipeline, schemes
+from experiments.archives import write_npz
+from experiments.feeds import run_in_calls
 from experiments.files import atomic_path, check_outputs
 
 from .common import (
     echo_lowering,
     format_options,
     json_option,
-    load_inputs,
+    load_feed,
     load_static,
     lowering_facts,
     model_argument,
+    one_call,
     print_json,
     say,
+    shape_option,
     target_options,
 )
 
@@ -29,6 +34,7 @@ from .common import (
 @click.option(
     "--input", "file", required=True, metavar="X.npz", help="Arrays by input name, or mnist1k."
 )
+@shape_option
 @format_options
 @target_options
 @click.option("--output", type=click.Path(path_type=Path), metavar="Y.npz", help="Save results.")
@@ -36,6 +42,7 @@ from .common import (
 def run(
     model: str,
     file: str,
+    shapes: Sequence[str],
     dtype: str,
     accumulate: str | None,
     lowering: str | None,
@@ -46,22 +53,27 @@ def run(
 ) -> None:
     """Compile MODEL, run it on the arrays in X.npz, and summarize or save the results.
 
+    X.npz has an array for every input, by the name that the model gives it; open sizes are those of
+    the arrays. Y.npz has an array for every output, by its name. A network that takes fewer
+    examples at a time than there are rows is called several times.
+
     Example: dtypelab run mnist_mlp --input mnist1k --dtype bfloat16 --output y.npz
     """
     check_outputs([output], [*model_files.files_of(model), file])
     scheme = schemes.number_format(dtype, accumulate, lowering)
-    arrays = load_inputs(file, model_files.load_model(model_files.model_file(model)))
-    executable = pipeline.build(
-        pipeline.retype(load_static(model, arrays), scheme), scheme, target, threads
-    )
-    results = executable(*arrays.values())
-    outputs = dict(
-        zip(executable.outputs, results if isinstance(results, list) else [results], strict=True)
-    )
+    feed = load_feed(model, file, shapes)
+    first = one_call(model, feed)
+    module = pipeline.retype(load_static(model, first.call()), scheme)
+    executable = pipeline.build(module, scheme, target, threads)
+
+    def call(arrays: Mapping[str, pipeline.Array]) -> list[pipeline.Array]:
+        results = executable(arrays)
+        return results if isinstance(results, list) else [results]
+
+    outputs = dict(zip(executable.outputs, run_in_calls(call, feed, len(first)), strict=True))
     if output:
-        # Given a name, numpy would add a suffix to it that is not the user's.
         with atomic_path(output) as temporary, temporary.open("wb") as archive:
-            np.savez(archive, **outputs)
+            write_npz(archive, outputs)
     described = {
         name: {
             "dtype": str(array.dtype),

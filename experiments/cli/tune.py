@@ -13,6 +13,7 @@ from experiments import model_files
 from experiments.files import check_outputs
 
 from .common import (
+    batch_options,
     cell,
     json_option,
     load_static,
@@ -20,7 +21,6 @@ from .common import (
     print_json,
     random_inputs,
     say,
-    shape_options,
     show,
 )
 from .int8 import int8_module, int8_options
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     help="Seconds.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N")
-@shape_options
+@batch_options
 @int8_options
 @click.option("-o", "--output", required=True, metavar="LOG.jsonl", help="The log to append to.")
 @json_option
@@ -68,7 +68,9 @@ def tune(
     check_outputs([output], [*model_files.files_of(model), calib, config_file])
     compiler.Target.parse(target)
     arrays = random_inputs(model, shapes, batch)
-    module = int8_module(model, load_static(model, arrays), arrays, calib, config_file, settings)
+    module = int8_module(
+        model, load_static(model, arrays), arrays, shapes, calib, config_file, settings
+    )
     tuning = _with_bar(module, target, budget, seed, output)
     if as_json:
         facts: dict[str, Any] = {"model": model, "dtype": "int8" if calib else "float32"}
