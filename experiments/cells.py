@@ -81,6 +81,8 @@ class Cell:
     #: -> picojoules of moving a byte.
     energy: tuple[tuple[str, float], ...] = ()
     layers: LayerRequest = field(default_factory=LayerRequest)
+    #: Which output is judged, of a model that has several.
+    output: str = ""
     #: The hash that a sweep gave it (see `settled`).
     settled_hash: str = field(default="", repr=False, compare=False)
 
@@ -119,6 +121,7 @@ class Cell:
             # A format that has the seed anyway counts with it among the definitions.
             "rounding_seed": rounding_seeds.other_seed(self.scheme, self.seed),
             "layers": asdict(self.layers) if self.layers.images else None,
+            "output": self.output,
         }
         content = {
             "schema_version": 1,  # of this content, not of the results file
@@ -155,6 +158,7 @@ class Cell:
             "seed": self.seed,
             "latency": {key: getattr(self.settings, key) for key in LATENCY},
             **({"metric": self.metric} if self.metric != "top1" else {}),
+            **({"output": self.output} if self.output else {}),
             **({"repeat": self.repeat} if self.repeat else {}),
             **({"adapters": list(self.adapters)} if self.adapters else {}),
             **({"energy": dict(self.energy)} if self.energy else {}),

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from compiler.errors import ConfigError, InputError, unknown
 
-from . import adapters, zoo
+from . import adapters, model_files, zoo
+from .feeds import ROWS, WHOLE, Examples, Feed
 from .files import sha256
 
 Array = NDArray[Any]
@@ -31,52 +32,84 @@ MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
 class Dataset:
     """Inputs ready for a network, batch dimension first.
 
-    `x` [n, ...] are the evaluation inputs, `y` [n, ...] their labels (none at all: the outputs of
-    the float32 network stand in), `calibration` [m, ...] inputs that are not among them (m is 0
-    when there are none). `sha256` is that of the file, or of the arrays. `metric` judges outputs
-    where a specification names no other; `classes` are the texts of the classes of a network that
-    reads text.
+    `x` [n, ...] are the evaluation inputs (a `Feed` for networks with several), `y` [n, ...] their
+    labels (none at all: the outputs of the float32 network stand in), `calibration` [m, ...] inputs
+    that are not among them (m is 0 when there are none). `sha256` is that of the file, or of the
+    arrays. `metric` judges outputs where a specification names no other; `classes` are the texts of
+    the classes of a network that reads text.
     """
 
     name: str
     sha256: str
-    x: Array
+    x: Examples
     y: Array
-    calibration: Array
+    calibration: Examples
     metric: str = "top1"
     classes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: str, content: Mapping[str, Any] | Dataset) -> Dataset:
-        """A data set of arrays x and, optionally, y, x_calib, metric and classes.
+        """A data set of arrays x and, optionally, y, x_calib, metric and classes; or, for networks
+        with several inputs, of arrays by their names, and NAME_calib.
 
         Raises:
-            ConfigError: x is missing, there is something else, or the arrays do not fit together.
+            ConfigError: there is no input, or the arrays do not fit together.
         """
         if isinstance(content, Dataset):
             # It may be made of another one, whose hash it then carries.
             d = content
             return replace(d, sha256=_digest(d.x, d.y, d.calibration, d.classes))
-        known = ("x", "y", "x_calib", "metric", "classes")
-        for key in content:
-            if key not in known:
-                raise ConfigError(f"data set {name!r}: {unknown('array', key, known)}")
-        if "x" not in content:
-            raise ConfigError(f"data set {name!r} has no array x; it holds {sorted(content)}")
-        x = np.asarray(content["x"])
-        y = np.asarray(content.get("y", NO_LABELS))
-        calibration = np.asarray(content.get("x_calib", x[:0]))
-        _check(f"data set {name!r}", x, y, calibration)
         metric, classes = str(content.get("metric", "top1")), tuple(content.get("classes", ()))
+        arrays = {k: np.asarray(v) for k, v in content.items() if k not in ("metric", "classes")}
+        x, y, calibration = _parts(f"data set {name!r}", arrays)
         key = _digest(x, y, calibration, classes)
         return cls(name, key, x, y, calibration, metric, classes)
+
+    def for_model(self, path: Path) -> Dataset:
+        """This data set with a row for every example of the model at `path`: an array for a model
+        with one input of that rank, else a `Feed`.
+
+        Raises:
+            InputError: an array is missing, is no input of the model, or does not fit it.
+        """
+        names = model_files.input_names(path)
+        what = f"data set {self.name!r}"
+        if not isinstance(self.x, Feed):
+            if len(names) != 1:
+                listed = ", ".join(map(repr, names))
+                raise InputError(
+                    f"{what} has one array, x, but {path.name} has the inputs {listed}: give an "
+                    "array for each of them, by these names"
+                )
+            return self if model_files.takes_rows(path, self.x) else self._fed(path, names, what)
+        return self._fed(path, names, what)
+
+    def _fed(self, path: Path, names: list[str], what: str) -> Dataset:
+        (x, calibration) = (
+            part.arrays if isinstance(part, Feed) else {names[0]: part}
+            for part in (self.x, self.calibration)
+        )
+        feed = model_files.feed(path, named_arrays(what, x, names), what)
+        calib = feed[:0]
+        if calibration and (isinstance(self.calibration, Feed) or len(self.calibration)):
+            # What has no calibration inputs of its own goes whole, or it would be missing.
+            given = {k: a for k, a in feed.arrays.items() if feed.kinds[k] == WHOLE}
+            given |= named_arrays(what, calibration, names)
+            calib = model_files.feed(path, given, f"{what} (calibration inputs)")
+        if self.labelled and len(self.y) != len(feed):
+            raise InputError(
+                f"{what} needs one label in y for each of its {len(feed)} inputs, got {len(self.y)}"
+            )
+        if len(names) == 1 and feed.kinds[names[0]] == ROWS:
+            return replace(self, x=feed.arrays[names[0]], calibration=calib.arrays[names[0]])
+        return replace(self, x=feed, calibration=calib)
 
     @property
     def labelled(self) -> bool:
         """Whether there are labels."""
         return bool(self.y.size)
 
-    def calibration_sample(self, count: int, seed: int) -> Array:
+    def calibration_sample(self, count: int, seed: int) -> Examples:
         """`count` calibration inputs, chosen without replacement by `seed`.
 
         Raises:
@@ -84,8 +117,10 @@ class Dataset:
         """
         if count > len(self.calibration):
             have = f"has only {len(self.calibration)}" if len(self.calibration) else "has no"
+            names = list(self.x.arrays) if isinstance(self.x, Feed) else ["x"]
+            calib = ", ".join(f"{name}{CALIB}" for name in names)
             raise ConfigError(
-                f"data set {self.name!r} {have} calibration inputs (array x_calib), "
+                f"data set {self.name!r} {have} calibration inputs (array {calib}), "
                 f"but {count} are wanted; lower n_calib or add some"
             )
         order = np.random.default_rng(seed).permutation(len(self.calibration))
@@ -199,8 +234,9 @@ def named_arrays(
     extra = {k.removesuffix(CALIB): found.pop(k) for k in spare if k.endswith(CALIB)}
     if calibration:
         found |= extra
-    if len(names) == 1 and len(found) == 1 and _ANONYMOUS.issuperset(found):
-        return {names[0]: next(iter(found.values()))}
+    nameless = [k for k in found if k in _ANONYMOUS]
+    if len(names) == len(nameless) == 1 and names[0] not in found:
+        found[names[0]] = found.pop(nameless[0])
     try:
         return {input_called(name, names): array for name, array in found.items()}
     except InputError as error:
@@ -208,13 +244,36 @@ def named_arrays(
 
 
 def _user_dataset(path: Path) -> Dataset:
-    arrays = read_npz(path)
-    if "x" not in arrays:
-        raise ConfigError(f"data set {path} has no array x; it holds {sorted(arrays)}")
-    x, y = arrays["x"], arrays.get("y", NO_LABELS)
-    calibration = arrays.get("x_calib", x[:0])
-    _check(f"data set {path}", x, y, calibration)
+    x, y, calibration = _parts(f"data set {path}", read_npz(path))
     return Dataset(path.stem, sha256(path), x, y, calibration)
+
+
+def _parts(what: str, arrays: Mapping[str, Array]) -> tuple[Examples, Array, Examples]:
+    """Inputs, labels and calibration inputs of named arrays: arrays if they are called x and
+    x_calib, else by name; which rows they have is seen when the model is known.
+
+    Raises:
+        ConfigError: there are no inputs, or the arrays do not fit together.
+    """
+    y = arrays.get("y", NO_LABELS)
+    inputs = {k: a for k, a in arrays.items() if k != "y"}
+    calib = {k: inputs.pop(k) for k in list(inputs) if k.removesuffix(CALIB) in {*arrays} - {k}}
+    if not inputs:
+        raise ConfigError(f"{what} has no array x; it holds {sorted(arrays)}")
+    if {*inputs} == {"x"}:
+        x = inputs["x"]
+        calibration = calib.get("x_calib", x[:0])
+        _check(what, x, y, calibration)
+        return x, y, calibration
+    held = {k.removesuffix(CALIB): a for k, a in calib.items()}
+    return _unfit(inputs, y), y, _unfit(held, NO_LABELS)
+
+
+def _unfit(arrays: Mapping[str, Array], y: Array) -> Feed:
+    """Arrays by name before the model is known: as many as there are labels, or rows of the
+    first."""
+    rows = next((len(a) for a in arrays.values() if a.ndim), 0)
+    return Feed(arrays, dict.fromkeys(arrays, WHOLE), len(y) if y is not NO_LABELS else rows)
 
 
 @lru_cache(maxsize=4)
@@ -241,10 +300,17 @@ def _check(what: str, x: Array, y: Array, calibration: Array) -> None:
         )
 
 
-def _digest(x: Array, y: Array, calibration: Array, classes: tuple[str, ...]) -> str:
+def _digest(x: Examples, y: Array, calibration: Examples, classes: tuple[str, ...]) -> str:
     """SHA-256 of everything that a network and a metric see."""
     digest = hashlib.sha256(repr(classes).encode())
-    for array in (x, y, calibration):
+    parts: list[Array] = []
+    for part in (x, y, calibration):
+        if isinstance(part, Feed):
+            digest.update(repr(list(part.arrays)).encode())
+            parts += part.arrays.values()
+        else:
+            parts.append(part)
+    for array in parts:
         digest.update(f"{array.dtype}{array.shape}".encode())
         plain = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
         digest.update(plain)

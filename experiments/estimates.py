@@ -18,6 +18,7 @@ from compiler.printable import printable
 from . import model_files, number_systems
 from .cells import Cell
 from .datasets import Dataset
+from .feeds import Sample, sample_of
 from .speedup import SETTLE_S
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def estimates(
     found = []
     for cell in cells:
         seconds = known.get(cell.config_hash)
-        shape = data[cell.dataset_sha256].x.shape[1:]
+        shape = sample_of(data[cell.dataset_sha256].for_model(cell.model.path).x)
         found.append(
             Estimate(cell, _seconds(cell, shape), False)
             if seconds is None
@@ -85,7 +86,7 @@ def estimates(
     return found
 
 
-def _seconds(cell: Cell, shape: tuple[int, ...]) -> float:
+def _seconds(cell: Cell, shape: tuple[int, ...] | Sample) -> float:
     macs, operators = model_files.size_of(cell.model.path, shape)
     s, scheme = cell.settings, cell.scheme
     float_ms = macs * FLOAT32_NS * 1e-6 + CALL_MS

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from compiler.ir.types import TensorType
 
 Array = NDArray[Any]
+#: An array with a row for every example, or a `Feed`.
+Examples: TypeAlias = Any
 ROWS, EACH, WHOLE = "rows", "each", "whole"
 
 
@@ -84,6 +86,11 @@ class Feed:
         sizes = (int(np.prod(dims)) for _, kind, dims in self.sample.parts if kind != WHOLE)
         return max(1, sum(sizes))
 
+    @property
+    def stacked(self) -> bool:
+        """Whether calls take one example, and know of no rows: no result is a row then."""
+        return ROWS not in self.kinds.values()
+
     def call(self) -> dict[str, Array]:
         """The inputs of one call with all examples; see `Sample.one_by_one`."""
         return {n: a[0] if self.kinds[n] == EACH else a for n, a in self.arrays.items()}
@@ -93,19 +100,25 @@ class Feed:
         for start in range(0, self.count, size):
             yield self[start : start + size]
 
-    def filled(self, count: int) -> Feed:
-        """`count` examples: the last one is repeated."""
-        return self[np.minimum(np.arange(count), self.count - 1)]
 
-
-def sample_of(x: Array | Feed) -> tuple[int, ...] | Sample:
+def sample_of(x: Examples) -> tuple[int, ...] | Sample:
     """What one example of some is: of an array, its shape."""
-    return x.sample if isinstance(x, Feed) else x.shape[1:]
+    return x.sample if isinstance(x, Feed) else tuple(x.shape[1:])
 
 
-def elements_of(x: Array | Feed) -> int:
+def elements_of(x: Examples) -> int:
     """Elements of one example of some."""
     return x.elements if isinstance(x, Feed) else max(1, int(np.prod(x.shape[1:])))
+
+
+def call_of(x: Examples) -> Array | dict[str, Array]:
+    """What an executable is called with for all examples of some."""
+    return x.call() if isinstance(x, Feed) else x
+
+
+def filled(x: Examples, count: int) -> Examples:
+    """`count` examples: the last one is repeated."""
+    return x[np.minimum(np.arange(count), len(x) - 1)]
 
 
 def feed_of(types: Mapping[str, TensorType], arrays: Mapping[str, Array], what: str) -> Feed:
@@ -172,24 +185,20 @@ def _apart(
     return not isinstance(own, int) and own != batch
 
 
-def run_in_calls(
-    call: Callable[[Mapping[str, Array]], Sequence[Array]], feed: Feed, per: int
-) -> list[Array]:
-    """All results for all examples, `per` at a time.
+def run_in_calls(call: Callable[[Examples], Sequence[Array]], x: Examples, per: int) -> list[Array]:
+    """All results for all examples, `per` at a time, the last ones filled up.
 
     Results that have a row for every example are joined; those of several calls that have none are
     stacked, a call to an item. Of one call they are as they are.
     """
-    if feed.count == per:
-        return [np.asarray(r) for r in call(feed.call())]
+    if len(x) == per:
+        return [np.asarray(r) for r in call(x)]
+    stacked = isinstance(x, Feed) and x.stacked
     found: list[list[Array]] = []
-    rows: list[bool] = []
-    for part in feed.batches(per):
-        results = [np.asarray(r) for r in call(part.filled(per).call())]
-        if not found:
-            found, rows = [[] for _ in results], [r.shape[:1] == (per,) for r in results]
-        if feed.sample.one_by_one and not any(k == ROWS for k in feed.kinds.values()):
-            rows = [False] * len(results)
-        for parts, own, result in zip(found, rows, results, strict=True):
-            parts.append(result[: part.count] if own else result[None])
-    return [np.concatenate(parts) for parts in found]
+    for start in range(0, len(x), per):
+        part = x[start : start + per]
+        results = [np.asarray(r) for r in call(filled(part, per))]
+        rows = [r.shape[:1] == (per,) and not stacked for r in results]
+        items = zip(results, rows, strict=True)
+        found.append([r[: len(part)] if own else r[None] for r, own in items])
+    return [np.concatenate(parts) for parts in zip(*found, strict=True)]

@@ -171,6 +171,17 @@ def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()
     return replace(found, arrays=dict(zip(types, bound, strict=True)))
 
 
+def takes_rows(path: Path, x: Array) -> bool:
+    """Whether the rows of an array are examples for a model with one input, as far as ranks and
+    dtypes tell."""
+    interface = _interface(path, _stamp(path))
+    ((name, dims),) = interface.inputs.items()
+    if dims is None:
+        return True
+    kind = interface.types()[name]
+    return kind.rank == x.ndim > 0 and kind.dtype.storage == x.dtype
+
+
 def load_for_batch(
     path: Path, sample_shape: tuple[int, ...] | Sample, batch: int | str
 ) -> IRModule:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from compiler.errors import InputError
 
 from . import model_files, number_systems
+from .feeds import Examples, Feed, Sample, call_of, filled, run_in_calls
 from .plan_columns import plan_columns
 from .schemes import Scheme
 
@@ -42,30 +43,50 @@ CALIBRATION_BATCH = 20
 class Compiled:
     """An executable for one batch size, called with any number of inputs.
 
-    `lowering`: how its custom datatypes are computed, empty if it has none.
+    `lowering`: how its custom datatypes are computed, empty if it has none. `output`: which of its
+    results counts; the first if it is empty.
     """
 
     executable: Executable
     batch: int
     lowering: str = ""
+    output: str = ""
 
-    def predict(self, x: Array) -> Array:
-        """The network's first result for inputs [n, ...]: shape [n, ...].
+    def predict(self, x: Examples) -> Array:
+        """The network's result for inputs [n, ...]: shape [n, ...].
 
         The last batch is filled up with repetitions of its last input, whose results are dropped.
-        """
-        parts = []
-        for start in range(0, len(x), self.batch):
-            part = x[start : start + self.batch]
-            missing = self.batch - len(part)
-            filled = np.concatenate([part, np.repeat(part[-1:], missing, axis=0)])
-            parts.append(self.call(filled)[: len(part)])
-        return np.concatenate(parts)
 
-    def call(self, x: Array) -> Array:
-        """The first result for exactly `batch` inputs."""
-        result = self.executable(x)
-        return np.asarray(result[0] if isinstance(result, list) else result)
+        Raises:
+            InputError: the result has no row for every input.
+        """
+        calls = -(-len(x) // self.batch)
+        (found,) = run_in_calls(lambda part: [self.call(part)], x, self.batch)
+        if calls == self.batch == 1:
+            stacked = isinstance(x, Feed) and x.stacked
+            found = found[None] if stacked or found.shape[:1] != (1,) else found
+        if found.shape[:1] == (len(x),):
+            return found
+        shape = list(found.shape[calls > 1 :])
+        raise InputError(
+            f"output {self._name!r} has shape {shape} for {self.batch} inputs, so no row for every "
+            f"one: choose another with output = ..., of {', '.join(map(repr, self._names))}"
+        )
+
+    def call(self, x: Examples) -> Array:
+        """The chosen result, else the first, for exactly `batch` inputs."""
+        result = self.executable(call_of(x))
+        if isinstance(result, list):
+            result = result[self._names.index(self._name)]
+        return np.asarray(result)
+
+    @property
+    def _names(self) -> list[str]:
+        return list(self.executable.outputs)
+
+    @property
+    def _name(self) -> str:
+        return self.output or self._names[0]
 
 
 @dataclass(frozen=True)
@@ -101,7 +122,7 @@ class Variant:
     #: Inputs of one call where the network takes no other number, else None.
     fixed_batch: int | None
     #: Inputs [n, ...], and whether to count events -> how far every value is from float32.
-    layers: Callable[[Array, bool], list[LayerError]]
+    layers: Callable[[Examples, bool], list[LayerError]]
 
 
 def retype(module: IRModule, scheme: Scheme) -> IRModule:
@@ -134,7 +155,7 @@ def build(module: IRModule, scheme: Scheme, target: str = "llvm", threads: int =
     return executable
 
 
-def batches_of(x: Array, fixed: int | None = None) -> list[Array]:
+def batches_of(x: Examples, fixed: int | None = None) -> list[Any]:
     """`x` [n, ...] in consecutive batches for calibration, the last one possibly shorter; of
     `fixed` inputs each, if given, without those that are left over.
 
@@ -145,19 +166,20 @@ def batches_of(x: Array, fixed: int | None = None) -> list[Array]:
     if fixed is not None and len(x) < fixed:
         raise InputError(f"the model takes batches of {fixed}: calibrate with at least as many")
     end = len(x) - len(x) % fixed if fixed else len(x)
-    return [x[start : min(start + size, end)] for start in range(0, end, size)]
+    return [call_of(x[start : min(start + size, end)]) for start in range(0, end, size)]
 
 
 def prepare(
     path: Path,
     scheme: Scheme,
     *,
-    sample_shape: tuple[int, ...],
-    calibration: Array,
+    sample_shape: tuple[int, ...] | Sample,
+    calibration: Examples,
     target: str,
     threads: int,
+    output: str = "",
 ) -> Variant:
-    """Put the model at `path` into `scheme`.
+    """Put the model at `path` into `scheme`; `output` is the one that counts, if it has several.
 
     `calibration` [n, *sample_shape] is used by int8 schemes only. The model is imported and
     transformed for each batch size, so that shapes are known when kernels are chosen.
@@ -174,17 +196,21 @@ def prepare(
         path, scheme, sample_shape, calibration, threads, fixed
     )
 
-    def layers(x: Array, events: bool) -> list[LayerError]:
+    def layers(x: Examples, events: bool) -> list[LayerError]:
         from .layers import layer_errors
 
+        if fixed is not None:  # one call
+            x = filled(x[:fixed], fixed)
         reference = prepare_module(model_files.load_for_batch(path, sample_shape, len(x)))
         counted = events and scheme.kind == "format"
-        return layer_errors(reference, simulated(reference), [x], counted)
+        given = call_of(x)
+        inputs = list(given.values()) if isinstance(given, dict) else [given]
+        return layer_errors(reference, simulated(reference), inputs, counted)
 
     def compile_for(batch: int) -> Compiled:
         module = transform(model_files.load_for_batch(path, sample_shape, batch))
         executable = build(module, scheme, target, threads)
-        return Compiled(executable, batch, executable.dtype_lowering)
+        return Compiled(executable, batch, executable.dtype_lowering, output)
 
     per = fixed or 1
     module = prepare_module(model_files.load_for_batch(path, sample_shape, per))
@@ -211,8 +237,8 @@ def prepare(
 def _transform(
     path: Path,
     scheme: Scheme,
-    sample_shape: tuple[int, ...],
-    calibration: Array,
+    sample_shape: tuple[int, ...] | Sample,
+    calibration: Examples,
     threads: int,
     fixed_batch: int | None,
 ) -> tuple[Transform, Transform, Costs, dict[str, Any]]:

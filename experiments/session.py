@@ -17,6 +17,7 @@ from . import adapters, metrics, noise, pipeline, provenance, rounding_seeds, sc
 from .cells import Cell, Workload
 from .datasets import Dataset
 from .energy import memory_microjoules, microjoules
+from .feeds import Examples, elements_of, sample_of
 from .layer_table import Line, layer_lines
 from .schemes import Scheme
 from .speedup import Protocol, Speedup, measure_speedup
@@ -45,6 +46,7 @@ class Session:
 
     workload: Workload
     _key: object = None
+    _fed: dict[tuple[object, str], Dataset] = field(default_factory=dict, repr=False)
     _baseline: tuple[_Network, pipeline.Array] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -52,7 +54,12 @@ class Session:
             adapters.install(adapter)
 
     def _data(self, cell: Cell) -> Dataset:
-        return self.workload.data[cell.dataset_sha256]
+        """The cell's data, with a row for every example of its model."""
+        key = (cell.model.path, cell.dataset_sha256)
+        if key not in self._fed:
+            data = self.workload.data[cell.dataset_sha256]
+            self._fed = {key: data.for_model(cell.model.path)}
+        return self._fed[key]
 
     def row(self, cell: Cell) -> dict[str, Value]:
         """The row of a cell; see `outcome`."""
@@ -110,15 +117,16 @@ class Session:
         return pipeline.prepare(
             cell.model.path,
             rounding_seeds.seeded(cell.scheme, cell.seed),
-            sample_shape=data.x.shape[1:],
+            sample_shape=sample_of(data.x),
             calibration=sample,
             target=cell.target,
             threads=cell.threads,
+            **({"output": cell.output} if cell.output else {}),
         )
 
     def _baseline_of(self, cell: Cell) -> tuple[_Network, pipeline.Array]:
         """The float32 network of the cell's model, target and threads, and its outputs."""
-        key = (cell.model.path, cell.dataset_sha256, cell.target, cell.threads)
+        key = (cell.model.path, cell.dataset_sha256, cell.target, cell.threads, cell.output)
         if self._baseline is None or self._key != key:
             images = self.workload.images[cell.model.sha256, cell.dataset_sha256]
             x = self._data(cell).x[:images]
@@ -164,8 +172,8 @@ class _Network:
             self.executables[batch] = self.variant.compile(batch)
         return self.executables[batch]
 
-    def outputs(self, x: pipeline.Array) -> pipeline.Array:
-        """The first result for inputs [n, ...]: [n, ...]."""
+    def outputs(self, x: Examples) -> pipeline.Array:
+        """The result that counts for inputs [n, ...]: [n, ...]."""
         return self.compiled(_evaluation_batch(self.variant, x)).predict(x)
 
     @property
@@ -208,11 +216,11 @@ def _empty_row(cell: Cell) -> dict[str, Value]:
     return {**dict.fromkeys(COLUMNS), **_identity(cell)}
 
 
-def _evaluation_batch(variant: pipeline.Variant, x: pipeline.Array) -> int:
+def _evaluation_batch(variant: pipeline.Variant, x: Examples) -> int:
     """Inputs per call: what the network takes, else as many as stay small, `EVAL_BATCH` at most."""
     if variant.fixed_batch is not None:
         return variant.fixed_batch
-    fitting = EVAL_ELEMENTS // max(1, int(x[0].size))
+    fitting = EVAL_ELEMENTS // elements_of(x)
     return max(1, min(EVAL_BATCH, len(x), fitting))
 
 

@@ -37,7 +37,7 @@ SPEC_FOLDER = Path(__file__).resolve().parent / "specs"
 _RULES = ("include", "exclude", "override")
 _KEYS = (
     *AXES,
-    *("seed", "repeat", "dataset", "metric", "adapters", "energy", "layers", "latency"),
+    *("seed", "repeat", "dataset", "metric", "output", "adapters", "energy", "layers", "latency"),
     *("n_eval", "n_calib", "timeout_s", *_RULES),
 )
 
@@ -114,7 +114,7 @@ class _Grid:
         energy = _energy(self.top.table("energy"))
         for model, target, threads in product(axes.models, axes.targets, axes.threads):
             subject = model.value
-            self.data[subject.data.sha256] = subject.data
+            self.data[subject.data.sha256] = subject.given
             layers = _layers(self.top.table("layers"), len(subject.data.x))
             for scheme in axes.columns():
                 # Only what is calibrated, or rounded at random, depends on the seed.
@@ -128,6 +128,7 @@ class _Grid:
                         dataset_source=subject.source,
                         dataset_sha256=subject.data.sha256,
                         metric=subject.metric,
+                        output=subject.output,
                         scheme=scheme.value,
                         target=target,
                         threads=threads,

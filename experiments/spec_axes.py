@@ -9,12 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from compiler.errors import unknown
+from compiler.errors import ModelError, UnsupportedError, unknown
 
 from . import adapters, datasets, number_systems, schemes, scoring, zoo
 from .cells import LATENCY, ModelFile, Settings
 from .files import sha256
 from .model_files import external_files
+from .outputs import chosen_output
 from .schemes import Scheme
 from .spec_reader import Reader
 
@@ -67,12 +68,18 @@ class Item(Generic[T]):
 
 @dataclass(frozen=True)
 class Subject:
-    """A network with the data and the metric it is judged by."""
+    """A network with the data, the metric and the output it is judged by.
+
+    `data` has a row for every example of the network; `given` is the same as it was read. `output`
+    is empty for networks that have one.
+    """
 
     model: ModelFile
     data: datasets.Dataset
+    given: datasets.Dataset
     source: str
     metric: str
+    output: str
 
 
 @dataclass(frozen=True)
@@ -139,19 +146,26 @@ class AxesReader:
     def _subject(self, top: Reader, index: int, item: Any) -> Item[Subject]:
         """A network: a name, or a table with the key model."""
         reader = _table(top, "models", index, item, "model")
-        reader.only(["model", "dataset", "metric", *SETTINGS])
+        reader.only(["model", "dataset", "metric", "output", *SETTINGS])
         name = reader.text("model")
         model = self._model(reader, name)
-        says = {k: reader if k in reader.values else self.spec for k in ("dataset", "metric")}
+        keys = ("dataset", "metric", "output")
+        says = {k: reader if k in reader.values else self.spec for k in keys}
         named = says["dataset"].text("dataset", _natural(name))
-        data = says["dataset"].checked(lambda: self._data(named), "dataset")
+        given = says["dataset"].checked(lambda: self._data(named), "dataset")
+        data = says["dataset"].checked(lambda: _fitted(given, model.path), "dataset")
         source = named if named in datasets.names() else str(self.folder / named)
         metric = says["metric"].text("metric", data.metric)
         if adapters.is_reference(metric):
             metric = str(self.folder / metric)
             says["metric"].checked(lambda: adapters.refresh(metric), "metric")
         says["metric"].checked(lambda: scoring.check(metric, data.y), "metric")
-        return Item(Subject(model, data, source, metric), settings_of(reader), reader)
+        wanted = says["output"].text("output", "")
+        output = says["output"].checked(
+            lambda: chosen_output(model.path, data, metric, wanted), "output"
+        )
+        subject = Subject(model, data, given, source, metric, output)
+        return Item(subject, settings_of(reader), reader)
 
     def _data(self, name: str) -> datasets.Dataset:
         if name not in self.loaded:
@@ -183,6 +197,15 @@ class AxesReader:
         beside = reader.checked(lambda: external_files(path), "model")
         weights = tuple(sha256(file) for file in beside if file.is_file())
         return ModelFile(short, path, key, source, weights)
+
+
+def _fitted(data: datasets.Dataset, model: Path) -> datasets.Dataset:
+    """The data with a row for every example of the model, if that can be read: else its rows of the
+    results will say why."""
+    try:
+        return data.for_model(model)
+    except (ModelError, UnsupportedError):
+        return data
 
 
 def _natural(model: str) -> str:

@@ -49,7 +49,7 @@ def strokes(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
 
 def digits(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
     """Shipped digits."""
-    images = datasets.load("mnist1k").x
+    images: Array = datasets.load("mnist1k").x
     return images[rng.choice(len(images), shape[0], replace=False)]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from compiler.errors import ConfigError, InputError
 from compiler.printable import printable, printable_lines
 from experiments import datasets, model_files, pipeline
-from experiments.feeds import Feed
+from experiments.feeds import Feed, filled
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -103,7 +103,7 @@ def load_feed(model: str, file: str, shapes: Sequence[str] = (), calibration: bo
     names = model_files.input_names(path)
     if file in datasets.names():
         data = datasets.load(file)
-        x: pipeline.Array | Feed = data.calibration if calibration else data.x
+        x = data.calibration if calibration else data.x
         if isinstance(x, Feed):
             arrays = dict(x.arrays)
         elif len(names) == 1:
@@ -198,7 +198,7 @@ def load_static(model: str, arrays: Mapping[str, pipeline.Array]) -> IRModule:
 def one_call(model: str, feed: Feed) -> Feed:
     """The examples of `feed` that go into one call of the model: all, or as many as it takes."""
     fixed = model_files.fixed_batch(model_files.model_file(model), feed.sample)
-    return feed if fixed is None else feed[:fixed].filled(fixed)
+    return feed if fixed is None else filled(feed[:fixed], fixed)
 
 
 def say(*lines: str, err: bool = False) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments import model_files, pipeline, schemes
 from experiments.archives import write_npz
-from experiments.feeds import run_in_calls
+from experiments.feeds import Feed, run_in_calls
 from experiments.files import atomic_path, check_outputs
 
 from .common import (
@@ -66,8 +66,8 @@ def run(
     module = pipeline.retype(load_static(model, first.call()), scheme)
     executable = pipeline.build(module, scheme, target, threads)
 
-    def call(arrays: Mapping[str, pipeline.Array]) -> list[pipeline.Array]:
-        results = executable(arrays)
+    def call(part: Feed) -> list[pipeline.Array]:
+        results = executable(part.call())
         return results if isinstance(results, list) else [results]
 
     outputs = dict(zip(executable.outputs, run_in_calls(call, feed, len(first)), strict=True))

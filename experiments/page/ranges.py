@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import DtypelabError
+from experiments.feeds import Examples, Feed, elements_of, sample_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -44,11 +45,11 @@ class Ranges:
     tensors: tuple[Histogram, ...]
 
 
-def value_ranges(model: Path, x: NDArray[Any]) -> Ranges:
+def value_ranges(model: Path, x: Examples) -> Ranges:
     """The float32 weights and activations of a network, the latter for the inputs `x` [n, ...].
 
     Raises:
-        DtypelabError: the model cannot be imported or has several inputs.
+        DtypelabError: the model cannot be imported.
     """
     from compiler.ir.expr import Constant, operands
     from compiler.ir.types import TensorType
@@ -56,13 +57,14 @@ def value_ranges(model: Path, x: NDArray[Any]) -> Ranges:
     from experiments import model_files
     from quantize.running import Runner
 
-    module = prepare(model_files.load_for_batch(model, x.shape[1:], len(x)))
+    module = prepare(model_files.load_for_batch(model, sample_of(x), len(x)))
     floats = [
         b.var
         for b in module.main.bindings
         if isinstance(b.var.type, TensorType) and b.var.type.dtype.is_float
     ]
-    results = dict(zip(floats, Runner(module, floats, threads=1)({_input(module): x}), strict=True))
+    given = x.call() if isinstance(x, Feed) else {_input(module): x}
+    results = dict(zip(floats, Runner(module, floats, threads=1)(given), strict=True))
     weights, activations = _Counter("all weights"), _Counter("all activations")
     tensors = []
     seen: set[Constant] = set()
@@ -141,8 +143,8 @@ def ranges_at_hand(
         path = model_files.model_file(model)
         if model_sha256 not in ("", sha256(path)):
             return f"{path} has changed since"
-        x = datasets.load(dataset).x
-        few = max(1, min(inputs, elements // max(1, x[0].size)))
+        x = datasets.load(dataset).for_model(path).x
+        few = max(1, min(inputs, elements // elements_of(x)))
         try:
             return value_ranges(path, x[:few])
         except DtypelabError:

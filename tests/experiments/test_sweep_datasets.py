@@ -53,7 +53,7 @@ def test_a_users_file_is_taken_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"y": np.zeros(2, int), "z": np.zeros(1)}, "has no array x"),
+        ({"y": np.zeros(2, int)}, r"has no array x; it holds \['y'\]"),
         ({"x": np.zeros((2, 3)), "y": np.zeros(3, int)}, "needs one label in y for each of"),
         ({"x": np.zeros((2, 3)), "y": np.array(1)}, "needs one label in y .* of shape \\(\\)"),
         (
