@@ -1,0 +1,195 @@
+"""Networks as they come go through every verb by one command, with the names that they have."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import new_user_models
+import numpy as np
+import onnx
+import pytest
+from new_user_models import JUDGED, MODELS, SHAPES
+
+import compiler
+from experiments.cli.main import run_command
+from experiments.store import read_results
+
+Capture = pytest.CaptureFixture[str]
+
+
+def succeed(capsys: Capture, *arguments: str | Path) -> str:
+    code = run_command([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    assert (code, captured.err) == (0, "")
+    return captured.out
+
+
+def fail(capsys: Capture, *arguments: str | Path) -> str:
+    code = run_command([str(a) for a in arguments])
+    captured = capsys.readouterr()
+    assert code == 2, captured
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def expected(name: str, model: str) -> list[np.ndarray]:
+    """The outputs for all examples, one by one."""
+    module = compiler.from_onnx(model)
+    _, data = MODELS[name](np.random.default_rng(1))
+    given = {p.name: data[p.name] for p in module.main.params}
+    rows = next(n for n, a in given.items() if len(a) == 6)
+    if "bytes" in given:
+        given["bytes"] = given["bytes"].astype(np.int32)
+    calls = [compiler.evaluate(module, **{**given, rows: given[rows][k : k + 1]}) for k in range(6)]
+    parts = [c if isinstance(c, list) else [c] for c in calls]
+    return [
+        np.concatenate([o if o.shape[:1] == (1,) else o[None] for o in out])
+        for out in zip(*parts, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_run_and_inspect(capsys: Capture, tmp_path: Path, name: str) -> None:
+    model, data = new_user_models.write(name, tmp_path)
+    graph = onnx.load(model).graph
+    text = succeed(capsys, "inspect", model)
+    for value in graph.input:
+        assert f"input       {value.name}: Tensor[" in text
+    for value in graph.output:
+        assert f"output      {value.name}: Tensor[" in text
+    succeed(capsys, "run", model, "--input", data, "--output", tmp_path / "y.npz")
+    with np.load(tmp_path / "y.npz") as saved:
+        assert sorted(saved.files) == sorted(value.name for value in graph.output)
+        for value, want in zip(graph.output, expected(name, model), strict=True):
+            np.testing.assert_allclose(saved[value.name], want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", MODELS)
+def test_every_verb(capsys: Capture, tmp_path: Path, name: str) -> None:
+    model, data = new_user_models.write(name, tmp_path)
+    plan, quantized = tmp_path / "plan.json", tmp_path / "q.onnx"
+    succeed(capsys, "quantize", model, "--calib", data, "-o", quantized, "--plan", plan)
+    before, after = onnx.load(model).graph, onnx.load(quantized).graph
+    for ends in ("input", "output"):
+        names = [[v.name for v in getattr(g, ends)] for g in (before, after)]
+        assert names[0] == names[1]
+    succeed(capsys, "run", quantized, "--input", data)
+    succeed(capsys, "plan", "show", plan)
+    for how in (("--plan", plan), ("--dtype", "posit8_es0")):
+        table = json.loads(succeed(capsys, "compare", model, "--input", data, *how, "--json"))
+        assert [v.name for v in before.output][-1] in [row["value"] for row in table["layers"]]
+    shape = ("--shape", SHAPES[name]) if name in SHAPES else ()
+    timed = ("--runs", "2", "--warmup", "1", *shape)
+    succeed(capsys, "bench", model, *timed)
+    succeed(capsys, "bench", model, *timed, "--calib", data)
+    succeed(capsys, "tune", model, *shape, "--budget", "0.1", "-o", tmp_path / "log.jsonl")
+    spec, results = tmp_path / "spec.toml", tmp_path / "r.csv"
+    spec.write_text(
+        f'models = ["{name}.onnx"]\ndataset = "{name}.npz"\n'
+        'schemes = ["float32", "int8_channel", "posit8_es0"]\nn_calib = 4\n'
+        "layers = {images = 2}\nlatency = {warmup = 1, runs = 2, budget_s = 0.1}\n"
+    )
+    succeed(capsys, "sweep", spec, "--dry-run")
+    succeed(capsys, "sweep", spec, "-o", results)
+    rows = read_results(results)
+    assert list(rows["status"]) == ["ok"] * 3
+    assert [json.loads(c).get("output") for c in rows["config"]] == [JUDGED.get(name)] * 3
+    assert rows["sqnr_db"].iloc[1] > 10
+    succeed(capsys, "table", results)
+    succeed(capsys, "report", results, "-o", tmp_path / "r.html")
+    succeed(capsys, "reproduce", results, "--row", "2")
+
+
+def test_a_sweep_of_the_first_tier(capsys: Capture, tmp_path: Path) -> None:
+    new_user_models.write("voice_detector", tmp_path)
+    spec, results = tmp_path / "spec.toml", tmp_path / "r.csv"
+    spec.write_text(
+        'models = ["voice_detector.onnx"]\ndataset = "voice_detector.npz"\n'
+        'schemes = ["int8_channel"]\nn_calib = 4\nlatency = {runs = 0}\n'
+    )
+    succeed(capsys, "sweep", spec, "-o", results)
+    (row,) = read_results(results).to_dict("records")
+    assert (row["status"], json.loads(row["config"])["output"]) == ("ok", "output")
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("confidance", "unknown output 'confidance'; did you mean 'confidence'?"),
+        ("nothing", "unknown output 'nothing'; known: confidence, pitch/hz, volume"),
+    ],
+)
+def test_an_output_that_is_none(capsys: Capture, tmp_path: Path, output: str, message: str) -> None:
+    new_user_models.write("pitch_tracker", tmp_path)
+    spec = tmp_path / "spec.toml"
+    spec.write_text(
+        'models = ["pitch_tracker.onnx"]\ndataset = "pitch_tracker.npz"\nschemes = ["float32"]\n'
+        f'output = "{output}"\n'
+    )
+    assert f"spec.toml:4: {message}" in fail(capsys, "sweep", spec, "--dry-run")
+
+
+VOICE = {"input": np.zeros((6, 32), np.float32), "state": np.zeros((2, 1, 8), np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({}, "has no array for input 'sr' of the model; it holds 'input', 'state'"),
+        ({"sample_rate": np.array(1)}, "unknown input 'sample_rate'"),
+        ({"sr": np.array(1.5)}, "input 'sr' must be int64, not float64: convert it"),
+        ({"sr": np.zeros((1, 1), int)}, "input 'sr' must have rank 0, shape (), not (1, 1)"),
+        ({"sr": np.zeros(5, int)}, "input 'sr' has 5 rows, but 'input' has 6"),
+        ({"sr": np.array(1), "state": np.zeros((2, 1, 9), np.float32)}, "axis 2 must be 8, not 9"),
+        ({"sr": np.array(1), "state": np.zeros((2, 1), np.float32)}, "input 'state' must have rank"),
+        ({"sr": np.array(1), "input": np.zeros((6, 31), np.float32)}, "axis 1 must be 32, not 31"),
+    ],
+)  # fmt: skip
+def test_data_that_does_not_fit(
+    capsys: Capture, tmp_path: Path, change: dict[str, np.ndarray], message: str
+) -> None:
+    model, data = new_user_models.write("voice_detector", tmp_path)
+    np.savez(data, **{**VOICE, **change})
+    for verb in (("run", model, "--input", data), ("quantize", model, "--calib", data, "-o", "q")):
+        error = fail(capsys, *verb)
+        assert message in error
+        assert "voice_detector.npz" in error
+    spec = tmp_path / "spec.toml"
+    spec.write_text(
+        'models = ["voice_detector.onnx"]\ndataset = "voice_detector.npz"\nschemes = ["float32"]\n'
+    )
+    error = fail(capsys, "sweep", spec, "--dry-run")
+    assert "spec.toml:2: data set 'voice_detector'" in error
+    assert message in error
+
+
+@pytest.mark.parametrize(
+    ("shape", "message"),
+    [
+        ("input0=1x8x10x3", "unknown input 'input0'; did you mean 'input:0'?"),
+        ("input:0=8x10x3", "'input:0'] has 3 dimensions; the input has 4"),
+        ("input:0:1x8", "--shape 'input:0:1x8' is not INPUT=1x3x224x224"),
+        ("input:0=1x0x10x3", "is not INPUT=1x3x224x224"),
+    ],
+)
+def test_shapes_that_are_none(capsys: Capture, tmp_path: Path, shape: str, message: str) -> None:
+    model, data = new_user_models.write("nhwc_resnet", tmp_path)
+    for verb in (
+        ("inspect", model),
+        ("run", model, "--input", data),
+        ("quantize", model, "--calib", data, "-o", "q.onnx"),
+        ("compare", model, "--input", data, "--dtype", "bfloat16"),
+        ("bench", model),
+        ("tune", model, "-o", "log.jsonl"),
+    ):
+        assert message in fail(capsys, *verb, "--shape", shape)
+
+
+def test_a_name_in_shape_may_have_any_character(capsys: Capture, tmp_path: Path) -> None:
+    model, _ = MODELS["byte_classifier"](np.random.default_rng(1))
+    model.graph.input[0].name = model.graph.node[0].input[1] = "a=b:c x"
+    onnx.save(model, tmp_path / "m.onnx")
+    text = succeed(capsys, "inspect", tmp_path / "m.onnx", "--shape", "a=b:c x=2x20")
+    assert "input       a=b:c x: Tensor[(2, 20), int32]" in text
