@@ -143,7 +143,7 @@ VOICE = {"input": np.zeros((6, 32), np.float32), "state": np.zeros((2, 1, 8), np
         ({"sr": np.zeros((1, 1), int)}, "input 'sr' must have rank 0, shape (), not (1, 1)"),
         ({"sr": np.zeros(5, int)}, "input 'sr' has 5 rows, but 'input' has 6"),
         ({"sr": np.array(1), "state": np.zeros((2, 1, 9), np.float32)}, "axis 2 must be 8, not 9"),
-        ({"sr": np.array(1), "state": np.zeros((2, 1), np.float32)}, "input 'state' must have rank"),
+        ({"sr": np.array(1), "state": np.zeros((2, 1), np.float32)}, "'state' must have rank 3"),
         ({"sr": np.array(1), "input": np.zeros((6, 31), np.float32)}, "axis 1 must be 32, not 31"),
     ],
 )  # fmt: skip
