@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,19 +23,25 @@ from compiler.ir.expr import (
     IRModule,
     Var,
     operands,
-    tensor_type,
 )
 from compiler.ir.types import TensorType
-from quantize.calls import is_weighted
-from quantize.graph import Graph
+from quantize.channel_means import (
+    FloatMeans,
+    channel_axis,
+    channel_sums,
+    corrected_layers,
+    mean_of,
+)
 from quantize.plan import Plan
-from quantize.running import Batches, Runner, flat, float_results
+from quantize.running import Batches, Inputs, flat, float_results
 
-INPUTS = 64
-"""Calibration inputs that the means are taken over."""
+if TYPE_CHECKING:
+    from compiler.runtime.executable import Executable
 
 
-def correct_biases(module: IRModule, plan: Plan, inputs: Batches, threads: int = 1) -> Plan:
+def correct_biases(
+    module: IRModule, plan: Plan, inputs: Batches, floats: FloatMeans, threads: int = 1
+) -> Plan:
     """The plan with a shift of the biases for every integer node that has weights.
 
     The plan itself if that does not bring the results closer to the float network's: where a
@@ -46,25 +52,18 @@ def correct_biases(module: IRModule, plan: Plan, inputs: Batches, threads: int =
         module: the prepared module that the plan's names refer to.
         plan: made without correction.
         inputs: calibration batches, by name.
+        floats: what the float network gives for them, as `channel_means.float_means` wants it.
         threads: threads that the networks run on; the plan does not depend on it.
     """
-    layers = {
-        b.var.name: b
-        for b, call in Graph(module.main).calls()
-        if is_weighted(call) and plan.nodes[b.var.name].decision in ("integer", "weights")
-    }
-    if not layers:
-        return plan
+    layers = corrected_layers(module, plan.nodes)
+    wanted, reference = floats.means(), flat(floats.results())
     if plan.config.bias_correction == "analytic":
-        wanted, reference = _means(module, _read(layers), inputs, threads)
         corrected = _shifted(plan, _analytic(plan, layers, wanted))
         after = float_results(_simulated(module, corrected), inputs, threads)
+        before = float_results(_simulated(module, plan), inputs, threads)
     else:
-        axes = {b.var: _channel_axis(b) for b in layers.values()}
-        wanted, reference = _means(module, axes, inputs, threads)
-        shifts, after = _empirical(module, plan, layers, wanted, inputs, threads)
+        shifts, after, before = _empirical(module, plan, layers, wanted, inputs, threads)
         corrected = _shifted(plan, shifts)
-    before = float_results(_simulated(module, plan), inputs, threads)
     return corrected if _distance(after, reference) < _distance(before, reference) else plan
 
 
@@ -98,8 +97,8 @@ def _empirical(
     wanted: Mapping[str, Array],
     inputs: Batches,
     threads: int,
-) -> tuple[dict[str, Array], Array]:
-    """The shifts, and the results with them in place."""
+) -> tuple[dict[str, Array], Array, Array]:
+    """The shifts, the results with them in place, and the results without them."""
     f = _simulated(module, plan).main
     bound = {b.var.name: b.var for b in f.bindings}
     # Before a result is narrowed, and before the activations folded into it.
@@ -109,29 +108,21 @@ def _empirical(
     parts = _parts(f, set(cuts))
     last = {v: k for k, part in enumerate(parts) for v in part.function.params}
     last.update((r, len(parts)) for r in f.results if isinstance(r, Var))
+    programs: list[Executable] = []
     for k, part in enumerate(parts):
-        _run(part, values, threads)
+        programs.append(_run(part, values, threads))
         for cut in part.cuts:
-            axis = _channel_axis(layers[cuts[cut]])
-            shift = wanted[cuts[cut]] - _mean_of([_sums(v, axis) for v in values[cut]])
+            axis = channel_axis(layers[cuts[cut]])
+            shift = wanted[cuts[cut]] - mean_of([channel_sums(v, axis) for v in values[cut]])
             shifts[cuts[cut]] = shift
             for v in values[cut]:
                 v += _along(shift, axis, v.ndim)
         for done in [v for v in values if last.get(v, -1) <= k]:
             del values[done]
     results = [values[r] for r in f.results if isinstance(r, Var)]
-    return shifts, flat([a for batch in zip(*results, strict=True) for a in batch])
-
-
-def _read(layers: Mapping[str, Binding]) -> dict[Var, int]:
-    """What the layers read -> the axis of its channels."""
-    out: dict[Var, int] = {}
-    for b in layers.values():
-        assert isinstance(b.value, Call)
-        data = b.value.args[0]
-        assert isinstance(data, Var)
-        out[data] = 1 if _channel_axis(b) == 1 else -1
-    return out
+    after = flat([a for batch in zip(*results, strict=True) for a in batch])
+    before = flat([a for batch in inputs for a in _chained(f, parts, programs, batch, last)])
+    return shifts, after, before
 
 
 def _analytic(
@@ -196,58 +187,40 @@ def _part(
     return _Part(Function(params, tuple(bindings), results), end)
 
 
-def _run(part: _Part, values: dict[Var, list[Array]], threads: int) -> None:
-    """Run a part on every batch, and add its results to `values`."""
+def _run(part: _Part, values: dict[Var, list[Array]], threads: int) -> Executable:
+    """Run a part on every batch, and add its results to `values`; returns what it was compiled
+    to."""
     import compiler
 
-    program = compiler.build(IRModule({"main": part.function}), threads=threads)
+    program: Executable = compiler.build(IRModule({"main": part.function}), threads=threads)
     given = zip(*(values[p] for p in part.function.params), strict=True)
     out = [program(*batch) for batch in given]
     results = [o if isinstance(o, list) else [o] for o in out]
     for v, batches in zip(part.function.results, zip(*results, strict=True), strict=True):
         assert isinstance(v, Var)
         values[v] = list(batches)
+    return program
 
 
-def _means(
-    module: IRModule, axes: Mapping[Var, int], inputs: Batches, threads: int
-) -> tuple[dict[str, Array], Array]:
-    """Mean of every channel, along its axis, of values of the float network, in float64; and all
-    float results."""
-    ends = [r for r in module.main.results if isinstance(r, Var)]
-    run = Runner(module, list(dict.fromkeys([*axes, *ends])), threads)
-    sums: dict[str, list[Array]] = {v.name: [] for v in axes}
-    results: list[Array] = []
-    for batch in inputs:
-        found = run(batch)
-        for (v, axis), values in zip(axes.items(), found, strict=False):
-            sums[v.name].append(_sums(values, axis))
-        named = dict(zip(run.wanted, found, strict=True))
-        results += [np.array(named[r]) for r in ends]
-    return {name: _mean_of(s) for name, s in sums.items()}, flat(results)
-
-
-def _channel_axis(b: Binding) -> int:
-    is_conv = isinstance(b.value, Call) and str(b.value.op) == "nn.conv2d"
-    return 1 if is_conv else tensor_type(b.var).rank - 1
-
-
-def _sums(values: Array, axis: int) -> Array:
-    """Sum of every channel, and how many values it has: [2, C] float64."""
-    channels = values.shape[axis]
-    if axis == 1:
-        # Rows in float32: numpy adds them in pairs, which is exact enough, and much quicker.
-        rows = values.reshape(len(values), channels, -1).sum(axis=2)
-        sums = rows.sum(axis=0, dtype=np.float64)
-    else:
-        sums = values.reshape(-1, channels).sum(axis=0, dtype=np.float64)
-    return np.stack([sums, np.full_like(sums, values.size / max(channels, 1))])
-
-
-def _mean_of(sums: Sequence[Array]) -> Array:
-    total, count = np.sum(sums, axis=0)
-    mean: Array = total / count
-    return mean
+def _chained(
+    f: Function,
+    parts: Sequence[_Part],
+    programs: Sequence[Executable],
+    batch: Inputs,
+    last: Mapping[Var, int],
+) -> list[Array]:
+    """The results of `f` for a batch, of its compiled parts one after the other: compiling the
+    whole takes longer than running it. `last`: the part after which a value is done with."""
+    values = {p: batch[p.name] for p in f.params}
+    for k, (part, program) in enumerate(zip(parts, programs, strict=True)):
+        out = program(*(values[p] for p in part.function.params))
+        results = out if isinstance(out, list) else [out]
+        for v, value in zip(part.function.results, results, strict=True):
+            assert isinstance(v, Var)
+            values[v] = value
+        for done in [v for v in values if last.get(v, -1) <= k]:
+            del values[done]
+    return [values[r] for r in f.results if isinstance(r, Var)]
 
 
 def _along(values: Array, axis: int, rank: int) -> Any:

@@ -26,6 +26,7 @@ from quantize.calls import (
     reach_of,
     source,
 )
+from quantize.channel_means import INPUTS, FloatMeans, float_means
 from quantize.config import QConfig
 from quantize.fingerprint import fingerprint_of
 from quantize.graph import Graph
@@ -118,18 +119,19 @@ def _measured(
     """The plan of a module as it is, without factors."""
     observers = {name: observer(annotation.configs[name]) for name in annotation.observed}
     watch = FormatWatch(annotation)
-    kept = _watch(annotation, watch.beside(observers), batches, threads)
+    floats = float_means(annotation.module, annotation.nodes, config)
+    kept = _watch(annotation, watch.beside(observers), floats, batches, threads)
     values, weights = _parameters(annotation, observers)
     model = fingerprint_of(annotation.module)
     plan = Plan(PREPARE_VERSION, model, config, annotation.nodes, values, weights)
     plan = replace(plan, formats=watch.formats())
     if wanted_inputs(annotation):
         plan = round_weights(annotation, plan, kept, threads)
-    if config.bias_correction == "none":
+    if floats is None:
         return plan
     from quantize.bias_correction import correct_biases
 
-    return correct_biases(annotation.module, plan, kept, threads)
+    return correct_biases(annotation.module, plan, kept, floats, threads)
 
 
 # ---- running -------------------------------------------------------------------------------------
@@ -151,8 +153,6 @@ def _first(
     mod: IRModule, batches: Iterator[Batch]
 ) -> tuple[list[Mapping[str, Array]], Iterator[Batch]]:
     """The first batches by name, and all of them."""
-    from quantize.bias_correction import INPUTS
-
     names = [p.name for p in mod.main.params]
     taken: list[Batch] = []
     found: list[Mapping[str, Array]] = []
@@ -185,26 +185,31 @@ def _named(names: list[str], batch: Any) -> dict[str, Any]:
 def _watch(
     annotation: Annotation,
     observers: Mapping[str, Observer],
+    floats: FloatMeans | None,
     batches: Iterator[Batch],
     threads: int,
 ) -> list[Mapping[str, Array]]:
-    """Show every observer the values of its tensor, batch by batch; returns the first batches."""
-    from quantize.bias_correction import INPUTS
-
+    """Show every observer the values of its tensor, batch by batch, and the first batches to
+    `floats`; returns those. One program computes what both want: compiling takes longer than
+    running it on some batches."""
     wanted = max(INPUTS, wanted_inputs(annotation))
     kept: list[Mapping[str, Array]] = []
     seen = 0
     names = [p.name for p in annotation.module.main.params]
     inner = [n for n in observers if n not in names]
     named = {b.var.name: b.var for b in annotation.module.main.bindings}
-    any_order = all(observers[n].any_order for n in inner)
-    run = Runner(annotation.module, [named[n] for n in inner], threads, any_order)
+    also = floats.wanted if floats is not None else ()
+    any_order = {named[n] for n in inner if observers[n].any_order} - set(also)
+    shown = dict.fromkeys([*(named[n] for n in inner), *also])
+    run = Runner(annotation.module, list(shown), threads, any_order)
     count = 0
     for count, batch in enumerate(batches, 1):
         inputs = _named(names, batch)
         ends = {k: _ends(annotation, k, v, inputs, count) for k, v in inputs.items()}
-        results = dict(zip(inner, run(inputs), strict=True))
-        if seen < wanted:
+        found = dict(zip(run.wanted, run(inputs), strict=True))
+        results = {n: found[named[n]] for n in inner}
+        first = seen < wanted
+        if first:
             kept.append({name: np.asarray(values) for name, values in inputs.items()})
             seen += _rows(kept[-1])
         for name, o in observers.items():
@@ -214,6 +219,8 @@ def _watch(
                 o.extend(*ends[name])  # there is no more to see
             else:
                 o.update(np.asarray(inputs[name] if name in inputs else results[name]))
+        if first and floats is not None:
+            floats.update(found)
     if count == 0:
         raise InputError("there is no calibration data: give at least one batch")
     return kept

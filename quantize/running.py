@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -32,16 +32,22 @@ class Runner:
         module: `main` computes the values.
         wanted: the variables of `main` whose values are wanted, in any order.
         threads: threads that kernels may use; the values do not depend on it.
-        any_order: whether the elements of a value may come in another order and shape, which saves
-            the time that putting them in order takes.
+        any_order: those of them whose elements may come in another order and shape, which saves the
+            time that putting them in order takes.
     """
 
     def __init__(
-        self, module: IRModule, wanted: Sequence[Var], threads: int, any_order: bool = False
+        self,
+        module: IRModule,
+        wanted: Sequence[Var],
+        threads: int,
+        any_order: Collection[Var] = (),
     ):
         import compiler
 
-        f = replace(module.main, attrs={**module.main.attrs, ANY_LAYOUT: any_order})
+        f = replace(
+            module.main, attrs={**module.main.attrs, ANY_LAYOUT: [v in any_order for v in wanted]}
+        )
         self.wanted = tuple(wanted)
         self.params = [(p.name, tensor_type(p)) for p in f.params]
         self.program = None

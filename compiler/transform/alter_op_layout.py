@@ -4,8 +4,9 @@ Rules, one an operator, say in which layouts it wants to work (see `layout_rules
 are needed in both layouts are transformed once, and transforms between operators that agree never
 arise. Channels that fill up a last block hold values that nobody reads.
 
-Results are in the layouts of their types. A function marked {ANY_LAYOUT: True} returns what it has
-in blocks as it is, unless blocks are filled up: its results have the right values in any order.
+Results are in the layouts of their types. A function with the attribute ANY_LAYOUT, a truth value
+for each result, returns those marked so in blocks if it has them, unless blocks are filled up: they
+have the right values in any order.
 
 Grouped convolutions take and give blocks in which every group starts a block of its own; operators
 between them keep that, and a channel shuffle (reshape, transpose, reshape) moves whole blocks.
@@ -51,7 +52,7 @@ from compiler.transform.layout_rules import MEANS, POOLS, OpLayout, default_rule
 from compiler.transform.passes import FunctionPass, PassContext
 
 ANY_LAYOUT = "any_layout"
-"""Attribute of functions whose results may be in blocks."""
+"""Attribute of functions: which of its results may be in blocks."""
 
 
 class AlterOpLayout(FunctionPass):
@@ -98,12 +99,13 @@ class _Layouts:
                 self._keep(b)
         if not self.blocks:
             return self.f
-        results = [self._as_result(r) for r in self.f.results]
+        free = self.f.attrs.get(ANY_LAYOUT) or [False] * len(self.f.results)
+        results = [self._as_result(r, k) for r, k in zip(self.f.results, free, strict=True)]
         return self.f.with_body(self.bindings, results)
 
-    def _as_result(self, a: Atom) -> Atom:
+    def _as_result(self, a: Atom, free: bool) -> Atom:
         block = self._block_of(a)
-        if isinstance(a, Var) and block is not None and self.f.attrs.get(ANY_LAYOUT):
+        if isinstance(a, Var) and block is not None and free:
             channels = channels_of(a)
             if block.held(channels) == channels:
                 return self.blocks[a][block]
