@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import fields, is_dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from compiler.ir.expr import Call, Constant, IRModule, Var
 from compiler.op.opdef import OpDef, Quantized
 
 _PLAIN = (bool, float, str)
+_known: WeakKeyDictionary[IRModule, str] = WeakKeyDictionary()
 
 
 def fingerprint_of(module: IRModule) -> str:
@@ -19,8 +21,15 @@ def fingerprint_of(module: IRModule) -> str:
 
     It is that of the operators in order with what they read, of the attributes that are numbers or
     words, and of the weights and other attributes of weighted operators. Shapes are left out, and
-    what follows from them: a plan holds for every batch size and image size of its model.
+    what follows from them: a plan holds for every batch size and image size of its model. What was
+    found once of a module, which does not change, is known.
     """
+    if module not in _known:
+        _known[module] = _fingerprint(module)
+    return _known[module]
+
+
+def _fingerprint(module: IRModule) -> str:
     h = hashlib.sha256()
     f = module.main
     for p in f.params:

@@ -132,11 +132,15 @@ class WeightParams:
 
     def quantized(self, weight: Array) -> Array:
         """Integers that stand for `weight`, whose first axis is the output channel."""
-        low, high = self.ends(weight.shape)
-        nearest = np.rint(weight / self.spread(weight.shape)).clip(low, high)
+        # One float64 array, in place: a network's weights are many, and memory is slow.
+        low, high = self.ends(weight.shape if self.zero_points else ())
+        nearest = np.asarray(weight / self.spread(weight.shape))
+        np.rint(nearest, out=nearest)
+        np.clip(nearest, low, high, out=nearest)
         if self.rounding:
             nearest += unpacked(self.rounding, weight.size).reshape(weight.shape)
-        return nearest.clip(low, high).astype(self.dtype)
+            np.clip(nearest, low, high, out=nearest)
+        return nearest.astype(self.dtype)
 
     def rounded_to(self, weight: Array, integers: Array) -> WeightParams:
         """These parameters with `integers` standing for `weight`."""
@@ -160,7 +164,7 @@ class WeightParams:
 
     def reach(self, weight: Array, bias: Array | None, data: ValueParams) -> float:
         """Largest magnitude of a result: that of the products' sums, and of `bias`."""
-        rows = np.abs(weight.astype(np.float64)).reshape(len(weight), -1)
+        rows = np.abs(weight).astype(np.float64).reshape(len(weight), -1)
         return float((rows.sum(axis=1) * data.reach + (0 if bias is None else np.abs(bias))).max())
 
     def accumulator_scale(self, data: ValueParams) -> Array:

@@ -73,7 +73,8 @@ def check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
 
 def check_sums(name: str, weight: Array, bias: Array | None) -> None:
     """Raise ConfigError unless sums of products of bytes with these integers fit an int32."""
-    rows = np.abs(weight.astype(np.int64)).reshape(len(weight), -1).sum(axis=1)
+    wider = weight.astype(np.int16 if weight.dtype == np.int8 else np.int64)
+    rows = np.abs(wider).reshape(len(weight), -1).sum(axis=1, dtype=np.int64)
     most = 255 * rows + (0 if bias is None else np.abs(bias.astype(np.int64)))
     if most.max() >= 2**31:
         raise ConfigError(

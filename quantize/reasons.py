@@ -273,13 +273,14 @@ def _weight_reason(call: Call) -> str:
     weight, *bias = call.args[1:]
     if not isinstance(weight, Constant) or not all(isinstance(c, Constant) for c in bias):
         return "its weights are not constant"
-    arrays = [c.data for c in (weight, *bias) if isinstance(c, Constant)]
-    if not all(np.isfinite(a).all() for a in arrays):
+    rows = np.abs(weight.data.reshape(weight.data.shape[0], -1))
+    most = rows.max(axis=1).astype(np.float64)  # NaN if one of them is
+    if not all(np.isfinite(a).all() for a in (most, *(c.data for c in bias))):  # type: ignore[union-attr]
         return "its weights hold NaN or infinity"
-    rows = np.abs(weight.data.reshape(weight.data.shape[0], -1).astype(np.float64))
-    largest = np.maximum(rows.max(axis=1), np.finfo(np.float32).tiny)
+    largest = np.maximum(most, np.finfo(np.float32).tiny)
+    sums = rows.sum(axis=1, dtype=np.float64)
     # Half of the accumulator's range is for the sum of products, the other half for the bias.
-    if (255 * (127 * rows.sum(axis=1) / largest + rows.shape[1] / 2)).max() > 2**30:
+    if (255 * (127 * sums / largest + rows.shape[1] / 2)).max() > 2**30:
         return f"sums of {rows.shape[1]} products could overflow an int32 accumulator"
     return ""
 

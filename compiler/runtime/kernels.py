@@ -20,6 +20,7 @@ from compiler.codegen.lower import NativeStage, lower_primfunc, module_text
 from compiler.dtypes import Array
 from compiler.errors import ConfigError, LoweringError, ScheduleError
 from compiler.ir.expr import Atom, Constant, Function
+from compiler.runtime.beside import Beside
 from compiler.runtime.native import Native, Stage
 from compiler.symbolic import Index, Var
 from compiler.target import Target
@@ -208,9 +209,14 @@ class Kernel:
         return made
 
 
-def build_kernel(f: Function, target: Target, history: History | None = None) -> Kernel:
+def build_kernel(
+    f: Function,
+    target: Target,
+    history: History | None = None,
+    beside: Beside | None = None,
+) -> Kernel:
     """Legalize, schedule, lower and compile a primitive function, with the tiles that `history`
-    has for it.
+    has for it; see `compile_kernel`.
 
     Raises:
         LoweringError: an operation has no lowering for its dtype and target.
@@ -219,25 +225,30 @@ def build_kernel(f: Function, target: Target, history: History | None = None) ->
     legal = legalize(f)
     record = history.find(legal.func) if history is not None else None
     if record is None or history is None:
-        return compile_kernel(legal, target)
+        return compile_kernel(legal, target, beside=beside)
     try:
-        return replace(compile_kernel(legal, target, record.choice), tuned=True)
+        return replace(compile_kernel(legal, target, record.choice, beside), tuned=True)
     except ScheduleError as e:
         text = f"{history.source}: workload {record.workload} ({legal.func.name}): {e}"
         raise ConfigError(f"{text}; correct or delete its line") from None
 
 
 def compile_kernel(
-    legal: Legalized, target: Target, choices: Mapping[str, TileChoice] | None = None
+    legal: Legalized,
+    target: Target,
+    choices: Mapping[str, TileChoice] | None = None,
+    beside: Beside | None = None,
 ) -> Kernel:
     """Compile a loop nest, which is scheduled in place if need be, or take it from the cache.
+
+    What is given to `beside` can be called once that is done.
 
     Raises:
         LoweringError: an operation has no lowering for its dtype and target.
         ScheduleError: a choice does not fit.
     """
     program = Program(legal, target, choices)
-    native = _native(program, target)
+    native = _native(program, target, beside)
     arguments = []
     for k, a in enumerate(legal.inputs):
         if not isinstance(a, Constant):
@@ -259,26 +270,44 @@ def compile_kernel(
 _natives: dict[str, Native] = {}  # what this process has linked
 
 
-def _native(program: Program, target: Target) -> Native:
-    """Compile and link a program, unless that has been done."""
+def _native(program: Program, target: Target, beside: Beside | None) -> Native:
+    """Compile and link a program, unless that has been done; both later if `beside` is there."""
     with jit.lock:
         if program.key in _natives:
             jit.count("reused")
             return _natives[program.key]
+        if beside is not None and program.key in beside.begun:
+            jit.count("reused")
+            return beside.begun[program.key]
         entry = cache.load(program.key)
-        if entry is None:
-            native, code = _compiled(program, target)
-            cache.store(program.key, native.to_json().encode() + b"\n" + code)
-        else:
+        if entry is not None:
             head, _, code = entry.partition(b"\n")
             native = Native.from_json(head.decode())
             jit.count("loaded")
-        jit.link(code, [s.symbol for s in native.stages], target)
-        _natives[program.key] = native
+            _link(program.key, native, code, target)
+            return native
+        native, text = _lowered(program)
+
+        def keep(code: bytes) -> None:
+            with jit.lock:
+                cache.store(program.key, native.to_json().encode() + b"\n" + code)
+                _link(program.key, native, code, target)
+
+        if beside is None:
+            keep(jit.object_code(text, target))
+        else:
+            beside.begin(text, target, keep)
+            beside.begun[program.key] = native
         return native
 
 
-def _compiled(program: Program, target: Target) -> tuple[Native, bytes]:
+def _link(key: str, native: Native, code: bytes, target: Target) -> None:
+    jit.link(code, [s.symbol for s in native.stages], target)
+    _natives[key] = native
+
+
+def _lowered(program: Program) -> tuple[Native, str]:
+    """How to call a program, and its LLVM code."""
     scheduled = program.scheduled()
     func, stages = scheduled.func, scheduled.lowered()
     native = Native(
@@ -289,7 +318,7 @@ def _compiled(program: Program, target: Target) -> tuple[Native, bytes]:
         packed={k: func.packed[b].order for k, b in enumerate(func.params) if b in func.packed},
         temps=tuple(b.size * b.dtype.nbytes for b in func.temps),
     )
-    return native, jit.object_code(module_text(stages), target)
+    return native, module_text(stages)
 
 
 def _settled(f: PrimFunc) -> bool:

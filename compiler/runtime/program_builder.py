@@ -28,6 +28,7 @@ from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.calls import CALL_TIR, is_callee
 from compiler.op.opdef import OpDef
 from compiler.runtime import pool
+from compiler.runtime.beside import Beside
 from compiler.runtime.choices import Choice, Conditions, conditions
 from compiler.runtime.driver import Pointer, Step, driver_text
 from compiler.runtime.executable import Program
@@ -69,6 +70,7 @@ class ProgramBuilder:
         self.choices: list[Choice] = []
         self.rounds: set[int] = set()  # kernels that are not watched
         self.conditions = Conditions({}, {})
+        self.beside = Beside()
 
     def run(self) -> Program:
         """The program of the function.
@@ -80,8 +82,10 @@ class ProgramBuilder:
         for k, p in enumerate(f.params):
             r = self._new(tensor_type(p))
             self.root[p], self.home[r] = (r,), Pointer("input", k)
-        for b in f.bindings:
-            self._bind(b.var, b.value)
+        with self.beside:
+            for b in f.bindings:
+                self._bind(b.var, b.value)
+            self.beside.finish()
         copies = self._place_outputs()
         self.conditions = self._conditions()
         plan, temps = self._plan()
@@ -203,8 +207,10 @@ class ProgramBuilder:
         for b, a in zip(f.params, value.args, strict=False):
             b.finite = known_finite(a)
         try:
-            return compile_kernel(Legalized(with_own_loops(f), value.args), self.target)
-        except (LoweringError, ScheduleError) as e:
+            with self.beside.blaming(lambda e: LoweringError(f"@{name}: {e}")):
+                legal = Legalized(with_own_loops(f), value.args)
+                return compile_kernel(legal, self.target, beside=self.beside)
+        except ScheduleError as e:
             raise LoweringError(f"@{name}: {e}") from None
 
     def _choose(self, value: Call) -> bool:
@@ -225,13 +231,14 @@ class ProgramBuilder:
         return True
 
     def _kernel(self, f: Function, var: Var) -> Kernel:
-        try:
-            return build_kernel(f, self.target, self.history)
-        except LoweringError as e:
+        def blame(e: LoweringError) -> LoweringError:
             ops = ", ".join(str(b.value.op) for b in f.bindings if isinstance(b.value, Call))
             origins = dict.fromkeys(o for b in f.bindings for o in b.origins)
             where = f" (node {', '.join(origins)})" if origins else f" (%{var.name})"
-            raise LoweringError(f"{ops}{where}: {e}") from None
+            return LoweringError(f"{ops}{where}: {e}")
+
+        with self.beside.blaming(blame):
+            return build_kernel(f, self.target, self.history, self.beside)
 
     # ---- placement -------------------------------------------------------------------------------
     def _place_outputs(self) -> list[Step]:
