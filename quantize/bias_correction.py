@@ -8,7 +8,9 @@ error of the weights times the mean of the layer's inputs in the float network (
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +27,7 @@ from compiler.ir.expr import (
     operands,
 )
 from compiler.ir.types import TensorType
+from compiler.transform.passes import PassContext
 from quantize.channel_means import (
     FloatMeans,
     channel_axis,
@@ -109,8 +112,9 @@ def _empirical(
     last = {v: k for k, part in enumerate(parts) for v in part.function.params}
     last.update((r, len(parts)) for r in f.results if isinstance(r, Var))
     programs: list[Executable] = []
-    for k, part in enumerate(parts):
-        programs.append(_run(part, values, threads))
+    for k, (part, program) in enumerate(zip(parts, _built(parts, threads), strict=True)):
+        programs.append(program)
+        _run(part, program, values)
         for cut in part.cuts:
             axis = channel_axis(layers[cuts[cut]])
             shift = wanted[cuts[cut]] - mean_of([channel_sums(v, axis) for v in values[cut]])
@@ -187,19 +191,33 @@ def _part(
     return _Part(Function(params, tuple(bindings), results), end)
 
 
-def _run(part: _Part, values: dict[Var, list[Array]], threads: int) -> Executable:
-    """Run a part on every batch, and add its results to `values`; returns what it was compiled
-    to."""
+def _built(parts: Sequence[_Part], threads: int) -> Iterator[Executable]:
+    """What the parts are compiled to, one after the other: those that follow while one runs."""
     import compiler
 
-    program: Executable = compiler.build(IRModule({"main": part.function}), threads=threads)
+    context = PassContext.current()
+
+    def build(part: _Part) -> Executable:
+        with context:
+            program: Executable = compiler.build(IRModule({"main": part.function}), threads=threads)
+        return program
+
+    thread = ThreadPoolExecutor(1, "parts")
+    try:
+        for program in [thread.submit(copy_context().run, build, part) for part in parts]:
+            yield program.result()
+    finally:
+        thread.shutdown(cancel_futures=True)
+
+
+def _run(part: _Part, program: Executable, values: dict[Var, list[Array]]) -> None:
+    """Run a part on every batch, and add its results to `values`."""
     given = zip(*(values[p] for p in part.function.params), strict=True)
     out = [program(*batch) for batch in given]
     results = [o if isinstance(o, list) else [o] for o in out]
     for v, batches in zip(part.function.results, zip(*results, strict=True), strict=True):
         assert isinstance(v, Var)
         values[v] = list(batches)
-    return program
 
 
 def _chained(
