@@ -12,7 +12,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from compiler.errors import ConfigError, DtypelabError
@@ -23,6 +23,8 @@ TEXT = 256 << 20
 ARRAYS = 16 << 30
 """Bytes of the arrays of an archive, unpacked, unless the variable says otherwise."""
 
+DEEPEST = 50
+"""How deep objects and lists of JSON may be nested."""
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "a folder"),
@@ -140,11 +142,23 @@ def parse_json(text: str, where: str, error: type[DtypelabError] = ConfigError) 
         return found
 
     try:
-        return json.loads(text, object_pairs_hook=unique)
+        value = json.loads(text, object_pairs_hook=unique)
     except RecursionError:
         raise error(f"{where} is nested too deep") from None
     except ValueError as e:  # a number may have more digits than Python reads
         raise error(f"{where} is not JSON: {e}") from None
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [v for held in level for v in _held(held)]
+    if level:
+        raise error(f"{where} is nested too deep")
+    return value
+
+
+def _held(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def _unreadable(path: AnyPath, what: str, e: OSError | ValueError) -> str:

@@ -58,6 +58,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "float_macs": (0.0, 1.0),
     "target": (0.0, 1000.0),
 }
+_NAMES = ("weight_dtype", "activation_dtype")
 _WORDS = {"smoothing": "auto"}
 """What a field may be besides a number."""
 
@@ -72,6 +73,9 @@ def check_fields(config: QConfig) -> None:
         value = getattr(config, name)
         if value not in choices:
             raise ConfigError(unknown(f"value of {name}", str(value), choices))
+    for name in _NAMES:
+        if not isinstance(value := getattr(config, name), str):
+            raise ConfigError(f"{name} must be the name of a format, not {value!r}")
     for name, (low, high) in _RANGES.items():
         value = getattr(config, name)
         if name in _WORDS and value == _WORDS[name]:
@@ -112,8 +116,8 @@ def patterns(given: Any) -> tuple[str, ...]:
     Raises:
         ConfigError: they are not names.
     """
-    skip = [given] if isinstance(given, str) else list(given)
-    if not all(isinstance(s, str) and s for s in skip):
+    skip = [given] if isinstance(given, str) else given
+    if not isinstance(skip, list | tuple) or not all(isinstance(s, str) and s for s in skip):
         raise ConfigError(f"skip must be names or patterns of nodes, not {given!r}")
     return tuple(skip)
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from reprlib import repr as short
 from typing import Any
 
 from compiler._html import preformatted
@@ -17,6 +18,10 @@ from quantize.config import QConfig
 from quantize.node_plan import SEQUENTIAL, NodePlan
 from quantize.params import ValueParams, WeightParams
 from quantize.plan_entries import (
+    MOST,
+    as_integer,
+    as_text,
+    as_texts,
     entries,
     factors_dict,
     factors_of,
@@ -187,21 +192,21 @@ class Plan:
         d = entries("plan", {**optional, **data} if isinstance(data, dict) else data, Plan)
         if d["version"] != PLAN_VERSION:
             raise ConfigError(
-                f"the plan has version {d['version']!r}, not {PLAN_VERSION}: calibrate again"
+                f"the plan has version {short(d['version'])}, not {PLAN_VERSION}: calibrate again"
             )
         config = d["config"]
         if not isinstance(config, dict):
-            raise ConfigError(f"the plan's config must be an object, not {config!r}")
+            raise ConfigError(f"the plan's config must be an object, not {short(config)}")
         return Plan(
-            int(d["prepare_version"]),
-            str(d["model"]),
+            as_integer("the plan's prepare_version", d["prepare_version"], 0, MOST),
+            as_text("the plan's model", d["model"]),
             QConfig.from_dict(config),
             {k: node_of(k, v) for k, v in named_entries(d, "nodes").items()},
             {k: value_of(k, v) for k, v in named_entries(d, "values").items()},
             {k: weight_of(k, v) for k, v in named_entries(d, "weights").items()},
             {k: factors_of(k, v) for k, v in named_entries(d, "factors").items()},
             {k: operands_of(k, v) for k, v in named_entries(d, "formats").items()},
-            steps=tuple(map(str, d["steps"])),
+            steps=as_texts("the plan's steps", d["steps"]),
         )
 
     @staticmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, fields, replace
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,10 @@ from quantize.node_plan import DECISIONS, SEQUENTIAL, NodePlan
 from quantize.params import ValueParams, WeightParams
 from quantize.rescaling.factors import Factors
 
+MOST = 1 << 63
+"""No number of multiply-accumulates is larger."""
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 def entries(what: str, data: Any, cls: type) -> dict[str, Any]:
     """Data that must be an object with the fields of a dataclass, and no others.
@@ -23,7 +28,7 @@ def entries(what: str, data: Any, cls: type) -> dict[str, Any]:
     """
     known = [f.name for f in fields(cls)]
     if not isinstance(data, dict):
-        raise ConfigError(f"{what}: expected an object with {', '.join(known)}, not {data!r}")
+        raise ConfigError(f"{what}: expected an object with {', '.join(known)}, not {short(data)}")
     for k in data:
         if k not in known:
             raise ConfigError(f"{what}: {unknown('entry', str(k), known)}")
@@ -40,7 +45,7 @@ def named_entries(data: dict[str, Any], key: str) -> dict[str, Any]:
         ConfigError: it is not such data.
     """
     if not isinstance(data[key], dict):
-        raise ConfigError(f"the plan's {key} must be an object, not {data[key]!r}")
+        raise ConfigError(f"the plan's {key} must be an object, not {short(data[key])}")
     return dict(data[key])
 
 
@@ -63,19 +68,23 @@ def node_of(name: str, data: Any) -> NodePlan:
     rest = {"accumulate": SEQUENTIAL, "function_of": ""}
     given = {**rest, **data} if isinstance(data, dict) else data
     d = entries(f"node {name!r}", given, NodePlan)
+    what = f"node {name!r}"
     if d["decision"] not in DECISIONS:
-        problem = unknown("decision", str(d["decision"]), DECISIONS)
-        raise ConfigError(f"node {name!r}: {problem}")
+        raise ConfigError(f"{what}: {unknown('decision', str(d['decision']), DECISIONS)}")
     if d["decision"] == "float" and not d["reason"]:
-        raise ConfigError(f"node {name!r}: a node that stays float needs a reason")
+        raise ConfigError(f"{what}: a node that stays float needs a reason")
+    try:
+        accumulate = check_accumulate(d["accumulate"])
+    except ConfigError as e:
+        raise ConfigError(f"{what}: {e}") from None
     return NodePlan(
-        str(d["op"]),
+        as_text(f"{what}: op", d["op"]),
         d["decision"],
-        str(d["reason"]),
-        int(d["macs"]),
-        tuple(d["origins"]),
-        check_accumulate(d["accumulate"]),
-        str(d["function_of"]),
+        as_text(f"{what}: reason", d["reason"]),
+        as_integer(f"{what}: macs", d["macs"], 0, MOST),
+        as_texts(f"{what}: origins", d["origins"]),
+        accumulate,
+        as_text(f"{what}: function_of", d["function_of"]),
     )
 
 
@@ -110,10 +119,10 @@ def value_of(name: str, data: Any) -> ValueParams:
     if not isinstance(d["restricted"], bool):
         raise ConfigError(f"value {name!r}: restricted must be true or false")
     most = 16 if d["dtype"] == "int16" else 8
-    bits = _integer(f"value {name!r}: bits", d["bits"], 2, most)
+    bits = as_integer(f"value {name!r}: bits", d["bits"], 2, most)
     scale = _positive(f"value {name!r}", d["scale"])
     p = ValueParams(scale, 0, d["dtype"], bits, d["restricted"])
-    zero = _integer(f"value {name!r}: zero_point", d["zero_point"], p.qmin, p.qmax)
+    zero = as_integer(f"value {name!r}: zero_point", d["zero_point"], p.qmin, p.qmax)
     return replace(p, zero_point=zero)
 
 
@@ -130,12 +139,14 @@ def weight_of(name: str, data: Any) -> WeightParams:
         raise ConfigError(f"weights of {name!r}: scales must be a list of numbers")
     scales = tuple(_positive(f"weights of {name!r}", s) for s in d["scales"])
     shift = d["shift"]
-    if not isinstance(shift, list) or not all(type(s) in (int, float) for s in shift):
-        raise ConfigError(f"weights of {name!r}: shift must be a list of numbers, not {shift!r}")
-    bits = _integer(f"weights of {name!r}: bits", d["bits"], 2, 16)
-    group = _integer(f"weights of {name!r}: group", d["group"], 0, 1 << 20)
+    if not isinstance(shift, list) or not all(map(_is_finite, shift)):
+        raise ConfigError(
+            f"weights of {name!r}: shift must be a list of numbers, not {short(shift)}"
+        )
+    bits = as_integer(f"weights of {name!r}: bits", d["bits"], 2, 16)
+    group = as_integer(f"weights of {name!r}: group", d["group"], 0, 1 << 20)
     if not isinstance(d["rounding"], str):
-        raise ConfigError(f"weights of {name!r}: rounding must be text, not {d['rounding']!r}")
+        raise ConfigError(f"weights of {name!r}: rounding must be text, not {short(d['rounding'])}")
     zeros = _zero_points(name, d["zero_points"], bits, len(scales))
     return WeightParams(scales, bits, tuple(map(float, shift)), d["rounding"], zeros, group)
 
@@ -147,7 +158,7 @@ def _zero_points(name: str, given: Any, bits: int, count: int) -> tuple[int, ...
         )
     half = 1 << (bits - 1)
     what = f"weights of {name!r}: a zero point"
-    return tuple(_integer(what, zero, -half, half - 1) for zero in given)
+    return tuple(as_integer(what, zero, -half, half - 1) for zero in given)
 
 
 def factors_dict(factors: Mapping[str, Factors]) -> dict[str, Any]:
@@ -167,23 +178,54 @@ def factors_of(name: str, data: Any) -> Factors:
     d = entries(what, data, Factors)
     for key in ("readers", "divisors"):
         if not isinstance(d[key], list) or not d[key]:
-            raise ConfigError(f"{what}: {key} must be a list, not {d[key]!r}")
-    readers, divisors = d["readers"], d["divisors"]
-    return Factors(tuple(map(str, readers)), tuple(_positive(what, v) for v in divisors))
+            raise ConfigError(f"{what}: {key} must be a list, not {short(d[key])}")
+    readers = as_texts(f"{what}: readers", d["readers"])
+    return Factors(readers, tuple(_positive(what, v) for v in d["divisors"]))
+
+
+def _is_finite(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) <= _LARGEST
 
 
 def _positive(what: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e30:
-        raise ConfigError(f"{what}: a scale must be a positive number, not {value!r}")
-    if float(np.float32(value)) != float(value):
+        raise ConfigError(f"{what}: a scale must be a positive number, not {short(value)}")
+    if float(np.float32(value)) != value:
         raise ConfigError(
-            f"{what}: float32 does not hold the scale {value!r} exactly; "
+            f"{what}: float32 does not hold the scale {short(value)} exactly; "
             f"write {float(np.float32(value))!r}"
         )
     return float(value)
 
 
-def _integer(what: str, value: Any, low: int, high: int) -> int:
+def as_text(what: str, value: Any) -> str:
+    """A value that must be text.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(value, str):
+        raise ConfigError(f"{what} must be text, not {short(value)}")
+    return value
+
+
+def as_texts(what: str, value: Any) -> tuple[str, ...]:
+    """A value that must be a list of texts.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(value, list) or not all(isinstance(v, str) for v in value):
+        raise ConfigError(f"{what} must be a list of texts, not {short(value)}")
+    return tuple(value)
+
+
+def as_integer(what: str, value: Any, low: int, high: int) -> int:
+    """A value that must be an integer in a range.
+
+    Raises:
+        ConfigError: it is none.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise ConfigError(f"{what} must be an integer from {low} to {high}, not {value!r}")
+        raise ConfigError(f"{what} must be an integer from {low} to {high}, not {short(value)}")
     return value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -126,7 +127,7 @@ def operands_of(node: str, data: Any) -> tuple[OperandFormat, ...]:
 def _operand(what: str, data: Any) -> OperandFormat:
     known = [f.name for f in fields(OperandFormat)]
     if not isinstance(data, Mapping) or not isinstance(data.get("format"), str):
-        raise ConfigError(f"{what}: an operand needs the name of its format, not {data!r}")
+        raise ConfigError(f"{what}: an operand needs the name of its format, not {short(data)}")
     for k in data:
         if k not in known:
             raise ConfigError(f"{what}: {unknown('entry', str(k), known)}")
@@ -155,4 +156,4 @@ def _operand(what: str, data: Any) -> OperandFormat:
 def _is_scale(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e38:
         return False
-    return float(np.float32(value)) == float(value)
+    return float(np.float32(value)) == value
