@@ -162,6 +162,14 @@ def refresh(name: str) -> None:
     install(Adapter.read(name.rpartition(":")[0]))
 
 
+def has_run(path: str) -> bool:
+    """Whether the file of this path has run in this process, as it is now."""
+    try:
+        return path in _run and _run[path][0] == Adapter.read(path)
+    except ConfigError:
+        return False
+
+
 def current(path: str) -> Adapter:
     """The adapter of this path: the one that has run, or the file.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from compiler.errors import ConfigError
 from compiler.printable import printable
 
 from .noise import explained, read
+from .recorded_config import code_files, config_of
 from .scoring import OF_FLOAT32, is_share
 from .store import added_after
 
@@ -159,12 +159,28 @@ def find_row(results: str | os.PathLike[str], row_id: str) -> dict[str, Value]:
     return {str(name): value for name, value in found[0].items()}
 
 
-def reproduce(results: str | os.PathLike[str], row_id: str) -> Reproduction:
-    """Run the cell of a recorded row again.
+def code_of(results: str | os.PathLike[str], row_id: str) -> tuple[str, ...]:
+    """The Python files that `reproduce` would run: adapters, models, data and metrics of a user.
 
     Raises:
-        ConfigError: there is no such row, it was written before rows held their configuration, or
-            its model, data set or format is not at hand or has changed.
+        ConfigError: there is no such row, or its configuration is none.
+    """
+    return code_files(config_of(find_row(results, row_id)))
+
+
+def reproduce(
+    results: str | os.PathLike[str], row_id: str, allow_code: bool = False
+) -> Reproduction:
+    """Run the cell of a recorded row again.
+
+    Args:
+        allow_code: run the Python files that the row names, too. They are whatever lies there, and
+            whoever wrote the row chose which; those that this process has run are run anyway.
+
+    Raises:
+        ConfigError: there is no such row, it was written before rows held their configuration,
+            its model, data set or format is not at hand or has changed, or it names Python files
+            that are not allowed.
     """
     from .session import Session
     from .spec import load_spec
@@ -175,11 +191,19 @@ def reproduce(results: str | os.PathLike[str], row_id: str) -> Reproduction:
             f"row {row_id} was written by schema version {row['schema_version']}, which did not "
             "record configurations; run its sweep again"
         )
+    config = config_of(row)
+    if not allow_code and (files := code_files(config)):
+        raise ConfigError(
+            f"row {row_id} runs Python files: {', '.join(files)}; read them, and if you trust them "
+            "give --allow-code (in Python allow_code=True)"
+        )
     try:
-        spec = load_spec(json.loads(str(row["config"])))
+        spec = load_spec(config)
     except ConfigError as error:
         what = f"{row['model']} in {row['scheme']}"
         raise ConfigError(f"row {row_id} of {what} cannot be run again here: {error}") from error
+    if len(spec.cells) != 1:
+        raise ConfigError(f"row {row_id} has a configuration of {len(spec.cells)} cells, not one")
     (cell,) = spec.cells
     if cell.config_hash != row["config_hash"]:
         raise ConfigError(f"row {row_id} was made from other inputs: {_changed(row, cell)}")

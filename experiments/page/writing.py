@@ -19,6 +19,7 @@ from experiments import noise
 from experiments.files import atomic_path, check_outputs
 from experiments.layer_table import EVENTS, layers_path, read_layers
 from experiments.multiplicity import HOLM, adjusted, warning
+from experiments.recorded_config import code_files, config_of
 from experiments.row_names import merits, metric_label, system_names
 from experiments.store import read_results
 
@@ -191,8 +192,16 @@ def _layers(results: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 def _ranges(row: dict[Any, Any]) -> Ranges | str:
     """The values of a row's network, or why there are none."""
-    config = json.loads(row["config"]) if row["config"] else {}
-    (model,), dataset = config.get("models", [row["model"]]), config.get("dataset", row["dataset"])
+    try:
+        config = config_of(row)
+    except ConfigError as error:
+        return str(error)
+    models, dataset = config.get("models", [row["model"]]), config.get("dataset", row["dataset"])
+    model = models[0] if isinstance(models, list) and len(models) == 1 else None
+    if not isinstance(model, str) or not isinstance(dataset, str):
+        return "the row's configuration names no network and data set of its own"
+    if files := code_files({"dataset": dataset}):
+        return f"the data are made by {files[0]}, which a report does not run"
     return ranges_at_hand(model, dataset, row["model_sha256"], RANGE_INPUTS, RANGE_ELEMENTS)
 
 

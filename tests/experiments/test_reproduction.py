@@ -235,6 +235,14 @@ def test_what_cannot_be_run_again_is_refused(
         assert capsys.readouterr().err.count("\n") == 1
 
 
+def with_config(recorded: Path, folder: Path, changes: dict[str, Any]) -> Path:
+    """A file with one row, whose configuration has these changes."""
+    row = experiments.read_results(recorded).to_dict("records")[0]
+    other = folder / "other.csv"
+    ResultsFile(other).append({**row, "config": json.dumps(json.loads(row["config"]) | changes)})
+    return other
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -251,11 +259,9 @@ def test_what_cannot_be_run_again_is_refused(
 def test_what_a_row_lacks_here_is_named(
     recorded: Path, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    row = experiments.read_results(recorded).to_dict("records")[0]
-    other = tmp_path / "other.csv"
-    ResultsFile(other).append({**row, "config": json.dumps(json.loads(row["config"]) | changes)})
+    other = with_config(recorded, tmp_path, changes)
     with pytest.raises(ConfigError, match=message) as error:
-        experiments.reproduce(other, "1")
+        experiments.reproduce(other, "1", allow_code=True)
     assert str(error.value).startswith("row 1 of mnist_mlp in float32 cannot be run again here: ")
     assert "\n" not in str(error.value)
 
