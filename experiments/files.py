@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
-from compiler.input_files import AnyPath, open_file
+from compiler.input_files import ARRAYS, AnyPath, open_file
 from compiler.output_files import (
     atomic_path,
     check_outputs,
@@ -29,5 +29,5 @@ def sha256(path: AnyPath) -> str:
     Raises:
         ConfigError: it is no file.
     """
-    with open_file(path, "the file", most=None) as source:
+    with open_file(path, "the file", most=ARRAYS) as source:
         return hashlib.file_digest(source, "sha256").hexdigest()

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from compiler.errors import ConfigError
-from compiler.input_files import read_bytes
+from compiler.input_files import open_file, read_bytes
 from compiler.printable import printable
 
 from .csv_reading import Cells, bad_cell, number, read_cells
@@ -175,6 +175,8 @@ class ResultsFile:
                 f"dtypelab table {self.path.stem}.csv --export {self.path.name}"
             )
         check_writable(self.path, appended=True)
+        if resume and self.path.exists():
+            open_file(self.path, "results", most=RESULTS).close()  # not too large to be read
         flags = os.O_CREAT | os.O_RDWR | (0 if resume else os.O_EXCL)
         try:
             os.close(os.open(self.path, flags, 0o666))

@@ -22,7 +22,7 @@ def external_files(path: Path) -> tuple[Path, ...]:
     Raises:
         ModelError: the file cannot be read, or is no model.
     """
-    if not path.is_file():
+    if not path.is_file() or path.stat().st_size > MEMORY:  # which importing it will say
         return ()
     with open_file(path, "the model", ModelError, None) as file:
         if _MARK not in (file.read() or b""):

@@ -48,6 +48,8 @@ def read_model(source: Any, limit: int) -> tuple[Any, Path | None]:
             raise ModelError(f"{path} has {size} bytes, more than memory_limit={limit}; raise it")
         with open_file(path, "the model", ModelError, None) as file:
             data = file.read() or b""
+    except MemoryError:
+        raise ModelError(f"{path} has {size} bytes, more than this machine can hold") from None
     except FileNotFoundError:
         raise ModelError(f"there is no file {path}") from None
     except OSError as e:

@@ -21,7 +21,7 @@ from typing import Any
 
 from compiler.errors import ConfigError, ScheduleError
 from compiler.input_files import read_text
-from compiler.output_files import check_writable
+from compiler.output_files import behind_links, check_writable
 from compiler.target import Target, host_cpu
 from compiler.tensor.schedule.choice import TileChoice
 from compiler.tensor.stmt import PrimFunc
@@ -166,7 +166,7 @@ def check_log(path: str | os.PathLike[str]) -> None:
         read_log(path)
     append_records(path, [])
     if new:
-        Path(path).unlink(missing_ok=True)
+        behind_links(path).unlink(missing_ok=True)
 
 
 _active: ContextVar[str | os.PathLike[str] | tuple[Record, ...] | None] = ContextVar(
