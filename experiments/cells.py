@@ -83,6 +83,8 @@ class Cell:
     layers: LayerRequest = field(default_factory=LayerRequest)
     #: Which output is judged, of a model that has several.
     output: str = ""
+    #: What it would be judged by if its specification named no metric.
+    default_metric: str = field(default="top1", repr=False, compare=False)
     #: The hash that a sweep gave it (see `settled`).
     settled_hash: str = field(default="", repr=False, compare=False)
 
@@ -157,7 +159,7 @@ class Cell:
             "n_calib": self.settings.n_calib,
             "seed": self.seed,
             "latency": {key: getattr(self.settings, key) for key in LATENCY},
-            **({"metric": self.metric} if self.metric != "top1" else {}),
+            **({"metric": self.metric} if {self.metric, self.default_metric} != {"top1"} else {}),
             **({"output": self.output} if self.output else {}),
             **({"repeat": self.repeat} if self.repeat else {}),
             **({"adapters": list(self.adapters)} if self.adapters else {}),

@@ -35,8 +35,8 @@ class Dataset:
     `x` [n, ...] are the evaluation inputs (a `Feed` for networks with several), `y` [n, ...] their
     labels (none at all: the outputs of the float32 network stand in), `calibration` [m, ...] inputs
     that are not among them (m is 0 when there are none). `sha256` is that of the file, or of the
-    arrays. `metric` judges outputs where a specification names no other; `classes` are the texts of
-    the classes of a network that reads text.
+    arrays. `metric` judges outputs where a specification names no other (empty: what fits, see
+    `metric_choice.default`); `classes` are the texts of the classes of a network that reads text.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Dataset:
     x: Examples
     y: Array
     calibration: Examples
-    metric: str = "top1"
+    metric: str = ""
     classes: tuple[str, ...] = ()
 
     @classmethod
@@ -59,7 +59,7 @@ class Dataset:
             # It may be made of another one, whose hash it then carries.
             d = content
             return replace(d, sha256=_digest(d.x, d.y, d.calibration, d.classes))
-        metric, classes = str(content.get("metric", "top1")), tuple(content.get("classes", ()))
+        metric, classes = str(content.get("metric", "")), tuple(content.get("classes", ()))
         arrays = {k: np.asarray(v) for k, v in content.items() if k not in ("metric", "classes")}
         x, y, calibration = _parts(f"data set {name!r}", arrays)
         key = _digest(x, y, calibration, classes)

@@ -138,6 +138,14 @@ def output_names(path: Path) -> tuple[str, ...]:
     return _interface(path, _stamp(path)).outputs
 
 
+def declared_outputs(path: Path) -> Mapping[str, tuple[int | None, ...] | None]:
+    """What the model file says of its outputs' dimensions; nothing if it is no model."""
+    try:
+        return _interface(path, _stamp(path)).output_dims
+    except DtypelabError:
+        return {}
+
+
 def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()) -> Feed:
     """Arrays by input name as examples for a model, whose open sizes may be fixed by `shapes`; with
     the dtypes of the model.

@@ -1,20 +1,21 @@
-"""Which output of a network is judged: metric, SQNR, cosine and agreement are those of one output.
+"""Which output of a network is judged, and by what: metric, SQNR, cosine and agreement are those of
+one output.
 
 Calibration looks at the whole network, all outputs included.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from compiler.errors import ConfigError, DtypelabError, ModelError, unknown
 
-from . import model_files
+from . import metric_choice, model_files
 from .datasets import Dataset
-from .feeds import sample_of
+from .feeds import Feed, sample_of
+from .metric_choice import Judged
 
 if TYPE_CHECKING:
     from compiler.ir.types import TensorType
@@ -23,13 +24,23 @@ BATCH = 3
 """Where a model cannot be imported for a batch of any size."""
 
 
-def chosen_output(path: Path, data: Dataset, metric: str, wanted: str = "") -> str:
-    """The output called `wanted`, or the first that fits the metric and the labels; empty for a
-    model that has one.
+@dataclass(frozen=True)
+class Choice:
+    """The output that is judged (`name`: empty for a model that has one), the metric, and the one
+    that would judge it if none were named."""
 
-    An output fits if it has a row for every example; for top1 of at least two classes, for CTC of
-    steps and classes, for rmse, r2 and cosine as large as a label. If none fits, it is the first
-    with a row for every example, else the first.
+    judged: Judged
+    name: str
+    metric: str
+    default_metric: str
+
+
+def chosen(path: Path, data: Dataset, metric: str = "", wanted: str = "") -> Choice:
+    """How a network is judged on some data.
+
+    The output is the one called `wanted`, or the first that fits the metric and the labels: where
+    no metric is named, here or by the data, the first that the labels are for. If none fits, it is
+    the first with a row for every example, else the first.
 
     Raises:
         ConfigError: there is no output called `wanted`; names the nearest.
@@ -37,15 +48,41 @@ def chosen_output(path: Path, data: Dataset, metric: str, wanted: str = "") -> s
     try:
         names = model_files.output_names(path)
     except ModelError:  # importing it will say so
-        return wanted
+        names = (wanted,)
     if wanted and wanted not in names:
         raise ConfigError(unknown("output", wanted, names))
-    if len(names) < 2 or wanted:
-        return wanted if len(names) > 1 else ""
+    found = _candidates(path, data, names)
+    if wanted:
+        found = [o for o in found if o.name == wanted] or [Judged(wanted, None)]
+    defaults = [metric_choice.default(o, data) for o in found]
+    if named := metric or data.metric:
+        fits = [not metric_choice.misfit(named, o, data) for o in found]
+    else:
+        fits = [default != metric_choice.ANYWHERE for default in defaults]
+    place = fits.index(True) if any(fits) else 0
+    judged, default = found[place], defaults[place]
+    name = wanted or judged.name if len(names) > 1 else ""
+    return Choice(judged, name, metric or default, default)
+
+
+def _candidates(path: Path, data: Dataset, names: tuple[str, ...]) -> list[Judged]:
+    """The outputs with a row for every example, or the first, as far as they are known.
+
+    Of a single output the model file may say enough; else the model is imported.
+    """
+    if len(names) == 1:
+        declared = model_files.declared_outputs(path).get(names[0])
+        inner = (None,) if declared is None else declared[1:]
+        stacked = isinstance(data.x, Feed) and data.x.stacked
+        if not stacked and (None not in inner or (declared and len(declared) == 2)):
+            return [Judged(names[0], declared)]
     types = _types(path, data)
-    rows = [name for name, t in types.items() if t is not None]
-    fitting = [name for name in rows if _fits(types[name], metric, data)]
-    return next(iter([*fitting, *rows, *names]))
+    rows = [
+        Judged(name, (None, *(d if isinstance(d, int) else None for d in t.shape[1:])))
+        for name, t in types.items()
+        if t is not None
+    ]
+    return rows or [Judged(names[0], None)]
 
 
 def _types(path: Path, data: Dataset) -> dict[str, TensorType | None]:
@@ -54,7 +91,10 @@ def _types(path: Path, data: Dataset) -> dict[str, TensorType | None]:
     from compiler.ir.types import TensorType
 
     sample = sample_of(data.x)
-    fixed = model_files.fixed_batch(path, sample)
+    try:
+        fixed = model_files.fixed_batch(path, sample)
+    except DtypelabError:
+        return {}  # running it will say why
     sizes: list[int | str] = [fixed] if fixed is not None else ["N", BATCH]
     for batch in sizes:
         try:
@@ -69,16 +109,3 @@ def _types(path: Path, data: Dataset) -> dict[str, TensorType | None]:
             for name, t in zip(module.attrs["outputs"], types, strict=True)
         }
     return {}  # running it will say why
-
-
-def _fits(t: TensorType | None, metric: str, data: Dataset) -> bool:
-    assert t is not None
-    own = t.shape[1:]
-    if metric == "top1":
-        return bool(own) and own[0] != 1 and all(d == 1 for d in own[1:])
-    if metric in ("ctc_exact", "ctc_cer"):
-        return len(own) == 2
-    if metric in ("rmse", "r2", "cosine") and data.labelled:
-        known = [d for d in own if isinstance(d, int)]
-        return len(known) < len(own) or np.prod(known) == np.prod(data.y.shape[1:])
-    return True

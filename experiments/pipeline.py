@@ -123,6 +123,8 @@ class Variant:
     fixed_batch: int | None
     #: Inputs [n, ...], and whether to count events -> how far every value is from float32.
     layers: Callable[[Examples, bool], list[LayerError]]
+    #: What a reader of the row must know.
+    notes: str = ""
 
 
 def retype(module: IRModule, scheme: Scheme) -> IRModule:

@@ -13,7 +13,7 @@ from compiler.printable import printable
 
 from .noise import explained, read
 from .recorded_config import code_files, config_of
-from .scoring import OF_FLOAT32, is_share
+from .scoring import beside_float32, is_share
 from .store import added_after
 
 if TYPE_CHECKING:
@@ -198,7 +198,8 @@ def reproduce(
             "give --allow-code (in Python allow_code=True)"
         )
     try:
-        spec = load_spec(config)
+        # A row that names no metric was judged by top1, whatever fits.
+        spec = load_spec({"metric": "top1"} | config)
     except ConfigError as error:
         what = f"{row['model']} in {row['scheme']}"
         raise ConfigError(f"row {row_id} of {what} cannot be run again here: {error}") from error
@@ -263,7 +264,7 @@ def _figures(
     if all(row[name] == again[name] for name in ("isa", "cpu")):
         return (*OWN, *BESIDE_FLOAT32), ()
     calibrated = _has(row, "n_calib") and row["n_calib"] != 0
-    judged_by_float32 = str(row["metric_name"]).endswith(OF_FLOAT32)
+    judged_by_float32 = beside_float32(str(row["metric_name"]))
     # Rows of older schema versions do not say.
     portable = row["portable_bits"] or again["portable_bits"]
     if portable != "yes" or calibrated:
@@ -286,7 +287,7 @@ def _close(row: dict[str, Value]) -> Callable[[str, Value, Value], bool]:
             return False
         if column == "outputs_not_finite":
             return abs(a - b) <= one * n
-        if column == "sqnr_db":
+        if column == "sqnr_db" or (column == "metric" and row["metric_name"] == "sqnr"):
             return abs(a - b) <= DECIBELS or min(a, b) > FLOAT32_DB
         if column == "top1_agreement" or is_share(str(row["metric_name"])):
             return abs(a - b) <= one * (1 + 1e-9)

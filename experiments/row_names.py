@@ -24,6 +24,7 @@ _LABELS = {
     "rmse": "RMSE",
     "r2": "R²",
     "cosine": "cosine",
+    "sqnr": "SQNR, dB",
 }
 
 

@@ -37,14 +37,19 @@ class Metric:
     `statistics` takes the network's outputs [n, ...] and the labels [n, ...] to a table [n, k];
     `value` takes means [..., k] of its columns to the figure [...] (by default k is 1 and the mean
     is the figure). `answers` takes outputs to what a user would read, for counting how often two
-    networks agree; None if that has no meaning.
+    networks agree; None if that has no meaning (or gives None, if these outputs have none).
+    `beside_float32`: what is measured is the distance from the float32 network's outputs, which
+    are then the labels, whatever labels there are; of those themselves it says nothing.
+    `undefined` says when the figure has no value though all statistics have.
     """
 
     name: str
     statistics: Callable[[Array, Array], Float64]
     value: Callable[[Float64], Float64] = _first
     higher_is_better: bool = True
-    answers: Callable[[Array], Array] | None = None
+    answers: Callable[[Array], Array | None] | None = None
+    beside_float32: bool = False
+    undefined: str = ""
 
     def __call__(self, outputs: Array, labels: Array) -> float:
         """The figure for outputs [n, ...] and labels [n, ...]."""
@@ -141,15 +146,47 @@ def _rmse(means: Float64) -> Float64:
 
 
 def _r2(means: Float64) -> Float64:
-    """1 - squared error / variance of the labels, all elements of them together."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        share: Float64 = 1 - means[..., 0] / (means[..., 2] - np.square(means[..., 1]))
+    """1 - squared error / variance of the labels, all elements of them together; NaN where they do
+    not vary (by more than the rounding of their squares)."""
+    variance = means[..., 2] - np.square(means[..., 1])
+    varied = np.where(variance > 1e-14 * means[..., 2], variance, np.nan)
+    share: Float64 = 1 - means[..., 0] / varied
     return share
 
 
 def _cosines(outputs: Array, labels: Array) -> Float64:
     rows = zip(*_pair(outputs, labels), strict=True)
     return np.array([[metrics.cosine(a, b)] for a, b in rows])
+
+
+# ---- noise ---------------------------------------------------------------------------------------
+def _powers(outputs: Array, reference: Array) -> Float64:
+    """Signal and noise of every input; scaled, so that squares of large numbers are finite."""
+    got, wanted = _pair(outputs, reference)
+    if got.shape != wanted.shape:
+        raise InputError(f"cannot compare arrays of shapes {outputs.shape} and {reference.shape}")
+    finite = [np.abs(a[np.isfinite(a)]).max(initial=0.0) for a in (got, wanted)]
+    scale = max(finite) or 1.0
+    got, wanted = got / scale, wanted / scale
+    # Noise without a bound is as little a number as NaN is, see `metrics.sqnr_db`.
+    bad = ~(np.isfinite(got).all(axis=1) & np.isfinite(wanted).all(axis=1))
+    with np.errstate(invalid="ignore"):
+        powers = np.stack([np.square(wanted).sum(1), np.square(got - wanted).sum(1)], axis=1)
+    powers[bad] = np.nan
+    return powers
+
+
+def _decibels(means: Float64) -> Float64:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(means[..., 1] == 0, np.inf, means[..., 0] / means[..., 1])
+        found: Float64 = 10 * np.log10(np.where(np.isnan(means).any(axis=-1), np.nan, ratio))
+    return found
+
+
+def _classes_if_any(outputs: Array) -> Array | None:
+    """The first class of every row of [n, classes]; None of outputs of another shape."""
+    scores = _scores(outputs)
+    return _classes(outputs) if scores.ndim == 2 and scores.shape[1] > 1 else None
 
 
 # ---- by name -------------------------------------------------------------------------------------
@@ -165,10 +202,14 @@ _METRICS: dict[str, Callable[[tuple[str, ...]], Metric]] = {
         _rate,
         higher_is_better=False,
         answers=partial(greedy_text, alphabet=classes),
+        undefined="the labels have no characters",
     ),
     "rmse": lambda classes: Metric("rmse", _squares, _rmse, higher_is_better=False),
-    "r2": lambda classes: Metric("r2", _squares, _r2),
+    "r2": lambda classes: Metric("r2", _squares, _r2, undefined="all labels are the same"),
     "cosine": lambda classes: Metric("cosine", _cosines),
+    "sqnr": lambda classes: Metric(
+        "sqnr", _powers, _decibels, answers=_classes_if_any, beside_float32=True
+    ),
 }
 _SHIPPED = frozenset(_METRICS)
 _REGISTERED: dict[str, tuple[Callable[[Array, Array], Any], bool]] = {}
@@ -234,17 +275,12 @@ def registered(name: str) -> tuple[Callable[[Array, Array], Any], bool] | None:
     return _REGISTERED.get(name)
 
 
+def beside_float32(metric_name: str) -> bool:
+    """Whether a figure of this name, as results record it, stands beside the float32 network."""
+    return metric_name.endswith(OF_FLOAT32) or metric_name == "sqnr"
+
+
 def is_share(metric_name: str) -> bool:
     """Whether a figure of this name, as results record it, is a share of the inputs that are right
     (results of earlier versions, which have no name, are top-1)."""
     return metric_name.removesuffix(OF_FLOAT32) in ("", "top1", "ctc_exact")
-
-
-def check(name: str, labels: Array) -> None:
-    """Raise a ConfigError unless there is a metric of this name that takes such labels."""
-    find(name)
-    if name == "top1" and labels.ndim == 1 and labels.dtype.kind not in "iu":
-        raise ConfigError(
-            f"top1 needs integer labels, the data set has {labels.dtype}; choose another metric: "
-            f"{', '.join(names())}"
-        )

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import math
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
-import numpy as np
-
 from compiler.errors import ConfigError, DtypelabError
 
-from . import adapters, metrics, noise, pipeline, provenance, rounding_seeds, scoring
+from . import adapters, noise, pipeline, provenance, rounding_seeds
+from .accuracy_columns import accuracy
 from .cells import Cell, Workload
 from .datasets import Dataset
 from .energy import memory_microjoules, microjoules
@@ -21,7 +18,6 @@ from .feeds import Examples, elements_of, sample_of
 from .layer_table import Line, layer_lines
 from .schemes import Scheme
 from .speedup import Protocol, Speedup, measure_speedup
-from .statistics import PairedDifference, one_sided_loss, paired_difference, paired_figures
 from .store import COLUMNS, SCHEMA_VERSION, Value
 
 #: Inputs per call while accuracy is evaluated.
@@ -66,14 +62,15 @@ class Session:
         return self.outcome(cell).row
 
     def outcome(self, cell: Cell) -> Outcome:
-        """What a cell gives; an exception while running it becomes status "error"."""
+        """What a cell gives; an exception while running it becomes status "error". The row keeps
+        what was found before, and the others' columns where only the metric failed."""
         layers: list[Line] = []
         started = datetime.now(UTC)
         clock = time.perf_counter()
         row = _empty_row(cell)
         try:
-            row |= self._measure(cell, layers)
-            row |= {"status": "ok", "error": ""}
+            problem = self._measure(cell, row, layers)
+            row |= {"status": "error" if problem else "ok", "error": _one_line(problem)}
         except DtypelabError as error:
             row |= {"status": "error", "error": _one_line(str(error))}
         except Exception as error:
@@ -83,7 +80,8 @@ class Session:
         row["duration_s"] = time.perf_counter() - clock
         return Outcome(row, layers)
 
-    def _measure(self, cell: Cell, layers: list[Line]) -> dict[str, Value]:
+    def _measure(self, cell: Cell, row: dict[str, Value], layers: list[Line]) -> str:
+        """Fill the row of a cell, and its lines of layers; what kept its metric from doing so."""
         settings, data = cell.settings, self._data(cell)
         baseline, reference = self._baseline_of(cell)
         reference = reference[: settings.n_eval]
@@ -93,21 +91,21 @@ class Session:
             subject = _Network(self._prepare(cell))
             outputs = subject.outputs(data.x[: settings.n_eval])
         variant = subject.variant
-        row: dict[str, Value] = {
-            name: getattr(variant, name) for name in _VARIANT_COLUMNS if name in COLUMNS
-        }
+        row |= {name: getattr(variant, name) for name in _VARIANT_COLUMNS if name in COLUMNS}
         row["lowering"] = subject.lowering
         if cell.energy:
             names = rounding_seeds.seeded_names(cell.scheme, cell.seed)
             prices = {rounding_seeds.renamed(key, names): pj for key, pj in cell.energy}
             row |= energy_columns(variant, prices)
-        row |= _accuracy(cell, data, outputs, reference)
+        found = accuracy(cell, data, outputs, reference)
+        row |= found.columns
+        row["notes"] = _one_line("; ".join(filter(None, [variant.notes, *found.notes])))
         if settings.runs:
             row |= self._latency(cell, subject, baseline)
         if cell.layers.images and cell.scheme.kind != "float32":
             errors = variant.layers(data.x[: cell.layers.images], cell.layers.events)
-            layers += layer_lines({**_identity(cell), **row}, cell.layers.images, errors)
-        return row
+            layers += layer_lines(row, cell.layers.images, errors)
+        return found.problem
 
     def _prepare(self, cell: Cell) -> pipeline.Variant:
         data = self._data(cell)
@@ -224,62 +222,12 @@ def _evaluation_batch(variant: pipeline.Variant, x: Examples) -> int:
     return max(1, min(EVAL_BATCH, len(x), fitting))
 
 
-def _accuracy(
-    cell: Cell, data: Dataset, outputs: pipeline.Array, reference: pipeline.Array
-) -> dict[str, Value]:
-    labels = data.y[: cell.settings.n_eval] if data.labelled else reference
-    metric = scoring.find(cell.metric, data.classes)
-    before, after = metric.statistics(reference, labels), metric.statistics(outputs, labels)
-    figure, figure_fp32 = (float(metric.value(s.mean(axis=0))) for s in (after, before))
-    worse = 1.0 if metric.higher_is_better else -1.0
-    paired = _paired(before, after, lambda means: worse * metric.value(means), data.labelled)
-    agreement = None
-    if metric.answers is not None:
-        both = metric.answers(outputs) == metric.answers(reference)
-        agreement = float(np.mean(both))
-    return {
-        "metric_name": metric.name + ("" if data.labelled else scoring.OF_FLOAT32),
-        "metric": figure,
-        "metric_fp32": figure_fp32,
-        "metric_drop": worse * (figure_fp32 - figure),
-        "metric_drop_low": paired.low,
-        "metric_drop_high": paired.high,
-        "p_value": paired.p_value,
-        "detectable_drop": paired.detectable,
-        "outputs_not_finite": metrics.not_finite(outputs),
-        "sqnr_db": metrics.sqnr_db(outputs, reference),
-        "cosine": metrics.cosine(outputs, reference),
-        "top1_agreement": agreement,
-    }
-
-
 def energy_columns(variant: pipeline.Variant, picojoules: dict[str, float]) -> dict[str, Value]:
     """Energy of operations and, where moving bytes has a price, of the traffic too."""
     operations = microjoules(variant.macs_by_dtypes, variant.elements, picojoules)
     memory = memory_microjoules(variant.traffic_bytes, picojoules)
     total = None if operations is None else operations + (memory or 0.0)
     return {"energy_uj": total, "energy_memory_uj": memory}
-
-
-def _paired(
-    before: scoring.Float64,
-    after: scoring.Float64,
-    value: Callable[[scoring.Float64], scoring.Float64],
-    labelled: bool,
-) -> PairedDifference:
-    """What the statistics [n, k] of float32 and of another network say of the drop of `value`.
-
-    Without labels float32's own answers stand in. It is right by definition then, and exchanging
-    the two networks, as a test of significance does, would mean something else.
-    """
-    shares = before.shape[1] == 1 and np.isin((before, after), (0, 1)).all()
-    if not shares:
-        found = paired_figures(value, before, after)
-        return found if labelled else replace(found, p_value=math.nan)
-    if not labelled and (before == 1).all():
-        return one_sided_loss(after[:, 0] == 1)
-    found = paired_difference(before[:, 0] == 1, after[:, 0] == 1)
-    return found if labelled else replace(found, p_value=math.nan)
 
 
 def _latency_columns(found: Speedup) -> dict[str, Value]:

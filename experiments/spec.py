@@ -129,6 +129,7 @@ class _Grid:
                         dataset_sha256=subject.data.sha256,
                         metric=subject.metric,
                         output=subject.output,
+                        default_metric=subject.default_metric,
                         scheme=scheme.value,
                         target=target,
                         threads=threads,

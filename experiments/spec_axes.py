@@ -11,11 +11,19 @@ from typing import Any, Generic, TypeVar
 
 from compiler.errors import ModelError, UnsupportedError, unknown
 
-from . import adapters, datasets, number_systems, schemes, scoring, zoo
+from . import (
+    adapters,
+    datasets,
+    metric_choice,
+    number_systems,
+    outputs,
+    schemes,
+    scoring,
+    zoo,
+)
 from .cells import LATENCY, ModelFile, Settings
 from .files import sha256
 from .model_files import external_files
-from .outputs import chosen_output
 from .schemes import Scheme
 from .spec_reader import Reader
 
@@ -71,7 +79,7 @@ class Subject:
     """A network with the data, the metric and the output it is judged by.
 
     `data` has a row for every example of the network; `given` is the same as it was read. `output`
-    is empty for networks that have one.
+    is empty for networks that have one; `default_metric` is what would judge it if none were named.
     """
 
     model: ModelFile
@@ -79,6 +87,7 @@ class Subject:
     given: datasets.Dataset
     source: str
     metric: str
+    default_metric: str
     output: str
 
 
@@ -155,17 +164,30 @@ class AxesReader:
         given = says["dataset"].checked(lambda: self._data(named), "dataset")
         data = says["dataset"].checked(lambda: _fitted(given, model.path), "dataset")
         source = named if named in datasets.names() else str(self.folder / named)
-        metric = says["metric"].text("metric", data.metric)
+        chosen = self._judged(says["metric"], says["output"], model, data)
+        subject = Subject(
+            model, data, given, source, chosen.metric, chosen.default_metric, chosen.name
+        )
+        return Item(subject, settings_of(reader), reader)
+
+    def _judged(
+        self, says_metric: Reader, says_output: Reader, model: ModelFile, data: datasets.Dataset
+    ) -> outputs.Choice:
+        """The output and the metric that are named in tables, or those that fit."""
+        metric = says_metric.text("metric") if "metric" in says_metric.values else ""
         if adapters.is_reference(metric):
             metric = str(self.folder / metric)
-            says["metric"].checked(lambda: adapters.refresh(metric), "metric")
-        says["metric"].checked(lambda: scoring.check(metric, data.y), "metric")
-        wanted = says["output"].text("output", "")
-        output = says["output"].checked(
-            lambda: chosen_output(model.path, data, metric, wanted), "output"
+            says_metric.checked(lambda: adapters.refresh(metric), "metric")
+        if metric:
+            says_metric.checked(lambda: scoring.find(metric), "metric")
+        wanted = says_output.text("output", "")
+        chosen = says_output.checked(
+            lambda: outputs.chosen(model.path, data, metric, wanted), "output"
         )
-        subject = Subject(model, data, given, source, metric, output)
-        return Item(subject, settings_of(reader), reader)
+        says_metric.checked(
+            lambda: metric_choice.check(chosen.metric, chosen.judged, data), "metric"
+        )
+        return chosen
 
     def _data(self, name: str) -> datasets.Dataset:
         if name not in self.loaded:

@@ -27,7 +27,7 @@ from .parquet import is_parquet, read_parquet
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 RESULTS = 1 << 30
 """Bytes that a results file may have, see `compiler.input_files`."""
 
@@ -38,7 +38,7 @@ _TEXT = (
     *("scheme", "dtype", "lowering", "accumulate", "granularity", "symmetry", "calibrator"),
     *("skipped", "target", "isa", "cpu", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
     *("git_rev", "git_dirty", "started_utc", "config", "metric_name", "dataset_sha256"),
-    *("latency_noise", "portable_bits"),
+    *("latency_noise", "portable_bits", "notes"),
 )
 
 COLUMNS = (
@@ -67,6 +67,8 @@ COLUMNS = (
     # Version 5.
     *("traffic_bytes", "energy_memory_uj"),
     *("outputs_not_finite", "portable_bits", "detectable_drop"),
+    # Version 6.
+    "notes",
 )
 
 #: What each version added at the end; files of earlier ones are read as if empty there.
@@ -74,7 +76,7 @@ _ADDED = {
     version: COLUMNS[COLUMNS.index(first) :]
     for version, first in (
         *((2, "metric_drop_low"), (3, "metric_name")),
-        *((4, "latency_rounds"), (5, "traffic_bytes")),
+        *((4, "latency_rounds"), (5, "traffic_bytes"), (6, "notes")),
     )
 }
 

@@ -20,21 +20,19 @@ class ModelInterface:
     Attributes:
         entries: its inputs, as ValueInfoProtos; weights are none.
         outputs: names, in order.
+        output_dims: output name -> declared dimensions, None where they are symbolic or unknown
+            (also of a whole shape, and of what is no tensor).
     """
 
     entries: tuple[Any, ...]
     outputs: tuple[str, ...]
+    output_dims: Mapping[str, tuple[int | None, ...] | None]
 
     @property
     def inputs(self) -> dict[str, tuple[int | None, ...] | None]:
         """Input name -> declared dimensions, None where they are symbolic or unknown (also of a
         whole shape)."""
-        found: dict[str, tuple[int | None, ...] | None] = {}
-        for entry in self.entries:
-            kind = entry.type.tensor_type
-            dims = tuple(d.dim_value if d.dim_value > 0 else None for d in kind.shape.dim)
-            found[entry.name] = dims if kind.HasField("shape") else None
-        return found
+        return {entry.name: _dims(entry) for entry in self.entries}
 
     def types(
         self, shapes: Mapping[str, Sequence[int | str | None]] | None = None
@@ -57,7 +55,14 @@ def model_interface(model: str | Path | bytes) -> ModelInterface:
     graph = read_model(model, MEMORY)[0].graph
     weights = {tensor.name for tensor in graph.initializer}
     entries = tuple(e for e in graph.input if e.name not in weights)
-    return ModelInterface(entries, tuple(o.name for o in graph.output))
+    outputs = tuple(o.name for o in graph.output)
+    return ModelInterface(entries, outputs, {o.name: _dims(o) for o in graph.output})
+
+
+def _dims(entry: Any) -> tuple[int | None, ...] | None:
+    kind = entry.type.tensor_type
+    dims = tuple(d.dim_value if d.dim_value > 0 else None for d in kind.shape.dim)
+    return dims if kind.HasField("shape") else None
 
 
 def model_inputs(model: str | Path | bytes) -> dict[str, tuple[int | None, ...] | None]:

@@ -63,10 +63,11 @@ def picture(shape: tuple[int, ...], rng: np.random.Generator) -> Array:
 
 
 def pictures() -> Mapping[str, Any]:
-    """`EVALUATION` pictures [n, 3, 224, 224] without labels, and others to calibrate with."""
+    """`EVALUATION` pictures [n, 3, 224, 224] without labels, and others to calibrate with, for
+    networks that tell classes apart."""
     rng = np.random.default_rng(3)
     x = np.concatenate([picture(SHAPE, rng) for _ in range(EVALUATION + CALIBRATION)])
-    return {"x": x[:EVALUATION], "x_calib": x[EVALUATION:]}
+    return {"x": x[:EVALUATION], "x_calib": x[EVALUATION:], "metric": "top1"}
 
 
 def model(name: str, source: Path) -> Path:

@@ -31,12 +31,19 @@ def test_columns_are_those_of_the_contract() -> None:
     latency_rounds speedup_low speedup_high latency_lost latency_load latency_noise
     traffic_bytes energy_memory_uj
     outputs_not_finite portable_bits detectable_drop
+    notes
     """
     assert list(COLUMNS) == contract.split() + added.split()
 
 
 #: The first column that each version added.
-ADDED = {2: "metric_drop_low", 3: "metric_name", 4: "latency_rounds", 5: "traffic_bytes"}
+ADDED = {
+    2: "metric_drop_low",
+    3: "metric_name",
+    4: "latency_rounds",
+    5: "traffic_bytes",
+    6: "notes",
+}
 
 
 def as_version(version: int, path: Path) -> bytes:
@@ -50,7 +57,7 @@ def as_version(version: int, path: Path) -> bytes:
     return path.read_bytes()
 
 
-@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize("version", [1, 2, 3, 4, 5])
 def test_files_of_an_earlier_version_are_read_and_continued(version: int, tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     ResultsFile(path).append(row("a", metric=0.5, error='with, "quotes"'))
@@ -149,7 +156,7 @@ def test_a_row_torn_while_the_sweep_runs_does_not_spoil_the_next(tmp_path: Path)
     ("text", "message"),
     [
         ("a,b,c\n1,2,3\n", "is not a dtypelab results file"),
-        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 5"),
+        ("run_id,schema_version,config_hash,newer\n", "a schema version newer than 6"),
         ("\x00\xff", "is not a dtypelab results file"),
     ],
 )

@@ -141,10 +141,14 @@ def test_a_network_without_labels_is_judged_by_float32(tmp_path: Path) -> None:
     np.savez(tmp_path / "bare.npz", x=x)
     table = {"schemes": ["float32", "posit8_es0"], "latency": {"runs": 0}}
     spec = {"models": ["mnist_mlp"], "dataset": str(tmp_path / "bare.npz"), **table}
-    rows = experiments.sweep(spec, tmp_path / "r.csv")
+    rows = experiments.sweep({**spec, "metric": "top1"}, tmp_path / "r.csv")
     assert set(rows["metric_name"]) == {"top1~float32"}
     assert rows["metric"][0] == rows["metric_fp32"][1] == 1
     assert rows["metric"][1] == rows["top1_agreement"][1] < 1
+    # Nothing says that its outputs are scores of classes, unless somebody does.
+    unnamed = experiments.sweep(spec, tmp_path / "s.csv")
+    assert set(unnamed["metric_name"]) == {"sqnr"}
+    assert unnamed["top1_agreement"].equals(rows["top1_agreement"])
 
 
 def test_a_sweep_of_several_data_sets_gives_each_network_its_own(tmp_path: Path) -> None:
