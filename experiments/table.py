@@ -26,7 +26,8 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
     top-1 stands with the name of its network. SQNR is in dB against the float32 network, KiB the
     size of the parameters, ms the median latency, vs fp32 how many times as fast as float32 it is,
     with a star where something disturbed the measurement. What it was, which outputs are NaN or
-    infinite, and the messages of failed cells follow. Fits 80 columns with the shipped names.
+    infinite, other notes, and the messages of failed cells follow. Fits 80 columns with the shipped
+    names.
     """
     from rich.console import Group
     from rich.padding import Padding
@@ -48,6 +49,7 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("status", no_wrap=True)
     failures, disturbed, not_finite = [], set(), []
+    noted: dict[str, list[str]] = {}
     model = None
     for row, system in zip(rows.to_dict("records"), system_names(rows), strict=True):
         if row["model"] != model:
@@ -73,10 +75,15 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
         table.add_row(Padding(Text(printable(system)), (0, 0, 0, 2)), *map(Text, figures), status)
         if lost := not_finite_note(row):
             not_finite.append(Text(printable(f"{model} {system}: {lost}"), "yellow"))
+        if row["notes"]:
+            noted.setdefault(row["notes"], []).append(f"{model} {system}")
         if not ok:
             failures.append(Text(printable(f"{model} {system}: {row['error']}"), "red"))
     notes = [Text(f"* {noise.explained(disturbed)}", "yellow")] if disturbed else []
-    return Group(table, *notes, *not_finite, *failures)
+    told = [
+        Text(printable(f"{', '.join(rows)}: {note}"), "yellow") for note, rows in noted.items()
+    ]
+    return Group(table, *notes, *not_finite, *told, *failures)
 
 
 def not_finite_note(row: Mapping[Any, Any]) -> str:

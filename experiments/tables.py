@@ -25,6 +25,8 @@ DEFAULT_COLUMNS = (
     *("metric_drop_high", "sqnr_db", "size_bytes", "latency_ms_median", "speedup_vs_fp32"),
     "latency_noise",
 )
+#: What stands beside them where a row is not ok, and how much of an error is shown to people.
+FAILURE_COLUMNS, ERROR_LENGTH = ("status", "error"), 72
 FORMATS = ("text", "markdown", "latex", "csv")
 #: Suffixes of exported files that programs read.
 DATA = (".csv", parquet.SUFFIX)
@@ -77,6 +79,22 @@ def columns(rows: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
         ConfigError: an unknown column.
     """
     return rows[[_known(rows, name) for name in names]]
+
+
+def usual_columns(rows: pd.DataFrame) -> pd.DataFrame:
+    """The columns that are shown where nobody names any: also status and error, where a row is not
+    ok."""
+    failed = bool((rows["status"] != "ok").any())
+    return columns(rows, (*DEFAULT_COLUMNS, *(FAILURE_COLUMNS if failed else ())))
+
+
+def shortened(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with errors that fit a line."""
+    if "error" not in table:
+        return table
+    texts = table["error"].map(str)
+    short = texts.where(texts.str.len() <= ERROR_LENGTH, texts.str[: ERROR_LENGTH - 3] + "...")
+    return table.assign(error=short)
 
 
 def pivot(rows: pd.DataFrame, down: str, across: str, value: str) -> pd.DataFrame:

@@ -11,7 +11,13 @@ import click
 from .common import json_option, print_json, say, show
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from experiments.cells import SweepSpec
+
+
+ALL_FAILED = 1
+"""Exit code when no cell came to a result."""
 
 
 @click.command(short_help="Run a sweep and write its results as CSV.")
@@ -49,11 +55,12 @@ def sweep(
     settings: Sequence[str],
     dry_run: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Run every combination of models, schemes, calibrators, targets and threads in SPEC.toml.
 
     SPEC.toml may also be the name of a shipped specification (quickstart, recorded). A sweep that
-    was stopped, even killed, continues with --resume and loses nothing.
+    was stopped, even killed, continues with --resume and loses nothing. Cells that fail are rows
+    with the reason, and stderr says how many; the exit code is 1 where every one failed.
 
     Example: dtypelab sweep quickstart -o quickstart.csv
     """
@@ -64,18 +71,28 @@ def sweep(
     checked = load_spec(spec, settings)
     if dry_run:
         _list(checked, out, as_json)
-        return
+        return 0
     if out is None:
         raise click.UsageError("name the results: -o NAME.csv (or only list cells: --dry-run)")
     rows = run_sweep(
         checked, out, resume=resume, jobs=jobs, retry_failed=retry_failed, scheduler=scheduler
     )
     failed = int((rows["status"] != "ok").sum())
+    code = ALL_FAILED if failed == len(rows) else 0
     if as_json:
         print_json({"out": str(out), "rows": rows.to_dict("records"), "failed": failed})
-        return
-    show(results_table(rows))
-    say(f"{len(rows)} rows in {out}" + (f", {failed} of them failed" if failed else ""))
+    else:
+        show(results_table(rows))
+        say(f"{len(rows)} rows in {out}" + (f", {_some(failed, rows)}" if failed else ""))
+    if failed:
+        why = f"dtypelab table {out} --columns model,scheme,status,error says why"
+        say(f"dtypelab: {_some(failed, rows)}; {why}", err=True)
+    return code
+
+
+def _some(failed: int, rows: pd.DataFrame) -> str:
+    count = f"all {failed}" if failed == len(rows) else f"{failed} of {len(rows)}"
+    return f"{count} cells failed"
 
 
 def _list(spec: SweepSpec, out: Path | None, as_json: bool) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from experiments import tables
 from experiments.files import check_outputs
 from experiments.layer_table import is_layers, layers_path, read_layers
 from experiments.multiplicity import HOLM, adjusted, warning
@@ -56,7 +58,7 @@ def table(
 
     Example: dtypelab table recorded.csv --pivot system,model,metric --format latex
     """
-    from experiments import comparison, tables
+    from experiments import comparison
 
     if sum(option is not None for option in (columns, pivot, other)) > 1:
         raise click.UsageError("give one of --columns, --pivot and --compare")
@@ -78,28 +80,47 @@ def table(
         if columns != "all":
             shown = tables.columns(shown, [name.strip() for name in columns.split(",")])
     elif not (is_layers(results) or (out and out.suffix in tables.DATA)):
-        shown = tables.columns(shown, tables.DEFAULT_COLUMNS)
+        shown = tables.usual_columns(shown)
+        # People read the start of an error, programs all of it.
+        shown = shown if as_json or out else tables.shortened(shown)
     if out is not None:
         tables.write(shown, out)
     if as_json:
         print_json({"rows": shown.to_dict("records")})
         return
     named = {*map(str, shown.columns), *asked}
-    for about, note in notes:
-        if about & named and not ("p_value" in about and HOLM in named):
-            say(note, err=True)
+    for note in notes:
+        if note.about & named and not (note.unless and note.unless <= named):
+            say(note.text, err=True)
     if out is not None:
         say(f"{out}: {len(shown)} rows, {len(shown.columns)} columns")
     else:
         say_text(tables.export(shown, form))
 
 
-def _notes(rows: pd.DataFrame) -> list[tuple[set[str], str]]:
+@dataclass(frozen=True)
+class _Note:
+    """What a reader of some columns must know, unless others are shown as well."""
+
+    about: set[str]
+    text: str
+    unless: frozenset[str] = frozenset()
+
+
+def _notes(rows: pd.DataFrame) -> list[_Note]:
     """What a reader of some of the columns must know of the rows."""
-    lost = int((rows["outputs_not_finite"] > 0).sum())
-    told = f"outputs of {lost} of the {len(rows)} rows hold NaN or infinity: see outputs_not_finite"
-    notes = [({"p_value"}, warning(rows)), ({"metric", "metric_drop"}, told if lost else "")]
-    return [(about, note) for about, note in notes if note]
+    found = []
+    if text := warning(rows):
+        found.append(_Note({"p_value"}, text, frozenset({HOLM})))
+    if lost := int((rows["outputs_not_finite"] > 0).sum()):
+        told = f"outputs of {lost} of the {len(rows)} rows hold NaN or infinity"
+        found.append(_Note({"metric", "metric_drop"}, f"{told}: see outputs_not_finite"))
+    if failed := int((rows["status"] != "ok").sum()):
+        told = f"{failed} of the {len(rows)} rows failed"
+        why = "--columns model,scheme,status,error says why"
+        unless = frozenset(tables.FAILURE_COLUMNS)
+        found.append(_Note({*map(str, rows.columns)}, f"{told}: {why}", unless))
+    return found
 
 
 def _read(path: Path, asked: Container[str]) -> pd.DataFrame:
