@@ -12,9 +12,11 @@ from . import scoring
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Columns that tell rows of one network and one scheme apart.
+#: How sums are formed is a part of the number system; the other columns tell rows of one network
+#: and one scheme apart.
+_SUMS = "accumulate"
 _DISTINGUISHING = (
-    *("calibrator", "lowering", "accumulate", "target", "threads", "batch", "seed", "repeat"),
+    *("calibrator", "lowering", _SUMS, "target", "threads", "batch", "seed", "repeat"),
 )
 _LABELS = {
     "": "top-1",
@@ -29,19 +31,43 @@ _LABELS = {
 
 
 def system_names(rows: pd.DataFrame) -> list[str]:
-    """What every row's number system is called: its scheme, and what else tells the rows of that
-    scheme apart, where they differ for some network."""
-    schemes = rows["scheme"]
+    """What every row's number system is called: its scheme; how sums are formed, where that is not
+    as usual, or not the same in all rows of the scheme; and what else tells the rows of that scheme
+    apart, where they differ for some network."""
+    schemes, sums = rows["scheme"], scheme_names(rows)
     extra: dict[str, list[str]] = {scheme: [] for scheme in schemes}
     filled = rows[list(_DISTINGUISHING)].astype(object).where(lambda t: t.notna(), "")
     for name in _DISTINGUISHING:
         values = filled[name].groupby([rows["model"], schemes], sort=False).nunique()
         for scheme in values.index[values > 1].get_level_values("scheme").unique():
             extra[scheme].append(name)
+    named = []
+    for (k, scheme), with_sums in zip(schemes.items(), sums, strict=True):
+        shown = {n: _shown(n, filled.at[k, n]) for n in extra[scheme]}
+        shown[_SUMS] = with_sums.removeprefix(scheme).strip()
+        named.append(" ".join([scheme, *filter(None, (shown.get(n) for n in _DISTINGUISHING))]))
+    return named
+
+
+def scheme_names(rows: pd.DataFrame) -> list[str]:
+    """Every row's scheme, and how its sums are formed where that is not as usual, or not the same
+    in all rows of the scheme."""
+    text = rows[_SUMS].astype(object).where(rows[_SUMS].notna(), "")
+    several = text.groupby(rows["scheme"], sort=False).transform("nunique") > 1
     return [
-        " ".join([scheme, *filter(None, (_shown(n, filled.at[k, n]) for n in extra[scheme]))])
-        for k, scheme in schemes.items()
+        f"{scheme} {mode}".strip() if differs or not _usual(scheme, mode, shared) else scheme
+        for scheme, mode, differs, shared in zip(
+            rows["scheme"], text, several, rows["granularity"], strict=True
+        )
     ]
+
+
+def _usual(scheme: str, mode: str, granularity: object) -> bool:
+    """Whether sums of this scheme are formed so where nobody says how. What is stored with scales
+    (and has a granularity of them) is computed with in float32."""
+    scaled = isinstance(granularity, str) and bool(granularity)
+    stored = scaled and "compute=native" not in scheme
+    return mode in ("", "sequential") or (stored and mode == "float32")
 
 
 def _shown(name: str, value: object) -> str:

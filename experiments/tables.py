@@ -16,6 +16,7 @@ from compiler.printable import printable
 from . import parquet
 from .csv_reading import is_number
 from .files import atomic_path
+from .row_names import scheme_names
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,13 +99,16 @@ def shortened(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def pivot(rows: pd.DataFrame, down: str, across: str, value: str) -> pd.DataFrame:
-    """One line for every value of the column `down`, one column for every value of `across`.
+    """One line for every value of the column `down`, one column for every value of `across`; a
+    scheme stands there with the way it forms sums, where that tells rows apart.
 
     Raises:
         ConfigError: an unknown column, or several rows for one place of the table.
     """
     for name in (down, across, value):
         _known(rows, name)
+    if "scheme" in (down, across) and "accumulate" in rows:
+        rows = rows.assign(scheme=scheme_names(rows))
     twice = rows.duplicated([down, across])
     if twice.any():
         row = rows[twice].iloc[0]

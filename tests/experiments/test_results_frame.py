@@ -16,7 +16,7 @@ from recorded_like import MODELS, recorded_like
 
 import experiments
 from compiler.errors import ConfigError
-from experiments import progress
+from experiments import progress, tables
 from experiments.page import picture
 from experiments.page.picture import COSTS, pareto_svg
 from experiments.results_frame import Results
@@ -107,6 +107,32 @@ def test_systems_of_one_scheme_have_names_of_their_own(rows: Results) -> None:
     assert "takum16 sequential" not in names, "there is only one"
     twice = pd.concat([rows.head(1), rows.head(1).assign(repeat=1)], ignore_index=True)
     assert system_names(twice) == ["float32 repeat=0", "float32 repeat=1"]
+
+
+def test_how_sums_are_formed_is_in_the_name_of_a_number_system(rows: Results) -> None:
+    """Wherever it is not as usual, also if no other row of that network says so."""
+    mlp = rows[(rows["model"] == "mnist_mlp") & (rows["scheme"] == "takum16")].head(1)
+
+    def named(*changes: dict[str, str]) -> tuple[list[str], list[str]]:
+        several = pd.concat([mlp.assign(**c) for c in changes], ignore_index=True)
+        wide = tables.pivot(several.assign(metric=0.5), "scheme", "model", "metric")
+        return system_names(several), wide["scheme"].tolist()
+
+    for mode in ("exact", "fma", "float32"):
+        alone = [f"takum16 {mode}"]
+        assert named({"accumulate": mode}) == (alone, alone)
+        both = ["takum16 sequential", *alone]
+        assert named({"accumulate": "sequential"}, {"accumulate": mode}) == (both, both)
+        # Of two networks, each in its own way.
+        other = {"accumulate": mode, "model": "mnist_dwsep"}
+        assert named({"accumulate": "sequential"}, other) == (both, both)
+    seven = {"calibrator": "kl", "accumulate": "int7_wrap", "granularity": "channel"}
+    assert named(seven)[0] == ["takum16 int7_wrap"]
+    # What is stored with scales is computed with in float32: that is as usual.
+    scaled = {"accumulate": "float32", "granularity": "tensor", "scheme": "scaled posit8_es0"}
+    assert named(scaled)[0] == ["scaled posit8_es0"]
+    native = scaled | {"scheme": "scaled posit8_es0[compute=native]"}
+    assert named(native)[0] == ["scaled posit8_es0[compute=native] float32"]
 
 
 def test_which_way_a_users_metric_is_better_shows_in_its_drops(rows: Results) -> None:
