@@ -1,7 +1,7 @@
-"""How long a sweep will take, before it runs: from multiply-accumulates and what they cost.
+"""How long a sweep will take, before it runs: what its cells do (`work`), and what that costs.
 
 A cell that some results file at hand has (the same configuration) takes what it took there. The
-others are estimated: preparing and compiling, calibration images through the float32 interpreter,
+others are estimated: preparing and compiling, calibration images and layers through interpreters,
 evaluation images and timed runs at the cost of a multiply-accumulate in their number system.
 """
 
@@ -20,13 +20,14 @@ from .cells import Cell
 from .datasets import Dataset
 from .feeds import Sample, sample_of
 from .speedup import SETTLE_S
+from .work import Work, work_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 #: Nanoseconds of a multiply-accumulate on one thread of an AVX-512 machine, as measured on the
 #: zoo's networks; exactness is not the point.
-FLOAT32_NS, INT8_NS = 0.025, 0.01
+FLOAT32_NS, INT8_NS, SCALED_NS = 0.025, 0.01, 0.06
 #: Formats that are rounded after every operation, by name or by width.
 FORMAT_NS: dict[str | int, float] = {
     "bfloat16": 0.12,
@@ -42,11 +43,19 @@ FORMAT_NS: dict[str | int, float] = {
 }
 #: Accumulations that round sums once, or hold them in another format.
 ACCUMULATE_NS = {"exact": 0.08, "float32": 0.03, "float64": 0.08}
-#: Seconds to import and transform, and to compile an operator; of what is quantized, both of the
-#: network that is observed and of the one it becomes.
-SETUP_S, FLOAT_OPERATOR_S, OPERATOR_S = 0.2, 0.02, 0.075
+#: Seconds to import and transform a network, and to compile an operator.
+SETUP_S, FLOAT_OPERATOR_S, OPERATOR_S = 0.1, 0.02, 0.035
 #: Milliseconds of a call, whatever it computes.
 CALL_MS = 0.015
+#: Calibration inputs are observed, and biases corrected, layer by layer: this many times what
+#: computing them in float32 costs.
+CALIBRATION = 5
+#: Layers are interpreted by numpy, in float32 and in the scheme: nanoseconds of a
+#: multiply-accumulate in the scheme (by its width, or where sums are exact), those that counting
+#: events adds, and seconds of an operator, by scheme or in formats.
+INTERPRETED_NS: dict[str | int, float] = {"other": 70.0, 8: 400.0, 16: 400.0, 32: 1600.0}
+INTERPRETED_EXACT_NS, EVENTS_NS = 1500.0, 400.0
+INTERPRETED_OPERATOR_S, INTERPRETED_FORMAT_OPERATOR_S = 0.02, 0.08
 
 
 @dataclass(frozen=True)
@@ -73,31 +82,42 @@ def estimates(
     Raises:
         DtypelabError: a model cannot be imported, or a file is no results file.
     """
-    known = _recorded(results)
-    found = []
-    for cell in cells:
-        seconds = known.get(cell.config_hash)
-        shape = sample_of(data[cell.dataset_sha256].for_model(cell.model.path).x)
-        found.append(
-            Estimate(cell, _seconds(cell, shape), False)
-            if seconds is None
-            else Estimate(cell, seconds, True)
-        )
-    return found
+    known, cells = _recorded(results), list(cells)
+    # What is recorded is not run again: the others start without what it would leave for them.
+    unknown = [cell for cell in cells if cell.config_hash not in known]
+    seconds = dict(known)
+    for cell, work in zip(unknown, work_of(unknown, data), strict=True):
+        sample = sample_of(data[cell.dataset_sha256].for_model(cell.model.path).x)
+        seconds[cell.config_hash] = _seconds(cell, work, sample)
+    return [Estimate(c, seconds[c.config_hash], c.config_hash in known) for c in cells]
 
 
-def _seconds(cell: Cell, shape: tuple[int, ...] | Sample) -> float:
-    macs, operators = model_files.size_of(cell.model.path, shape)
-    s, scheme = cell.settings, cell.scheme
-    float_ms = macs * FLOAT32_NS * 1e-6 + CALL_MS
-    ms = macs * _cost(cell) * 1e-6 / cell.threads + CALL_MS
-    calls = (s.warmup + s.runs) * s.batch if s.runs else 0
-    timed = calls * (ms + (0 if scheme.kind == "float32" else float_ms))
-    timed = max(timed, 1e3 * min(SETTLE_S, s.budget_s) if s.runs else 0.0)
-    # Observed, and corrected, layer by layer.
-    calibrated = s.n_calib * 5 * float_ms if scheme.calibrated else 0.0
-    compiled = operators * (FLOAT_OPERATOR_S if scheme.kind == "float32" else OPERATOR_S)
-    return SETUP_S + compiled + (s.n_eval * ms + timed + calibrated) * 1e-3
+def _seconds(cell: Cell, work: Work, sample: tuple[int, ...] | Sample) -> float:
+    macs, operators = model_files.size_of(cell.model.path, sample)
+    s = cell.settings
+    float_s = macs * FLOAT32_NS * 1e-9 / cell.threads + CALL_MS * 1e-3
+    own_s = macs * _cost(cell) * 1e-9 / cell.threads + CALL_MS * 1e-3
+    timed = work.timed * own_s + work.timed_float * float_s
+    return (
+        SETUP_S * (work.prepared + work.prepared_float)
+        + operators * (OPERATOR_S * work.built + FLOAT_OPERATOR_S * work.built_float)
+        + work.evaluated * own_s
+        + work.evaluated_float * float_s
+        + CALIBRATION * work.calibrated * float_s
+        + (max(timed, min(SETTLE_S, s.budget_s)) if s.runs else 0.0)
+        + work.interpreted * _interpreted(cell, macs, operators)
+        + work.counted * macs * EVENTS_NS * 1e-9
+    )
+
+
+def _interpreted(cell: Cell, macs: int, operators: int) -> float:
+    """Seconds of an input whose layers are compared."""
+    if cell.scheme.kind != "format":
+        return macs * INTERPRETED_NS["other"] * 1e-9 + operators * INTERPRETED_OPERATOR_S
+    ns = INTERPRETED_NS[_width(number_systems.format_bits(cell.scheme.dtype))]
+    if cell.scheme.option("accumulate") == "exact":
+        ns = INTERPRETED_EXACT_NS
+    return macs * ns * 1e-9 + operators * INTERPRETED_FORMAT_OPERATOR_S
 
 
 def _cost(cell: Cell) -> float:
@@ -108,9 +128,14 @@ def _cost(cell: Cell) -> float:
     accumulate = str(scheme.option("accumulate") or "sequential")
     if accumulate in ACCUMULATE_NS:
         return ACCUMULATE_NS[accumulate]
-    bits = number_systems.format_bits(scheme.dtype) if scheme.kind == "format" else 16
-    width = next((w for w in (8, 16) if bits <= w), 32)
-    return FORMAT_NS.get(scheme.dtype, FORMAT_NS[width])
+    if scheme.kind == "scaled":
+        return SCALED_NS
+    bits = number_systems.format_bits(scheme.dtype)
+    return FORMAT_NS.get(scheme.dtype, FORMAT_NS[_width(bits)])
+
+
+def _width(bits: int) -> int:
+    return next((w for w in (8, 16) if bits <= w), 32)
 
 
 def _recorded(results: Iterable[str | os.PathLike[str]]) -> dict[str, float]:

@@ -19,11 +19,7 @@ from .layer_table import Line, layer_lines
 from .schemes import Scheme
 from .speedup import Protocol, Speedup, measure_speedup
 from .store import COLUMNS, SCHEMA_VERSION, Value
-
-#: Inputs per call while accuracy is evaluated.
-EVAL_BATCH = 100
-#: Elements of the inputs of one call, where inputs are large.
-EVAL_ELEMENTS = 2**20
+from .work import evaluation_batch
 
 _FLOAT32 = Scheme("float32", "float32", "float32")
 
@@ -172,7 +168,8 @@ class _Network:
 
     def outputs(self, x: Examples) -> pipeline.Array:
         """The result that counts for inputs [n, ...]: [n, ...]."""
-        return self.compiled(_evaluation_batch(self.variant, x)).predict(x)
+        batch = evaluation_batch(self.variant.fixed_batch, len(x), elements_of(x))
+        return self.compiled(batch).predict(x)
 
     @property
     def lowering(self) -> str:
@@ -212,14 +209,6 @@ def _identity(cell: Cell) -> dict[str, Value]:
 
 def _empty_row(cell: Cell) -> dict[str, Value]:
     return {**dict.fromkeys(COLUMNS), **_identity(cell)}
-
-
-def _evaluation_batch(variant: pipeline.Variant, x: Examples) -> int:
-    """Inputs per call: what the network takes, else as many as stay small, `EVAL_BATCH` at most."""
-    if variant.fixed_batch is not None:
-        return variant.fixed_batch
-    fitting = EVAL_ELEMENTS // elements_of(x)
-    return max(1, min(EVAL_BATCH, len(x), fitting))
 
 
 def energy_columns(variant: pipeline.Variant, picojoules: dict[str, float]) -> dict[str, Value]:

@@ -80,9 +80,7 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
         if not ok:
             failures.append(Text(printable(f"{model} {system}: {row['error']}"), "red"))
     notes = [Text(f"* {noise.explained(disturbed)}", "yellow")] if disturbed else []
-    told = [
-        Text(printable(f"{', '.join(rows)}: {note}"), "yellow") for note, rows in noted.items()
-    ]
+    told = [Text(printable(f"{', '.join(rows)}: {note}"), "yellow") for note, rows in noted.items()]
     return Group(table, *notes, *not_finite, *told, *failures)
 
 
