@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,8 @@ from compiler.interpret import evaluate
 from compiler.ir.expr import Function, IRModule
 from compiler.pipeline import compile_graph, needs_machine
 from compiler.runtime.assumptions import assumptions
+from compiler.runtime.elements import ELEMENTS, elements_of
+from compiler.runtime.executable import Executable
 from compiler.runtime.inputs import symbolic_sizes
 from compiler.target import Target
 from compiler.transform.preparation import prepare
@@ -35,15 +38,21 @@ class Executor:
         """
         f = self.mod[function] if isinstance(function, str) else function
         mod = self.mod.with_function("main", f)
+        if f is not self.mod.functions.get("main"):  # what the model declares is of its own main
+            mod = replace(mod, attrs={k: v for k, v in mod.attrs.items() if k != ELEMENTS})
         if self.kind in ("interpret", "debug"):
             return partial(evaluate, mod)
-        sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
+        sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
         mod = prepare(mod)
+        exe: Executable
         if self.kind == "vm":
-            return build_machine(mod, self.target, self.threads, None, assumed)
-        if needs_machine(mod):
+            exe = build_machine(mod, self.target, self.threads, None, assumed)
+        elif needs_machine(mod):
             raise UnsupportedError("the graph executor runs no control flow: use the vm executor")
-        return compile_graph(mod, self.target, self.threads, None, sizes, (), assumed)
+        else:
+            exe = compile_graph(mod, self.target, self.threads, None, sizes, (), assumed)
+        exe.elements = elements
+        return exe
 
 
 def create_executor(

@@ -35,6 +35,7 @@ from compiler.op.opdef import OpDef
 from compiler.op.places import Places
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime.assumptions import assumed, assumptions, check_assumptions
+from compiler.runtime.elements import elements_of
 from compiler.runtime.inputs import bind_inputs, check_sizes, symbolic_sizes
 from compiler.runtime.shapes import bind_dims, match_shape, sizes, stack_rows
 from compiler.stochastic import node_number
@@ -82,14 +83,17 @@ def evaluate(mod: IRModule, /, *args: Any, **kwargs: Any) -> Any:
 
     Returns:
         The output array, or a list of arrays if there are several. Values of custom dtypes are
-        their storage integers.
+        their storage integers, but for the outputs that a model declares so (see
+        `compiler.runtime.elements`).
 
     Raises:
         InputError: an input is missing, unknown, or of the wrong rank, shape or dtype; sizes found
             at run time contradict each other; a recursion is too deep.
     """
-    f = mod.main
-    outs = _driven(_body(f, _environment(f, args, kwargs), mod), mod)
+    f, elements = mod.main, elements_of(mod)
+    frame = _environment(f, args, kwargs)
+    elements.check([p.name for p in f.params], [frame.values[p] for p in f.params])
+    outs = elements.given(_driven(_body(f, frame, mod), mod))
     return outs[0] if len(outs) == 1 else outs
 
 

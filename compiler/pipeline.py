@@ -22,6 +22,7 @@ from compiler.ir.types import TensorType
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime.assumptions import Assumption, assumptions
+from compiler.runtime.elements import elements_of
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.inputs import symbolic_sizes
 from compiler.runtime.program_builder import ProgramBuilder
@@ -62,13 +63,17 @@ def build(
     if threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
     chosen = Target.parse(target)
-    sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
+    sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
     mod = prepare(mod)
+    exe: Executable
     if needs_machine(mod):
         from compiler.vm.build import build_machine
 
-        return build_machine(mod, chosen, threads, dtype_lowering, assumed)
-    return compile_graph(mod, chosen, threads, dtype_lowering, sizes, (), assumed)
+        exe = build_machine(mod, chosen, threads, dtype_lowering, assumed)
+    else:
+        exe = compile_graph(mod, chosen, threads, dtype_lowering, sizes, (), assumed)
+    exe.elements = elements
+    return exe
 
 
 def compile_graph(

@@ -148,12 +148,14 @@ def declared_outputs(path: Path) -> Mapping[str, tuple[int | None, ...] | None]:
 
 def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()) -> Feed:
     """Arrays by input name as examples for a model, whose open sizes may be fixed by `shapes`; with
-    the dtypes of the model.
+    the dtypes of the model. Floats are taken for an input of a type that numpy does not have if
+    each of them is a number of that type.
 
     Raises:
         DtypelabError: see `feeds.feed_of` and `bind_inputs`; or the file is no model.
     """
     from compiler.ir.types import TensorType
+    from compiler.runtime.elements import exact_codes
     from compiler.runtime.inputs import bind_inputs
 
     interface = _interface(path, _stamp(path))
@@ -173,7 +175,8 @@ def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()
         for name, t in types.items()
     ]
     try:
-        bound, _ = bind_inputs(fitting, (), found.arrays)
+        held = {n: exact_codes(a, types[n].dtype) for n, a in found.arrays.items()}
+        bound, _ = bind_inputs(fitting, (), held)
     except InputError as error:
         raise InputError(f"{what}: {error}") from None
     return replace(found, arrays=dict(zip(types, bound, strict=True)))

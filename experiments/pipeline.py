@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import InputError
+from compiler.runtime.elements import numbers
 
 from . import model_files, number_systems
 from .feeds import Examples, Feed, Sample, call_of, filled, run_in_calls
@@ -78,7 +79,7 @@ class Compiled:
         result = self.executable(call_of(x))
         if isinstance(result, list):
             result = result[self._names.index(self._name)]
-        return np.asarray(result)
+        return numbers(np.asarray(result))
 
     @property
     def _names(self) -> list[str]:

@@ -78,6 +78,12 @@ def element_code(dtype: DType) -> int:
     return _CODES.get(dtype.name or str(dtype), 0)
 
 
+def exotic_name(code: int) -> str:
+    """Name of the element type of an ONNX code that numpy does not have; empty for others."""
+    return _NARROW_NAMES.get(code, "") or _FORMATS.get(code, "")
+
+
+_NARROW_NAMES = {21: "uint4", 22: "int4", 25: "uint2", 26: "int2"}
 _CODES = {name: code for code, name in (_BUILTIN | _FORMATS).items()}
 
 

@@ -14,7 +14,7 @@ from compiler.frontend import symbolic_ops
 from compiler.frontend.assuming import Assuming
 from compiler.frontend.attributes import attribute_value
 from compiler.frontend.computed_dimensions import computed_dimensions
-from compiler.frontend.element_types import NARROW, element_code
+from compiler.frontend.element_types import NARROW, element_code, exotic_name
 from compiler.frontend.folding import empty, folded
 from compiler.frontend.function_body import body_of, has_body
 from compiler.frontend.limits import Budget
@@ -329,6 +329,13 @@ class GraphImport:
     def element(self, name: str) -> int:
         """See Graph."""
         return self._narrow.get(name) or element_code(tensor_type(self.atom(name)).dtype)
+
+    def declared(self, name: str) -> str:
+        """Name of a value's element type if numpy does not have it; else empty."""
+        atom = self.atom(name)
+        if not isinstance(atom.type, TensorType):
+            return ""
+        return exotic_name(self.element(name))
 
     def mark(self, name: str, code: int) -> None:
         """See Graph."""

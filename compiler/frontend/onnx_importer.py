@@ -16,6 +16,7 @@ from compiler.frontend.model_file import opset_of, read_model
 from compiler.frontend.node import CONVERTERS
 from compiler.frontend.schema import DEFAULT, operator_key
 from compiler.ir.expr import IRModule
+from compiler.runtime.elements import ELEMENTS
 from compiler.transform.use_integers import with_integers
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def from_onnx(
     is the dimension `N` of the types, and unnamed ones are called `d0`, `d1` ... Weights become
     constants. The bindings' `origins` are the names of the ONNX nodes they come from (of a node's
     first output when it has no name). `mod.attrs` holds `opset`, `producer`, `ir_version`, and the
-    model's own `inputs` and `outputs` names in order.
+    model's own `inputs` and `outputs` names in order. Those of types that numpy does not have are
+    arrays of ml_dtypes (see `compiler.runtime.elements`).
 
     Args:
         model: path, serialized bytes, or a ModelProto.
@@ -83,6 +85,12 @@ def from_onnx(
         "inputs": tuple(importer.inputs),
         "outputs": tuple(o.name for o in proto.graph.output),
     }
+    declared = {
+        "inputs": [importer.declared(name) for name in importer.inputs],
+        "outputs": [importer.declared(o.name) for o in proto.graph.output],
+    }
+    if any(map(any, declared.values())):
+        attrs[ELEMENTS] = declared
     module = IRModule({"main": main}, attrs)
     return with_integers(module) if importer.quantized else module
 

@@ -17,6 +17,7 @@ from compiler.errors import InputError
 from compiler.ir.types import TensorType, Type
 from compiler.runtime.assumptions import Assumption, check_assumptions
 from compiler.runtime.driver import Step
+from compiler.runtime.elements import Elements
 from compiler.runtime.external import External, Linkage
 from compiler.runtime.inputs import bind_inputs, check_sizes
 from compiler.runtime.kernels import Kernel, aligned_copy
@@ -59,7 +60,11 @@ class Executable:
         target: what it was compiled for.
         threads: how many threads its kernels use.
         lowerings: how each custom datatype is computed, and why.
+        elements: what the model declares of its inputs and outputs that numpy has no dtype for;
+            calls take and give arrays of ml_dtypes there, `run` does not.
     """
+
+    elements = Elements()
 
     def __init__(
         self,
@@ -83,7 +88,8 @@ class Executable:
             dtype.
         """
         arrays, dims = bind_inputs(list(self.inputs.items()), args, kwargs)
-        outs = self.run(arrays, dims)
+        self.elements.check(list(self.inputs), arrays)
+        outs = self.elements.given(self.run(arrays, dims))
         return outs[0] if len(outs) == 1 else outs
 
     def run(

@@ -13,6 +13,7 @@ from compiler.errors import InputError, unknown
 from compiler.ir.expr import Function
 from compiler.ir.names import identifier
 from compiler.ir.types import TensorType, TupleType, shape_text
+from compiler.runtime.elements import stored
 from compiler.symbolic import Index, Quasi, Var
 
 
@@ -70,7 +71,7 @@ def bind_inputs(
     """Arrays in parameter order, and the value of every symbolic dimension.
 
     Inputs are named as `named_inputs` says. Integers of another width are taken where all of them
-    are numbers of the model's integers too.
+    are numbers of the model's integers too; arrays of ml_dtypes as `elements.stored` says.
 
     Raises:
         InputError: an input is missing, unknown, given twice, or of the wrong rank, shape or dtype.
@@ -93,7 +94,9 @@ def bind_inputs(
 def _converted(name: str, t: TensorType, a: Array) -> Array:
     """Integers as integers of another width, if nothing is lost; what is no integer has to be
     converted by the caller, who knows what that loses."""
-    want = t.dtype.storage
+    want, a = t.dtype.storage, stored(a, t.dtype)
+    if a.dtype == want:
+        return a
     if not t.dtype.is_custom and want.kind in "iu" and a.dtype.kind in "iu":
         limits = np.iinfo(want)
         low, high = (int(a.min()), int(a.max())) if a.size else (0, 0)
@@ -104,9 +107,10 @@ def _converted(name: str, t: TensorType, a: Array) -> Array:
             f"input {name!r} must be {t.dtype}, which has no {outside}, the "
             f"{'smallest' if outside == low else 'largest'} of the {a.dtype} given"
         )
-    raise InputError(
-        f"input {name!r} must be {t.dtype}, not {a.dtype}: convert it with .astype({want.name!r})"
-    )
+    how = f".astype({want.name!r})"
+    if t.dtype.is_custom:
+        how = f"datatypes.encode({t.dtype.name!r}, x), or give an array of ml_dtypes' type"
+    raise InputError(f"input {name!r} must be {t.dtype}, not {a.dtype}: convert it with {how}")
 
 
 def symbolic_sizes(f: Function) -> tuple[Index, ...]:

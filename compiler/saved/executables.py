@@ -14,6 +14,7 @@ from compiler.errors import ModelError
 from compiler.input_files import ARRAYS, open_file
 from compiler.ir.types import TensorType
 from compiler.runtime import pool
+from compiler.runtime.elements import elements_among
 from compiler.runtime.executable import Executable, GraphExecutable, Program
 from compiler.runtime.kernels import Kernel, Written
 from compiler.runtime.native import Native
@@ -42,6 +43,7 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
     """
     writer = Writer()
     manifest = {**header(exe.target), "threads": exe.threads}
+    manifest["elements"] = [exe.elements.inputs, exe.elements.outputs]
     if isinstance(exe, VMExecutable):
         manifest |= {
             "inputs": encode(tuple(exe.inputs.items())),
@@ -131,12 +133,20 @@ def _read(name: str, archive: zipfile.ZipFile) -> Executable:
     graphs = tuple(_read_graph(g, reader, target, threads) for g in manifest["graphs"])
     if "functions" not in manifest:
         (graph,) = graphs
-        return graph
+        return _declared(graph, manifest)
     constants = tuple(map(reader.array, manifest["constants"]))
     image = Image(decode(manifest["functions"]), graphs, constants)
     inputs, outputs = decode(manifest["inputs"]), decode(manifest["outputs"])
     assumed = decode(manifest["assumed"])
-    return VMExecutable(image, inputs, outputs, target, threads, assumed)
+    machine = VMExecutable(image, inputs, outputs, target, threads, assumed)
+    return _declared(machine, manifest)
+
+
+def _declared(exe: Executable, manifest: dict[str, Any]) -> Executable:
+    inputs, outputs = (list(map(str, part)) for part in manifest["elements"])
+    types = list(exe.inputs.values()), list(exe.outputs.values())
+    exe.elements = elements_among(inputs, outputs, *types)
+    return exe
 
 
 def _read_graph(given: Any, reader: Reader, target: Target, threads: int) -> GraphExecutable:

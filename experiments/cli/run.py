@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 import numpy as np
 
+from compiler.runtime.elements import numbers
 from experiments import model_files, pipeline, schemes
 from experiments.archives import write_npz
 from experiments.feeds import Feed, run_in_calls
@@ -57,6 +58,9 @@ def run(
     the arrays. Y.npz has an array for every output, by its name. A network that takes fewer
     examples at a time than there are rows is called several times.
 
+    Results that the model declares as bfloat16, or as another type that numpy does not have, are
+    saved as the same numbers in float32, int8 or uint8; --input takes them back.
+
     Example: dtypelab run mnist_mlp --input mnist1k --dtype bfloat16 --output y.npz
     """
     check_outputs([output], [*model_files.files_of(model), file])
@@ -73,17 +77,17 @@ def run(
     outputs = dict(zip(executable.outputs, run_in_calls(call, feed, len(first)), strict=True))
     if output:
         with atomic_path(output) as temporary, temporary.open("wb") as archive:
-            write_npz(archive, outputs)
+            write_npz(archive, {name: numbers(array) for name, array in outputs.items()})
     described = {
         name: {
             "dtype": str(array.dtype),
             "shape": list(array.shape),
-            "min": array.min().item(),
-            "max": array.max().item(),
-            "mean": array.mean(dtype=np.float64).item(),
+            "min": values.min().item(),
+            "max": values.max().item(),
+            "mean": values.mean(dtype=np.float64).item(),
         }
         for name, array in outputs.items()
-        if array.size
+        if (values := numbers(array)).size
     }
     if as_json:
         facts = {"model": model, "dtype": dtype, **lowering_facts(executable)}
