@@ -12,6 +12,7 @@ from compiler.errors import ModelError, UnsupportedError, unknown
 from compiler.frontend.element_types import element_dtype
 from compiler.ir.expr import Constant
 from compiler.ir.types import TensorType
+from compiler.runtime.elements import stored
 from compiler.symbolic import Dim, Index, Var, dim
 
 if TYPE_CHECKING:
@@ -159,7 +160,8 @@ def given_constants(
         if name not in declared:
             raise ModelError(unknown("input", name, list(declared)) + " (in constants)")
         code = declared[name].type.tensor_type.elem_type
-        dtype, data = element_dtype(code, f"input {name!r}"), np.asarray(given)
+        dtype = element_dtype(code, f"input {name!r}")
+        data = stored(np.asarray(given), dtype)
         if data.dtype != dtype.storage:
             raise ModelError(f"the constant {name!r} must be {dtype}, not {data.dtype}")
         out[name] = Constant(np.array(data, order="C"), dtype)

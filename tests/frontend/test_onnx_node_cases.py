@@ -20,6 +20,7 @@ from compiler.frontend.onnx_importer import from_onnx
 from compiler.interpret import evaluate
 from compiler.ir.expr import IRModule
 from compiler.pipeline import build
+from compiler.runtime.elements import numbers
 
 PASSING = 1775
 """Cases that must pass; raise it as operators are added."""
@@ -81,21 +82,6 @@ def is_tensor(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic, onnx.TensorProto))
 
 
-def stored(a: Any) -> Any:
-    """An array as the module takes and gives it: integers of 2 and 4 bits in bytes, and the codes
-    of 8-bit floats and of bfloat16."""
-    if a.dtype.name in ("int2", "int4"):
-        return a.astype(np.int8)
-    if a.dtype.name in ("uint2", "uint4"):
-        return a.astype(np.uint8)
-    return a.view(f"u{a.itemsize}") if is_format(a.dtype) else a
-
-
-def is_format(dtype: Any) -> bool:
-    """Whether numpy itself does not have this dtype, which is a float."""
-    return dtype.name.startswith(("float8", "float4", "bfloat"))
-
-
 def imported(case: Any, operands: list[Any]) -> tuple[IRModule, list[Any]]:
     """The module and its operands; what must be known at import (axes, shapes) becomes constant."""
     names = [i.name for i in case.model.graph.input]
@@ -112,10 +98,10 @@ def imported(case: Any, operands: list[Any]) -> tuple[IRModule, list[Any]]:
             if not set(wanted) - constants.keys():
                 raise
             for name in wanted:
-                constants[name] = stored(array(operands[names.index(name)]))
+                constants[name] = array(operands[names.index(name)])
         else:
             rest = zip(names, operands, strict=True)
-            return mod, [stored(array(x)) for n, x in rest if n not in constants]
+            return mod, [array(x) for n, x in rest if n not in constants]
 
 
 _LOOSER = {"float16": 4e-3, "bfloat16": 3e-2}
@@ -125,13 +111,12 @@ def mistake(got: Any, wanted: Any, tolerance: tuple[float, float]) -> str:
     """What is wrong with a result; empty if nothing. 16-bit floats may be off by a few units in
     their last place, since the standard does not say in which precision sums are formed."""
     for g, w in zip(got if isinstance(got, list) else [got], map(array, wanted), strict=True):
-        if (g.shape, g.dtype) != (w.shape, stored(w).dtype):
+        if (g.shape, g.dtype) != (w.shape, w.dtype):
             return f"{g.dtype}{g.shape} for {w.dtype}{w.shape}"
         rtol, atol = tolerance
         rtol = max(rtol, _LOOSER.get(w.dtype.name, 0))
-        if is_format(w.dtype):
-            g, w = g.view(w.dtype).astype(np.float64), w.astype(np.float64)
-        if not np.allclose(g, stored(w), rtol, atol, equal_nan=w.dtype.kind == "f"):
+        g, w = numbers(g), numbers(w)
+        if not np.allclose(g, w, rtol, atol, equal_nan=w.dtype.kind == "f"):
             return "other values"
     return ""
 
