@@ -377,7 +377,7 @@ class GraphImport:
         self._around.append(self.builder)
         self.builder = FunctionBuilder()
         self.assuming.forget()
-        known = list(self.assuming.facts.rules)
+        known = self.assuming.facts.rules
         try:
             for p in params:
                 self.builder.add_param(p)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from compiler.errors import InputError
 from compiler.ir.expr import Binding, Call, Function, IRModule
 from compiler.ir.types import TensorType
@@ -32,9 +34,10 @@ class Assumption:
         if len(found) != 1:
             return text
         every = period(self.size, self.equal)
-        if every > 1 and all(self.holds(dict.fromkeys(found, k * every)) for k in range(1, 9)):
+        (v,) = found
+        if every > 1 and len(_fitting([self], v, range(every, 9 * every, every))) == 8:
             return f"{text}, which holds for multiples of {every}"
-        fit = [k for k in range(1, _NEAR) if self.holds(dict.fromkeys(found, k))]
+        fit = _fitting([self], v, range(1, _NEAR))
         if len(fit) > 1 and fit[-1] - fit[0] == len(fit) - 1 and fit[-1] < _NEAR - 1:
             return f"{text}, which holds for {fit[0]} to {fit[-1]}"
         return text
@@ -118,13 +121,21 @@ def _nearest(a: Assumption, assumed: Iterable[Assumption], dims: Mapping[Var, in
         return ""
     (v,) = found
     alike = [x for x in assumed if _dims(x) == found]
-
-    def first(sizes: Iterable[int]) -> list[int]:
-        return [k for k in sizes if all(x.holds({v: k}) for x in alike)][:1]
-
     at = dims[v]
-    fit = [*first(range(at - 1, 0, -1)), *first(range(at + 1, at + _NEAR))]
+    below = _fitting(alike, v, range(max(1, at - _NEAR), at))[-1:]
+    fit = [*below, *_fitting(alike, v, range(at + 1, at + _NEAR))[:1]]
     return f"; the nearest that fit: {', '.join(map(str, fit))}" if fit else ""
+
+
+def _fitting(assumed: Iterable[Assumption], v: Var, sizes: range) -> list[int]:
+    """The sizes of a variable for which everything holds that is assumed of it alone."""
+    at = np.asarray(sizes, dtype=np.int64)
+    fit = np.ones(len(at), bool)
+    with np.errstate(divide="ignore"):  # a size of 0 is refused when it comes
+        for a in assumed:
+            size, equal = (Index.of(side).value({v: at}) for side in (a.size, a.equal))
+            fit &= size == equal
+    return [int(k) for k in at[fit]]
 
 
 def _dims(a: Assumption) -> set[Var]:

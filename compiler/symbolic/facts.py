@@ -26,17 +26,25 @@ class Facts:
     """Equalities that hold in a program. Each becomes a rule that rewrites one atom of it."""
 
     def __init__(self) -> None:
-        self.rules: list[Rule] = []
+        self.rules: tuple[Rule, ...] = ()
+        self._known: tuple[tuple[Rule, ...], dict[Index, Index]] = (), {}
 
     def simplified(self, x: IntLike) -> Dim:
         """`x` with all rules applied, inside its parts too."""
-        out = Index.of(x)
-        for _ in range(_ROUNDS):
-            new = self._rewritten(out)
-            if new == out:
-                break
-            out = new
-        return dim(out)
+        if not self.rules or isinstance(x, int):
+            return dim(x)
+        if self._known[0] != self.rules:
+            self._known = self.rules, {}
+        known = self._known[1]
+        if x not in known:
+            out = x
+            for _ in range(_ROUNDS):
+                new = self._rewritten(out)
+                if new == out:
+                    break
+                out = new
+            known[x] = out
+        return dim(known[x])
 
     def equal(self, a: IntLike, b: IntLike) -> bool:
         """Whether it follows that a = b."""
@@ -57,7 +65,7 @@ class Facts:
         difference = without_shared(Index.of(self.simplified(Index.of(a) - b)))[0]
         rule = _oriented(difference)
         if rule is not None:
-            self.rules.append(rule)
+            self.rules = (*self.rules, rule)
 
     def _rewritten(self, i: Index) -> Index:
         out = Index(const=i.const)
