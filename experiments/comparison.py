@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.errors import ConfigError
 
 from . import noise
-from .row_names import Merit, merits, system_names
+from .row_names import OUTPUT, Merit, judged_outputs, merits, system_names
 from .statistics import SIGNIFICANT, Z95, holm
 from .store import COLUMNS
 
@@ -73,6 +73,7 @@ def _cells(table: pd.DataFrame, which: str) -> dict[tuple[Any, ...], _Row]:
     """Rows by what they are."""
     keyed = table[list(KEYS)].astype(object)
     keyed["repeat"] = keyed["repeat"].map(lambda r: 0 if _missing(r) else r)  # earlier versions
+    keyed[OUTPUT] = judged_outputs(table)
     keys = list(keyed.where(keyed.notna(), None).itertuples(index=False, name=None))
     cells = dict(zip(keys, table.to_dict("records"), strict=True))
     if len(cells) < len(keys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,10 @@ from . import scoring
 if TYPE_CHECKING:
     import pandas as pd
 
-#: How sums are formed is a part of the number system; the other columns tell rows of one network
-#: and one scheme apart.
+#: What a row's `config` says of the output that is judged, of a network with several.
+OUTPUT = "output"
+#: How sums are formed is a part of the number system; the other columns, and the output, which is in
+#: none, tell rows of one network and one scheme apart.
 _SUMS = "accumulate"
 _DISTINGUISHING = (
     *("calibrator", "lowering", _SUMS, "target", "threads", "batch", "seed", "repeat"),
@@ -37,7 +40,8 @@ def system_names(rows: pd.DataFrame) -> list[str]:
     schemes, sums = rows["scheme"], scheme_names(rows)
     extra: dict[str, list[str]] = {scheme: [] for scheme in schemes}
     filled = rows[list(_DISTINGUISHING)].astype(object).where(lambda t: t.notna(), "")
-    for name in _DISTINGUISHING:
+    filled = filled.assign(**{OUTPUT: [f"{OUTPUT}={o}" if o else "" for o in judged_outputs(rows)]})
+    for name in (*_DISTINGUISHING, OUTPUT):
         values = filled[name].groupby([rows["model"], schemes], sort=False).nunique()
         for scheme in values.index[values > 1].get_level_values("scheme").unique():
             extra[scheme].append(name)
@@ -68,6 +72,20 @@ def _usual(scheme: str, mode: str, granularity: object) -> bool:
     scaled = isinstance(granularity, str) and bool(granularity)
     stored = scaled and "compute=native" not in scheme
     return mode in ("", "sequential") or (stored and mode == "float32")
+
+
+def judged_outputs(rows: pd.DataFrame) -> list[str]:
+    """The name of every row's output, empty for networks that have one."""
+    return [_output(text) for text in rows["config"]] if "config" in rows else [""] * len(rows)
+
+
+def _output(config: object) -> str:
+    if not isinstance(config, str) or f'"{OUTPUT}"' not in config:
+        return ""  # most: reading them all takes long
+    try:
+        return str(json.loads(config).get(OUTPUT, ""))
+    except (ValueError, AttributeError):  # somebody edited it
+        return ""
 
 
 def _shown(name: str, value: object) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from compiler.printable import printable
 
 from . import noise
-from .row_names import system_names
+from .row_names import judged_outputs, system_names
 from .scoring import is_share
 
 if TYPE_CHECKING:
@@ -50,11 +50,13 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
     table.add_column("status", no_wrap=True)
     failures, disturbed, not_finite = [], set(), []
     noted: dict[str, list[str]] = {}
-    model = None
-    for row, system in zip(rows.to_dict("records"), system_names(rows), strict=True):
-        if row["model"] != model:
-            model = row["model"]
+    model = judged_output = None
+    named = zip(rows.to_dict("records"), system_names(rows), judged_outputs(rows), strict=True)
+    for row, system, output in named:
+        if (row["model"], output) != (model, judged_output):
+            model, judged_output = row["model"], output
             by = "" if judged else f" ({row['metric_name']})"
+            by += f", output {output!r}" if output else ""
             table.add_row(Text(printable(model + by), "bold"))
         reasons = noise.read(row["latency_noise"])
         disturbed |= {*reasons}

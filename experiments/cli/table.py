@@ -14,7 +14,7 @@ from experiments import tables
 from experiments.files import check_outputs
 from experiments.layer_table import is_layers, layers_path, read_layers
 from experiments.multiplicity import HOLM, adjusted, warning
-from experiments.row_names import system_names
+from experiments.row_names import OUTPUT, judged_outputs, system_names
 from experiments.store import read_results
 
 from .common import json_option, print_json, say, say_text
@@ -54,7 +54,8 @@ def table(
     as data (.csv, .parquet) has every column, unless --columns or --pivot says which: such a file
     is a results file again. The column `system` is the scheme with whatever else tells rows apart
     (calibrator, accumulation, threads ...); it can be asked for though no file has it. So can
-    `p_holm`: p-values corrected by Holm's method for all rows of the file, which `p_value` is not.
+    `output`, which is judged of a network with several, and `p_holm`: p-values corrected by Holm's
+    method for all rows of the file, which `p_value` is not.
 
     Example: dtypelab table recorded.csv --pivot system,model,metric --format latex
     """
@@ -130,4 +131,6 @@ def _read(path: Path, asked: Container[str]) -> pd.DataFrame:
     rows = read_results(path)
     if SYSTEM in asked:
         rows = rows.assign(**{SYSTEM: system_names(rows)})
+    if OUTPUT in asked:
+        rows = rows.assign(**{OUTPUT: judged_outputs(rows)})
     return rows.assign(**{HOLM: adjusted(rows)}) if HOLM in asked else rows

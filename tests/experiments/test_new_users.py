@@ -102,6 +102,23 @@ def test_every_verb(capsys: Capture, tmp_path: Path, name: str) -> None:
     succeed(capsys, "reproduce", results, "--row", "2")
 
 
+def test_two_outputs_of_a_network_are_told_apart(capsys: Capture, tmp_path: Path) -> None:
+    new_user_models.write("pitch_tracker", tmp_path)
+    spec, results = tmp_path / "spec.toml", tmp_path / "r.csv"
+    spec.write_text(
+        'dataset = "pitch_tracker.npz"\nschemes = ["float32"]\nlatency = {runs = 0}\n'
+        'metric = "cosine"\nmodels = [\n    { model = "pitch_tracker.onnx", output = "volume" },\n'
+        '    { model = "pitch_tracker.onnx", output = "pitch/hz" },\n]\n'
+    )
+    shown = succeed(capsys, "sweep", spec, "-o", results)
+    for name in ("volume", "pitch/hz"):
+        assert f"output '{name}'" in shown
+        assert f"float32 output={name}" in shown
+    table = json.loads(succeed(capsys, "table", results, "--columns", "system,output", "--json"))
+    assert [row["output"] for row in table["rows"]] == ["volume", "pitch/hz"]
+    succeed(capsys, "table", results, "--compare", results)
+
+
 def test_a_sweep_of_the_first_tier(capsys: Capture, tmp_path: Path) -> None:
     new_user_models.write("voice_detector", tmp_path)
     spec, results = tmp_path / "spec.toml", tmp_path / "r.csv"
