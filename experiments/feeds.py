@@ -117,7 +117,13 @@ def call_of(x: Examples) -> Array | dict[str, Array]:
 
 
 def filled(x: Examples, count: int) -> Examples:
-    """`count` examples: the last one is repeated."""
+    """`count` examples: the last one is repeated.
+
+    Raises:
+        InputError: there is none.
+    """
+    if not len(x):
+        raise InputError("there are no inputs: give at least one")
     return x[np.minimum(np.arange(count), len(x) - 1)]
 
 

@@ -221,26 +221,50 @@ def _interface(path: Path, stamp: Stamp) -> ModelInterface:
     return model_interface(path)
 
 
+def _declared_batch(path: Path, sample_shape: tuple[int, ...] | Sample) -> int | None:
+    """The number of examples that the model declares, None where it is open."""
+    declared = _interface(path, _stamp(path)).inputs
+    rows = [*declared.values()][:1]
+    if isinstance(sample_shape, Sample):
+        rows = [declared.get(name) for name, kind, _ in sample_shape.parts if kind == ROWS]
+    return next((dims[0] for dims in rows if dims and dims[0] is not None), None)
+
+
+def per_call(path: Path, feed: Feed) -> int | None:
+    """The number of examples of a call, as the model declares it or what goes whole into every call
+    wants it; None for any number."""
+    if feed.sample.one_by_one:
+        return 1
+    declared = _declared_batch(path, feed.sample)
+    if declared is not None or not feed.sample.ties:
+        return declared
+    if _takes(path, feed.sample, len(feed) + 1):
+        return None
+    return len(feed) if _takes(path, feed.sample, len(feed)) else 1
+
+
 def fixed_batch(path: Path, sample_shape: tuple[int, ...] | Sample) -> int | None:
     """The number of examples of a call, if the model can be imported for no other one."""
-    declared = _interface(path, _stamp(path)).inputs
-    if isinstance(sample_shape, Sample):
-        if sample_shape.one_by_one:
-            return 1
-        rows = [declared.get(name) for name, kind, _ in sample_shape.parts if kind == ROWS]
-        first = next((dims[0] for dims in rows if dims and dims[0] is not None), None)
-        if first is None and sample_shape.ties:
-            first = 1  # what goes whole may be made for one
-    else:
-        shape = next(iter(declared.values()), None)
-        first = shape[0] if shape else None
-    if first is None:
-        return None
+    sample = sample_shape if isinstance(sample_shape, Sample) else Sample(())
+    if sample.one_by_one:
+        return 1
+    first = _declared_batch(path, sample_shape)
+    if first is None and sample.ties:
+        first = 1  # what goes whole may be made for one
+    return None if first is None or _takes(path, sample_shape, first + 1) else first
+
+
+def _takes(path: Path, sample_shape: tuple[int, ...] | Sample, batch: int) -> bool:
+    """Whether a model can be imported for a batch, and has a row for every example then: a reshape
+    to a size that it fixes may make other things of them."""
+    from compiler.ir.expr import atom_type
+    from compiler.ir.types import TensorType
+
     try:
-        load_for_batch(path, sample_shape, first + 1)
+        results = map(atom_type, load_for_batch(path, sample_shape, batch).main.results)
     except DtypelabError:
-        return first
-    return None
+        return False
+    return any(isinstance(t, TensorType) and t.shape[:1] == (batch,) for t in results)
 
 
 def size_of(path: Path, sample_shape: tuple[int, ...] | Sample) -> tuple[int, int]:

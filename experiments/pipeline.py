@@ -45,13 +45,14 @@ class Compiled:
     """An executable for one batch size, called with any number of inputs.
 
     `lowering`: how its custom datatypes are computed, empty if it has none. `output`: which of its
-    results counts; the first if it is empty.
+    results counts, of the model's `outputs` (two of which may be one); the first if it is empty.
     """
 
     executable: Executable
     batch: int
     lowering: str = ""
     output: str = ""
+    outputs: tuple[str, ...] = ()
 
     def predict(self, x: Examples) -> Array:
         """The network's result for inputs [n, ...]: shape [n, ...].
@@ -83,7 +84,7 @@ class Compiled:
 
     @property
     def _names(self) -> list[str]:
-        return list(self.executable.outputs)
+        return list(self.outputs or self.executable.outputs)
 
     @property
     def _name(self) -> str:
@@ -213,7 +214,8 @@ def prepare(
     def compile_for(batch: int) -> Compiled:
         module = transform(model_files.load_for_batch(path, sample_shape, batch))
         executable = build(module, scheme, target, threads)
-        return Compiled(executable, batch, executable.dtype_lowering, output)
+        names = tuple(module.attrs.get("outputs", ()))
+        return Compiled(executable, batch, executable.dtype_lowering, output, names)
 
     per = fixed or 1
     module = prepare_module(model_files.load_for_batch(path, sample_shape, per))

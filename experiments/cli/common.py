@@ -197,8 +197,8 @@ def load_static(model: str, arrays: Mapping[str, pipeline.Array]) -> IRModule:
 
 def one_call(model: str, feed: Feed) -> Feed:
     """The examples of `feed` that go into one call of the model: all, or as many as it takes."""
-    fixed = model_files.fixed_batch(model_files.model_file(model), feed.sample)
-    return feed if fixed is None else filled(feed[:fixed], fixed)
+    per = model_files.per_call(model_files.model_file(model), feed)
+    return feed if per in (None, len(feed)) else filled(feed[:per], per)
 
 
 def say(*lines: str, err: bool = False) -> None:

@@ -97,7 +97,7 @@ def for_calibration(model: str, file: str, shapes: Sequence[str]) -> tuple[IRMod
     """
     path = model_files.model_file(model)
     feed = load_feed(model, file, shapes, calibration=True)
-    fixed = model_files.fixed_batch(path, feed.sample)
+    fixed = model_files.per_call(path, feed)
     if fixed is not None and len(feed) >= fixed:
         feed = feed[: len(feed) - len(feed) % fixed]
     parts = [part.call() for part in feed.batches(fixed or pipeline.CALIBRATION_BATCH)]

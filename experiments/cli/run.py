@@ -74,7 +74,8 @@ def run(
         results = executable(part.call())
         return results if isinstance(results, list) else [results]
 
-    outputs = dict(zip(executable.outputs, run_in_calls(call, feed, len(first)), strict=True))
+    names = model_files.output_names(model_files.model_file(model))
+    outputs = dict(zip(names, run_in_calls(call, feed, len(first)), strict=True))
     if output:
         with atomic_path(output) as temporary, temporary.open("wb") as archive:
             write_npz(archive, {name: numbers(array) for name, array in outputs.items()})

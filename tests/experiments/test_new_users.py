@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from new_user_models import JUDGED, MODELS, SHAPES
+from onnx import TensorProto, helper, numpy_helper
 
 import compiler
 from experiments.cli.main import run_command
@@ -49,6 +50,7 @@ def expected(name: str, model: str) -> list[np.ndarray]:
     ]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", MODELS)
 def test_run_and_inspect(capsys: Capture, tmp_path: Path, name: str) -> None:
     model, data = new_user_models.write(name, tmp_path)
@@ -102,6 +104,7 @@ def test_every_verb(capsys: Capture, tmp_path: Path, name: str) -> None:
     succeed(capsys, "reproduce", results, "--row", "2")
 
 
+@pytest.mark.thorough
 def test_two_outputs_of_a_network_are_told_apart(capsys: Capture, tmp_path: Path) -> None:
     new_user_models.write("pitch_tracker", tmp_path)
     spec, results = tmp_path / "spec.toml", tmp_path / "r.csv"
@@ -210,3 +213,54 @@ def test_a_name_in_shape_may_have_any_character(capsys: Capture, tmp_path: Path)
     onnx.save(model, tmp_path / "m.onnx")
     text = succeed(capsys, "inspect", tmp_path / "m.onnx", "--shape", "a=b:c x=2x20")
     assert "input       a=b:c x: Tensor[(2, 20), int32]" in text
+
+
+@pytest.mark.thorough
+def test_a_state_may_hold_the_whole_batch(capsys: Capture, tmp_path: Path) -> None:
+    model, data = new_user_models.write("voice_detector", tmp_path)
+    with np.load(data) as held:
+        arrays = {n: held[n] for n in ("input", "sr")} | {"state": np.ones((2, 6, 8), np.float32)}
+    np.savez(data, **arrays)
+    succeed(capsys, "run", model, "--input", data, "--output", tmp_path / "y.npz")
+    want = compiler.evaluate(compiler.from_onnx(model), arrays)
+    with np.load(tmp_path / "y.npz") as saved:
+        assert saved["stateN"].shape == (2, 6, 8)
+        np.testing.assert_allclose(saved["output"], want[1], rtol=1e-5)
+    succeed(capsys, "quantize", model, "--calib", data, "-o", tmp_path / "q.onnx")
+
+
+def test_a_batch_that_the_model_fixes_is_kept(capsys: Capture, tmp_path: Path) -> None:
+    """A reshape to [1, -1] would make one row of all of them."""
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    ends = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, k]) for n, k in (("x", 4), ("y", 4))
+    ]
+    shape = numpy_helper.from_array(np.array([1, -1]), "shape")
+    nodes = [
+        helper.make_node("Reshape", ["x", "shape"], ["r"]),
+        helper.make_node("Relu", ["r"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", ends[:1], [*ends[1:], *ends[1:]], [shape])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=x)
+    succeed(capsys, "run", tmp_path / "m.onnx", "--input", tmp_path / "x.npz",
+            "--output", tmp_path / "y.npz")  # fmt: skip
+    with np.load(tmp_path / "y.npz") as saved:
+        assert np.array_equal(saved["y"], x)
+    spec = tmp_path / "spec.toml"
+    spec.write_text(
+        'models = ["m.onnx"]\ndataset = "x.npz"\nschemes = ["float32"]\nlatency = {runs = 0}\n'
+    )
+    assert "ok" in succeed(capsys, "sweep", spec, "-o", tmp_path / "r.csv")
+
+
+def test_no_inputs_are_too_few(capsys: Capture, tmp_path: Path) -> None:
+    model, data = new_user_models.write("pitch_tracker", tmp_path)
+    np.savez(data, audio=np.zeros((0, 1, 64), np.float32))
+    assert "there is no calibration data" in fail(
+        capsys, "quantize", model, "--calib", data, "-o", tmp_path / "q.onnx"
+    )
+    assert "the inputs are empty" in fail(
+        capsys, "compare", model, "--input", data, "--dtype", "bfloat16"
+    )
