@@ -230,8 +230,9 @@ def named_arrays(
 
     labels = {"y", "labels"} - {*names}
     found = {k: a for k, a in arrays.items() if k not in labels}
-    spare = [k for k in found if k not in names and k.removesuffix(CALIB) in found]
-    extra = {k.removesuffix(CALIB): found.pop(k) for k in spare if k.endswith(CALIB)}
+    known = {*names, *(_ANONYMOUS if len(names) == 1 else ())}
+    spare = [k for k in found if k not in names and k.removesuffix(CALIB) in known - {k}]
+    extra = {k.removesuffix(CALIB): found.pop(k) for k in spare}
     if calibration:
         found |= extra
     nameless = [k for k in found if k in _ANONYMOUS]

@@ -169,12 +169,16 @@ def shapes_given(path: Path, shapes: Sequence[str]) -> model_files.Shapes:
     from compiler.runtime.inputs import input_called
 
     names = model_files.input_names(path)
-    found = {input_called(name, names): shape for name, shape in map(_shape, shapes)}
+    found = {input_called(name, names): shape for name, shape in map(read_shape, shapes)}
     return tuple(found.items())
 
 
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """INPUT=SIZES; the name may have any character, also =, and a scalar has no sizes."""
+def read_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """INPUT=SIZES; the name may have any character, also =, and a scalar has no sizes.
+
+    Raises:
+        click.UsageError: it is not.
+    """
     name, equals, sizes = text.rpartition("=")
     try:
         shape = tuple(int(size) for size in sizes.replace("x", ",").split(",") if sizes.strip())

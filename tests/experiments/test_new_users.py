@@ -9,10 +9,14 @@ import new_user_models
 import numpy as np
 import onnx
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from new_user_models import JUDGED, MODELS, SHAPES
 from onnx import TensorProto, helper, numpy_helper
 
 import compiler
+from compiler.errors import InputError
+from experiments.cli.common import load_feed, read_shape
 from experiments.cli.main import run_command
 from experiments.store import read_results
 
@@ -264,3 +268,41 @@ def test_no_inputs_are_too_few(capsys: Capture, tmp_path: Path) -> None:
     assert "the inputs are empty" in fail(
         capsys, "compare", model, "--input", data, "--dtype", "bfloat16"
     )
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("state", [(2, 1, 8), (1, 2, 1, 8), (6, 2, 1, 8), (2, 6, 8)], ids=str)
+def test_results_do_not_depend_on_how_a_state_is_given(
+    capsys: Capture, tmp_path: Path, state: tuple[int, ...]
+) -> None:
+    model, data = new_user_models.write("voice_detector", tmp_path)
+    with np.load(data) as held:
+        arrays = {n: held[n] for n in ("input", "sr")}
+    row = np.linspace(-1, 1, 8, dtype=np.float32)
+    np.savez(data, **arrays, state=np.broadcast_to(row, state))
+    succeed(capsys, "run", model, "--input", data, "--output", tmp_path / "y.npz")
+    whole = {**arrays, "state": np.tile(row, (2, 6, 1))}
+    want = compiler.evaluate(compiler.from_onnx(model), whole)[1]
+    with np.load(tmp_path / "y.npz") as saved:
+        np.testing.assert_allclose(saved["output"], want, rtol=1e-5)
+
+
+@pytest.mark.parametrize("names", [("audio", "audio_calib"), ("audio_calib",), ("x", "x_calib")])
+def test_calibration_inputs_have_names_of_their_own(
+    capsys: Capture, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    model, data = new_user_models.write("pitch_tracker", tmp_path)
+    small, large = (np.full((2, 1, 64), v, np.float32) for v in (1, 8))
+    np.savez(data, **{name: large if name.endswith("_calib") else small for name in names})
+    feed = load_feed(model, data, calibration=True)
+    assert feed.arrays["audio"].max() == 8
+    if len(names) > 1:
+        assert load_feed(model, data).arrays["audio"].max() == 1
+    else:
+        with pytest.raises(InputError, match="has no array for input 'audio' of the model"):
+            load_feed(model, data)
+
+
+@given(st.text(max_size=9), st.lists(st.integers(1, 99), max_size=4), st.sampled_from("x,"))
+def test_shapes_are_read_behind_the_last_sign(name: str, sizes: list[int], comma: str) -> None:
+    assert read_shape(f"{name}={comma.join(map(str, sizes))}") == (name, tuple(sizes))
