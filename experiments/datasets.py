@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,8 @@ class Dataset:
     that are not among them (m is 0 when there are none). `sha256` is that of the file, or of the
     arrays. `metric` judges outputs where a specification names no other (empty: what fits, see
     `metric_choice.default`); `classes` are the texts of the classes of a network that reads text.
+    `others` are arrays beside x: more inputs, or, where they may be `notes`, what a network with
+    one input does not take.
     """
 
     name: str
@@ -46,6 +48,8 @@ class Dataset:
     calibration: Examples
     metric: str = ""
     classes: tuple[str, ...] = ()
+    others: Mapping[str, Array] = field(default_factory=dict)
+    notes: bool = False
 
     @classmethod
     def of(cls, name: str, content: Mapping[str, Any] | Dataset) -> Dataset:
@@ -58,12 +62,12 @@ class Dataset:
         if isinstance(content, Dataset):
             # It may be made of another one, whose hash it then carries.
             d = content
-            return replace(d, sha256=_digest(d.x, d.y, d.calibration, d.classes))
+            return replace(d, sha256=_digest(d.x, d.y, d.calibration, d.classes, d.others))
         metric, classes = str(content.get("metric", "")), tuple(content.get("classes", ()))
         arrays = {k: np.asarray(v) for k, v in content.items() if k not in ("metric", "classes")}
-        x, y, calibration = _parts(f"data set {name!r}", arrays)
-        key = _digest(x, y, calibration, classes)
-        return cls(name, key, x, y, calibration, metric, classes)
+        x, y, calibration, others = _parts(f"data set {name!r}", arrays)
+        key = _digest(x, y, calibration, classes, others)
+        return cls(name, key, x, y, calibration, metric, classes, others)
 
     def for_model(self, path: Path) -> Dataset:
         """This data set with a row for every example of the model at `path`: an array for a model
@@ -74,27 +78,42 @@ class Dataset:
         """
         names = model_files.input_names(path)
         what = f"data set {self.name!r}"
-        if not isinstance(self.x, Feed):
-            if len(names) != 1:
-                listed = ", ".join(map(repr, names))
-                raise InputError(
-                    f"{what} has one array, x, but {path.name} has the inputs {listed}: give an "
-                    "array for each of them, by these names"
-                )
-            return self if model_files.takes_rows(path, self.x) else self._fed(path, names, what)
-        return self._fed(path, names, what)
+        if isinstance(self.x, Feed):
+            return self._fed(path, names, what, self.x.arrays, self.calibration.arrays)
+        if len(names) == 1 and self.others and not self.notes:
+            extra = ", ".join(map(repr, self.others))
+            raise InputError(f"{what} has {extra}, but {path.name} has one input, {names[0]!r}")
+        if len(names) == 1 and model_files.takes_rows(path, self.x):
+            return self
+        if len(names) > 1 and not self.others:
+            listed = ", ".join(map(repr, names))
+            raise InputError(
+                f"{what} has one array, x, but {path.name} has the inputs {listed}: give an "
+                "array for each of them, by these names"
+            )
+        more = self.others if len(names) > 1 else {}
+        calib = {k: a for k, a in more.items() if k.endswith(CALIB) and k not in names}
+        inputs = {"x": self.x, **{k: a for k, a in more.items() if k not in calib}}
+        held = {k.removesuffix(CALIB): a for k, a in calib.items()}
+        if len(self.calibration):
+            held["x"] = self.calibration
+        return self._fed(path, names, what, inputs, held)
 
-    def _fed(self, path: Path, names: list[str], what: str) -> Dataset:
-        (x, calibration) = (
-            part.arrays if isinstance(part, Feed) else {names[0]: part}
-            for part in (self.x, self.calibration)
-        )
-        feed = model_files.feed(path, named_arrays(what, x, names), what)
+    def _fed(
+        self,
+        path: Path,
+        names: list[str],
+        what: str,
+        inputs: Mapping[str, Array],
+        held: Mapping[str, Array],
+    ) -> Dataset:
+        """With the `inputs` and those `held` for calibration, by name, as examples."""
+        feed = model_files.feed(path, named_arrays(what, inputs, names), what)
         calib = feed[:0]
-        if calibration and (isinstance(self.calibration, Feed) or len(self.calibration)):
+        if held:
             # What has no calibration inputs of its own goes whole, or it would be missing.
             given = {k: a for k, a in feed.arrays.items() if feed.kinds[k] == WHOLE}
-            given |= named_arrays(what, calibration, names)
+            given |= named_arrays(what, held, names)
             calib = model_files.feed(path, given, f"{what} (calibration inputs)")
         if self.labelled and len(self.y) != len(feed):
             raise InputError(
@@ -221,7 +240,7 @@ def named_arrays(
 
     Labels (y or labels) and calibration inputs (NAME_calib) are left out if they are no inputs
     themselves; with `calibration`, what has calibration inputs is replaced by them. The array of a
-    single input may also be called x or arr_0.
+    single input may also be called x or arr_0; there may be notes of any name beside it.
 
     Raises:
         InputError: there is another array.
@@ -237,7 +256,7 @@ def named_arrays(
         found |= extra
     nameless = [k for k in found if k in _ANONYMOUS]
     if len(names) == len(nameless) == 1 and names[0] not in found:
-        found[names[0]] = found.pop(nameless[0])
+        found = {names[0]: found[nameless[0]]}
     try:
         return {input_called(name, names): array for name, array in found.items()}
     except InputError as error:
@@ -245,13 +264,15 @@ def named_arrays(
 
 
 def _user_dataset(path: Path) -> Dataset:
-    x, y, calibration = _parts(f"data set {path}", read_npz(path))
-    return Dataset(path.stem, sha256(path), x, y, calibration)
+    x, y, calibration, others = _parts(f"data set {path}", read_npz(path))
+    return Dataset(path.stem, sha256(path), x, y, calibration, others=others, notes=True)
 
 
-def _parts(what: str, arrays: Mapping[str, Array]) -> tuple[Examples, Array, Examples]:
-    """Inputs, labels and calibration inputs of named arrays: arrays if they are called x and
-    x_calib, else by name; which rows they have is seen when the model is known.
+def _parts(
+    what: str, arrays: Mapping[str, Array]
+) -> tuple[Examples, Array, Examples, Mapping[str, Array]]:
+    """Inputs, labels and calibration inputs of named arrays, and what else there is: arrays if they
+    are called x and x_calib, else by name; which rows they have is seen when the model is known.
 
     Raises:
         ConfigError: there are no inputs, or the arrays do not fit together.
@@ -261,13 +282,14 @@ def _parts(what: str, arrays: Mapping[str, Array]) -> tuple[Examples, Array, Exa
     calib = {k: inputs.pop(k) for k in list(inputs) if k.removesuffix(CALIB) in {*arrays} - {k}}
     if not inputs:
         raise ConfigError(f"{what} has no array x; it holds {sorted(arrays)}")
-    if {*inputs} == {"x"}:
+    if "x" in inputs:
         x = inputs["x"]
         calibration = calib.get("x_calib", x[:0])
         _check(what, x, y, calibration)
-        return x, y, calibration
+        used = ("x", "y", "x_calib")
+        return x, y, calibration, {k: a for k, a in arrays.items() if k not in used}
     held = {k.removesuffix(CALIB): a for k, a in calib.items()}
-    return _unfit(inputs, y), y, _unfit(held, NO_LABELS)
+    return _unfit(inputs, y), y, _unfit(held, NO_LABELS), {}
 
 
 def _unfit(arrays: Mapping[str, Array], y: Array) -> Feed:
@@ -301,16 +323,23 @@ def _check(what: str, x: Array, y: Array, calibration: Array) -> None:
         )
 
 
-def _digest(x: Examples, y: Array, calibration: Examples, classes: tuple[str, ...]) -> str:
+def _digest(
+    x: Examples,
+    y: Array,
+    calibration: Examples,
+    classes: tuple[str, ...],
+    others: Mapping[str, Array],
+) -> str:
     """SHA-256 of everything that a network and a metric see."""
     digest = hashlib.sha256(repr(classes).encode())
     parts: list[Array] = []
-    for part in (x, y, calibration):
-        if isinstance(part, Feed):
-            digest.update(repr(list(part.arrays)).encode())
-            parts += part.arrays.values()
+    for part in (x, y, calibration, others):
+        named = part.arrays if isinstance(part, Feed) else part
+        if isinstance(named, Mapping):
+            digest.update(repr(list(named)).encode() if named else b"")
+            parts += named.values()
         else:
-            parts.append(part)
+            parts.append(named)
     for array in parts:
         digest.update(f"{array.dtype}{array.shape}".encode())
         plain = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()

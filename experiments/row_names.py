@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 #: What a row's `config` says of the output that is judged, of a network with several.
 OUTPUT = "output"
-#: How sums are formed is a part of the number system; the other columns, and the output, which is in
-#: none, tell rows of one network and one scheme apart.
+#: How sums are formed is a part of the number system; the other columns, and the output, which is
+#: in none, tell rows of one network and one scheme apart.
 _SUMS = "accumulate"
 _DISTINGUISHING = (
     *("calibrator", "lowering", _SUMS, "target", "threads", "batch", "seed", "repeat"),
@@ -49,7 +49,8 @@ def system_names(rows: pd.DataFrame) -> list[str]:
     for (k, scheme), with_sums in zip(schemes.items(), sums, strict=True):
         shown = {n: _shown(n, filled.at[k, n]) for n in extra[scheme]}
         shown[_SUMS] = with_sums.removeprefix(scheme).strip()
-        named.append(" ".join([scheme, *filter(None, (shown.get(n) for n in _DISTINGUISHING))]))
+        told = filter(None, (shown.get(n) for n in (*_DISTINGUISHING, OUTPUT)))
+        named.append(" ".join([scheme, *told]))
     return named
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import numpy as np
 
-from compiler.errors import ConfigError, InputError
+from compiler.errors import ConfigError
 from compiler.printable import printable, printable_lines
 from experiments import datasets, model_files, pipeline
 from experiments.feeds import Feed, filled
@@ -102,14 +102,11 @@ def load_feed(model: str, file: str, shapes: Sequence[str] = (), calibration: bo
     fixed = shapes_given(path, shapes)
     names = model_files.input_names(path)
     if file in datasets.names():
-        data = datasets.load(file)
+        data = datasets.load(file).for_model(path)
         x = data.calibration if calibration else data.x
         if isinstance(x, Feed):
-            arrays = dict(x.arrays)
-        elif len(names) == 1:
-            arrays = {names[0]: x}
-        else:
-            raise InputError(f"the data set {file!r} is for one input; the model has {names}")
+            return x
+        arrays = {names[0]: x}
     else:
         arrays = datasets.named_arrays(file, datasets.read_npz(file), names, calibration)
     return model_files.feed(path, arrays, file, fixed)

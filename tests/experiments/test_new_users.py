@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import compiler
 from compiler.errors import InputError
+from experiments import datasets
 from experiments.cli.common import load_feed, read_shape
 from experiments.cli.main import run_command
 from experiments.store import read_results
@@ -306,3 +307,35 @@ def test_calibration_inputs_have_names_of_their_own(
 @given(st.text(max_size=9), st.lists(st.integers(1, 99), max_size=4), st.sampled_from("x,"))
 def test_shapes_are_read_behind_the_last_sign(name: str, sizes: list[int], comma: str) -> None:
     assert read_shape(f"{name}={comma.join(map(str, sizes))}") == (name, tuple(sizes))
+
+
+def test_notes_beside_the_inputs(capsys: Capture, tmp_path: Path) -> None:
+    """A file may say more of its rows than a network with one input wants to know."""
+    model, data = new_user_models.write("nhwc_resnet", tmp_path)
+    with np.load(data) as held:
+        x = held["input:0"]
+    np.savez(data, x=x, y=np.arange(6), font=np.arange(6))
+    assert load_feed(model, data).arrays["input:0"].shape == x.shape
+    assert datasets.load(data).for_model(Path(model)).x.shape == x.shape
+    made = datasets.Dataset.of("mine", {"x": x, "labels": np.arange(6)})
+    with pytest.raises(InputError, match="'mine' has 'labels', but nhwc_resnet"):
+        made.for_model(Path(model))
+    error = fail(capsys, "run", new_user_models.write("voice_detector", tmp_path)[0], "--input",
+                 "mnist1k")  # fmt: skip
+    assert (
+        "has one array, x, but voice_detector.onnx has the inputs 'input', 'state', 'sr'" in error
+    )
+
+
+def test_an_input_may_be_called_x(tmp_path: Path) -> None:
+    model, data = MODELS["voice_detector"](np.random.default_rng(1))
+    model.graph.input[0].name = model.graph.node[2].input[0] = "x"
+    model.graph.node[2].output[0] = model.graph.node[3].input[0] = "scaled"
+    onnx.save(model, tmp_path / "m.onnx")
+    renamed = {k.replace("input", "x"): a for k, a in data.items()}
+    made = datasets.Dataset.of("mine", renamed)
+    fed = made.for_model(tmp_path / "m.onnx")
+    assert (len(fed.x), len(fed.calibration)) == (6, 4)
+    assert list(fed.x.kinds) == ["x", "state", "sr"]
+    other = datasets.Dataset.of("mine", {**renamed, "sr": np.array(8000)})
+    assert other.sha256 != made.sha256
