@@ -17,6 +17,7 @@ from experiments.multiplicity import HOLM, adjusted, warning
 from experiments.row_names import OUTPUT, judged_outputs, system_names
 from experiments.store import read_results
 
+from .columns_help import WithColumns
 from .common import json_option, print_json, say, say_text
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 SYSTEM = "system"
 
 
-@click.command(short_help="Filter, pivot, compare and export results.")
+@click.command(cls=WithColumns, short_help="Filter, pivot, compare and export results.")
 @click.argument("results", type=click.Path(path_type=Path), metavar="NAME.csv")
 @click.option("--where", "conditions", multiple=True, metavar="COLUMN=VALUE", help="Also != < > *.")
 @click.option("--columns", metavar="A,B,...", help="Columns to show; 'all' for every one.")
