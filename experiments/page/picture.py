@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+import html
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compiler._html import escaped
 from compiler.errors import ConfigError, unknown
+from experiments.column_meanings import meaning
 from experiments.row_names import Merit, merits, system_names
+
+from .figures import digits, heading, unit_of
+from .labels import SIZE, Box, Label, place, shortened
+from .palette import FILLS, FORMS, LIGHT, Look, looks
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_COSTS = (
+    *("latency_ms_median", "size_bytes", "activation_bytes", "traffic_bytes", "macs"),
+    *("bit_operations", "energy_uj", "energy_memory_uj", "speedup_vs_fp32"),
+)
 #: What a picture may have across -> its name, and whether less of it is better.
-COSTS = {
-    "latency_ms_median": ("latency, ms", True),
-    "size_bytes": ("parameters, bytes", True),
-    "activation_bytes": ("activations, bytes", True),
-    "traffic_bytes": ("moved, bytes", True),
-    "macs": ("multiply-accumulates", True),
-    "bit_operations": ("bit operations", True),
-    "energy_uj": ("energy, µJ", True),
-    "energy_memory_uj": ("energy of memory, µJ", True),
-    "speedup_vs_fp32": ("speed-up over float32", False),
-}
+COSTS = {name: (heading(name), meaning(name).lower_is_better is True) for name in _COSTS}
 WIDTH, HEIGHT, COLUMNS = 330, 230, 3
 LEFT, RIGHT, TOP, BOTTOM = 44, 320, 34, 196
-LONGEST = 24
-"""Characters of a name beside a mark."""
+NAMED = 12
+"""Marks of a panel that are named at most."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class _Point:
     inputs it was judged."""
 
     name: str
-    dtype: str
+    look: Look
     cost: float
     figure: float
     worth: float
@@ -56,34 +56,53 @@ def pareto_svg(rows: pd.DataFrame, cost: str | None = None) -> str:
     Raises:
         ConfigError: another column.
     """
+    drawn = panels(rows, cost)
+    width = WIDTH * min(len(drawn), COLUMNS)
+    parts = [_opening(width, HEIGHT * -(-len(drawn) // COLUMNS), f'width="{width}"')]
+    for k, (model, inner) in enumerate(drawn.items()):
+        x, y = k % COLUMNS * WIDTH, k // COLUMNS * HEIGHT
+        title = _text(4, 12, model, 'font-weight="bold" font-size="12"')
+        parts.append(f'<g transform="translate({x} {y})">{title}{inner}</g>')
+    return "".join([*parts, "</svg>"])
+
+
+def panel_svg(model: str, inner: str) -> str:
+    """One panel of `panels` as a picture of its own."""
+    name = html.escape(f"What accuracy costs for {model}", quote=True)
+    # What stands above a panel's first line is the title, which a page has of its own.
+    about = f'role="img" aria-label="{name}"'
+    return f"{_opening(WIDTH, HEIGHT, about, 16)}{inner}</svg>"
+
+
+def _opening(width: int, height: int, more: str, top: int = 0) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 {top} {width} {height - top}" {more} '
+        'font-family="sans-serif" font-size="10" fill="currentColor">'
+    )
+
+
+def panels(rows: pd.DataFrame, cost: str | None = None) -> dict[str, str]:
+    """Network -> the inside of its panel, `WIDTH` by `HEIGHT`; see `pareto_svg`."""
     measured = rows["latency_ms_median"].notna().any()
     cost = cost or ("latency_ms_median" if measured else "size_bytes")
     if cost not in COSTS:
         raise ConfigError(unknown("cost", cost, COSTS))
-    models = list(dict.fromkeys(rows["model"]))
-    down = -(-len(models) // COLUMNS)
-    width, height = WIDTH * min(len(models), COLUMNS), HEIGHT * down
     known = merits(rows)
     named = rows.assign(system=system_names(rows))
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" style="max-width:100%" font-family="sans-serif" font-size="10" '
-        'fill="currentColor">'
-    ]
-    for k, model in enumerate(models):
+    look_of = looks(named["system"])
+    found = {}
+    for model in dict.fromkeys(rows["model"]):
         cells = named[named["model"] == model]
         merit = known[cells["metric_name"].iloc[0]]
-        x, y = k % COLUMNS * WIDTH, k // COLUMNS * HEIGHT
-        inner = _panel(str(model), _points(cells, cost, merit), merit, cost)
-        parts.append(f'<g transform="translate({x} {y})">{inner}</g>')
-    return "".join([*parts, "</svg>"])
+        found[str(model)] = _panel(_points(cells, cost, merit, look_of), merit, cost)
+    return found
 
 
-def _points(cells: pd.DataFrame, cost: str, merit: Merit) -> list[_Point]:
+def _points(cells: pd.DataFrame, cost: str, merit: Merit, look_of: dict[str, Look]) -> list[_Point]:
     scale, sign = (100 if merit.share else 1), (1 if merit.higher_is_better else -1)
     saving = -1 if COSTS[cost][1] else 1
     return [
-        _Point(r["system"], r["dtype"], r[cost], scale * r["metric"], sign * r["metric"],
+        _Point(r["system"], look_of[r["system"]], r[cost], scale * r["metric"], sign * r["metric"],
                saving * r[cost], r["n_eval"])
         for r in cells.to_dict("records")
         if math.isfinite(r[cost]) and math.isfinite(r["metric"]) and r[cost] > 0
@@ -110,45 +129,59 @@ def front(points: Sequence[_Point]) -> list[_Point]:
     return sorted(best, key=lambda p: p.cost)
 
 
-def _panel(model: str, points: Sequence[_Point], merit: Merit, cost: str) -> str:
-    title = _text(4, 12, model, 'font-weight="bold" font-size="12"')
+def _panel(points: Sequence[_Point], merit: Merit, cost: str) -> str:
     if not points:
-        return title + _text(4, 40, "no cell has both figures")
+        return _text(4, 40, "no cell has both figures")
     logs = [math.log10(p.cost) for p in points]
     # What is ruined would leave no room for the rest: it stands at the edge.
     ordered = sorted(points, key=lambda p: -p.worth)
     kept = [p.figure for p in ordered[: max(2, -(-3 * len(points) // 4))]]
     xs, ys = _ends(logs), _ends(kept)
     places = {
-        p.name: (_place(math.log10(p.cost), xs, LEFT, RIGHT), _place(p.figure, ys, BOTTOM, TOP + 6))
+        p: (_place(math.log10(p.cost), xs, LEFT, RIGHT), _place(p.figure, ys, BOTTOM, TOP + 6))
         for p in points
     }
-    unit = ", %" if merit.share else ""
+    share = ", %" if merit.share else ""
     up, across = ("↑" if merit.higher_is_better else "↓"), ("←" if COSTS[cost][1] else "→")
-    parts = [title, _text(4, 26, f"{merit.label}{unit} {up} better", 'opacity="0.7"')]
+    parts = [_text(4, 26, f"{merit.label}{share} {up} better", 'opacity="0.7"')]
     for t in _ticks(*ys):
         y = _place(t, ys, BOTTOM, TOP + 6)
         parts += [_rule(LEFT, y, RIGHT, y), _text(LEFT - 4, y + 3, f"{t:g}", 'text-anchor="end"')]
-    for t in _log_ticks(*xs):
-        x = _place(math.log10(t), xs, LEFT, RIGHT)
+    divisor, unit = unit_of(cost, max(p.cost for p in points))
+    shift = math.log10(divisor)
+    for t in _log_ticks(xs[0] - shift, xs[1] - shift):
+        x = _place(math.log10(t) + shift, xs, LEFT, RIGHT)
         parts += [_rule(x, TOP, x, BOTTOM + 4), _text(x, BOTTOM + 16, f"{t:g}", _MIDDLE)]
-    name = f"{across} better · {COSTS[cost][0]}"
+    title = meaning(cost).title + (f", {unit}" if unit else "")
+    name = f"{across} better · {title}"
     parts.append(_text(RIGHT, BOTTOM + 30, name, 'text-anchor="end" opacity="0.7"'))
     best = front(points)
-    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in (places[p.name] for p in best))
+    ends = [places[p] for p in best]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in ends)
     parts.append(
         f'<polyline points="{line}" fill="none" stroke="currentColor" stroke-dasharray="4 3" '
         'opacity="0.6"/>'
     )
-    parts += [_mark(p, *places[p.name]) for p in points]
-    # The two ends of the front are far enough apart to be named.
-    for p, anchor in zip((best[0], best[-1]), ("start", "end"), strict=True):
-        x, y = places[p.name]
-        name = p.name if len(p.name) <= LONGEST else f"{p.name[: LONGEST - 1]}…"
-        parts.append(_text(x, y - 8, name, f'text-anchor="{anchor}"'))
-        if len(best) == 1:
-            break
+    parts += [_mark(p, *places[p]) for p in points]
+    # The two ends of the front are farthest apart: they are named first.
+    named = [best[0], *best[:0:-1]][:NAMED]
+    labels = place(
+        [(shortened(p.name), *places[p]) for p in named],
+        list(places.values()),
+        [(*a, *b) for a, b in itertools.pairwise(ends)],
+        Box(LEFT, TOP, RIGHT, BOTTOM),
+    )
+    parts += [_label(label) for label in labels if label is not None]
     return "".join(parts)
+
+
+def _label(label: Label) -> str:
+    name = _text(label.x, label.y, label.text, f'font-size="{SIZE:g}"')
+    if label.leader is None:
+        return name
+    x1, y1, x2, y2 = label.leader
+    ends = f'x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"'
+    return f'<line {ends} stroke="currentColor" stroke-width="0.6" opacity="0.6"/>{name}'
 
 
 _MIDDLE = 'text-anchor="middle"'
@@ -181,15 +214,20 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 
 def _mark(p: _Point, x: float, y: float) -> str:
-    """Float32 a circle, integers a square, formats a diamond; its name and figures on hover."""
-    tip = escaped(f"{p.name}: {p.figure:.4g} at {p.cost:.4g}")
-    if p.dtype == "float32":
-        form = f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4.5" fill="#2c6fbb">'
-    elif p.dtype.startswith("int"):
-        form = f'<path d="M{x - 4:.1f} {y - 4:.1f}h8v8h-8z" fill="#c0392b">'
-    else:
-        form = f'<path d="M{x:.1f} {y - 5.5:.1f}l5.5 5.5l-5.5 5.5l-5.5 -5.5z" fill="#2e9c6e">'
-    return f"{form}<title>{tip}</title></{form[1:].split()[0]}>"
+    """The mark of its number system; name and figures on hover."""
+    tip = html.escape(f"{p.name}: {p.figure:.4g} at {digits(p.cost)}")
+    return f"{mark(p.look, f'translate({x:.1f} {y:.1f})')}<title>{tip}</title></path>"
+
+
+def mark(own: Look, transform: str) -> str:
+    """The path of a mark, not closed: colours of light paper, which a page's rules overrule."""
+    colour = LIGHT[own.colour]
+    inside = {"full": f'fill="{colour}"', "hollow": 'fill="none"',
+              "half": f'fill="{colour}" fill-opacity="0.3"'}[FILLS[own.fill]]  # fmt: skip
+    return (
+        f'<path class="{own.classes}" transform="{transform}" d="{FORMS[own.form]}" {inside} '
+        f'stroke="{colour}">'
+    )
 
 
 def _rule(x1: float, y1: float, x2: float, y2: float) -> str:
@@ -198,4 +236,4 @@ def _rule(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def _text(x: float, y: float, content: str, attributes: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{escaped(content)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{html.escape(content)}</text>'
