@@ -14,18 +14,24 @@ from .common import json_option, print_json, say
 @click.option(
     "-o", "--out", required=True, type=click.Path(path_type=Path), metavar="NAME.html", help="Page."
 )
+@click.option(
+    "--against", type=click.Path(path_type=Path), metavar="OLD.csv", help="Compare with this run."
+)
 @click.option("--title", help="Heading; by default the name of the results file.")
 @json_option
-def report(results: Path, out: Path, title: str | None, as_json: bool) -> None:
+def report(
+    results: Path, out: Path, title: str | None, against: Path | None, as_json: bool
+) -> None:
     """Write a results file as an HTML page: what accuracy costs, every cell, layers and ranges.
 
-    The page needs no other file and no network.
+    The page needs no other file and no network. With --against it also says of every cell what
+    changed since an earlier run: the figure with its significance, and the latency.
 
     Example: dtypelab report quickstart.csv -o quickstart.html
     """
     from experiments.page.writing import report as write
 
-    path = write(results, out, title)
+    path = write(results, out, title, against)
     if as_json:
         print_json({"out": str(path), "bytes": path.stat().st_size})
         return

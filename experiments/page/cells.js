@@ -1,26 +1,23 @@
 // The table of cells, and the commands that run them again.
-const ALWAYS = ["model", "system", "metric", "metric_drop", "status", "command"];
-const COLUMNS = [
-  ["model", "network"], ["system", "number system"], ["judged", "judged by"], ["metric", "figure"], ["metric_drop", "lost"],
-  ["interval", "95 % interval"], ["p_value", "p"], ["p_holm", "p (Holm)"], ["detectable_drop", "detectable"],
-  ["outputs_not_finite", "not finite"], ["sqnr_db", "SQNR dB"], ["top1_agreement", "agreement"],
-  ["size_bytes", "bytes"], ["bit_operations", "bit operations"], ["energy_uj", "µJ"], ["latency_ms_median", "ms"],
-  ["speedup_vs_fp32", "vs float32"], ["disturbed", "latency disturbed"], ["threads", "threads"], ["portable_bits", "portable bits"], ["status", "status"], ["command", "run again"],
-];
-const TEXT = new Set(["model", "system", "judged", "disturbed", "portable_bits", "status", "command"]);
-const UNSORTED = new Set(["interval", "command"]);
-const DERIVED = { judged: (row) => merit(row)?.label ?? "", interval };
-const value = (row, column) => (column in DERIVED ? DERIVED[column](row) : row[column]);
-const judgedAlike = unique(ROWS.map((row) => row.metric_name)).length === 1;
-const SHOWN_COLUMNS = COLUMNS.filter(([column]) => (column === "judged" ? !judgedAlike : ALWAYS.includes(column) || ROWS.some((row) => known(value(row, column)))));
-
-function sorted(rows) {
-  const [by, direction] = state.sort;
-  if (!by) return rows;
-  const key = (row) => (TEXT.has(by) ? String(value(row, by)) : number(value(row, by)));
-  const missing = (row) => !known(value(row, by));
-  return [...rows].sort((a, b) => missing(a) - missing(b) || (key(a) < key(b) ? -direction : key(a) > key(b) ? direction : 0));
+const LINES = new Map(ROWS.map((row, k) => [row, byId("table").tBodies[0].rows[k]]));
+const WORDS = new Map(ROWS.map((row) => [row, `${row.model} ${row.system} ${LINES.get(row).textContent} ${row.status}`.toLowerCase()]));
+const commandOf = (row) => DATA.command + row.config_hash.slice(0, 12);
+// What a column that is none of the file sorts by.
+const SORTED_BY = { interval: "metric_drop_low", speed_interval: "speedup_low" };
+const HEADS = sortable("table", (k, column) => (column === "status" ? `${ROWS[k].status}: ${ROWS[k].error}` : ROWS[k][SORTED_BY[column] ?? column]));
+if (DATA.compared) sortable("compared", (k, column) => DATA.compared[column][k]);
+const networks = [...byId("networks").tBodies[0].rows];
+sortable("networks", (k, column) => {
+  const row = ROWS.find((one) => one.model === networks[k].cells[0].textContent), at = [...byId("networks").tHead.rows[0].cells].findIndex((head) => head.dataset.column === column);
+  return row[column] ?? networks[k].cells[at].textContent;
+});
+for (const term of document.querySelectorAll("#provenance dt")) {
+  const tip = term.title;
+  term.removeAttribute("title");
+  term.setAttribute("tabindex", 0);
+  tipFor(term, tip);
 }
+
 async function copyText(content, button) {
   const done = (copied) => {
     button.textContent = copied ? "Copied" : "Copy";
@@ -41,46 +38,38 @@ async function copyText(content, button) {
   }
 }
 function copyButton(row, key) {
-  const button = element("button", { type: "button", class: "small", title: row.command, "data-key": `${key} ${row.config_hash}`, "aria-label": `Copy the command that runs ${row.model}, ${row.system} again`,
-    onclick: (event) => { event.stopPropagation(); copyText(row.command, button); } }, "Copy");
+  const button = element("button", { type: "button", class: "small", title: commandOf(row), "data-key": `${key} ${row.config_hash}`, "aria-label": `Copy the command that runs ${row.model}, ${row.system} again`,
+    onclick: (event) => { event.stopPropagation(); copyText(commandOf(row), button); } }, "Copy");
   return button;
 }
-function cell(row, column) {
-  if (column === "command") return element("td", {}, copyButton(row, "copy"));
-  if (column === "status" && row.status !== "ok") return element("td", { class: "text failed" }, `${row.status}: ${row.error}`);
-  if (column === "system") {
-    const pick = element("button", { type: "button", class: "link", "data-key": `row ${row.config_hash}`, "aria-pressed": String(row === state.chosen), onclick: (event) => { event.stopPropagation(); choose(row); } }, swatch(row), row.system);
-    return element("td", { class: "text" }, linked(pick, row.system));
-  }
-  const content = column in DERIVED ? DERIVED[column](row) : text(row, column);
-  return element("td", { class: TEXT.has(column) ? "text" : "" }, content);
+for (const [row, line] of LINES) {
+  line.addEventListener("click", () => choose(row));
+  const name = line.cells[1];
+  const pick = element("button", { type: "button", class: "link", "data-key": `row ${row.config_hash}`, onclick: (event) => { event.stopPropagation(); choose(row); } }, ...name.childNodes);
+  name.replaceChildren(linked(pick, row.system));
+  line.cells[line.cells.length - 1].replaceChildren(copyButton(row, "copy"));
 }
+// A figure in the table shows its exact value.
+byId("table").addEventListener("mouseover", (event) => {
+  const cell = event.target.closest("tbody td"), row = cell && [...LINES].find(([, line]) => line === cell.parentNode)?.[0];
+  if (!row || cell.colSpan > 1) return;
+  const head = HEADS[cell.cellIndex], exact = row[head.key];
+  if (known(exact) && !isText(exact)) showTip(cell, `${head.title}: ${exact}${head.unit && head.unit !== "as metric" ? ` ${head.unit}` : ""}`);
+  else if (head.key === "disturbed" && exact) showTip(cell, row.disturbance);
+});
+byId("table").addEventListener("mouseout", hide);
 function drawTable() {
-  const [by, direction] = state.sort;
-  const head = SHOWN_COLUMNS.map(([column, name]) => {
-    const attributes = { scope: "col", class: TEXT.has(column) ? "text" : "" };
-    if (UNSORTED.has(column)) return element("th", attributes, name);
-    const order = by === column ? (direction > 0 ? "ascending" : "descending") : "none";
-    const arrow = { ascending: " ↑", descending: " ↓", none: "" }[order];
-    const sort = () => { state.sort = [column, by === column ? -direction : TEXT.has(column) ? 1 : -1]; render(); };
-    return element("th", { ...attributes, "aria-sort": order }, element("button", { type: "button", "data-key": `sort ${column}`, onclick: sort }, name + arrow));
-  });
-  const lines = sorted(selected()).map((row) =>
-    element("tr", { class: row === state.chosen ? "chosen" : "", onclick: () => choose(row) }, ...SHOWN_COLUMNS.map(([column]) => cell(row, column))));
-  byId("table").replaceChildren(element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...lines));
+  const wanted = new Set(selected());
+  for (const [row, line] of LINES) {
+    line.hidden = !wanted.has(row);
+    line.classList.toggle("chosen", row === state.chosen);
+    line.cells[1].firstChild.setAttribute("aria-pressed", String(row === state.chosen));
+  }
 }
 function drawReproduce() {
   const row = state.chosen;
   const content = row
-    ? element("div", { class: "command" }, element("code", {}, row.command), copyButton(row, "command"))
+    ? element("div", { class: "command" }, element("code", {}, commandOf(row)), copyButton(row, "command"))
     : empty("Choose a cell, by its mark or its name in the table, to see the command that runs it again; the last column of the table copies it.");
   byId("reproduce").replaceChildren(content);
-}
-function drawNetworks() {
-  const names = Object.keys(DATA.networks[0]);
-  const texts = new Set(["network", "file (SHA-256)", "data", "judged by"]);
-  const attributes = (name) => ({ class: texts.has(name) ? "text" : "" });
-  const head = names.map((name) => element("th", { ...attributes(name), scope: "col" }, name));
-  const lines = DATA.networks.map((network) => element("tr", {}, ...names.map((name) => element("td", attributes(name), shown(network[name])))));
-  byId("networks").replaceChildren(element("thead", {}, element("tr", {}, ...head)), element("tbody", {}, ...lines));
 }

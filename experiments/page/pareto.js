@@ -22,19 +22,14 @@ function betterMost(rows) {
   const ordered = [...rows].sort((a, b) => sign * (figure(a, state.y) - figure(b, state.y)));
   return ordered.slice(0, Math.max(2, Math.ceil(rows.length * 0.75)));
 }
-const TIP = [
-  ["metric_drop", "lost"], ["interval", "95 % interval"], ["p_value", "p-value"], ["p_holm", "p-value for all cells together"], ["detectable_drop", "smallest drop to be seen"],
-  ["outputs_not_finite", "inputs with NaN or infinity in outputs"], ["portable_bits", "same bits on every processor"], ["sqnr_db", "SQNR, dB"],
-  ["top1_agreement", "agreement with float32"], ["size_bytes", "parameters, bytes"], ["activation_bytes", "activations, bytes"],
-  ["traffic_bytes", "moved, bytes"],
-  ["bit_operations", "bit operations"], ["energy_uj", "energy, µJ"], ["latency_ms_median", "latency, ms"],
-  ["speedup_vs_fp32", "times as fast as float32"], ["speed", "95 % interval"], ["disturbance", "latency disturbed"], ["threads", "threads"],
-];
+// What the line of a row in the table says, with headings.
+const UNTOLD = new Set(["model", "system", "status", "command"]);
 function describe(row) {
-  const derived = { interval, speed: speedInterval };
-  const lines = TIP.map(([key, name]) => [name, key in derived ? derived[key](row) : text(row, key)]);
-  const judged = known(row.metric) ? [[merit(row).label, text(row, "metric")]] : [];
-  return [`${row.model}, ${row.system}`, ...[...judged, ...lines].filter(([, value]) => value).map(([name, value]) => `${name}: ${value}`)].join("\n");
+  if (row.status !== "ok") return `${row.model}, ${row.system}\n${row.status}: ${row.error}`;
+  const cells = [...LINES.get(row).cells];
+  const lines = HEADS.map((head, k) => [head, cells[k].textContent]).filter(([head, content]) => content && !UNTOLD.has(head.key));
+  const told = lines.map(([head, content]) => `${head.key === "metric" ? merit(row).label : head.title}: ${head.key === "disturbed" ? row.disturbance : content}`);
+  return [`${row.model}, ${row.system}`, ...told].join("\n");
 }
 
 // Arrows move from mark to mark; a panel is one stop of the tabulator key.
@@ -48,52 +43,72 @@ function moved(event) {
   next.focus();
 }
 
-function axes(svg, xs, ys, row) {
-  for (const t of xs.ticks) svg.append(element("line", { class: "grid", x1: xs.place(t), x2: xs.place(t), y1: 14, y2: 212 }), element("text", { x: xs.place(t), y: 226, "text-anchor": "middle" }, short(t)));
-  for (const t of ys.ticks) svg.append(element("line", { class: "grid", x1: 44, x2: 352, y1: ys.place(t), y2: ys.place(t) }), element("text", { x: 39, y: ys.place(t) + 4, "text-anchor": "end" }, short(t)));
-  const across = lowIsBetter(state.x, row) ? "← better" : "better →", up = lowIsBetter(state.y, row) ? "↓ better" : "↑ better";
-  svg.append(element("text", { x: 352, y: 243, "text-anchor": "end" }, `${across} · ${axisName(state.x, row)}`),
-    element("text", { x: 4, y: 6 }, `${axisName(state.y, row)} · ${up}`));
+// As many panels beside each other as the style sheet puts there, drawn as wide as they are shown.
+const GAP = 14, LEAST_WIDTH = 340, FRAME = 26;
+function panelSize(count) {
+  const width = byId("pareto").clientWidth || 1000;
+  const columns = Math.max(1, Math.min(count, Math.floor((width + GAP) / (LEAST_WIDTH + GAP))));
+  const own = Math.floor((width - GAP * (columns - 1)) / columns) - FRAME;
+  return { width: own, height: Math.round(Math.min(430, Math.max(250, own * 0.45))), left: 46, right: own - 8, top: 16 };
 }
-function panel(model, all) {
+function axes(svg, xs, ys, rows, size) {
+  const bottom = size.height - 36;
+  for (const t of xs.ticks) svg.append(element("line", { class: "grid", x1: xs.place(t), x2: xs.place(t), y1: size.top - 2, y2: bottom }), element("text", { x: xs.place(t), y: bottom + 14, "text-anchor": "middle" }, short(t)));
+  for (const t of ys.ticks) svg.append(element("line", { class: "grid", x1: size.left - 2, x2: size.right + 2, y1: ys.place(t), y2: ys.place(t) }), element("text", { x: size.left - 7, y: ys.place(t) + 4, "text-anchor": "end" }, short(t)));
+  const across = lowIsBetter(state.x, rows[0]) ? "← better" : "better →", up = lowIsBetter(state.y, rows[0]) ? "↓ better" : "↑ better";
+  svg.append(element("text", { x: size.right, y: bottom + 31, "text-anchor": "end" }, `${across} · ${axisName(state.x, rows)}`),
+    element("text", { x: 4, y: 6 }, `${axisName(state.y, rows)} · ${up}`));
+}
+function panel(model, all, size) {
   const rows = all.filter((row) => row.model === model && known(row[state.x]) && known(row[state.y]))
     .sort((a, b) => number(a[state.x]) - number(b[state.x]));
   const box = element("figure", {}, element("figcaption", {}, model));
   if (!rows.length) { box.append(empty("No visible cell has both figures.")); return box; }
-  const best = front(rows);
-  const xs = scale(rows.map((row) => figure(row, state.x)), 48, 350, true);
+  const best = front(rows), [divisor] = unitOf(state.x, rows), [upwards] = unitOf(state.y, rows);
+  const across = (row) => figure(row, state.x) / divisor, up = (row) => figure(row, state.y) / upwards;
+  const xs = scale(rows.map(across), size.left + 2, size.right - 2, true);
   // With their intervals: differences within them should not fill the picture.
-  const ys = scale((state.zoom ? betterMost(rows) : rows).flatMap((row) => [figure(row, state.y), ...(whisker(row) ?? [])]), 208, 16, false);
-  const svg = element("svg", { viewBox: "0 0 360 248", role: "group", onkeydown: moved, "aria-label": `${axisName(state.y, rows[0])} over ${axisName(state.x, rows[0])} for ${model}` });
-  axes(svg, xs, ys, rows[0]);
-  const at = (row) => [xs.place(figure(row, state.x)), ys.place(figure(row, state.y))];
-  svg.append(element("path", { class: "front", d: best.map((row, k) => `${k ? "L" : "M"}${at(row).join(" ")}`).join("") }));
-  const labels = new Labels(356);
-  for (const row of rows) labels.block(...at(row), 4);
-  const outside = (row) => !xs.inside(figure(row, state.x)) || !ys.inside(figure(row, state.y));
+  const ys = scale((state.zoom ? betterMost(rows) : rows).flatMap((row) => [up(row), ...(whisker(row) ?? [])]), size.height - 40, size.top, false);
+  const svg = element("svg", { viewBox: `0 0 ${size.width} ${size.height}`, role: "group", onkeydown: moved, "aria-label": `${axisName(state.y, rows)} over ${axisName(state.x, rows)} for ${model}` });
+  axes(svg, xs, ys, rows, size);
+  const at = (row) => [xs.place(across(row)), ys.place(up(row))];
+  const line = best.map(at);
+  svg.append(element("path", { class: "front", d: line.map((point, k) => `${k ? "L" : "M"}${point.join(" ")}`).join("") }));
+  const barred = line.slice(1).map((point, k) => [...line[k], ...point]);
+  const outside = (row) => !xs.inside(across(row)) || !ys.inside(up(row));
   const first = rows.includes(state.chosen) ? state.chosen : rows[0];
   for (const row of rows) {
     const [x, y] = at(row), ends = whisker(row);
-    if (ends && !outside(row)) svg.append(element("line", { class: "whisker", x1: x, x2: x, y1: ys.place(ends[0]), y2: ys.place(ends[1]), style: `stroke:${colour(row.dtype)}` }));
+    if (ends && !outside(row)) {
+      const [y1, y2] = ends.map((end) => ys.place(end));
+      barred.push([x, y1, x, y2]);
+      svg.append(element("line", { class: `whisker ${colour(row.system)}`, x1: x, x2: x, y1, y2 }));
+    }
+  }
+  for (const row of rows) {
     const mark = element("path", {
-      class: `mark${row === state.chosen ? " chosen" : ""}${outside(row) ? " outside" : ""}`, d: shape(row, x, y, 4.6),
-      style: `fill:${colour(row.dtype)}`, tabindex: row === first ? 0 : -1, role: "button", "data-key": `mark ${row.config_hash}`, "data-system": row.system,
+      class: `mark ${looks(row.system)}${row === state.chosen ? " chosen" : ""}${outside(row) ? " outside" : ""}`, d: shape(row.system),
+      transform: `translate(${at(row).join(" ")})`, tabindex: row === first ? 0 : -1, role: "button", "data-key": `mark ${row.config_hash}`, "data-system": row.system,
       "aria-label": describe(row).replaceAll("\n", ", "), "aria-pressed": String(row === state.chosen), onclick: () => choose(row),
       onkeydown: (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(row); } },
     });
     svg.append(linked(tipFor(mark, describe(row)), row.system));
   }
-  const named = state.chosen && rows.includes(state.chosen) ? [state.chosen, ...best] : best;
-  for (const row of unique(named)) {
-    const name = row.system.length > 26 ? `${row.system.slice(0, 25)}…` : row.system;
-    const label = outside(row) ? null : labels.put(name, ...at(row));
-    if (label) svg.append(label);
+  const ends = [best[0], ...best.slice(1).reverse()].slice(0, MOST_NAMED);
+  const named = unique(rows.includes(state.chosen) ? [state.chosen, ...ends] : ends).filter((row) => !outside(row));
+  const names = named.map((row) => [shortened(row.system), ...at(row)]);
+  for (const label of placeLabels(names, rows.map(at), barred, [size.left, size.top - 8, size.right + 4, size.height - 36])) {
+    if (!label) continue;
+    if (label.leader) svg.append(element("line", { class: "leader", x1: label.leader[0], y1: label.leader[1], x2: label.leader[2], y2: label.leader[3] }));
+    svg.append(element("text", { class: "label", x: label.x, y: label.y }, label.text));
   }
   box.append(svg);
   return box;
 }
+const MOST_NAMED = 14;
 function drawPareto() {
   const all = visible();
-  const panels = MODELS.filter((model) => all.some((row) => row.model === model)).map((model) => panel(model, all));
+  const shownModels = MODELS.filter((model) => all.some((row) => row.model === model)), size = panelSize(shownModels.length);
+  const panels = shownModels.map((model) => panel(model, all, size));
   byId("pareto").replaceChildren(...(panels.length ? panels : [empty("Nothing is chosen above.")]));
 }

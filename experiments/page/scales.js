@@ -33,21 +33,3 @@ function short(value) {
   for (const [unit, name] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) if (size >= unit) return `${Number((value / unit).toPrecision(4))}${name}`;
   return String(Number(value.toPrecision(4)));
 }
-
-// Places for the names of marks: beside them where nothing else is, else none.
-class Labels {
-  constructor(right) { this.boxes = []; this.right = right; }
-  block(x, y, size) { this.boxes.push([x - size, y - size, x + size, y + size]); }
-  put(content, x, y) {
-    const width = content.length * 5.5, height = 10;
-    for (const [dx, dy, end] of [[8, 3, false], [8, -7, false], [8, 14, false], [-8, 3, true], [-8, -7, true], [-8, 14, true]]) {
-      const left = end ? x + dx - width : x + dx, top = y + dy - height + 2;
-      const box = [left, top, left + width, top + height];
-      if (left < 44 || left + width > this.right || top < 0 || top > 200) continue;
-      if (this.boxes.some((b) => box[0] < b[2] && b[0] < box[2] && box[1] < b[3] && b[1] < box[3])) continue;
-      this.boxes.push(box);
-      return element("text", { class: "label", x: x + dx, y: y + dy, "text-anchor": end ? "end" : "start" }, content);
-    }
-    return null;
-  }
-}

@@ -8,9 +8,10 @@ function chips(id, names, shownSet, dressed) {
     return id === "systems" ? linked(chip, name) : chip;
   }));
 }
+const axisTitle = (name) => (name === "metric" ? "figure of merit" : name === "metric_drop" ? "figure of merit, lost to float32" : DATA.axes[name].title);
 function axis(id, first) {
-  const usable = Object.keys(AXES).filter((name) => ROWS.some((row) => known(row[name])));
-  byId(id).replaceChildren(...usable.map((name) => element("option", { value: name }, AXES[name][0])));
+  const usable = Object.keys(DATA.axes).filter((name) => ROWS.some((row) => known(row[name])));
+  byId(id).replaceChildren(...usable.map((name) => element("option", { value: name }, axisTitle(name))));
   state[id] = byId(id).value = usable.includes(first) ? first : usable[0] ?? "";
   byId(id).addEventListener("change", (event) => { state[id] = event.target.value; render(); });
 }
@@ -20,13 +21,14 @@ function render() {
   byId("tip").hidden = true;
   byId("pareto").classList.remove("linking");
   chips("models", MODELS, state.models, (name) => [name]);
-  chips("systems", SYSTEMS, state.systems, (name) => [swatch(OF_SYSTEM.get(name)), name]);
+  chips("systems", SYSTEMS, state.systems, (name) => [swatch(name), name]);
   byId("status").textContent = `${selected().length} of ${ROWS.length} cells${state.chosen ? ", one chosen" : ""}`;
   drawPareto(); drawTable(); drawReproduce(); drawLayers(); drawRanges();
   if (key) document.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus({ preventScroll: true });
 }
 
 const root = document.documentElement;
+root.classList.add("running");
 const dark = matchMedia("(prefers-color-scheme: dark)");
 root.dataset.theme = dark.matches ? "dark" : "light";
 dark.addEventListener("change", () => { root.dataset.theme = dark.matches ? "dark" : "light"; });
@@ -43,10 +45,12 @@ document.addEventListener("keydown", (event) => {
   if (state.chosen) choose(state.chosen);
   else byId("tip").hidden = true;
 });
-byId("summary").textContent = DATA.summary;
-byId("p-values").textContent = DATA.p_values;
-byId("provenance").replaceChildren(...Object.entries(DATA.provenance).flatMap(([name, values]) => [element("dt", {}, name), element("dd", {}, values.join(", "))]));
-drawNetworks();
 axis("x", "latency_ms_median");
 axis("y", "metric");
 render();
+let drawnFor = byId("pareto").clientWidth;
+new ResizeObserver(() => {
+  if (byId("pareto").clientWidth === drawnFor) return;
+  drawnFor = byId("pareto").clientWidth;
+  drawPareto();
+}).observe(byId("pareto"));

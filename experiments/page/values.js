@@ -11,7 +11,7 @@ function bars(found) {
     const width = known(layer.sqnr_db) ? Math.max(1, Math.min(1, Math.max(0, sqnr) / most) * 270) : 1;
     const label = layer.value.length > 26 ? `${layer.value.slice(0, 25)}…` : layer.value;
     const events = Object.entries(layer.events ?? {}).filter(([, count]) => count).map(([name, count]) => `\n${name}: ${shown(count)}`).join("");
-    const bar = element("rect", { x: 176, y: y + 4, width, height: 13, rx: 2, style: `fill:${colour(row.dtype)}` });
+    const bar = element("rect", { x: 176, y: y + 4, width, height: 13, rx: 2, class: `bar ${colour(row.system)}` });
     svg.append(element("text", { x: 168, y: y + 15, "text-anchor": "end" }, label),
       tipFor(bar, `${layer.value} (${layer.operator})\nSQNR ${shown(layer.sqnr_db)} dB, cosine ${shown(layer.cosine)}${events}`),
       element("text", { x: 182 + width, y: y + 15 }, `${shown(layer.sqnr_db)} dB`));
@@ -67,7 +67,7 @@ function histogram(whole, formats) {
   for (const name of formats) {
     const profile = DATA.profiles[name];
     // Where a format ends inside the picture it has no precision at all.
-    line((e) => profile.bits[e - profile.first] ?? 0, { class: "profile", style: `stroke:${colour(name)}` }, name);
+    line((e) => profile.bits[e - profile.first] ?? 0, { class: `profile ${colour(firstOf(name))} dash${DATA.looks[firstOf(name)].form % 4}` }, name);
   }
   if (own !== null) line((e) => gridBits(e, own), { class: "profile grid8" }, `8-bit integers, one scale for this tensor: largest value ${shown(own)}`);
   return svg;
@@ -92,7 +92,7 @@ function drawRanges() {
   byId("formats").replaceChildren(...present.map((name) => element("button", {
     type: "button", "aria-pressed": String(formats.includes(name)), "data-key": `format ${name}`,
     onclick: () => { state.formats = new Set(formats.includes(name) ? formats.filter((f) => f !== name) : [...formats, name]); render(); },
-  }, swatch(ROWS.find((row) => row.dtype === name)), name)));
+  }, swatch(firstOf(name)), name)));
   const figures = shownModels.filter((model) => DATA.ranges[model]).map((model) => {
     const drawn = element("div");
     return element("figure", {}, element("figcaption", {}, model), tensorsOf(model, drawn, formats), drawn);

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 import json
 import math
@@ -13,16 +15,20 @@ from importlib import resources
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any
 
-from compiler._html import escaped
 from compiler.errors import ConfigError
 from experiments import noise
-from experiments.files import atomic_path, check_outputs
+from experiments.column_meanings import meaning
+from experiments.files import atomic_path
 from experiments.layer_table import EVENTS, layers_path, read_layers
 from experiments.multiplicity import HOLM, adjusted, warning
 from experiments.recorded_config import code_files, config_of
-from experiments.row_names import merits, metric_label, system_names
+from experiments.row_names import merits, system_names
 from experiments.store import read_results
 
+from . import palette, tables
+from .compared import Compared, compared
+from .palette import looks
+from .picture import panel_svg, panels
 from .ranges import Ranges, profile, ranges_at_hand
 
 if TYPE_CHECKING:
@@ -30,28 +36,30 @@ if TYPE_CHECKING:
 
 #: Inputs that the value ranges of a network are taken from, and their elements at most.
 RANGE_INPUTS, RANGE_ELEMENTS = 8, 2**18
-_SCRIPTS = ("base.js", "scales.js", "pareto.js", "cells.js", "values.js", "start.js")
+_SCRIPTS = (
+    *("base.js", "scales.js", "labels.js", "pareto.js", "sorting.js", "cells.js", "values.js"),
+    "start.js",
+)
 
+#: What the script knows of a row.
 _SHOWN = (
-    *("config_hash", "status", "error", "model", "scheme", "dtype", "accumulate", "lowering"),
-    *("metric_name", "metric", "metric_fp32", "metric_drop", "metric_drop_low"),
-    *("metric_drop_high", "p_value", "n_eval", "sqnr_db", "cosine", "top1_agreement"),
+    *("config_hash", "status", "error", "model", "system", "scheme", "dtype", "accumulate"),
+    *("lowering", "metric_name", "metric", "metric_fp32", "metric_drop", "metric_drop_low"),
+    *("metric_drop_high", "p_value", HOLM, "n_eval", "sqnr_db", "cosine", "top1_agreement"),
     *("size_bytes", "activation_bytes", "traffic_bytes", "macs", "bit_operations"),
     *("energy_uj", "energy_memory_uj"),
-    *("latency_ms_median", "speedup_vs_fp32", "speedup_low", "speedup_high"),
-    *("threads", "target", "outputs_not_finite", "portable_bits", "detectable_drop"),
+    *("latency_ms_median", "speedup_vs_fp32", "speedup_low", "speedup_high", "disturbed"),
+    *("disturbance", "threads", "target", "outputs_not_finite", "portable_bits"),
+    "detectable_drop",
 )
-_PROVENANCE = {
-    "processor": "cpu",
-    "cores": "cores",
-    "target": "target",
-    "instruction set": "isa",
-    "system": "os",
-    "Python": "python",
-    "numpy": "numpy",
-    "llvmlite": "llvmlite",
-    "dtypelab": "dtypelab_version",
-}
+_AXES = (
+    *("latency_ms_median", "speedup_vs_fp32", "size_bytes", "activation_bytes", "traffic_bytes"),
+    *("energy_memory_uj", "macs", "bit_operations", "energy_uj", "metric", "metric_drop"),
+    *("sqnr_db", "cosine", "top1_agreement"),
+)
+_PROVENANCE = (
+    *("cpu", "cores", "target", "isa", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
+)
 
 
 class Page(PosixPath):
@@ -63,7 +71,10 @@ class Page(PosixPath):
 
 
 def report(
-    results: str | os.PathLike[str], out: str | os.PathLike[str], title: str | None = None
+    results: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    title: str | None = None,
+    against: str | os.PathLike[str] | None = None,
 ) -> Page:
     """Write a results file as one HTML page that needs nothing else, no network either.
 
@@ -71,27 +82,113 @@ def report(
         results: a results CSV.
         out: the page.
         title: its heading; by default the name of the results file.
+        against: an earlier results file, with which the page compares every cell.
 
     Returns:
         The path of the page, which a notebook shows.
 
     Raises:
-        ConfigError: `results` is no results file or has no row, or `out` cannot be written.
+        ConfigError: `results` or `against` is no results file or has no row, the two have no cell
+            in common, or `out` cannot be written.
     """
-    check_outputs([out], [results, layers_path(results)])
+    table = _rows(results)
+    look_of = looks(system_names(_visible(table)))
+    changed = None
+    if against is not None:
+        names = (Path(against).name, Path(results).name)
+        changed = compared(_visible(_rows(against)), _visible(table), look_of, names)
     data = page_data(results)
-    name = title or Path(results).stem
+    if changed is not None:
+        data["compared"] = {key: list(map(_plain, v)) for key, v in changed.values.items()}
+    script, style = "".join(map(_part, _SCRIPTS)), _part("style.css") + palette.style()
     filled = {
-        "title": escaped(name),
-        "style": _part("style.css"),
-        "script": "".join(map(_part, _SCRIPTS)),
+        "title": html.escape(visible(title or Path(results).stem)),
+        "policy": f"default-src 'none'; img-src data:; {_allowed('script', script)}; "
+        f"{_allowed('style', style)}",
+        "style": style,
+        "script": script,
+        "forms": tables.forms(),
+        "summary": html.escape(data["summary"]),
+        "pareto": _pictures(table),
+        "cells": tables.cells(data["rows"], merits(table), look_of),
+        "p_values": html.escape(data["p_values"]),
+        "compared": _comparison(changed),
+        "command": html.escape(data["command"]),
+        "networks": tables.networks(data["networks"], merits(table)),
+        "provenance": _terms(data.pop("provenance")),
+        "legend": tables.legend(),
         # In a script element "<" may begin its end, or a comment.
-        "data": json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"),
+        "data": json.dumps(_packed(data), allow_nan=False, separators=(",", ":")).replace(
+            "<", "\\u003c"
+        ),
     }
     page = re.sub(r"\{\{(\w+)\}\}", lambda mark: filled[mark[1]], _part("page.html"))
     with atomic_path(out) as temporary:
         temporary.write_text(page, encoding="utf-8")
     return Page(out)
+
+
+def _rows(results: str | os.PathLike[str]) -> pd.DataFrame:
+    """The rows of a results file, of which there must be some."""
+    table = read_results(results)
+    if table.empty:
+        raise ConfigError(f"{results} has no rows yet; run its sweep first")
+    return table
+
+
+def _visible(table: pd.DataFrame) -> pd.DataFrame:
+    texts = [str(name) for name in table if table[name].dtype.kind not in "biuf"]
+    return table.assign(**{name: table[name].map(visible) for name in texts})
+
+
+def visible(value: Any) -> Any:
+    """A text in which characters that would not be seen, or would turn others around, are written
+    out (Unicode categories of controls and formats); other values as they are."""
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
+
+
+def _allowed(kind: str, content: str) -> str:
+    """The directive of a content security policy that allows one inline element, by its digest
+    (Content Security Policy Level 3): no attribute of an element is a script or a style."""
+    digest = hashlib.sha256(f"\n{content}\n".encode()).digest()
+    return f"{kind}-src 'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def _pictures(table: pd.DataFrame) -> str:
+    """What accuracy costs, for readers without script."""
+    return "".join(
+        f"<figure><figcaption>{html.escape(model)}</figcaption>{panel_svg(model, inner)}</figure>"
+        for model, inner in panels(_visible(table)).items()
+    )
+
+
+def _comparison(changed: Compared | None) -> str:
+    if changed is None:
+        return ""
+    return (
+        '<section aria-labelledby="compared-title"><h2 id="compared-title">What changed</h2>'
+        f'<p class="hint">{html.escape(changed.summary)}</p><div class="scroll" tabindex="0" '
+        f'role="region" aria-label="Table of changes">{changed.table}</div></section>'
+    )
+
+
+def _terms(found: dict[str, list[str]]) -> str:
+    lines = [
+        f'<dt title="{html.escape(meaning(name).text, quote=True)}">'
+        f"{html.escape(meaning(name).title)}</dt><dd>{html.escape(', '.join(values))}</dd>"
+        for name, values in found.items()
+    ]
+    return f'<dl id="provenance">{"".join(lines)}</dl>'
+
+
+def _packed(data: dict[str, Any]) -> dict[str, Any]:
+    """The same with rows as lists, in the order of `columns`."""
+    rows = [[row[name] for name in _SHOWN] for row in data["rows"]]
+    dropped = ("rows", "networks", "summary", "p_values")
+    kept = {name: value for name, value in data.items() if name not in dropped}
+    return {"columns": _SHOWN, "rows": rows, **kept}
 
 
 def page_data(results: str | os.PathLike[str]) -> dict[str, Any]:
@@ -100,34 +197,43 @@ def page_data(results: str | os.PathLike[str]) -> dict[str, Any]:
     Raises:
         ConfigError: no results file, or one without rows.
     """
-    table = read_results(results)
-    if table.empty:
-        raise ConfigError(f"{results} has no rows yet; run its sweep first")
-    command = f"dtypelab reproduce {shlex.quote(str(results))} --row "
+    table = _rows(results)
+    shown = _visible(table)
     rows = [
-        {name: _plain(row[name]) for name in _SHOWN}
-        | {"system": system, "command": command + str(row["config_hash"])[:12], HOLM: _plain(p)}
+        {name: _plain(row[name]) for name in _SHOWN if name in row}
+        | {"system": system, HOLM: _plain(p)}
         | {"outputs_not_finite": _plain(row["outputs_not_finite"]) or None}
         | _disturbance(row["latency_noise"])
         for row, system, p in zip(
-            table.to_dict("records"), system_names(table), adjusted(table), strict=True
+            shown.to_dict("records"), system_names(shown), adjusted(table), strict=True
         )
     ]
-    ranges = {str(row["model"]): _ranges(row) for row in _one_a_model(table)}
+    ranges = {str(visible(row["model"])): _ranges(row) for row in _one_a_model(table)}
     return {
         "summary": _summary(rows),
         "p_values": warning(table),
         "rows": rows,
-        "metrics": {name: asdict(merit) for name, merit in merits(table).items()},
+        "command": visible(f"dtypelab reproduce {shlex.quote(str(results))} --row "),
+        "axes": {name: _axis(name) for name in _AXES},
+        "forms": palette.FORMS,
+        "looks": {s: asdict(own) for s, own in looks(row["system"] for row in rows).items()},
+        "metrics": {name: asdict(merit) for name, merit in merits(shown).items()},
         "layers": _layers(results),
         "layers_hint": "No layers were recorded: give the specification a table [layers] with "
         "images = 2 and run it again.",
         "ranges": {name: _plain_ranges(r) for name, r in ranges.items() if not isinstance(r, str)},
-        "ranges_missing": {name: why for name, why in ranges.items() if isinstance(why, str)},
+        "ranges_missing": {
+            name: visible(why) for name, why in ranges.items() if isinstance(why, str)
+        },
         "profiles": {name: found for name in table["dtype"].unique() if (found := profile(name))},
-        "networks": [_network(row) for row in _one_a_model(table)],
-        "provenance": _provenance(table),
+        "networks": [{name: _plain(v) for name, v in r.items()} for r in _one_a_model(shown)],
+        "provenance": _provenance(shown),
     }
+
+
+def _axis(column: str) -> dict[str, Any]:
+    m = meaning(column)
+    return {"title": m.title, "unit": m.unit, "lower_is_better": m.lower_is_better}
 
 
 def _disturbance(latency_noise: str) -> dict[str, str]:
@@ -151,30 +257,17 @@ def _one_a_model(table: pd.DataFrame) -> list[dict[Any, Any]]:
     return first.loc[table["model"].unique()].to_dict("records")
 
 
-def _network(row: dict[Any, Any]) -> dict[str, Any]:
-    """The line of a network in the table of networks."""
-    return {
-        "network": row["model"],
-        "file (SHA-256)": row["model_sha256"][:12],
-        "data": row["dataset"],
-        "inputs": _plain(row["n_eval"]),
-        "judged by": metric_label(row["metric_name"]),
-        "float32": _plain(row["metric_fp32"]),
-        "multiply-accumulates": _plain(row["macs"]),
-    }
-
-
 def _provenance(table: pd.DataFrame) -> dict[str, list[str]]:
     found = {
-        shown: sorted({str(_plain(v)) for v in table[column]} - {"", "None"})
-        for shown, column in _PROVENANCE.items()
+        column: sorted({str(_plain(v)) for v in table[column]} - {"", "None"})
+        for column in _PROVENANCE
     }
     revisions = zip(table["git_rev"], table["git_dirty"], strict=True)
     changed = {"true": " with uncommitted changes"}
-    found["revision"] = sorted({rev + changed.get(dirty, "") for rev, dirty in revisions if rev})
+    found["git_rev"] = sorted({rev + changed.get(dirty, "") for rev, dirty in revisions if rev})
     times = sorted(set(table["started_utc"]) - {""})
-    found["measured"] = [" to ".join(dict.fromkeys((times[0], times[-1])))] if times else []
-    return {shown: values for shown, values in found.items() if values}
+    found["started_utc"] = [" to ".join(dict.fromkeys((times[0], times[-1])))] if times else []
+    return {column: values for column, values in found.items() if values}
 
 
 def _layers(results: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -184,7 +277,8 @@ def _layers(results: str | os.PathLike[str]) -> list[dict[str, Any]]:
         return []
     cells: dict[str, list[dict[str, Any]]] = {}
     for line in read_layers(path).to_dict("records"):
-        shown = {name: _plain(line[name]) for name in ("value", "operator", "sqnr_db", "cosine")}
+        named = ("value", "operator", "sqnr_db", "cosine")
+        shown = {name: visible(_plain(line[name])) for name in named}
         events = {name: _plain(line[name]) for name in EVENTS}
         cells.setdefault(line["config_hash"], []).append({**shown, "events": events})
     return [{"config_hash": key, "values": values} for key, values in cells.items()]
@@ -206,7 +300,10 @@ def _ranges(row: dict[Any, Any]) -> Ranges | str:
 
 
 def _plain_ranges(ranges: Ranges) -> list[dict[str, Any]]:
-    return [asdict(h) for h in (ranges.weights, ranges.activations, *ranges.tensors)]
+    return [
+        asdict(h) | {"name": visible(h.name)}
+        for h in (ranges.weights, ranges.activations, *ranges.tensors)
+    ]
 
 
 def _plain(value: Any) -> Any:

@@ -8,16 +8,17 @@ const press = (selector) => document.querySelector(selector).click();
 const key = (name) => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true, cancelable: true }));
 const turn = (id, value) => { const select = document.getElementById(id); select.value = value; select.dispatchEvent(new Event(id === "find" ? "input" : "change")); };
 const label = (model) => all("#pareto svg").map((svg) => svg.getAttribute("aria-label")).find((text) => text.endsWith(` for ${model}`));
+const LINE = "#table tbody tr:not([hidden])";
 const system = (mark) => mark.dataset.system;
 
-seen.start = { marks: count("#pareto .mark"), lines: count("#table tbody tr"), ranges: count("#ranges svg"), bars: count("#layers rect") };
+seen.start = { marks: count("#pareto .mark"), lines: count(LINE), ranges: count("#ranges svg"), bars: count("#layers rect") };
 press('#models button[data-name="mnist_mlp"]');
-seen.without_mlp = { marks: count("#pareto .mark"), lines: count("#table tbody tr"), panels: count("#pareto figure") };
+seen.without_mlp = { marks: count("#pareto .mark"), lines: count(LINE), panels: count("#pareto figure") };
 all("#systems .chip")[1].click();
-seen.without_int8 = { marks: count("#pareto .mark"), lines: count("#table tbody tr") };
+seen.without_int8 = { marks: count("#pareto .mark"), lines: count(LINE) };
 press("#reset");
 turn("find", "MLP posit");
-seen.found = all("#table tbody tr").map((line) => line.cells[1].textContent);
+seen.found = all(LINE).map((line) => line.cells[1].textContent);
 turn("find", "");
 
 const mark = document.querySelector('#pareto .mark[tabindex="0"]');
@@ -26,21 +27,42 @@ mark.focus();
 key("End");
 key("ArrowLeft");
 seen.tip = document.getElementById("tip").textContent;
-seen.disturbed = all("#table tbody tr").map((line) => [...line.cells].find((c) => c.textContent === "loaded, imprecise")?.parentNode.cells[1].textContent).filter(Boolean);
+seen.disturbed = all(LINE).map((line) => [...line.cells].find((c) => c.textContent === "loaded, imprecise")?.parentNode.cells[1].textContent).filter(Boolean);
 seen.linked = all("#pareto .mark.same").map(system);
 key("Enter");
-seen.chosen = { lines: count("#table tbody tr"), command: document.querySelector("#reproduce code").textContent,
+seen.chosen = { lines: count(LINE), command: document.querySelector("#reproduce code").textContent,
   focused: document.activeElement.classList.contains("mark"), status: document.getElementById("status").textContent };
 key("Escape");
-seen.escaped = count("#table tbody tr");
+seen.escaped = count(LINE);
 document.querySelector('#table button[data-key^="row "]').focus();
 document.activeElement.click();
-seen.by_table = { lines: count("#table tbody tr"), focused: document.activeElement.dataset.key };
+seen.by_table = { lines: count(LINE), focused: document.activeElement.dataset.key };
 press("#reset");
 
-press('#table button[data-key="sort metric"]');
+press('#table button[data-key="sort table metric"]');
 const figures = [...all("#table th")].findIndex((head) => head.textContent.startsWith("figure"));
-seen.sorted = all("#table tbody tr").map((line) => line.cells[figures].textContent);
+seen.sorted = all(LINE).map((line) => line.cells[figures].textContent);
+const sortState = () => document.querySelector('#table [data-column="metric"]').ariaSort;
+seen.aria_sort = [sortState()];
+press('#table button[data-key="sort table metric"]');
+seen.sorted_back = all(LINE).map((line) => line.cells[figures].textContent);
+seen.aria_sort.push(sortState(), document.querySelector('#table [data-column="model"]').ariaSort);
+document.querySelector('#table button[data-key="sort table metric"]').focus();
+seen.explained = document.getElementById("tip").textContent;
+const hovered = (column) => {
+  const at = HEADS.findIndex((head) => head.key === column);
+  all(LINE)[0].cells[at].dispatchEvent(new MouseEvent("mouseover", { bubbles: true }));
+  return document.getElementById("tip").textContent;
+};
+seen.exact = [hovered("metric"), hovered("size_bytes")];
+// As they are drawn, whatever font there is.
+const drawnBoxes = (svg, selector) => [...svg.querySelectorAll(selector)].map((node) => node.getBoundingClientRect());
+const touching = (a, b) => a.left < b.right && b.left < a.right && a.top < b.bottom && b.top < a.bottom;
+seen.crowded = all("#pareto svg").reduce((sum, svg) => {
+  const named = drawnBoxes(svg, ".label"), marks = drawnBoxes(svg, ".mark");
+  return sum + named.filter((box, k) => [...named.slice(k + 1), ...marks].some((other) => touching(box, other))).length;
+}, 0);
+seen.named = count("#pareto .label");
 seen.names = all("#pareto figcaption").map((c) => c.textContent);
 seen.labels = Object.fromEntries(seen.names.map((name) => [name, label(name)]));
 seen.axes = all("#x option").map((option) => option.value);
