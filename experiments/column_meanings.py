@@ -10,7 +10,7 @@ SYSTEM = "system"
 """The name of what `row_names.system_names` gives, which no file has."""
 
 BYTES, OPS, MACS, MS, MICROJOULES = "B", "Op", "MAC", "ms", "µJ"
-SHARE, DECIBELS, TIMES, SECONDS, OF_METRIC = "share", "dB", "x", "s", "as metric"
+SHARE, DECIBELS, TIMES, SECONDS, OF_METRIC = "share", "dB", "×", "s", "as metric"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Any
 
 from experiments.column_meanings import (
     BYTES,
+    DECIBELS,
     MACS,
     MICROJOULES,
     MS,
@@ -22,7 +23,7 @@ from experiments.row_names import Merit
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 _DECIMAL = ("", "k", "M", "G", "T", "P")
 #: Units that a heading says for the whole column.
-IN_HEADING = {MS, MICROJOULES, "dB", SECONDS, TIMES, "bits"}
+IN_HEADING = {MS, MICROJOULES, DECIBELS, SECONDS, TIMES}
 
 
 def heading(column: str) -> str:

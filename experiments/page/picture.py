@@ -207,6 +207,8 @@ def _ticks(low: float, high: float) -> list[float]:
 
 def _log_ticks(low: float, high: float) -> list[float]:
     """At most seven round numbers between two powers of ten, the exponents of which are given."""
+    if high - low < 0.8:
+        return [t for t in _ticks(10**low, 10**high) if t > 0]
     steps = (1,) if high - low > 2 else (1, 2, 5)
     exponents = range(math.floor(low), math.ceil(high) + 1)
     found = [k * 10.0**e for e in exponents for k in steps if low <= math.log10(k) + e <= high]

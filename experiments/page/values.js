@@ -64,10 +64,10 @@ function histogram(whole, formats) {
     for (let e = first; e < last; e++) d += `${d ? "L" : "M"}${xs(e)} ${ys(bitsAt(e))}H${xs(e + 1)}`;
     svg.append(tipFor(element("path", { d, ...attributes }), tip));
   };
-  for (const name of formats) {
+  for (const [k, name] of formats.entries()) {
     const profile = DATA.profiles[name];
     // Where a format ends inside the picture it has no precision at all.
-    line((e) => profile.bits[e - profile.first] ?? 0, { class: `profile ${colour(firstOf(name))} dash${DATA.looks[firstOf(name)].form % 4}` }, name);
+    line((e) => profile.bits[e - profile.first] ?? 0, { class: `profile ${colour(firstOf(name))} dash${k % 4}` }, name);
   }
   if (own !== null) line((e) => gridBits(e, own), { class: "profile grid8" }, `8-bit integers, one scale for this tensor: largest value ${shown(own)}`);
   return svg;

@@ -10,6 +10,7 @@ import math
 import os
 import re
 import shlex
+from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import resources
 from pathlib import Path, PosixPath
@@ -25,9 +26,9 @@ from experiments.recorded_config import code_files, config_of
 from experiments.row_names import merits, system_names
 from experiments.store import read_results
 
-from . import palette, tables
+from . import palette, tables, value_pictures
 from .compared import Compared, compared
-from .palette import looks
+from .palette import Look, looks
 from .picture import panel_svg, panels
 from .ranges import Ranges, profile, ranges_at_hand
 
@@ -112,6 +113,8 @@ def report(
         "pareto": _pictures(table),
         "cells": tables.cells(data["rows"], merits(table), look_of),
         "p_values": html.escape(data["p_values"]),
+        "layers": value_pictures.layers(data["layers"], data["rows"], look_of, data["layers_hint"]),
+        **_values(data, look_of),
         "compared": _comparison(changed),
         "command": html.escape(data["command"]),
         "networks": tables.networks(data["networks"], merits(table)),
@@ -162,6 +165,21 @@ def _pictures(table: pd.DataFrame) -> str:
         f"<figure><figcaption>{html.escape(model)}</figcaption>{panel_svg(model, inner)}</figure>"
         for model, inner in panels(_visible(table)).items()
     )
+
+
+def _values(data: dict[str, Any], look_of: Mapping[str, Look]) -> dict[str, str]:
+    """Values and formats for readers without script: pictures, keys of their lines, what lacks."""
+    first = {row["dtype"]: look_of[row["system"]] for row in reversed(data["rows"])}
+    colours = {name: first[name].colour for name in data["profiles"]}
+    drawn = list(data["profiles"])[: value_pictures.MOST_FORMATS]
+    keys = "".join(f"<span>{tables.swatch(first[f])} {html.escape(f)}</span>" for f in drawn)
+    lacks = "; ".join(f"{model}: {why}" for model, why in data["ranges_missing"].items())
+    told = f"Not at hand when this page was written: {lacks}."
+    return {
+        "ranges": value_pictures.ranges(data["ranges"], data["profiles"], colours),
+        "formats": keys,
+        "missing": html.escape(told) if lacks else "",
+    }
 
 
 def _comparison(changed: Compared | None) -> str:

@@ -107,6 +107,9 @@ def test_the_page_holds_every_row_and_needs_nothing_else(tmp_path: Path) -> None
     assert data["command"].startswith("dtypelab reproduce ")
     assert ">10 cells: 3 networks in 4 number systems; 1 failed<" in text
     assert set(data["ranges"]) == {"mnist_mlp", "mnist_dwsep"}
+    for kind in ("first", "second"):
+        assert text.count(f'<path class="{kind}" d="M') == 2, "without script too"
+    assert text.count('<path class="profile c') == 2 * 2
     assert set(data["ranges_missing"]) == {NASTY}
     assert re.findall(r"<tr><td class=\"text\"><div>(.*?)</div>", lines(text, "networks")) == [
         *("mnist_mlp", "mnist_dwsep", html.escape(NASTY))
@@ -143,8 +146,12 @@ def test_without_script_tables_and_pictures_are_there(tmp_path: Path, quick: Non
     assert re.search(r'<td colspan="\d+" class="text failed"><div>error: it broke</div>', cells[9])
     assert html.escape(NASTY) in cells[6]
     assert NASTY not in still
-    assert still.count("<figure>") == 3
+    assert still.count("<figure>") == 3 + 1, "networks, and the cell with layers"
     assert still.count("<polyline") == 3
+    assert re.findall(r'<rect [^>]*class="bar c2"><title>(.*?)</title>', still) == [
+        *("v0 (nn.dense)", "v1 (nn.dense)")
+    ]
+    assert "Not at hand when this page was written: mnist_mlp: not here; " in still
     assert len(re.findall(r'<path class="c\d \w+" transform', still)) == 9
     assert still.count("<div><dt><code>") == len(MEANINGS) + len(COMPUTED)
 
@@ -313,7 +320,7 @@ def test_in_a_browser(tmp_path: Path, width: int) -> None:
     assert seen["stops"] == 3, "one stop of the tabulator key a panel"
     assert seen["tip"].startswith("mnist_mlp, int8_channel\ntop-1: 97.00 %\n")
     assert seen["tip"].endswith(
-        "speed-up, x: 1.25\n95 % interval: 1.2 to 1.3\n"
+        "speed-up, ×: 1.25\n95 % interval: 1.2 to 1.3\n"
         "latency disturbed: loaded: others kept processors busy beside it; "
         "imprecise: the speed-up's 95 % interval is wider than wanted\nthreads: 1"
     )
