@@ -42,6 +42,8 @@ _CELLS = (
 #: Columns that are there whatever the rows hold.
 _ALWAYS = {"model", SYSTEM, "metric", "metric_drop", "status", "command"}
 _TEXTS = {"model", SYSTEM, "metric_name", "disturbed", "portable_bits", "status", "command"}
+_NARROW = 14
+"""Characters that fit into the narrowest column of names."""
 #: Columns of the page alone: heading, explanation.
 _OWN = {
     "interval": ("95 % interval", "Of what was lost: its ends as metric_drop_low and _high."),
@@ -119,7 +121,8 @@ def _interval(row: Row, low: str, high: str, merit: Merit) -> str:
 
 def _cell(column: Column, content: str) -> str:
     # A name is as wide as it is, up to a limit: cells know no such limits.
-    inner = content if column.numeric or not content else f"<div>{content}</div>"
+    wrap = column.key == SYSTEM or (not column.numeric and len(content) > _NARROW)
+    inner = f"<div>{content}</div>" if wrap else content
     return f"<td{_class(column)}>{inner}</td>"
 
 
