@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from compiler._html import escaped
 from experiments.column_meanings import SYSTEM, meaning
 from experiments.comparison import compare
 from experiments.row_names import Merit, merits
@@ -102,7 +102,7 @@ def _line(row: Mapping[Any, Any], merit: Merit, looks: Mapping[str, Look]) -> st
     }
     cells = []
     for column in COLUMNS:
-        content = html.escape(texts.get(column.key, str(row.get(column.key, ""))))
+        content = escaped(texts.get(column.key, str(row.get(column.key, ""))))
         verdict = f" {row[column.key]}" if row[column.key] in _VERDICTS else ""
         names = ("" if column.numeric else "text") + ("" if column.key != SYSTEM else " stick")
         if column.key == SYSTEM:

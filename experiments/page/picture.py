@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from compiler._html import escaped
 from compiler.errors import ConfigError, unknown
 from experiments.column_meanings import meaning
 from experiments.row_names import Merit, merits, system_names
@@ -68,7 +68,7 @@ def pareto_svg(rows: pd.DataFrame, cost: str | None = None) -> str:
 
 def panel_svg(model: str, inner: str) -> str:
     """One panel of `panels` as a picture of its own."""
-    name = html.escape(f"What accuracy costs for {model}", quote=True)
+    name = escaped(f"What accuracy costs for {model}")
     # What stands above a panel's first line is the title, which a page has of its own.
     about = f'role="img" aria-label="{name}"'
     return f"{_opening(WIDTH, HEIGHT, about, 16)}{inner}</svg>"
@@ -217,7 +217,7 @@ def _log_ticks(low: float, high: float) -> list[float]:
 
 def _mark(p: _Point, x: float, y: float) -> str:
     """The mark of its number system; name and figures on hover."""
-    tip = html.escape(f"{p.name}: {p.figure:.4g} at {digits(p.cost)}")
+    tip = escaped(f"{p.name}: {p.figure:.4g} at {digits(p.cost)}")
     return f"{mark(p.look, f'translate({x:.1f} {y:.1f})')}<title>{tip}</title></path>"
 
 
@@ -238,4 +238,4 @@ def _rule(x1: float, y1: float, x2: float, y2: float) -> str:
 
 
 def _text(x: float, y: float, content: str, attributes: str = "") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{html.escape(content)}</text>'
+    return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{escaped(content)}</text>'

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import html
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from compiler._html import escaped
 from experiments.column_meanings import COMPUTED, MEANINGS, SYSTEM, meaning
 from experiments.multiplicity import HOLM
 from experiments.row_names import Merit
@@ -80,7 +80,7 @@ def cells(rows: Sequence[Row], merits: Mapping[str, Merit], looks: Mapping[str, 
         parts = {c.key: _cell(c, text(row, c.key, merit, looks)) for c in columns}
         if row["status"] != "ok":
             kept = ("model", SYSTEM, "command")
-            why = html.escape(f"{row['status']}: {row['error']}")
+            why = escaped(f"{row['status']}: {row['error']}")
             span = len(columns) - len(kept)
             parts = {key: parts[key] for key in kept}
             command = parts.pop("command")
@@ -93,11 +93,11 @@ def cells(rows: Sequence[Row], merits: Mapping[str, Merit], looks: Mapping[str, 
 def text(row: Row, key: str, merit: Merit, looks: Mapping[str, Look]) -> str:
     """What stands in a cell, as HTML."""
     if key == SYSTEM:
-        return f"{swatch(looks[row[SYSTEM]])}{html.escape(row[SYSTEM])}"
+        return f"{swatch(looks[row[SYSTEM]])}{escaped(row[SYSTEM])}"
     if key == "command":
-        return f"<code>{html.escape(str(row['config_hash'])[:12])}</code>"
+        return f"<code>{escaped(str(row['config_hash'])[:12])}</code>"
     if key == "metric_name":
-        return html.escape(merit.label)
+        return escaped(merit.label)
     if key == "interval":
         return _interval(row, "metric_drop_low", "metric_drop_high", merit)
     if key == "speed_interval":
@@ -105,8 +105,8 @@ def text(row: Row, key: str, merit: Merit, looks: Mapping[str, Look]) -> str:
         alike = row["speedup_low"] == row["speedup_high"]
         return "" if alike else _interval(row, "speedup_low", "speedup_high", merit)
     if key in _OWN:
-        return html.escape(str(row[key] or ""))
-    return html.escape(shown(numbers(row[key]), key, merit))
+        return escaped(str(row[key] or ""))
+    return escaped(shown(numbers(row[key]), key, merit))
 
 
 def numbers(value: Any) -> Any:
@@ -140,7 +140,7 @@ def table(name: str, columns: Sequence[Column], lines: Iterable[str]) -> str:
     """
     head = "".join(
         f'<th scope="col"{_class(c)} data-column="{c.key}"{" data-sorts" * c.sorts} '
-        f'data-unit="{c.unit}" title="{html.escape(c.tip, quote=True)}">{html.escape(c.title)}</th>'
+        f'data-unit="{c.unit}" title="{escaped(c.tip)}">{escaped(c.title)}</th>'
         for c in columns
     )
     body = "".join(f"<tr>{line}</tr>\n" for line in lines)
@@ -166,14 +166,14 @@ def legend() -> str:
     lines = []
     for name, m in {**MEANINGS, **COMPUTED}.items():
         unit = f", {m.unit}" if m.unit in IN_HEADING | {"B"} else ""
-        about = f"<code>{name}</code> {html.escape(m.title + unit)}"
+        about = f"<code>{name}</code> {escaped(m.title + unit)}"
         lines.append(f"<div><dt>{about}</dt><dd>{_marked(m.text)}</dd></div>")
     return f'<dl class="meanings">{"".join(lines)}</dl>'
 
 
 def _marked(sentence: str) -> str:
     """A sentence in which backticks mark code."""
-    parts = html.escape(sentence).split("`")
+    parts = escaped(sentence).split("`")
     return "".join(f"<code>{p}</code>" if k % 2 else p for k, p in enumerate(parts))
 
 
@@ -189,5 +189,5 @@ def networks(rows: Sequence[Row], merits: Mapping[str, Merit]) -> str:
         merit = merits[row["metric_name"] or ""]
         own = {"model_sha256": str(row["model_sha256"] or "")[:12], "metric_name": merit.label}
         line = [own.get(k) or shown(numbers(row[k]), k, merit) for k in _NETWORK]
-        lines.append("".join(_cell(c, html.escape(t)) for c, t in zip(columns, line, strict=True)))
+        lines.append("".join(_cell(c, escaped(t)) for c, t in zip(columns, line, strict=True)))
     return table("networks", columns, lines)

@@ -5,11 +5,12 @@ They are what values.js draws at first; it also draws other cells, single tensor
 
 from __future__ import annotations
 
-import html
 import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from compiler._html import escaped
 
 from .figures import digits
 from .palette import Look
@@ -35,7 +36,7 @@ def layers(
         cells, rows: as in `page_data`.
     """
     if not cells:
-        return f'<p class="empty">{html.escape(hint)}</p>'
+        return f'<p class="empty">{escaped(hint)}</p>'
     by_hash = {row["config_hash"]: row for row in rows}
     drawn = [
         (cell, by_hash[cell["config_hash"]]) for cell in cells if cell["config_hash"] in by_hash
@@ -50,7 +51,7 @@ def layers(
 
 def figure(caption: str, picture: str) -> str:
     """A picture with its caption."""
-    return f"<figure><figcaption>{html.escape(caption)}</figcaption>{picture}</figure>"
+    return f"<figure><figcaption>{escaped(caption)}</figcaption>{picture}</figure>"
 
 
 def bars(values: Sequence[Mapping[str, Any]], colour: int) -> str:
@@ -64,9 +65,9 @@ def bars(values: Sequence[Mapping[str, Any]], colour: int) -> str:
         shown = "" if ratio is None else f"{digits(ratio)} dB"
         y = 20 * k
         parts.append(
-            f'<text x="168" y="{y + 15}" text-anchor="end">{html.escape(name)}</text>'
+            f'<text x="168" y="{y + 15}" text-anchor="end">{escaped(name)}</text>'
             f'<rect x="176" y="{y + 4}" width="{width:.1f}" height="13" class="bar c{colour}">'
-            f"<title>{html.escape(layer['value'])} ({html.escape(layer['operator'])})</title>"
+            f"<title>{escaped(layer['value'])} ({escaped(layer['operator'])})</title>"
             f'</rect><text x="{182 + width:.1f}" y="{y + 15}">{shown}</text>'
         )
     return _svg(20 * len(values) + 8, "SQNR of every layer", "".join(parts))
@@ -131,7 +132,7 @@ def histogram(
         steps = "L".join(f"{x(e)} {y(own.get(e, 0) / bits)}H{x(e + 1)}" for e in range(first, last))
         parts.append(
             f'<path class="profile c{colours[name]} dash{k % 4}" d="M{steps}">'
-            f"<title>{html.escape(name)}</title></path>"
+            f"<title>{escaped(name)}</title></path>"
         )
     told = "Values, and the precision of " + (", ".join(profiles) or "no format")
     return _svg(238, told, "".join(parts))
@@ -146,5 +147,5 @@ def _trimmed(h: Histogram) -> tuple[int, Sequence[float]]:
 
 
 def _svg(height: int, about: str, inner: str) -> str:
-    label = html.escape(about, quote=True)
+    label = escaped(about)
     return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">{inner}</svg>'

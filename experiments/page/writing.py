@@ -16,10 +16,12 @@ from importlib import resources
 from pathlib import Path, PosixPath
 from typing import TYPE_CHECKING, Any
 
+from compiler._html import escaped
 from compiler.errors import ConfigError
+from compiler.printable import printable
 from experiments import noise
 from experiments.column_meanings import meaning
-from experiments.files import atomic_path
+from experiments.files import atomic_path, check_outputs
 from experiments.layer_table import EVENTS, layers_path, read_layers
 from experiments.multiplicity import HOLM, adjusted, warning
 from experiments.recorded_config import code_files, config_of
@@ -92,31 +94,32 @@ def report(
         ConfigError: `results` or `against` is no results file or has no row, the two have no cell
             in common, or `out` cannot be written.
     """
+    check_outputs([out], [results, layers_path(results), against])
     table = _rows(results)
-    look_of = looks(system_names(_visible(table)))
+    look_of = looks(system_names(_printable(table)))
     changed = None
     if against is not None:
         names = (Path(against).name, Path(results).name)
-        changed = compared(_visible(_rows(against)), _visible(table), look_of, names)
+        changed = compared(_printable(_rows(against)), _printable(table), look_of, names)
     data = page_data(results)
     if changed is not None:
         data["compared"] = {key: list(map(_plain, v)) for key, v in changed.values.items()}
     script, style = "".join(map(_part, _SCRIPTS)), _part("style.css") + palette.style()
     filled = {
-        "title": html.escape(visible(title or Path(results).stem)),
+        "title": escaped(title or Path(results).stem),
         "policy": f"default-src 'none'; img-src data:; {_allowed('script', script)}; "
         f"{_allowed('style', style)}",
         "style": style,
         "script": script,
         "forms": tables.forms(),
-        "summary": html.escape(data["summary"]),
+        "summary": escaped(data["summary"]),
         "pareto": _pictures(table),
         "cells": tables.cells(data["rows"], merits(table), look_of),
-        "p_values": html.escape(data["p_values"]),
+        "p_values": escaped(data["p_values"]),
         "layers": value_pictures.layers(data["layers"], data["rows"], look_of, data["layers_hint"]),
         **_values(data, look_of),
         "compared": _comparison(changed),
-        "command": html.escape(data["command"]),
+        "command": escaped(data["command"]),
         "networks": tables.networks(data["networks"], merits(table)),
         "provenance": _terms(data.pop("provenance")),
         "legend": tables.legend(),
@@ -139,17 +142,14 @@ def _rows(results: str | os.PathLike[str]) -> pd.DataFrame:
     return table
 
 
-def _visible(table: pd.DataFrame) -> pd.DataFrame:
+def _printable(table: pd.DataFrame) -> pd.DataFrame:
     texts = [str(name) for name in table if table[name].dtype.kind not in "biuf"]
-    return table.assign(**{name: table[name].map(visible) for name in texts})
+    return table.assign(**{name: table[name].map(_seen) for name in texts})
 
 
-def visible(value: Any) -> Any:
-    """A text in which characters that would not be seen, or would turn others around, are written
-    out (Unicode categories of controls and formats); other values as they are."""
-    if not isinstance(value, str) or value.isprintable():
-        return value
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in value)
+def _seen(value: Any) -> Any:
+    """A text as it may be shown; other values as they are."""
+    return printable(value) if isinstance(value, str) else value
 
 
 def _allowed(kind: str, content: str) -> str:
@@ -162,8 +162,8 @@ def _allowed(kind: str, content: str) -> str:
 def _pictures(table: pd.DataFrame) -> str:
     """What accuracy costs, for readers without script."""
     return "".join(
-        f"<figure><figcaption>{html.escape(model)}</figcaption>{panel_svg(model, inner)}</figure>"
-        for model, inner in panels(_visible(table)).items()
+        f"<figure><figcaption>{escaped(model)}</figcaption>{panel_svg(model, inner)}</figure>"
+        for model, inner in panels(_printable(table)).items()
     )
 
 
@@ -172,13 +172,13 @@ def _values(data: dict[str, Any], look_of: Mapping[str, Look]) -> dict[str, str]
     first = {row["dtype"]: look_of[row["system"]] for row in reversed(data["rows"])}
     colours = {name: first[name].colour for name in data["profiles"]}
     drawn = list(data["profiles"])[: value_pictures.MOST_FORMATS]
-    keys = "".join(f"<span>{tables.swatch(first[f])} {html.escape(f)}</span>" for f in drawn)
+    keys = "".join(f"<span>{tables.swatch(first[f])} {escaped(f)}</span>" for f in drawn)
     lacks = "; ".join(f"{model}: {why}" for model, why in data["ranges_missing"].items())
     told = f"Not at hand when this page was written: {lacks}."
     return {
         "ranges": value_pictures.ranges(data["ranges"], data["profiles"], colours),
         "formats": keys,
-        "missing": html.escape(told) if lacks else "",
+        "missing": escaped(told) if lacks else "",
     }
 
 
@@ -187,15 +187,15 @@ def _comparison(changed: Compared | None) -> str:
         return ""
     return (
         '<section aria-labelledby="compared-title"><h2 id="compared-title">What changed</h2>'
-        f'<p class="hint">{html.escape(changed.summary)}</p><div class="scroll" tabindex="0" '
+        f'<p class="hint">{escaped(changed.summary)}</p><div class="scroll" tabindex="0" '
         f'role="region" aria-label="Table of changes">{changed.table}</div></section>'
     )
 
 
 def _terms(found: dict[str, list[str]]) -> str:
     lines = [
-        f'<dt title="{html.escape(meaning(name).text, quote=True)}">'
-        f"{html.escape(meaning(name).title)}</dt><dd>{html.escape(', '.join(values))}</dd>"
+        f'<dt title="{escaped(meaning(name).text)}">'
+        f"{escaped(meaning(name).title)}</dt><dd>{escaped(', '.join(values))}</dd>"
         for name, values in found.items()
     ]
     return f'<dl id="provenance">{"".join(lines)}</dl>'
@@ -216,7 +216,7 @@ def page_data(results: str | os.PathLike[str]) -> dict[str, Any]:
         ConfigError: no results file, or one without rows.
     """
     table = _rows(results)
-    shown = _visible(table)
+    shown = _printable(table)
     rows = [
         {name: _plain(row[name]) for name in _SHOWN if name in row}
         | {"system": system, HOLM: _plain(p)}
@@ -226,12 +226,12 @@ def page_data(results: str | os.PathLike[str]) -> dict[str, Any]:
             shown.to_dict("records"), system_names(shown), adjusted(table), strict=True
         )
     ]
-    ranges = {str(visible(row["model"])): _ranges(row) for row in _one_a_model(table)}
+    ranges = {str(printable(row["model"])): _ranges(row) for row in _one_a_model(table)}
     return {
         "summary": _summary(rows),
         "p_values": warning(table),
         "rows": rows,
-        "command": visible(f"dtypelab reproduce {shlex.quote(str(results))} --row "),
+        "command": printable(f"dtypelab reproduce {shlex.quote(str(results))} --row "),
         "axes": {name: _axis(name) for name in _AXES},
         "forms": palette.FORMS,
         "looks": {s: asdict(own) for s, own in looks(row["system"] for row in rows).items()},
@@ -241,7 +241,7 @@ def page_data(results: str | os.PathLike[str]) -> dict[str, Any]:
         "images = 2 and run it again.",
         "ranges": {name: _plain_ranges(r) for name, r in ranges.items() if not isinstance(r, str)},
         "ranges_missing": {
-            name: visible(why) for name, why in ranges.items() if isinstance(why, str)
+            name: printable(why) for name, why in ranges.items() if isinstance(why, str)
         },
         "profiles": {name: found for name in table["dtype"].unique() if (found := profile(name))},
         "networks": [{name: _plain(v) for name, v in r.items()} for r in _one_a_model(shown)],
@@ -296,7 +296,7 @@ def _layers(results: str | os.PathLike[str]) -> list[dict[str, Any]]:
     cells: dict[str, list[dict[str, Any]]] = {}
     for line in read_layers(path).to_dict("records"):
         named = ("value", "operator", "sqnr_db", "cosine")
-        shown = {name: visible(_plain(line[name])) for name in named}
+        shown = {name: _seen(_plain(line[name])) for name in named}
         events = {name: _plain(line[name]) for name in EVENTS}
         cells.setdefault(line["config_hash"], []).append({**shown, "events": events})
     return [{"config_hash": key, "values": values} for key, values in cells.items()]
@@ -319,7 +319,7 @@ def _ranges(row: dict[Any, Any]) -> Ranges | str:
 
 def _plain_ranges(ranges: Ranges) -> list[dict[str, Any]]:
     return [
-        asdict(h) | {"name": visible(h.name)}
+        asdict(h) | {"name": printable(h.name)}
         for h in (ranges.weights, ranges.activations, *ranges.tensors)
     ]
 

@@ -10,7 +10,6 @@ import pytest
 from recorded_like import recorded_like
 
 import experiments
-from compiler.errors import ConfigError
 from experiments.cli.main import run_command
 from experiments.comparison import compare
 from experiments.page import writing
@@ -84,9 +83,9 @@ def test_runs_without_a_cell_in_common_are_refused(
     ResultsFile(tmp_path / "empty.csv")
     for name, message in (("other", "no cell in common"), ("empty", "no rows"), ("x", "cannot")):
         against = tmp_path / f"{name}.csv"
-        with pytest.raises(ConfigError, match=message):
-            experiments.report(new, tmp_path / "p.html", against=against)
         argv = ["report", str(new), "--against", str(against), "-o", str(tmp_path / "p.html")]
         assert run_command(argv) == 2
-        assert capsys.readouterr().err.count("\n") == 1
+        said = capsys.readouterr().err
+        assert message in said
+        assert said.count("\n") == 1
     assert not (tmp_path / "p.html").exists()
