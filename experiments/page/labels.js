@@ -1,5 +1,5 @@
 // Places for the names of marks: labels.py in this language, number for number.
-const LABEL_SIZE = 10, LONGEST = 30, AROUND = 6, ASIDE = 2;
+const LABEL_SIZE = 10, LONGEST = 30, AROUND = 6, ASIDE = 2, SAME = 2.5;
 const DIRECTIONS = [[1, 0], [0.866, 0.5], [0.5, 0.866], [0, 1], [-0.5, 0.866], [-0.866, 0.5], [-1, 0], [-0.866, -0.5], [-0.5, -0.866], [0, -1], [0.5, -0.866], [0.866, -0.5]];
 function em(c) {
   if (c >= "\u1100" || "mwMW@%…".includes(c)) return 1;
@@ -11,6 +11,11 @@ function shortened(name) {
   const letters = [...name];
   if (letters.length <= LONGEST) return name;
   return `${letters.slice(0, LONGEST / 2 - 3).join("")}…${letters.slice(-(LONGEST / 2 + 2)).join("")}`;
+}
+const samePlace = (a, b) => Math.abs(a[0] - b[0]) < SAME && Math.abs(a[1] - b[1]) < SAME;
+function withCompany(name, at, marks) {
+  const more = marks.filter((mark) => samePlace(at, mark)).length - 1;
+  return shortened(name) + (more ? ` +${more}` : "");
 }
 // Boxes are [left, top, right, bottom], segments [x1, y1, x2, y2].
 const overlap = (a, b) => a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3];

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 SIZE = 10.0
 """Of the letters, in the units of the chart."""
+SAME = 2.5
+"""Marks that are nearer than this hide each other."""
 LONGEST = 30
 """Characters of a name at most."""
 _AROUND, _ASIDE = 6.0, 2.0
@@ -97,6 +99,17 @@ def shortened(name: str) -> str:
     if len(name) <= LONGEST:
         return name
     return f"{name[: LONGEST // 2 - 3]}…{name[-(LONGEST - LONGEST // 2 + 2) :]}"
+
+
+def same_place(a: Point, b: Point) -> bool:
+    """Whether one of two marks hides the other."""
+    return abs(a[0] - b[0]) < SAME and abs(a[1] - b[1]) < SAME
+
+
+def with_company(name: str, at: Point, marks: Sequence[Point]) -> str:
+    """A name as it is shown: shortened, and with how many more marks are at the same place."""
+    more = sum(same_place(at, mark) for mark in marks) - 1
+    return shortened(name) + (f" +{more}" if more else "")
 
 
 def place(

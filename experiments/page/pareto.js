@@ -95,9 +95,10 @@ function panel(model, all, size) {
     svg.append(linked(tipFor(mark, describe(row)), row.system));
   }
   const ends = [best[0], ...best.slice(1).reverse()].slice(0, MOST_NAMED);
-  const named = unique(rows.includes(state.chosen) ? [state.chosen, ...ends] : ends).filter((row) => !outside(row));
-  const names = named.map((row) => [shortened(row.system), ...at(row)]);
-  for (const label of placeLabels(names, rows.map(at), barred, [size.left, size.top - 8, size.right + 4, size.height - 36])) {
+  const named = unique(rows.includes(state.chosen) ? [state.chosen, ...ends] : ends).filter((row) => !outside(row))
+    .filter((row, k, chosen) => !chosen.slice(0, k).some((other) => samePlace(at(row), at(other))));
+  const spots = rows.map(at), names = named.map((row) => [withCompany(row.system, at(row), spots), ...at(row)]);
+  for (const label of placeLabels(names, spots, barred, [size.left, size.top - 8, size.right + 4, size.height - 36])) {
     if (!label) continue;
     if (label.leader) svg.append(element("line", { class: "leader", x1: label.leader[0], y1: label.leader[1], x2: label.leader[2], y2: label.leader[3] }));
     svg.append(element("text", { class: "label", x: label.x, y: label.y }, label.text));

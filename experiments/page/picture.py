@@ -14,7 +14,7 @@ from experiments.column_meanings import meaning
 from experiments.row_names import Merit, merits, system_names
 
 from .figures import digits, heading, unit_of
-from .labels import SIZE, Box, Label, place, shortened
+from .labels import SIZE, Box, Label, place, same_place, with_company
 from .palette import FILLS, FORMS, LIGHT, Look, looks
 
 if TYPE_CHECKING:
@@ -164,10 +164,14 @@ def _panel(points: Sequence[_Point], merit: Merit, cost: str) -> str:
     )
     parts += [_mark(p, *places[p]) for p in points]
     # The two ends of the front are farthest apart: they are named first.
-    named = [best[0], *best[:0:-1]][:NAMED]
+    named: list[_Point] = []
+    for p in (best[0], *best[:0:-1]):
+        if len(named) < NAMED and not any(same_place(places[p], places[q]) for q in named):
+            named.append(p)
+    spots = [places[p] for p in points]
     labels = place(
-        [(shortened(p.name), *places[p]) for p in named],
-        list(places.values()),
+        [(with_company(p.name, places[p], spots), *places[p]) for p in named],
+        spots,
         [(*a, *b) for a, b in itertools.pairwise(ends)],
         Box(LEFT, TOP, RIGHT, BOTTOM),
     )

@@ -44,6 +44,9 @@ const figures = [...all("#table th")].findIndex((head) => head.textContent.start
 seen.sorted = all(LINE).map((line) => line.cells[figures].textContent);
 const sortState = () => document.querySelector('#table [data-column="metric"]').ariaSort;
 seen.aria_sort = [sortState()];
+const reason = document.querySelector("#table td.failed div"), region = reason.closest(".scroll");
+const lies = reason.getBoundingClientRect(), around = region.getBoundingClientRect();
+seen.reason_fits = lies.left >= around.left && lies.right <= around.right && lies.width > 0.4 * around.width;
 press('#table button[data-key="sort table metric"]');
 seen.sorted_back = all(LINE).map((line) => line.cells[figures].textContent);
 seen.aria_sort.push(sortState(), document.querySelector('#table [data-column="model"]').ariaSort);

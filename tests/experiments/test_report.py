@@ -39,6 +39,7 @@ FLAGS = [
     *("--enable-logging=stderr", "--virtual-time-budget=4000"),
 ]
 NASTY = 'a <b>&"net"</script>{{data}}<!--<script>'
+WHY = "it broke: " + 8 * "a node has a shape that nobody thought of, " + "alas"
 SCHEMES = {"float32": "float32", "int8_channel": "int8", "posit8_es0": "posit8_es0"}
 
 
@@ -76,7 +77,7 @@ def results(folder: Path) -> Path:
     file.append(
         dict.fromkeys(COLUMNS)
         | {"config_hash": "f" * 40, "model": "mnist_mlp", "scheme": "fixed8_4", "dtype": "fixed8_4"}
-        | {"status": "error", "error": "it broke", "dataset": "mnist1k", "threads": 1}
+        | {"status": "error", "error": WHY, "dataset": "mnist1k", "threads": 1}
     )
     layers = LayersFile(layers_path(path), resume=True)
     key = "02" * 20
@@ -143,7 +144,9 @@ def test_without_script_tables_and_pictures_are_there(tmp_path: Path, quick: Non
     cells = lines(still, "table").split("<tr>")[1:]
     assert len(cells) == 10
     assert len(set(map(columns_of, cells))) == 1, "failed rows are as wide as the others"
-    assert re.search(r'<td colspan="\d+" class="text failed"><div>error: it broke</div>', cells[9])
+    assert re.search(
+        r'<td colspan="\d+" class="text failed"><div>error: it broke: a node', cells[9]
+    )
     assert html.escape(NASTY) in cells[6]
     assert NASTY not in still
     assert still.count("<figure>") == 3 + 1, "networks, and the cell with layers"
@@ -327,9 +330,8 @@ def test_in_a_browser(tmp_path: Path, width: int) -> None:
     }
     assert seen["escaped"] == 10
     assert seen["by_table"] == {"lines": 1, "focused": f"row {'00' * 20}"}
-    assert seen["sorted"] == ["98.00 %"] * 3 + ["97.00 %"] * 3 + ["96.00 %"] * 3 + [
-        "error: it broke"
-    ]
+    assert seen["sorted"] == ["98.00 %"] * 3 + ["97.00 %"] * 3 + ["96.00 %"] * 3 + [f"error: {WHY}"]
+    assert seen["reason_fits"], "without scrolling"
     assert seen["sorted_back"] == seen["sorted"][8::-1] + seen["sorted"][9:], (
         "what is missing: last"
     )

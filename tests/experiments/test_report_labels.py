@@ -91,6 +91,12 @@ def test_a_name_among_others_is_led_to_its_mark() -> None:
     assert label.box.top <= y <= label.box.bottom
 
 
+def test_a_name_says_how_many_others_are_at_its_place() -> None:
+    spots: list[labels.Point] = [(100, 50), (101, 49), (100, 50), (100, 60)]
+    assert labels.with_company("int8", (100, 50), spots) == "int8 +2"
+    assert labels.with_company("int8", (100, 60), spots) == "int8"
+
+
 def test_long_names_keep_both_ends() -> None:
     for name in ("a" * LONGEST, "int8_channel[weight_bits=4,weight_rounding=gptq] int16_wrap"):
         short = shortened(name)
