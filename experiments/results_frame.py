@@ -63,8 +63,11 @@ def _table(rows: pd.DataFrame) -> str:
             lines.append(f'<tr><th colspan="{len(_HEAD)}" {_CELL.format("left")}>{title}</th></tr>')
         if lost := not_finite_note(row):
             notes.append(f"{model}, {system}: {lost}")
-        cells = _figures(row, merit, p) if row["status"] == "ok" else [str(row["error"])]
-        lines.append(_line([(text, "td") for text in (system, *cells)]))
+        if row["status"] == "ok":
+            cells = _figures(row, merit, p)
+            lines.append(_line([(text, "td") for text in (system, *cells)]))
+        else:
+            lines.append(_failure(system, f"{row['status']}: {row['error']}"))
     table = f"<table><tbody>{''.join(lines)}</tbody></table>"
     said = "".join(f"<p>{escaped(note)}</p>" for note in notes)
     return f'<div style="max-height:36em;overflow:auto">{table}</div>{said}'
@@ -96,6 +99,13 @@ def _number(value: float, form: str) -> str:
     if math.isnan(value):
         return ""
     return "∞" if value == math.inf else format(value, form)
+
+
+def _failure(system: str, why: str) -> str:
+    """A line the reason of which takes the place of all figures."""
+    span = f'colspan="{len(_HEAD) - 1}" style="text-align:left;padding:1px 9px"'
+    reason = f'<td {span}><div style="max-width:90ch">{escaped(why)}</div></td>'
+    return _line([(system, "td")]).replace("</tr>", f"{reason}</tr>")
 
 
 def _line(cells: list[tuple[str, str]]) -> str:

@@ -42,12 +42,19 @@ def test_whole_rows_show_a_table_and_a_picture(rows: Results) -> None:
         ">97.80 %<",
         ">0.021<",
         ">∞<",
-        ">took more than 60 seconds<",
+        ">timeout: took more than 60 seconds<",
     ):
         assert text in page, text
     assert len(re.findall(r'class="c0 full".*?<title>float32:', page)) == 3, "float32 of each"
     assert page.count("<polyline") == 3
     assert not re.search(r"<script|src=|nan", page)
+
+
+def test_a_reason_takes_the_place_of_all_figures(rows: Results) -> None:
+    (failed,) = [line for line in rows._repr_html_().split("<tr>") if ">timeout: " in line]
+    (whole, *_) = [line for line in rows._repr_html_().split("<tr>") if ">97.80 %<" in line]
+    assert failed.count("<td") == 2
+    assert f'colspan="{whole.count("<td") - 1}"' in failed
 
 
 def test_a_selection_of_columns_shows_as_pandas_does(rows: Results) -> None:
