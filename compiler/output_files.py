@@ -160,6 +160,8 @@ def behind_links(path: AnyPath) -> Path:
         ConfigError: they lead in a circle, or it is no path.
     """
     place = Path(path)
+    if "\0" in str(place):
+        raise ConfigError(f"{str(path)!r} is no path of a file: it has a null character")
     try:
         for _ in range(_MOST_LINKS):
             folder = Path(os.path.realpath(place.parent))
@@ -169,9 +171,8 @@ def behind_links(path: AnyPath) -> Path:
             if not place.is_symlink():
                 return place
             place = folder / os.readlink(place)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise ConfigError(f"{str(path)!r} is no path of a file: {reason}") from None
+    except OSError as error:
+        raise ConfigError(f"{str(path)!r} is no path of a file: {error.strerror}") from None
     raise ConfigError(f"cannot write {path}: its links lead in a circle")
 
 
