@@ -214,8 +214,7 @@ class ResultsFile:
             if header.startswith(data):
                 return
             if data.startswith(header):
-                _values(_foreign_cells(data[: _whole_lines(data)], self.path), self.path)
-                return
+                data = data[: _whole_lines(data)]
             cells = _foreign_cells(data, self.path)
             others = [name for name in cells.names if name not in COLUMNS]
             if others:
@@ -225,9 +224,10 @@ class ResultsFile:
                 )
             _values(cells, self.path)
             columns = [_text_column(name, cells) for name in COLUMNS]
-            lines = map(_line, zip(*columns, strict=True))
-            with atomic_path(self.path, locked=True) as temporary:
-                temporary.write_bytes(header + b"".join(lines))
+            whole = header + b"".join(map(_line, zip(*columns, strict=True)))
+            if whole != data:
+                with atomic_path(self.path, locked=True) as temporary:
+                    temporary.write_bytes(whole)
 
     def _repair(self, descriptor: int) -> None:
         """Write the header of a new file, and cut off a torn last line, under the lock."""

@@ -1,0 +1,165 @@
+"""Results files that others have opened and saved, or damaged."""
+
+import csv
+import io
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from result_mutations import mutated
+
+from compiler.errors import ConfigError, DtypelabError
+from experiments import comparison, reproduction, table, tables
+from experiments.page.writing import page_data
+from experiments.recorded_config import code_files, config_of
+from experiments.store import COLUMNS, SCHEMA_VERSION, ResultsFile, read_results
+
+RECORDED = Path(__file__).parents[2] / "results" / "quickstart.csv"
+DATA = RECORDED.read_bytes()
+ROWS = list(csv.reader(io.StringIO(DATA.decode())))
+
+
+def written(rows: list[list[str]], sign: str = ",", quoting: Any = csv.QUOTE_MINIMAL) -> bytes:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n", delimiter=sign, quoting=quoting).writerows(rows)
+    return text.getvalue().encode()
+
+
+def reordered() -> bytes:
+    order = list(range(len(ROWS[0])))
+    random.Random(0).shuffle(order)
+    return written([[row[k] for k in order] for row in ROWS])
+
+
+def with_blank_lines() -> bytes:
+    return DATA.replace(b"\n", b"\n\n") + b"," * (len(COLUMNS) - 1) + b"\n"
+
+
+FORMS: dict[str, Callable[[], bytes]] = {
+    "as it is": lambda: DATA,
+    "CRLF": lambda: DATA.replace(b"\n", b"\r\n"),
+    "CR": lambda: DATA.replace(b"\n", b"\r"),
+    "byte order mark": lambda: b"\xef\xbb\xbf" + DATA,
+    "mark and CRLF": lambda: b"\xef\xbb\xbf" + DATA.replace(b"\n", b"\r\n"),
+    "reordered": reordered,
+    "empty columns": lambda: written([[*row, "", ""] for row in ROWS]),
+    "blank lines": with_blank_lines,
+    "quoted": lambda: written(ROWS, quoting=csv.QUOTE_ALL),
+    "spaces": lambda: written([[f" {cell} " if cell else "" for cell in row] for row in ROWS]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_same_rows_are_read_and_continued(form: str, tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    path.write_bytes(FORMS[form]())
+    if form != "spaces":  # of texts they are part
+        pd.testing.assert_frame_equal(read_results(path), read_results(RECORDED))
+    resumed = ResultsFile(path, resume=True)
+    assert list(resumed.status) == read_results(RECORDED)["config_hash"].tolist()
+    assert path.read_bytes() == DATA
+    assert [p.name for p in tmp_path.iterdir()] == ["r.csv"]
+
+
+def test_columns_of_others_are_read_and_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    lines = [[*row[:5], "note" if k == 0 else f"n{k}", *row[5:]] for k, row in enumerate(ROWS)]
+    path.write_bytes(written(lines))
+    rows = read_results(path)
+    assert list(rows.columns) == [*COLUMNS, "note"]
+    assert rows["note"].tolist() == [f"n{k}" for k in range(1, len(ROWS))]
+    with pytest.raises(ConfigError, match="not ours, which would be lost: note"):
+        ResultsFile(path, resume=True)
+    assert path.read_bytes() == written(lines)
+
+
+def with_cell(row: int, column: str, text: str) -> bytes:
+    rows = [list(r) for r in ROWS]
+    rows[row - 1][COLUMNS.index(column)] = text
+    return written(rows)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (lambda: with_cell(3, "metric", "0,97"), "row 3, column metric: '0,97' is no number"),
+        (lambda: with_cell(2, "macs", "1.2E+05x"), "row 2, column macs: '1.2E.05x' is no number"),
+        (lambda: with_cell(4, "size_bytes", "1e999"), "row 4, column size_bytes: .* too large"),
+        (lambda: with_cell(4, "n_eval", "#N/A"), "row 4, column n_eval: '#N/A' is no number"),
+        (lambda: written(ROWS, sign=";"), "separated by semicolons, as spreadsheets"),
+        (lambda: written(ROWS, sign="\t"), "separated by tabs"),
+        (lambda: DATA.decode().encode("utf-16"), "is UTF-16 text"),
+        (lambda: written([[*r, "" if k else "model"] for k, r in enumerate(ROWS)]), "two columns"),
+        (lambda: written([r[k == 2 :] for k, r in enumerate(ROWS)]), "row 3 has .* fields"),
+        (lambda: written([r[1:] for r in ROWS]), "lacks the columns run_id"),
+        (lambda: with_cell(2, "schema_version", str(SCHEMA_VERSION + 1)), "version newer than"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_and_left_alone(
+    tmp_path: Path, data: Callable[[], bytes], message: str
+) -> None:
+    path = tmp_path / "r.csv"
+    path.write_bytes(data())
+    for action in (read_results, lambda p: ResultsFile(p, resume=True)):
+        with pytest.raises(ConfigError, match=message):
+            action(path)
+    assert path.read_bytes() == data()
+
+
+def use(path: Path) -> str:
+    """How far a file gets; what is read is used in every way."""
+    try:
+        rows = read_results(path)
+    except DtypelabError:
+        return "refused"
+    table.results_table(rows)
+    rows._repr_html_()
+    for form in tables.FORMATS:
+        tables.export(rows, form)
+    for action in (
+        lambda: comparison.compare(rows, read_results(RECORDED)),
+        lambda: page_data(path),
+        lambda: tables.pivot(rows, "model", "scheme", "metric"),
+        lambda: reproduction.code_of(path, "1"),
+        lambda: [code_files(config_of(row)) for row in rows.to_dict("records")],
+        lambda: ResultsFile(path, resume=True),
+    ):
+        try:
+            action()
+        except DtypelabError:
+            continue
+    return "read"
+
+
+def some(folder: Path, count: int, seed: int) -> set[str]:
+    rng = random.Random(seed)
+    found = set()
+    for _ in range(count):
+        path = folder / "r.csv"
+        path.write_bytes(mutated(DATA, rng))
+        found.add(use(path))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _no_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Networks do not run here: their values have tests of their own."""
+    monkeypatch.setattr("experiments.page.writing.ranges_at_hand", lambda *_: "not here")
+
+
+def test_a_few_mutations(tmp_path: Path) -> None:
+    assert some(tmp_path, 12, 0) == {"read", "refused"}
+
+
+@pytest.mark.thorough
+def test_many_mutations(tmp_path: Path) -> None:
+    some(tmp_path, 250, 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_five_thousand_mutations(tmp_path: Path, seed: int) -> None:
+    some(tmp_path, 500, 100 + seed)
