@@ -19,6 +19,7 @@ from experiments.store import COLUMNS, SCHEMA_VERSION, ResultsFile, read_results
 
 RECORDED = Path(__file__).parents[2] / "results" / "quickstart.csv"
 DATA = RECORDED.read_bytes()
+FEW = b"".join(DATA.splitlines(keepends=True)[:5])
 ROWS = list(csv.reader(io.StringIO(DATA.decode())))
 
 
@@ -139,7 +140,7 @@ def some(folder: Path, count: int, seed: int) -> set[str]:
     found = set()
     for _ in range(count):
         path = folder / "r.csv"
-        path.write_bytes(mutated(DATA, rng))
+        path.write_bytes(mutated(FEW, rng))
         found.add(use(path))
     return found
 
@@ -151,12 +152,12 @@ def _no_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_few_mutations(tmp_path: Path) -> None:
-    assert some(tmp_path, 12, 0) == {"read", "refused"}
+    assert some(tmp_path, 8, 0) == {"read", "refused"}
 
 
 @pytest.mark.thorough
 def test_many_mutations(tmp_path: Path) -> None:
-    some(tmp_path, 250, 1)
+    some(tmp_path, 150, 1)
 
 
 @pytest.mark.slow
