@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lzma
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -23,7 +24,7 @@ _CHUNK = 1 << 24
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError),
     *(ValueError, TypeError, LookupError, NotImplementedError, RuntimeError, SyntaxError),
-    *(MemoryError, OverflowError, AttributeError),
+    *(MemoryError, OverflowError, AttributeError, tokenize.TokenError),
 )
 
 

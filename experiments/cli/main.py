@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
 import sys
@@ -34,6 +35,8 @@ from .tune import tune
 from .zoo import zoo
 
 OK, INTERNAL_ERROR, USAGE_ERROR = 0, 1, 2
+_WRITING = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+"""What a standard output that cannot be written fails with; files are named where they fail."""
 
 
 @click.group(invoke_without_command=True, no_args_is_help=False)
@@ -101,7 +104,7 @@ def run_command(arguments: Sequence[str]) -> int:
         _discard(sys.stdout)
         return INTERNAL_ERROR
     except OSError as error:
-        if error.filename is None and not _flushes(sys.stdout):
+        if error.filename is None and error.errno in _WRITING:
             _discard(sys.stdout)
             return _complain(f"cannot write the output: {error.strerror}", USAGE_ERROR)
         return _internal(error)
@@ -127,14 +130,6 @@ def _open_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _flushes(stream: TextIO) -> bool:
-    try:
-        stream.flush()
-    except (OSError, ValueError):
-        return False
-    return True
 
 
 def _discard(stream: TextIO) -> None:
