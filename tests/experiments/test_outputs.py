@@ -36,6 +36,7 @@ SAME = (
 )
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("how", ["itself", "a hard link", "a link"])
 def test_no_input_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], how: str
