@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from compiler.errors import TypeInferenceError, UnequalSizes
@@ -29,6 +30,16 @@ class Assuming:
     def __init__(self, is_given: Callable[[Index], bool]):
         self.facts, self.is_given = Facts(), is_given
         self._made: dict[tuple[Var, Any], Var] = {}
+        self._apart = 0
+
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Assume nothing: what is imported now may not be what runs."""
+        self._apart += 1
+        try:
+            yield
+        finally:
+            self._apart -= 1
 
     def forget(self) -> None:
         """Do not use variables again that have been bound: they may be taken back."""
@@ -38,8 +49,10 @@ class Assuming:
         """Assume what an operator needs.
 
         Raises:
-            TypeInferenceError: it is impossible.
+            TypeInferenceError: it is impossible, or nothing is to be assumed.
         """
+        if self._apart:
+            raise TypeInferenceError(str(e)) from None
         for a, b in e.pairs:
             if self.facts.equal(a, b):
                 continue

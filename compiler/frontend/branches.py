@@ -2,30 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from compiler.dtypes import BOOL, INT64
-from compiler.errors import UnequalSizes
+from compiler.errors import DtypelabError, UnequalSizes
 from compiler.frontend.node import Node
 from compiler.frontend.run_time import number, positions
 from compiler.frontend.values import Imported, Symbolic
-from compiler.ir.expr import Atom, Constant, If, Loop, Match, TupleGetItem, Value, Var, tensor_type
+from compiler.ir.expr import (
+    Atom,
+    Binding,
+    Constant,
+    Function,
+    If,
+    Loop,
+    Match,
+    TupleGetItem,
+    Value,
+    Var,
+    tensor_type,
+)
 from compiler.ir.types import TensorType, TupleType
 from compiler.symbolic import Dim
 from compiler.symbolic import Var as Dimension
 
 _TRUE = Constant.of(np.asarray(True), BOOL)
 _ZERO, _ONE = (Constant.of(np.int64(k), INT64) for k in (0, 1))
+_MOST_WIDENED = 8
+"""How often the type of what a loop carries may turn out to be wider than it was taken to be."""
 
 
 def branch(n: Node) -> list[Imported]:
-    """Both branches of an If. Where they give tensors of different types, and the first runs if two
-    sizes are equal (as exporters write what drops an axis that may be 1 long), they are assumed to
-    be."""
+    """Both branches of an If, whose results may differ in their sizes. Where they differ in more,
+    and the first branch runs if two sizes are equal (as exporters write what drops an axis that may
+    be 1 long), they are assumed to be."""
 
     def emitted(name: str) -> list[Atom]:
         return [_atom(n, v) for v in n.graph.inline(n.need(name), ())]
@@ -33,16 +47,72 @@ def branch(n: Node) -> list[Imported]:
     if (equal := n.graph.compared.get(n.atom(0))) is not None and n.graph.is_equal(*equal):
         return _assumed(n, n.graph.inline(n.need("then_branch"), ()), *equal)
     condition = _scalar(n, n.atom(0))
-    then = n.graph.nested((), partial(emitted, "then_branch"))
-    other = n.graph.nested((), partial(emitted, "else_branch"))
-    for k, (a, b) in enumerate(zip(then.results, other.results, strict=False)):
-        if tensor_type(a) != tensor_type(b):
-            if (pair := n.graph.compared.get(n.atom(0))) is not None:
-                raise UnequalSizes(f"the branch for {pair[0]} = {pair[1]} is needed", [pair])
-            raise n.unsupported(
-                f"branches whose output {k} is {tensor_type(a)} and {tensor_type(b)}"
-            )
-    return list(_fields(n, If(condition, then, other), len(then.results)))
+    made = [n.graph.nested((), partial(emitted, f"{k}_branch")) for k in ("then", "else")]
+    kinds = [[(tensor_type(r).dtype, tensor_type(r).rank) for r in f.results] for f in made]
+    if kinds[0] != kinds[1] and (pair := n.graph.compared.get(n.atom(0))) is not None:
+        raise UnequalSizes(f"the branch for {pair[0]} = {pair[1]} is needed", [pair])
+    return list(_chosen(n, [condition], made))
+
+
+def one_of(n: Node, which: Atom, cases: Mapping[int, Function]) -> list[Imported]:
+    """The results of the case of the number that `which` is; the last one is for all others."""
+    numbers = [Constant.of(np.int64(k), INT64) for k in cases]
+    conditions = [n.step("equal", which, k) for k in numbers[:-1]]
+    return list(_chosen(n, conditions, list(cases.values())))
+
+
+def _chosen(n: Node, conditions: Sequence[Atom], cases: Sequence[Function]) -> list[Atom]:
+    """The results of the first case whose condition holds, or of the last. Sizes in which they
+    differ become dimensions that the program finds."""
+    types = [[tensor_type(r) for r in f.results] for f in cases]
+    common = [_common(n, f"output {k}", of) for k, of in enumerate(zip(*types, strict=False))]
+    cases = [_matched(n, f, common) for f in cases]
+
+    def chain(k: int) -> list[Atom]:
+        if k + 1 == len(conditions):
+            rest = cases[-1]
+        else:
+            rest = n.graph.nested((), partial(chain, k + 1))
+        return _fields(n, If(conditions[k], cases[k], rest), len(common))
+
+    results = chain(0)
+    _show(n, results, types[0])
+    return results
+
+
+def _common(n: Node, what: str, types: Sequence[TensorType]) -> TensorType:
+    """The type that tensors of these types have: where sizes differ, it has a new dimension."""
+    first = types[0]
+    for t in types[1:]:
+        if (t.dtype, t.rank) != (first.dtype, first.rank):
+            raise n.unsupported(f"branches whose {what} is {first} and {t}")
+    sizes = zip(*(t.shape for t in types), strict=True)
+    shape = [d[0] if len(set(d)) == 1 else _new_dimension(n) for d in sizes]
+    return TensorType(tuple(shape), first.dtype)
+
+
+def _new_dimension(n: Node) -> Dimension:
+    return Dimension(n.graph.intermediate("size"))
+
+
+def _matched(n: Node, f: Function, types: Sequence[TensorType]) -> Function:
+    """`f` with results of these types."""
+    bindings, results = list(f.bindings), []
+    for r, t in zip(f.results, types, strict=False):
+        if tensor_type(r) != t:
+            var = Var(n.graph.intermediate("matched"), t)
+            bindings.append(Binding(var, Match(r, t), (n.origin,)))
+            r = var
+        results.append(r)
+    return f.with_body(bindings, results)
+
+
+def _show(n: Node, results: Sequence[Atom], before: Sequence[TensorType]) -> None:
+    """Say where the sizes of new dimensions are seen: those that `before` does not have."""
+    for r, old in zip(results, before, strict=False):
+        for axis, (d, other) in enumerate(zip(tensor_type(r).shape, old.shape, strict=True)):
+            if d != other and isinstance(d, Dimension):
+                n.graph.counts.setdefault(d, (r, axis))
 
 
 def _assumed(n: Node, results: Sequence[Imported], size: Dim, equal: Dim) -> list[Imported]:
@@ -110,30 +180,23 @@ def _length(n: Node, row: Atom, axis: int, length: Dim) -> Atom:
     return n.step("take", n.step("shape_of", row), at, axis=0)
 
 
-def counted(n: Node, count: Atom, row: Callable[[Atom], Atom]) -> Atom:
-    """row(0), row(1) ... row(count - 1), stacked: as many as the data says."""
-
-    def step(number: Atom, _: Sequence[Atom]) -> list[Imported]:
-        after = n.step("add", number, _ONE)
-        return [n.step("less", after, count), after, row(number)]
-
-    return _loop(n, n.step("less", _ZERO, count), (), step, 1, None)[0]
-
-
-def repeated(
+def looped_while(
     n: Node,
-    count: int,
+    going: Atom,
+    most: Atom,
     init: Sequence[Atom],
-    make: Callable[[Atom, Sequence[Atom]], list[Imported]],
+    make: Callable[[Atom, Sequence[Atom]], tuple[Atom, list[Imported]]],
 ) -> list[Atom]:
-    """The state after `count` steps: `make` gives the next one of a number and a state."""
-    limit = Constant.of(np.int64(count), INT64)
+    """At most `most` steps, as long as `going`: `make` gives, of a number and a state, whether to
+    go on, the next state and a row. The last state and the rows, stacked."""
 
     def step(number: Atom, state: Sequence[Atom]) -> list[Imported]:
         after = n.step("add", number, _ONE)
-        return [n.step("less", after, limit), after, *make(number, state)]
+        again, made = make(number, state)
+        return [n.step("logical_and", again, n.step("less", after, most)), after, *made]
 
-    return _loop(n, n.step("less", _ZERO, limit), init, step, 0, count)
+    going = n.step("logical_and", going, n.step("less", _ZERO, most))
+    return _loop(n, going, init, step, 1, None)
 
 
 def over_steps(
@@ -169,25 +232,71 @@ def _loop(
 ) -> list[Atom]:
     """A loop over the number of the iteration and a state; `step` gives whether to go on, the next
     number, the next state, and what is stacked (in `rows` rows, if that is known)."""
-    state = [Var(n.graph.intermediate("i"), TensorType((), INT64))]
-    state += [Var(n.graph.intermediate("carried"), tensor_type(a)) for a in init]
-    body = n.graph.nested(state, lambda: [_atom(n, v) for v in step(state[0], state[1:])])
-    for p, r in zip(state, body.results[1:], strict=False):
-        if tensor_type(p) != tensor_type(r):
-            raise n.unsupported(
-                f"what it carries changing from {tensor_type(p)} to {tensor_type(r)}"
-            )
+    given = [tensor_type(a) for a in init]
+    try:
+        state, body = _widened_body(n, given, step)
+    except DtypelabError:  # what it carries may have the same sizes in each step after all
+        state, body = _body(n, given, step)
+        wanted = [None, None, *given, *[None] * stacks]
+        if any(
+            w and w.rank != tensor_type(r).rank for w, r in zip(wanted, body.results, strict=True)
+        ):
+            raise
+        kept = [w or tensor_type(r) for w, r in zip(wanted, body.results, strict=True)]
+        body = _matched(n, body, kept)
     count = n.graph.intermediate("count") if stacks else ""
     value = Loop(going, (_ZERO, *init), body, count)
     results = _fields(n, value, len(state) + stacks, tupled=True)
     if stacks:
         n.graph.counts[Dimension(count)] = results[0]
+    _show(n, results[1 : len(state)], given)
     if rows is not None:
         for k in range(len(state), len(results)):
             t = tensor_type(results[k])
             known = Match(results[k], TensorType((rows, *t.shape[1:]), t.dtype))
             results[k] = n.graph.bind(known, n.graph.intermediate("rows"), n.origin)
     return results[1:]
+
+
+_State = tuple[list[Var], Function]
+
+
+def _body(
+    n: Node, types: Sequence[TensorType], step: Callable[[Atom, Sequence[Atom]], list[Imported]]
+) -> _State:
+    """The variables and the function of one step of a loop that carries values of `types`."""
+    state = [Var(n.graph.intermediate("i"), TensorType((), INT64))]
+    state += [Var(n.graph.intermediate("carried"), t) for t in types]
+    return state, n.graph.nested(state, lambda: [_atom(n, v) for v in step(state[0], state[1:])])
+
+
+def _widened_body(
+    n: Node, types: Sequence[TensorType], step: Callable[[Atom, Sequence[Atom]], list[Imported]]
+) -> _State:
+    """The same where sizes of what is carried may change: then they are dimensions, which the
+    program finds."""
+    for _ in range(_MOST_WIDENED):
+        state, body = _body(n, types, step)
+        after = [tensor_type(r) for r in body.results[2 : 1 + len(state)]]
+        wider = [_widened(n, a, b) for a, b in zip(types, after, strict=True)]
+        if wider == list(types):
+            return state, body
+        types = wider
+    raise n.unsupported("sizes of what it carries that go on changing")
+
+
+def _widened(n: Node, t: TensorType, after: TensorType) -> TensorType:
+    """The type of what a loop carries that is of type `t` before and `after` in the end of a step.
+
+    Raises:
+        UnsupportedError: it changes more than its sizes.
+    """
+    if t == after:
+        return t
+    if (t.dtype, t.rank) != (after.dtype, after.rank):
+        raise n.unsupported(f"what it carries changing from {t} to {after}")
+    sizes = zip(t.shape, after.shape, strict=True)
+    return TensorType(tuple(a if a == b else _new_dimension(n) for a, b in sizes), t.dtype)
 
 
 def _fields(n: Node, value: Value, count: int, tupled: bool = False) -> list[Atom]:

@@ -1,12 +1,14 @@
-"""Expand, Tile, Pad and Reshape whose sizes are symbolic, or found at run time: along
-every axis, what lies at computed positions is taken."""
+"""Expand, Tile, Pad, Split, ReverseSequence and Reshape whose sizes are symbolic, or found at run
+time: along every axis, what lies at computed positions is taken."""
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import zip_longest
 
+from compiler.dtypes import INT64
 from compiler.frontend.node import Node
-from compiler.frontend.run_time import Integer, found, integers, number, positions
+from compiler.frontend.run_time import Integer, checked, found, integers, number, positions, spread
 from compiler.frontend.values import Imported, scalar
 from compiler.ir.expr import Atom, tensor_type
 from compiler.symbolic import Dim, Index, dim, product
@@ -49,24 +51,80 @@ def _product(n: Node, size: Dim, count: Integer) -> Dim:
 def padded(n: Node, mode: str) -> Imported:
     """Borders of a constant, or of what is inside; negative ones cut."""
     t, x, pads = n.type(0), n.atom(0), integers(n, 1)
-    on = [n.front(int(a), t.rank) for a in n.known(3, "axes")] if n.has(3) else list(range(t.rank))
+    if n.has(3) and n.constant(3) is None:
+        half, on = len(pads) // 2, list(range(t.rank))
+        sides = spread(n, 3, t.rank, (pads[:half], 0), (pads[half:], 0))
+        pads = [p for side in sides for p in side]
+    elif n.has(3):
+        on = [n.front(int(a), t.rank) for a in n.known(3, "axes")]
+    else:
+        on = list(range(t.rank))
     if len(pads) != 2 * len(on):
         raise n.unsupported(f"{len(pads)} pads for {len(on)} axes")
     value = n.step("reshape", n.atom(2), newshape=()) if n.has(2) else scalar(0, t)
     for axis, before, after in zip(on, pads[: len(on)], pads[len(on) :], strict=True):
         if before == 0 and after == 0:
             continue
-        size = t.shape[axis]
-        at = n.step("subtract", positions(n, _sum(n, size, before, after)), number(n, before))
-        whole = number(n, size)
-        moved = n.step("take", x, _inside(n, at, whole, mode), axis=axis)
-        if mode == "constant":
-            there = n.step("greater_equal", at, number(n, 0))
-            there = n.step("logical_and", there, n.step("less", at, whole))
-            wide = tuple(-1 if k == axis else 1 for k in range(t.rank))
-            moved = n.step("where", n.step("reshape", there, newshape=wide), moved, value)
-        x = moved
+        x = bordered(n, x, axis, (before, after), mode, value)
     return x
+
+
+def divided(n: Node, axis: int) -> list[Imported]:
+    """The input cut into parts along an axis, which must be all of it."""
+    whole, parts = number(n, n.type(0).shape[axis]), integers(n, 1)
+    if len(parts) != len(n.outputs):
+        raise n.unsupported(f"{len(n.outputs)} outputs for {len(parts)} parts")
+    first, out = number(n, 0), []
+    for k, part in enumerate(parts):
+        size = part if isinstance(part, int | Index) else found(n, part)
+        at = n.step("add", positions(n, size), first)
+        make = partial(n.result, k) if n.wants(k) else n.step
+        out.append(make("take", n.atom(0), at, axis=axis))
+        first = n.step("add", first, number(n, part))
+    checked(n, n.step("subtract", whole, first), 0, "remainder")
+    return list(out)
+
+
+def turned(n: Node, time: int) -> Imported:
+    """The first elements of every sequence of a batch backward; axes 0 and 1 are `time` and the
+    batch. The program checks the lengths."""
+    t, lengths = n.type(0), n.atom(1)
+    steps, batch = t.shape[time], t.shape[1 - time]
+    if tensor_type(lengths).dtype != INT64:
+        lengths = n.step("cast", lengths, dtype="int64")
+    zero, whole = number(n, 0), number(n, steps)
+    fits = n.step("logical_and", n.step("greater_equal", lengths, zero),
+                  n.step("less_equal", lengths, whole))  # fmt: skip
+    fitting = n.step("sum", n.step("cast", fits, dtype="int64"), axis=(0,), keepdims=False)
+    checked(n, fitting, batch, "lengths_that_fit")
+    at, which = (n.step("expand_dims", positions(n, d), axes=(k,))
+                 for d, k in ((steps, 1 - time), (batch, time)))  # fmt: skip
+    lengths = n.step("expand_dims", lengths, axes=(time,))
+    back = n.step("subtract", n.step("subtract", lengths, number(n, 1)), at)
+    source = n.step("where", n.step("less", at, lengths), back, at)
+    if time == 0:
+        flat = n.step("add", n.step("multiply", source, number(n, batch)), which)
+    else:
+        flat = n.step("add", n.step("multiply", which, whole), source)
+    rows = n.step("reshape", n.atom(0), newshape=(-1, *t.shape[2:]))
+    return n.call("take", rows, flat, axis=0)
+
+
+def bordered(
+    n: Node, x: Atom, axis: int, pads: tuple[Integer, Integer], mode: str, value: Atom
+) -> Atom:
+    """Borders before and after along one axis."""
+    t = tensor_type(x)
+    size = t.shape[axis]
+    at = n.step("subtract", positions(n, _sum(n, size, *pads)), number(n, pads[0]))
+    whole = number(n, size)
+    moved = n.step("take", x, _inside(n, at, whole, mode), axis=axis)
+    if mode != "constant":
+        return moved
+    there = n.step("greater_equal", at, number(n, 0))
+    there = n.step("logical_and", there, n.step("less", at, whole))
+    wide = tuple(-1 if k == axis else 1 for k in range(t.rank))
+    return n.step("where", n.step("reshape", there, newshape=wide), moved, value)
 
 
 def _sum(n: Node, *parts: Integer) -> Dim:
@@ -119,7 +177,10 @@ def reshaped(n: Node) -> Imported:
     for count in sizes:
         total = n.step("multiply", total, count)
     found(n, total, dim(t.size))
-    shape = tuple(found(n, count) for count in sizes)
+    shape = tuple(
+        size if isinstance(size, Index) or (isinstance(size, int) and size > 0) else found(n, count)
+        for size, count in zip(each, sizes, strict=True)
+    )
     at = n.step("reshape", positions(n, dim(product(shape))), newshape=shape, allowzero=True)
     return n.call("take", n.step("reshape", x, newshape=(-1,)), at, axis=0)
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.dtypes import INT64
+from compiler.dtypes import BOOL, INT64
 from compiler.frontend.converters_conv import spread
 from compiler.frontend.node import Node, converts
-from compiler.frontend.values import Imported
+from compiler.frontend.run_time import Integer, checked, found, integers, number, positions
+from compiler.frontend.values import Imported, scalar
 from compiler.frontend.windows import spatial
-from compiler.ir.expr import Atom, Constant
+from compiler.ir.expr import Atom, Constant, Match, tensor_type
+from compiler.ir.types import TensorType
+from compiler.symbolic import Dim
 
 
 @converts("DepthToSpace")
@@ -58,6 +62,8 @@ def col2im(n: Node) -> Imported:
     """Columns of blocks added up where the blocks lie in the image: what im2col took apart."""
     n.rank_of(0, 3)
     batch, rows, length = n.type(0).shape
+    if any(n.constant(i) is None for i in (1, 2)):
+        return _computed(n)
     image, block = (tuple(int(d) for d in n.known(i, "sizes")) for i in (1, 2))
     count = len(image)
     strides, dilation = spatial(n, "strides", count, 1), spatial(n, "dilations", count, 1)
@@ -89,3 +95,65 @@ def col2im(n: Node) -> Imported:
         "strided_slice", total, begin=pads[:count], axes=tuple(range(2, 2 + count)),
         end=tuple(p + d for p, d in zip(pads, image, strict=False)),
     )  # fmt: skip
+
+
+def _computed(n: Node) -> Atom:
+    """Col2Im of an image or blocks whose sizes are symbolic, or computed by the program."""
+    t, image, block = n.type(0), integers(n, 1), integers(n, 2)
+    batch, rows, length = t.shape
+    count = len(image)
+    strides, dilation = spatial(n, "strides", count, 1), spatial(n, "dilations", count, 1)
+    pads = tuple(n.attr("pads", (0,) * (2 * count)))
+    if len(block) != count or len(pads) != 2 * count or min((*pads, 0)) < 0:
+        raise n.unsupported(f"{count} sizes of an image, {len(block)} of blocks and pads {pads}")
+
+    def do(op: str, *args: Integer) -> Atom:
+        return n.step(op, *(number(n, a) for a in args))
+
+    def multiplied(parts: Sequence[Integer]) -> Atom:
+        out = number(n, 1)
+        for p in parts:
+            out = do("multiply", out, p)
+        return out
+
+    channels = found(n, do("divide", number(n, rows), multiplied(block)))
+    taps, places, ways = [], [], []
+    for k, (size, width) in enumerate(zip(image, block, strict=True)):
+        whole = do("add", size, pads[k] + pads[count + k])
+        span = do("add", do("multiply", do("subtract", width, 1), dilation[k]), 1)
+        steps = do("add", do("divide", do("subtract", whole, span), strides[k]), 1)
+        taps.append(found(n, number(n, width)))
+        places.append(found(n, steps))
+        tap, place = (
+            n.step("reshape", do("multiply", positions(n, d), by), newshape=_at(j, 2 * count, d))
+            for d, by, j in ((taps[k], dilation[k], k), (places[k], strides[k], count + k))
+        )
+        ways.append(do("subtract", do("add", tap, place), pads[k]))
+    flat, inside = number(n, 0), Constant.of(np.asarray(True), BOOL)
+    for way, size in zip(ways, image, strict=True):
+        flat = do("add", do("multiply", flat, size), way)
+        for op, end in (("greater_equal", 0), ("less", size)):
+            inside = n.step("logical_and", inside, do(op, way, end))
+    total = multiplied(image)
+    at = n.step("where", inside, flat, total)  # outside, which is nowhere
+    wide = (batch, channels, found(n, multiplied([*taps, *places])))
+    checked(n, multiplied([channels, *taps]), rows, "rows")
+    checked(n, multiplied(places), length, "columns")
+    at = _as(n, at, (1, 1, wide[2]))
+    updates = _as(n, n.atom(0), wide)
+    zeros = n.step("broadcast_to", scalar(0, t), shape=(batch, channels, found(n, total)))
+    at = n.step("broadcast_to", at, shape=wide)
+    y = n.step("scatter_elements", zeros, at, updates, axis=2, reduction="add")
+    sizes = [found(n, number(n, size)) for size in image]
+    return _as(n, y, (batch, channels, *sizes))
+
+
+def _at(axis: int, rank: int, size: Dim) -> tuple[Dim, ...]:
+    return tuple(size if k == axis else 1 for k in range(rank))
+
+
+def _as(n: Node, x: Atom, shape: tuple[Dim, ...]) -> Atom:
+    """`x` with another shape of as many elements, which the program checks."""
+    flat = n.step("reshape", x, newshape=(*shape[:-1], -1))
+    t = TensorType.of(shape, tensor_type(x).dtype)
+    return n.graph.bind(Match(flat, t), n.graph.intermediate("matched"), n.origin)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.dtypes import BOOL
+from compiler.frontend.choices import each_value, flag
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, constant_of, numbers, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
@@ -135,15 +136,16 @@ def identity(n: Node) -> Imported:
 
 
 @converts("Dropout")
+@each_value(2, flag)
 def dropout(n: Node) -> Sequence[Imported]:
     """Identity in inference, and where nothing is dropped; the mask is true everywhere.
 
     In training, the mask is the one that the reference implementation of ONNX draws of the seed.
     """
     if n.has(2) and n.known(2, "training_mode").any():
-        ratio = float(n.known(1, "ratio").reshape(())) if n.has(1) else 0.5
-        if ratio != 0:
-            return _dropped(n, ratio)
+        ratio = n.constant(1) if n.has(1) else np.float64(0.5)
+        if ratio is None or ratio.reshape(()) != 0:
+            return _dropped(n, None if ratio is None else float(ratio.reshape(())))
     y = n.call("nn.dropout", n.atom(0))
     if not n.wants(1):
         return [y]
@@ -152,18 +154,29 @@ def dropout(n: Node) -> Sequence[Imported]:
     return [y, n.result(1, "broadcast_to", kept, shape=n.type(0).shape)]
 
 
-def _dropped(n: Node, ratio: float) -> list[Imported]:
-    """What remains when the share `ratio` is dropped, scaled up for it, and which that is."""
+def _dropped(n: Node, ratio: float | None) -> list[Imported]:
+    """What remains when the share `ratio` is dropped, scaled up for it, and which that is; None: a
+    share that the program computes."""
     if "seed" not in n.attrs:
         raise n.unsupported(
             "training_mode=True and no seed: it would drop others in every run; "
             "export the model in evaluation mode, or with a seed"
         )
     t, seed = n.type(0), int(n.need("seed"))
-    if not 0 <= seed < 2**32 or not 0 <= ratio < 1:
+    if not 0 <= seed < 2**32 or (ratio is not None and not 0 <= ratio < 1):
         raise n.unsupported(f"seed={seed} and ratio={ratio}: give 0 to 2**32 - 1, and 0 to below 1")
     n.reserve(*t.static_shape)
-    kept = np.random.RandomState(seed).uniform(0, 1, t.static_shape) >= ratio
+    drawn = np.random.RandomState(seed).uniform(0, 1, t.static_shape)
+    if ratio is None:
+        share = n.step("cast", n.step("reshape", n.atom(1), newshape=()), dtype="float64")
+        held = n.result(1, "greater_equal", Constant.of(drawn), share) if n.wants(1) else n.step(
+            "greater_equal", Constant.of(drawn), share
+        )  # fmt: skip
+        one = scalar(1, tensor_type(share))
+        grown = n.step("divide", one, n.step("subtract", one, share))
+        grown = n.step("cast", grown, dtype=str(t.dtype))
+        return [n.call("multiply", n.atom(0), n.step("where", held, grown, scalar(0, t))), held]
+    kept = drawn >= ratio
     scale = constant_of(kept / (1 - ratio), t.dtype)
     return [n.call("multiply", n.atom(0), scale), Constant.of(kept, BOOL)]
 

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.dtypes import INT64, Array
+from compiler.dtypes import Array
+from compiler.frontend.choices import axes_of, each_value, same_rank
 from compiler.frontend.node import Node, converts
+from compiler.frontend.run_time import found, integers, number, positions
 from compiler.frontend.values import Imported, constant_of
-from compiler.ir.expr import Atom, Constant, tensor_type
+from compiler.ir.expr import Atom, tensor_type
+from compiler.symbolic import Dim
 
 
 @converts("DFT")
+@each_value(2, axes_of(same_rank, 2))
 def dft(n: Node) -> Imported:
     """Along one axis; the last axis holds real and imaginary parts, or real ones alone.
 
@@ -38,24 +42,37 @@ def dft(n: Node) -> Imported:
 @converts("STFT")
 def stft(n: Node) -> Imported:
     """The DFTs of overlapping frames, [batch, frames, frequencies, 2]."""
-    t, step = n.type(0), int(n.known(1, "frame_step").reshape(()))
+    t, (step,) = n.type(0), integers(n, 1)
     window = n.type(2).shape[0] if n.has(2) else None
     length = int(n.known(3, "frame_length").reshape(())) if n.has(3) else window
     signal = t.shape[1]
-    if not isinstance(signal, int) or not isinstance(length, int) or window not in (None, length):
-        raise n.unsupported(f"a signal {t} and a window of {window} for frames of {length}")
-    if step < 1 or not 0 < length <= signal:
-        raise n.unsupported(f"frames of {length} every {step} of a signal of {signal}")
-    frames = 1 + (signal - length) // step
-    n.reserve(frames, length)
-    at = np.arange(frames)[:, None] * step + np.arange(length)[None, :]
+    if not isinstance(length, int) or window not in (None, length):
+        raise n.unsupported(f"a window of {window} for frames of {length}")
+    if isinstance(signal, int) and isinstance(step, int):
+        if step < 1 or not 0 < length <= signal:
+            raise n.unsupported(f"frames of {length} every {step} of a signal of {signal}")
+        frames: Dim = 1 + (signal - length) // step
+    else:
+        frames = _frames(n, signal, length, number(n, step))
+    first = n.step("multiply", positions(n, frames), number(n, step))
+    at = n.step("add", n.step("expand_dims", first, axes=(1,)), positions(n, length))
     x = n.atom(0) if t.rank == 3 else n.step("expand_dims", n.atom(0), axes=(2,))
-    x = n.step("take", x, Constant.of(at, INT64), axis=1)
+    x = n.step("take", x, at, axis=1)
     x = n.step("transpose", x, axes=(0, 1, 3, 2))  # batch, frames, 1 or 2, length
     if n.has(2):
         x = n.step("multiply", x, n.atom(2))
     y = _transformed(n, x, length, inverse=False, onesided=bool(n.attr("onesided", 1)))
     return n.call("transpose", y, axes=(0, 1, 3, 2))
+
+
+def _frames(n: Node, signal: Dim, length: int, step: Atom) -> Dim:
+    """How many frames a signal has; where it has none, or the step is not positive, a size of -1 is
+    refused."""
+    zero, one = number(n, 0), number(n, 1)
+    span = n.step("subtract", number(n, signal), number(n, length))
+    count = n.step("add", n.step("divide", span, n.step("maximum", step, one)), one)
+    ahead = n.step("logical_and", n.step("greater_equal", span, zero), n.step("less", zero, step))
+    return found(n, n.step("where", ahead, count, number(n, -1)))
 
 
 def _transformed(n: Node, x: Atom, length: int, inverse: bool, onesided: bool) -> Atom:

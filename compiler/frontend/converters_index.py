@@ -7,9 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.dtypes import BOOL, INT64
+from compiler.frontend.choices import axes_of, each_value, same_rank
 from compiler.frontend.element_types import element_dtype
 from compiler.frontend.node import Node, converts
-from compiler.frontend.run_time import found, integers, number, positions, steps
+from compiler.frontend.run_time import (
+    Integer,
+    checked,
+    found,
+    found_or_0,
+    integers,
+    is_natural,
+    number,
+    positions,
+    steps,
+    whole_number,
+)
 from compiler.frontend.values import Imported, constant_of, scalar, symbolic
 from compiler.ir.expr import Atom, Constant, Var, tensor_type
 from compiler.symbolic import Dim, Index, ceil_div, imax
@@ -44,15 +56,23 @@ def _computed_range(n: Node) -> Imported:
     """Of ends that are symbolic, or found at run time."""
     numbers = [n.value(i) for i in range(3)]
     is_float = any(isinstance(v, Var) and tensor_type(v).dtype.is_float for v in numbers)
-    at = positions(n, _real_steps(n) if is_float else _whole_steps(n))
+    at = positions(n, _real_steps(n) if is_float else _whole_steps(n, *_ends(n)))
     start, _, delta = (n.step("reshape", n.atom(i), newshape=()) for i in range(3))
     if (dtype := n.type(0).dtype) != INT64:
         at = n.step("cast", at, dtype=str(dtype))
     return n.call("add", n.step("multiply", at, delta), start)
 
 
+def _ends(n: Node) -> list[Integer]:
+    """Start, limit and delta."""
+    return [integers(n, i)[0] for i in range(3)]
+
+
 def _real_steps(n: Node) -> Dim:
     """How many floats a Range has."""
+    sizes = [x for i in range(3) if (x := whole_number(n, i)) is not None]
+    if len(sizes) == 3:
+        return _whole_steps(n, *sizes)
     flat = (n.step("reshape", n.atom(i), newshape=()) for i in range(3))
     start, limit, delta = (n.step("cast", v, dtype="float64") for v in flat)
     ratio = n.step("divide", n.step("subtract", limit, start), delta)
@@ -61,9 +81,8 @@ def _real_steps(n: Node) -> Dim:
     return found(n, n.step("where", n.step("equal", delta, none), number(n, -1), count))
 
 
-def _whole_steps(n: Node) -> Dim:
+def _whole_steps(n: Node, start: Integer, limit: Integer, delta: Integer) -> Dim:
     """How many integers a Range has; where delta turns out to be 0, a size of -1 is refused."""
-    (start,), (limit,), (delta,) = (integers(n, i) for i in range(3))
     if not isinstance(delta, int):
         zero, by = number(n, 0), number(n, delta)
         span = n.step("subtract", number(n, limit), number(n, start))
@@ -74,9 +93,13 @@ def _whole_steps(n: Node) -> Dim:
     if delta == 0:
         raise n.unsupported("delta=0")
     first, last = (start, limit) if delta > 0 else (limit, start)
+    if first == 0 and isinstance(last, int | Index) and is_natural(last):
+        return ceil_div(last, abs(delta))
     ends = [Index.of(x) for x in (first, last) if isinstance(x, int | Index)]
     if len(ends) == 2 and all(map(n.graph.is_given, ends)):
         return ceil_div(imax(ends[1] - ends[0], 0), abs(delta))
+    if first == 0 and abs(delta) == 1 and not isinstance(last, int | Index):
+        return found_or_0(n, last)
     span = n.step("subtract", number(n, last), number(n, first))
     return found(n, steps(n, span, number(n, abs(delta))))
 
@@ -93,8 +116,8 @@ def arg(n: Node) -> Imported:
 def topk(n: Node) -> Sequence[Imported]:
     """Values and positions; what is not sorted may come in any order, so it is sorted too."""
     x, rank = n.atom(0), n.type(0).rank
-    k = int(n.need("k")) if n.opset < 10 else int(n.known(1, "k").reshape(()))
     axis, largest = n.axis(-1, rank), bool(n.attr("largest", 1))
+    k = int(n.need("k")) if n.opset < 10 else _count_of(n, n.type(0).shape[axis])
     if k == 0:
         shape = [0 if i == axis else d for i, d in enumerate(n.type(0).shape)]
         return [n.empty(shape, dtype) for dtype in (n.type(0).dtype, INT64)]
@@ -102,7 +125,19 @@ def topk(n: Node) -> Sequence[Imported]:
     return [n.field(both, i) if name else both for i, name in enumerate(n.outputs)]
 
 
+def _count_of(n: Node, size: Dim) -> Dim:
+    """Input 1, at most `size`."""
+    (given,) = integers(n, 1)
+    k = given if isinstance(given, int | Index) else found(n, given)
+    low = (Index.of(size) - k).range()[0]
+    if isinstance(k, Index) and (low is None or low < 0):
+        fits = n.step("less_equal", number(n, k), number(n, size))
+        checked(n, n.step("cast", fits, dtype="int64"), 1, "k_is_possible")
+    return k
+
+
 @converts("CumSum", "CumProd")
+@each_value(1, axes_of(same_rank))
 def cumulative(n: Node) -> Imported:
     """Running sum or product along an axis that is known."""
     axis = n.front(int(n.known(1, "axis").reshape(())), n.type(0).rank)
@@ -187,28 +222,29 @@ def eye_like(n: Node) -> Imported:
 def one_hot(n: Node) -> Imported:
     """`on` where the new axis counts the index, else `off`; indices may count from the end."""
     indices, rank = n.atom(0), n.type(0).rank
-    depth = int(n.known(1, "depth").reshape(()))
+    (given,) = integers(n, 1)
+    depth = number(n, given)
+    count = given if isinstance(given, int | Index) else found(n, given)
     axis = n.front(n.attr("axis", -1), rank + 1)
     if n.type(0).dtype != INT64:
         indices = n.step("cast", indices, dtype="int64")
-    wrapped = n.step("mod", indices, Constant.of(np.int64(depth), INT64))
+    wrapped = n.step("mod", indices, depth)
     inside = n.step(
         "logical_and",
-        n.step("less", indices, Constant.of(np.int64(depth), INT64)),
-        n.step("greater_equal", indices, Constant.of(np.int64(-depth), INT64)),
+        n.step("less", indices, depth),
+        n.step("greater_equal", indices, n.step("subtract", number(n, 0), depth)),
     )
     at = n.step("where", inside, wrapped, Constant.of(np.int64(-1), INT64))
-    hit = _counts(n, n.step("expand_dims", at, axes=(axis,)), depth, axis, rank + 1)
+    hit = _counts(n, n.step("expand_dims", at, axes=(axis,)), count, axis, rank + 1)
     values = n.atom(2)
     off, on = (n.step("take", values, Constant.of(np.int64(k), INT64), axis=0) for k in (0, 1))
     return n.call("where", hit, on, off)
 
 
-def _counts(n: Node, at: Atom, depth: int, axis: int, rank: int) -> Atom:
+def _counts(n: Node, at: Atom, depth: Dim, axis: int, rank: int) -> Atom:
     """Whether `at` is the position along `axis`."""
-    n.reserve(depth)
-    shape = [-1 if k == axis else 1 for k in range(rank)]
-    return n.step("equal", at, Constant.of(np.arange(depth).reshape(shape), INT64))
+    shape = tuple(depth if k == axis else 1 for k in range(rank))
+    return n.step("equal", at, n.step("reshape", positions(n, depth), newshape=shape))
 
 
 @converts("Hardmax")
@@ -220,11 +256,35 @@ def hardmax(n: Node) -> Imported:
     if n.opset < 13 and axis != t.rank - 1:
         x, axis = n.step("flatten", x, axis=axis), 1
     inner = tensor_type(x)
-    count = inner.shape[axis]
-    if not isinstance(count, int):
-        raise n.unsupported(f"the symbolic dimension {count}; use shapes=...")
     first = n.step("argmax", x, axis=axis, keepdims=True)
-    hit = _counts(n, first, count, axis, inner.rank)
+    hit = _counts(n, first, inner.shape[axis], axis, inner.rank)
     if inner.shape == shape:
         return n.call("cast", hit, dtype=str(t.dtype))
     return n.call("reshape", n.step("cast", hit, dtype=str(t.dtype)), newshape=shape)
+
+
+@converts("TensorScatter")
+def tensor_scatter(n: Node) -> Imported:
+    """A cache with updates along an axis, from a position on that each member of the batch has; in
+    circular mode they go on at the beginning."""
+    t, new = n.type(0), n.type(1)
+    axis, size = n.axis(-2, t.rank), t.shape[n.axis(-2, t.rank)]
+    mode = n.expect("mode", "linear", "linear", "circular")
+    if axis == 0:
+        raise n.unsupported("axis=0, which is that of the batch")
+    order = (0, axis, *(k for k in range(1, t.rank) if k != axis))
+    cache, rows = (n.step("transpose", n.atom(i), axes=order) for i in (0, 1))
+    away = n.step("reshape", positions(n, size), newshape=(1, size))
+    if n.has(2):
+        first = n.step("expand_dims", n.step("cast", n.atom(2), dtype="int64"), axes=(1,))
+        away = n.step("subtract", away, first)
+    away = n.step("broadcast_to", away, shape=(t.shape[0], size))
+    if mode == "circular":
+        away = n.step("mod", away, number(n, size))
+    inside = n.step("greater_equal", away, number(n, 0))
+    inside = n.step("logical_and", inside, n.step("less", away, number(n, new.shape[axis])))
+    at = n.step("expand_dims", n.step("maximum", away, number(n, 0)), axes=(2,))
+    moved = n.step("gather_nd", rows, at, batch_dims=1)
+    wide = n.step("reshape", inside, newshape=(t.shape[0], size, *(1 for _ in order[2:])))
+    mixed = n.step("where", wide, moved, cache)
+    return n.call("transpose", mixed, axes=tuple(order.index(k) for k in range(t.rank)))

@@ -10,9 +10,15 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import FLOAT32, INT64
-from compiler.frontend.computed_moves import expanded, padded, reshaped, tiled
+from compiler.frontend.choices import (
+    axes_of,
+    each_value,
+    rank_of_unsqueezed,
+    same_rank,
+)
+from compiler.frontend.computed_moves import divided, expanded, padded, reshaped, tiled, turned
 from compiler.frontend.node import Node, converts
-from compiler.frontend.run_time import found_sizes
+from compiler.frontend.run_time import found_sizes, narrowed, renamed_sizes
 from compiler.frontend.values import Imported
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType, broadcast
@@ -103,6 +109,7 @@ def transpose(n: Node) -> Imported:
 
 
 @converts("Squeeze")
+@each_value(1, axes_of(same_rank))
 def squeeze(n: Node) -> Imported:
     """Without axes, every dimension that is 1."""
     t = n.type(0)
@@ -111,10 +118,12 @@ def squeeze(n: Node) -> Imported:
         axes = tuple(i for i, d in enumerate(t.shape) if d == 1)
     if not axes:
         return n.value(0)
-    return n.call("squeeze", n.atom(0), axis=tuple(n.front(a, t.rank) for a in axes))
+    front = tuple(n.front(a, t.rank) for a in axes)
+    return n.call("squeeze", narrowed(n, n.atom(0), dict.fromkeys(front, 1)), axis=front)
 
 
 @converts("Unsqueeze")
+@each_value(1, axes_of(rank_of_unsqueezed))
 def unsqueeze(n: Node) -> Imported:
     """Axes count in the result."""
     axes = n.ints("axes", 1, 13)
@@ -130,7 +139,9 @@ def concat(n: Node) -> Imported:
     """Along one axis; parts without elements add nothing."""
     parts, axis = n.atoms(), n.front(n.need("axis"), n.type(0).rank)
     full = [p for p in parts if tensor_type(p).shape[axis] != 0] or parts[:1]
-    return n.call("concatenate", *full, axis=axis) if len(full) > 1 else full[0]
+    if len(full) == 1:
+        return full[0]
+    return renamed_sizes(n, n.call("concatenate", *full, axis=axis))
 
 
 @converts("Split")
@@ -138,6 +149,8 @@ def split(n: Node) -> Sequence[Imported]:
     """Sizes from the attribute, the input, or equal parts."""
     t = n.type(0)
     axis = n.axis(0, t.rank)
+    if n.opset >= 13 and n.has(1) and n.constant(1) is None:
+        return divided(n, axis)
     sizes = n.ints("split", 1, 13)
     if sizes is None:
         total, count = t.shape[axis], max(1, n.attr("num_outputs", len(n.outputs)))
@@ -172,7 +185,7 @@ def pad(n: Node) -> Imported:
     mode = n.expect("mode", "constant", "constant", "reflect", "edge", "wrap")
     if n.opset < 11:
         pads, value = tuple(n.need("pads")), float(n.attr("value", 0.0))
-    elif n.constant(1) is None:
+    elif any(n.has(i) and n.constant(i) is None for i in (1, 2, 3)):
         return padded(n, mode)
     else:
         pads = tuple(int(p) for p in n.known(1, "pads"))
@@ -242,9 +255,11 @@ def tile(n: Node) -> Imported:
 
 @converts("ReverseSequence")
 def reverse_sequence(n: Node) -> Imported:
-    """The first elements of every sequence of a batch backward; their lengths are known."""
+    """The first elements of every sequence of a batch backward."""
     time, batch = int(n.attr("time_axis", 0)), int(n.attr("batch_axis", 1))
     t = n.type(0)
+    if {time, batch} == {0, 1} and n.constant(1) is None:
+        return turned(n, time)
     lengths = n.known(1, "sequence_lens").reshape(-1)
     steps = t.shape[time]
     if not isinstance(steps, int) or {time, batch} != {0, 1} or t.shape[batch] != len(lengths):

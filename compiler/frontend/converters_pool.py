@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from compiler.dtypes import BOOL, INT64, Array
+from compiler.frontend.computed_moves import bordered
 from compiler.frontend.converters_conv import convolved
 from compiler.frontend.node import Node, converts
+from compiler.frontend.run_time import found, integers, number
 from compiler.frontend.values import Imported, constant_of, scalar
 from compiler.frontend.widening import in_dtype_of, widened
 from compiler.frontend.windows import Emit, Windows, expanded, two, windows
@@ -163,6 +165,8 @@ def max_unpool(n: Node) -> Imported:
     n.reserve(*whole)
     zeros = Constant.of(np.zeros(math.prod(whole)), n.type(0).dtype)
     spread = n.step("scatter_elements", zeros, *flat, axis=0, reduction="none")
+    if n.has(2) and n.constant(2) is None:
+        return _unpooled(n, n.step("reshape", spread, newshape=tuple(whole)))
     wanted = tuple(int(d) for d in n.known(2, "output_shape")) if n.has(2) else tuple(whole)
     if wanted == tuple(whole):
         return n.call("reshape", spread, newshape=wanted)
@@ -171,6 +175,15 @@ def max_unpool(n: Node) -> Imported:
     inner = n.step("reshape", spread, newshape=tuple(whole))
     edges = tuple((0, a - b) for a, b in zip(wanted, whole, strict=True))
     return n.call("nn.pad", inner, pad_width=edges, mode="constant", value=0.0)
+
+
+def _unpooled(n: Node, x: Atom) -> Atom:
+    """`x` continued with zeros up to the output_shape that the program computes."""
+    for axis, (size, wanted) in enumerate(zip(tensor_type(x).shape, integers(n, 2), strict=True)):
+        after = n.step("subtract", number(n, wanted), number(n, size))
+        after = number(n, found(n, after))  # a smaller shape is refused
+        x = bordered(n, x, axis, (0, after), "constant", scalar(0, n.type(0)))
+    return x
 
 
 # ---- norms ---------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from compiler.frontend.integer_products import (
     one_zero_point,
 )
 from compiler.frontend.node import Node, converts
+from compiler.frontend.run_time import checked
 from compiler.frontend.values import Imported, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType
@@ -158,7 +159,16 @@ def _to_float8(n: Node, code: int) -> Imported:
 
 
 def _no_zero_point(n: Node) -> None:
-    if n.has(2) and n.known(2, "the zero point of a float").any():
+    if not n.has(2):
+        return
+    known = n.constant(2)
+    if known is None:
+        zeros = n.step("cast", n.atom(2), dtype="float32")
+        others = n.step("not_equal", zeros, scalar(0, tensor_type(zeros)))
+        others = n.step("reshape", n.step("cast", others, dtype="int64"), newshape=(-1,))
+        count = n.step("sum", others, axis=(0,), keepdims=False)
+        checked(n, count, 0, "zero_points_that_are_not_0")
+    elif known.any():
         raise n.unsupported("a zero point of a float other than 0")
 
 

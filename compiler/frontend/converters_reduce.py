@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.dtypes import BOOL
+from compiler.frontend.choices import axes_of, each_value, same_rank
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, scalar
 from compiler.frontend.windows import Emit
@@ -17,6 +18,7 @@ _OPS = {
 
 
 @converts(*_OPS)
+@each_value(1, axes_of(same_rank))
 def reduction(n: Node) -> Imported:
     """Axes are an attribute, and an input from opset 13 (ReduceSum) or 18 (the others) on."""
     x = n.atom(0)

@@ -6,7 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.frontend.node import Node, converts
-from compiler.frontend.run_time import Integer, found, integers, number, positions, steps
+from compiler.frontend.run_time import (
+    Integer,
+    found,
+    integers,
+    number,
+    positions,
+    spread,
+    steps,
+)
 from compiler.frontend.values import Imported
 from compiler.ir.expr import Atom
 from compiler.symbolic import Dim, Index, ceil_div, dim
@@ -24,8 +32,16 @@ def slice_(n: Node) -> Imported:
         strides = (1,) * len(starts)
     else:
         starts, ends = integers(n, 1), integers(n, 2)
-        axes = tuple(int(a) for a in n.known(3, "axes")) if n.has(3) else tuple(range(len(starts)))
-        strides = tuple(int(s) for s in n.known(4, "steps")) if n.has(4) else (1,) * len(starts)
+        by: Sequence[Integer] = integers(n, 4) if n.has(4) else (1,) * len(starts)
+        if n.has(3) and n.constant(3) is None:
+            far = 2**63 - 1
+            starts, ends, by = spread(n, 3, t.rank, (starts, 0), (ends, far), (by, 1))
+            axes = tuple(range(t.rank))
+        else:
+            axes = tuple(map(int, n.known(3, "axes"))) if n.has(3) else tuple(range(len(starts)))
+        if not all(isinstance(s, int) for s in by):
+            return _by_steps(n, starts, ends, axes, by)
+        strides = tuple(s for s in by if isinstance(s, int))
     lengths = list(t.shape)
     plain: list[tuple[int, int, int, int]] = []
     rest: list[tuple[int, Cut]] = []
@@ -55,6 +71,31 @@ def slice_(n: Node) -> Imported:
     for k, (axis, c) in enumerate(rest):
         emit = n.call if k == len(rest) - 1 else n.step
         x = emit("take", x, c.positions(n), axis=axis)
+    return x
+
+
+def _by_steps(
+    n: Node,
+    starts: Sequence[Integer],
+    ends: Sequence[Integer],
+    axes: Sequence[int],
+    by: Sequence[Integer],
+) -> Imported:
+    """With steps that the program computes; one of 0 is refused when it runs, by a size of -1."""
+    x, t = n.atom(0), n.type(0)
+    for start, end, axis, step in zip(starts, ends, axes, by, strict=True):
+        at, s = n.front(axis, t.rank), number(n, step)
+        zero, one = number(n, 0), number(n, 1)
+        whole, ahead = number(n, t.shape[at]), n.step("greater", s, zero)
+        high = n.step("where", ahead, whole, n.step("subtract", whole, one))
+        first = _kept(n, start, whole, zero, high)
+        last = _kept(n, end, whole, n.step("where", ahead, zero, number(n, -1)), high)
+        span = n.step("subtract", last, first)
+        span = n.step("where", ahead, span, n.step("subtract", zero, span))
+        taken = steps(n, span, n.step("maximum", n.step("abs", s), one))
+        count = found(n, n.step("where", n.step("equal", s, zero), number(n, -1), taken))
+        places = n.step("add", n.step("multiply", positions(n, count), s), first)
+        x = n.step("take", x, places, axis=at)
     return x
 
 
@@ -132,16 +173,19 @@ def _place(n: Node, x: Integer, size: Dim, at_end: Dim, first: int) -> Dim | Non
     return dim(Index.of(size) + x) if high is not None and high < 0 else None
 
 
+def _kept(n: Node, x: Integer, whole: Atom, low: Atom, high: Atom) -> Atom:
+    """A bound, which may count from the end, kept between two positions."""
+    at = number(n, x)
+    at = n.step("where", n.step("less", at, number(n, 0)), n.step("add", at, whole), at)
+    return n.step("minimum", n.step("maximum", at, low), high)
+
+
 def _clamped(n: Node, start: Integer, end: Integer, step: int, size: Dim) -> tuple[Atom, Atom]:
     """First position and number of elements, computed by the program."""
     whole, zero = number(n, size), number(n, 0)
     high = whole if step > 0 else n.step("subtract", whole, number(n, 1))
 
-    def clamped(x: Integer, low: int) -> Atom:
-        at = number(n, x)
-        at = n.step("where", n.step("less", at, zero), n.step("add", at, whole), at)
-        return n.step("minimum", n.step("maximum", at, number(n, low)), high)
-
-    first, last = clamped(start, 0), clamped(end, 0 if step > 0 else -1)
+    first = _kept(n, start, whole, zero, high)
+    last = _kept(n, end, whole, number(n, 0 if step > 0 else -1), high)
     span = n.step("subtract", *((last, first) if step > 0 else (first, last)))
     return first, steps(n, span, number(n, abs(step)))

@@ -1,15 +1,20 @@
-"""Values that are known during import."""
+"""Values that are known during import, and those that have been computed before."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from compiler.dtypes import INT64
 from compiler.ir.expr import Call, Constant, Var
 from compiler.ir.types import TensorType, Type
 from compiler.transform.rewrite import op_name
 
 _FOLD_ELEMENTS = 4096
 """Calls on constants of at most this many elements are computed during import (shapes, scales)."""
+_SIZES = 64
+"""Elements of the largest vector of sizes."""
 
 
 def empty(t: TensorType) -> Constant:
@@ -30,3 +35,26 @@ def folded(call: Call, t: Type) -> Constant | None:
         return None
     result = call_reference(call, data, Var("", t), {})
     return Constant(np.asarray(result), t.dtype)
+
+
+def is_size(t: Type) -> bool:
+    """Whether values of this type are what sizes are computed from: a few integers."""
+    return (
+        isinstance(t, TensorType)
+        and t.dtype == INT64
+        and t.rank <= 1
+        and isinstance(t.size, int)
+        and t.size <= _SIZES
+    )
+
+
+def computation(call: Call) -> Any:
+    """What two calls have in common that compute the same: exporters compute each size where they
+    use it, and equal sizes must be one dimension."""
+    args = [
+        (str(a.dtype), a.data.shape, a.data.tobytes())
+        if isinstance(a, Constant) and a.data.size <= _SIZES
+        else a
+        for a in call.args
+    ]
+    return call.op, tuple(args), call.attrs

@@ -12,17 +12,20 @@ from typing import Any
 
 from compiler.errors import UnsupportedError
 from compiler.frontend.element_types import element_code
+from compiler.frontend.schema import DEFAULT, PREVIEW, schema_of
 from compiler.ir.types import TensorType
 from compiler.symbolic import Index
 
 
 @cache
-def has_body(op: str, opset: int) -> bool:
+def has_body(op: str, opset: int, domain: str = "") -> bool:
     """Whether the standard defines the operator by others in this opset."""
     import onnx
 
+    if domain not in (*DEFAULT, PREVIEW):
+        return False
     try:
-        schema = onnx.defs.get_schema(op, opset, "")
+        schema = schema_of(op, opset, domain)
     except onnx.defs.SchemaError:
         return False
     return bool(schema.has_function or schema.has_context_dependent_function)
@@ -32,7 +35,7 @@ def body_of(node: Any, opset: int, types: Sequence[TensorType | None]) -> tuple[
     """The nodes that compute `node`, with their values named after it, and their opset.
 
     Args:
-        node: a NodeProto of the default domain whose operator `has_body`.
+        node: a NodeProto whose operator `has_body`.
         opset: version of the default operator set.
         types: of its inputs; None for one that is left out.
 
@@ -41,7 +44,7 @@ def body_of(node: Any, opset: int, types: Sequence[TensorType | None]) -> tuple[
     """
     import onnx
 
-    schema = onnx.defs.get_schema(node.op_type, opset, "")
+    schema = schema_of(node.op_type, opset, node.domain)
     if schema.has_function:
         function = schema.function_body
         versions = [v for v in schema.function_opset_versions if v <= opset]

@@ -15,7 +15,7 @@ from compiler.frontend.assuming import Assuming
 from compiler.frontend.attributes import attribute_value
 from compiler.frontend.computed_dimensions import computed_dimensions
 from compiler.frontend.element_types import NARROW, element_code, exotic_name
-from compiler.frontend.folding import empty, folded
+from compiler.frontend.folding import computation, empty, folded, is_size
 from compiler.frontend.function_body import body_of, has_body
 from compiler.frontend.limits import Budget
 from compiler.frontend.model_file import constant
@@ -71,10 +71,13 @@ class GraphImport:
         self._dequantized: dict[Var, Call] = {}  # constants that are, which UseIntegers reads
         self._narrow: dict[str, int] = {}
         self.names = ValueNames()
-        self.counts: dict[Dimension, Atom] = {}
         self.assuming = Assuming(self.is_given)
         self.compared: dict[Atom, tuple[Dim, Dim]] = {}
         self._where = ""  # the node being converted
+        self.counts: dict[Dimension, Atom | tuple[Atom, int]] = {}
+        self.matched: dict[tuple[Atom | Index, str], Dimension] = {}
+        self._makers: dict[Var, Value] = {}
+        self._computed: dict[Any, Var] = {}  # integers, by how they are computed
 
     # ---- the import ------------------------------------------------------------------------------
     def run(
@@ -303,7 +306,12 @@ class GraphImport:
             value = folded(call, result)
             if value is not None:
                 return value
-        return self.bind(call, name, origin)
+        if not is_size(result) or definition.effect:
+            return self.bind(call, name, origin)
+        key = computation(call)
+        if key not in self._computed:
+            self._computed[key] = self.bind(call, name, origin)
+        return self._computed[key]
 
     def known(self, v: Imported) -> Constant | None:
         """See Graph."""
@@ -314,8 +322,7 @@ class GraphImport:
     def sources(self, name: str) -> list[str]:
         """See Graph."""
         start = self.value(name)
-        scopes = [*self._around, self.builder]
-        makers = {b.var: b.value for scope in scopes for b in scope.bindings}
+        makers = self._makers
         found, todo = set(), [start] if isinstance(start, Var) else []
         while todo:
             v = todo.pop()
@@ -344,7 +351,13 @@ class GraphImport:
 
     def bind(self, value: Value, name: str, origin: str) -> Var:
         """See Graph."""
-        return self.builder.bind(value, name, (origin,))
+        var = self.builder.bind(value, name, (origin,))
+        self._makers[var] = value
+        return var
+
+    def maker(self, v: Var) -> Value | None:
+        """See Graph."""
+        return self._makers.get(v)
 
     def inline(self, graph: Any, operands: Sequence[Imported]) -> list[Imported]:
         """See Graph. The names of the subgraph hold only in it; those around it are seen."""
@@ -375,6 +388,8 @@ class GraphImport:
     def nested(self, params: Sequence[Var], make: Callable[[], Sequence[Atom]]) -> Function:
         """See Graph."""
         self._around.append(self.builder)
+        outside = self._computed, self.matched
+        self._computed, self.matched = dict(self._computed), dict(self.matched)
         self.builder = FunctionBuilder()
         self.assuming.forget()
         known = self.assuming.facts.rules
@@ -387,14 +402,17 @@ class GraphImport:
             self.builder = self._around.pop()
             self.assuming.forget()
             self.assuming.facts.rules = known  # what it assumes is checked only if it runs
+            self._computed, self.matched = outside
 
     def rewind(self) -> Callable[[], None]:
         """See Graph."""
         bindings, count = self.builder.bindings, len(self.builder.bindings)
+        computed, matched = dict(self._computed), dict(self.matched)
 
         def back() -> None:
             del bindings[count:]
             self.assuming.forget()
+            self._computed, self.matched = computed, matched
 
         return back
 
@@ -421,7 +439,11 @@ class GraphImport:
 
         def size_of(d: Dimension) -> Atom:
             if d in self.counts:
-                return emit("reshape", self.counts[d], newshape=(1,))
+                count = self.counts[d]
+                if isinstance(count, tuple):
+                    axis = Constant.of([count[1]], INT64)
+                    return emit("take", emit("shape_of", count[0]), axis, axis=0)
+                return emit("reshape", count, newshape=(1,))
             for param in [p for scope in (*self._around, self.builder) for p in scope.params]:
                 shape = tensor_type(param).shape
                 if d in shape:

@@ -85,7 +85,7 @@ def _operators(proto: Any, opset: int) -> Iterator[OperatorNeed]:
     from compiler.frontend.local_functions import all_nodes
     from compiler.frontend.node import CONVERTERS
     from compiler.frontend.onnx_importer import supported_ops
-    from compiler.frontend.schema import DEFAULT, operator_key
+    from compiler.frontend.schema import operator_key
 
     supported = supported_ops()
     local = {(f.domain, f.name) for f in proto.functions}
@@ -95,7 +95,7 @@ def _operators(proto: Any, opset: int) -> Iterator[OperatorNeed]:
         op = name.removeprefix(f"{domain}.")
         if name in CONVERTERS:
             yield OperatorNeed(name, count, OWN)
-        elif (domain, op) in local or (domain in DEFAULT and has_body(op, opset)):
+        elif (domain, op) in local or has_body(op, opset, domain):
             yield OperatorNeed(name, count, DEFINED)
         else:
             yield OperatorNeed(name, count, MISSING, tuple(nearest(op, supported, 2)))

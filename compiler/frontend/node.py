@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from compiler.dtypes import Array, DType
 from compiler.errors import ModelError, UnsupportedError
+from compiler.frontend.assuming import Assuming
 from compiler.frontend.limits import Budget
 from compiler.frontend.values import Imported, Symbolic, numbers
 from compiler.ir.expr import Atom, Constant, Function, TupleGetItem, Value, Var, tensor_type
@@ -26,8 +27,13 @@ class Graph(Protocol):
 
     opset: int
     budget: Budget
-    counts: dict[Dimension, Atom]
-    """Dimensions that are found at run time, and the scalars that say how large they are."""
+    assuming: Assuming
+    counts: dict[Dimension, Atom | tuple[Atom, int]]
+    """Dimensions that are found at run time, and the scalars that say how large they are; or a
+    value and the axis of it that has this size."""
+    matched: dict[tuple[Atom | Index, str], Dimension]
+    """Scalars and sums that have been found to be sizes, and the dimensions that they are; or that they are
+    if not negative ("or 0")."""
 
     compared: dict[Atom, tuple[Dim, Dim]]
     """What says, when the program runs, whether two sizes are equal."""
@@ -60,6 +66,10 @@ class Graph(Protocol):
 
     def known(self, v: Imported) -> Constant | None:
         """The constant that a value is, or is dequantized from (if it is small)."""
+        ...
+
+    def maker(self, v: Var) -> Value | None:
+        """What the program computes a variable by; None of parameters."""
         ...
 
     def sources(self, name: str) -> list[str]:
@@ -109,6 +119,8 @@ class Node:
     outputs: tuple[str, ...]
     attrs: Mapping[str, Any]
     graph: Graph
+    given: Mapping[int, Constant] = field(default_factory=dict)
+    """Inputs whose value is taken to be known (see compiler.frontend.choices)."""
 
     @property
     def opset(self) -> int:
@@ -136,6 +148,8 @@ class Node:
         Raises:
             ModelError: the node has no such input.
         """
+        if i in self.given:
+            return self.given[i]
         if not self.has(i):
             raise ModelError(f"{self.where} lacks its input {i}")
         return self.graph.value(self.inputs[i])
@@ -143,7 +157,7 @@ class Node:
     def atom(self, i: int) -> Atom:
         """Input `i` as an operand."""
         self.value(i)
-        return self.graph.atom(self.inputs[i])
+        return self.given.get(i) or self.graph.atom(self.inputs[i])
 
     def atoms(self) -> list[Atom]:
         """All inputs as operands; at least one."""
@@ -166,6 +180,13 @@ class Node:
         """The numbers of input `i` if they are known now, else None."""
         v = self.graph.known(self.value(i))
         return None if v is None else numbers(v)
+
+    def with_input(self, i: int, value: Constant, case: int) -> Node:
+        """The same node with input `i` known, and other outputs: one of several ways to write it
+        out."""
+        outputs = tuple(o and f"{o}/{case}" for o in self.outputs)
+        given = {**self.given, i: value}
+        return replace(self, name=self.origin, outputs=outputs, given=given)
 
     def is_computed(self, i: int) -> bool:
         """Whether the program computes the numbers of input `i`."""
@@ -272,6 +293,12 @@ class Node:
     def call(self, op: str, *args: Atom, **attrs: Any) -> Atom:
         """Emit the call that computes the node's (first) output."""
         return self.graph.emit(op, args, attrs, self.graph.printable(self.outputs[0]), self.origin)
+
+    def output(self, v: Imported, i: int) -> Atom:
+        """A value that is to be output `i`, as an operand."""
+        if not isinstance(v, Symbolic):
+            return v
+        return self.graph.computed(v, self.graph.printable(self.outputs[i] or self.origin))
 
     def result(self, i: int, op: str, *args: Atom, **attrs: Any) -> Atom:
         """Emit the call that computes output `i`."""

@@ -14,7 +14,7 @@ from compiler.frontend.limits import MEMORY, Budget
 from compiler.frontend.local_functions import all_nodes, inlined
 from compiler.frontend.model_file import opset_of, read_model
 from compiler.frontend.node import CONVERTERS
-from compiler.frontend.schema import DEFAULT, operator_key
+from compiler.frontend.schema import operator_key
 from compiler.ir.expr import IRModule
 from compiler.runtime.elements import ELEMENTS
 from compiler.transform.use_integers import with_integers
@@ -100,7 +100,7 @@ def _check_operators(graph: Any, opset: int) -> None:
     missing: dict[str, list[str]] = {}
     for n in all_nodes(graph):
         op = operator_key(n)
-        if op not in CONVERTERS and not (n.domain in DEFAULT and has_body(op, opset)):
+        if op not in CONVERTERS and not has_body(n.op_type, opset, n.domain):
             missing.setdefault(op, []).append(n.name or (n.output[0] if n.output else "?"))
     if not missing:
         return

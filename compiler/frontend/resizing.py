@@ -15,6 +15,9 @@ from compiler.frontend.node import Node
 from compiler.frontend.values import constant_of, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
 
+CUBIC_SLOPE = -0.75
+"""Of Keys' kernel at 1, where the node does not say."""
+
 
 @dataclass(frozen=True)
 class Axis:
@@ -77,7 +80,7 @@ def _neighbours(n: Node, axis: Axis, at: Array) -> tuple[Array, Array]:
         near = _ROUNDINGS[n.attr("nearest_mode", "round_prefer_floor")](at)
         return near[None].astype(np.int64), np.ones((1, axis.count))
     reach, kernel = (
-        (1, _linear) if mode == "linear" else (2, _cubic(n.attr("cubic_coeff_a", -0.75)))
+        (1, _linear) if mode == "linear" else (2, _cubic(n.attr("cubic_coeff_a", CUBIC_SLOPE)))
     )
     squeeze = min(axis.scale, 1.0) if n.attr("antialias", 0) else 1.0
     first = int(np.floor(-reach / squeeze)) + 1

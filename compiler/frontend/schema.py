@@ -11,6 +11,20 @@ from compiler.frontend.converters_microsoft import INPUTS, OUTPUTS
 
 DEFAULT = ("", "ai.onnx")
 """How files write the default domain."""
+PREVIEW = "ai.onnx.preview"
+"""Another domain of the standard's: its operators have schemas and definitions, and one version."""
+
+
+def schema_of(op: str, opset: int, domain: str) -> Any:
+    """ONNX's schema of an operator, by the version of the default domain.
+
+    Raises:
+        onnx.defs.SchemaError: there is none.
+    """
+    import onnx
+
+    default = domain in DEFAULT
+    return onnx.defs.get_schema(op, opset if default else 1, "" if default else domain)
 
 
 def operator_key(node: Any) -> str:
@@ -20,11 +34,11 @@ def operator_key(node: Any) -> str:
 
 
 @cache
-def _schema(op: str, opset: int) -> tuple[Any, Mapping[str, Any]]:
+def _schema(op: str, opset: int, domain: str) -> tuple[Any, Mapping[str, Any]]:
     import onnx
 
     try:
-        schema = onnx.defs.get_schema(op, opset, "")
+        schema = schema_of(op, opset, domain)
     except onnx.defs.SchemaError:
         raise UnsupportedError(f"operator {op} does not exist in opset {opset}") from None
     return schema, dict(schema.attributes)
@@ -39,7 +53,7 @@ def check_node(node: Any, opset: int, where: str) -> None:
         ModelError: it does not follow the operator's schema.
         UnsupportedError: the operator does not exist in this opset.
     """
-    if node.domain not in DEFAULT:
+    if node.domain not in (*DEFAULT, PREVIEW):
         least, most = INPUTS[node.op_type]
         if not 1 <= len(node.output) <= OUTPUTS[node.op_type]:
             raise ModelError(
@@ -48,7 +62,7 @@ def check_node(node: Any, opset: int, where: str) -> None:
         if not least <= len(node.input) <= most:
             raise ModelError(f"{where} has {len(node.input)} inputs; it takes {least} to {most}")
         return
-    schema, attributes = _schema(node.op_type, opset)
+    schema, attributes = _schema(node.op_type, opset, node.domain)
     given = set()
     for a in node.attribute:
         if a.name not in attributes:

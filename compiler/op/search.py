@@ -11,7 +11,7 @@ import numpy as np
 from compiler.dtypes import BOOL, FLOAT32, FLOAT64, INT64, Array
 from compiler.ir.types import TensorType, TupleType
 from compiler.op.arithmetic import Arithmetic
-from compiler.op.common import axis_of, require, type_of
+from compiler.op.common import axis_of, known_shape, require, type_of
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.reduce import lower_fold
 from compiler.symbolic import Dim, Index
@@ -77,9 +77,10 @@ _register_arg("argmin", np.argmin, "Min")
 
 @dataclass(frozen=True)
 class TopKAttrs:
-    """The k largest (or smallest) along an axis, in order; equal ones in order of position."""
+    """The k largest (or smallest) along an axis, in order; equal ones in order of position. A
+    symbolic k is at most the length of the axis."""
 
-    k: int = 1
+    k: Dim = 1
     axis: int = -1
     largest: bool = True
 
@@ -89,7 +90,7 @@ def _infer_topk(a: TopKAttrs, types: Sequence[TensorType]) -> TupleType:
     axis = axis_of("topk", a.axis, x.rank)
     n = x.shape[axis]
     require(
-        a.k >= 1 and (not isinstance(n, int) or a.k <= n),
+        not isinstance(a.k, int) or (a.k >= 1 and (not isinstance(n, int) or a.k <= n)),
         f"topk: k={a.k} does not fit the {n} elements of axis {axis}",
     )
     shape = (*x.shape[:axis], a.k, *x.shape[axis + 1 :])
@@ -102,7 +103,7 @@ def _topk(ar: Arithmetic, a: TopKAttrs, x: Array) -> tuple[Array, Array]:
     if a.largest:
         order = np.flip(np.argsort(np.flip(values, a.axis), a.axis, kind="stable"), a.axis)
         order = x.shape[a.axis] - 1 - order
-    first = np.take(order, np.arange(a.k), a.axis)
+    first = np.take(order, np.arange(*known_shape((a.k,))), a.axis)
     return np.take_along_axis(x, first, a.axis), first.astype(np.int64)
 
 
