@@ -26,6 +26,7 @@ from compiler.ir.expr import (
     Var,
     tensor_type,
 )
+from compiler.ir.signature import matched
 from compiler.ir.types import TensorType, TupleType
 from compiler.symbolic import Dim
 from compiler.symbolic import Var as Dimension
@@ -235,15 +236,14 @@ def _loop(
     given = [tensor_type(a) for a in init]
     try:
         state, body = _widened_body(n, given, step)
-    except DtypelabError:  # what it carries may have the same sizes in each step after all
+    except DtypelabError as error:  # what it carries may have the same sizes in each step after all
         state, body = _body(n, given, step)
-        wanted = [None, None, *given, *[None] * stacks]
-        if any(
-            w and w.rank != tensor_type(r).rank for w, r in zip(wanted, body.results, strict=True)
-        ):
-            raise
-        kept = [w or tensor_type(r) for w, r in zip(wanted, body.results, strict=True)]
-        body = _matched(n, body, kept)
+        after = [tensor_type(r) for r in body.results]
+        try:
+            kept = [matched(a, t) for a, t in zip(after[2:], given, strict=False)]
+        except DtypelabError:
+            raise error from None
+        body = _matched(n, body, [*after[:2], *kept, *after[2 + len(given) :]])
     count = n.graph.intermediate("count") if stacks else ""
     value = Loop(going, (_ZERO, *init), body, count)
     results = _fields(n, value, len(state) + stacks, tupled=True)
@@ -275,28 +275,31 @@ def _widened_body(
 ) -> _State:
     """The same where sizes of what is carried may change: then they are dimensions, which the
     program finds."""
-    for _ in range(_MOST_WIDENED):
-        state, body = _body(n, types, step)
-        after = [tensor_type(r) for r in body.results[2 : 1 + len(state)]]
-        wider = [_widened(n, a, b) for a, b in zip(types, after, strict=True)]
-        if wider == list(types):
-            return state, body
-        types = wider
+    own: set[Dim] = set()
+    with n.graph.assuming.apart():
+        for _ in range(_MOST_WIDENED):
+            state, body = _body(n, types, step)
+            after = [tensor_type(r) for r in body.results[2 : 1 + len(state)]]
+            wider = [_widened(n, a, b, own) for a, b in zip(types, after, strict=True)]
+            if wider == list(types):
+                return state, body
+            types = wider
     raise n.unsupported("sizes of what it carries that go on changing")
 
 
-def _widened(n: Node, t: TensorType, after: TensorType) -> TensorType:
+def _widened(n: Node, t: TensorType, after: TensorType, own: set[Dim]) -> TensorType:
     """The type of what a loop carries that is of type `t` before and `after` in the end of a step.
+    `own`: dimensions that stand for whatever size there is, to which new ones are added.
 
     Raises:
         UnsupportedError: it changes more than its sizes.
     """
-    if t == after:
-        return t
     if (t.dtype, t.rank) != (after.dtype, after.rank):
         raise n.unsupported(f"what it carries changing from {t} to {after}")
     sizes = zip(t.shape, after.shape, strict=True)
-    return TensorType(tuple(a if a == b else _new_dimension(n) for a, b in sizes), t.dtype)
+    shape = tuple(a if a == b or a in own else _new_dimension(n) for a, b in sizes)
+    own |= set(shape) - set(t.shape)
+    return TensorType(shape, t.dtype)
 
 
 def _fields(n: Node, value: Value, count: int, tupled: bool = False) -> list[Atom]:

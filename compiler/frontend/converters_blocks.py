@@ -129,7 +129,8 @@ def _computed(n: Node) -> Atom:
             for d, by, j in ((taps[k], dilation[k], k), (places[k], strides[k], count + k))
         )
         ways.append(do("subtract", do("add", tap, place), pads[k]))
-    flat, inside = number(n, 0), Constant.of(np.asarray(True), BOOL)
+    flat = number(n, 0)
+    inside: Atom = Constant.of(np.asarray(True), BOOL)
     for way, size in zip(ways, image, strict=True):
         flat = do("add", do("multiply", flat, size), way)
         for op, end in (("greater_equal", 0), ("less", size)):

@@ -18,7 +18,7 @@ from compiler.frontend.choices import (
 )
 from compiler.frontend.computed_moves import divided, expanded, padded, reshaped, tiled, turned
 from compiler.frontend.node import Node, converts
-from compiler.frontend.run_time import found_sizes, narrowed, renamed_sizes
+from compiler.frontend.run_time import found_sizes, narrowed
 from compiler.frontend.values import Imported
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.ir.types import TensorType, broadcast
@@ -139,9 +139,7 @@ def concat(n: Node) -> Imported:
     """Along one axis; parts without elements add nothing."""
     parts, axis = n.atoms(), n.front(n.need("axis"), n.type(0).rank)
     full = [p for p in parts if tensor_type(p).shape[axis] != 0] or parts[:1]
-    if len(full) == 1:
-        return full[0]
-    return renamed_sizes(n, n.call("concatenate", *full, axis=axis))
+    return n.call("concatenate", *full, axis=axis) if len(full) > 1 else full[0]
 
 
 @converts("Split")

@@ -3,6 +3,7 @@ magnitude, so that sums overflow (or vanish) only where the results do."""
 
 from __future__ import annotations
 
+from compiler.frontend.choices import axes_of, each_value, same_rank
 from compiler.frontend.converters_pool import powers, root
 from compiler.frontend.converters_reduce import reduced_axes
 from compiler.frontend.node import Node, converts
@@ -14,6 +15,7 @@ _NORMS = ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogS
 
 
 @converts(*_NORMS)
+@each_value(1, axes_of(same_rank))
 def norm(n: Node) -> Imported:
     """Axes are an attribute, and an input from opset 18 on; without any (and
     noop_with_empty_axes), every element is a set of its own."""

@@ -67,14 +67,14 @@ def roi_align(n: Node) -> Imported:
     if ratio < 1:
         raise n.unsupported("sampling_ratio=0: the number of samples depends on the regions")
     high, wide = int(n.attr("output_height", 1)), int(n.attr("output_width", 1))
-    t, size = n.type(0), _size(n, n.type(0))
+    t, size = n.type(0), n.type(0).shape[2:]
     s = Sampler(n, channels_last(n, n.atom(0)), size, "border", ((0.0, 0.0),) * 2)
     scale = float(n.attr("spatial_scale", 1.0))
     corners = s.do("subtract", s.do("multiply", n.atom(1), scale), 0.5 if half else 0.0)
     n.reserve(high * wide * ratio * ratio)
     taps = []
     outside: Atom | None = None
-    for axis, (cells, length) in enumerate(zip((high, wide), size, strict=True)):
+    for axis, cells in enumerate((high, wide)):
         start, end = (_corner(n, corners, k) for k in (1 - axis, 3 - axis))
         extent = s.do("subtract", end, start)
         if not half:
@@ -87,9 +87,9 @@ def roi_align(n: Node) -> Imported:
         )
         inner = constant_of(grid.transpose(0, 2, 1, 3).reshape(1, -1), t.dtype)
         at = n.step("add", start, n.step("multiply", extent, inner))
-        out = n.step("logical_not", s.both("within", at, -1.0, float(length)))
+        out = n.step("logical_not", s.both("within", at, -1.0, s.length(axis)))
         outside = out if outside is None else n.step("logical_or", outside, out)
-        taps.append(s.linear(s.both("clip", at, 0.0, length - 1.0)))
+        taps.append(s.linear(s.both("clip", at, 0.0, s.length(axis, -1))))
     rows = n.step("cast", n.step("reshape", n.atom(2), newshape=(-1, 1)), dtype="int64")
     parts = s.weighted(taps, rows)
     value = s.combined("add" if mode == "avg" else "maximum", parts)

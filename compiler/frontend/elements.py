@@ -3,6 +3,7 @@ join them again, and what is the same number must be the same size."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -72,7 +73,7 @@ def _before(graph: Graph, v: Var, k: int) -> tuple[Atom, int] | None:
         return None
     # what the operator does to the positions themselves says where each element comes from
     t = tensor_type(first)
-    places = np.arange(t.size).reshape(t.static_shape)
+    places = np.arange(math.prod(t.static_shape)).reshape(t.static_shape)
     others = [a.data for a in made.args[1:] if isinstance(a, Constant)]
     assert isinstance(made.op, OpDef)
     moved = made.op.reference(arithmetic(INT64), made.attrs, places, *others)

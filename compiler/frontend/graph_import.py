@@ -20,6 +20,7 @@ from compiler.frontend.function_body import body_of, has_body
 from compiler.frontend.limits import Budget
 from compiler.frontend.model_file import constant
 from compiler.frontend.node import CONVERTERS, Node, Results
+from compiler.frontend.run_time import renamed_sizes
 from compiler.frontend.schema import check_node, operator_key
 from compiler.frontend.signature import given_constants, input_types
 from compiler.frontend.value_names import ValueNames
@@ -156,6 +157,10 @@ class GraphImport:
         if len(sizes) == 2 and isinstance(results, Var):
             self.compared[results] = sizes[0], sizes[1]
         values = [results] if isinstance(results, (Var, Constant, Symbolic)) else list(results)
+        values = [
+            renamed_sizes(node, v) if isinstance(v, Var) and isinstance(v.type, TensorType) else v
+            for v in values
+        ]
         for i, name in enumerate(outputs):
             if name and name in self._values:
                 raise ModelError(f"{node.where}: the value {name!r} is defined twice")

@@ -32,8 +32,8 @@ class Graph(Protocol):
     """Dimensions that are found at run time, and the scalars that say how large they are; or a
     value and the axis of it that has this size."""
     matched: dict[tuple[Atom | Index, str], Dimension]
-    """Scalars and sums that have been found to be sizes, and the dimensions that they are; or that they are
-    if not negative ("or 0")."""
+    """Scalars and expressions that have been found to be sizes, and the dimensions that they are;
+    or that they are if not negative ("or 0")."""
 
     compared: dict[Atom, tuple[Dim, Dim]]
     """What says, when the program runs, whether two sizes are equal."""

@@ -14,7 +14,7 @@ import numpy as np
 from compiler.dtypes import INT64
 from compiler.frontend import elements
 from compiler.frontend.node import Node
-from compiler.frontend.values import Symbolic
+from compiler.frontend.values import Symbolic, atoms_in
 from compiler.ir.expr import Atom, Call, Constant, Match, Var, tensor_type
 from compiler.ir.types import TensorType
 from compiler.op.opdef import get_op
@@ -23,8 +23,8 @@ from compiler.symbolic import Var as Dimension
 
 Integer = Dim | Atom
 
-_MOST_TERMS = 4
-"""Terms of a size that stays an expression."""
+_MOST_ATOMS = 8
+"""Dimensions in a size that stays an expression."""
 
 
 def integers(n: Node, i: int) -> list[Integer]:
@@ -147,15 +147,15 @@ def narrowed(n: Node, x: Atom, sizes: Mapping[int, int]) -> Atom:
 
 
 def renamed_sizes(n: Node, x: Atom) -> Atom:
-    """`x`, in which sizes that are sums of many that have been found are dimensions of their own:
-    what is computed from them must not grow without limit."""
+    """`x`, in which sizes that are computed from many that have been found are dimensions of their
+    own: what is computed from them must not grow without limit."""
     t = tensor_type(x)
     shape = list(t.shape)
     for k, d in enumerate(t.shape):
-        if isinstance(d, Index) and len(d.terms) > _MOST_TERMS and not n.graph.is_given(d):
-            known = n.graph.matched.get((d, "is"))
-            shape[k] = Dimension(n.graph.intermediate("size")) if known is None else known
-            n.graph.matched[d, "is"] = shape[k]
+        if isinstance(d, Index) and atoms_in(d) > _MOST_ATOMS and not n.graph.is_given(d):
+            if (d, "is") not in n.graph.matched:
+                n.graph.matched[d, "is"] = Dimension(n.graph.intermediate("size"))
+            shape[k] = n.graph.matched[d, "is"]
     if shape == list(t.shape):
         return x
     new = TensorType(tuple(shape), t.dtype)

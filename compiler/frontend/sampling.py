@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.frontend.node import Node
+from compiler.frontend.run_time import number
 from compiler.frontend.values import scalar
 from compiler.ir.expr import Atom, tensor_type
+from compiler.symbolic import Dim
 
 _SLOPE = -0.75
 """Of the cubic kernel at distance 1."""
@@ -42,7 +44,7 @@ class Sampler:
 
     n: Node
     data: Atom
-    size: tuple[int, ...]
+    size: tuple[Dim, ...]
     padding: str = "zeros"
     edges: tuple[tuple[float, float], ...] = ()
 
@@ -52,8 +54,18 @@ class Sampler:
         right = scalar(b, tensor_type(a)) if isinstance(b, (int, float)) else b
         return self.n.step(op, a, right)
 
-    def both(self, op: str, a: Atom, low: float, high: float) -> Atom:
+    def length(self, axis: int, more: int = 0) -> Atom | float:
+        """The size of an axis and `more`, as a float."""
+        size = self.size[axis]
+        if isinstance(size, int):
+            return float(size + more)
+        whole = number(self.n, size + more)
+        return self.n.step("cast", whole, dtype=str(tensor_type(self.data).dtype))
+
+    def both(self, op: str, a: Atom, low: float, high: Atom | float) -> Atom:
         """Whether `a` is between two numbers ("within"), or `a` limited to them ("clip")."""
+        if op == "clip" and not isinstance(high, float):
+            return self.do("minimum", self.do("maximum", a, low), high)
         if op == "clip":
             return self.n.step("clip", a, a_min=low, a_max=high)
         above, below = self.do("greater_equal", a, low), self.do("less_equal", a, high)
@@ -67,9 +79,15 @@ class Sampler:
             return at
         if self.padding == "border":
             # Half an element outside, both neighbours are the same one, half of it each.
-            clipped = self.both("clip", at, -0.5, self.size[axis] - 0.5)
+            clipped = self.both("clip", at, -0.5, self._known(axis) - 0.5)
             return self.n.step("where", self.both("within", at, low, high), at, clipped)
         return self.reflected(at, low, high)
+
+    def _known(self, axis: int) -> int:
+        size = self.size[axis]
+        if not isinstance(size, int):
+            raise self.n.unsupported(f"the symbolic size {size}; use shapes=...")
+        return size
 
     def reflected(self, at: Atom, low: float, high: float) -> Atom:
         """`at`, reflected at both borders as often as it takes."""
@@ -84,7 +102,7 @@ class Sampler:
     def cell(self, axis: int, tap: Tap) -> Tap:
         """A neighbour that exists; outside, the padding says which one, or that it counts
         as 0."""
-        last = float(self.size[axis] - 1)
+        last = self.length(axis, -1)
         at = tap.at
         if self.padding == "reflection":
             at = self.reflected(at, *self.edges[axis])

@@ -57,7 +57,7 @@ def transposed(c: Constant) -> Constant:
     return Constant(np.ascontiguousarray(c.data.T), c.dtype)
 
 
-def _atoms(x: IntLike) -> int:
+def atoms_in(x: IntLike) -> int:
     """How many atoms an expression has, those inside others too; it stops counting at the limit."""
     count, todo = 0, [x]
     while todo and count <= MOST_ATOMS:
@@ -77,6 +77,6 @@ def symbolic(data: Any, dtype: DType) -> Symbolic | Constant:
     out.reshape(-1)[:] = flat
     if all(isinstance(x, int) for x in flat):
         return Constant(out.astype(dtype.storage), dtype)
-    if any(_atoms(x) > MOST_ATOMS for x in flat):
+    if any(atoms_in(x) > MOST_ATOMS for x in flat):
         raise UnsupportedError("dimensions that are that complicated; use shapes=...")
     return Symbolic(out, dtype)

@@ -175,10 +175,9 @@ def _infer_scatter_elements(a: ScatterElementsAttrs, types: Sequence[TensorType]
     check_mode("scatter_elements", a.accumulate, x.dtype)
     axis_of("scatter_elements", a.axis, x.rank)
     _reduction("scatter_elements", a.reduction)
-    require(
-        x.rank == indices.rank and indices.shape == updates.shape,
-        f"scatter_elements: indices {indices} do not fit data {x} and updates {updates}",
-    )
+    text = f"scatter_elements: indices {indices} do not fit data {x} and updates {updates}"
+    require(x.rank == indices.rank == updates.rank, text)
+    require_equal(zip(indices.shape, updates.shape, strict=True), text)
     return x
 
 

@@ -270,7 +270,7 @@ def test_a_scan_of_any_length(back: int, length: Any) -> None:
         all_ways(proto, {"s0": np.array([1, -1], np.float32), "x": x})
 
 
-def test_loops_and_branches_whose_types_change_are_refused() -> None:
+def test_loops_may_grow_what_they_carry_and_branches_differ_in_sizes() -> None:
     grow = helper.make_graph(
         [node("Concat", ["v", "v"], ["w"], axis=0), node("Identity", ["go"], ["again"])], "grow",
         [info("i", TensorProto.INT64), info("go", TensorProto.BOOL), info("v", 1, 2)],
@@ -278,13 +278,27 @@ def test_loops_and_branches_whose_types_change_are_refused() -> None:
     )  # fmt: skip
     loop = node("Loop", ["m", "", "x"], ["y"], body=grow)
     proto = model([loop], {"x": [2], "m": []}, ["y"], dtypes={"m": TensorProto.INT64})
-    with pytest.raises(UnsupportedError, match="changing from"):
-        from_onnx(proto)
+    x = np.array([1, -2], np.float32)
+    for times in (0, 1, 3):
+        all_ways(proto, {"x": x, "m": np.array(times)})
     one, two = (
         helper.make_graph([node("Concat", ["x"] * k, [f"o{k}"], axis=0)], "b", [],
                           [info(f"o{k}", 1, 2 * k)])
         for k in (1, 2)
     )  # fmt: skip
+    choice = node("If", ["c"], ["y"], then_branch=one, else_branch=two)
+    proto = model([choice], {"x": [2], "c": []}, ["y"], dtypes={"c": TensorProto.BOOL})
+    for flag in (True, False):
+        all_ways(proto, {"x": x, "c": np.array(flag)})
+
+
+def test_branches_that_differ_in_rank_are_refused() -> None:
+    one, two = (
+        helper.make_graph([node(*op, [f"o{k}"], **attrs)], "b", [], [info(f"o{k}", 1, None)])
+        for k, (op, attrs) in enumerate(
+            [(("Identity", ["x"]), {}), (("Flatten", ["x"]), {"axis": 0})]
+        )
+    )
     choice = node("If", ["c"], ["y"], then_branch=one, else_branch=two)
     proto = model([choice], {"x": [2], "c": []}, ["y"], dtypes={"c": TensorProto.BOOL})
     with pytest.raises(UnsupportedError, match="branches whose output"):

@@ -155,7 +155,6 @@ UNSUPPORTED: dict[str, tuple[Case, str]] = {
     "pad_mode": (Case("Pad", (X, Const(np.zeros(8, np.int64))), {"mode": "mirror"}), "mirror"),
     "resize_mode": (Case("Resize", (X, None, _weights(4)), {"mode": "spline"}), "spline"),
     "cast_string": (Case("Cast", (X,), {"to": TensorProto.STRING}), "STRING"),
-    "run_time_axes": (Case("ReduceSum", (X, np.array([1]))), "axes"),
 }  # fmt: skip
 
 

@@ -139,11 +139,6 @@ def test_a_shape_is_folded_and_right_at_every_size(name: str) -> None:
     ("nodes", "message"),
     [
         (
-            [SHAPE, node("Cast", ["s"], ["f"], to=1), node("Mul", ["f", "half"], ["g"]),
-             node("Cast", ["g"], ["to"], to=7), node("Resize", ["x", "", "", "to"], ["y"])],
-            "computed at run time",
-        ),
-        (
             [node("AveragePool", ["x"], ["p"], kernel_shape=[2, 2], strides=[2, 2]), SHAPE,
              node("Resize", ["p", "", "", "s"], ["y"], **NEAREST)],
             "(w // 2) to w must be known sizes",
