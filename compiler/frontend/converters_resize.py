@@ -13,7 +13,7 @@ from compiler.dtypes import FLOAT64
 from compiler.frontend.computed_resizing import ComputedAxis, Reals, computed_resize, new_size
 from compiler.frontend.node import Node, converts
 from compiler.frontend.resizing import Axis, resized
-from compiler.frontend.run_time import found, integers, number
+from compiler.frontend.run_time import Integer, found, integers, number
 from compiler.frontend.values import Imported, constant_of
 from compiler.ir.expr import Atom, Constant
 from compiler.ir.types import TensorType
@@ -131,6 +131,30 @@ def _computed(n: Node, t: TensorType, on: Sequence[int], policy: str) -> Importe
     return computed_resize(n, axes)
 
 
+def _has_even_steps(n: Node, t: TensorType) -> bool:
+    """Whether image.resize2d can do it: by known scales, or to sizes that are known or, of
+    symbolic ones, multiples."""
+    if any(n.is_computed(i) for i in (2, 3) if n.has(i)):
+        return False
+    if not n.has(3):
+        return True
+    on = [n.front(a, 4) for a in n.attr("axes", (0, 1, 2, 3))]
+    pairs = [(Index.of(t.shape[a]), s) for a, s in zip(on, integers(n, 3), strict=True)]
+    return all(
+        old == new or (isinstance(new, int) and not old.terms) or _multiple(old, new)
+        for old, new in pairs
+    )
+
+
+def _multiple(old: Index, new: Integer) -> bool:
+    """Whether a size is certainly a whole multiple of another."""
+    if not isinstance(new, Index) or not old.terms:
+        return False
+    atom, c = next(iter(old.terms.items()))
+    times = new.terms.get(atom, 0) // c
+    return times > 0 and old * times == new
+
+
 def _upsampled(n: Node, t: TensorType, i: int) -> Imported:
     """Nearest neighbours by scales (input `i`) that the program computes, as before opset 11."""
     rules = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
@@ -159,7 +183,7 @@ def resize(n: Node) -> Imported:
     t = n.type(0)
     if n.op == "Resize" and n.opset >= 11 and not _plain(n, t):
         return _general(n, t)
-    if n.op == "Resize" and n.opset >= 11 and any(n.is_computed(i) for i in (2, 3) if n.has(i)):
+    if n.op == "Resize" and n.opset >= 11 and not _has_even_steps(n, t):
         return _general(n, t)
     n.rank_of(0, 4)
     n.expect("mode", "nearest", "nearest")

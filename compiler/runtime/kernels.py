@@ -172,6 +172,11 @@ class Kernel:
         """
         return self.program.loops if isinstance(self.program, Written) else str(self.func)
 
+    def with_dims(self, names: Mapping[Var, Var]) -> Kernel:
+        """The same with other names of dimensions, which its own loops and text do not have."""
+        dims = tuple(names.get(d, d) for d in self.dims)
+        return replace(self, native=self.native.with_dims(names), dims=dims)
+
     @property
     def stages(self) -> tuple[Stage, ...]:
         """Native functions, called in order."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler.symbolic import Atom, Index, Quasi, Var
@@ -39,6 +39,14 @@ class Native:
     stages: tuple[Stage, ...]
     packed: Mapping[int, IndexMap]
     temps: tuple[Index, ...]
+
+    def with_dims(self, names: Mapping[Var, Var]) -> Native:
+        """The same with other names of dimensions."""
+        stages = [
+            replace(s, extent=s.extent and s.extent.subst(names), work=s.work.subst(names))
+            for s in self.stages
+        ]
+        return replace(self, stages=tuple(stages), temps=tuple(t.subst(names) for t in self.temps))
 
     def to_json(self) -> str:
         """One line of text."""

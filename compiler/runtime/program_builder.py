@@ -41,6 +41,7 @@ from compiler.symbolic import Var as Dim
 from compiler.target import Target
 from compiler.tensor.legalize import Legalized, known_finite
 from compiler.tensor.schedule.written import with_own_loops
+from compiler.transform.instantiate import with_numbered_dims
 from compiler.tuning.log import active_history
 
 _Entry = tuple[Kernel | External, tuple[Atom, ...], tuple[int, ...]]
@@ -150,11 +151,16 @@ class ProgramBuilder:
         elif isinstance(value, Call) and isinstance(value.op, Function):
             if self._join(value.op, value.args, var):
                 return
-            kernel = self._kernel(value.op, var)
+            f = value.op
+            names: dict[Dim, Dim] = {}
+            if self.extra_dims:  # the kernels of regions that differ in found dimensions are shared
+                f, names = with_numbered_dims(f)
+            kernel = self._kernel(f, var)
+            kernel = kernel.with_dims(names) if names else kernel
             ops = [b.value.op for b in value.op.bindings if isinstance(b.value, Call)]
             if any(isinstance(op, OpDef) and op.rounds for op in ops):
                 self.rounds.add(len(self.kernels))
-            inner = dict(zip(value.op.params, value.args, strict=True))
+            inner = dict(zip(f.params, value.args, strict=True))
             atoms = tuple(
                 inner[a.atom] if isinstance(a.atom, Var) else Constant.of(0)
                 for a in kernel.arguments

@@ -66,6 +66,24 @@ def with_sizes(mod: IRModule, sizes: Sizes) -> IRModule:
     return mod.with_function("main", _sized_function(mod.main, sizes))
 
 
+def with_numbered_dims(f: Function) -> tuple[Function, dict[Dim, Dim]]:
+    """`f`, typed, with its dimensions called d0, d1 ... in the order in which they come up, and
+    these names -> its own. Functions that differ in nothing but such names become the same."""
+    types = [atom_type(v) for v in (*f.params, *(b.var for b in f.bindings))]
+    attrs = [b.value.attrs for b in f.bindings if isinstance(b.value, Call)]
+    sets = [_dims([TensorType((d,), t.dtype)]) for x in types for t in _tensors(x) for d in t.shape]
+    sets += [_attr_dims(getattr(a, x.name)) for a in attrs if is_dataclass(a) for x in fields(a)]
+    order = dict.fromkeys(v for s in sets for v in sorted(s, key=str))
+    sizes: dict[Dim, IntLike] = {v: Dim(f"d{k}") for k, v in enumerate(order)}
+    return _sized_function(f, sizes), {Dim(f"d{k}"): v for k, v in enumerate(order)}
+
+
+def _tensors(t: Type) -> list[TensorType]:
+    if isinstance(t, TensorType):
+        return [t]
+    return [x for field in t.fields for x in _tensors(field)] if isinstance(t, TupleType) else []
+
+
 def brings_sizes(f: Function) -> bool:
     """Whether values of `f` have dimensions that its parameters, and what it captures, do not
     determine: such a body cannot stand in another function twice."""
