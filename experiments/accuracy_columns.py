@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.errors import DtypelabError
-
-from . import metrics, scoring
+from . import activity, metrics, scoring
 from .cells import Cell
 from .datasets import Dataset
 from .scoring import Metric
@@ -53,10 +51,13 @@ def accuracy(cell: Cell, data: Dataset, outputs: Array, reference: Array) -> Acc
         metric = scoring.find(name, data.classes)
         name = metric.name
         columns, more = _judged(metric, cell, data, outputs, reference)
+    except MemoryError:  # no figure is worth what may come of it
+        raise
     except Exception as error:
-        kind = "" if isinstance(error, DtypelabError) else f"{type(error).__name__}: "
+        said = activity.explained(error)
         found["metric_name"] = name
-        return Accuracy(found, notes, f"metric {name!r}: {kind}{error}")
+        named = said if activity.step_of(error) else f"metric {name!r}: {said}"
+        return Accuracy(found, notes, named)
     return Accuracy(found | columns, notes + more)
 
 

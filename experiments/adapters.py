@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from typing import Any
 
 from compiler.errors import ConfigError
 from compiler.input_files import read_text
+
+from . import activity
 
 #: The packages of this program, which a folder may hold too.
 OURS = frozenset({"compiler", "quantize", "datatypes", "experiments"})
@@ -107,8 +110,9 @@ def install(adapter: Adapter) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": Path(adapter.path).stem, "__file__": adapter.path}
     _forget_modules(adapter)
     try:
-        exec(compile(adapter.text, adapter.path, "exec"), names)
-    except Exception as error:
+        with activity.at(f"adapter {adapter.path}"):
+            exec(compile(adapter.text, adapter.path, "exec"), names)
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"adapter {adapter.path} failed: {type(error).__name__}: {error}"
         ) from error
@@ -120,9 +124,12 @@ def _forget_modules(adapter: Adapter) -> None:
     """Let the adapter's modules be imported as they are now, not as an earlier run found them."""
     folder = Path(adapter.path).resolve().parent
     files = {str(folder / name) for name, _ in adapter.modules}
+    bases = {os.path.basename(file) for file in files}
     for name, module in list(sys.modules.items()) if files else ():
         file = getattr(module, "__file__", None)
-        if file is not None and str(Path(file).resolve()) in files:
+        if file is None or os.path.basename(file) not in bases:
+            continue
+        if str(Path(file).resolve()) in files:
             for inner in [n for n in sys.modules if n == name or n.startswith(f"{name}.")]:
                 del sys.modules[inner]
 

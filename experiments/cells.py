@@ -212,13 +212,15 @@ class Workload:
 class SweepSpec:
     """A validated specification: what its cells need, and the cells, in the order they run.
 
-    A cell may take `timeout_s` seconds; None is no limit.
+    A cell may take `timeout_s` seconds (None is no limit), and one with code of a user `memory`
+    bytes (None: what the machine has left).
     """
 
     source: str
     workload: Workload
     cells: tuple[Cell, ...]
     timeout_s: float | None = None
+    memory: int | None = None
 
     @property
     def files(self) -> tuple[str | Path, ...]:

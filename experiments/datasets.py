@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from compiler.errors import ConfigError, InputError, unknown
 
-from . import adapters, model_files, zoo
+from . import activity, adapters, model_files, zoo
 from .feeds import ROWS, WHOLE, Examples, Feed
 from .files import sha256
 
@@ -189,6 +189,16 @@ def register_dataset(name: str, build: Build) -> None:
     _REGISTERED[name] = build
 
 
+def is_registered(name: str) -> bool:
+    """Whether `register_dataset` made `name` a data set."""
+    return name in _REGISTERED
+
+
+def _built(name: str, build: Build) -> Mapping[str, Any] | Dataset:
+    with activity.calling(f"data set {name}"):
+        return build()
+
+
 def load(name_or_path: str, *, relative_to: Path | None = None) -> Dataset:
     """The data set of that name, of FILE.py:FUNCTION (as `register_dataset` takes it), or an .npz
     file with arrays x and, optionally, y and x_calib.
@@ -202,13 +212,14 @@ def load(name_or_path: str, *, relative_to: Path | None = None) -> Dataset:
             arrays are missing or do not fit together.
     """
     if name_or_path in _REGISTERED:
-        return replace(Dataset.of(name_or_path, _REGISTERED[name_or_path]()), name=name_or_path)
+        content = _built(name_or_path, _REGISTERED[name_or_path])
+        return replace(Dataset.of(name_or_path, content), name=name_or_path)
     if name_or_path in zoo.DATASETS:
         return _generated(name_or_path)
     if adapters.is_reference(name_or_path):
         reference = str((relative_to or Path()) / name_or_path)
         build = adapters.function(reference)
-        return Dataset.of(name_or_path.rpartition(":")[2], build())
+        return Dataset.of(name_or_path.rpartition(":")[2], _built(name_or_path, build))
     shipped = _SHIPPED.get(name_or_path)
     if shipped:
         path = zoo.FOLDER / shipped.file

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from compiler.errors import InputError
 from compiler.runtime.elements import numbers
 
-from . import model_files, number_systems
+from . import activity, model_files, number_systems
 from .feeds import Examples, Feed, Sample, call_of, filled, run_in_calls
 from .plan_columns import plan_columns
 from .schemes import Scheme
@@ -63,7 +63,12 @@ class Compiled:
             InputError: the result has no row for every input.
         """
         calls = -(-len(x) // self.batch)
-        (found,) = run_in_calls(lambda part: [self.call(part)], x, self.batch)
+
+        def run(part: Examples) -> list[Array]:
+            activity.beat()
+            return [self.call(part)]
+
+        (found,) = run_in_calls(run, x, self.batch)
         if calls == self.batch == 1:
             stacked = isinstance(x, Feed) and x.stacked
             found = found[None] if stacked or found.shape[:1] != (1,) else found

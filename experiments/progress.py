@@ -6,11 +6,24 @@ import contextlib
 import html
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from compiler.printable import printable
 
-Advance = Callable[[str], None]
+from .isolation import echo
+
+
+@dataclass(frozen=True)
+class Advance:
+    """To be called after each row with what it was about; `say` shows a text above that."""
+
+    row: Callable[[str], None]
+    say: Callable[[str], None] = echo
+
+    def __call__(self, label: str) -> None:
+        """A row is there."""
+        self.row(label)
 
 
 def in_notebook() -> bool:
@@ -21,13 +34,13 @@ def in_notebook() -> bool:
 
 @contextlib.contextmanager
 def sweep_progress(wanted: bool | None, *, done: int, total: int) -> Iterator[Advance]:
-    """A function to call after each row with what it was about, which shows how far it is.
+    """What to call after each row, which shows how far it is.
 
     `wanted`: None shows it in notebooks and where stderr is a terminal.
     """
     notebook = in_notebook()
     if not (notebook or sys.stderr.isatty() if wanted is None else wanted):
-        yield lambda _label: None
+        yield Advance(lambda _label: None)
     elif notebook:
         yield _line(done, total)
     else:
@@ -49,7 +62,7 @@ def _line(done: int, total: int) -> Advance:
         done += 1
         handle.update(shown(label))
 
-    return advance
+    return Advance(advance)
 
 
 @contextlib.contextmanager
@@ -67,4 +80,7 @@ def _bar(done: int, total: int) -> Iterator[Advance]:
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
         task = bar.add_task("", total=total, completed=done)
-        yield lambda label: bar.update(task, advance=1, description=escape(printable(label)))
+        yield Advance(
+            lambda label: bar.update(task, advance=1, description=escape(printable(label))),
+            lambda text: bar.console.out(text.rstrip("\n"), highlight=False),
+        )

@@ -182,8 +182,8 @@ def reproduce(
             its model, data set or format is not at hand or has changed, or it names Python files
             that are not allowed.
     """
-    from .session import Session
-    from .spec import load_spec
+    from .runner import one_outcome
+    from .spec import load_apart
 
     row = find_row(results, row_id)
     if not row["config"]:
@@ -199,7 +199,7 @@ def reproduce(
         )
     try:
         # A row that names no metric was judged by top1, whatever fits.
-        spec = load_spec({"metric": "top1"} | config)
+        spec, own_code = load_apart({"metric": "top1"} | config)
     except ConfigError as error:
         what = f"{row['model']} in {row['scheme']}"
         raise ConfigError(f"row {row_id} of {what} cannot be run again here: {error}") from error
@@ -208,8 +208,7 @@ def reproduce(
     (cell,) = spec.cells
     if cell.config_hash != row["config_hash"]:
         raise ConfigError(f"row {row_id} was made from other inputs: {_changed(row, cell)}")
-    again = Session(spec.workload).row(cell)
-    return compare(row, again)
+    return compare(row, one_outcome(cell, spec, own_code).row)
 
 
 def _changed(row: dict[str, Value], cell: Cell) -> str:

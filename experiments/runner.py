@@ -6,7 +6,7 @@ import contextlib
 import math
 import os
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
@@ -17,8 +17,9 @@ from .identity import pass_context
 from .layer_table import LayersFile, layers_path
 from .progress import sweep_progress
 from .session import Outcome, Session
-from .spec import load_spec
+from .spec import load_apart
 from .store import ResultsFile
+from .workers import Isolation, process_outcomes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +33,7 @@ def sweep(
     progress: bool | None = None,
     retry_failed: bool = False,
     scheduler: str | None = None,
+    settings: Iterable[str] = (),
 ) -> pd.DataFrame:
     """Run every cell of `spec` (a TOML path, a shipped name, a dict) and append its row to `out`.
 
@@ -43,6 +45,12 @@ def sweep(
     `jobs` > 1 spreads cells over processes, `scheduler` (the address of a dask.distributed one)
     over the workers of its cluster, both for specifications that measure no latency (runs = 0).
     `progress` shows a bar on stderr, or a line in a notebook; by default where either is.
+    `settings` KEY=VALUE replace what the specification says.
+
+    Code of a user (adapters, metrics, registered functions, C libraries) runs in processes of its
+    own, with what this one has defined. If it crashes, ends its process, gives no sign of life for
+    half an hour or asks for more memory than there is (or `timeout_s` seconds, `memory_gib`), its
+    cell is a row that says so, and the others go on. What it prints goes to stderr.
 
     Returns:
         The rows of this specification, in its order; the columns are `store.COLUMNS`.
@@ -51,7 +59,7 @@ def sweep(
         ConfigError: the specification is wrong, `out` exists and `resume` is false, or it cannot
             be written, or the scheduler does not answer.
     """
-    checked = load_spec(spec)
+    checked, isolated = load_apart(spec, settings)
     if jobs < 1:
         raise ConfigError(f"jobs must be at least 1, not {jobs}")
     if jobs > 1 and scheduler:
@@ -67,12 +75,12 @@ def sweep(
             f"{where} would measure latency on a loaded machine: set runs = 0 under [latency], "
             "or use one job"
         )
-    if (jobs > 1 or scheduler or timeout_s < math.inf) and pass_context():
+    if (scheduler or (not isolated and (jobs > 1 or timeout_s < math.inf))) and pass_context():
         raise ConfigError(
             "other processes do not know this one's PassContext or tuning log: use one job, "
             "without a timeout"
         )
-    cells = [cell.settled() for cell in checked.cells]
+    cells = [cell if cell.settled_hash else cell.settled() for cell in checked.cells]
     results = ResultsFile(out, resume=resume or retry_failed)
     layers = None
     if any(cell.layers.images for cell in cells):
@@ -84,7 +92,8 @@ def sweep(
     run_id = uuid.uuid4().hex
     with sweep_progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
         part = checked.workload.part(todo)
-        for outcome in _outcomes(todo, part, jobs, scheduler, timeout_s):
+        alone = Isolation(checked.memory, advance.say) if isolated else None
+        for outcome in _outcomes(todo, part, jobs, scheduler, timeout_s, alone):
             row = outcome.row
             row["run_id"] = run_id
             if layers is not None:
@@ -99,19 +108,30 @@ def sweep(
     return table.loc[hashes].reset_index(drop=True)
 
 
+def one_outcome(cell: Cell, spec: SweepSpec, isolated: bool) -> Outcome:
+    """What a cell of `spec` gives; `isolated`: it runs code of a user."""
+    alone = Isolation(spec.memory) if isolated else None
+    with contextlib.closing(_outcomes([cell], spec.workload, 1, None, math.inf, alone)) as found:
+        return next(found)
+
+
 def _outcomes(
-    todo: list[Cell], workload: Workload, jobs: int, scheduler: str | None, timeout_s: float
-) -> Iterator[Outcome]:
+    todo: list[Cell],
+    workload: Workload,
+    jobs: int,
+    scheduler: str | None,
+    timeout_s: float,
+    alone: Isolation | None,
+) -> Generator[Outcome, None, None]:
     """What the cells give: in their order with one job, else as they are finished."""
     if scheduler and todo:
         from .cluster import cluster_outcomes
 
         yield from cluster_outcomes(todo, workload, scheduler)
         return
-    if jobs == 1 and timeout_s == math.inf:
+    if jobs == 1 and timeout_s == math.inf and alone is None:
         yield from map(Session(workload).outcome, todo)
         return
-    from .workers import process_outcomes
-
-    with contextlib.closing(process_outcomes(todo, workload, jobs, timeout_s)) as outcomes:
+    found = process_outcomes(todo, workload, jobs, timeout_s, alone)
+    with contextlib.closing(found) as outcomes:
         yield from outcomes

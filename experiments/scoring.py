@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from compiler.errors import ConfigError, InputError, unknown
 
-from . import adapters, metrics
+from . import activity, adapters, metrics
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
@@ -242,7 +242,8 @@ def register_metric(
 
 def _scored(name: str, score: Callable[[Array, Array], Any], higher_is_better: bool) -> Metric:
     def statistics(outputs: Array, labels: Array) -> Float64:
-        found = np.asarray(score(outputs, labels), dtype=np.float64)
+        with activity.at(f"metric {name}{activity.place_of(score)}"):
+            found = np.asarray(score(outputs, labels), dtype=np.float64)
         if found.shape != outputs.shape[:1]:
             raise InputError(
                 f"metric {name!r} must give one number for each of {len(outputs)} inputs, gave "

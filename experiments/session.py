@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
-from compiler.errors import ConfigError, DtypelabError
+from compiler.errors import ConfigError
 
-from . import adapters, noise, pipeline, provenance, rounding_seeds
+from . import activity, adapters, noise, own_code, pipeline, provenance, rounding_seeds
 from .accuracy_columns import accuracy
 from .cells import Cell, Workload
 from .datasets import Dataset
@@ -66,12 +67,14 @@ class Session:
         row = _empty_row(cell)
         try:
             problem = self._measure(cell, row, layers)
-            row |= {"status": "error" if problem else "ok", "error": _one_line(problem)}
-        except DtypelabError as error:
-            row |= {"status": "error", "error": _one_line(str(error))}
+            row |= {"status": "error" if problem else "ok", "error": one_line(problem)}
+        except MemoryError as error:
+            if activity.is_watched():  # what is left of it should go with the process
+                raise
+            row |= {"status": "error", "error": one_line(activity.explained(error))}
         except Exception as error:
             # Whatever breaks in one cell, the others still run; the row says what it was.
-            row |= {"status": "error", "error": _one_line(f"{type(error).__name__}: {error}")}
+            row |= {"status": "error", "error": one_line(activity.explained(error))}
         row["started_utc"] = started.isoformat(timespec="seconds")
         row["duration_s"] = time.perf_counter() - clock
         return Outcome(row, layers)
@@ -84,8 +87,10 @@ class Session:
         if cell.scheme.kind == "float32":
             subject, outputs = baseline, reference
         else:
-            subject = _Network(self._prepare(cell))
-            outputs = subject.outputs(data.x[: settings.n_eval])
+            with _of_scheme(cell, "preparing"):
+                subject = _Network(self._prepare(cell))
+            with _of_scheme(cell, "computing"):
+                outputs = subject.outputs(data.x[: settings.n_eval])
         variant = subject.variant
         row |= {name: getattr(variant, name) for name in _VARIANT_COLUMNS if name in COLUMNS}
         row["lowering"] = subject.lowering
@@ -93,13 +98,16 @@ class Session:
             names = rounding_seeds.seeded_names(cell.scheme, cell.seed)
             prices = {rounding_seeds.renamed(key, names): pj for key, pj in cell.energy}
             row |= energy_columns(variant, prices)
-        found = accuracy(cell, data, outputs, reference)
+        with activity.at("comparing outputs", users=False):
+            found = accuracy(cell, data, outputs, reference)
         row |= found.columns
-        row["notes"] = _one_line("; ".join(filter(None, [variant.notes, *found.notes])))
+        row["notes"] = one_line("; ".join(filter(None, [variant.notes, *found.notes])))
         if settings.runs:
-            row |= self._latency(cell, subject, baseline)
+            with _of_scheme(cell, "measuring latency"):
+                row |= self._latency(cell, subject, baseline)
         if cell.layers.images and cell.scheme.kind != "float32":
-            errors = variant.layers(data.x[: cell.layers.images], cell.layers.events)
+            with _of_scheme(cell, "comparing layers"):
+                errors = variant.layers(data.x[: cell.layers.images], cell.layers.events)
             layers += layer_lines(row, cell.layers.images, errors)
         return found.problem
 
@@ -124,8 +132,9 @@ class Session:
         if self._baseline is None or self._key != key:
             images = self.workload.images[cell.model.sha256, cell.dataset_sha256]
             x = self._data(cell).x[:images]
-            network = _Network(self._prepare(replace(cell, scheme=_FLOAT32)))
-            self._baseline, self._key = (network, network.outputs(x)), key
+            with activity.at("float32", users=False):
+                network = _Network(self._prepare(replace(cell, scheme=_FLOAT32)))
+                self._baseline, self._key = (network, network.outputs(x)), key
         return self._baseline
 
     def _latency(self, cell: Cell, subject: _Network, baseline: _Network) -> dict[str, Value]:
@@ -149,9 +158,15 @@ class Session:
         return _latency_columns(found)
 
 
+def _of_scheme(cell: Cell, what: str) -> AbstractContextManager[None]:
+    """A step of a cell; the user's where functions of theirs compute the scheme."""
+    own = own_code.of_scheme(cell.scheme)
+    return activity.at(own or f"{what} {cell.scheme.label}", users=bool(own))
+
+
 def failed(cell: Cell, status: str, error: str) -> Outcome:
     """The outcome of a cell that ended without one: a row with `status` and the reason."""
-    return Outcome(_empty_row(cell) | {"status": status, "error": error}, [])
+    return Outcome(_empty_row(cell) | {"status": status, "error": one_line(error)}, [])
 
 
 @dataclass
@@ -236,6 +251,7 @@ def _latency_columns(found: Speedup) -> dict[str, Value]:
     }
 
 
-def _one_line(text: str, limit: int = 500) -> str:
+def one_line(text: str, limit: int = 500) -> str:
+    """A text for a field of the results."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[: limit - 3] + "..."

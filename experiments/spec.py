@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from compiler.errors import ConfigError, unknown
 
-from . import adapters
+from . import adapters, isolation, own_code
 from .cells import Cell, Settings, SweepSpec, Workload
 from .datasets import Dataset
 from .energy import check_key
@@ -32,13 +32,15 @@ from .spec_overrides import overridden
 from .spec_reader import Reader
 from .spec_rules import Rule, rules, tables
 
+T = TypeVar("T")
+
 SPEC_FOLDER = Path(__file__).resolve().parent / "specs"
 
 _RULES = ("include", "exclude", "override")
 _KEYS = (
     *AXES,
     *("seed", "repeat", "dataset", "metric", "output", "adapters", "energy", "layers", "latency"),
-    *("n_eval", "n_calib", "timeout_s", *_RULES),
+    *("n_eval", "n_calib", "timeout_s", "memory_gib", *_RULES),
 )
 
 
@@ -60,8 +62,54 @@ def load_spec(
     """
     if isinstance(spec, SweepSpec):
         return spec
+    return _validate(*_opened(spec, overrides))
+
+
+def load_apart(
+    spec: str | os.PathLike[str] | Mapping[str, Any] | SweepSpec, overrides: Iterable[str] = ()
+) -> tuple[SweepSpec, bool]:
+    """As `load_spec`, and whether the specification, or what its cells do, runs code of a user.
+
+    Where reading it does so, that happens in a process of its own: nothing is defined in this one,
+    and whatever that code does ends as a ConfigError.
+    """
+    if isinstance(spec, SweepSpec):
+        return spec, own_code.in_specification(spec)
+    return apart(spec, overrides, _settled)
+
+
+def apart(
+    spec: str | os.PathLike[str] | Mapping[str, Any],
+    overrides: Iterable[str],
+    use: Callable[[SweepSpec], T],
+) -> tuple[T, bool]:
+    """What `use` gives for a specification, which is read as `load_apart` does."""
+    top, folder = _opened(spec, overrides)
+    if not own_code.in_specification(top.values):
+        return use(_validate(top, folder)), False
+    timeout_s = top.optional("timeout_s", "seconds") or isolation.SILENCE_S
+    silence_s = min(timeout_s, isolation.SILENCE_S)
+    found = isolation.call(
+        lambda: use(_validate(top, folder)), silence_s=silence_s, memory=_memory(top)
+    )
+    return found, True
+
+
+def _settled(spec: SweepSpec) -> SweepSpec:
+    return replace(spec, cells=tuple(cell.settled() for cell in spec.cells))
+
+
+def _memory(top: Reader) -> int | None:
+    gib = top.optional("memory_gib", "GiB")
+    return None if gib is None else int(gib * 2**30)
+
+
+def _opened(
+    spec: str | os.PathLike[str] | Mapping[str, Any], overrides: Iterable[str]
+) -> tuple[Reader, Path]:
+    """A specification, not yet checked, and the folder that its paths count from."""
     if isinstance(spec, Mapping):
-        return _validate(overridden(Reader(spec, "spec"), overrides), Path())
+        return overridden(Reader(spec, "spec"), overrides), Path()
     path = Path(spec)
     if not path.exists() and path.suffix != ".toml":
         shipped = sorted(p.stem for p in SPEC_FOLDER.glob("*.toml"))
@@ -70,7 +118,7 @@ def load_spec(
                 f"{unknown('sweep specification', str(spec), shipped)} (or the path of a .toml)"
             )
         path = SPEC_FOLDER / f"{spec}.toml"
-    return _validate(overridden(Reader.open(path), overrides), path.parent)
+    return overridden(Reader.open(path), overrides), path.parent
 
 
 def _validate(top: Reader, folder: Path) -> SweepSpec:
@@ -92,8 +140,8 @@ def _validate(top: Reader, folder: Path) -> SweepSpec:
     if not cells:
         top.fail("every cell is excluded; leave some", "exclude")
     unique = tuple({cell.config_hash: cell for cell in cells}.values())
-    timeout_s = top.optional_seconds("timeout_s")
-    return SweepSpec(top.source, Workload.of(unique, grid.data), unique, timeout_s)
+    timeout_s = top.optional("timeout_s", "seconds")
+    return SweepSpec(top.source, Workload.of(unique, grid.data), unique, timeout_s, _memory(top))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from compiler.errors import ModelError, UnsupportedError, unknown
 
 from . import (
+    activity,
     adapters,
     datasets,
     metric_choice,
@@ -200,10 +201,10 @@ class AxesReader:
         if adapters.is_reference(name):
             source = str(self.folder / name)
             reader.checked(lambda: adapters.refresh(source), "model")
-            path = Path(reader.checked(lambda: adapters.function(source)(), "model"))
+            path = Path(reader.checked(lambda: _called(name, adapters.function(source)), "model"))
             short = name.rpartition(":")[2]
         else:
-            found = reader.checked(lambda: zoo.find(name), "model")
+            found = reader.checked(lambda: _found(name), "model")
             path, source, short = found or self.folder / name, name, name
             if found is None:
                 source, short = str(path), path.stem
@@ -228,6 +229,15 @@ def _fitted(data: datasets.Dataset, model: Path) -> datasets.Dataset:
         return data.for_model(model)
     except (ModelError, UnsupportedError):
         return data
+
+
+def _called(name: str, function: Callable[[], Any]) -> Any:
+    with activity.calling(f"model {name}"):
+        return function()
+
+
+def _found(name: str) -> Path | None:
+    return _called(name, lambda: zoo.find(name)) if zoo.is_registered(name) else zoo.find(name)
 
 
 def _natural(model: str) -> str:

@@ -121,13 +121,13 @@ class Reader:
         """The truth value at `key`."""
         return bool(self._get(key, bool, default))
 
-    def optional_seconds(self, key: str) -> float | None:
+    def optional(self, key: str, unit: str) -> float | None:
         """The number at `key`, above 0; None when the key is absent."""
         value = self.values.get(key)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
-            self.fail(f"{key} must be a number of seconds above 0, not {value!r}", key)
+            self.fail(f"{key} must be a number of {unit} above 0, not {value!r}", key)
         return float(value)
 
     def integers(self, key: str, default: tuple[int, ...], minimum: int) -> tuple[int, ...]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import math
 import os
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TextIO
 
@@ -16,7 +18,7 @@ import click
 
 from compiler.errors import DtypelabError
 from compiler.printable import printable
-from experiments import adapters
+from experiments import adapters, isolation
 from experiments.provenance import dtypelab_version
 
 from .bench import bench
@@ -74,9 +76,21 @@ for verb in (
 
 
 def main() -> None:
-    """Entry point of the `dtypelab` command."""
+    """Entry point of the `dtypelab` command.
+
+    Where it runs a file of the user, it does so in a process of its own, whose end is a sentence.
+    """
     _open_streams()
-    sys.exit(run_command(sys.argv[1:]))
+    arguments = sys.argv[1:]
+    if not any(word.partition("=")[0] == "--adapter" for word in arguments):
+        sys.exit(run_command(arguments))
+    try:
+        code = isolation.call(partial(run_command, arguments), silence_s=math.inf, say=None)
+    except DtypelabError as error:
+        code = _complain(str(error), USAGE_ERROR)
+    except KeyboardInterrupt:
+        code = _complain("interrupted", INTERNAL_ERROR)
+    sys.exit(code)
 
 
 def run_command(arguments: Sequence[str]) -> int:

@@ -13,9 +13,6 @@ from .common import json_option, print_json, say, show
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.cells import SweepSpec
-
-
 ALL_FAILED = 1
 """Exit code when no cell came to a result."""
 
@@ -65,17 +62,21 @@ def sweep(
     Example: dtypelab sweep quickstart -o quickstart.csv
     """
     from experiments.runner import sweep as run_sweep
-    from experiments.spec import load_spec
     from experiments.table import results_table
 
-    checked = load_spec(spec, settings)
     if dry_run:
-        _list(checked, out, as_json)
+        _list(spec, settings, out, as_json)
         return 0
     if out is None:
         raise click.UsageError("name the results: -o NAME.csv (or only list cells: --dry-run)")
     rows = run_sweep(
-        checked, out, resume=resume, jobs=jobs, retry_failed=retry_failed, scheduler=scheduler
+        spec,
+        out,
+        resume=resume,
+        jobs=jobs,
+        retry_failed=retry_failed,
+        scheduler=scheduler,
+        settings=settings,
     )
     failed = int((rows["status"] != "ok").sum())
     code = ALL_FAILED if failed == len(rows) else 0
@@ -95,11 +96,13 @@ def _some(failed: int, rows: pd.DataFrame) -> str:
     return f"{count} cells failed"
 
 
-def _list(spec: SweepSpec, out: Path | None, as_json: bool) -> None:
+def _list(spec: str, settings: Sequence[str], out: Path | None, as_json: bool) -> None:
     """The cells, and what they take; those in `out` as recorded there."""
     from experiments.estimates import estimates, grid_table, minutes
+    from experiments.spec import apart
 
-    found = estimates(spec.cells, spec.workload.data, [out] if out else [])
+    recorded = [out] if out else []
+    found, _ = apart(spec, settings, lambda s: estimates(s.cells, s.workload.data, recorded))
     total = sum(e.seconds for e in found if not e.recorded)
     if as_json:
         cells = [

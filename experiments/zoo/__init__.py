@@ -167,6 +167,11 @@ def register_model(
     _REGISTERED[name] = Source(name, "registered", dataset, lambda: Path(given()))
 
 
+def is_registered(name: str) -> bool:
+    """Whether `register_model` made `name` a network."""
+    return name in _REGISTERED
+
+
 def sources() -> dict[str, Source]:
     """Every network by name: the shipped ones first."""
     shipped = {

@@ -13,23 +13,20 @@ from compiler.errors import ConfigError
 from experiments.spec import load_spec
 from experiments.workers import PATIENCE
 
-#: An adapter runs in every worker: this one makes int8 cells there do what a file beside it says,
-#: which is no part of what a row is.
+#: An adapter runs in every worker, and not in the process of the sweep: this one makes int8 cells
+#: there do what a file beside it says, which is no part of what a row is.
 ADAPTER = """
-import multiprocessing, os, pathlib, signal, time
-import fake_pipeline
+import os, pathlib, signal, time
 from experiments import pipeline
 
-if multiprocessing.parent_process() is not None:
-    fake_pipeline.install()
-    working = pipeline.prepare
+working = pipeline.prepare
 
-    def prepare(path, scheme, **options):
-        if scheme.kind == "int8":
-            exec(pathlib.Path(__file__).with_name("action.txt").read_text())
-        return working(path, scheme, **options)
+def prepare(path, scheme, **options):
+    if scheme.kind == "int8":
+        exec(pathlib.Path(__file__).with_name("action.txt").read_text())
+    return working(path, scheme, **options)
 
-    pipeline.prepare = prepare
+pipeline.prepare = prepare
 """
 
 
@@ -58,7 +55,7 @@ def test_a_cell_that_takes_too_long_is_a_row_that_says_so(tmp_path: Path) -> Non
     table = experiments.sweep(asked, out, jobs=2)
     assert time.monotonic() - started < 120
     assert table["status"].tolist() == ["timeout", "ok", "ok"]
-    assert table["error"].tolist() == ["took more than 4 s", "", ""]
+    assert table["error"].tolist() == ["preparing int8_tensor: took more than 4 s", "", ""]
     assert table["metric"].notna().tolist() == [False, True, True]
     # The rows of the others are those without a limit; the failed cell runs again when asked.
     again = experiments.sweep(spec(tmp_path, "pass"), out, retry_failed=True)
@@ -81,13 +78,17 @@ def test_a_cell_that_costs_worker_after_worker_is_a_failed_row(tmp_path: Path) -
     asked = spec(tmp_path, "os.kill(os.getpid(), signal.SIGKILL)")
     table = experiments.sweep(asked, tmp_path / "r.csv", jobs=2)
     assert table["status"].tolist() == ["error", "ok", "ok"]
-    assert table["error"][0] == f"its process died of SIGKILL, {PATIENCE} times"
+    assert table["error"][0] == (
+        "preparing int8_tensor: killed by the system, which was out of memory, or by somebody "
+        f"(SIGKILL), {PATIENCE} times"
+    )
 
 
 @pytest.mark.usefixtures("fake")
 def test_a_cell_whose_worker_dies_once_is_run_by_another(tmp_path: Path) -> None:
     flag = tmp_path / "died"
-    action = f"os.path.exists({str(flag)!r}) or (open({str(flag)!r}, 'w').close(), os._exit(3))"
+    killed = "os.kill(os.getpid(), signal.SIGKILL)"
+    action = f"os.path.exists({str(flag)!r}) or (open({str(flag)!r}, 'w').close(), {killed})"
     table = experiments.sweep(spec(tmp_path, action), tmp_path / "r.csv", jobs=2)
     assert flag.exists()
     assert table["status"].tolist() == ["ok"] * 3
@@ -96,11 +97,13 @@ def test_a_cell_whose_worker_dies_once_is_run_by_another(tmp_path: Path) -> None
 @pytest.mark.usefixtures("fake")
 def test_workers_that_cannot_start_end_the_sweep_in_words(tmp_path: Path) -> None:
     asked = spec(tmp_path, "pass")
-    adapter = tmp_path / "adapter.py"
-    adapter.write_text(
-        "import multiprocessing, os\nmultiprocessing.parent_process() and os._exit(3)"
+    flag = tmp_path / "read"
+    (tmp_path / "adapter.py").write_text(
+        f"import os\nflag = {str(flag)!r}\n"
+        "os.path.exists(flag) and os._exit(3)\nopen(flag, 'w').close()\n"
     )
-    with pytest.raises(ConfigError, match="worker processes ended with code 3 as they start"):
+    says = "worker processes end as they start: adapter .*adapter.py: ended the process with exit"
+    with pytest.raises(ConfigError, match=f"{says} code 3"):
         experiments.sweep(asked, tmp_path / "r.csv", jobs=2)
 
 
