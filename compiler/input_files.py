@@ -25,6 +25,9 @@ ARRAYS = 16 << 30
 
 DEEPEST = 50
 """How deep objects and lists of JSON may be nested."""
+_PART = 1 << 20
+"""Bytes of one read."""
+
 _UNITS = {"": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
 _KINDS: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISDIR, "a folder"),
@@ -102,14 +105,17 @@ def read_bytes(
     """
     with open_file(path, what, error, most) as file:
         try:
-            content = file.read(limit(most) + 1)
+            content = bytearray()
+            # A read of all that a file may hold would allocate that, however little it holds.
+            while len(content) <= limit(most) and (part := file.read(_PART)):
+                content += part
         except OSError as e:
             raise error(_unreadable(path, what, e)) from None
-    if content is None:  # files of the kernel may have nothing to say yet
+    if part is None:  # files of the kernel may have nothing to say yet
         raise error(f"cannot read {what} {path}: it is not a plain file")
     if len(content) > limit(most):
         raise error(_too_large(path, what, len(content), limit(most)))
-    return content
+    return bytes(content)
 
 
 def read_text(path: AnyPath, what: str, error: type[DtypelabError] = ConfigError) -> str:
