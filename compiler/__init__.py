@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = lazy(
     {
         "compiler.frontend": ["from_onnx"],
         "compiler.interpret": ["evaluate"],
+        "compiler.iterations": ["limit_iterations"],
         "compiler.pipeline": ["build", "optimize"],
         "compiler.runtime.assumptions": ["Assumption", "assumptions"],
         "compiler.runtime.executable": ["Executable"],

@@ -29,6 +29,7 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.types import TensorType
+from compiler.iterations import endless, most_iterations
 from compiler.op.arithmetic import arithmetic
 from compiler.op.calls import is_callee
 from compiler.op.opdef import OpDef
@@ -88,7 +89,7 @@ def evaluate(mod: IRModule, /, *args: Any, **kwargs: Any) -> Any:
 
     Raises:
         InputError: an input is missing, unknown, or of the wrong rank, shape or dtype; sizes found
-            at run time contradict each other; a recursion is too deep.
+            at run time contradict each other; a recursion is too deep, or a loop has no end.
     """
     f, elements = mod.main, elements_of(mod)
     frame = _environment(f, args, kwargs)
@@ -163,7 +164,7 @@ def _value(b: Binding, frame: Frame, mod: IRModule) -> Run:
     if isinstance(v, Match):
         out = frame.atom(v.value)
     elif isinstance(v, Loop):
-        out = yield from _loop(v, frame)
+        out = yield from _loop(b, v, frame)
     else:
         f, args = _callee(v, frame, mod)
         results = yield f.function, f.entered(args)
@@ -184,11 +185,15 @@ def _callee(v: Call | If, frame: Frame, mod: IRModule) -> tuple[Closure, list[An
     return Closure(mod[v.op.name], Frame({}, {})), args
 
 
-def _loop(v: Loop, frame: Frame) -> Run:
+def _loop(b: Binding, v: Loop, frame: Frame) -> Run:
     body, state, going = Closure(v.body, frame), list(map(frame.atom, v.init)), frame.atom(v.go)
     types = [tensor_type(r) for r in v.body.results[1 + len(state) :]]
     stacks: list[list[Array]] = [[] for _ in types]
+    most, done = most_iterations(), 0
     while going:
+        if done == most:
+            raise endless(b.var.name, b.origins, most)
+        done += 1
         going, *results = yield v.body, body.entered(state)
         state = results[: len(state)]
         for stack, row in zip(stacks, results[len(state) :], strict=True):

@@ -97,6 +97,28 @@ class Unless:
 
 
 @dataclass(frozen=True)
+class Start:
+    """Begin to count the turns of a loop."""
+
+    turns: int
+
+    def __str__(self) -> str:
+        return f"r{self.turns} = no turns"
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Count a turn of the loop whose value is called `name`, unless there were too many already."""
+
+    turns: int
+    name: str
+    origins: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"r{self.turns} = another turn"
+
+
+@dataclass(frozen=True)
 class Invoke:
     """Call a function."""
 
@@ -220,6 +242,8 @@ Instruction = (
     | Field
     | Jump
     | Unless
+    | Start
+    | Turn
     | Invoke
     | InvokeClosure
     | Close

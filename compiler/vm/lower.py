@@ -50,6 +50,8 @@ from compiler.vm.bytecode import (
     Rows,
     Run,
     Stack,
+    Start,
+    Turn,
     Unless,
     VMFunction,
 )
@@ -261,7 +263,7 @@ class _Function:
         if isinstance(v, If):
             out = self.branches(v)
         elif isinstance(v, Loop):
-            out = self.loop(v)
+            out = self.loop(v, b)
         elif isinstance(v, Match):
             out = self.read(v.value)
         elif isinstance(v, Call) and v.op is MATCH_SHAPE:
@@ -309,16 +311,18 @@ class _Function:
         self.forget(self.known - known)
         self.known = known
 
-    def loop(self, v: Loop) -> int:
+    def loop(self, v: Loop, b: Binding) -> int:
         f, known = v.body, set(self.known)
         local = introduced(f) - known
-        go = self.fresh()
+        go, turns = self.fresh(), self.fresh()
+        self.code.append(Start(turns))
         state = tuple(self.fresh() for _ in f.params)
         self.code.append(Move((go, *state), self.reads((v.go, *v.init))))
         types = [atom_type(r) for r in f.results[1 + len(state) :]]
         rows = [self.fresh() for _ in types]
         self.code += [Rows(k) for k in rows]
         head = self.emit_later()
+        self.code.append(Turn(turns, b.var.name, b.origins))
         self.forget(local)
         for p, k in zip(f.params, state, strict=True):
             self.at[p] = k

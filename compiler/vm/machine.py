@@ -9,6 +9,7 @@ from typing import Any
 from compiler.dtypes import Array
 from compiler.errors import InputError
 from compiler.interpret import MOST_FRAMES
+from compiler.iterations import endless, most_iterations
 from compiler.runtime.executable import GraphExecutable
 from compiler.runtime.shapes import bind_dims, match_shape, stack_rows
 from compiler.symbolic import Var as Dim
@@ -30,6 +31,8 @@ from compiler.vm.bytecode import (
     Rows,
     Run,
     Stack,
+    Start,
+    Turn,
     Unless,
     VMFunction,
 )
@@ -76,6 +79,7 @@ class Machine:
 
     image: Image
     stack: list[Frame] = field(default_factory=list)
+    most_turns: int = field(default_factory=most_iterations)
 
     def run(self, args: Sequence[Any], dims: Mapping[Dim, int]) -> list[Any]:
         """What `main` returns for operands of its types, and the dimensions they show.
@@ -129,6 +133,12 @@ class Machine:
             case Unless():
                 if not r[i.flag]:
                     frame.at = i.to
+            case Start():
+                r[i.turns] = 0
+            case Turn():
+                if r[i.turns] >= self.most_turns:
+                    raise endless(i.name, i.origins, self.most_turns)
+                r[i.turns] += 1
             case Invoke():
                 self.enter(self.image.functions[i.function], [r[k] for k in i.args], {}, i.out)
             case InvokeClosure():
