@@ -26,6 +26,9 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 PATIENCE = 5.0
 """Seconds for which a FIFO is waited for until somebody reads it."""
 
+#: Temporary -> the output that it will be: for messages, as a writer may be given the former.
+_meant: dict[Path, AnyPath] = {}
+
 _MOST_LINKS = 40
 _DESCRIPTORS = re.compile(r"/proc/\d+(/task/\d+)?/fd")
 _STEM = (
@@ -60,6 +63,7 @@ def atomic_path(path: AnyPath, *, locked: bool = False) -> Iterator[Path]:
             temporary = Path(name)
         if not stream:
             _take_permissions(temporary, final)
+        _meant[temporary] = _meant.get(Path(path), path)
         yield temporary
         if stream:
             _write_through(temporary, final)
@@ -68,9 +72,11 @@ def atomic_path(path: AnyPath, *, locked: bool = False) -> Iterator[Path]:
             os.fsync(written.fileno())
         temporary.replace(final)
     except OSError as error:
-        raise ConfigError(f"cannot write {path}: {error.strerror or error}") from error
+        named = _meant.get(Path(path), path)
+        raise ConfigError(f"cannot write {named}: {error.strerror or error}") from error
     finally:
         if temporary is not None:
+            _meant.pop(temporary, None)
             temporary.unlink(missing_ok=True)
 
 

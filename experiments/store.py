@@ -202,6 +202,9 @@ class ResultsFile:
                 if _same_file(descriptor, self.path):
                     yield descriptor
                     return
+            except OSError as error:
+                reason = error.strerror or error
+                raise ConfigError(f"cannot write results to {self.path}: {reason}") from error
             finally:
                 os.close(descriptor)
 
