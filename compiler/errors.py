@@ -47,6 +47,10 @@ class InputError(DtypelabError):
     """A model was called with inputs of the wrong name, rank, shape or dtype."""
 
 
+class OutOfMemoryError(InputError, MemoryError):
+    """There is no room for the values of a model, for inputs of these sizes."""
+
+
 class LoweringError(DtypelabError):
     """A scalar operation has no lowering for a dtype and target."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from compiler.callees import evaluate_call
 from compiler.dtypes import Array, DType
-from compiler.errors import InputError
+from compiler.errors import InputError, OutOfMemoryError
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -210,6 +210,8 @@ def call_reference(v: Call, args: list[Array], out: Var, dims: Mapping[SymbolicV
     t = atom_type(out)
     try:
         result = v.op.reference(ar, resolve_attrs(v.attrs, dims), *args)
+    except MemoryError as e:
+        raise OutOfMemoryError(f"no memory for {v.op} (%{out.name}): {e}") from e
     except (ValueError, IndexError, ZeroDivisionError) as e:
         if all(a.size for a in args):
             raise

@@ -90,9 +90,11 @@ def explained(error: BaseException) -> str:
         said = str(error)
     except Exception:  # a user's exception may fail at that too
         said = "(its text cannot be had)"
-    if isinstance(error, MemoryError):
+    if isinstance(error, DtypelabError):
+        pass
+    elif isinstance(error, MemoryError):
         said = f"out of memory{': ' + said if said else ''}"
-    elif not isinstance(error, DtypelabError):
+    else:
         said = f"{kind}: {said}" if said else kind
     step = step_of(error)
     return f"{step.text}: {said}" if step else said

@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.dtype_lowering import DtypeLowering
 from compiler.dtypes import Array
-from compiler.errors import InputError
+from compiler.errors import InputError, OutOfMemoryError
 from compiler.ir.types import TensorType, Type
 from compiler.runtime.assumptions import Assumption, check_assumptions
 from compiler.runtime.driver import Step
@@ -183,17 +183,17 @@ class GraphExecutable(Executable):
         if [a.shape for a in held] == shapes:
             outs = list(held)
         else:
-            outs = [
-                np.empty(shape, t.dtype.storage)
-                for shape, (_, t) in zip(shapes, self.program.outputs, strict=True)
-            ]
+            outs = self._outputs(shapes)
         if values is None:  # nothing to compute
             return outs
         if isinstance(values, GraphExecutable):
             return values.run(arrays, {}, held)
         if self.program.externals:
             self._linkage.require()
-        work = self._workspace(size)
+        try:
+            work = self._workspace(size)
+        except (MemoryError, ValueError) as error:  # numpy says the latter of sizes beyond all
+            raise self._no_memory(dims, size) from error
         given, made = _table(arrays), _table(outs)  # alive until the call returns
         self._entry(
             ctypes.addressof(given),
@@ -248,6 +248,33 @@ class GraphExecutable(Executable):
                 "be compiled again: give such sizes when it is built"
             )
         return self._sized(dims)
+
+    def _outputs(self, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
+        outs: list[Array] = []
+        for shape, (name, t) in zip(shapes, self.program.outputs, strict=True):
+            try:
+                outs.append(np.empty(shape, t.dtype.storage))
+            except (MemoryError, ValueError) as error:
+                raise OutOfMemoryError(f"no memory for output {name!r}: {error}") from error
+        return outs
+
+    def _no_memory(self, dims: Mapping[Var, int], size: int) -> OutOfMemoryError:
+        """What to say where there is no room for intermediate values: of the largest, who uses it
+        first."""
+        first: dict[int, str] = {}
+        for step in self.program.steps:
+            for p in step.pointers:
+                if p.base == "workspace" and step.stage is not None:
+                    first.setdefault(int(p.offset.value(dims)), step.stage.symbol)
+        ends = [*sorted(first)[1:], size]
+        places = list(zip(sorted(first), ends, strict=True)) if first else []
+        said = f"no memory for {size / 2**30:.3g} GiB of intermediate values"
+        given = ", ".join(f"{v} = {dims[v]}" for v in self.program.dims)
+        said += f" ({given})" if given else ""
+        if places:
+            begin, end = max(places, key=lambda place: place[1] - place[0])
+            said += f"; the largest, {(end - begin) / 2**30:.3g} GiB, is that of {first[begin]}"
+        return OutOfMemoryError(said)
 
     def _workspace(self, size: int) -> Array:
         """This thread's workspace; it grows to the largest batch seen."""

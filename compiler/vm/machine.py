@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler.dtypes import Array
-from compiler.errors import InputError
+from compiler.errors import InputError, OutOfMemoryError
 from compiler.interpret import MOST_FRAMES
 from compiler.iterations import endless, most_iterations
 from compiler.runtime.executable import GraphExecutable
@@ -174,6 +174,6 @@ class Machine:
             return region.run(arrays, frame.dims)
         except (MemoryError, ValueError) as e:  # numpy says the latter of sizes beyond all memory
             given = ", ".join(f"{d} = {frame.dims[d]}" for d in region.program.dims)
-            raise InputError(
+            raise OutOfMemoryError(
                 f"{frame.function.name}: no memory for sizes of {given}: {e}"
             ) from None
