@@ -40,6 +40,9 @@ _NOT_THE_USERS = (
     "<frozen",
 )
 
+#: Folders of the system's libraries, and of Python.
+_SYSTEM = ("/lib", "/usr/lib", sys.base_prefix, sys.prefix, "/proc", "/memfd")
+
 _MEANINGS = {
     "SIGSEGV": "segmentation fault",
     "SIGBUS": "bus error",
@@ -124,9 +127,19 @@ class Watched:
             return f"{where}ended the process with exit code {code}", True
         name = signal.Signals(-code).name
         meaning = f"{_MEANINGS[name]} ({name})" if name in _MEANINGS else f"died of {name}"
-        line = _line_of(trace)
+        places = ", ".join(place for place in (_function_of(trace), _line_of(trace)) if place)
         own = name not in ("SIGKILL", "SIGTERM", "SIGHUP")
-        return f"{where}{meaning}{f', in {line}' if line else ''}", own
+        return f"{where}{meaning}{f', in {places}' if places else ''}", own
+
+
+def _function_of(trace: str) -> str:
+    """The innermost C function of a library of the user in what `crash_frames` wrote."""
+    lines, _, _ = trace.partition("Fatal Python error")
+    for line in lines.splitlines():
+        name, _, file = line.partition(" ")
+        if file.startswith("/") and not file.startswith((*_NOT_THE_USERS, *_SYSTEM)):
+            return f"C function {name} of {Path(file).name}"
+    return ""
 
 
 def _line_of(trace: str) -> str:

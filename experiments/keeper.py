@@ -26,6 +26,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+from compiler.runtime import crash_frames
+
 Body = Callable[[Connection], None]
 
 _DEATH_SIGNAL, _SUBREAPER = 1, 36  # <sys/prctl.h>
@@ -62,6 +64,7 @@ class Kept:
     def __init__(self, body: Body, memory: int | None = None, *, apart: bool = True) -> None:
         for name in _SHARED:
             importlib.import_module(name)
+        crash_frames.prepare()
         self.link, theirs = multiprocessing.Pipe()
         self.output, printed = os.pipe()
         self._status, status = os.pipe()
@@ -123,7 +126,8 @@ class Kept:
 
     def buried(self) -> tuple[int | None, str]:
         """Stop it; its exit code, or minus the signal that ended it (None: it had not ended by
-        itself), and the Python frames in which a signal struck."""
+        itself), and the frames of C and of Python in which a signal struck (`crash_frames`,
+        `faulthandler`)."""
         code = None
         if self._wait(2.0):  # keepers write it before they end
             with contextlib.suppress(ValueError):
@@ -208,6 +212,7 @@ def _run(started: _Started) -> None:
         _redirect(started.printed)
     os.close(started.printed)
     faulthandler.enable(started.trace)
+    crash_frames.write_frames(started.trace)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _limit_memory(started.memory)
     started.body(started.link)

@@ -257,8 +257,12 @@ register_op(create_lower_func({{(32, 32): "cut_value"}}), "Cast", "llvm", "cut",
 @pytest.mark.parametrize(
     ("action", "status", "says"),
     [
-        ("*(volatile int *)8 = 1", "error", "segmentation fault"),
-        ("abort()", "error", "aborted"),
+        (
+            "*(volatile int *)8 = 1",
+            "error",
+            "segmentation fault (SIGSEGV), in C function cut_mul of c",
+        ),
+        ("abort()", "error", "aborted (SIGABRT), in C function cut_mul of cut.so"),
         ("exit(0)", "error", "ended the process with exit code 0"),
         ("for (;;) memcpy(&b, &a, 4)", "timeout", "took more than 4 s"),
     ],
