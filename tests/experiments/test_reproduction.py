@@ -247,7 +247,7 @@ def with_config(recorded: Path, folder: Path, changes: dict[str, Any]) -> Path:
     ("changes", "message"),
     [
         ({"models": ["gone/net.onnx"]}, "no model file gone.net.onnx"),
-        ({"models": ["mine"]}, "unknown model 'mine'"),
+        ({"models": ["nobodys"]}, "unknown model 'nobodys'"),
         ({"dataset": "gone/digits.npz"}, "cannot read .*digits.npz"),
         ({"adapters": ["gone/mine.py"]}, "cannot read adapter .*mine.py"),
         ({"schemes": ["custom[bits]8"]}, "bits"),
