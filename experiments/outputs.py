@@ -56,13 +56,18 @@ def chosen(path: Path, data: Dataset, metric: str = "", wanted: str = "") -> Cho
         found = [o for o in found if o.name == wanted] or [Judged(wanted, None)]
     defaults = [metric_choice.default(o, data) for o in found]
     if named := metric or data.metric:
-        fits = [not metric_choice.misfit(named, o, data) for o in found]
+        fits = [not metric_choice.misfit(named, o, data) and not _one(named, o) for o in found]
     else:
         fits = [default != metric_choice.ANYWHERE for default in defaults]
     place = fits.index(True) if any(fits) else 0
     judged, default = found[place], defaults[place]
     name = wanted or judged.name if len(names) > 1 else ""
     return Choice(judged, name, metric or default, default)
+
+
+def _one(metric: str, output: Judged) -> bool:
+    """Whether a single class is all that top1 would have to choose from."""
+    return metric == "top1" and output.dims is not None and output.dims[1:2] == (1,)
 
 
 def _candidates(path: Path, data: Dataset, names: tuple[str, ...]) -> list[Judged]:

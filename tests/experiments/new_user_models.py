@@ -144,8 +144,8 @@ MODELS: dict[str, Callable[[np.random.Generator], tuple[Any, Arrays]]] = {
 }
 #: Model -> what --shape says where no data is given.
 SHAPES = {"nhwc_resnet": "input:0=1x8x10x3", "byte_classifier": "bytes=1x20"}
-#: Model -> the output that is judged by top-1, if there are several.
-JUDGED = {"pitch_tracker": "confidence", "voice_detector": "output"}
+#: Model -> the output that is judged where nobody says which, if there are several.
+JUDGED = {"pitch_tracker": "pitch/hz", "voice_detector": "output"}
 
 
 def write(name: str, folder: Path) -> tuple[str, str]:

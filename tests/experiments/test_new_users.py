@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import compiler
 from compiler.errors import InputError
-from experiments import datasets
+from experiments import datasets, outputs
 from experiments.cli.common import load_feed, read_shape
 from experiments.cli.main import run_command
 from experiments.store import read_results
@@ -137,6 +137,16 @@ def test_a_sweep_of_the_first_tier(capsys: Capture, tmp_path: Path) -> None:
     succeed(capsys, "sweep", spec, "-o", results)
     (row,) = read_results(results).to_dict("records")
     assert (row["status"], json.loads(row["config"])["output"]) == ("ok", "output")
+
+
+@pytest.mark.parametrize(
+    ("metric", "output"), [("top1", "confidence"), ("cosine", "pitch/hz"), ("", "pitch/hz")]
+)
+def test_the_first_output_that_fits_is_judged(tmp_path: Path, metric: str, output: str) -> None:
+    model, data = new_user_models.write("pitch_tracker", tmp_path)
+    fed = datasets.load(data).for_model(Path(model))
+    assert outputs.chosen(Path(model), fed, metric).name == output
+    assert outputs.chosen(Path(model), fed, metric, "volume").name == "volume"
 
 
 @pytest.mark.parametrize(
