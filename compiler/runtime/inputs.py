@@ -38,6 +38,8 @@ def named_inputs(
             f"{len(positional)} inputs given, but the model has {len(names)}: {list(names)}"
         )
     given = dict(zip(names, positional, strict=False))
+    if len(given) == len(names) and not kwargs:  # calls of compiled code: every microsecond counts
+        return given
     for key, value in kwargs.items():
         name = input_called(key, names)
         if name in given:

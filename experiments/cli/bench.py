@@ -89,13 +89,13 @@ def bench(
         subject = pipeline.retype(module, scheme)
     with compiler.apply_history_best(tuned) if tuned else nullcontext():
         executable = pipeline.build(subject, scheme, target, threads)
-    calls: dict[str, Callable[[], object]] = {dtype: lambda: executable(arrays)}
+    calls: dict[str, Callable[[], object]] = {dtype: lambda: executable(*arrays.values())}
     if tuned:
         untuned = pipeline.build(subject, scheme, target, threads)
-        calls["untuned"] = lambda: untuned(arrays)
+        calls["untuned"] = lambda: untuned(*arrays.values())
     if dtype != "float32":
         reference = pipeline.build(module, base, target, threads)
-        calls["float32"] = lambda: reference(arrays)
+        calls["float32"] = lambda: reference(*arrays.values())
     path = model_files.model_file(model)
     peers = list(dict.fromkeys(vs))
     for peer in peers:
