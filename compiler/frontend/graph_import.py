@@ -294,6 +294,12 @@ class GraphImport:
             except UnequalSizes as e:
                 self.assuming.learn(e)
                 given = tuple(self._renamed(a, e, origin) for a in call.args)
+                if op == "reshape" and given == call.args and tensor_type(given[0]).rank > 1:
+                    # No axis alone is to blame: all elements in a row have one size.
+                    flat = self.emit(
+                        op, given, {"newshape": (-1,)}, self.intermediate(name), origin
+                    )
+                    given = (self._renamed(flat, e, origin),)
                 attrs = self.assuming.attributes(attrs)
                 call = Call(definition, given, definition.make_attrs(**attrs))
         else:

@@ -253,6 +253,12 @@ MEETINGS: dict[str, tuple[onnx.ModelProto, dict[str, list[int]], dict[str, list[
         {"x": [2, 5]},
         "k = 5",
     ),
+    "all of a reshape": (
+        model([node("Reshape", "x", "s")], {"x": ["n", "h", "w"]}, ["y"], {"s": np.array([0, 12])}),
+        {"x": [2, 4, 3]},
+        {"x": [2, 4, 4]},
+        "w = 4",
+    ),
     "split": (
         model(
             [helper.make_node("Split", ["x", "s"], ["y", "z"], name="last", axis=1)],
