@@ -1,9 +1,9 @@
 """Symbolic integers: simplification never changes a value; equality is canonical."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.symbolic import Index, Var, ceil_div, imax, imin, product
+from compiler.symbolic import Facts, Index, Var, ceil_div, imax, imin, product
 
 N, ROW, COL = Var("n"), Var("i", 12), Var("j", 7)
 TILE, STEP = Var("t", (N + 7) // 4), Var("s", N)  # loops whose extents are known at run time
@@ -85,3 +85,53 @@ def test_shapes_of_convolutions_simplify() -> None:
     halved = ceil_div(ceil_div(N, 2), 2)
     assert halved == (N + 3) // 4
     assert (halved - 1) // 5 == (N - 1) // 20
+
+
+H, W = Var("h"), Var("w")
+
+
+@st.composite
+def sizes_of_parts(draw: st.DrawFn) -> Index:
+    """What windows, pools and larger copies make of sizes."""
+    d = draw(st.sampled_from([H, W]))
+    out: Index = d
+    for _ in range(draw(st.integers(1, 3))):
+        k = draw(st.integers(1, 4))
+        out = draw(
+            st.sampled_from([out // k, (out + k - 1) // k, out * k, (out + 1) // 2, out + k])
+        )
+    return out * draw(st.sampled_from([Index.of(1), H, W])) if draw(st.booleans()) else out
+
+
+@settings(max_examples=30)
+@given(
+    st.lists(st.tuples(sizes_of_parts(), sizes_of_parts()), max_size=6),
+    sizes_of_parts(),
+    st.integers(1, 64),
+    st.integers(1, 64),
+)
+def test_facts_that_hold_keep_values(
+    pairs: list[tuple[Index, Index]], e: Index, h: int, w: int
+) -> None:
+    env, facts = {H: h, W: w}, Facts()
+    for a, b in [*pairs, ((H + 15) // 16, (H + 31) // 32 * 2), (H // 2, H // 4 * 2), (H, W)]:
+        if plain(a, env) != plain(b, env):
+            assert not facts.equal(a, b)
+        else:
+            assert not facts.contradicted(a, b)
+            if not facts.equal(a, b):
+                facts.add(a, b)
+    assert plain(Index.of(facts.simplified(e)), env) == plain(e, env)
+
+
+def test_facts_are_used_in_all_that_follows() -> None:
+    facts = Facts()
+    facts.add((H + 15) // 16, (H + 31) // 32 * 2)
+    facts.add((H + 7) // 8, (H + 31) // 32 * 4)
+    assert facts.equal((H + 7) // 8, (H + 15) // 16 * 2)
+    assert facts.simplified(((H + 15) // 16) * W) == ((H + 31) // 32) * W * 2
+    facts.add(W * ((H + 47) // 48), W)  # one factor is the same
+    assert facts.simplified((H + 47) // 48) == 1
+    assert facts.contradicted(H * 2 + 1, W * 2)
+    assert facts.contradicted(H + 1, H)
+    assert not facts.contradicted(H, W)

@@ -113,7 +113,7 @@ def check(proto: onnx.ModelProto, sizes: list[tuple[int, int, int]], build: bool
             np.testing.assert_allclose(exe(x), got, rtol=1e-3, atol=1e-4)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(networks(), st.lists(SIZES, min_size=3, max_size=5))
 def test_open_sizes(proto: onnx.ModelProto, sizes: list[tuple[int, int, int]]) -> None:
     check(proto, sizes, build=False)
