@@ -42,7 +42,11 @@ MEANINGS: dict[str, Meaning] = {
         "Names what was computed: specification, bytes of network and data, and all "
         "definitions of the user that it uses.",
     ),
-    "status": Meaning("status", "", "`ok`, or `error` or `timeout`: then `error` says why."),
+    "status": Meaning(
+        "status",
+        "",
+        "`ok`, or `error` or `timeout`: then `error` says why; some figures may be there.",
+    ),
     "error": Meaning("error", "", "What went wrong in a row that failed."),
     "model": Meaning("network", "", "The network: its name or its file."),
     "model_sha256": Meaning("file (SHA-256)", "", "Digest of the network's file."),
@@ -193,6 +197,12 @@ MEANINGS: dict[str, Meaning] = {
     "energy_memory_uj": Meaning(
         "energy of memory", MICROJOULES, "The part of the energy that moves bytes.", True
     ),
+    "notes": Meaning(
+        "notes",
+        "",
+        "What a reader must know of the row: why a figure is NaN, which sums `accumulate` does "
+        "not reach.",
+    ),
     "outputs_not_finite": Meaning(
         "not finite",
         "",
@@ -208,7 +218,7 @@ MEANINGS: dict[str, Meaning] = {
         OF_METRIC,
         "The smallest drop that so many inputs can show: a smaller one may be there unseen.",
     ),
-}  # fmt: skip
+}
 
 #: What is computed from the rows of a file.
 COMPUTED: dict[str, Meaning] = {

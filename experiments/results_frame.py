@@ -63,11 +63,13 @@ def _table(rows: pd.DataFrame) -> str:
             lines.append(f'<tr><th colspan="{len(_HEAD)}" {_CELL.format("left")}>{title}</th></tr>')
         if lost := not_finite_note(row):
             notes.append(f"{model}, {system}: {lost}")
-        if row["status"] == "ok":
-            cells = _figures(row, merit, p)
+        cells = _figures(row, merit, p)
+        failed = row["status"] != "ok"
+        if any(cells) or not failed:
             lines.append(_line([(text, "td") for text in (system, *cells)]))
-        else:
-            lines.append(_failure(system, f"{row['status']}: {row['error']}"))
+        if failed:
+            name = "" if any(cells) else system
+            lines.append(_failure(name, f"{row['status']}: {row['error']}"))
     table = f"<table><tbody>{''.join(lines)}</tbody></table>"
     said = "".join(f"<p>{escaped(note)}</p>" for note in notes)
     return f'<div style="max-height:36em;overflow:auto">{table}</div>{said}'
@@ -102,7 +104,7 @@ def _number(value: float, form: str) -> str:
 
 
 def _failure(system: str, why: str) -> str:
-    """A line the reason of which takes the place of all figures."""
+    """A line the reason of which takes the place of all figures; below them, where some are."""
     span = f'colspan="{len(_HEAD) - 1}" style="text-align:left;padding:1px 9px"'
     reason = f'<td {span}><div style="max-width:90ch">{escaped(why)}</div></td>'
     return _line([(system, "td")]).replace("</tr>", f"{reason}</tr>")

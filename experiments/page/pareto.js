@@ -25,11 +25,12 @@ function betterMost(rows) {
 // What the line of a row in the table says, with headings.
 const UNTOLD = new Set(["model", "system", "status", "command"]);
 function describe(row) {
-  if (row.status !== "ok") return `${row.model}, ${row.system}\n${row.status}: ${row.error}`;
+  const title = `${row.model}, ${row.system}${row.status === "ok" ? "" : `\n${row.status}: ${row.error}`}`;
+  if (LINES.get(row).querySelector("td[colspan]")) return title;
   const cells = [...LINES.get(row).cells];
   const lines = HEADS.map((head, k) => [head, cells[k].textContent]).filter(([head, content]) => content && !UNTOLD.has(head.key));
   const told = lines.map(([head, content]) => `${head.key === "metric" ? merit(row).label : head.title}: ${head.key === "disturbed" ? row.disturbance : content}`);
-  return [`${row.model}, ${row.system}`, ...told].join("\n");
+  return [title, ...told].join("\n");
 }
 
 // Arrows move from mark to mark; a panel is one stop of the tabulator key.

@@ -37,11 +37,20 @@ _CELLS = (
     *("detectable_drop", "outputs_not_finite", "sqnr_db", "cosine", "top1_agreement"),
     *("size_bytes", "activation_bytes", "traffic_bytes", "macs", "bit_operations", "energy_uj"),
     *("energy_memory_uj", "latency_ms_median", "speedup_vs_fp32", "speed_interval", "disturbed"),
-    *("threads", "portable_bits", "status", "command"),
+    *("threads", "portable_bits", "notes", "status", "command"),
 )
 #: Columns that are there whatever the rows hold.
 _ALWAYS = {"model", SYSTEM, "metric", "metric_drop", "status", "command"}
-_TEXTS = {"model", SYSTEM, "metric_name", "disturbed", "portable_bits", "status", "command"}
+_TEXTS = {
+    "model",
+    SYSTEM,
+    "metric_name",
+    "disturbed",
+    "portable_bits",
+    "notes",
+    "status",
+    "command",
+}
 _NARROW = 14
 """Characters that fit into the narrowest column of names."""
 #: Columns of the page alone: heading, explanation.
@@ -72,15 +81,19 @@ def _column(key: str) -> Column:
 
 
 def cells(rows: Sequence[Row], merits: Mapping[str, Merit], looks: Mapping[str, Look]) -> str:
-    """The table of cells, one line a row; what went wrong in a failed one takes the whole line."""
+    """The table of cells, one line a row.
+
+    What went wrong in a failed one takes the place of all figures; where there are some, it stands
+    below the name.
+    """
     columns = cell_columns(rows)
     lines = []
     for row in rows:
         merit = merits[row["metric_name"] or ""]
         parts = {c.key: _cell(c, text(row, c.key, merit, looks)) for c in columns}
-        if row["status"] != "ok":
+        if row["status"] != "ok" and not has_figures(row):
             kept = ("model", SYSTEM, "command")
-            why = escaped(f"{row['status']}: {row['error']}")
+            why = _why(row)
             span = len(columns) - len(kept)
             parts = {key: parts[key] for key in kept}
             command = parts.pop("command")
@@ -90,10 +103,22 @@ def cells(rows: Sequence[Row], merits: Mapping[str, Merit], looks: Mapping[str, 
     return table("table", columns, lines)
 
 
+def has_figures(row: Row) -> bool:
+    """Whether anything came out: a cell may fail in its metric alone."""
+    return any(row[key] not in (None, "") for key in ("metric", "sqnr_db", "size_bytes"))
+
+
+def _why(row: Row) -> str:
+    return escaped(f"{row['status']}: {row['error']}")
+
+
 def text(row: Row, key: str, merit: Merit, looks: Mapping[str, Look]) -> str:
     """What stands in a cell, as HTML."""
     if key == SYSTEM:
-        return f"{swatch(looks[row[SYSTEM]])}{escaped(row[SYSTEM])}"
+        name = f"{swatch(looks[row[SYSTEM]])}{escaped(row[SYSTEM])}"
+        if row["status"] == "ok" or not has_figures(row):
+            return name
+        return f'{name}<span class="failed">{_why(row)}</span>'
     if key == "command":
         return f"<code>{escaped(str(row['config_hash'])[:12])}</code>"
     if key == "metric_name":

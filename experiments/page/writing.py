@@ -53,7 +53,7 @@ _SHOWN = (
     *("energy_uj", "energy_memory_uj"),
     *("latency_ms_median", "speedup_vs_fp32", "speedup_low", "speedup_high", "disturbed"),
     *("disturbance", "threads", "target", "outputs_not_finite", "portable_bits"),
-    "detectable_drop",
+    *("detectable_drop", "notes"),
 )
 _AXES = (
     *("latency_ms_median", "speedup_vs_fp32", "size_bytes", "activation_bytes", "traffic_bytes"),
@@ -263,9 +263,14 @@ def _summary(rows: list[dict[str, Any]]) -> str:
     networks, systems = (len({row[name] for row in rows}) for name in ("model", "system"))
     failed = sum(row["status"] != "ok" for row in rows)
     lost = sum(bool(row["outputs_not_finite"]) for row in rows)
-    summary = f"{len(rows)} cells: {networks} networks in {systems} number systems"
+    summary = f"{_count(len(rows), 'cell')}: {_count(networks, 'network')} in "
+    summary += _count(systems, "number system")
     summary += f"; {failed} failed" if failed else ""
     return summary + (f"; {lost} with NaN or infinity in outputs" if lost else "")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _one_a_model(table: pd.DataFrame) -> list[dict[Any, Any]]:

@@ -180,6 +180,19 @@ def test_nothing_but_the_digests_own_scripts_and_styles_is_allowed(
     assert not re.search(r"<[^>]*\s(on\w+|style)\s*=", still), "refused by that policy"
 
 
+def test_a_cell_that_fails_in_part_shows_what_there_is(tmp_path: Path, quick: None) -> None:
+    row = dict.fromkeys(COLUMNS) | {"config_hash": "a" * 40, "model": "m", "scheme": "float32"}
+    row |= {"status": "error", "error": "no labels", "dtype": "float32", "size_bytes": 2048}
+    ResultsFile(tmp_path / "h.csv").append(row | {"notes": "a sum is left out"})
+    text = experiments.report(tmp_path / "h.csv", tmp_path / "h.html").read_text()
+    (line,) = lines(text, "table").split("<tr>")[1:]
+    assert "<td>2 KiB</td>" in line
+    assert '<span class="failed">error: no labels</span>' in line
+    assert "a sum is left out" in line
+    assert "colspan" not in line
+    assert ">1 cell: 1 network in 1 number system; 1 failed<" in text
+
+
 def test_hostile_names_are_only_text(tmp_path: Path, quick: None) -> None:
     hostile = "\x1b[31m</script><script>alert(1)</script>\u202e' onload='x"
     row = dict.fromkeys(COLUMNS) | {"config_hash": "a" * 40, "status": "error", "n_eval": 1}

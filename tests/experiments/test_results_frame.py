@@ -55,6 +55,9 @@ def test_a_reason_takes_the_place_of_all_figures(rows: Results) -> None:
     (whole, *_) = [line for line in rows._repr_html_().split("<tr>") if ">97.80 %<" in line]
     assert failed.count("<td") == 2
     assert f'colspan="{whole.count("<td") - 1}"' in failed
+    partly = rows.head(1).assign(status="error", error="no labels", metric=math.nan)._repr_html_()
+    assert ">∞<" in partly, "what there is"
+    assert ">error: no labels<" in partly
 
 
 def test_a_selection_of_columns_shows_as_pandas_does(rows: Results) -> None:
