@@ -109,8 +109,7 @@ def _empirical(
     values = {p: [batch[p.name] for batch in inputs] for p in f.params}
     shifts: dict[str, Array] = {}
     parts = _parts(f, set(cuts))
-    last = {v: k for k, part in enumerate(parts) for v in part.function.params}
-    last.update((r, len(parts)) for r in f.results if isinstance(r, Var))
+    last = _last(f, parts)
     programs: list[Executable] = []
     for k, (part, program) in enumerate(zip(parts, _built(parts, threads), strict=True)):
         programs.append(program)
@@ -125,7 +124,7 @@ def _empirical(
             del values[done]
     results = [values[r] for r in f.results if isinstance(r, Var)]
     after = flat([a for batch in zip(*results, strict=True) for a in batch])
-    before = flat([a for batch in inputs for a in _chained(f, parts, programs, batch, last)])
+    before = flat([a for batch in inputs for a in _chained(f, parts, programs, batch)])
     return shifts, after, before
 
 
@@ -220,15 +219,22 @@ def _run(part: _Part, program: Executable, values: dict[Var, list[Array]]) -> No
         values[v] = list(batches)
 
 
+def _last(f: Function, parts: Sequence[_Part]) -> dict[Var, int]:
+    """The number of the part after which a value is done with."""
+    last = {v: k for k, part in enumerate(parts) for v in part.function.params}
+    last.update((r, len(parts)) for r in f.results if isinstance(r, Var))
+    return last
+
+
 def _chained(
     f: Function,
     parts: Sequence[_Part],
     programs: Sequence[Executable],
     batch: Inputs,
-    last: Mapping[Var, int],
 ) -> list[Array]:
     """The results of `f` for a batch, of its compiled parts one after the other: compiling the
-    whole takes longer than running it. `last`: the part after which a value is done with."""
+    whole takes longer than running it."""
+    last = _last(f, parts)
     values = {p: batch[p.name] for p in f.params}
     for k, (part, program) in enumerate(zip(parts, programs, strict=True)):
         out = program(*(values[p] for p in part.function.params))

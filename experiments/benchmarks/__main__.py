@@ -1,10 +1,10 @@
 """One command that measures speed: `python -m experiments.benchmarks [OPTIONS] [GROUP ...]`.
 
-The groups `networks`, `convolutions`, `emulation`, `compile`, `passes`, `widths` and `calibration`
-have targets: they print PASS or FAIL a row, and a FAIL makes the exit status 1. `shapes` prints
-shares of the peak. The others time their cases interleaved with a named baseline, pinned to one
-core, and print medians and ratios (baseline / case: above 1 the case is faster); the groups
-`threads`, `compile` and `calibration` have all cores.
+The groups `networks`, `convolutions`, `emulation`, `compile`, `passes`, `widths`, `calibration` and
+`fixed_cost` have targets: they print PASS or FAIL a row, and a FAIL makes the exit status 1.
+`shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
+pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
+the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from experiments.benchmarks import (
     calibration,
     convolutions,
     emulation,
+    fixed_cost,
     kernels,
     models,
     networks,
@@ -47,6 +48,7 @@ ALL_GROUPS = (
     "passes",
     "widths",
     "calibration",
+    "fixed_cost",
     *GROUPS,
 )
 ALL_CORES = {"threads"}
@@ -113,6 +115,8 @@ def main(
                 passed &= widths.run(counts, effort, dict(map(named_file, given)))
             elif name == "calibration":
                 passed &= calibration.run(effort.rounds, dict(map(named_file, given)))
+            elif name == "fixed_cost":
+                passed &= fixed_cost.run(effort.rounds)
             else:
                 with contextlib.nullcontext() if name in ALL_CORES else pinned(1):
                     for group in GROUPS[name]():

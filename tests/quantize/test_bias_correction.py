@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import compiler
 import quantize
@@ -16,12 +18,16 @@ from compiler.errors import ConfigError
 from compiler.interpret import trace
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.ir.types import TensorType
 from experiments import metrics
-from quantize import Plan, QConfig
+from quantize import Plan, QConfig, bias_correction
+from quantize.channel_means import corrected_layers
+from quantize.running import Runner, flat, float_results
 
 sys.path.insert(0, str(Path(__file__).parent))
 
 from quantize_nets import images, net
+from random_nets import images_of, networks
 
 
 def small(groups: int = 2) -> tuple[IRModule, list[Any]]:
@@ -108,6 +114,57 @@ def test_networks_gain(name: str) -> None:
         sqnr[how] = metrics.sqnr_db(compiler.build(quantize.realize(mod, plan))(x), reference)
     assert sqnr["empirical"] > sqnr["none"] + 1.5, sqnr
     assert sqnr["analytic"] > sqnr["none"], sqnr
+
+
+@pytest.mark.parametrize("how", ["none", "analytic", "empirical"])
+def test_the_float_network_is_built_once_and_the_simulated_one_in_parts(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mod, batches = small()
+    built: list[IRModule] = []
+    build = compiler.build
+
+    def counted(module: IRModule, **options: Any) -> Any:
+        built.append(module)
+        return build(module, **options)
+
+    monkeypatch.setattr(compiler, "build", counted)
+    plan = quantize.calibrate(mod, batches, QConfig(weight_bits=3, bias_correction=how))
+    simulated = ["simulated_quantize" in m.astext() for m in built]
+    # Each of three layers ends a part, and something follows the last.
+    assert simulated == {"none": [False], "analytic": [False, True, True]}.get(
+        how, [False, True, True, True]
+    )
+    assert any(w.shift for w in plan.weights.values()) == (how != "none")
+
+
+@settings(max_examples=2, deadline=None)
+@given(module=networks(), seed=st.integers(0, 99))
+def test_parts_and_shared_programs_have_the_bits_of_whole_ones(module: IRModule, seed: int) -> None:
+    """Whether a correction helps is judged by networks that run in parts, and shifts come from
+    values that are observed beside others."""
+    config = QConfig(weight_bits=4, bias_correction="none")
+    x = {module.main.params[0].name: images_of(seed)}
+    annotation = quantize.annotate(module, config)
+    plan = quantize.calibrate(module, [x], config)
+    prepared, threads = annotation.module, 2
+    layers = corrected_layers(prepared, plan.nodes)
+    f = quantize.simulate(prepared, plan).main
+    bound = {b.var.name: b.var for b in f.bindings}
+    cuts = {bound.get(f"{name}_real", bound.get(name)) for name in layers}
+    parts = bias_correction._parts(f, cuts - {None})
+    programs = list(bias_correction._built(parts, threads))
+    chained = bias_correction._chained(f, parts, programs, x)
+    whole = float_results(IRModule({"main": f}), [x], threads)
+    assert flat(chained).tobytes() == whole.tobytes()
+
+    wanted = [b.var for b in layers.values()]
+    every = [b.var for b in prepared.main.bindings if isinstance(b.var.type, TensorType)]
+    beside = dict(
+        zip(every, Runner(prepared, every, threads, set(every) - {*wanted})(x), strict=True)
+    )
+    for v, alone in zip(wanted, Runner(prepared, wanted, threads)(x), strict=True):
+        assert beside[v].tobytes() == alone.tobytes()
 
 
 def test_plans_keep_the_shift() -> None:
