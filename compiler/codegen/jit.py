@@ -86,6 +86,7 @@ def link(code: bytes, symbols: Sequence[str], target: Target) -> None:
     with lock:
         if all((s, target) in _addresses for s in symbols):
             return
+        engine = _engine(target)  # without one, LLVM does not know the functions of this process
         needs, _, content = code.partition(b"\n")
         for f in needs.decode().split():
             if not llvm.address_of_symbol(f):
@@ -99,7 +100,6 @@ def link(code: bytes, symbols: Sequence[str], target: Target) -> None:
             called = [f for f in half.SYMBOLS if f.encode() in content]
             if not all(map(llvm.address_of_symbol, called)):
                 link(object_code(half.TEXT, target), half.SYMBOLS, target)
-        engine = _engine(target)
         engine.add_object_file(llvm.ObjectFileRef.from_data(content))
         engine.finalize_object()
         for s in symbols:

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -283,3 +284,9 @@ def test_c_functions_that_end_or_hang_are_rows_that_name_them(
     error = table["error"][0]
     assert error.startswith("custom[cut]32 (C functions cut_add, cut_max, cut_mul, cut_of, cut_val")
     assert says in error
+
+
+def test_a_fresh_process_runs_code_apart_before_it_has_compiled_anything() -> None:
+    program = "from experiments import isolation; print(isolation.call(lambda: 'apart'))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("apart\n", "")
