@@ -68,6 +68,7 @@ class ModelCost:
             are fused as the current PassContext says.
         traffic_bytes: what these kernels read and write (see `compiler.movement`), and
             `parameter_bytes`, read once.
+        assumed: symbolic dimension -> the size that all of these take it for.
     """
 
     macs: int
@@ -79,6 +80,7 @@ class ModelCost:
     bit_operations: int
     activation_bytes: int
     traffic_bytes: int
+    assumed: Mapping[str, int]
 
     @property
     def integer_share(self) -> float:
@@ -109,6 +111,7 @@ class _Costs:
         self.bit_operations = 0
         self.operators: Counter[str] = Counter()
         self.elements: Counter[str] = Counter()
+        self.assumed: dict[str, int] = {}
 
     def of(self, mod: IRModule) -> ModelCost:
         """The cost of a module."""
@@ -131,12 +134,15 @@ class _Costs:
             bit_operations=self.bit_operations,
             activation_bytes=-(-between.alive // 8),
             traffic_bytes=-(-between.moved // 8) + parameters,
+            assumed=self.assumed,
         )
 
     def operator(self, b: Binding, call: Call, op: OpDef, varies: bool) -> None:
         """Count a call of an operator; `varies`: it is computed for every input."""
         self.operators[op.name] += 1
         for t in b.var.type.fields if isinstance(b.var.type, TupleType) else (b.var.type,):
+            if isinstance(t, TensorType):
+                self.assumed |= {str(v): 1 for d in t.shape for v in Index.of(d).vars()}
             if isinstance(t, TensorType) and varies:
                 self.elements[f"{op.name} {self.number(b.var, t)[0]}"] += _elements(t)
         if count := _macs(b, call):

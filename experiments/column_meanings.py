@@ -110,7 +110,13 @@ MEANINGS: dict[str, Meaning] = {
         "Bytes that are stored: weights, biases, tables, scales and zero points.",
         True,
     ),
-    "macs": Meaning("multiply-accumulates", MACS, "Multiply-accumulates of one input.", True),
+    "macs": Meaning(
+        "multiply-accumulates",
+        MACS,
+        "Multiply-accumulates of one input, of the data's sizes; those found at run time count as 1 "
+        "(`notes`).",
+        True,
+    ),
     "batch": Meaning("batch", "", "Inputs of one measured call."),
     "threads": Meaning("threads", "", "Threads that a call used."),
     "warmup": Meaning("warm-up", "", "Calls before the measured ones."),

@@ -226,11 +226,12 @@ def prepare(
     module = prepare_module(model_files.load_for_batch(path, sample_shape, per))
     opset = module.attrs.get("opset")
     found, realized = costs(module), prepare_module(transform(module))
+    plain = cost(module)
     return Variant(
         isa=number_systems.isa_of(target),
         opset=None if opset is None else int(opset),
         fixed_batch=fixed,
-        macs=int(cost(module).macs) // per,
+        macs=int(plain.macs) // per,
         size_bytes=found.parameter_bytes,
         bit_operations=found.bit_operations // per,
         activation_bytes=found.activation_bytes,
@@ -240,8 +241,15 @@ def prepare(
         portable_bits="no" if unportable(realized) else "yes",
         compile=compile_for,
         layers=layers,
+        notes=_open_sizes(plain.assumed),
         **facts,
     )
+
+
+def _open_sizes(assumed: Mapping[str, int]) -> str:
+    """What costs took sizes for that are only known while the network runs."""
+    named = ", ".join(f"{name} = {size}" for name, size in assumed.items())
+    return f"costs are for sizes that are found at run time with {named}" if named else ""
 
 
 def _transform(

@@ -102,13 +102,17 @@ def _module_content(module: IRModule) -> dict[str, Any]:
     from compiler.transform.use_integers import UseIntegers
 
     facts = cost(module)
+    inputs = model_files.inputs_of(module)
+    first = [str(t.shape[0]) for t in inputs.values() if t.rank and not isinstance(t.shape[0], int)]
     return {
-        "inputs": {name: str(kind) for name, kind in model_files.inputs_of(module).items()},
+        "inputs": {name: str(kind) for name, kind in inputs.items()},
+        "open_first": sorted({*first}),
         "outputs": [str(atom_type(result)) for result in module.main.results],
         "output_names": list(module.attrs["outputs"]),
         "assumptions": [str(a) for a in assumptions(module)],
         "operators": facts.operators,
         "macs": facts.macs,
+        "assumed_sizes": facts.assumed,
         "macs_by_dtypes": facts.macs_by_dtypes,
         "integer_share": facts.integer_share,
         "left_in_float": {r.value: r.reason for r in UseIntegers().explain(module)},
@@ -146,10 +150,20 @@ def _lines(wanted: ModelNeeds, content: dict[str, Any]) -> list[str]:
     return [
         *lines,
         f"MACs        {content['macs']:,}{_in_integers(content['integer_share'])}",
+        *_assumed(content),
         *_by_dtypes(content),
         f"parameters  {content['parameters']:,} ({content['parameter_bytes'] / 1024:,.1f} KiB)",
         "operators   " + ", ".join(f"{n} x {name}" for name, n in counts),
     ]
+
+
+def _assumed(content: dict[str, Any]) -> list[str]:
+    """What open sizes were taken for, where more than the number of inputs is open."""
+    sizes = content["assumed_sizes"]
+    if not {*sizes} - {*content["open_first"]}:
+        return []
+    named = ", ".join(f"{name} = {size}" for name, size in sizes.items())
+    return [f"            with {named}; --shape fixes the sizes of inputs"]
 
 
 def _in_integers(share: float) -> str:
