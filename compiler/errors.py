@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 
@@ -74,9 +75,13 @@ def nearest(name: str, known: Iterable[str], count: int = 3) -> list[str]:
 
     Of very many names, none: comparing takes long.
     """
-    names = sorted(set(known))
-    if len(names) > _COMPARED:
-        return []
+    names = tuple(sorted(set(known)))
+    return [] if len(names) > _COMPARED else list(_nearest(name, names, count))
+
+
+@lru_cache(maxsize=256)
+def _nearest(name: str, names: tuple[str, ...], count: int) -> list[str]:
+    """The same of sorted names; whoever tries what a name may be asks for the same ones again."""
     close = difflib.get_close_matches(name, names, n=count, cutoff=0.5)
     if close:
         return close

@@ -38,6 +38,8 @@ Array = NDArray[np.generic]
 
 #: Calibration inputs go through the observers this many at a time.
 CALIBRATION_BATCH = 20
+#: Nodes that a note names.
+NODES = 5
 
 
 @dataclass(frozen=True)
@@ -241,7 +243,7 @@ def prepare(
         portable_bits="no" if unportable(realized) else "yes",
         compile=compile_for,
         layers=layers,
-        notes=_open_sizes(plain.assumed),
+        notes="; ".join(filter(None, [_open_sizes(plain.assumed), _parts(realized)])),
         **facts,
     )
 
@@ -250,6 +252,18 @@ def _open_sizes(assumed: Mapping[str, int]) -> str:
     """What costs took sizes for that are only known while the network runs."""
     named = ", ".join(f"{name} = {size}" for name, size in assumed.items())
     return f"costs are for sizes that are found at run time with {named}" if named else ""
+
+
+def _parts(realized: IRModule) -> str:
+    """Which nodes' sums are formed as the scheme says only in parts."""
+    from compiler.partial_sums import partial_sums
+
+    nodes = list(partial_sums(realized))
+    if not nodes:
+        return ""
+    more = f" and {len(nodes) - NODES} more" if len(nodes) > NODES else ""
+    named = ", ".join(nodes[:NODES]) + more
+    return f"accumulate does not reach all of these sums, whose parts are rounded: {named}"
 
 
 def _transform(

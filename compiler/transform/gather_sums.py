@@ -161,8 +161,8 @@ class _Gather:
             if name == "strided_slice" and v.attrs.axes == (1,) and tensor_type(a).rank == 2:
                 inner = self.products(v.args[0], b, self.part(v.args[0], b))
                 return inner and [(x, self._move(made, v, w, b)) for x, w in inner]
-        t = tensor_type(a)
-        return [(None, a)] if t.rank == 2 and t.shape[0] == 1 else None
+        row = _row(a)
+        return None if row is None else [(None, row)]
 
     @staticmethod
     def _across(a: Atom, axis: int) -> tuple[Dim, ...]:
@@ -225,6 +225,17 @@ class _Gather:
         new = typed(self.r.fresh(f"{b.var.name}_terms"), value, b.origins)
         self.new[new.var] = b
         return self.r.emit(new)
+
+
+def _row(a: Atom) -> Atom | None:
+    """The row [1, columns] that all rows of `a` are, where that is known: what a first state of
+    zeros is multiplied to is a constant of such rows."""
+    t = tensor_type(a)
+    if t.rank != 2 or t.shape[0] == 1:
+        return a if t.rank == 2 else None
+    if not isinstance(a, Constant) or not len(a.data) or (a.data != a.data[:1]).any():
+        return None
+    return Constant(a.data[:1], t.dtype)
 
 
 def _one(dtype: DType) -> Constant:
