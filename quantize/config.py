@@ -49,8 +49,9 @@ class QConfig:
             `int<N>_wrap` or `int<N>_saturate` (see `compiler.op.width`); or a mapping from names or
             patterns of nodes, of which the first that matches decides.
         skip: nodes that stay float: names of values or of ONNX nodes, or patterns with `*` and `?`.
-        bias_correction: how the mean error of each layer is taken off its bias: `none`, `analytic`
-            or `empirical` (see `quantize.bias_correction`).
+        bias_correction: how the mean error of each layer in integers is taken off its bias: `none`,
+            `analytic` or `empirical` (see `quantize.bias_correction`). Layers in formats keep their
+            biases.
         overrides: pattern of names -> fields that are different there, for example
             `{"conv_1": {"weight_bits": 4}}` (see `quantize.overrides`).
         functions: elementwise functions of one value (sigmoid, gelu, x * sigmoid(x) ...) as tables:
