@@ -113,8 +113,8 @@ MEANINGS: dict[str, Meaning] = {
     "macs": Meaning(
         "multiply-accumulates",
         MACS,
-        "Multiply-accumulates of one input, of the data's sizes; those found at run time count as 1 "
-        "(`notes`).",
+        "Multiply-accumulates of one input, of the data's sizes; those found at run time count as "
+        "1 (`notes`).",
         True,
     ),
     "batch": Meaning("batch", "", "Inputs of one measured call."),
