@@ -270,6 +270,20 @@ def test_bench_measures_every_runtime_that_is_asked_for(
     assert all(text.count(name) == 1 for name in given)
 
 
+@pytest.mark.parametrize("name", ["input:0", "gpu_0/data_0"])
+def test_bench_in_int8_knows_inputs_by_the_names_of_the_file(
+    capsys: Capture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    pytest.importorskip("onnxruntime")
+    from experiments.benchmarks import models
+
+    monkeypatch.setattr(models, "folder", lambda: tmp_path)
+    onnx.save(named_model(name), tmp_path / "named.onnx")
+    options = ["--calib", "random", "--vs", "onnxruntime", "--runs", "1"]
+    facts = as_json(capsys, "bench", str(tmp_path / "named.onnx"), *options)
+    assert facts["speedup_vs_onnxruntime_u8s8"] > 0
+
+
 def named_model(name: str) -> onnx.ModelProto:
     """A product of an input of this name, [n, 8], and weights [8, 4]."""
     kind = onnx.TensorProto.FLOAT
