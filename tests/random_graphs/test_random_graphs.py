@@ -24,7 +24,10 @@ from random_graphs.running import (
 
 NOT_DRAWN = {
     "Bernoulli": "its results are random",
+    "OptionalGetElement": "of tensors alone, which onnxruntime takes for no optional values",
+    "OptionalHasElement": "of tensors alone, which onnxruntime takes for no optional values",
     "SequenceMap": "sequences are not imported",
+    "TensorScatter": "of an opset that onnxruntime does not have",
 }
 
 
