@@ -162,7 +162,7 @@ def _no_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_few_mutations(tmp_path: Path) -> None:
-    assert some(tmp_path, 12, 0) == {"read", "refused"}
+    assert some(tmp_path, 7, 0) == {"read", "refused"}
 
 
 @pytest.mark.thorough
