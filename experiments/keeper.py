@@ -213,6 +213,7 @@ def _run(started: _Started) -> None:
     os.close(started.printed)
     faulthandler.enable(started.trace)
     crash_frames.write_frames(started.trace)
+    _leave_at_exit()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _limit_memory(started.memory)
     started.body(started.link)
@@ -220,6 +221,14 @@ def _run(started: _Started) -> None:
         with contextlib.suppress(Exception):
             stream.flush()
     os._exit(0)
+
+
+def _leave_at_exit() -> None:
+    """Let C's `exit` end this process before what its parent registered for its own end is called:
+    that may wait for threads that a fork does not have."""
+    library = ctypes.CDLL(None)
+    if hasattr(library, "on_exit"):  # not in every C library
+        library.on_exit(ctypes.cast(library._exit, ctypes.c_void_p), None)
 
 
 def _redirect(printed: int) -> None:
