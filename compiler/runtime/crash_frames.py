@@ -37,6 +37,7 @@ _CODE = """
 
 declare i32 @backtrace(ptr, i32)
 declare i32 @dladdr(ptr, ptr)
+declare i32 @raise(i32)
 declare i32 @sigaction(i32, ptr, ptr)
 declare i64 @strlen(ptr)
 declare i64 @write(i32, ptr, i64)
@@ -86,6 +87,8 @@ done:
   %next = add i32 %k, 1
   br label %loop
 end:
+  ; To the handler before, once this one returns: `abort` would not ask it again.
+  %again = call i32 @raise(i32 %signal)
   ret void
 }
 
