@@ -116,10 +116,13 @@ def _presence(was: _Row, now: _Row) -> str:
 
 
 def two_shares(was: float, now: float, n: float) -> float:
-    """Two-sided p-value of a z test with pooled variance for two shares of n; NaN without both."""
+    """Two-sided p-value of a z test with pooled variance for two shares of n; NaN without
+    both, or of what are no shares."""
     if any(map(math.isnan, (was, now, n))):
         return math.nan
     pooled = (was + now) / 2
+    if not (0 <= pooled <= 1 and n > 0):  # figures of a damaged file are no shares
+        return math.nan
     return _two_sided(now - was, math.sqrt(2 * pooled * (1 - pooled) / n))
 
 
