@@ -1,4 +1,4 @@
-"""Equalities of sizes that an import takes for granted because they cannot be proved."""
+"""What an import takes for granted of sizes because it cannot be proved."""
 
 from __future__ import annotations
 
@@ -60,6 +60,20 @@ class Assuming:
             if self.facts.contradicted(a, b, least=1 if given else 0):
                 raise TypeInferenceError(f"{e}: {a} is never {b}") from None
             self.facts.add(a, b)
+
+    def unless(self, a: IntLike, b: IntLike, node: str) -> bool:
+        """Whether what `node` does where two sizes differ needs that to be assumed: they may be
+        equal for all that is known.
+
+        Raises:
+            TypeInferenceError: nothing is to be assumed.
+        """
+        given = self.is_given(Index.of(a) - b)
+        if self.facts.contradicted(a, b, least=1 if given else 0):
+            return False
+        if self._apart:
+            raise TypeInferenceError(f"{node} does not have one rank: {a} may be {b} or not")
+        return True
 
     def renamed(
         self, x: Atom, pairs: Sequence[tuple[IntLike, IntLike]], node: str, bind: Bind

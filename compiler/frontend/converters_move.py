@@ -111,15 +111,23 @@ def transpose(n: Node) -> Imported:
 @converts("Squeeze")
 @each_value(1, axes_of(same_rank))
 def squeeze(n: Node) -> Imported:
-    """Without axes, every dimension that is 1."""
+    """Without axes, every dimension that is 1: sizes that are open are taken to be others."""
     t = n.type(0)
     axes = n.ints("axes", 1, 13)
-    if axes is None:
-        axes = tuple(i for i, d in enumerate(t.shape) if d == 1)
-    if not axes:
+    if axes is not None:
+        if not axes:
+            return n.value(0)
+        front = tuple(n.front(a, t.rank) for a in axes)
+        return n.call("squeeze", narrowed(n, n.atom(0), dict.fromkeys(front, 1)), axis=front)
+    ones = tuple(i for i, d in enumerate(t.shape) if n.graph.is_equal(d, 1))
+    left = dict.fromkeys(d for i, d in enumerate(t.shape) if i not in ones)
+    others = [d for d in left if n.graph.assuming.unless(d, 1, n.where)]
+    if not ones and not others:
         return n.value(0)
-    front = tuple(n.front(a, t.rank) for a in axes)
-    return n.call("squeeze", narrowed(n, n.atom(0), dict.fromkeys(front, 1)), axis=front)
+    x = n.atom(0)
+    for d in others:
+        x = n.step("assume", x, size=d, equal=1, node=n.where, differs=True)
+    return n.call("squeeze", narrowed(n, x, dict.fromkeys(ones, 1)), axis=ones) if ones else x
 
 
 @converts("Unsqueeze")

@@ -1,5 +1,6 @@
-"""assume: a tensor of which the program takes two dimensions for equal. Models with open sizes need
-it where parts meet whose sizes agree for some inputs only (the levels of a feature pyramid)."""
+"""assume: a tensor of which the program takes two dimensions for equal, or for different. Models
+with open sizes need it where parts meet whose sizes agree for some inputs only (the levels of a
+feature pyramid), and where an axis would be dropped if it were 1."""
 
 from __future__ import annotations
 
@@ -22,16 +23,22 @@ class AssumeAttrs:
 
     Attributes:
         node: what of the imported model needs it, for messages.
+        differs: `size` and `equal` are taken to be different instead, and no size is renamed.
     """
 
     size: Dim
     equal: Dim
     node: str = ""
+    differs: bool = False
 
 
 def _infer(a: AssumeAttrs, types: Sequence[TensorType]) -> TensorType:
     (x,) = types
     size, equal = dim(a.size), dim(a.equal)
+    if a.differs:
+        if size == equal:
+            raise TypeInferenceError(f"assume: {size} is always {equal}")
+        return x
     if isinstance(size, int) and isinstance(equal, int) and size != equal:
         raise TypeInferenceError(f"assume: {size} and {equal} are not equal")
     return TensorType(tuple(equal if d == size else d for d in x.shape), x.dtype)
@@ -56,6 +63,6 @@ ASSUME = register_op(
         fusion=Fusion.ELEMENTWISE,  # so that it takes part in any layout
         quantized=Quantized.SAME,
         view=True,
-        doc="its operand, two dimensions of which are equal: checked when the program is called",
+        doc="its operand, two sizes being equal (or not): checked when the program is called",
     )
 )

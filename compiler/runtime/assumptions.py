@@ -1,4 +1,4 @@
-"""Equalities of sizes that a program takes for granted, checked when it is called."""
+"""What a program takes for granted of sizes, checked when it is called."""
 
 from __future__ import annotations
 
@@ -22,13 +22,17 @@ _NEAR = 4096
 
 @dataclass(frozen=True)
 class Assumption:
-    """`size` = `equal`, which `node` (of the imported model, or of the program) needs."""
+    """`size` = `equal`, or the contrary (`differs`), which `node` (of the imported model, or of the
+    program) needs."""
 
     size: Dim
     equal: Dim
     node: str
+    differs: bool = False
 
     def __str__(self) -> str:
+        if self.differs:
+            return f"{self.node} needs {self.size} other than {self.equal}"
         text = f"{self.node} needs {self.size} = {self.equal}"
         found = _dims(self)
         if len(found) != 1:
@@ -44,7 +48,10 @@ class Assumption:
 
     def holds(self, dims: Mapping[Var, int]) -> bool:
         """Whether it is true where the variables have these values."""
-        return _value(self.size, dims) == _value(self.equal, dims)
+        size, equal = _value(self.size, dims), _value(self.equal, dims)
+        if self.differs:
+            return None not in (size, equal) and size != equal
+        return size == equal
 
 
 def assumptions(program: IRModule | Function) -> tuple[Assumption, ...]:
@@ -52,12 +59,27 @@ def assumptions(program: IRModule | Function) -> tuple[Assumption, ...]:
     nothing is left over where the size of an axis is what remains in a reshape; not what follows
     from those before. Branches and loops are left out: they check their own when they run."""
     f = program.main if isinstance(program, IRModule) else program
-    facts, out = Facts(), []
-    for a in dict.fromkeys(a for b in f.bindings for a in assumed(b)):
-        if not facts.equal(a.size, a.equal):
-            facts.add(a.size, a.equal)
-            out.append(a)
-    return tuple(out)
+    known = Assumed()
+    return tuple(a for b in f.bindings for a in assumed(b) if known.add(a))
+
+
+class Assumed:
+    """Assumptions so far, which others follow from."""
+
+    def __init__(self) -> None:
+        self._facts = Facts()
+        self._apart: set[tuple[Dim, Dim]] = set()
+
+    def add(self, a: Assumption) -> bool:
+        """Assume `a`: whether it does not follow from those before."""
+        if a.differs:
+            known = (a.size, a.equal) in self._apart
+            self._apart.add((a.size, a.equal))
+        else:
+            known = self._facts.equal(a.size, a.equal)
+            if not known:
+                self._facts.add(a.size, a.equal)
+        return not known
 
 
 def assumed(b: Binding) -> tuple[Assumption, ...]:
@@ -69,6 +91,9 @@ def assumed(b: Binding) -> tuple[Assumption, ...]:
         return assumptions(v.op)
     if v.op is ASSUME:
         a = v.attrs
+        if a.differs:
+            known = isinstance(a.size, int) and isinstance(a.equal, int)
+            return () if known else (Assumption(a.size, a.equal, a.node or _name(b), True),)
         return _assumption(a.size, a.equal, a.node or _name(b))
     if isinstance(v.op, OpDef) and v.op.name == "reshape":
         old, new = v.args[0].type, b.var.type
@@ -102,10 +127,9 @@ def check_assumptions(
             continue
         sizes = (_value(side, dims) for side in (a.size, a.equal))
         here = ", ".join("none" if s is None else str(s) for s in sizes)
-        raise InputError(
-            f"{'; '.join(_shown(v, inputs, dims) for v in sorted(found, key=str))} does not fit: "
-            f"{a} (here {here}){_nearest(a, assumed, dims)}"
-        )
+        shown = "; ".join(_shown(v, inputs, dims) for v in sorted(found, key=str))
+        shown = f"{shown} does not fit: {a}{'' if a.differs else f' (here {here})'}"
+        raise InputError(f"{shown}{_nearest(a, assumed, dims)}")
 
 
 def _shown(v: Var, inputs: Sequence[tuple[str, TensorType]], dims: Mapping[Var, int]) -> str:
@@ -134,7 +158,7 @@ def _fitting(assumed: Iterable[Assumption], v: Var, sizes: range) -> list[int]:
     with np.errstate(divide="ignore"):  # a size of 0 is refused when it comes
         for a in assumed:
             size, equal = (Index.of(side).value({v: at}) for side in (a.size, a.equal))
-            fit &= size == equal
+            fit &= (size != equal) if a.differs else (size == equal)
     return [int(k) for k in at[fit]]
 
 
