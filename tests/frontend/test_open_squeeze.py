@@ -1,5 +1,5 @@
-"""Squeeze without axes where sizes are open: the rank of its result must not depend on them, so that
-they are taken to be other than 1, which is printed, kept by passes and checked."""
+"""Squeeze without axes where sizes are open: the rank of its result must not depend on them, so
+that they are taken to be other than 1, which is printed, kept by passes and checked."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_shape_is_what_onnx_says_or_refused(shape: list[Any], then: str) -> 
         x = x.reshape([at.get(d, d) for d in shape])
         for m in runs:
             if 1 in sizes:
-                with pytest.raises(InputError, match="= 1 .*does not fit: .*; the nearest that fi"):
+                with pytest.raises(InputError, match=r"= 1 .*does not fit: .*; the nearest that fi"):
                     compiler.evaluate(m, x)
             else:
                 (want,) = run_onnxruntime(proto, {"x": x})
