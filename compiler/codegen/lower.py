@@ -25,7 +25,7 @@ from compiler.codegen.shares import Share, shares
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import Expr
-from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store, accesses
+from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store, When, accesses
 
 
 @dataclass(frozen=True)
@@ -120,6 +120,8 @@ class _Lower(Scalars, Accesses):
                 self.intrin(s)
             elif isinstance(s, Attempt):
                 self.attempt(s)
+            elif isinstance(s, When):
+                self.when(s)
             else:
                 self.store(s)
 
@@ -285,6 +287,19 @@ class _Lower(Scalars, Accesses):
             e.lines.append(f"  br label %{done}")
         e.lines.append(f"{done}:")
         self.block, self.regs = done, outer
+
+    def when(self, s: When) -> None:
+        e = self.e
+        self.values = {}
+        holds = self.eval(s.condition)
+        body, done = (e.fresh(n)[1:] for n in ("when", "done"))
+        e.lines += [f"  br {holds}, label %{body}, label %{done}", f"{body}:"]
+        self.block = body
+        held = (dict(self.memo), dict(self.cursor), dict(self.regs))
+        self.stmts(s.body)
+        self.memo, self.cursor, self.regs = held
+        e.lines += [f"  br label %{done}", f"{done}:"]
+        self.block, self.values = done, {}
 
     def _any_nan(self, values: list[Val]) -> Val:
         """Whether any lane of any of the values is NaN."""

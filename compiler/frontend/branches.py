@@ -181,25 +181,6 @@ def _length(n: Node, row: Atom, axis: int, length: Dim) -> Atom:
     return n.step("take", n.step("shape_of", row), at, axis=0)
 
 
-def looped_while(
-    n: Node,
-    going: Atom,
-    most: Atom,
-    init: Sequence[Atom],
-    make: Callable[[Atom, Sequence[Atom]], tuple[Atom, list[Imported]]],
-) -> list[Atom]:
-    """At most `most` steps, as long as `going`: `make` gives, of a number and a state, whether to
-    go on, the next state and a row. The last state and the rows, stacked."""
-
-    def step(number: Atom, state: Sequence[Atom]) -> list[Imported]:
-        after = n.step("add", number, _ONE)
-        again, made = make(number, state)
-        return [n.step("logical_and", again, n.step("less", after, most)), after, *made]
-
-    going = n.step("logical_and", going, n.step("less", _ZERO, most))
-    return _loop(n, going, init, step, 1, None)
-
-
 def over_steps(
     n: Node,
     length: Dim,

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.dtypes import FLOAT32, INT64
-from compiler.frontend.branches import looped_while
 from compiler.frontend.node import Node, converts
-from compiler.frontend.run_time import found, number, one_integer, positions
+from compiler.frontend.run_time import found, number, one_integer
 from compiler.frontend.values import Imported, scalar
 from compiler.ir.expr import Atom, TupleGetItem, tensor_type
 from compiler.ir.types import TensorType
@@ -75,55 +74,25 @@ def compress(n: Node) -> Imported:
 # ---- non-maximum suppression ---------------------------------------------------------------------
 @converts("NonMaxSuppression")
 def non_max_suppression(n: Node) -> Imported:
-    """Boxes by descending score, without those that overlap one that was chosen before.
-
-    Each step chooses the best box that is left of each class of each image, all of them at once,
-    and takes away those that overlap it; it ends when none is left, or enough are chosen. The
-    result has a row (image, class, box) for each that is chosen.
-    """
+    """Boxes by descending score, without those that overlap one that was chosen before: a row
+    (image, class, box) for each."""
     images, count, _ = n.type(0).shape
     classes = n.type(1).shape[1]
     known = n.constant(2) if n.has(2) else np.zeros(1)
     if known is not None and known.reshape(-1)[0] < 1:
         return n.empty((0, 3), INT64)
     most, limit = one_integer(n, 2), _one(n, 3) if n.has(3) else scalar(0, _FLOAT)
-    scores = n.step("maximum", n.atom(1), scalar(float(np.finfo(np.float32).min), _FLOAT))
-    corners = _corners(n)
-    columns = [n.step("expand_dims", c, axes=(1,)) for c in corners]
-    area = _area(n, columns)
-    places = n.step("reshape", positions(n, count), newshape=(1, 1, -1))
     least = _one(n, 4) if n.has(4) else scalar(-np.inf, _FLOAT)
-    left = n.step("greater", scores, least)
-    lowest = scalar(-np.inf, _FLOAT)
-    table = n.step("concatenate", *(n.step("expand_dims", c, axes=(2,)) for c in corners), axis=2)
-
-    def choose(k: Atom, state: Sequence[Atom]) -> tuple[Atom, list[Imported]]:
-        (left,) = state
-        best = n.step("argmax", n.step("where", left, scores, lowest), axis=2, keepdims=True)
-        some = n.step("max", n.step("cast", left, dtype="uint8"), axis=(2,), keepdims=True)
-        box = n.step("gather_nd", table, best, batch_dims=1)
-        sides = [n.step("take", box, number(n, c), axis=2) for c in range(4)]
-        sides = [n.step("expand_dims", s, axes=(2,)) for s in sides]
-        near = n.step("greater", _overlap(n, sides, columns, area), limit)
-        gone = n.step("logical_or", near, n.step("equal", places, best))
-        left = n.step("logical_and", left, n.step("logical_not", gone))
-        row = n.step("where", n.step("cast", some, dtype="bool"), best, number(n, -1))
-        return _any(n, left), [left, row]
-
-    (_, rows) = looped_while(n, _any(n, left), most, [left], choose)
-    steps = tensor_type(rows).shape[0]
-    chosen = n.step("reshape", n.step("transpose", rows, axes=(1, 2, 0, 3)), newshape=(-1,))
+    scores = n.step("maximum", n.atom(1), scalar(float(np.finfo(np.float32).min), _FLOAT))
+    corners = n.step(
+        "concatenate", *(n.step("expand_dims", c, axes=(1,)) for c in _corners(n)), axis=1
+    )
+    best = n.step("non_max_suppression", corners, scores, number(n, most), limit, least)
+    chosen = n.step("reshape", best, newshape=(-1,))
     at = found_positions(n, n.step("greater_equal", chosen, number(n, 0)))
-    image, kind, _ = _coordinates(n, at, (images, classes, steps))
+    image, kind, _ = _coordinates(n, at, (images, classes, count))
     parts = [image, kind, n.step("take", chosen, at, axis=0)]
     return n.call("concatenate", *(n.step("expand_dims", c, axes=(1,)) for c in parts), axis=1)
-
-
-def _any(n: Node, mask: Atom) -> Atom:
-    """Whether anything holds in a mask, which may have no elements: a bool scalar."""
-    axes = tuple(range(tensor_type(mask).rank))
-    count = n.step("sum", n.step("cast", mask, dtype="int64"), axis=axes, keepdims=False)
-    return n.step("greater", count, number(n, 0))
 
 
 def _one(n: Node, i: int) -> Atom:
@@ -140,21 +109,3 @@ def _corners(n: Node) -> list[Atom]:
         c, d = (n.step("multiply", v, half) for v in (c, d))
         return [n.step(op, v, w) for v, w in ((a, c), (b, d)) for op in ("subtract", "add")]
     return [n.step(op, v, w) for v, w in ((a, c), (b, d)) for op in ("minimum", "maximum")]
-
-
-def _area(n: Node, box: Sequence[Atom]) -> Atom:
-    """Of boxes given by their columns."""
-    sides = [n.step("subtract", box[k + 1], box[k]) for k in (0, 2)]
-    return n.step("multiply", *sides)
-
-
-def _overlap(n: Node, a: Sequence[Atom], b: Sequence[Atom], area: Atom) -> Atom:
-    """Intersection over union of boxes given by their columns; `area` is that of b."""
-    shared = []
-    for k in (0, 2):
-        high = n.step("minimum", a[k + 1], b[k + 1])
-        inner = n.step("subtract", high, n.step("maximum", a[k], b[k]))
-        shared.append(n.step("maximum", inner, scalar(0, _FLOAT)))
-    both = n.step("multiply", *shared)
-    union = n.step("subtract", n.step("add", _area(n, a), area), both)
-    return n.step("divide", both, union)

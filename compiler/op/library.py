@@ -32,4 +32,5 @@ from compiler.op import (  # noqa: F401
     scan,
     search,
     sizes,
+    suppression,
 )

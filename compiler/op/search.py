@@ -8,15 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import BOOL, FLOAT32, FLOAT64, INT64, Array
+from compiler.dtypes import BOOL, FLOAT64, INT64, Array
 from compiler.ir.types import TensorType, TupleType
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, known_shape, require, type_of
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.reduce import lower_fold
+from compiler.op.sorting import order_of, sorted_positions
 from compiler.symbolic import Dim, Index
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, Gather, binary, cast, const, index_value, select
+from compiler.tensor.expr import Expr, Gather, const, index_value, select
 from compiler.tensor.stmt import Buffer
 
 
@@ -98,50 +99,20 @@ def _infer_topk(a: TopKAttrs, types: Sequence[TensorType]) -> TupleType:
 
 
 def _topk(ar: Arithmetic, a: TopKAttrs, x: Array) -> tuple[Array, Array]:
-    values = ar.of(FLOAT64).cast(x, ar.dtype) if ar.dtype.is_custom else x
-    order = np.argsort(values, a.axis, kind="stable")
-    if a.largest:
-        order = np.flip(np.argsort(np.flip(values, a.axis), a.axis, kind="stable"), a.axis)
-        order = x.shape[a.axis] - 1 - order
+    order = order_of(ar, x, a.axis, a.largest)
     first = np.take(order, np.arange(*known_shape((a.k,))), a.axis)
     return np.take_along_axis(x, first, a.axis), first.astype(np.int64)
 
 
-def _is_nan(x: Expr) -> Expr:
-    """Whether a value is NaN; custom datatypes, whose NaN may equal itself, go by float32."""
-    wide = cast(x, FLOAT32) if x.dtype.is_custom else x
-    return binary("NE", wide, wide)
-
-
 def _lower_topk(b: PrimBuilder, a: TopKAttrs, x: Buffer) -> tuple[Buffer, Buffer]:
-    """Every element's rank is counted: n^2 comparisons, no sorting network. NaN is larger than any
-    number, as in numpy's order."""
     axis = a.axis % len(x.shape)
-    n = x.shape[axis]
-
-    def before(*i: Any) -> Expr:
-        *outer, r = i
-        mine, other = x[tuple(outer)], x[(*outer[:axis], r, *outer[axis + 1 :])]
-        ahead = other > mine if a.largest else other < mine
-        same = other.equal(mine)
-        if x.dtype.is_float or x.dtype.is_custom:
-            first, second = (other, mine) if a.largest else (mine, other)
-            nan, nans = _is_nan(first), _is_nan(second)
-            ahead = select(nan | nans, nan & nans.equal(const(0, BOOL)), ahead)
-            same = same | (nan & nans)
-        earlier = index_value(r) < index_value(outer[axis])
-        return select(ahead | (same & earlier), const(1, INT64), const(0, INT64))
-
-    rank = b.reduce("rank", x.shape, INT64, {"r": n}, before, const(0, INT64))
+    order = sorted_positions(b, x, axis, a.largest)
     shape = [Index.of(a.k) if k == axis else d for k, d in enumerate(x.shape)]
 
     def position(*i: Any) -> Expr:
-        *outer, r = i
-        place = rank[(*outer[:axis], r, *outer[axis + 1 :])]
-        mine = place.equal(index_value(outer[axis]))
-        return select(mine, index_value(r), const(0, INT64))
+        return order[(*i[:axis], *i[axis + 1 :], i[axis])]
 
-    where = b.reduce("indices", shape, INT64, {"r": n}, position, const(0, INT64), "Max")
+    where = b.compute("indices", shape, INT64, position)
     stride = Index(const=1)
     for d in x.shape[axis + 1 :]:
         stride = stride * d

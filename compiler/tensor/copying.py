@@ -22,7 +22,7 @@ from compiler.tensor.expr import (
     Load,
     rewrite,
 )
-from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, Packed, PrimFunc, Stmt, Store
+from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, Packed, PrimFunc, Stmt, Store, When
 
 
 def copied(
@@ -146,6 +146,8 @@ class Copy:
         if isinstance(s, Attempt):
             body, rest, again = (self.body(part) for part in s.parts)
             return Attempt(body, tuple(self.buffer(b) for b in s.watched), rest, again)
+        if isinstance(s, When):
+            return When(self.expr(s.condition), self.body(s.body))
         return self.store(s)
 
     def store(self, s: Store) -> Store:

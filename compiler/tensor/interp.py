@@ -36,7 +36,7 @@ from compiler.tensor.expr import (
     Select,
 )
 from compiler.tensor.saturate import range_of
-from compiler.tensor.stmt import SLACK, Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store
+from compiler.tensor.stmt import SLACK, Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store, When
 
 _METHODS = {
     "Add": "add",
@@ -89,6 +89,9 @@ class _Interpreter:
                 self.body(s.body)
                 unsure = any(np.isnan(self.array(b)).any() for b in s.watched)
                 self.body(s.again if unsure else s.rest)
+            elif isinstance(s, When):
+                if self.value(s.condition):
+                    self.body(s.body)
             else:
                 self.store(s)
 

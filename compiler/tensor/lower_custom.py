@@ -31,6 +31,7 @@ from compiler.tensor.expr import (
     walk,
 )
 from compiler.tensor.lower_table import by_table
+from compiler.tensor.naming import values
 from compiler.tensor.register_sums import in_memory, lives, register_sums
 from compiler.tensor.stmt import (
     Attempt,
@@ -40,6 +41,7 @@ from compiler.tensor.stmt import (
     PrimFunc,
     Stmt,
     Store,
+    When,
     accesses,
     stores,
 )
@@ -74,7 +76,7 @@ def uses_custom(func: PrimFunc) -> bool:
     """Whether any buffer or expression of `func` has a custom dtype."""
     if any(b.dtype.is_custom for b in [*func.params, *func.temps]):
         return True
-    return any(n.dtype.is_custom for s in stores(func.body) for n in walk(s.value))
+    return any(n.dtype.is_custom for e in values(func) for n in walk(e))
 
 
 def works_on_codes(store: Store) -> bool:
@@ -162,6 +164,8 @@ class _Lowering:
             return replace(s, body=body, opaque=frozenset(map(self.buffer, s.opaque)))
         if isinstance(s, Intrin):
             raise LoweringError(f"{s.intrin.name} cannot be used with custom datatypes")
+        if isinstance(s, When):
+            return When(self.value(s.condition), self.body(s.body))
         assert isinstance(s, Store)
         if s.init is not None:
             raise LoweringError(f"stage {s.stage}: its reduction was not decomposed")

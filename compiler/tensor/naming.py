@@ -9,7 +9,17 @@ from compiler.ir.names import unique
 from compiler.symbolic import Var
 from compiler.tensor.copying import Copy
 from compiler.tensor.expr import Expr, IndexValue, Let, LetVar, Load
-from compiler.tensor.stmt import Buffer, For, Intrin, PrimFunc, Stmt, accesses, stores, walk_stmts
+from compiler.tensor.stmt import (
+    Buffer,
+    For,
+    Intrin,
+    PrimFunc,
+    Stmt,
+    When,
+    accesses,
+    stores,
+    walk_stmts,
+)
 
 
 def buffers(f: PrimFunc) -> list[Buffer]:
@@ -36,11 +46,14 @@ def _confusing(f: PrimFunc) -> bool:
 
 
 def values(f: PrimFunc) -> Iterator[Expr]:
-    """What the statements of `f` store, and what their sums start from."""
+    """What the statements of `f` store, what their sums start from, and their conditions."""
     for s in stores(f.body):
         yield s.value
         if s.init is not None:
             yield s.init
+    for x, _, _ in walk_stmts(f.body):
+        if isinstance(x, When):
+            yield x.condition
 
 
 def _misread(e: Expr, scope: Mapping[str, LetVar]) -> bool:

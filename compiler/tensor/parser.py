@@ -17,7 +17,7 @@ from compiler.tensor.expr_parser import Line
 from compiler.tensor.intrinsics import named_intrinsics
 from compiler.tensor.printer import UPDATES
 from compiler.tensor.saturate import range_of
-from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, Packed, PrimFunc, Stmt, Store
+from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, Packed, PrimFunc, Stmt, Store, When
 from compiler.tensor.wellformed import check_program
 
 KINDS = ("unroll", "vector", "parallel")
@@ -220,6 +220,10 @@ class _Parser:
         line = self.line()
         if line.accept_all("attempt", ":"):
             return self.attempt(line, depth)
+        if line.accept("when"):
+            condition = line.expr()
+            line.take(":")
+            return When(condition, self.nested(line, depth))
         kind = next((k for k in KINDS if line.accept(k)), "serial")
         if line.accept("for"):
             return self.loop(line, depth, kind)

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from compiler.tensor.naming import distinct
-from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store, accesses
+from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store, When, accesses
 
 UPDATES = {"Add": "+=", "Mul": "*=", "Max": "max=", "Min": "min=", "Fma": "fma=", "": "="}
 
@@ -79,6 +79,9 @@ def _body(body: list[Stmt], depth: int, lines: list[str]) -> None:
             for head, part in zip(heads, s.parts, strict=True):
                 lines.append(pad + head)
                 _body(part, depth + 1, lines)
+        elif isinstance(s, When):
+            lines.append(f"{pad}when {s.condition!r}:")
+            _body(s.body, depth + 1, lines)
         else:
             lines.append(pad + _store(s))
 

@@ -1,5 +1,5 @@
-"""Statements of loop nests: buffers, For / Store / Intrin / Attempt, and the PrimFunc that holds
-them."""
+"""Statements of loop nests: buffers, For / Store / Intrin / Attempt / When, and the PrimFunc that
+holds them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,15 @@ class Attempt:
         return (self.body, self.rest, self.again)
 
 
-Stmt = For | Store | Intrin | Attempt
+@dataclass(eq=False)
+class When:
+    """`body`, if the boolean `condition` holds; else nothing. It is looked at before the body."""
+
+    condition: Expr
+    body: list[Stmt]
+
+
+Stmt = For | Store | Intrin | Attempt | When
 
 
 @dataclass(frozen=True)
@@ -194,12 +202,14 @@ def walk_stmts(
         elif isinstance(s, Attempt):
             for part in s.parts:
                 yield from walk_stmts(part, path)
+        elif isinstance(s, When):
+            yield from walk_stmts(s.body, path)
 
 
 def stores(body: list[Stmt]) -> Iterator[Store]:
     """Every Store below `body`, also inside tensorized statements."""
     for s, _, _ in walk_stmts(body):
-        if not isinstance(s, (For, Attempt)):
+        if not isinstance(s, (For, Attempt, When)):
             yield s.store if isinstance(s, Intrin) else s
 
 
@@ -210,9 +220,13 @@ def accesses(
     for s, path, _ in walk_stmts(body):
         if isinstance(s, (For, Attempt)):
             continue
-        st = s.store if isinstance(s, Intrin) else s
-        yield st.buffer, st.idx, True, path
-        for e in (st.value, st.init):
+        if isinstance(s, When):
+            read: tuple[Expr | None, ...] = (s.condition,)
+        else:
+            st = s.store if isinstance(s, Intrin) else s
+            yield st.buffer, st.idx, True, path
+            read = (st.value, st.init)
+        for e in read:
             for n in walk(e) if e is not None else ():
                 if isinstance(n, Load):
                     yield n.buffer, n.idx, False, path
@@ -227,7 +241,7 @@ def innermost_work(s: Stmt) -> Index:
     out = Index()
     spare = {id(y) for x, _, _ in walk_stmts([s]) if isinstance(x, Attempt) for y in x.again}
     for x, path, _ in walk_stmts([s]):
-        if not isinstance(x, (For, Attempt)) and not spare & {id(y) for y in (*path, x)}:
+        if not isinstance(x, (For, Attempt, When)) and not spare & {id(y) for y in (*path, x)}:
             n = Index.of(1)
             first: dict[Var, IntLike] = {loop.var: 0 for loop in path}
             for loop in path:
@@ -254,12 +268,14 @@ def clone(s: Stmt, m: Mapping[Var, IntLike]) -> Stmt:
     if isinstance(s, Attempt):
         body, rest, again = ([clone(x, m) for x in part] for part in s.parts)
         return Attempt(body, s.watched, rest, again)
+    if isinstance(s, When):
+        return When(subst(s.condition, m), [clone(x, m) for x in s.body])
     init = None if s.init is None else subst(s.init, m)
     idx = tuple(i.subst(m) for i in s.idx)
     return Store(s.stage, s.buffer, idx, subst(s.value, m), s.update, init)
 
 
 __all__ = [
-    "SLACK", "Attempt", "Buffer", "For", "Intrin", "Packed", "PrimFunc", "Stmt", "Store",
+    "SLACK", "Attempt", "Buffer", "For", "Intrin", "Packed", "PrimFunc", "Stmt", "Store", "When",
     "accesses", "clone", "innermost_work", "loads", "stores", "walk_stmts",
 ]  # fmt: skip

@@ -9,7 +9,17 @@ import numpy as np
 from compiler.errors import TypeInferenceError
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import Load, walk
-from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, PrimFunc, Store, stores, walk_stmts
+from compiler.tensor.stmt import (
+    Attempt,
+    Buffer,
+    For,
+    Intrin,
+    PrimFunc,
+    Store,
+    When,
+    stores,
+    walk_stmts,
+)
 
 MOST_VALUES = 1 << 16
 """Values of an index that are looked at one by one, where its form does not say how far it goes."""
@@ -22,10 +32,15 @@ def check_program(f: PrimFunc) -> None:
         TypeInferenceError: dtypes differ, an element is surely outside its tensor, an input is
             written, or an output is not.
     """
+    guarded: set[int] = set()
     for s, path, _ in walk_stmts(f.body):
-        if not isinstance(s, (For, Attempt)):
-            # An extent that depends on other loops guards what is in it.
-            runs = all(v.extent is None for loop in path for v in loop.extent.vars())
+        if isinstance(s, When):
+            guarded |= {id(x) for x, _, _ in walk_stmts(s.body)}
+        elif not isinstance(s, (For, Attempt)):
+            # An extent that depends on other loops guards what is in it, as a condition does.
+            runs = id(s) not in guarded and all(
+                v.extent is None for loop in path for v in loop.extent.vars()
+            )
             check_store(s.store if isinstance(s, Intrin) else s, f.params if runs else [])
     inputs = f.params[: len(f.params) - f.outputs]
     written = {s.buffer for s in stores(f.body)}
