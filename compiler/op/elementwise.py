@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from compiler.dtypes import BOOL, DType
 from compiler.errors import TypeInferenceError
 from compiler.ir.types import TensorType
@@ -156,17 +158,21 @@ elementwise("nn.relu", _relu, 1, "max(x, 0)", quantized=Quantized.INTEGER)
 
 @dataclass(frozen=True)
 class ClipAttrs:
-    """Bounds; an infinite bound is no bound."""
+    """Bounds; an infinite bound is no bound. Integers are clipped to those that the dtype has."""
 
     a_min: float = -math.inf
     a_max: float = math.inf
 
 
 def _clip(ar: Any, a: ClipAttrs, x: Any) -> Any:
+    low, high = -math.inf, math.inf
+    if ar.dtype.is_integer:
+        info = np.iinfo(ar.dtype.storage)
+        low, high = int(info.min), int(info.max)
     if a.a_min != -math.inf:
-        x = ar.maximum(x, ar.const(a.a_min))
+        x = ar.maximum(x, ar.const(min(max(a.a_min, low), high)))
     if a.a_max != math.inf:
-        x = ar.minimum(x, ar.const(a.a_max))
+        x = ar.minimum(x, ar.const(min(max(a.a_max, low), high)))
     return x
 
 

@@ -100,7 +100,8 @@ class BiasAddAttrs:
 
 def _infer_bias_add(a: BiasAddAttrs, types: Sequence[TensorType]) -> TensorType:
     x, bias = types
-    one_dtype("nn.bias_add", types)
+    kind = one_dtype("nn.bias_add", types).kind
+    require(kind != "bool", "nn.bias_add is not defined for bool; cast the operands first")
     axis = axis_of("nn.bias_add", a.axis, x.rank)
     text = f"nn.bias_add: a bias of shape {shape_text(bias.shape)} does not fit axis {axis} of {x}"
     require(bias.rank == 1, text)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import INT64, Array
+from compiler.dtypes import BOOL, INT64, Array
 from compiler.ir.types import TensorType, require_equal
 from compiler.op.accumulate import Accumulation, accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
@@ -24,6 +24,8 @@ from compiler.tensor.expr import Expr, Gather, const, index_value, maximum, mini
 from compiler.tensor.stmt import Buffer
 
 _UPDATES = {"none": "", "add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
+_TRUTHS = {"Add": "Or", "Max": "Or", "Mul": "And", "Min": "And"}
+"""What the same is of truth values, as in numpy: a sum is true where one of its terms is."""
 
 
 @dataclass(frozen=True)
@@ -310,12 +312,15 @@ def _scattered(
     """x with its updates: `hits(position, r)` says whether update r < count is for this element,
     `update(position, r)` reads it."""
     step = _UPDATES[a.reduction]
+    if x.dtype == BOOL:
+        step = _TRUTHS.get(step, "")
     if step:
         held = sums(_mode(a), x.dtype, count + 1, products=False)
 
         def value(*i: Any) -> Expr:
             *at, r = i
-            neutral = {"Add": 0 if held.held.is_integer else -0.0, "Mul": 1}.get(step)
+            zero = 0 if held.held.is_integer else -0.0
+            neutral = {"Add": zero, "Mul": 1, "Or": 0, "And": 1}.get(step)
             other = x[tuple(at)] if neutral is None else const(neutral, held.held)
             new = held.factor(update(at, index_value(r)))
             return select(hits(at, index_value(r)), new, other)

@@ -170,6 +170,7 @@ def _lower_avg_pool(b: PrimBuilder, a: AvgPool2dAttrs, x: Buffer) -> Buffer:
 
 def _infer_global(a: GlobalPoolAttrs, types: Sequence[TensorType]) -> TensorType:
     (x,) = types
+    require(x.dtype.kind != "bool", "pooling is not defined for bool; cast the data first")
     check_mode("nn.global_avg_pool2d", a.accumulate, x.dtype)
     require(
         x.rank >= 3, f"nn.global_avg_pool2d: data {shape_text(x.shape)} has no spatial dimensions"

@@ -38,7 +38,7 @@ _TOKEN = re.compile(
     r"|(?P<number>\d+\.\d*(?:e[+-]?\d+)?|\d+(?:e[+-]?\d+)?|\binf\b|\bnan(?:[0-9a-f]{16})?\b)"
     r"|(?P<name>(?:\w+\.)*custom\[\w+\]\d+(?::\w+)?|[A-Za-z_]\w*(?:\.\w+)*)"
     r'|(?P<string>"(?:[^"\\]|\\.)*")'
-    r"|(?P<op>->|\+=|\*=|//|<<|>>|<=|>=|==|!=|[-+*/%(){}\[\],:;=<>&|^@.])"
+    r"|(?P<op>->|\+=|\*=|&=|\|=|//|<<|>>|<=|>=|==|!=|[-+*/%(){}\[\],:;=<>&|^@.])"
 )
 _DTYPE = re.compile(r"bool|(?:float|u?int)\d+|custom\[\w+\]\d+(?::\w+)?")
 _BY_SYMBOL = {symbol: op for op, symbol in SYMBOLS.items()}

@@ -8,7 +8,10 @@ from collections.abc import Callable
 from compiler.tensor.naming import distinct
 from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store, When, accesses
 
-UPDATES = {"Add": "+=", "Mul": "*=", "Max": "max=", "Min": "min=", "Fma": "fma=", "": "="}
+UPDATES = {
+    "Add": "+=", "Mul": "*=", "Max": "max=", "Min": "min=", "Or": "|=", "And": "&=", "Fma": "fma=",
+    "": "=",
+}  # fmt: skip
 
 
 def primfunc_text(

@@ -332,7 +332,7 @@ CASES: list[Case] = [
             "scatter_elements",
             [(4, 3, 2), (5, 2, 2), (5, 2, 2)],
             {"axis": 0, "reduction": r},
-            ((F32, INT64, F32), (TOY, INT64, TOY), (I32, I32, I32)),
+            ((F32, INT64, F32), (TOY, INT64, TOY), (I32, I32, I32), (BOOL, INT64, BOOL)),
             -4,
             3,
         )
@@ -343,7 +343,7 @@ CASES: list[Case] = [
             "scatter_nd",
             [(4, 3, 2), (5, 2), (5, 2)],
             {"reduction": r},
-            ((F32, INT64, F32), (TOY, I32, TOY)),
+            ((F32, INT64, F32), (TOY, I32, TOY), (BOOL, INT64, BOOL)),
             -3,
             2,
         )

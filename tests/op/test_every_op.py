@@ -6,15 +6,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from op_cases import CASES, Case, values
+from op_cases import CASES, F32, I32, Case, values
 from op_harness import N, check_agreement, known
 
-from compiler.dtypes import DType
+from compiler.dtypes import BOOL, UINT8, DType
+from compiler.errors import TypeInferenceError
 from compiler.ir.types import TensorType
 from compiler.op.opdef import all_ops
 
 BATCH = 2
 RUNS = [(c, d) for c in CASES for d in c.dtypes]
+OTHERS = (BOOL, UINT8, DType("uint", 64))
 
 
 def label(run: tuple[Case, Any]) -> str:
@@ -55,3 +57,28 @@ def test_reference_and_loops_and_compiled_code_agree(run: tuple[Case, Any]) -> N
     dims = {N: BATCH}
     args = [values(rng, TensorType.of(known(t, dims), t.dtype), case.low, case.high) for t in types]
     check_agreement(case.op, case.attrs, types, args, dims)
+
+
+def others() -> list[tuple[Case, tuple[DType, ...]]]:
+    """The first case of every operator and its attributes, in each dtype that type inference takes
+    though the case does not say so."""
+    out = []
+    for case in {f"{c.op}{c.attrs}": c for c in reversed(CASES)}.values():
+        given = case.operand_dtypes(case.dtypes[0])
+        op, main = all_ops()[case.op], F32 if F32 in given else I32
+        for dtype in OTHERS:
+            dtypes = tuple(dtype if d == main else d for d in given)
+            if dtypes == given or dtypes in map(case.operand_dtypes, case.dtypes):
+                continue
+            try:
+                op.infer_type(op.make_attrs(**case.attrs), types_of(case, dtypes))
+            except TypeInferenceError:
+                continue
+            out.append((case, dtypes))
+    return out
+
+
+@pytest.mark.sampled(100)
+@pytest.mark.parametrize("run", others(), ids=label)
+def test_what_type_inference_takes_is_computed(run: tuple[Case, Any]) -> None:
+    test_reference_and_loops_and_compiled_code_agree(run)

@@ -13,7 +13,7 @@ from op_harness import N, check_agreement, reference
 from ort_node import onnx_run
 from toy_dtype import TOY
 
-from compiler.dtypes import FLOAT32, INT64, Array
+from compiler.dtypes import BOOL, FLOAT32, INT64, Array
 from compiler.errors import TypeInferenceError
 from compiler.ir.types import TensorType
 from compiler.op.opdef import get_op
@@ -238,3 +238,21 @@ def test_moves_do_not_round() -> None:
         reference("concatenate", [x, x]),
     ):
         assert set(y.view(np.uint32).ravel()) >= set(x.view(np.uint32).ravel())
+
+
+@pytest.mark.parametrize("op", ["scatter_elements", "scatter_nd"])
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "max", "min"])
+def test_scattered_truth_values_are_numpys(op: str, reduction: str) -> None:
+    """Twice true is true: sums of truth values are no sums of bits."""
+    rng = np.random.default_rng(0)
+    data, updates = rng.random(8) < 0.5, rng.random(40) < 0.5
+    at = rng.integers(-8, 8, 40)
+    indices = at[:, None] if op == "scatter_nd" else at
+    types = [TensorType.of(data.shape, BOOL), TensorType.of(indices.shape, INT64),
+             TensorType.of(updates.shape, BOOL)]  # fmt: skip
+    (got,) = check_agreement(op, {"reduction": reduction}, types, [data, indices, updates])
+    want = data.copy()
+    step = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}.get(reduction)
+    for k, new in zip(at, updates, strict=True):
+        want[k] = new if step is None else step(want[k], new)
+    np.testing.assert_array_equal(got, want)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
-from op_harness import reference
+from op_harness import check_agreement, reference
 from ort_node import onnx_run
 from toy_dtype import TOY
 
-from compiler.dtypes import BOOL, FLOAT32, INT32, Array, DType
+from compiler.dtypes import BOOL, FLOAT32, INT32, UINT8, Array, DType
 from compiler.errors import DtypelabError, TypeInferenceError
 from compiler.interpret import evaluate
 from compiler.ir.builder import FunctionBuilder
@@ -208,6 +208,7 @@ def test_casts() -> None:
         ("where", (FLOAT32, FLOAT32, FLOAT32), "condition must be bool"),
         ("nn.softmax", (INT32,), "not defined for int32"),
         ("sum", (BOOL,), "not defined for bool"),
+        ("nn.bias_add", (BOOL, BOOL), "not defined for bool"),
     ],
 )
 def test_wrong_dtypes_are_type_errors(op: str, dtypes: tuple[DType, ...], message: str) -> None:
@@ -242,3 +243,13 @@ def test_a_small_network_evaluates_at_any_batch_size() -> None:
     assert whole.shape == (5, 3)
     np.testing.assert_allclose(whole.sum(1), 1, rtol=1e-6)
     np.testing.assert_array_equal(evaluate(mod, data[3:4]), whole[3:4])
+
+
+@pytest.mark.parametrize(("low", "high", "want"), [
+    (-1.0, 256.0, [0, 7, 255]), (-np.inf, -1.0, [0, 0, 0]), (300.0, np.inf, [255, 255, 255]),
+])  # fmt: skip
+def test_bounds_beyond_integers_are_their_ends(low: float, high: float, want: list[int]) -> None:
+    x = np.array([0, 7, 255], np.uint8)
+    attrs = {"a_min": low, "a_max": high}
+    (got,) = check_agreement("clip", attrs, [TensorType.of((3,), UINT8)], [x])
+    np.testing.assert_array_equal(got, want)

@@ -144,3 +144,15 @@ def test_changed_texts_are_programs_or_refused(data: st.DataObject) -> None:
     except compiler.DtypelabError:
         return
     assert compiler.parse(mod.astext(show_meta_data=True)).astext() == mod.astext()
+
+
+@pytest.mark.parametrize("update", ["|=", "&="])
+def test_updates_of_truth_values_read_back(update: str) -> None:
+    text = f"""primfunc @f(x: bool[3, 4]) -> (y: bool[3]) {{
+  for i in 3:
+    for k in 4:
+      y_s: y[i] {update} (x[i, k] | x[i, 0])  (init bool(1))
+}}"""
+    f = parse_primfunc(text)
+    assert update in str(f)
+    assert program_text(parse_primfunc(str(f))) == program_text(f)
