@@ -25,11 +25,19 @@ from compiler.symbolic import Index
 
 
 def pooled(n: Node, t: TensorType) -> Windows:
-    """The windows of a pooling node over data of type `t`."""
+    """The windows of a pooling node over data of type `t`.
+
+    ONNX's inference of shapes and its runtimes round the number of steps towards zero: where the
+    first window reaches beyond the data, but by less than a stride, there is one all the same.
+    """
     kernel = tuple(int(k) for k in n.need("kernel_shape"))
     if len(kernel) != t.rank - 2:
         raise n.unsupported(f"kernel_shape={kernel} for an input of rank {t.rank}")
-    return windows(n, t, kernel)
+    at, pads = windows(n, t, kernel), []
+    for w, size in zip(_axes(at), t.shape[2:], strict=True):
+        missing = w.span - w.before - w.after - size if isinstance(size, int) else 0
+        pads.append((w.before, w.after + (missing if 0 < missing < w.stride else 0)))
+    return Windows(at.kernel, at.strides, at.dilation, pads)
 
 
 @converts("MaxPool", "AveragePool")
