@@ -14,7 +14,7 @@ class DimensionParser(Cursor):
 
     def dimension(self) -> Index:
         """A sum."""
-        out = -self.factor() if self.accept("-") else self.factor()
+        out = self.factor()
         while not self.done:
             if self.accept("-"):
                 out = out - self.factor()
@@ -25,8 +25,8 @@ class DimensionParser(Cursor):
         return out
 
     def factor(self) -> Index:
-        """One product."""
-        out = self.unit()
+        """One product; a sign before it belongs to its first part, which `//` may round then."""
+        out = -self.unit() if self.accept("-") else self.unit()
         while True:
             if self.accept("*"):
                 out = out * self.unit()
