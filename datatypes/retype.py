@@ -30,6 +30,7 @@ from compiler.ir.substitution import with_nested, with_operands
 from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.accumulate import MODES, unknown_mode
 from compiler.op.calls import is_callee
+from compiler.op.opdef import OpDef
 from datatypes.defining import define
 from datatypes.formats import Format, get
 from datatypes.retype_control import is_control, retyped_control, with_dtype
@@ -59,7 +60,8 @@ def change_dtype(
 
     The module is prepared first (`compiler.transform.preparation`): batch normalization is folded
     into weights in the original dtype, then weights are encoded, rounding once. Values keep their
-    names and origins; integer tensors stay as they are.
+    names and origins; integer tensors stay as they are, and so do the operators that quantize to
+    them, dequantize and requantize (`OpDef.in_float32`): casts surround these.
 
     In a format that rounds stochastically, the random bits of every product, sum, difference,
     quotient and conversion are a hash of the format's seed, the value's name, the position in it
@@ -282,8 +284,8 @@ class _Retype:
 
     def value(self, b: Binding) -> Value:
         layer = self.choose(b)
-        # Tensor programs and registered functions stay what they are: casts surround them.
-        dtype = self.source if is_callee(b.value) else layer.dtype
+        # Tensor programs, registered functions and grids stay what they are: casts surround them.
+        dtype = self.source if self.stays(b.value) else layer.dtype
         value = with_operands(b.value, (self.atom(a, dtype) for a in operands(b.value)))
         if is_control(value):
             if dtype != self.inputs or self.inputs == self.source:
@@ -299,9 +301,19 @@ class _Retype:
                 f"%{b.var.name} is a fused function; change the dtype before optimizing the module"
             )
         attrs = self.attrs(value.attrs, dtype)
-        if hasattr(attrs, "accumulate") and any(map(self.is_source, operands(b.value))):
+        if (
+            dtype == layer.dtype
+            and hasattr(attrs, "accumulate")
+            and any(map(self.is_source, operands(b.value)))
+        ):
             attrs = replace(attrs, accumulate=layer.accumulate)
         return replace(value, attrs=attrs)
+
+    def stays(self, value: Value) -> bool:
+        """Whether a value is computed in the source dtype, whatever the format."""
+        op = value.op if isinstance(value, Call) else None
+        grid = isinstance(op, OpDef) and op.in_float32 and self.source == FLOAT32
+        return grid or is_callee(value)
 
     def inside(self, f: Function) -> Function:
         """A branch, the body of a loop or a closure; what it captures is retyped already."""

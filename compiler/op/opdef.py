@@ -82,6 +82,8 @@ class OpDef:
             part in layouts.
         callee: what it does is not known here: it calls what its attributes name (see `op.calls`).
         effect: it does more than compute its result: never dropped, merged, reordered or folded.
+        in_float32: it puts float32 numbers on a grid, or takes them from one: its float operands
+            and results are float32, whatever format the operators around it compute in.
         at_source: a machine does it where its operand is made, and costs count it there, though it
             is compiled to a kernel of its own.
         stored: (attrs, operand types) -> what a program keeps of it beside its operands, as their
@@ -105,6 +107,7 @@ class OpDef:
     tables: tuple[int, ...] = ()
     callee: bool = False
     effect: bool = False
+    in_float32: bool = False
     at_source: bool = False
     stored: Callable[[Any, Sequence[TensorType]], Stored] | None = None
     doc: str = field(default="", compare=False)

@@ -261,7 +261,7 @@ def _define(name: str, attrs: type, doc: str, *functions: Callable[..., Any]) ->
     return register_op(
         OpDef(
             name, infer, reference, lower, attrs, (2, 2), fusion=Fusion.ELEMENTWISE,
-            stored=_stored, doc=doc,
+            in_float32=True, stored=_stored, doc=doc,
         )
     )  # fmt: skip
 

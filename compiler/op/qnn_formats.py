@@ -264,7 +264,7 @@ def _scale_expr(attrs: SimulatedBlocksAttrs, largest: Expr) -> Expr:
 SIMULATED_CAST = register_op(
     OpDef(
         "qnn.simulated_cast", _cast_type, _cast, _cast_nest, SimulatedCastAttrs, (2, 2),
-        Fusion.ELEMENTWISE, numbered=True,
+        Fusion.ELEMENTWISE, numbered=True, in_float32=True,
         doc="float32 data rounded to a scaled format; operands: data, scale",
     )
 )  # fmt: skip
@@ -277,7 +277,7 @@ def _stored(a: SimulatedBlocksAttrs, _: Sequence[TensorType]) -> Stored:
 SIMULATED_BLOCKS = register_op(
     OpDef(
         "qnn.simulated_blocks", _blocks_type, _blocks, _blocks_nest, SimulatedBlocksAttrs, (1, 1),
-        at_source=True, stored=_stored,
+        at_source=True, in_float32=True, stored=_stored,
         doc="float32 data rounded to a format with a scale for each block of an axis",
     )
 )  # fmt: skip

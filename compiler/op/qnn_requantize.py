@@ -280,7 +280,7 @@ def _stored(attrs: RequantizeAttrs, types: Sequence[TensorType]) -> Stored:
 REQUANTIZE = register_op(
     OpDef(
         "qnn.requantize", _infer, _reference, _lower, RequantizeAttrs, (2, 2),
-        fusion=Fusion.ELEMENTWISE, stored=_stored,
+        fusion=Fusion.ELEMENTWISE, in_float32=True, stored=_stored,
         doc="integers on another grid; operands: data, ratio of scales",
     )
 )  # fmt: skip

@@ -162,8 +162,10 @@ class _Lowering:
         if isinstance(s, For):
             body = [self.stmt(x, deferred) for x in s.body] if deferred else self.body(s.body)
             return replace(s, body=body, opaque=frozenset(map(self.buffer, s.opaque)))
-        if isinstance(s, Intrin):
-            raise LoweringError(f"{s.intrin.name} cannot be used with custom datatypes")
+        if isinstance(s, Intrin):  # of built-in dtypes, which operands may be decoded to
+            leaves = {n: self.value(e) for n, e in s.leaves.items()}
+            store = replace(s.store, value=self.value(s.store.value))
+            return replace(s, store=store, leaves=leaves)
         if isinstance(s, When):
             return When(self.value(s.condition), self.body(s.body))
         assert isinstance(s, Store)
