@@ -116,10 +116,11 @@ def _empirical(
         _run(part, program, values)
         for cut in part.cuts:
             axis = channel_axis(layers[cuts[cut]])
-            shift = wanted[cuts[cut]] - mean_of([channel_sums(v, axis) for v in values[cut]])
-            shifts[cuts[cut]] = shift
-            for v in values[cut]:
-                v += _along(shift, axis, v.ndim)
+            mean = mean_of([channel_sums(v, axis) for v in values[cut]])
+            with np.errstate(over="ignore", invalid="ignore"):  # as networks add their biases
+                shift = shifts[cuts[cut]] = _held(wanted[cuts[cut]] - mean)
+                for v in values[cut]:
+                    v += _along(shift, axis, v.ndim)
         for done in [v for v in values if last.get(v, -1) <= k]:
             del values[done]
     results = [values[r] for r in f.results if isinstance(r, Var)]
@@ -144,8 +145,16 @@ def _analytic(
         mean = means[data.name]
         groups = getattr(b.value.attrs, "groups", 1)
         per_group = mean.reshape(groups, -1).repeat(len(w) // groups, axis=0)
-        shifts[name] = -(error * per_group).sum(axis=1)
+        with np.errstate(invalid="ignore"):
+            shifts[name] = _held(-(error * per_group).sum(axis=1))
     return shifts
+
+
+@np.errstate(over="ignore")
+def _held(shift: Array) -> Array:
+    """The shift of each channel; 0 where its mean is not finite, or float32, which biases are in,
+    does not hold it."""
+    return np.where(np.isfinite(shift.astype(np.float32)), shift, 0.0)
 
 
 # ---- running -------------------------------------------------------------------------------------

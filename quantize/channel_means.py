@@ -85,18 +85,24 @@ def channel_axis(b: Binding) -> int:
     return 1 if is_conv else tensor_type(b.var).rank - 1
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def channel_sums(values: Array, axis: int) -> Array:
-    """Sum of every channel, and how many values it has: [2, C] float64."""
+    """Sum of every channel, and how many values it has: [2, C] float64. Not finite where a value
+    is not."""
     channels = values.shape[axis]
     if axis == 1:
         # Rows in float32: numpy adds them in pairs, which is exact enough, and much quicker.
-        rows = values.reshape(len(values), channels, -1).sum(axis=2)
+        parts = values.reshape(len(values), channels, -1)
+        rows = parts.sum(axis=2)
+        if not np.isfinite(rows).all():  # float32 does not hold sums of its largest numbers
+            rows = parts.sum(axis=2, dtype=np.float64)
         sums = rows.sum(axis=0, dtype=np.float64)
     else:
         sums = values.reshape(-1, channels).sum(axis=0, dtype=np.float64)
     return np.stack([sums, np.full_like(sums, values.size / max(channels, 1))])
 
 
+@np.errstate(invalid="ignore")
 def mean_of(sums: Sequence[Array]) -> Array:
     """Mean of every channel over several `channel_sums`."""
     total, count = np.sum(sums, axis=0)

@@ -21,7 +21,7 @@ from compiler.ir.expr import IRModule
 from compiler.ir.types import TensorType
 from experiments import metrics
 from quantize import Plan, QConfig, bias_correction
-from quantize.channel_means import corrected_layers
+from quantize.channel_means import channel_sums, corrected_layers
 from quantize.running import Runner, flat, float_results
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -193,3 +193,22 @@ def test_plans_keep_the_shift() -> None:
 def test_unknown_ways_are_refused() -> None:
     with pytest.raises(ConfigError, match="bias_correction 'empiric'; did you mean 'empirical'"):
         QConfig(bias_correction="empiric")
+
+
+@pytest.mark.parametrize("way", ["empirical", "analytic"])
+def test_means_beyond_float32_are_no_warnings(way: str) -> None:
+    """Sums of float32's largest numbers; and a channel that overflows keeps its bias."""
+    b = FunctionBuilder()
+    rng = np.random.default_rng(1)
+    w = rng.uniform(0.001, 0.01, (4, 2, 3, 3)).astype(np.float32)
+    w[1] *= 1000
+    y = b.call("nn.conv2d", b.param("x", (2, 2, 6, 6)), b.const(w), b.const(np.ones(4, np.float32)))
+    mod = IRModule({"main": b.finish(b.call("nn.relu", y))})
+    x = rng.uniform(0.5, 1, (2, 2, 6, 6)).astype(np.float32) * np.float32(3.4e38)
+    plan = quantize.calibrate(mod, [x], QConfig(bias_correction=way, weight_bits=4))
+    (layer,) = plan.weights.values()
+    assert np.isfinite(np.asarray(layer.shift or 0.0)).all()
+    sums, count = channel_sums(np.full((1, 3, 5, 5), 3e38, np.float32), 1)
+    np.testing.assert_allclose(sums / count, 3e38, rtol=1e-6)
+    sums, _ = channel_sums(np.array([[[np.inf, -np.inf]], [[1.0, 2.0]]], np.float32), 1)
+    assert np.isnan(sums).all()
