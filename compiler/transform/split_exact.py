@@ -52,16 +52,30 @@ class SplitExact(FunctionPass):
         self.watched, self.pairs = watched, pairs
 
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
-        """The function with exact sums that float64 holds."""
+        """The function with exact sums that float64 holds.
+
+        Raises:
+            LoweringError: names the operator whose sums are too long, and its node.
+        """
         r = Rewriter(f)
         for whole in map(r.read, f.bindings):
-            for b in apart(r, whole):
-                total = ExactSum.of(r, b)
-                if total is None:
-                    r.keep(b)
-                else:
-                    self.replace(total)
+            try:
+                self.replace_in(r, whole)
+            except LoweringError as e:
+                where = (
+                    f"node {', '.join(whole.origins)}" if whole.origins else f"%{whole.var.name}"
+                )
+                raise LoweringError(f"{op_name(whole.value)} ({where}): {e}") from None
         return r.finish()
+
+    def replace_in(self, r: Rewriter, whole: Binding) -> None:
+        """Append a binding, or what takes its place."""
+        for b in apart(r, whole):
+            total = ExactSum.of(r, b)
+            if total is None:
+                r.keep(b)
+            else:
+                self.replace(total)
 
     def replace(self, s: ExactSum) -> None:
         """Append the bindings that take an operator's place."""
