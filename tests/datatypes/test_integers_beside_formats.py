@@ -36,7 +36,7 @@ def integer_sums(op: str) -> tuple[IRModule, Any]:
     return IRModule({"main": b.finish(y)}), rng.integers(0, 256, data).astype(np.uint8)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("fmt", ["float8_e5m2_sat", "posit16_es1", "fixed16_8"])
 @pytest.mark.parametrize("op", SUMS)
@@ -74,10 +74,10 @@ def test_operators_on_grids_are_known() -> None:
     assert {n for n, op in all_ops().items() if op.in_float32} == takes
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("boundary", [True, False])
 @pytest.mark.parametrize("mode", ["sequential", "exact", "float32"])
-@pytest.mark.parametrize("fmt", ["posit8_es0", "posit16_es1", "fixed16_8", "bfloat16"])
+@pytest.mark.parametrize("fmt", ["posit8_es0", "fixed16_8", "bfloat16", "posit8_es0_stochastic"])
 def test_grids_stay_what_they_are(fmt: str, mode: str, boundary: bool) -> None:
     net, x = on_grids()
     mod = datatypes.change_dtype(net, "float32", fmt, boundary, accumulate=mode)
