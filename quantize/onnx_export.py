@@ -30,6 +30,7 @@ from compiler.ir.expr import (
 from compiler.ir.names import unique
 from compiler.ir.types import TensorType
 from compiler.output_files import check_writable, write_whole
+from compiler.symbolic import Index
 from quantize.plan import Plan
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ class Writer:
         self.f: Function = mod.main
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
+        self.sizes: dict[Index, str] = {}
         self._names: dict[Var, str] = {}
         self._fields: dict[Var, list[str]] = {}
         self._constants: dict[Constant, str] = {}

@@ -14,6 +14,7 @@ from compiler.ir.expr import Call, Constant, Var, atom_type, tensor_type
 from compiler.ir.types import TupleType
 from compiler.symbolic import Index
 from quantize.onnx_export import Writer
+from quantize.onnx_sizes import shape, size
 
 Operator = Callable[[Writer, Call, Var], None]
 
@@ -145,8 +146,8 @@ def _gelu(w: Writer, call: Call, out: Var) -> None:
 def _bias_add(w: Writer, call: Call, out: Var) -> None:
     x, bias = _args(w, call)
     rank = tensor_type(call.args[0]).rank
-    shape = _integers(w, [-1 if k == call.attrs.axis % rank else 1 for k in range(rank)])
-    w.node("Add", [x, w.step("Reshape", [bias, shape], f"{out.name}_bias")], w.out(out))
+    to = _integers(w, [-1 if k == call.attrs.axis % rank else 1 for k in range(rank)])
+    w.node("Add", [x, w.step("Reshape", [bias, to], f"{out.name}_bias")], w.out(out))
 
 
 def _cast(w: Writer, call: Call, out: Var) -> None:
@@ -161,7 +162,8 @@ def _cast(w: Writer, call: Call, out: Var) -> None:
 
 # ---- shapes --------------------------------------------------------------------------------------
 def _reshape(w: Writer, call: Call, out: Var) -> None:
-    """By the result's shape: a symbolic dimension is copied (0) where it stays, else inferred."""
+    """By the result's shape: a symbolic dimension is copied (0) where it stays, else inferred; of
+    several, all are computed."""
     old, new = tensor_type(call.args[0]).shape, tensor_type(out).shape
     dims = [
         0
@@ -171,11 +173,9 @@ def _reshape(w: Writer, call: Call, out: Var) -> None:
         else d
         for k, d in enumerate(new)
     ]
-    if dims.count(-1) > 1 or (-1 in dims and any(d == 0 for d in new)):
-        raise UnsupportedError(
-            f"the shape {new} has several unknown dimensions; fix the model's shapes"
-        )
-    w.node("Reshape", [w.name(call.args[0]), _integers(w, dims)], w.out(out))
+    whole = dims.count(-1) > 1 or (-1 in dims and any(d == 0 for d in new))
+    to = shape(w, new) if whole else _integers(w, dims)
+    w.node("Reshape", [w.name(call.args[0]), to], w.out(out))
 
 
 def _transpose(w: Writer, call: Call, out: Var) -> None:
@@ -185,13 +185,11 @@ def _transpose(w: Writer, call: Call, out: Var) -> None:
 
 
 def _broadcast_to(w: Writer, call: Call, out: Var) -> None:
-    dims = [1 if isinstance(d, Index) else d for d in tensor_type(out).shape]
-    for d, k in zip(
-        tensor_type(out).shape[::-1], tensor_type(call.args[0]).shape[::-1], strict=False
-    ):
-        if isinstance(d, Index) and d != k:
-            raise UnsupportedError(f"the shape {tensor_type(out).shape} is not known; fix it")
-    w.node("Expand", [w.name(call.args[0]), _integers(w, dims)], w.out(out))
+    """Sizes that stay are 1, which stretches nothing."""
+    old, new = tensor_type(call.args[0]).shape, tensor_type(out).shape
+    stay = [None] * (len(new) - len(old)) + [d if isinstance(d, Index) else None for d in old]
+    dims = [1 if d == s else d for d, s in zip(new, stay, strict=True)]
+    w.node("Expand", [w.name(call.args[0]), shape(w, dims)], w.out(out))
 
 
 def _split(w: Writer, call: Call, out: Var) -> None:
@@ -201,10 +199,8 @@ def _split(w: Writer, call: Call, out: Var) -> None:
     sizes = []
     for field in t.fields:
         d = field.shape[axis]  # type: ignore[union-attr]
-        if isinstance(d, Index):
-            raise UnsupportedError("it splits an axis of unknown length")
         sizes.append(d)
-    inputs = [w.name(call.args[0]), _integers(w, sizes)]
+    inputs = [w.name(call.args[0]), shape(w, sizes)]
     w.node("Split", inputs, w.fields(out, len(sizes)), axis=axis)
 
 
@@ -212,7 +208,7 @@ def _slice(w: Writer, call: Call, out: Var) -> None:
     a = call.attrs
     n = len(a.begin)
     parts = (a.begin, a.end, a.axes or range(n), a.strides or [1] * n)
-    w.node("Slice", [w.name(call.args[0]), *(_integers(w, p) for p in parts)], w.out(out))
+    w.node("Slice", [w.name(call.args[0]), *(shape(w, p) for p in parts)], w.out(out))
 
 
 def _pad(w: Writer, call: Call, out: Var) -> None:
@@ -229,14 +225,18 @@ def _resize(w: Writer, call: Call, out: Var) -> None:
     x = w.name(call.args[0])
     if a.scales:
         inputs = [x, "", w.constant(a.scales, np.float32)]
-    elif any(isinstance(d, Index) for d in a.size):
-        raise UnsupportedError("it resizes to an unknown size")
     else:
-        inputs = [x, "", "", _integers(w, a.size)]
+        inputs = [x, "", "", shape(w, a.size)]
     w.node(
         "Resize", inputs, w.out(out), axes=[2, 3], mode="nearest", nearest_mode=a.nearest_mode,
         coordinate_transformation_mode=a.coordinate_transformation_mode,
     )  # fmt: skip
+
+
+def _arange(w: Writer, call: Call, out: Var) -> None:
+    zero, one = w.constant(0, np.int64), w.constant(1, np.int64)
+    end = w.step("Squeeze", [size(w, call.attrs.size)], f"{out.name}_end")
+    w.node("Range", [zero, end, one], w.out(out))
 
 
 # ---- reductions and normalization ----------------------------------------------------------------
@@ -289,6 +289,7 @@ OPERATORS: dict[str, Operator] = {
         ("reshape", "nn.batch_flatten", "flatten", "squeeze", "expand_dims"), _reshape
     ),
     "transpose": _transpose,
+    "arange": _arange,
     "broadcast_to": _broadcast_to,
     "concatenate": _plain("Concat", "axis"),
     "split": _split,
