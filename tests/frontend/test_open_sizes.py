@@ -3,7 +3,6 @@ checked when the program runs."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -329,31 +328,3 @@ def test_a_branch_of_another_rank_is_assumed_not_to_run() -> None:
         assert_close(compiler.evaluate(mod, x), run_onnxruntime(proto, {"x": x}))
     with pytest.raises(InputError, match=r"w = 8 .*does not fit.*which holds for 4 to 7"):
         compiler.build(mod)(image(proto, 9, 8))
-
-
-# ---- a package's networks ------------------------------------------------------------------------
-PACKAGE = importlib.util.find_spec("rapidocr_onnxruntime")
-OCR = {
-    "ch_PP-OCRv4_det_infer": ([(1, 3, 64, 96), (2, 3, 160, 128)], [(1, 3, 40, 64)]),
-    "ch_PP-OCRv4_rec_infer": ([(1, 3, 48, 64), (2, 3, 48, 200)], [(1, 3, 100, 64)]),
-    "ch_ppocr_mobile_v2.0_cls_infer": ([(1, 3, 48, 192), (3, 3, 80, 100)], []),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(PACKAGE is None, reason="rapidocr-onnxruntime is not installed")
-@pytest.mark.parametrize("name", OCR)
-def test_ppocr_needs_nothing_given(name: str) -> None:
-    assert PACKAGE is not None
-    assert PACKAGE.origin is not None
-    path = Path(PACKAGE.origin).parent / "models" / f"{name}.onnx"
-    fit, misfit = OCR[name]
-    exe = compiler.build(compiler.from_onnx(path))
-    proto, rng = onnx.load(path), np.random.default_rng(0)
-    for shape in fit:
-        x = rng.normal(size=shape).astype(np.float32)
-        (want,) = run_onnxruntime(proto, {"x": x})
-        np.testing.assert_allclose(exe(x), want, rtol=0, atol=1e-3)
-    for shape in misfit:
-        with pytest.raises(InputError, match=r"axis 2 of input 'x'.* does not fit: node 'p2o"):
-            exe(rng.normal(size=shape).astype(np.float32))
