@@ -13,8 +13,11 @@ import onnxruntime
 import pytest
 
 import compiler
+from compiler.dtypes import Array
 
 MISSING = [m for m in ("torch", "torchvision") if importlib.util.find_spec(m) is None]
+NEAR = 1e-3
+"""How far results may be from onnxruntime's; scores that are nearer to each other may swap."""
 
 
 @pytest.mark.slow
@@ -28,13 +31,33 @@ def test_a_detector_of_torchvision_gives_what_onnxruntime_gives(name: str, tmp_p
     subprocess.run([sys.executable, str(script), name, str(path)], check=True, timeout=600)
     session = onnxruntime.InferenceSession(str(path))
     executable = compiler.build(compiler.from_onnx(path))
-    rng, found = np.random.default_rng(0), 0
+    rng = np.random.default_rng(0)
     for height, width in ((320, 320), (240, 400)):
         x = rng.random((3, height, width)).astype(np.float32)
-        want = session.run(None, {"image": x})
-        got = executable(x)
-        found += len(want[0])
-        for a, b in zip(got, want, strict=True):
-            assert a.shape == b.shape
-            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
-    assert found > 0
+        want = by_score(session.run(None, {"image": x}))
+        got = by_score(executable(x))
+        assert len(np.unique(want[:, 0])) >= 50
+        assert len(np.unique(want[:, 1])) >= 5
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got[:, 0], want[:, 0], rtol=NEAR, atol=NEAR)
+        assert unmatched(got, want) == unmatched(want, got) == []
+
+
+def by_score(results: list[Array]) -> Array:
+    """Rows (score, label, box), as they come: by descending score."""
+    boxes = next(a for a in results if a.ndim == 2)
+    scores = next(a for a in results if a.ndim == 1 and a.dtype.kind == "f")
+    labels = next(a for a in results if a.ndim == 1 and a.dtype.kind == "i")
+    assert (np.diff(scores) <= 0).all()
+    return np.column_stack([scores, labels, boxes]).astype(np.float64)
+
+
+def unmatched(rows: Array, others: Array) -> list[int]:
+    """Rows that are not among the others, those apart whose scores are nearly that of the last:
+    others might have taken their place."""
+    last = rows[-1, 0] * (1 + NEAR)
+    return [
+        k
+        for k, row in enumerate(rows)
+        if row[0] > last and not np.isclose(others, row, rtol=NEAR, atol=NEAR).all(1).any()
+    ]

@@ -59,15 +59,38 @@ def declare() -> Any:
     return library, torchvision
 
 
+def _spread(module: Any) -> None:
+    """Give a model weights with which many boxes have scores that differ: the default ones are so
+    small that all are the same."""
+    norms = []
+    for part in module.modules():
+        if isinstance(part, torch.nn.Conv2d | torch.nn.Linear):
+            torch.nn.init.kaiming_normal_(part.weight)
+        elif isinstance(part, torch.nn.BatchNorm2d):  # what images make of the layers before it
+            norms.append(part.train())
+            part.momentum = None
+    images = [torch.rand(3, *size) for size in ((320, 320), (240, 400), (200, 160), (320, 320))]
+    module.backbone(module.transform(images)[0].tensors)
+    for part in norms:
+        part.eval()
+    for part in module.modules():
+        if isinstance(getattr(part, "cls_score", None), torch.nn.Linear):
+            part.cls_score.bias[0] = -100  # never background
+    for part in module.modules():  # boxes stay near their anchors
+        for field in ("bbox_pred", "regression_head"):
+            for layer in getattr(part, field, torch.nn.Identity()).modules():
+                if isinstance(layer, torch.nn.Conv2d | torch.nn.Linear):
+                    layer.weight.mul_(0.1)
+
+
 def export(name: str, path: str) -> None:
     """Write a model whose input `image` is [3, h, w]."""
     library, vision = declare()
     torch.manual_seed(0)
     make = getattr(vision.models.detection, name)
     module = make(weights=None, weights_backbone=None).eval()
-    for part in module.modules():  # the default is so small that all scores are the same
-        if isinstance(part, torch.nn.Conv2d | torch.nn.Linear):
-            torch.nn.init.kaiming_normal_(part.weight)
+    with torch.no_grad():
+        _spread(module)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(
