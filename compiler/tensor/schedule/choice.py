@@ -13,7 +13,13 @@ from compiler.target import Target
 from compiler.tensor.expr import Load, walk
 from compiler.tensor.intrinsics import for_target
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.tile import Tile, best_width, keeps_order, tileable_axis
+from compiler.tensor.schedule.tile import (
+    Tile,
+    best_width,
+    keeps_order,
+    read_once,
+    tileable_axis,
+)
 from compiler.tensor.stmt import Buffer
 
 ACCUMULATORS = {64: 30, 32: 14}
@@ -127,7 +133,8 @@ class _Freedom:
         rank = len(store.idx)
         self.extents = [path[k].extent.constant() for k in range(rank)]
         reads = [n for n in walk(store.value) if isinstance(n, Load)]
-        packed = next((x for x in reads if x.buffer in constants), None)
+        packable = read_once(s.func.body, constants)
+        packed = next((x for x in reads if x.buffer in packable), None)
         fixed = _follows(packed, store.idx[tile.block_axis].vars()) and packed is not None
         taken = {tile.lane_axis} | ({tile.block_axis} if fixed else set())
         # Neighbouring outputs worth a tile share the constant operand.

@@ -20,7 +20,7 @@ from compiler.tensor.schedule.choice import TileChoice, retile
 from compiler.tensor.schedule.rules import scheduled_by_rule
 from compiler.tensor.schedule.select import choose_tile, consumer, tileable, widen_blocks
 from compiler.tensor.schedule.sharing import share_out
-from compiler.tensor.schedule.tile import Tile
+from compiler.tensor.schedule.tile import Tile, read_once
 from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, stores
 
@@ -88,8 +88,9 @@ def rule_tile(
     ((store, _, _),) = s.stage_stores(stage)
     if store.buffer in s.func.params or consumer(s, store) is None:
         s.accumulate_apart(stage)
-    widen_blocks(s, stage, target, constants)
-    return choose_tile(s, stage, target, constants)
+    packable = read_once(s.func.body, constants)
+    widen_blocks(s, stage, target, packable)
+    return choose_tile(s, stage, target, packable)
 
 
 def inline_elementwise(s: Schedule) -> None:

@@ -18,17 +18,25 @@ class PackPrimitives(LoopPrimitives):
         `<stage>.<buffer>` and, if the axis ends within a block, `<stage>.<buffer>.rest` copy.
 
         The twin of `pack` for data that is not known at build time. The end of the last block is
-        left as it is: `fill` may multiply it, and nobody reads the result.
+        left as it is: `fill` may multiply it, and nobody reads the result. Reads of the buffer that
+        do not follow the axis stay: those of the other operand, where both are one value.
 
         Raises:
-            ScheduleError: the stage does not read the buffer exactly once, or the axis' extent is
-                not known.
+            ScheduleError: the stage does not read the buffer along the axis exactly once, or the
+                axis' extent is not known.
         """
         ((store, path, _),) = self.stage_stores(stage)
-        mine = [x for x in loads(store.value) if x.buffer is buffer]
+        along = path[axis].var
+        mine = [
+            x
+            for x in loads(store.value)
+            if x.buffer is buffer and any(along in i.vars() for i in x.idx)
+        ]
         n = path[axis].extent.constant()
         if len(mine) != 1 or n is None:
-            raise ScheduleError(f"{stage} must read {buffer.name} once, over a known extent")
+            raise ScheduleError(
+                f"{stage} must read {buffer.name} once along {along}, over a known extent"
+            )
         (load,) = mine
         used: set[Var] = set().union(*(i.vars() for i in load.idx))
         lane, rank = path[axis].var, len(store.idx)

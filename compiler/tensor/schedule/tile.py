@@ -3,7 +3,8 @@ of a reduction to choose it (see `select`)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from compiler.symbolic import Var
@@ -11,7 +12,7 @@ from compiler.target import Target
 from compiler.tensor.expr import BinOp, Load, Select, index_condition, walk
 from compiler.tensor.intrinsics.intrinsic import Intrinsic
 from compiler.tensor.saturate import range_of
-from compiler.tensor.stmt import Buffer, For, Store
+from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses
 
 RUN_TIME = 8
 """Neighbouring outputs along an axis of any extent."""
@@ -174,6 +175,13 @@ def reads_of(s: Store) -> list[Load]:
 def index_vars_of(x: Load) -> set[Var]:
     """The loops that an element depends on."""
     return set().union(*(i.vars() for i in x.idx))
+
+
+def read_once(body: list[Stmt], constants: Collection[Buffer]) -> list[Buffer]:
+    """The constants that a tile may pack: those that one operand of one statement reads. The packed
+    array takes the constant's place, so whoever else reads it would find it no more."""
+    reads = Counter(b for b, _, written, _ in accesses(body) if not written)
+    return [b for b in constants if reads[b] == 1]
 
 
 def stride_of(x: Load, v: Var) -> int | None:
