@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .layers import LayerError
 
     Transform = Callable[[IRModule], IRModule]
-    Costs = Callable[[IRModule], ModelCost]
+    Costs = Callable[[IRModule], tuple[ModelCost, IRModule]]
 
 Array = NDArray[np.generic]
 
@@ -227,7 +227,7 @@ def prepare(
     per = fixed or 1
     module = prepare_module(model_files.load_for_batch(path, sample_shape, per))
     opset = module.attrs.get("opset")
-    found, realized = costs(module), prepare_module(transform(module))
+    found, realized = costs(module)
     plain = cost(module)
     return Variant(
         isa=number_systems.isa_of(target),
@@ -275,26 +275,33 @@ def _transform(
     fixed_batch: int | None,
 ) -> tuple[Transform, Transform, Costs, dict[str, Any]]:
     """The module-to-module function of a scheme, the same with values by the names and in the units
-    of float32, what a module costs in the scheme, and the columns that describe it."""
+    of float32, what a module costs in the scheme together with that module, prepared, and the
+    columns that describe the scheme."""
+    from compiler.transform.preparation import prepare as prepare_module
+
     facts: dict[str, Any] = dict.fromkeys(
         ("lowering", "accumulate", "granularity", "symmetry", "calibrator", "skipped"), ""
     )
     if scheme.calibrated:
         import quantize
-        from quantize.costs import plan_cost
+        from quantize.costs import realized_cost
 
         config = number_systems.qconfig(dict(scheme.options))
         # Names do not depend on the batch size, so one plan serves all of them.
         module = model_files.load_for_batch(path, sample_shape, fixed_batch or "N")
         plan = quantize.calibrate(module, batches_of(calibration, fixed_batch), config, threads)
+
+        def costs_in_plan(module: IRModule) -> tuple[ModelCost, IRModule]:
+            found, realized = realized_cost(module, plan)
+            return found, prepare_module(realized)
+
         return (
             lambda module: quantize.realize(module, plan),
             lambda module: quantize.simulate(module, plan),
-            lambda module: plan_cost(module, plan),
+            costs_in_plan,
             facts | plan_columns(plan, config),
         )
     from compiler.analysis import cost
-    from compiler.transform.preparation import prepare as prepare_module
 
     bits = 32
     if scheme.kind == "format":
@@ -303,4 +310,9 @@ def _transform(
         facts["accumulate"] = str(scheme.option("accumulate") or "sequential")
     facts |= {"weight_bits": bits, "activation_bits": bits}
     retyped = partial(retype, scheme=scheme)
-    return retyped, retyped, lambda module: cost(prepare_module(retyped(module))), facts
+
+    def costs(module: IRModule) -> tuple[ModelCost, IRModule]:
+        changed = prepare_module(retyped(module))
+        return cost(changed), changed
+
+    return retyped, retyped, costs, facts

@@ -28,6 +28,16 @@ def plan_cost(mod: IRModule, plan: Plan) -> ModelCost:
     Raises:
         ConfigError: as `quantize.realize`.
     """
+    return realized_cost(mod, plan)[0]
+
+
+def realized_cost(mod: IRModule, plan: Plan) -> tuple[ModelCost, IRModule]:
+    """The cost of a module that a plan has been applied to, and what `quantize.realize` makes of it
+    then.
+
+    Raises:
+        ConfigError: as `quantize.realize`.
+    """
     realizer = Realizer(mod, plan, boundary=True)
     realized = realizer.run()
     kept: dict[Atom, Kept] = {}
@@ -37,7 +47,7 @@ def plan_cost(mod: IRModule, plan: Plan) -> ModelCost:
         kept[a] = _integers(params)
     for (_, f), a in realizer.in_formats.rounded.items():
         kept[a] = _numbers(a, f)
-    return cost(realized, kept)
+    return cost(realized, kept), realized
 
 
 def _integers(params: ValueParams | WeightParams) -> Kept:

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 import quantize
-from experiments import layers, pipeline
+from experiments import layers, pipeline, schemes, zoo
 from experiments.estimates import estimates
 from experiments.session import Session
 from experiments.spec import load_spec
 from experiments.work import evaluation_batch, work_of
+from quantize.realization import Realizer
 
 SCHEMES = ["float32", "int8_tensor", "bfloat16", {"scheme": "scaled", "weight_dtype": "posit8_es0"}]
 PLAIN: dict[str, Any] = {
@@ -167,3 +168,30 @@ def test_interpreting_grows_with_the_multiply_accumulates(
         assert Session(spec.workload).row(spec.cells[0])["status"] == "ok"
     ratios = [values["mnist_dwsep"] / values["mnist_mlp"] for values in (expected, done)]
     assert 1 / 3 < ratios[0] / ratios[1] < 3
+
+
+@pytest.mark.parametrize("scheme", ["int8_tensor", "bfloat16"])
+def test_a_row_puts_its_network_into_the_scheme_once(
+    scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a row says of bits and sums is said of the module that its costs are counted on."""
+    done = list[str]()
+    real_run, real_retype = Realizer.run, pipeline.retype
+
+    def run(self: Realizer) -> Any:
+        done.append("realized")
+        return real_run(self)
+
+    def retype(module: Any, scheme: Any) -> Any:
+        done.append("retyped")
+        return real_retype(module, scheme)
+
+    monkeypatch.setattr(Realizer, "run", run)
+    monkeypatch.setattr(pipeline, "retype", retype)
+    x = np.zeros((2, 1, 28, 28), np.float32)
+    variant = pipeline.prepare(
+        zoo.FOLDER / "mnist_mlp.onnx", schemes.parse(scheme), sample_shape=(1, 28, 28),
+        calibration=x, target="llvm", threads=1,
+    )  # fmt: skip
+    assert len(done) == 1
+    assert variant.portable_bits == "yes"
