@@ -222,15 +222,20 @@ def test_bench_measures_both_networks(capsys: Capture) -> None:
     assert facts["provenance"]["cores"] >= 1
 
 
-def test_run_and_bench_tell_the_lowering_and_why(capsys: Capture) -> None:
-    options = ["mnist_mlp", "--dtype", "posit8_es0"]
-    for verb in (["run", *options, "--input", "mnist1k"], ["bench", *options, "--runs", "1"]):
-        facts = as_json(capsys, *verb)
-        assert facts["lowering"] == "vector"
-        assert "float32 holds its 6 significant bits" in facts["lowering_reason"]
-        asked = as_json(capsys, *verb, "--lowering", "table")
-        assert (asked["lowering"], asked["lowering_reason"]) == ("table", "the build asks for it")
-        assert "custom[posit8_es0]8: vector, because float32" in succeed(capsys, *verb)
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("verb", ["run --input mnist1k", "bench --runs 1"])
+def test_run_and_bench_tell_the_lowering_and_why(capsys: Capture, verb: str) -> None:
+    first, *options = verb.split()
+    arguments = [first, "mnist_mlp", "--dtype", "posit8_es0", *options]
+    facts = as_json(capsys, *arguments)
+    assert facts["lowering"] == "vector"
+    assert "float32 holds its 6 significant bits" in facts["lowering_reason"]
+    asked = as_json(capsys, *arguments, "--lowering", "table")
+    assert (asked["lowering"], asked["lowering_reason"]) == ("table", "the build asks for it")
+    assert "custom[posit8_es0]8: vector, because float32" in succeed(capsys, *arguments)
+
+
+def test_float32_has_no_lowering(capsys: Capture) -> None:
     facts = as_json(capsys, "run", "mnist_mlp", "--input", "mnist1k")
     assert (facts["lowering"], facts["lowering_reason"]) == ("", "")
 

@@ -9,7 +9,7 @@ import new_user_models
 import numpy as np
 import onnx
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from new_user_models import JUDGED, MODELS, SHAPES
 from onnx import TensorProto, helper, numpy_helper
@@ -314,6 +314,7 @@ def test_calibration_inputs_have_names_of_their_own(
             load_feed(model, data)
 
 
+@settings(max_examples=30)
 @given(st.text(max_size=9), st.lists(st.integers(1, 99), max_size=4), st.sampled_from("x,"))
 def test_shapes_are_read_behind_the_last_sign(name: str, sizes: list[int], comma: str) -> None:
     assert read_shape(f"{name}={comma.join(map(str, sizes))}") == (name, tuple(sizes))

@@ -316,6 +316,7 @@ FRAME = """<!doctype html><meta charset=utf-8>
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("width", [1200, 360])
 def test_in_a_browser(tmp_path: Path, width: int) -> None:
     page = experiments.report(results(tmp_path), tmp_path / "r.html")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from recorded_like import MODELS, recorded_like
 
@@ -76,11 +76,16 @@ def test_they_are_a_pandas_table(rows: Results) -> None:
     pd.testing.assert_frame_equal(pd.DataFrame(rows), pd.DataFrame(rows.copy()))
 
 
-def test_every_cost_can_be_across(rows: Results) -> None:
-    for cost, (name, _) in COSTS.items():
-        svg = pareto_svg(rows, cost)
-        assert svg.count(name) == len(MODELS), cost
-    assert svg.count("<title>") == len(rows) - 1, "all but the cell that failed"
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("cost", COSTS)
+def test_every_cost_can_be_across(rows: Results, cost: str) -> None:
+    svg = pareto_svg(rows, cost)
+    assert svg.count(COSTS[cost][0]) == len(MODELS)
+    if cost == list(COSTS)[-1]:
+        assert svg.count("<title>") == len(rows) - 1, "all but the cell that failed"
+
+
+def test_costs_that_there_are_none_of(rows: Results) -> None:
     with pytest.raises(ConfigError, match="unknown cost 'size'"):
         pareto_svg(rows, "size")
     bytes_only = rows.assign(latency_ms_median=math.nan)
@@ -98,6 +103,7 @@ def test_one_cell_is_a_picture_too(rows: Results) -> None:
 figures = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 5)), min_size=1, max_size=12)
 
 
+@settings(max_examples=30)
 @given(figures)
 def test_the_front_is_what_nothing_beats(cells: list[tuple[int, int]]) -> None:
     points = [picture._Point(str(k), "f", c, w, w, -c) for k, (c, w) in enumerate(cells)]

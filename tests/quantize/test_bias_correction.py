@@ -102,11 +102,12 @@ def test_the_analytic_shift_is_the_weights_error_times_the_mean_of_the_inputs() 
             assert params.shift[k] == pytest.approx(expected, rel=1e-3, abs=1e-4)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ["resnet8", "dwsep"])
 def test_networks_gain(name: str) -> None:
     mod = net(name)
     calib, x, _ = images()
-    x = x[:200]
+    x = x[:100]
     reference = compiler.build(mod)(x)
     sqnr = {}
     for how in ("none", "analytic", "empirical"):

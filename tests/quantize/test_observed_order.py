@@ -29,7 +29,7 @@ def observed(module: IRModule) -> list[Var]:
     return [b.var for b in module.main.bindings if isinstance(b.var.type, TensorType)]
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(module=networks(), block=st.sampled_from([2, 4]), seed=st.integers(0, 99))
 def test_values_in_any_order_are_the_same_values(module: IRModule, block: int, seed: int) -> None:
     module = prepared(module)
@@ -61,7 +61,7 @@ def test_full_blocks_stay_blocks_and_filled_up_ones_do_not() -> None:
     assert shapes([first, second], [second]) == [plain, other]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", ["resnet8", "dwsep"])
 @pytest.mark.parametrize("how", ["minmax", "moving_average", "percentile", "kl", "mse", "sigma"])
 def test_plans_do_not_depend_on_the_order(
