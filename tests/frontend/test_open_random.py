@@ -61,6 +61,12 @@ def networks(draw: st.DrawFn) -> onnx.ModelProto:
             y = net.op("Squeeze", y, net.ints(draw(st.integers(2, 3))))
         case "pairs":
             y = net.op("Reshape", y, net.ints(0, 0, -1, 2, 2))
+    needed, kept = {y}, []
+    for node in reversed(net.nodes):  # onnxruntime refuses what is empty also where none needs it
+        if node.output[0] in needed:
+            kept.append(node)
+            needed |= set(node.input)
+    net.nodes = kept[::-1]
     return net.proto(y)
 
 
@@ -113,21 +119,21 @@ def check(proto: onnx.ModelProto, sizes: list[tuple[int, int, int]], build: bool
             np.testing.assert_allclose(exe(x), got, rtol=1e-3, atol=1e-4)
 
 
-@settings(max_examples=8)
-@given(networks(), st.lists(SIZES, min_size=3, max_size=5))
+@settings(max_examples=6)
+@given(networks(), st.lists(SIZES, min_size=3, max_size=4))
 def test_open_sizes(proto: onnx.ModelProto, sizes: list[tuple[int, int, int]]) -> None:
     check(proto, sizes, build=False)
 
 
 @pytest.mark.thorough
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(networks(), st.lists(SIZES, min_size=4, max_size=8))
 def test_more_open_sizes(proto: onnx.ModelProto, sizes: list[tuple[int, int, int]]) -> None:
     check(proto, sizes, build=False)
 
 
 @pytest.mark.thorough
-@settings(max_examples=6)
+@settings(max_examples=5)
 @given(networks(), st.lists(SIZES, min_size=3, max_size=6))
 def test_compiled_open_sizes(proto: onnx.ModelProto, sizes: list[tuple[int, int, int]]) -> None:
     check(proto, sizes, build=True)

@@ -60,7 +60,7 @@ def values(proto: onnx.ModelProto, steps: int, batch: int) -> dict[str, np.ndarr
 CASES = list(product(GATES, ("forward", "reverse", "bidirectional"), (False, True), (False, True)))
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(9)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(map(str, c)))
 def test_open_lengths_give_what_onnxruntime_gives(case: tuple[Any, ...]) -> None:
     proto = network(*case)

@@ -36,6 +36,7 @@ def assumed(mod: compiler.IRModule) -> set[str]:
     return {str(a) for a in compiler.assumptions(mod)}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", NETS)
 def test_open_height_and_width_need_nothing_given(name: str) -> None:
     make, every = NETS[name]
@@ -55,7 +56,14 @@ def test_open_height_and_width_need_nothing_given(name: str) -> None:
             compiler.evaluate(mod, x)
 
 
-@pytest.mark.parametrize("kind", ["graph", "vm", "interpret"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param("graph", marks=pytest.mark.thorough),  # in the first tier: test_open_squeeze
+        pytest.param("vm", marks=pytest.mark.thorough),
+        "interpret",
+    ],
+)
 def test_every_executor_checks_what_is_assumed(kind: str) -> None:
     proto = pyramid(2)
     mod = compiler.from_onnx(proto)
@@ -88,7 +96,7 @@ def test_compiled_programs_give_the_reference_at_any_size_that_fits(name: str) -
             assert_close(exe(x), want)
 
 
-@pytest.mark.sampled(12)
+@pytest.mark.sampled(24)
 @pytest.mark.parametrize("h", range(1, 25))
 def test_what_is_assumed_holds_where_the_sizes_fit_and_nowhere_else(h: int) -> None:
     proto = pyramid(3)

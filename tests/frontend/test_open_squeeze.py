@@ -28,6 +28,7 @@ def squeeze(shape: list[Any], then: str = "Relu") -> onnx.ModelProto:
     return model(nodes, {"x": shape}, ["y"])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("then", ["Relu", "Shape"])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_shape_is_what_onnx_says_or_refused(shape: list[Any], then: str) -> None:
@@ -53,6 +54,7 @@ def test_the_shape_is_what_onnx_says_or_refused(shape: list[Any], then: str) -> 
                 np.testing.assert_array_equal(compiler.evaluate(m, x), want)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("then", ["Relu", "Shape"])
 def test_compiled_retyped_and_saved_programs_check_it(then: str, tmp_path: Path) -> None:
     mod = datatypes.change_dtype(
