@@ -327,6 +327,8 @@ CASES: list[Case] = [
     Case("gather_elements", [(4, 3), (2, 2)], {"axis": -1}, ((F32, INT64),), -3, 2),
     Case("gather_nd", [("n", 3, 3, 2), ("n", 5, 2)], {"batch_dims": 1}, ((F32, INT64),), -3, 2),
     Case("gather_nd", [(3, 4), (2, 2, 1)], dtypes=((TOY, I32),), low=-3, high=2),
+    Case("non_max_suppression", [("n", 4, 9), ("n", 2, 9), (), (), ()],
+         dtypes=((F32, F32, INT64, F32, F32), (TOY, TOY, INT64, TOY, TOY)), low=0, high=4),
     *(
         Case(
             "scatter_elements",
