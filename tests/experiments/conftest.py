@@ -1,8 +1,17 @@
+from collections.abc import Iterator
+
 import fake_pipeline
 import pytest
+from row_hashes import forgetting
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sweeps run on numpy stand-ins instead of compiled networks."""
     fake_pipeline.install(monkeypatch.setattr)
+
+
+@pytest.fixture
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test defines is gone after it."""
+    yield from forgetting(monkeypatch)

@@ -10,8 +10,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,264 +17,20 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from row_hashes import BASE, RESULTS, hash_in, hash_of
 
 import compiler
-import datatypes
 import experiments
 from compiler.errors import ConfigError
-from compiler.tensor.expr import Expr
 from compiler.tensor.schedule import rules
-from datatypes import registry
-from datatypes.formats import catalogue
-from datatypes.formats.hashing import digest
-from experiments import adapters, datasets, identity, schemes, scoring, zoo
+from experiments import zoo
 from experiments.fingerprints import Fingerprint
 from experiments.spec import load_spec
-from quantize.scaled import blocks
-
-RESULTS = Path(__file__).resolve().parents[2] / "results"
-BASE: dict[str, Any] = {
-    "models": ["mnist_mlp"],
-    "n_eval": 10,
-    "n_calib": 10,
-    "latency": {"runs": 0},
-}
-
-
-@pytest.fixture(autouse=True)
-def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test defines is gone after it."""
-    for module, name in (
-        *((catalogue, "_known"), (blocks, "_formats"), (registry, "_lowerings")),
-        *((registry, "_minimums"), (scoring, "_METRICS"), (scoring, "_REGISTERED")),
-        *((datasets, "_REGISTERED"), (zoo, "_REGISTERED"), (adapters, "_run")),
-    ):
-        monkeypatch.setattr(module, name, dict(getattr(module, name)))
-    yield
-    for name in ("beside", "deeper", "package", "package.part", "package.inner"):
-        sys.modules.pop(name, None)
-
-
-def hash_of(**changes: Any) -> str:
-    (cell,) = load_spec({**BASE, **changes}).cells
-    return cell.config_hash
-
-
-def hash_in(scheme: Any) -> str:
-    return hash_of(schemes=[scheme])
-
-
-SCALED = {"scheme": "scaled", "weight_dtype": "bfloat16"}
-
-
-# ---- formats -------------------------------------------------------------------------------------
-FLOAT = {"exponent": 4, "mantissa": 3}
-MUL = np.arange(1 << 16, dtype=np.uint32).reshape(256, 256) % 256
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    "changed",
-    [
-        *({"exponent": 3, "mantissa": 4}, {"bias": 9}, {"nan": False}, {"subnormals": False}),
-        *({"infinities": False}, {"rounding": "zero"}, {"rounding": "stochastic"}),
-        *({"overflow": "saturate"}, {"infinity": "saturate"}, {"underflow": "minpos"}),
-        *({"tables": {"Mul": MUL}}, {"tables": {"Mul": MUL[::-1]}}, {"tables": {"Add": MUL}}),
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda name: name,
-        lambda name: {"scheme": {"*": name}},
-        lambda name: {**SCALED, "weight_dtype": name, "activation_dtype": "float32"},
-        lambda name: {**SCALED, "overrides": {"logits": {"weight_dtype": name}}},
-        lambda name: {"scheme": "int8", "weight_dtype": name, "activation_dtype": name},
-    ],
-    ids=["plain", "mixture", "scaled", "override", "int8"],
-)
-def test_any_field_of_a_format_counts_wherever_it_is_named(
-    changed: dict[str, Any], use: Callable[[str], Any]
-) -> None:
-    datatypes.define("mine8", **FLOAT)
-    plain, other = hash_in(use("mine8")), hash_in("bfloat16")
-    del catalogue._known["mine8"]
-    datatypes.define("mine8", **(FLOAT | changed))
-    assert hash_in(use("mine8")) != plain
-    assert hash_in("bfloat16") == other
-
-
-WIDE = {"exponent": 8, "mantissa": 11, "storage_only": True}
-
-
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("one", "two"),
-    [
-        (WIDE, {**WIDE, "subnormals": False}),
-        (WIDE, {**WIDE, "bias": 126}),
-        (WIDE, {**WIDE, "mantissa": 12, "exponent": 7}),
-        (WIDE, {"like": "posit20_es1", "storage_only": True}),
-        ({**WIDE, "mantissa": 23}, {**WIDE, "mantissa": 23, "subnormals": False}),
-        ({"values": [-1.0, 0.0, 0.5, 1.0]}, {"values": [-1.0, 0.0, 0.25, 1.0]}),
-        ({"nbits": 4, "decode": lambda c: c}, {"nbits": 4, "decode": lambda c: c * 2}),
-    ],
-)
-def test_values_of_formats_count_however_they_are_described(
-    one: dict[str, Any], two: dict[str, Any]
-) -> None:
-    first = digest(datatypes.define("one", **one))
-    assert digest(datatypes.define("same", **one)) == first
-    assert digest(datatypes.define("two", **two)) != first
-
-
-@pytest.mark.parametrize(
-    "changed", [{"block": 128}, {"element": "float8_e5m2"}, {"scale": "float8_e4m3fn"}]
-)
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda name: name,
-        lambda name: {**SCALED, "weight_dtype": name, "activation_dtype": "float32"},
-        lambda name: {**SCALED, "overrides": {"logits": {"weight_dtype": name}}},
-    ],
-)
-def test_any_field_of_a_block_format_counts(
-    changed: dict[str, Any], use: Callable[[str], Any]
-) -> None:
-    fields: dict[str, Any] = {"element": "float8_e4m3fn", "block": 8}
-    blocks.define_block_format("mine_blocks", **fields)
-    plain, other = hash_in(use("mine_blocks")), hash_in("mxfp8_e4m3")
-    del blocks._formats["mine_blocks"]
-    blocks.define_block_format("mine_blocks", **(fields | changed))
-    assert hash_in(use("mine_blocks")) != plain
-    assert hash_in("mxfp8_e4m3") == other
-
-
-def test_resuming_with_another_block_size_computes_another_row(tmp_path: Path) -> None:
-    out, rows = tmp_path / "r.csv", {}
-    for block in (8, 128):
-        blocks._formats.pop("mine_blocks", None)
-        blocks.define_block_format("mine_blocks", "float4_e2m1fn", block=block)
-        table = experiments.sweep({**BASE, "schemes": ["mine_blocks"]}, out, resume=True)
-        rows[block] = table.iloc[0]
-    assert rows[8]["granularity"] == "block of 8"
-    assert rows[128]["granularity"] == "block of 128"
-    assert rows[8]["sqnr_db"] != rows[128]["sqnr_db"]
-
-
-# ---- registered functions ------------------------------------------------------------------------
-def twice(node: Any) -> Expr:
-    return node.a + node.a
-
-
-def thrice(node: Any) -> Expr:
-    return node.a + node.a + node.a
-
-
-def helper_of(node: Any) -> Expr:
-    return HELPERS[0](node)
-
-
-HELPERS: list[Callable[[Any], Expr]] = [twice]
-
-
-def shifted(by: int) -> Callable[[Any], Expr]:
-    return lambda node: node.a + by
-
-
-@pytest.mark.parametrize("name", ["posit9_es1", "custom[lowered_mine]8"])
-def test_lowering_functions_count_with_all_that_they_read(name: str) -> None:
-    kind = "lowered_mine" if "mine" in name else name
-    if kind == "lowered_mine" and kind not in registry.registered_types():
-        datatypes.register("lowered_mine")
-    without = hash_in(name)
-    other = hash_in("posit8_es0")
-    found = [without]
-    for function in (twice, thrice, shifted(1), shifted(2), helper_of):
-        datatypes.register_op(function, "Mul", "llvm", kind)
-        found.append(hash_in(name))
-        assert hash_in(name) == found[-1]
-    HELPERS[0] = thrice
-    found.append(hash_in(name))
-    HELPERS[0] = twice
-    assert hash_in(name) == found[-2]
-    datatypes.register_op(twice, "Add", "llvm", kind)
-    found.append(hash_in(name))
-    datatypes.register_min_func(lambda bits: -1.0, kind)
-    found.append(hash_in(name))
-    datatypes.register_min_func(lambda bits: -2.0, kind)
-    found.append(hash_in(name))
-    datatypes.register_op(twice, "Cast", "llvm", "float", kind)
-    found.append(hash_in(name))
-    assert len(set(found)) == len(found)
-    assert hash_in("posit8_es0") == other
-
-
-def library(folder: Path, body: str) -> Path:
-    """A C library whose `mine_mul` does `body`; each under a path of its own."""
-    folder.mkdir()
-    source, made = folder / "mine.c", folder / "libmine.so"
-    source.write_text(f"unsigned char mine_mul_{folder.name}(unsigned char a) {{ return {body}; }}")
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", made, source], check=True, timeout=60)
-    return made
-
-
-def test_c_libraries_count_with_their_bytes(tmp_path: Path) -> None:
-    """Of the libraries that are loaded, those whose functions are called."""
-    made = library(tmp_path / "own", "a")
-    datatypes.load_library(library(tmp_path / "unused", "a"))
-    datatypes.load_library(made)
-    lower = datatypes.create_lower_func({9: "mine_mul_own"})
-    datatypes.register_op(lower, "Mul", "llvm", "posit9_es1")
-    found = identity.definitions(schemes.parse("posit9_es1"))
-    assert found["libraries"] == [experiments.files.sha256(made)]
-    before = hash_in("posit9_es1")
-    # A library of the same functions that does something else.
-    with made.open("ab") as file:
-        file.write(b"changed")
-    assert hash_in("posit9_es1") != before
-
-    def by_name(node: Any) -> Expr:
-        return datatypes.call_pure_extern("uint16", "mine_mul_own", node.a)
-
-    datatypes.register_op(by_name, "Mul", "llvm", "posit9_es1")
-    found = identity.definitions(schemes.parse("posit9_es1"))
-    assert found["libraries"] == [experiments.files.sha256(made)]
-
-
-def test_metrics_that_were_registered_count_with_what_they_do() -> None:
-    def register(score: Callable[..., Any], higher: bool = True) -> str:
-        scoring.register_metric("mine", score, higher_is_better=higher)
-        return hash_of(schemes=["float32"], metric="mine")
-
-    def scaled(by: float) -> Callable[..., Any]:
-        return lambda outputs, labels: by * outputs[:, 0]
-
-    found = [
-        register(lambda outputs, labels: outputs.max(axis=1)),
-        register(lambda outputs, labels: outputs.min(axis=1)),
-        register(lambda outputs, labels: outputs.min(axis=1), False),
-        *(register(scaled(1.0)), register(scaled(2.0))),
-    ]
-    assert len(set(found)) == len(found)
-    assert register(scaled(2.0)) == found[-1]
-
-
-def test_a_data_set_made_of_another_one_is_another_one() -> None:
-    digits = datasets.load("mnist1k")
-    keys = set()
-    for changed in (
-        *({}, {"x": digits.x * 2}, {"y": digits.y + 1}, {"calibration": digits.calibration + 1}),
-        {"classes": ("a",)},
-    ):
-        datasets.register_dataset("mine", lambda c=changed: replace(digits, **c))
-        keys.add(hash_of(schemes=["int8_channel"], dataset="mine"))
-    assert len(keys) == 5
-
 
 # ---- files ---------------------------------------------------------------------------------------
+
+pytestmark = pytest.mark.usefixtures("forgotten")
+
 ADAPTER = """
 import sys
 from pathlib import Path
