@@ -134,7 +134,10 @@ def _merged(
         else:
             raise ModelError(f"shapes[{name!r}]: {w!r} is not a dimension (an integer, or a name)")
         if isinstance(own, Var) and new != own and fixed.setdefault(own, new) != new:
-            raise ModelError(f"shapes gives the dimension {own} two values, {fixed[own]} and {new}")
+            raise ModelError(
+                f"the dimension {own} is given two values: {fixed[own]}, and {new} for axis {i} of "
+                f"input {name!r}"
+            )
         out.append(new)
     return tuple(out)
 
