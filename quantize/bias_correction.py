@@ -36,7 +36,7 @@ from quantize.channel_means import (
     mean_of,
 )
 from quantize.plan import Plan
-from quantize.running import Batches, Inputs, flat, float_results
+from quantize.running import Batches, Inputs, all_results, comparable
 
 if TYPE_CHECKING:
     from compiler.runtime.executable import Executable
@@ -49,7 +49,8 @@ def correct_biases(
 
     The plan itself if that does not bring the results closer to the float network's: where a
     range leaves out a few very large values, these carry the mean, and the many others would be
-    shifted for their sake.
+    shifted for their sake. Results whose sizes the data decide are compared where these are the
+    same; the plan itself if that is nowhere.
 
     Args:
         module: the prepared module that the plan's names refer to.
@@ -59,15 +60,16 @@ def correct_biases(
         threads: threads that the networks run on; the plan does not depend on it.
     """
     layers = corrected_layers(module, plan.nodes)
-    wanted, reference = floats.means(), flat(floats.results())
+    wanted = floats.means()
     if plan.config.bias_correction == "analytic":
         corrected = _shifted(plan, _analytic(plan, layers, wanted))
-        after = float_results(_simulated(module, corrected), inputs, threads)
-        before = float_results(_simulated(module, plan), inputs, threads)
+        after = all_results(_simulated(module, corrected), inputs, threads)
+        before = all_results(_simulated(module, plan), inputs, threads)
     else:
         shifts, after, before = _empirical(module, plan, layers, wanted, inputs, threads)
         corrected = _shifted(plan, shifts)
-    return corrected if _distance(after, reference) < _distance(before, reference) else plan
+    new, old, reference = comparable(after, before, floats.results())
+    return corrected if _distance(new, reference) < _distance(old, reference) else plan
 
 
 def _shifted(plan: Plan, shifts: Mapping[str, Array]) -> Plan:
@@ -100,7 +102,7 @@ def _empirical(
     wanted: Mapping[str, Array],
     inputs: Batches,
     threads: int,
-) -> tuple[dict[str, Array], Array, Array]:
+) -> tuple[dict[str, Array], list[Array], list[Array]]:
     """The shifts, the results with them in place, and the results without them."""
     f = _simulated(module, plan).main
     bound = {b.var.name: b.var for b in f.bindings}
@@ -124,8 +126,8 @@ def _empirical(
         for done in [v for v in values if last.get(v, -1) <= k]:
             del values[done]
     results = [values[r] for r in f.results if isinstance(r, Var)]
-    after = flat([a for batch in zip(*results, strict=True) for a in batch])
-    before = flat([a for batch in inputs for a in _chained(f, parts, programs, batch)])
+    after = [a for batch in zip(*results, strict=True) for a in batch]
+    before = [a for batch in inputs for a in _chained(f, parts, programs, batch)]
     return shifts, after, before
 
 

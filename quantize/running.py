@@ -68,12 +68,20 @@ class Runner:
         return self._held
 
 
-def float_results(module: IRModule, batches: Batches, threads: int) -> Array:
-    """All float results of a module on all batches, as one vector."""
+def all_results(module: IRModule, batches: Batches, threads: int) -> list[Array]:
+    """All results of a module, batch after batch."""
     run = Runner(module, [r for r in module.main.results if isinstance(r, Var)], threads)
-    return flat([np.array(a) for batch in batches for a in run(batch)])
+    return [np.array(a) for batch in batches for a in run(batch)]
 
 
-def flat(results: Sequence[Array]) -> Array:
-    """The float arrays among some, as one vector."""
-    return np.concatenate([np.ravel(a) for a in results if a.dtype.kind == "f"])
+def comparable(*results: Sequence[Array]) -> list[Array]:
+    """The float arrays that several networks give for the same data, as one vector for each
+    network; without those whose sizes, which depend on the data, differ between networks."""
+    same = [
+        arrays
+        for arrays in zip(*results, strict=True)
+        if arrays[0].dtype.kind == "f" and len({a.shape for a in arrays}) == 1
+    ]
+    if not same:
+        return [np.zeros(0) for _ in results]
+    return [np.concatenate([np.ravel(a) for a in own]) for own in zip(*same, strict=True)]

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from compiler.errors import InputError
 from compiler.ir.expr import Binding, Call, Constant, IRModule, Var
 from quantize.calls import activations, is_weighted, multiplies, source
 from quantize.graph import Graph
 from quantize.node_plan import NodePlan
 from quantize.plan import Plan
 from quantize.rescaling.factors import rescaled
-from quantize.running import Batches, float_results
+from quantize.running import Batches, all_results, comparable
 
 
 @dataclass(frozen=True)
@@ -49,19 +50,29 @@ def sensitivities(
         plan: made without bias correction, whose shifts make up for more than one node.
         batches: inputs by name.
         threads: threads that the networks run on; the figures do not depend on it.
+
+    Raises:
+        InputError: results whose sizes the data decide have no size that can be compared.
     """
     from quantize.simulation import simulate
 
     graph = Graph(rescaled(module, plan.factors).main)
-    reference = float_results(module, batches, threads).astype(np.float64)
-    energy = float(np.square(reference).sum()) or 1.0
+    wanted = all_results(module, batches, threads)
     found = []
     for b, call in graph.calls():
         node = plan.nodes[b.var.name]
         if node.decision != "integer" or not multiplies(call):
             continue
         alone = simulate(module, only(graph, plan, b).sequential)
-        error = float_results(alone, batches, threads) - reference
+        got, reference = comparable(all_results(alone, batches, threads), wanted)
+        if not reference.size:
+            raise InputError(
+                f"node {b.var.name}: with it in integers, no result of the network has the size "
+                "that it has in float, for any of the data: there is nothing to compare"
+            )
+        reference = reference.astype(np.float64)
+        energy = float(np.square(reference).sum()) or 1.0
+        error = got - reference
         weight = call.args[1]
         size = weight.data.size if is_weighted(call) and isinstance(weight, Constant) else 0
         noise = float(np.square(error).sum()) / energy

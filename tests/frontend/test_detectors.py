@@ -59,6 +59,17 @@ def test_a_detector_is_quantized_and_its_tail_stays_in_float(name: str) -> None:
     mod = from_onnx(proto)
     batches: list[Any] = [{given: x} for x in pictures(name)]
     plan = quantize.calibrate(mod, batches)
+    # What follows the convolutions is float, and the plan says why, for every node of it.
+    integer = {n.op for n in plan.nodes.values() if n.decision != "float"}
+    assert "nn.conv2d" in integer
+    tail = {"exp", "sigmoid", "nn.softmax", "subtract", "divide", "minimum", "gather_nd", "topk"}
+    assert not integer & tail
+    stays = [n for n in plan.nodes.values() if n.decision == "float"]
+    assert len(stays) >= 15
+    assert all(n.reason for n in stays)
+    moves = [n.reason for n in stays if n.op in ("gather_nd", "topk", "minimum")]
+    assert set(moves) <= {"it has no integer form", "no integer operator reads its result"}
+    assert all(n.reason in plan.summary() for n in stays)
     quantized = quantize.realize(mod, plan)
     text = quantized.astext()
     assert "qnn.conv2d" in text or "qnn.requantize" in text
