@@ -292,8 +292,8 @@ def _parts(
     inputs = {k: a for k, a in arrays.items() if k != "y"}
     calib = {k: inputs.pop(k) for k in list(inputs) if k.removesuffix(CALIB) in {*arrays} - {k}}
     if not inputs:
-        raise ConfigError(f"{what} has no array x; it holds {sorted(arrays)}")
-    if "x" in inputs:
+        raise ConfigError(f"{what} has no array x; it holds {', '.join(sorted(arrays)) or 'none'}")
+    if "x" in inputs and inputs["x"].ndim:
         x = inputs["x"]
         calibration = calib.get("x_calib", x[:0])
         _check(what, x, y, calibration)
@@ -322,15 +322,16 @@ def _generated(name: str) -> Dataset:
 
 
 def _check(what: str, x: Array, y: Array, calibration: Array) -> None:
-    if y is not NO_LABELS and (x.ndim == 0 or y.ndim == 0 or len(x) != len(y)):
+    if y is not NO_LABELS and (y.ndim == 0 or len(x) != len(y)):
         raise ConfigError(
             f"{what} needs one label in y for each of the inputs in x, got y of shape {y.shape} "
             f"and x of shape {x.shape}"
         )
-    if calibration.shape[1:] != x.shape[1:] or calibration.dtype != x.dtype:
+    kinds = [(a.ndim, a.shape[1:], a.dtype) for a in (calibration, x)]
+    if kinds[0] != kinds[1]:
         raise ConfigError(
-            f"{what}: x_calib ({calibration.dtype}{list(calibration.shape[1:])}) "
-            f"and x ({x.dtype}{list(x.shape[1:])}) must hold inputs of one kind"
+            f"{what}: x_calib ({calibration.dtype}, shape {calibration.shape}) and x ({x.dtype}, "
+            f"shape {x.shape}) must hold inputs of one kind"
         )
 
 

@@ -3,9 +3,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler.errors import ConfigError
+from compiler.errors import ConfigError, InputError
 from experiments import datasets, zoo
-from experiments.datasets import load
+from experiments.datasets import Dataset, load
 
 
 def test_mnist1k_is_balanced_and_normalised() -> None:
@@ -53,12 +53,17 @@ def test_a_users_file_is_taken_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"y": np.zeros(2, int)}, r"has no array x; it holds \['y'\]"),
+        ({"y": np.zeros(2, int)}, r"has no array x; it holds y$"),
+        ({}, "has no array x; it holds none"),
         ({"x": np.zeros((2, 3)), "y": np.zeros(3, int)}, "needs one label in y for each of"),
         ({"x": np.zeros((2, 3)), "y": np.array(1)}, "needs one label in y .* of shape \\(\\)"),
         (
             {"x": np.zeros((2, 3)), "y": np.zeros(2, int), "x_calib": np.zeros((2, 4))},
             "inputs of one kind",
+        ),
+        (
+            {"x": np.zeros(3), "x_calib": np.array(1.0)},
+            r"shape \(\)\) and x \(float64, shape \(3,\)",
         ),
     ],
 )
@@ -68,6 +73,13 @@ def test_arrays_must_fit_together(
     np.savez(tmp_path / "bad.npz", **arrays)
     with pytest.raises(ConfigError, match=message):
         load(str(tmp_path / "bad.npz"))
+
+
+@pytest.mark.parametrize("beside", [{}, {"y": np.arange(3)}, {"x_calib": np.zeros((2, 784))}])
+def test_a_scalar_is_no_row_of_images(beside: dict[str, np.ndarray]) -> None:
+    scalar = Dataset.of("scalar", {"x": np.float32(1), **beside})
+    with pytest.raises(InputError, match=r"'scalar': input 'input' must have rank 4, .* not \(\)"):
+        scalar.for_model(zoo.FOLDER / "mnist_mlp.onnx")
 
 
 def test_files_that_are_no_archives(tmp_path: Path) -> None:
