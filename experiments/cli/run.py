@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -79,26 +80,24 @@ def run(
     if output:
         with atomic_path(output) as temporary, temporary.open("wb") as archive:
             write_npz(archive, {name: numbers(array) for name, array in outputs.items()})
-    described = {
-        name: {
-            "dtype": str(array.dtype),
-            "shape": list(array.shape),
-            "min": values.min().item(),
-            "max": values.max().item(),
-            "mean": values.mean(dtype=np.float64).item(),
-        }
-        for name, array in outputs.items()
-        if (values := numbers(array)).size
-    }
+    described = {name: _described(array) for name, array in outputs.items()}
     if as_json:
         facts = {"model": model, "dtype": dtype, **lowering_facts(executable)}
         print_json({**facts, "outputs": described, "saved": str(output or "")})
         return
     echo_lowering(executable)
     for name, facts in described.items():
-        say(
-            f"{name}: {facts['dtype']}{facts['shape']}  min {facts['min']:.6g}  "
-            f"max {facts['max']:.6g}  mean {facts['mean']:.6g}"
-        )
+        figures = (f"{key} {facts[key]:.6g}" for key in ("min", "max", "mean") if key in facts)
+        say(f"{name}: {facts['dtype']}{facts['shape']}  {'  '.join(figures) or 'empty'}")
     if output:
         say(f"saved to {output}")
+
+
+def _described(array: pipeline.Array) -> dict[str, Any]:
+    """What is said of an output; of one without elements, its type."""
+    values = numbers(array)
+    facts = {"dtype": str(array.dtype), "shape": list(array.shape)}
+    if not values.size:
+        return facts
+    mean = values.mean(dtype=np.float64).item()
+    return {**facts, "min": values.min().item(), "max": values.max().item(), "mean": mean}

@@ -162,6 +162,19 @@ def test_run_takes_an_anonymous_array_and_passes_over_labels(
     assert facts["outputs"]["logits"]["shape"] == [2, 10]
 
 
+def test_run_says_of_outputs_without_elements_what_they_are(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    out = tmp_path / "y.npz"
+    np.savez(tmp_path / "x.npz", x=datasets.load("mnist1k").x[:0])
+    line = ["run", "mnist_mlp", "--input", str(tmp_path / "x.npz"), "--output", str(out)]
+    assert "logits: float32[0, 10]  empty\n" in succeed(capsys, *line)
+    facts = as_json(capsys, *line)["outputs"]["logits"]
+    assert facts == {"dtype": "float32", "shape": [0, 10]}
+    with np.load(out) as saved:
+        assert saved["logits"].shape == (0, 10)
+
+
 def test_run_in_a_format_rounds_the_results(tmp_path: Path, capsys: Capture) -> None:
     x = datasets.load("mnist1k").x[:4]
     np.savez(tmp_path / "x.npz", input=x)
