@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 #: lies elsewhere; the interval of one measurement knows nothing of it.
 PLACEMENT = 0.05
 
+#: What has fewer characters, all digits, is the number of a row and never the start of its hash.
+DIGITS = 6
+
 #: Columns that must come out exactly, wherever a row runs.
 EXACT = (
     *("status", "model_sha256"),
@@ -118,7 +121,10 @@ class Reproduction:
                     lines.append(f"  latency {when} was disturbed: {explained(reasons)}")
         for d in self.environment:
             lines.append(f"  {d.column}: recorded {d.recorded}, now {d.now}")
-        lines.append(f"  compared {self.compared()}")
+        if self.again["status"] in ("error", "timeout"):
+            lines.append(f"  now fails ({self.again['status']}): {self.again['error']}")
+        else:
+            lines.append(f"  compared {self.compared()}")
         return "\n".join(map(printable, [*lines, "matches" if self.matches else "does not match"]))
 
     def _repr_html_(self) -> str:
@@ -139,7 +145,8 @@ def _speedups(*rows: dict[str, Value]) -> str:
 
 def find_row(results: str | os.PathLike[str], row_id: str) -> dict[str, Value]:
     """The row of that number (1 is the first below the header), or, where there are not so many,
-    the one whose `config_hash` starts with `row_id`.
+    the one whose `config_hash` starts with `row_id`: not with so few digits that they would be the
+    number of a row that is not there.
 
     Raises:
         ConfigError: the file is none, or there is no such row, or several.
@@ -147,9 +154,14 @@ def find_row(results: str | os.PathLike[str], row_id: str) -> dict[str, Value]:
     from .store import read_results
 
     rows = read_results(results).to_dict("records")
+    if not rows:
+        raise ConfigError(f"{results} has no rows yet; run its sweep first")
     found = [row for row in rows if str(row["config_hash"]).startswith(row_id)]
-    if row_id.isdecimal() and 1 <= int(row_id) <= len(rows):  # also where a hash starts so
-        found = [rows[int(row_id) - 1]]
+    if row_id.isdecimal():
+        if 1 <= int(row_id) <= len(rows):  # also where a hash starts so
+            found = [rows[int(row_id) - 1]]
+        elif len(row_id) < DIGITS:
+            found = []
     if len(found) != 1:
         what = f"{len(found)} rows" if found else "no row"
         raise ConfigError(

@@ -209,6 +209,20 @@ def test_a_row_tells_its_speedups_and_what_disturbed_them(
     ]
 
 
+def test_a_row_that_fails_again_says_why() -> None:
+    row: dict[str, Value] = {"model": "m", "scheme": "int8", "n_eval": 3, "dataset": "d"}
+    failed = timed(1, 1, 1, **row) | {"status": "error", "error": "out of memory"}
+    told = reproduction.compare(failed, failed).summary().splitlines()
+    assert told[-2:] == ["  now fails (error): out of memory", "matches"]
+
+
+def test_a_file_without_rows_has_none_to_run(recorded: Path, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.csv"
+    empty.write_text(recorded.read_text().splitlines()[0] + "\n")
+    with pytest.raises(ConfigError, match="has no rows yet; run its sweep first"):
+        experiments.reproduce(empty, "1")
+
+
 def test_what_cannot_be_run_again_is_refused(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -219,7 +233,7 @@ def test_what_cannot_be_run_again_is_refused(
     file.append({**rows[1], "config_hash": "abc1"})
     file.append({**rows[2], "config_hash": "abc2"})
     file.append({**rows[4], "config_hash": "abd1", "model_sha256": "0123456789abcdef"})
-    file.append({**rows[5], "config_hash": "abd2", "dataset_sha256": "fedcba9876543210"})
+    file.append({**rows[5], "config_hash": "6bd2", "dataset_sha256": "fedcba9876543210"})
     for row, message in (
         ("1", "did not record configurations"),
         ("2", "a definition .of a format, .*, an adapter or this program has changed since"),
@@ -227,6 +241,7 @@ def test_what_cannot_be_run_again_is_refused(
         ("5", r"the data set 'mnist1k' has changed since \(was fedcba987654, is [0-9a-f]{12}\)$"),
         ("abc", "has 2 rows 'abc'"),
         ("99", "has no row '99'"),
+        ("6", "has no row '6'"),  # though a hash starts so
         ("", "has 5 rows ''"),
     ):
         with pytest.raises(ConfigError, match=message):
