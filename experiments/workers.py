@@ -90,14 +90,14 @@ def process_outcomes(
                         if task is not None:
                             yield failed(task.cell, "timeout", reason)
                         else:
-                            stillborn = _stillborn(stillborn, reason)
+                            stillborn = _stillborn(stillborn, reason, isolated)
                     continue
                 said = worker.received()
                 if said is None:
                     ending, own = worker.buried()
                     workers.remove(worker)
                     if task is None:
-                        stillborn = _stillborn(stillborn, ending)
+                        stillborn = _stillborn(stillborn, ending, isolated)
                         continue
                     task.deaths += 1
                     if own:
@@ -128,9 +128,15 @@ def process_outcomes(
             worker.stop()
 
 
-def _stillborn(before: int, ending: str) -> int:
+#: Processes that are no forks import the program that started them.
+_IMPORTED = """; a program that sweeps with several jobs is a file, and does so below \
+if __name__ == "__main__":"""
+
+
+def _stillborn(before: int, ending: str, isolated: object) -> int:
     if before + 1 == PATIENCE:
-        raise ConfigError(f"worker processes end as they start: {ending}")
+        why = "" if isolated else _IMPORTED
+        raise ConfigError(f"worker processes end as they start: {ending}{why}")
     return before + 1
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -105,6 +108,29 @@ def test_workers_that_cannot_start_end_the_sweep_in_words(tmp_path: Path) -> Non
     says = "worker processes end as they start: adapter .*adapter.py: ended the process with exit"
     with pytest.raises(ConfigError, match=f"{says} code 3"):
         experiments.sweep(asked, tmp_path / "r.csv", jobs=2)
+
+
+@pytest.mark.thorough
+def test_a_program_that_workers_cannot_import_is_told_how(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import experiments\n"
+        "spec = {'models': ['mnist_mlp'], 'schemes': ['float32'], 'n_eval': 2,\n"
+        "        'latency': {'runs': 0}}\n"
+        "experiments.sweep(spec, 'r.csv', jobs=2)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 1
+    assert (
+        'with several jobs is a file, and does so below if __name__ == "__main__":' in done.stderr
+    )
 
 
 @pytest.mark.usefixtures("fake")
