@@ -317,6 +317,8 @@ CASES: list[Case] = [
         Case("topk", [("n", 9, 3)], {"k": 4, "axis": 1, "largest": big}, NUMBERS, -3, 3)
         for big in (True, False)
     ),
+    Case("non_max_suppression", [("n", 4, 9), ("n", 2, 9), (), (), ()], {},
+         ((F32, F32, INT64, F32, F32), (TOY, TOY, INT64, TOY, TOY)), -2, 5),
     *(
         Case(op, [("n", 6, 2)], {"axis": 1, "exclusive": e, "reverse": r}, NUMBERS)
         for op in ("cumsum", "cumprod")
