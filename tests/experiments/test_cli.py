@@ -13,6 +13,7 @@ import click
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from experiments import datasets, zoo
 from experiments.cli.main import cli, run_command
@@ -258,6 +259,19 @@ def test_bench_against_onnxruntime(capsys: Capture) -> None:
     arguments = ["bench", "mnist_mlp", "--vs", "onnxruntime", "--runs", "3"]
     assert as_json(capsys, *arguments)["speedup_vs_onnxruntime"] > 0
     assert "onnxruntime" in succeed(capsys, *arguments)
+
+
+def test_bench_says_the_batch_that_it_times(capsys: Capture, tmp_path: Path) -> None:
+    path = tmp_path / "three.onnx"
+    given = helper.make_tensor_value_info("x", TensorProto.FLOAT, [3, 4])
+    out = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 4])
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [given], [out])
+    onnx.save(helper.make_model(graph, ir_version=8), path)
+    for batch in ([], ["--batch", "3"]):
+        facts = as_json(capsys, "bench", str(path), "--runs", "1", "--warmup", "0", *batch)
+        assert (facts["batch"], facts["shapes"]) == (3, {"x": [3, 4]})
+    assert run_command(["bench", str(path), "--batch", "5"]) == 2
+    assert "takes --batch 5: its first sizes are 3" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("given", [["onnxruntime"], ["openvino", "onnxruntime", "openvino"]])

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from special_files import state, workplace
 
-from experiments import cells, runner
+from experiments import cells
+from experiments import spec as specs
 from experiments.cli.main import run_command
 
 SAME = (
@@ -79,7 +80,7 @@ def test_a_sweep_names_the_files_that_it_is_made_of(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     workplace(tmp_path)
-    spec: cells.SweepSpec = runner.load_spec("s.toml")
+    spec: cells.SweepSpec = specs.load_spec("s.toml")
     assert {Path(f).name for f in spec.files} >= {"s.toml", "net.onnx", "data.npz"}
 
 

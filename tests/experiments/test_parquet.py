@@ -135,7 +135,8 @@ def test_without_pyarrow_one_sentence_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     copy = tmp_path / "copy.parquet"
-    assert run_command(["table", str(QUICKSTART), "--export", str(copy)]) == 2
+    with pd.option_context("mode.string_storage", "python"):  # else pandas, loaded before, uses it
+        assert run_command(["table", str(QUICKSTART), "--export", str(copy)]) == 2
     assert not copy.exists()
     copy.touch()
     assert run_command(["report", str(copy), "-o", str(tmp_path / "r.html")]) == 2
