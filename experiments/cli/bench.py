@@ -108,7 +108,8 @@ def bench(
     if as_json:
         facts: dict[str, Any] = {"model": model, "dtype": dtype, "target": target}
         facts |= lowering_facts(executable)
-        facts |= {"isa": executable.target.isa, "threads": threads, "batch": batch}
+        facts |= {"isa": executable.target.isa, "threads": threads}
+        facts["batch"] = next((a.shape[0] for a in arrays.values() if a.ndim), batch)
         facts |= {"shapes": {name: list(array.shape) for name, array in arrays.items()}}
         facts |= {"warmup": warmup, "runs": runs, "vs": peers}
         facts["latency_ms"] = _milliseconds(stats[dtype])

@@ -130,7 +130,7 @@ def random_inputs(model: str, shapes: Sequence[str], batch: int) -> dict[str, pi
     `shapes`: as --shape gives them; `batch` is for a symbolic first dimension.
 
     Raises:
-        ConfigError: another dimension is symbolic.
+        ConfigError: another dimension is symbolic, or no input takes that batch.
     """
     path = model_files.model_file(model)
     fixed = dict(shapes_given(path, shapes))
@@ -153,6 +153,10 @@ def random_inputs(model: str, shapes: Sequence[str], batch: int) -> dict[str, pi
         is_float = np.issubdtype(storage, np.floating)
         values = generator.standard_normal(known) if is_float else np.zeros(known)
         arrays[name] = np.asarray(values, storage)
+    firsts = list(dict.fromkeys(a.shape[0] for a in arrays.values() if a.ndim))
+    if batch not in (1, *firsts):
+        sizes = " and ".join(map(str, firsts)) or "those of single numbers"
+        raise ConfigError(f"no input of {model} takes --batch {batch}: its first sizes are {sizes}")
     return arrays
 
 
