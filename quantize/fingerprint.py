@@ -21,25 +21,44 @@ def fingerprint_of(module: IRModule) -> str:
 
     It is that of the operators in order with what they read, of the attributes that are numbers or
     words, and of the weights and other attributes of weighted operators. Shapes are left out, and
-    what follows from them: a plan holds for every batch size and image size of its model. What was
-    found once of a module, which does not change, is known.
+    what follows from them: a plan holds for every batch size and image size of its model, also
+    where calls are not there for some of them (see `may_vanish`). What was found once of a module,
+    which does not change, is known.
     """
     if module not in _known:
         _known[module] = _fingerprint(module)
     return _known[module]
 
 
-def _fingerprint(module: IRModule) -> str:
+def has_fingerprint(module: IRModule, given: str) -> bool:
+    """Whether this is the fingerprint of a prepared module, or the one that plans were given before
+    calls that may vanish were left out."""
+    return given in (fingerprint_of(module), _fingerprint(module, whole=True))
+
+
+def may_vanish(op: str, call: Call | None = None) -> bool:
+    """Whether an operator (or a certain call of it) is in a model with open sizes, but not in the
+    same one with given sizes: what is assumed of sizes, and slices, which may take all there is."""
+    if op == "strided_slice":
+        return call is None or all(s == 1 for s in call.attrs.strides)
+    return op == "assume"
+
+
+def _fingerprint(module: IRModule, whole: bool = False) -> str:
     h = hashlib.sha256()
     f = module.main
     for p in f.params:
         h.update(f"input {p.name}\n".encode())
+    seen: dict[Var, str] = {}  # the result of a call that may vanish -> name of its operand
     for b in f.bindings:
         if not isinstance(b.value, Call):
             continue
         op, attrs = b.value.op, b.value.attrs
         weighted = isinstance(op, OpDef) and op.quantized == Quantized.WEIGHTED
-        read = [a.name for a in b.value.args if isinstance(a, Var)]
+        read = [seen.get(a, a.name) for a in b.value.args if isinstance(a, Var)]
+        if not whole and isinstance(op, OpDef) and may_vanish(op.name, b.value) and read:
+            seen[b.var] = read[0]
+            continue
         known = _values(attrs, (*_PLAIN, int, tuple) if weighted else _PLAIN)
         name = getattr(op, "name", "function")
         h.update(f"{b.var.name} {name} {' '.join(read)} {sorted(known.items())}\n".encode())
