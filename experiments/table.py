@@ -36,7 +36,8 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("", overflow="fold")
-    judged = set(rows["metric_name"]) <= {"", "top1"}
+    judged = _all_top1(rows)
+    merits = {r["model"]: r["metric_name"] for r in rows.to_dict("records") if r["metric_name"]}
     for name in (
         "n_eval",
         "top-1%" if judged else "metric",
@@ -55,7 +56,8 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
     for row, system, output in named:
         if (row["model"], output) != (model, judged_output):
             model, judged_output = row["model"], output
-            by = "" if judged else f" ({row['metric_name']})"
+            merit = row["metric_name"] or merits.get(model, "")  # failed cells have none
+            by = f" ({merit})" if merit and not judged else ""
             by += f", output {output!r}" if output else ""
             table.add_row(Text(printable(model + by), "bold"))
         reasons = noise.read(row["latency_noise"])
@@ -84,6 +86,13 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
     notes = [Text(f"* {noise.explained(disturbed)}", "yellow")] if disturbed else []
     told = [Text(printable(f"{', '.join(rows)}: {note}"), "yellow") for note, rows in noted.items()]
     return Group(table, *notes, *not_finite, *told, *failures)
+
+
+def _all_top1(rows: pd.DataFrame) -> bool:
+    """Whether all figures are top-1, also of results of earlier versions, which name none; of cells
+    that failed there is neither name nor figure."""
+    names = set(rows["metric_name"])
+    return names <= {"", "top1"} and ("top1" in names or bool(rows["metric"].notna().any()))
 
 
 def not_finite_note(row: Mapping[Any, Any]) -> str:
