@@ -231,13 +231,15 @@ def _declared_batch(path: Path, sample_shape: tuple[int, ...] | Sample) -> int |
 
 
 def per_call(path: Path, feed: Feed) -> int | None:
-    """The number of examples of a call, as the model declares it or what goes whole into every call
-    wants it; None for any number."""
+    """The number of examples of a call, as the model declares it, or what it does to them or goes
+    whole into every call wants it; None for any number."""
     if feed.sample.one_by_one:
         return 1
     declared = _declared_batch(path, feed.sample)
-    if declared is not None or not feed.sample.ties:
+    if declared is not None:
         return declared
+    if not feed.sample.ties:
+        return _only_batch(path, feed.sample, _stamps(path))
     if _takes(path, feed.sample, len(feed) + 1):
         return None
     return len(feed) if _takes(path, feed.sample, len(feed)) else 1
@@ -251,7 +253,23 @@ def fixed_batch(path: Path, sample_shape: tuple[int, ...] | Sample) -> int | Non
     first = _declared_batch(path, sample_shape)
     if first is None and sample.ties:
         first = 1  # what goes whole may be made for one
+    elif first is None:
+        return _only_batch(path, sample_shape, _stamps(path))
     return None if first is None or _takes(path, sample_shape, first + 1) else first
+
+
+@lru_cache(maxsize=64)
+def _only_batch(
+    path: Path, sample_shape: tuple[int, ...] | Sample, stamps: tuple[Stamp, ...]
+) -> int | None:
+    """The number of examples that a model which declares none takes for granted all the same, for
+    example by a reshape to sizes that it fixes; None where several fit."""
+    from compiler.runtime.assumptions import assumptions, only_size
+
+    try:
+        return only_size(assumptions(load_for_batch(path, sample_shape, "N")), "N")
+    except DtypelabError:  # running it will say why
+        return None
 
 
 def _takes(path: Path, sample_shape: tuple[int, ...] | Sample, batch: int) -> bool:

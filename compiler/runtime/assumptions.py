@@ -63,6 +63,17 @@ def assumptions(program: IRModule | Function) -> tuple[Assumption, ...]:
     return tuple(a for b in f.bindings for a in assumed(b) if known.add(a))
 
 
+def only_size(assumed: Iterable[Assumption], name: str) -> int | None:
+    """The size of the dimension called `name` for which all holds that is assumed of it alone, if
+    there is exactly one (of those up to some thousands)."""
+    alike = [a for a in assumed if [v.name for v in _dims(a)] == [name]]
+    if not alike:
+        return None
+    (v,) = _dims(alike[0])
+    fit = _fitting(alike, v, range(1, _NEAR))
+    return fit[0] if len(fit) == 1 else None
+
+
 class Assumed:
     """Assumptions so far, which others follow from."""
 
