@@ -107,13 +107,16 @@ def test_failed_cells_are_of_no_metric_by_themselves() -> None:
     """They name none: not top-1, which results of earlier versions did not name either."""
     failed = {"model": "m", "scheme": "int8", "status": "error", "error": "no"}
     header, model, *_ = rendered(rows(failed))
-    assert "metric" in header and "top-1" not in header
+    assert "metric" in header
+    assert "top-1" not in header
     assert model == "m"
     found = {"model": "m", "scheme": "float32", "metric_name": "sqnr", "metric": 30.0}
     for order in ([failed, found], [found, failed]):
         header, model, *more = rendered(rows(*order))
-        assert "metric" in header and model == "m (sqnr)"
+        assert "metric" in header
+        assert model == "m (sqnr)"
         assert not any("(" in line for line in more)
     for top1 in ({"metric": 0.5}, {"metric": 0.5, "metric_name": "top1"}, {"metric_name": "top1"}):
         header, model, *_ = rendered(rows(failed, {**found, "metric_name": "", **top1}))
-        assert "top-1%" in header and model == "m"
+        assert "top-1%" in header
+        assert model == "m"
