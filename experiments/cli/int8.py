@@ -83,7 +83,7 @@ def int8_module(
     config = configured(config_file, settings)
     if calib == RANDOM:
         plan = quantize.calibrate(module, [arrays], config)
-    else:  # names do not depend on the shapes, so the plan of the model as it is does
+    else:  # a plan holds for all shapes (see quantize.fingerprint), so that of the model as it is
         whole, parts = for_calibration(model, calib, shapes)
         plan = quantize.calibrate(whole, parts, config)
     return quantize.realize(module, plan)
