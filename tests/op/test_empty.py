@@ -48,7 +48,7 @@ def both_on_nothing(run: tuple[Case, Any]) -> None:
     got, why = outcome(lambda: compiler.build(mod)(*args))
     assert why == refused  # the same sentence
     if refused:
-        assert "without elements" in refused or "too small" in refused
+        assert any(s in refused for s in ("without elements", "too small", "does not fit"))
         return
     for g, w, t in zip(_fields(got), _fields(want), fields, strict=True):
         assert g.shape == w.shape == known(t, dims)
