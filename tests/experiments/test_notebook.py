@@ -56,7 +56,7 @@ def test_programs_and_plans_show_their_text() -> None:
 
 
 def test_reproductions_show_what_came_out() -> None:
-    row = {"model": "<net>", "scheme": "int8", "n_eval": 7, "dataset": "d"}
+    row = {"model": "<net>", "scheme": "int8", "n_eval": 7, "dataset": "d", "status": "ok"}
     changed = (Difference("metric", 0.5, 0.25),)
     found = Reproduction(row, row, changed, None, None, (), ("metric",))
     shown = Shown(found._repr_html_())

@@ -95,7 +95,8 @@ def test_every_operand_is_the_same_value(name: str) -> None:
 
 def test_most_operators_take_one_value_twice() -> None:
     none = {n for n in several_operands() if not any(calls(n))}
-    assert none == {"nn.batch_norm"}  # its data has more dimensions than its other operands
+    # Batch norm's data has more dimensions than its other operands; boxes have 4 numbers, scores 1.
+    assert none == {"nn.batch_norm", "non_max_suppression"}
 
 
 PRODUCTS: list[tuple[str, dict[str, Any], tuple[int, ...]]] = [
