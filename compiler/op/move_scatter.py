@@ -326,7 +326,9 @@ def _scattered(
             return select(hits(at, index_value(r)), new, other)
 
         def start(*i: Any) -> Expr:
-            return held.factor(x[i])
+            first = held.factor(x[i])
+            # An exact sum that is zero is +0, that of a single -0 too; a held float keeps the sign.
+            return first + const(0, held.held) if _mode(a) == "exact" else first
 
         out = b.reduce(name, x.shape, held.held, {"r": count}, value, start, step)
         return finished(b, held, f"{name}_round", out, None)
