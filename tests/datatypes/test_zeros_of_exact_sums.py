@@ -1,0 +1,33 @@
+"""The sign of an exact sum that is zero: +0, also of a single -0."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import compiler
+import datatypes
+from compiler.dtypes import FLOAT32
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+
+X = np.array([-0.0, -0.0, 1.0, 0.0], np.float32)
+UPDATES = np.array([-0.0, -1.0], np.float32)
+
+
+def scattered(name: str) -> IRModule:
+    b = FunctionBuilder()
+    x = b.param("x", (4,), FLOAT32)
+    updates = b.param("u", (2,), FLOAT32)
+    at = np.array([1, 2], np.int64)
+    at = at if name == "scatter_elements" else at[:, None]
+    return IRModule({"main": b.finish(b.call(name, x, b.const(at), updates, reduction="add"))})
+
+
+@pytest.mark.parametrize("fmt", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "fixed8_4"])
+@pytest.mark.parametrize("name", ["scatter_elements", "scatter_nd"])
+def test_what_no_update_hits_is_a_sum_too(name: str, fmt: str) -> None:
+    mod = datatypes.change_dtype(scattered(name), "float32", fmt, accumulate="exact")
+    want = np.asarray(compiler.evaluate(mod, X, UPDATES))
+    got = compiler.build(mod)(X, UPDATES)
+    assert want.tobytes() == np.asarray(got).tobytes() == np.zeros(4, np.float32).tobytes()
