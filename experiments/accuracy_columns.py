@@ -53,7 +53,7 @@ def accuracy(cell: Cell, data: Dataset, outputs: Array, reference: Array) -> Acc
         columns, more = _judged(metric, cell, data, outputs, reference)
     except MemoryError:  # no figure is worth what may come of it
         raise
-    except Exception as error:
+    except Exception as error:  # a user's metric may raise anything
         said = activity.explained(error)
         found["metric_name"] = name
         named = said if activity.step_of(error) else f"metric {name!r}: {said}"

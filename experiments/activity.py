@@ -48,7 +48,7 @@ def at(text: str, *, users: bool = True) -> Iterator[None]:
         yield
     except BaseException as error:
         if users and getattr(error, _MARK, None) is None:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # a user's exception may refuse attributes
                 setattr(error, _MARK, step)
         raise
     finally:
@@ -88,7 +88,7 @@ def explained(error: BaseException) -> str:
     kind = type(error).__name__
     try:
         said = str(error)
-    except Exception:  # a user's exception may fail at that too
+    except Exception:  # a user's `__str__` may fail too
         said = "(its text cannot be had)"
     if isinstance(error, DtypelabError):
         pass

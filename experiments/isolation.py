@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import signal
@@ -174,7 +175,7 @@ def call(
         DtypelabError: it raised one, in words; or its process ended, took too long, or what it
             gives cannot be sent.
     """
-    watched = Watched(lambda link: _body(link, function), memory, silence_s, say)
+    watched = Watched(functools.partial(_body, function=function), memory, silence_s, say)
     try:
         while True:
             left = max(0.0, watched.silent_until - time.monotonic())

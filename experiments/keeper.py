@@ -70,7 +70,7 @@ class Kept:
         self._status, status = os.pipe()
         self._trace = _unnamed_file()
         for stream in (sys.stdout, sys.stderr):
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # None, closed, or a notebook's or a user's own
                 stream.flush()  # or the child would write it again
         prctl = _prctl()
         parent = os.getpid()
@@ -218,7 +218,7 @@ def _run(started: _Started) -> None:
     _limit_memory(started.memory)
     started.body(started.link)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # code of the user may have put its own there
             stream.flush()
     os._exit(0)
 

@@ -73,7 +73,8 @@ class Session:
                 raise
             row |= {"status": "error", "error": one_line(activity.explained(error))}
         except Exception as error:
-            # Whatever breaks in one cell, the others still run; the row says what it was.
+            # Formats, data and metrics may be a user's, and raise anything: the others still run,
+            # and the row says what it was.
             row |= {"status": "error", "error": one_line(activity.explained(error))}
         row["started_utc"] = started.isoformat(timespec="seconds")
         row["duration_s"] = time.perf_counter() - clock

@@ -11,12 +11,14 @@ that code ended theirs: it would do so again.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import multiprocessing
 import os
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
@@ -154,7 +156,7 @@ class _Done:
     worn: bool = False
 
 
-class _Worker:
+class _Worker(ABC):
     """A process that says when it is ready, then what every cell that it is sent gave."""
 
     link: Connection
@@ -172,9 +174,11 @@ class _Worker:
         """What there is to read of it."""
         return [self.link]
 
+    @abstractmethod
     def listen(self, ready: Sequence[Any]) -> None:
         """Take care of what it printed."""
 
+    @abstractmethod
     def note(self, step: Step) -> None:
         """It has said what it does."""
 
@@ -197,15 +201,17 @@ class _Worker:
         """What to say of it when it has taken too long."""
         return f"took more than {timeout_s:g} s"
 
+    @abstractmethod
     def ask_to_stop(self) -> None:
         """Begin to end it."""
 
+    @abstractmethod
     def stop(self) -> None:
-        raise NotImplementedError
+        """End it."""
 
+    @abstractmethod
     def buried(self) -> tuple[str, bool]:
         """How a process has ended that closed its link, and whether code of a user did it."""
-        raise NotImplementedError
 
 
 class _Spawned(_Worker):
@@ -225,8 +231,17 @@ class _Spawned(_Worker):
         self.process.start()
         theirs.close()  # the link ends when the process does
 
-    def stop(self) -> None:
+    def listen(self, ready: Sequence[Any]) -> None:
+        """Nothing: it prints where this process does."""
+
+    def note(self, step: Step) -> None:
+        """Nothing: it runs no code of a user, whose steps matter."""
+
+    def ask_to_stop(self) -> None:
         self.process.kill()
+
+    def stop(self) -> None:
+        self.ask_to_stop()
         self.process.join()
         self.link.close()
 
@@ -243,7 +258,7 @@ class _Fork(_Worker):
 
     def __init__(self, workload: Workload, how: Isolation, silence_s: float) -> None:
         super().__init__()
-        body = lambda link: _work_alone(link, workload)  # noqa: E731
+        body = functools.partial(_work_alone, workload=workload)
         self.watched = isolation.Watched(body, how.memory, silence_s, how.say)
         self.link = self.watched.link
 

@@ -271,11 +271,12 @@ def _product_reason(call: Call) -> str:
 
 def _weight_reason(call: Call) -> str:
     weight, *bias = call.args[1:]
-    if not isinstance(weight, Constant) or not all(isinstance(c, Constant) for c in bias):
+    biases = [c.data for c in bias if isinstance(c, Constant)]
+    if not isinstance(weight, Constant) or len(biases) < len(bias):
         return "its weights are not constant"
     rows = np.abs(weight.data.reshape(weight.data.shape[0], -1))
     most = rows.max(axis=1).astype(np.float64)  # NaN if one of them is
-    if not all(np.isfinite(a).all() for a in (most, *(c.data for c in bias))):  # type: ignore[union-attr]
+    if not all(np.isfinite(a).all() for a in (most, *biases)):
         return "its weights hold NaN or infinity"
     largest = np.maximum(most, np.finfo(np.float32).tiny)
     sums = rows.sum(axis=1, dtype=np.float64)

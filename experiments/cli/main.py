@@ -123,6 +123,7 @@ def run_command(arguments: Sequence[str]) -> int:
             return _complain(f"cannot write the output: {error.strerror}", USAGE_ERROR)
         return _internal(error)
     except Exception as error:
+        # Whatever we did not foresee, or a user's adapter raises: also that is one sentence.
         return _internal(error)
 
 
@@ -139,11 +140,15 @@ def _open_streams() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(descriptor)
-    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (as long as the process)
-    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _nowhere() -> TextIO:
+    """A stream that what is printed vanishes in, open as long as the process."""
+    return open(os.devnull, "w")
 
 
 def _discard(stream: TextIO) -> None:
