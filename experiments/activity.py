@@ -85,19 +85,22 @@ def beat() -> None:
 
 def explained(error: BaseException) -> str:
     """What an exception says, after the code of a user that raised it."""
+    step = step_of(error)
+    return f"{step.text}: {in_words(error)}" if step else in_words(error)
+
+
+def in_words(error: BaseException) -> str:
+    """What an exception says, with its kind unless it is one of ours."""
     kind = type(error).__name__
     try:
         said = str(error)
-    except Exception:  # a user's `__str__` may fail too
+    except (Exception, SystemExit):  # a user's `__str__` may fail too
         said = "(its text cannot be had)"
     if isinstance(error, DtypelabError):
-        pass
-    elif isinstance(error, MemoryError):
-        said = f"out of memory{': ' + said if said else ''}"
-    else:
-        said = f"{kind}: {said}" if said else kind
-    step = step_of(error)
-    return f"{step.text}: {said}" if step else said
+        return said
+    if isinstance(error, MemoryError):
+        return f"out of memory{': ' + said if said else ''}"
+    return f"{kind}: {said}" if said else kind
 
 
 def step_of(error: BaseException) -> Step | None:

@@ -113,9 +113,7 @@ def install(adapter: Adapter) -> dict[str, Any]:
         with activity.at(f"adapter {adapter.path}"):
             exec(compile(adapter.text, adapter.path, "exec"), names)
     except (Exception, SystemExit) as error:
-        raise ConfigError(
-            f"adapter {adapter.path} failed: {type(error).__name__}: {error}"
-        ) from error
+        raise ConfigError(f"adapter {adapter.path} failed: {activity.in_words(error)}") from error
     _run[adapter.path] = (adapter, names)
     return names
 

@@ -18,7 +18,7 @@ import click
 
 from compiler.errors import DtypelabError
 from compiler.printable import printable
-from experiments import adapters, isolation
+from experiments import activity, adapters, isolation
 from experiments.provenance import dtypelab_version
 
 from .bench import bench
@@ -130,8 +130,8 @@ def run_command(arguments: Sequence[str]) -> int:
 def _internal(error: Exception) -> int:
     if os.environ.get("DTYPELAB_DEBUG"):
         traceback.print_exc()
-    text = f"internal error: {type(error).__name__}: {error}; DTYPELAB_DEBUG=1 shows where"
-    return _complain(text, INTERNAL_ERROR)
+    said = activity.in_words(error)
+    return _complain(f"internal error: {said}; DTYPELAB_DEBUG=1 shows where", INTERNAL_ERROR)
 
 
 def _open_streams() -> None:
