@@ -39,6 +39,14 @@ def fail(capsys: Capture, *arguments: str | Path) -> str:
     return captured.err
 
 
+def specification(folder: Path, name: str, text: str) -> tuple[Path, Path]:
+    """A specification for one of the networks and its data, and where its results go."""
+    new_user_models.write(name, folder)
+    spec = folder / "spec.toml"
+    spec.write_text(f'dataset = "{name}.npz"\n{text}')
+    return spec, folder / "r.csv"
+
+
 def expected(name: str, model: str) -> list[np.ndarray]:
     """The outputs for all examples, one by one."""
     module = compiler.from_onnx(model)
@@ -111,12 +119,12 @@ def test_every_verb(capsys: Capture, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.thorough
 def test_two_outputs_of_a_network_are_told_apart(capsys: Capture, tmp_path: Path) -> None:
-    new_user_models.write("pitch_tracker", tmp_path)
-    spec, results = tmp_path / "spec.toml", tmp_path / "r.csv"
-    spec.write_text(
-        'dataset = "pitch_tracker.npz"\nschemes = ["float32"]\nlatency = {runs = 0}\n'
+    spec, results = specification(
+        tmp_path,
+        "pitch_tracker",
+        'schemes = ["float32"]\nlatency = {runs = 0}\n'
         'metric = "cosine"\nmodels = [\n    { model = "pitch_tracker.onnx", output = "volume" },\n'
-        '    { model = "pitch_tracker.onnx", output = "pitch/hz" },\n]\n'
+        '    { model = "pitch_tracker.onnx", output = "pitch/hz" },\n]\n',
     )
     shown = succeed(capsys, "sweep", spec, "-o", results)
     for name in ("volume", "pitch/hz"):
@@ -128,11 +136,11 @@ def test_two_outputs_of_a_network_are_told_apart(capsys: Capture, tmp_path: Path
 
 
 def test_a_sweep_of_the_first_tier(capsys: Capture, tmp_path: Path) -> None:
-    new_user_models.write("voice_detector", tmp_path)
-    spec, results = tmp_path / "spec.toml", tmp_path / "r.csv"
-    spec.write_text(
-        'models = ["voice_detector.onnx"]\ndataset = "voice_detector.npz"\n'
-        'schemes = ["int8_channel"]\nn_calib = 4\nlatency = {runs = 0}\n'
+    spec, results = specification(
+        tmp_path,
+        "voice_detector",
+        'models = ["voice_detector.onnx"]\n'
+        'schemes = ["int8_channel"]\nn_calib = 4\nlatency = {runs = 0}\n',
     )
     succeed(capsys, "sweep", spec, "-o", results)
     (row,) = read_results(results).to_dict("records")
@@ -157,12 +165,8 @@ def test_the_first_output_that_fits_is_judged(tmp_path: Path, metric: str, outpu
     ],
 )
 def test_an_output_that_is_none(capsys: Capture, tmp_path: Path, output: str, message: str) -> None:
-    new_user_models.write("pitch_tracker", tmp_path)
-    spec = tmp_path / "spec.toml"
-    spec.write_text(
-        'models = ["pitch_tracker.onnx"]\ndataset = "pitch_tracker.npz"\nschemes = ["float32"]\n'
-        f'output = "{output}"\n'
-    )
+    text = f'models = ["pitch_tracker.onnx"]\nschemes = ["float32"]\noutput = "{output}"\n'
+    spec, _ = specification(tmp_path, "pitch_tracker", text)
     assert f"spec.toml:4: {message}" in fail(capsys, "sweep", spec, "--dry-run")
 
 
