@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from . import activity, metrics, scoring
 from .cells import Cell
 from .datasets import Dataset
+from .schema import Value
 from .scoring import Metric
 from .statistics import PairedDifference, one_sided_loss, paired_difference, paired_figures
-from .store import Value
 
 Array = NDArray[Any]
 

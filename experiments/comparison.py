@@ -9,8 +9,8 @@ from compiler.errors import ConfigError
 
 from . import noise
 from .row_names import OUTPUT, Merit, judged_outputs, merits, system_names
+from .schema import COLUMNS
 from .statistics import SIGNIFICANT, Z95, holm
-from .store import COLUMNS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,7 @@ from compiler.input_files import read_bytes
 from .csv_reading import Cells, bad_cell, number, read_cells
 from .files import atomic_path, check_writable, remove_leftover
 from .parquet import is_parquet, read_parquet
-from .store import RESULTS, Value
+from .schema import RESULTS, Value
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,12 +13,12 @@ from compiler.printable import printable
 
 from .noise import explained, read
 from .recorded_config import code_files, config_of
+from .schema import added_after
 from .scoring import beside_float32, is_share
-from .store import added_after
 
 if TYPE_CHECKING:
     from .cells import Cell
-    from .store import Value
+    from .schema import Value
 
 #: What a network was seen to be faster or slower by from one process to the next, where its memory
 #: lies elsewhere; the interval of one measurement knows nothing of it.

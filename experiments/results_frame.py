@@ -12,7 +12,7 @@ from compiler._html import escaped
 
 from .multiplicity import adjusted, warning
 from .row_names import Merit, merits, system_names
-from .store import COLUMNS
+from .schema import COLUMNS
 from .table import not_finite_note
 
 _HEAD = (

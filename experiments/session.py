@@ -17,9 +17,9 @@ from .datasets import Dataset
 from .energy import memory_microjoules, microjoules
 from .feeds import Examples, elements_of, sample_of
 from .layer_table import Line, layer_lines
+from .schema import COLUMNS, SCHEMA_VERSION, Value
 from .schemes import Scheme
 from .speedup import Protocol, Speedup, measure_speedup
-from .store import COLUMNS, SCHEMA_VERSION, Value
 from .work import evaluation_batch
 
 _FLOAT32 = Scheme("float32", "float32", "float32")
