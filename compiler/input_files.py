@@ -63,7 +63,9 @@ def open_file(
     Raises:
         error: there is none, it is no file (but a FIFO, a device, a folder ...), or is larger than
             `limit(most)`; `most` None: however large it is.
+        ConfigError: the environment variable is no size.
     """
+    allowed = None if most is None else limit(most)
     try:
         check_file(path, what, error)  # before it is opened: opening some devices does something
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -74,9 +76,9 @@ def open_file(
     if not stat.S_ISREG(facts.st_mode):  # it has been replaced since
         file.close()
         raise error(f"cannot read {what} {path}: it is no file")
-    if most is not None and facts.st_size > limit(most):
+    if allowed is not None and facts.st_size > allowed:
         file.close()
-        raise error(_too_large(path, what, facts.st_size, limit(most)))
+        raise error(_too_large(path, what, facts.st_size, allowed))
     return file
 
 
@@ -103,18 +105,19 @@ def read_bytes(
     Raises:
         error: as `open_file`.
     """
+    allowed = limit(most)
     with open_file(path, what, error, most) as file:
         try:
             content = bytearray()
             # A read of all that a file may hold would allocate that, however little it holds.
-            while len(content) <= limit(most) and (part := file.read(_PART)):
+            while len(content) <= allowed and (part := file.read(_PART)):
                 content += part
         except OSError as e:
             raise error(_unreadable(path, what, e)) from None
     if part is None:  # files of the kernel may have nothing to say yet
         raise error(f"cannot read {what} {path}: it is not a plain file")
-    if len(content) > limit(most):
-        raise error(_too_large(path, what, len(content), limit(most)))
+    if len(content) > allowed:
+        raise error(_too_large(path, what, len(content), allowed))
     return bytes(content)
 
 

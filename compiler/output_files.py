@@ -54,7 +54,8 @@ def atomic_path(path: AnyPath, *, locked: bool = False) -> Iterator[Path]:
     try:
         if locked:
             temporary = _locked_temporary(final)
-            temporary.touch()
+            temporary.unlink(missing_ok=True)  # a link of this name would be written through
+            os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         else:
             folder = None if stream else final.parent
             prefix = f".{final.stem[:_STEM]}."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from compiler.ir.expr import Atom, Constant, Function, TupleGetItem, Value, Var,
 from compiler.ir.types import TensorType, shape_text
 from compiler.symbolic import Dim, Index, dim
 from compiler.symbolic import Var as Dimension
-
-if TYPE_CHECKING:
-    pass
 
 
 class Graph(Protocol):

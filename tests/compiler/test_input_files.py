@@ -7,7 +7,16 @@ import pytest
 
 import compiler
 from compiler.errors import ConfigError, ModelError
-from compiler.input_files import ARRAYS, TEXT, VARIABLE, limit, parse_json, read_bytes, read_text
+from compiler.input_files import (
+    ARRAYS,
+    TEXT,
+    VARIABLE,
+    limit,
+    open_file,
+    parse_json,
+    read_bytes,
+    read_text,
+)
 
 
 def test_text_of_any_line_ends_and_with_a_mark(tmp_path: Path) -> None:
@@ -31,8 +40,9 @@ def test_a_limit_that_can_be_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         assert limit() == limit(ARRAYS) == size
         assert len(read_bytes(path, "the file")) == 2000
     monkeypatch.setenv(VARIABLE, "much")
-    with pytest.raises(ConfigError, match="is no size; write"):
-        limit()
+    for action in (limit, lambda: read_bytes(path, "the file"), lambda: open_file(path, "it")):
+        with pytest.raises(ConfigError, match="is no size; write"):  # and no file stays open
+            action()
     monkeypatch.delenv(VARIABLE)
     assert (limit(), limit(ARRAYS)) == (TEXT, ARRAYS)
 

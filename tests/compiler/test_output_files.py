@@ -57,6 +57,22 @@ def test_a_link_stays_and_what_it_leads_to_is_written(tmp_path: Path) -> None:
     assert files(tmp_path / "inner") == ["target"]
 
 
+@pytest.mark.parametrize("leads_to", ["other", "nothing"])
+def test_what_lies_where_a_temporary_will_be_is_not_written_through(
+    tmp_path: Path, leads_to: str
+) -> None:
+    """The name of a temporary under a lock is known beforehand, so anybody may put a link there."""
+    path, other = tmp_path / "r.csv", tmp_path / "other"
+    other.write_text("not ours")
+    (tmp_path / ".r.new.csv").symlink_to(tmp_path / leads_to)
+    with atomic_path(path, locked=True) as temporary:
+        assert temporary == tmp_path / ".r.new.csv"
+        temporary.write_text("content")
+    assert (path.read_text(), path.is_symlink()) == ("content", False)
+    assert other.read_text() == "not ours"
+    assert files(tmp_path) == ["other", "r.csv"]
+
+
 def test_a_failure_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("before")
