@@ -74,7 +74,7 @@ def _chosen(n: Node, conditions: Sequence[Atom], cases: Sequence[Function]) -> l
             rest = cases[-1]
         else:
             rest = n.graph.nested((), partial(chain, k + 1))
-        return _fields(n, If(conditions[k], cases[k], rest), len(common))
+        return _fields(n, If(conditions[k], cases[k], rest), len(common), inner=k > 0)
 
     results = chain(0)
     _show(n, results, types[0])
@@ -283,9 +283,12 @@ def _widened(n: Node, t: TensorType, after: TensorType, own: set[Dim]) -> Tensor
     return TensorType(shape, t.dtype)
 
 
-def _fields(n: Node, value: Value, count: int, tupled: bool = False) -> list[Atom]:
-    """The values of a branch or loop."""
+def _fields(
+    n: Node, value: Value, count: int, tupled: bool = False, inner: bool = False
+) -> list[Atom]:
+    """The values of a branch or loop; `inner`: of one inside another, which has the node's name."""
     stem = n.graph.printable(next(o for o in n.outputs if o))
+    stem = n.graph.intermediate(stem) if inner else stem
     if count == 1 and not tupled:
         return [n.graph.bind(value, stem, n.origin)]
     whole = n.graph.bind(value, n.graph.intermediate(f"{stem}_all"), n.origin)

@@ -43,8 +43,8 @@ def each_value(i: int, options: Callable[[Node], Options]) -> Callable[[Converte
             if not 0 < len(values) <= MOST_CHOICES:
                 return f(n)  # says that it must be known
 
-            def written(k: int, value: Array) -> list[Atom]:
-                case = n.with_input(i, Constant.of(value.reshape(t.static_shape), t.dtype), k)
+            def written(value: Array) -> list[Atom]:
+                case = n.with_input(i, Constant.of(value.reshape(t.static_shape), t.dtype))
                 results = f(case)
                 if isinstance(results, (Var, Constant, Symbolic)):
                     results = [results]
@@ -55,14 +55,14 @@ def each_value(i: int, options: Callable[[Node], Options]) -> Callable[[Converte
             for k, value in values:
                 try:
                     with n.graph.assuming.apart():
-                        made[k] = n.graph.nested((), partial(written, k, value))
+                        made[k] = n.graph.nested((), partial(written, value))
                 except DtypelabError as e:  # not a value that it can have
                     refusals.append(e)
             if not made:
                 raise refusals[0]
             _check(n, i, which, list(made))
             if len(made) == 1:
-                return next(written(k, value) for k, value in values if k in made)
+                return next(written(value) for k, value in values if k in made)
             return one_of(n, which, made)
 
         return run

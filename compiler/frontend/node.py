@@ -178,12 +178,10 @@ class Node:
         v = self.graph.known(self.value(i))
         return None if v is None else numbers(v)
 
-    def with_input(self, i: int, value: Constant, case: int) -> Node:
-        """The same node with input `i` known, and other outputs: one of several ways to write it
-        out."""
-        outputs = tuple(o and f"{o}/{case}" for o in self.outputs)
-        given = {**self.given, i: value}
-        return replace(self, name=self.origin, outputs=outputs, given=given)
+    def with_input(self, i: int, value: Constant) -> Node:
+        """The same node with input `i` known: one of several ways to write it out, whose variables
+        have names of their own."""
+        return replace(self, given={**self.given, i: value})
 
     def is_computed(self, i: int) -> bool:
         """Whether the program computes the numbers of input `i`."""
@@ -289,7 +287,7 @@ class Node:
     # ---- emission --------------------------------------------------------------------------------
     def call(self, op: str, *args: Atom, **attrs: Any) -> Atom:
         """Emit the call that computes the node's (first) output."""
-        return self.graph.emit(op, args, attrs, self.graph.printable(self.outputs[0]), self.origin)
+        return self.result(0, op, *args, **attrs)
 
     def output(self, v: Imported, i: int) -> Atom:
         """A value that is to be output `i`, as an operand."""
@@ -299,7 +297,7 @@ class Node:
 
     def result(self, i: int, op: str, *args: Atom, **attrs: Any) -> Atom:
         """Emit the call that computes output `i`."""
-        return self.graph.emit(op, args, attrs, self.graph.printable(self.outputs[i]), self.origin)
+        return self.graph.emit(op, args, attrs, self._variable(i), self.origin)
 
     def wants(self, i: int) -> bool:
         """Whether output `i` is in use."""
@@ -320,8 +318,12 @@ class Node:
 
     def field(self, value: Atom, index: int) -> Var:
         """Bind field `index` of a tuple as output `index`."""
-        name = self.graph.printable(self.outputs[index])
-        return self.graph.bind(TupleGetItem(value, index), name, self.origin)
+        return self.graph.bind(TupleGetItem(value, index), self._variable(index), self.origin)
+
+    def _variable(self, i: int) -> str:
+        """What the variable that is output `i` is called."""
+        name = self.graph.printable(self.outputs[i])
+        return self.graph.intermediate(name) if self.given else name
 
 
 Results = Imported | Sequence[Imported]
