@@ -1,44 +1,31 @@
-"""The state of one import: values, names and the program so far; how nodes are converted."""
+"""The state of one import: values, and how nodes are converted. What they are converted to is in
+`compiler.frontend.program`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.dtypes import INT64
 from compiler.errors import DtypelabError, ModelError, UnequalSizes, UnsupportedError, unknown
 from compiler.frontend import symbolic_ops
-from compiler.frontend.assuming import Assuming
 from compiler.frontend.attributes import attribute_value
-from compiler.frontend.computed_dimensions import computed_dimensions
 from compiler.frontend.element_types import NARROW, element_code, exotic_name
-from compiler.frontend.folding import computation, empty, folded, is_size
+from compiler.frontend.folding import empty
 from compiler.frontend.function_body import body_of, has_body
 from compiler.frontend.limits import Budget
 from compiler.frontend.model_file import constant
 from compiler.frontend.node import CONVERTERS, Node, Results
+from compiler.frontend.program import MOST_ASSUMED, Program
 from compiler.frontend.run_time import renamed_sizes
 from compiler.frontend.schema import check_node, operator_key
 from compiler.frontend.signature import given_constants, input_types
-from compiler.frontend.value_names import ValueNames
 from compiler.frontend.values import Imported, Symbolic, symbolic
-from compiler.ir.builder import FunctionBuilder
-from compiler.ir.expr import (
-    Atom,
-    Call,
-    Constant,
-    Function,
-    Value,
-    Var,
-    operands,
-    tensor_type,
-)
+from compiler.ir.expr import Atom, Constant, Function, Var, operands, tensor_type
 from compiler.ir.types import TensorType
 from compiler.symbolic import Dim, Index, dim
-from compiler.symbolic import Var as Dimension
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -50,35 +37,22 @@ _MOVES = {
 """Operators that take narrow integers and give them on."""
 _CONVERSIONS = {"Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "Shape", "Size"}
 """Operators that take narrow integers."""
-MOST_ASSUMED = 16
-"""How often a node, or a call, is tried anew because it needs sizes to be equal."""
 
 
 def _first_line(e: Exception) -> str:
     return (str(e).splitlines() or [type(e).__name__])[0]
 
 
-class GraphImport:
+class GraphImport(Program):
     """The state of one import; implements `compiler.frontend.node.Graph`."""
 
     def __init__(self, graph: Any, folder: Path | None, opset: int, budget: Budget):
-        self.proto, self.folder, self.opset, self.budget = graph, folder, opset, budget
-        self.builder = FunctionBuilder()
-        self._around: list[FunctionBuilder] = []
+        super().__init__(budget)
+        self.proto, self.folder, self.opset = graph, folder, opset
         self.inputs: list[str] = []
         self._values: dict[str, Imported] = {}
         self._missing: dict[str, str] = {}
-        self.quantized = False  # whether something is dequantized
-        self._dequantized: dict[Var, Call] = {}  # constants that are, which UseIntegers reads
         self._narrow: dict[str, int] = {}
-        self.names = ValueNames()
-        self.assuming = Assuming(self.is_given)
-        self.compared: dict[Atom, tuple[Dim, Dim]] = {}
-        self._where = ""  # the node being converted
-        self.counts: dict[Dimension, Atom | tuple[Atom, int]] = {}
-        self.matched: dict[tuple[Atom | Index, str], Dimension] = {}
-        self._makers: dict[Var, Value] = {}
-        self._computed: dict[Any, Var] = {}  # integers, by how they are computed
 
     # ---- the import ------------------------------------------------------------------------------
     def run(
@@ -141,7 +115,7 @@ class GraphImport:
         }
         node = Node(proto.op_type, proto.name, tuple(proto.input), outputs, attrs, self)
         sizes = self._sizes(node)
-        outside, self._where = self._where, node.where
+        outside, self.where = self.where, node.where
         try:
             results = self._converted(node, key)
         except (ModelError, UnsupportedError) as e:
@@ -153,7 +127,7 @@ class GraphImport:
         except (ValueError, IndexError, TypeError, ArithmeticError, MemoryError) as e:
             raise ModelError(f"{node.where} is not valid: {_first_line(e)}") from e
         finally:
-            self._where = outside
+            self.where = outside
         if len(sizes) == 2 and isinstance(results, Var):
             self.compared[results] = sizes[0], sizes[1]
         values = [results] if isinstance(results, (Var, Constant, Symbolic)) else list(results)
@@ -195,7 +169,7 @@ class GraphImport:
                     if isinstance(v, Symbolic):
                         self._values[name] = self._simplified(v)
                     elif isinstance(v, Var):
-                        self._values[name] = self._renamed(v, e, node.origin)
+                        self._values[name] = self.renamed(v, e, node.origin)
                 back = self.rewind()
 
     def _simplified(self, v: Symbolic) -> Symbolic | Constant:
@@ -203,14 +177,6 @@ class GraphImport:
         flat = np.empty(len(data), object)
         flat[:] = data
         return symbolic(flat.reshape(v.data.shape), v.dtype)
-
-    def _renamed(self, x: Atom, e: UnequalSizes, origin: str) -> Atom:
-        """`x` with the names of sizes that what is assumed gives it."""
-
-        def bind(value: Value, stem: str) -> Var:
-            return self.bind(value, self.intermediate(stem), origin)
-
-        return self.assuming.renamed(x, e.pairs, self._where, bind)
 
     def _check_narrow(self, proto: Any, where: str) -> None:
         """Narrow integers are moved and converted; nothing computes with them."""
@@ -254,10 +220,6 @@ class GraphImport:
         return "; if symbolic dimensions are the cause, fix them with shapes=..."
 
     # ---- what nodes use (see Graph) --------------------------------------------------------------
-    def is_equal(self, a: Dim, b: Dim) -> bool:
-        """See Graph."""
-        return self.assuming.facts.equal(a, b)
-
     def value(self, name: str) -> Imported:
         """See Graph."""
         if name in self._missing:
@@ -273,62 +235,6 @@ class GraphImport:
         if isinstance(v, Symbolic):
             v = self._values[name] = self.computed(v, self.printable(name))
         return v
-
-    def emit(
-        self, op: str, args: Sequence[Atom], attrs: Mapping[str, Any], name: str, origin: str
-    ) -> Atom:
-        """See Graph."""
-        from compiler.op.opdef import get_op
-        from compiler.transform.infer_type import infer_value
-
-        self.budget.step()
-        shape = attrs.get("newshape", ()) if op == "reshape" else ()
-        if 0 in shape and -1 not in shape:  # a size: converters write out what ONNX says by 0
-            attrs = {**attrs, "allowzero": True}
-        definition = get_op(op)
-        call = Call(definition, tuple(args), definition.make_attrs(**attrs))
-        for _ in range(MOST_ASSUMED):
-            try:
-                result = infer_value(call)
-                break
-            except UnequalSizes as e:
-                self.assuming.learn(e)
-                given = tuple(self._renamed(a, e, origin) for a in call.args)
-                if op == "reshape" and given == call.args and tensor_type(given[0]).rank > 1:
-                    # No axis alone is to blame: all elements in a row have one size.
-                    flat = self.emit(
-                        op, given, {"newshape": (-1,)}, self.intermediate(name), origin
-                    )
-                    given = (self._renamed(flat, e, origin),)
-                attrs = self.assuming.attributes(attrs)
-                call = Call(definition, given, definition.make_attrs(**attrs))
-        else:
-            result = infer_value(call)
-        args = call.args
-        if isinstance(result, TensorType) and 0 in result.shape:
-            return empty(result)
-        known = args and all(isinstance(a, Constant) for a in args)
-        if op == "qnn.dequantize":
-            self.quantized = True
-            var = self.bind(call, name, origin)
-            self._dequantized |= {var: call} if known else {}
-            return var
-        if known:
-            value = folded(call, result)
-            if value is not None:
-                return value
-        if not is_size(result) or definition.effect:
-            return self.bind(call, name, origin)
-        key = computation(call)
-        if key not in self._computed:
-            self._computed[key] = self.bind(call, name, origin)
-        return self._computed[key]
-
-    def known(self, v: Imported) -> Constant | None:
-        """See Graph."""
-        if isinstance(v, Var) and v in self._dequantized:
-            return folded(self._dequantized[v], tensor_type(v))
-        return v if isinstance(v, Constant) else None
 
     def sources(self, name: str) -> list[str]:
         """See Graph."""
@@ -360,16 +266,6 @@ class GraphImport:
         if code in NARROW:
             self._narrow[name] = code
 
-    def bind(self, value: Value, name: str, origin: str) -> Var:
-        """See Graph."""
-        var = self.builder.bind(value, name, (origin,))
-        self._makers[var] = value
-        return var
-
-    def maker(self, v: Var) -> Value | None:
-        """See Graph."""
-        return self._makers.get(v)
-
     def inline(self, graph: Any, operands: Sequence[Imported]) -> list[Imported]:
         """See Graph. The names of the subgraph hold only in it; those around it are seen."""
         if graph.sparse_initializer:
@@ -395,73 +291,3 @@ class GraphImport:
             return [self.value(o.name) for o in graph.output]
         finally:
             self._values, self.names, self._missing, self._narrow = around
-
-    def nested(self, params: Sequence[Var], make: Callable[[], Sequence[Atom]]) -> Function:
-        """See Graph."""
-        self._around.append(self.builder)
-        outside = self._computed, self.matched
-        self._computed, self.matched = dict(self._computed), dict(self.matched)
-        self.builder = FunctionBuilder()
-        self.assuming.forget()
-        known = self.assuming.facts.rules
-        try:
-            for p in params:
-                self.builder.add_param(p)
-            results = make()
-            return self.builder.finish(*results)
-        finally:
-            self.builder = self._around.pop()
-            self.assuming.forget()
-            self.assuming.facts.rules = known  # what it assumes is checked only if it runs
-            self._computed, self.matched = outside
-
-    def rewind(self) -> Callable[[], None]:
-        """See Graph."""
-        bindings, count = self.builder.bindings, len(self.builder.bindings)
-        computed, matched = dict(self._computed), dict(self.matched)
-
-        def back() -> None:
-            del bindings[count:]
-            self.assuming.forget()
-            self._computed, self.matched = computed, matched
-
-        return back
-
-    def printable(self, name: str) -> str:
-        """See Graph."""
-        return self.names.printable(name)
-
-    def intermediate(self, stem: str) -> str:
-        """See Graph."""
-        return self.names.intermediate(stem)
-
-    # ---- symbolic dimensions as run-time values --------------------------------------------------
-    def is_given(self, size: Index) -> bool:
-        """See Graph."""
-        main = self._around[0] if self._around else self.builder
-        shown = [d for p in main.params for d in tensor_type(p).shape if isinstance(d, Index)]
-        return size.vars() <= set().union(*(d.vars() for d in shown))
-
-    def computed(self, v: Symbolic, stem: str) -> Atom:
-        """See Graph. They come from the shapes of the parameters, or have been found."""
-
-        def emit(op: str, *args: Atom, **attrs: Any) -> Atom:
-            return self.emit(op, args, attrs, self.intermediate(f"{stem}_{op}"), stem)
-
-        def size_of(d: Dimension) -> Atom:
-            if d in self.counts:
-                count = self.counts[d]
-                if isinstance(count, tuple):
-                    axis = Constant.of([count[1]], INT64)
-                    return emit("take", emit("shape_of", count[0]), axis, axis=0)
-                return emit("reshape", count, newshape=(1,))
-            for param in [p for scope in (*self._around, self.builder) for p in scope.params]:
-                shape = tensor_type(param).shape
-                if d in shape:
-                    axis = Constant.of([shape.index(d)], INT64)
-                    return emit("take", emit("shape_of", param), axis, axis=0)
-            raise UnsupportedError(
-                f"dimension {d} is used as data but no input has it: fix it with shapes=..."
-            )
-
-        return computed_dimensions(v, emit, size_of)
