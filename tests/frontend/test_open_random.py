@@ -3,6 +3,7 @@ which sizes fit; never another error, and never a wrong answer."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -70,6 +71,7 @@ def networks(draw: st.DrawFn) -> onnx.ModelProto:
     return net.proto(y)
 
 
+_STRETCHED = re.compile(r"\(here ([01], \d+|\d+, [01])\)")
 SIZES = st.tuples(st.integers(1, 2), st.integers(1, 20), st.integers(1, 20))
 
 
@@ -109,6 +111,10 @@ def check(proto: onnx.ModelProto, sizes: list[tuple[int, int, int]], build: bool
             said = str(error)
         if said:
             assert "does not fit" in said or "is too small" in said
+            # What onnxruntime runs is refused only where nothing is left, which it passes over in
+            # a Concat, or 1 is stretched.
+            small = "is too small" in said  # windows larger than the data may have one place
+            assert small or want is None or want.size == 0 or _STRETCHED.search(said), said
             if exe is not None:
                 with pytest.raises(InputError, match=r"does not fit|is too small"):
                     exe(x)
