@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from experiments import tables
+from experiments.column_meanings import SYSTEM
 from experiments.files import check_outputs
 from experiments.layer_table import is_layers, layers_path, read_layers
 from experiments.multiplicity import HOLM, adjusted, warning
@@ -22,8 +23,6 @@ from .common import json_option, print_json, say, say_text
 
 if TYPE_CHECKING:
     import pandas as pd
-
-SYSTEM = "system"
 
 
 @click.command(cls=WithColumns, short_help="Filter, pivot, compare and export results.")

@@ -21,9 +21,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     """A CSV file with one to three changes: of cells, rows, columns, form or bytes."""
     table = list(csv.reader(io.StringIO(data.decode())))
     for _ in range(rng.choice((1, 1, 2, 3))):
-        rng.choice((_cell, _cell, _cell, _shuffle, _swap, _row, _column, _same, _config))(
-            table, rng
-        )
+        rng.choice(_CHANGES)(table, rng)
     text = io.StringIO()
     ends = rng.choice(("\n", "\n", "\r\n", "\r"))
     sign = rng.choice((*[","] * 12, ";", "\t"))
