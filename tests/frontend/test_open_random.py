@@ -16,6 +16,7 @@ from open_nets import Net
 
 import compiler
 from compiler.errors import InputError, ModelError
+from compiler.interpret import trace
 
 
 @st.composite
@@ -119,8 +120,10 @@ def check(proto: onnx.ModelProto, sizes: list[tuple[int, int, int]], build: bool
                 with pytest.raises(InputError, match=r"does not fit|is too small"):
                     exe(x)
             continue
-        assert want is not None
-        np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+        if want is None:  # onnxruntime has no windows over nothing, which a slice may leave
+            assert any(np.size(value) == 0 for _, value in trace(mod, x))
+        else:
+            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
         if exe is not None:
             np.testing.assert_allclose(exe(x), got, rtol=1e-3, atol=1e-4)
 
