@@ -203,7 +203,12 @@ def _loop(b: Binding, v: Loop, frame: Frame) -> Run:
 
 
 def call_reference(v: Call, args: list[Array], out: Var, dims: Mapping[SymbolicVar, int]) -> Any:
-    """The reference of one operator call on arrays, checked against its inferred type."""
+    """The reference of one operator call on arrays, checked against its inferred type.
+
+    Raises:
+        OutOfMemoryError: there is no memory for it.
+        InputError: an operand without elements has no value.
+    """
     assert isinstance(v.op, OpDef)
     places = Places(node_number(out.name), None if v.op.numbered else v.op.name)
     ar = arithmetic(tensor_type(v.args[0]).dtype if v.args else DType("float", 32), places)

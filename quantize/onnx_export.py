@@ -53,14 +53,20 @@ def export_onnx(mod: IRModule, plan: Plan, path: str | Path) -> None:
 
     Raises:
         ConfigError: the plan was made for another model, or the file cannot be written.
-        UnsupportedError: an operator that ONNX does not have in this form; all are listed.
+        UnsupportedError: an operator that ONNX does not have in this form; all are listed. Or
+            the plan has nodes in number formats.
     """
     check_writable(path)
     write_whole(path, to_model(mod, plan).SerializeToString())
 
 
 def to_model(mod: IRModule, plan: Plan) -> onnx.ModelProto:
-    """The QDQ model as a ModelProto; see `export_onnx`."""
+    """The QDQ model as a ModelProto; see `export_onnx`.
+
+    Raises:
+        ConfigError: the plan was made for another model.
+        UnsupportedError: as `export_onnx`.
+    """
     import onnx
 
     from quantize.simulation import simulate

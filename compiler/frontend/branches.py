@@ -40,7 +40,12 @@ _MOST_WIDENED = 8
 def branch(n: Node) -> list[Imported]:
     """Both branches of an If, whose results may differ in their sizes. Where they differ in more,
     and the first branch runs if two sizes are equal (as exporters write what drops an axis that may
-    be 1 long), they are assumed to be."""
+    be 1 long), they are assumed to be.
+
+    Raises:
+        UnequalSizes: that is to be assumed.
+        UnsupportedError: the branches differ in more than sizes.
+    """
 
     def emitted(name: str) -> list[Atom]:
         return [_atom(n, v) for v in n.graph.inline(n.need(name), ())]

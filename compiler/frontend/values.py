@@ -70,7 +70,11 @@ def atoms_in(x: IntLike) -> int:
 
 
 def symbolic(data: Any, dtype: DType) -> Symbolic | Constant:
-    """Dimensions as an imported value: a Constant when all of them are known."""
+    """Dimensions as an imported value: a Constant when all of them are known.
+
+    Raises:
+        UnsupportedError: one is made of too many others.
+    """
     a = np.asarray(data, dtype=object)
     out = np.empty(a.shape, dtype=object)
     flat: list[IntLike] = [dim(x) for x in a.reshape(-1)]

@@ -82,7 +82,11 @@ def _opening(width: int, height: int, more: str, top: int = 0) -> str:
 
 
 def panels(rows: pd.DataFrame, cost: str | None = None) -> dict[str, str]:
-    """Network -> the inside of its panel, `WIDTH` by `HEIGHT`; see `pareto_svg`."""
+    """Network -> the inside of its panel, `WIDTH` by `HEIGHT`; see `pareto_svg`.
+
+    Raises:
+        ConfigError: an unknown cost.
+    """
     measured = rows["latency_ms_median"].notna().any()
     cost = cost or ("latency_ms_median" if measured else "size_bytes")
     if cost not in COSTS:
