@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +11,9 @@ from compiler.dtypes import Array
 from quantize.config import QConfig
 from quantize.rounding.packing import packed, unpacked
 from quantize.rounding.scales import ends, largest, least_error, zeros
+
+BLOCK = 1 << 15
+"""Weights that are worked on at a time."""
 
 
 @dataclass(frozen=True)
@@ -132,15 +135,23 @@ class WeightParams:
 
     def quantized(self, weight: Array) -> Array:
         """Integers that stand for `weight`, whose first axis is the output channel."""
-        # One float64 array, in place: a network's weights are many, and memory is slow.
-        low, high = self.ends(weight.shape if self.zero_points else ())
-        nearest = np.asarray(weight / self.spread(weight.shape))
-        np.rint(nearest, out=nearest)
-        np.clip(nearest, low, high, out=nearest)
-        if self.rounding:
-            nearest += unpacked(self.rounding, weight.size).reshape(weight.shape)
-            np.clip(nearest, low, high, out=nearest)
-        return nearest.astype(self.dtype)
+        spread = self.spread(weight.shape)
+        low, high = (
+            np.broadcast_to(a, weight.shape)
+            for a in self.ends(weight.shape if self.zero_points else ())
+        )
+        moved = unpacked(self.rounding, weight.size) if self.rounding else None
+        moved = None if moved is None else moved.reshape(weight.shape)
+        out = np.empty(weight.shape, self.dtype)
+        for rows in blocks_of_rows(weight):
+            nearest = np.asarray(weight[rows] / spread[rows])
+            np.rint(nearest, out=nearest)
+            np.clip(nearest, low[rows], high[rows], out=nearest)
+            if moved is not None:
+                nearest += moved[rows]
+                np.clip(nearest, low[rows], high[rows], out=nearest)
+            out[rows] = nearest
+        return out
 
     def rounded_to(self, weight: Array, integers: Array) -> WeightParams:
         """These parameters with `integers` standing for `weight`."""
@@ -164,13 +175,25 @@ class WeightParams:
 
     def reach(self, weight: Array, bias: Array | None, data: ValueParams) -> float:
         """Largest magnitude of a result: that of the products' sums, and of `bias`."""
-        rows = np.abs(weight).astype(np.float64).reshape(len(weight), -1)
-        return float((rows.sum(axis=1) * data.reach + (0 if bias is None else np.abs(bias))).max())
+        sums = np.empty(len(weight))
+        for rows in blocks_of_rows(weight):
+            part = weight[rows].reshape(rows.stop - rows.start, -1)
+            sums[rows] = np.abs(part).astype(np.float64).sum(axis=1)
+        return float((sums * data.reach + (0 if bias is None else np.abs(bias))).max())
 
     def accumulator_scale(self, data: ValueParams) -> Array:
         """float64 real value of one unit of the accumulator: [C], or a scalar."""
         values = data.scale * np.asarray(self.scales, np.float64)
         return np.asarray(values[0] if len(values) == 1 else values)
+
+
+def blocks_of_rows(weight: Array) -> Iterator[slice]:
+    """Slices of the first axis, together all of it, of some BLOCK elements each: float64 copies of
+    a network's weights would take longer to put into memory than what is done with them."""
+    count = len(weight)
+    step = max(1, BLOCK * count // max(1, weight.size))
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))
 
 
 def exact(scale: float, config: QConfig) -> float:

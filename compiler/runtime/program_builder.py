@@ -98,7 +98,7 @@ class ProgramBuilder:
         text = text.replace("@main(", f"@{symbol}(")
         if self.threads > 1:
             pool.start()
-        entry_address = jit.compile_text(text, symbol, self.target)
+        entry_address = jit.compile_text(text, symbol, self.target, plain=True)
         return Program(
             inputs=tuple((p.name, tensor_type(p)) for p in f.params),
             outputs=tuple(zip(self._output_names(), map(tensor_type, f.results), strict=True)),

@@ -78,7 +78,7 @@ def _graph(exe: GraphExecutable, writer: Writer) -> dict[str, Any]:
         ),
         "constants": [writer.array(a) for a in p.constants],
         "kernels": [_kernel(k, target, writer) for k in p.kernels],
-        "entry": [p.symbol, writer.add("code", jit.object_code(p.text, target))],
+        "entry": [p.symbol, writer.add("code", jit.object_code(p.text, target, plain=True))],
         "text": writer.add("text", p.text.encode()),
     }
 

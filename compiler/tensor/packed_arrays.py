@@ -48,6 +48,12 @@ class IndexMap:
 def pack_array(order: IndexMap, source: Array) -> Array:
     """`source` laid out in `order`, as an aligned array."""
     out = aligned_empty(order.shape, source.dtype)
+    pack_into(out, order, source)
+    return out
+
+
+def pack_into(out: Array, order: IndexMap, source: Array) -> None:
+    """Lay `source` out in `order`, in an array of that shape."""
     view = _strided(order, source)
     if view is None:
         out[...] = _gathered(order, source)
@@ -57,7 +63,6 @@ def pack_array(order: IndexMap, source: Array) -> Array:
             out[..., k] = view[..., k]
     else:
         out[...] = view
-    return out
 
 
 def _strided(order: IndexMap, source: Array) -> Array | None:

@@ -194,16 +194,29 @@ class PrimFunc:
 def walk_stmts(
     body: list[Stmt], path: tuple[For, ...] = ()
 ) -> Iterator[tuple[Stmt, tuple[For, ...], list[Stmt]]]:
-    """Yield (statement, enclosing loops, the list that holds it), in program order."""
-    for s in list(body):
-        yield s, path, body
-        if isinstance(s, For):
-            yield from walk_stmts(s.body, (*path, s))
-        elif isinstance(s, Attempt):
-            for part in s.parts:
-                yield from walk_stmts(part, path)
-        elif isinstance(s, When):
-            yield from walk_stmts(s.body, path)
+    """Yield (statement, enclosing loops, the list that holds it), in program order.
+
+    A list is taken as it is when the walk comes to it: what was just yielded may be given another
+    body, or another place.
+    """
+    # Not recursive: schedules walk all the time, and every level would pass every statement on.
+    stack: list[tuple[list[Stmt], tuple[For, ...], Iterator[Stmt] | None]] = [(body, path, None)]
+    while stack:
+        home, around, left = stack.pop()
+        left = iter(list(home)) if left is None else left
+        for s in left:
+            yield s, around, home
+            if isinstance(s, For):
+                inner, path = [s.body], (*around, s)
+            elif isinstance(s, Attempt):
+                inner, path = list(s.parts), around
+            elif isinstance(s, When):
+                inner, path = [s.body], around
+            else:
+                continue
+            stack.append((home, around, left))
+            stack += [(part, path, None) for part in reversed(inner)]
+            break
 
 
 def stores(body: list[Stmt]) -> Iterator[Store]:

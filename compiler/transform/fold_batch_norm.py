@@ -139,7 +139,10 @@ def scaled(call: Call, change: Affine) -> Call | None:
         if not np.isfinite(scale).all():
             return None
         columns = scale.reshape(-1, *[1] * (weight.data.ndim - 1))
-        weight = Constant((weight.data * columns).astype(weight.dtype.storage), weight.dtype)
+        product = np.empty(weight.data.shape, weight.dtype.storage)
+        # In blocks: the whole in float64 would take longer to put into memory than to compute.
+        np.multiply(weight.data, columns, out=product, dtype=np.float64, casting="same_kind")
+        weight = Constant(product, weight.dtype)
         bias = None if bias is None else bias * scale
     if change.shift is not None:
         shift = np.broadcast_to(change.shift, (units,))
