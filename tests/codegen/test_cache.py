@@ -1,6 +1,7 @@
 """The object cache: warm processes compile nothing, and nothing that happens to the folder breaks
 a build."""
 
+import ctypes
 import os
 import re
 import signal
@@ -224,3 +225,23 @@ def test_a_missing_c_function_is_named_by_a_cached_entry_too(folder: Path) -> No
         with pytest.raises(compiler.LoweringError, match="absent_in_cache"):
             jit.compile_text(text, "asks", HOST)
     assert len(list(folder.iterdir())) == 1
+
+
+def test_plain_code_computes_the_same_and_has_an_entry_of_its_own(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code that only calls other code is not optimized; other code of the same text is."""
+    text = "define i64 @NAME(i64 %a) {\n  %b = mul i64 %a, 3\n  ret i64 %b\n}"
+    f = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+    for plain in (False, True):
+        symbol = f"triples_{plain}"
+        assert f(jit.compile_text(text.replace("NAME", symbol), symbol, HOST, plain))(14) == 42
+    before = set(folder.iterdir())
+    asked = []
+    monkeypatch.setattr(jit, "object_code", lambda *given: asked.append(given[2]) or b"\n")
+    for plain in (False, True, True):
+        monkeypatch.setattr(jit, "_addresses", {})
+        monkeypatch.setattr(jit, "link", lambda *_: jit._addresses.update({("same", HOST): 1}))
+        jit.compile_text(text, "same", HOST, plain)
+    assert asked == [False, True]
+    assert len(set(folder.iterdir()) - before) == 2
