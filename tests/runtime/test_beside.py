@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,3 +72,35 @@ def test_builds_at_the_same_time() -> None:
     assert len({y.tobytes() for y in found}) == 1
     assert len(found) == 3
     assert sys.getswitchinterval() == interval
+
+
+def test_large_constants_are_in_place_when_a_build_returns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever copies them: here all constants are large, and the copies slow."""
+    count, filled = threading.active_count(), []
+    pack, x = kernels.pack_into, np.ones((2, 7), np.float32)
+
+    def slow(*given: Any) -> None:
+        time.sleep(0.01)
+        filled.append(threading.current_thread())
+        pack(*given)
+
+    monkeypatch.setattr(kernels, "LARGE", 0)
+    monkeypatch.setattr(kernels, "pack_into", slow)
+    exe = compiler.build(layers())
+    assert filled
+    assert threading.current_thread() not in filled
+    assert exe(x).tobytes() == compiler.evaluate(layers(), x).tobytes()
+    assert threading.active_count() == count
+
+
+def test_a_constant_that_cannot_be_copied_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    interval, count = sys.getswitchinterval(), threading.active_count()
+
+    def full(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(kernels, "LARGE", 0)
+    monkeypatch.setattr(kernels, "pack_into", full)
+    with pytest.raises(MemoryError, match="no room"):
+        compiler.build(layers())
+    assert (sys.getswitchinterval(), threading.active_count()) == (interval, count)
