@@ -163,18 +163,21 @@ class Places:
     def _scalar_place(self, b: Buffer, flat: Index) -> tuple[Val, int]:
         """(pointer, constant element offset) of a position without lane variables."""
         pointer, inc = self.cursor[b]
-        const, rest = flat.const, Index()
+        const, left = flat.const, dict[Atom, int]()
         for a, c in flat.terms.items():
             if isinstance(a, Var):
                 x = self.env[a]
                 if isinstance(x, int):
                     const += c * x
                 elif inc.get(a) != c:
-                    rest = rest + Index({a: c - inc.get(a, 0)})
+                    left[a] = left.get(a, 0) + c - inc.get(a, 0)
             else:
                 bound = {v: x for v in a.leaves() if isinstance(x := self.env[v], int)}
                 part = a.replaced(bound) * c
-                const, rest = const + part.const, rest + (part - part.const)
+                const += part.const
+                for inner, factor in part.terms.items():
+                    left[inner] = left.get(inner, 0) + factor
+        rest = Index(left)
         if rest.terms:
             key = (
                 "at",
