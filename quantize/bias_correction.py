@@ -202,7 +202,8 @@ def _part(
 
 
 def _built(parts: Sequence[_Part], threads: int) -> Iterator[Executable]:
-    """What the parts are compiled to, one after the other: those that follow while one runs."""
+    """What the parts are compiled to, one after the other: those that follow while one runs, and
+    the code of one while LLVM compiles another's."""
     import compiler
 
     context = PassContext.current()
@@ -212,12 +213,13 @@ def _built(parts: Sequence[_Part], threads: int) -> Iterator[Executable]:
             program: Executable = compiler.build(IRModule({"main": part.function}), threads=threads)
         return program
 
-    thread = ThreadPoolExecutor(1, "parts")
+    # Instruments see one pass after the other.
+    builders = ThreadPoolExecutor(1 if context.instruments else 2, "parts")
     try:
-        for program in [thread.submit(copy_context().run, build, part) for part in parts]:
+        for program in [builders.submit(copy_context().run, build, p) for p in parts]:
             yield program.result()
     finally:
-        thread.shutdown(cancel_futures=True)
+        builders.shutdown(cancel_futures=True)
 
 
 def _run(part: _Part, program: Executable, values: dict[Var, list[Array]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from compiler.interpret import trace
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.ir.types import TensorType
+from compiler.transform.passes import Pass, PassContext, PassInstrument
 from experiments import metrics
 from quantize import Plan, QConfig, bias_correction
 from quantize.channel_means import channel_sums, corrected_layers
@@ -137,6 +139,30 @@ def test_the_float_network_is_built_once_and_the_simulated_one_in_parts(
         how, [False, True, True, True]
     )
     assert any(w.shift for w in plan.weights.values()) == (how != "none")
+
+
+def test_instruments_see_one_pass_of_the_parts_after_the_other() -> None:
+    """Parts are built by several threads, but not where somebody watches."""
+    inside: list[int] = []
+    builders: set[str] = set()
+
+    class Watch(PassInstrument):
+        def before(self, mod: IRModule, pass_: Pass) -> None:
+            if (thread := threading.current_thread()) is not threading.main_thread():
+                builders.add(thread.name)
+                assert set(inside) <= {threading.get_ident()}
+                inside.append(threading.get_ident())
+
+        def after(self, mod: IRModule, pass_: Pass) -> None:
+            if threading.current_thread() is not threading.main_thread():
+                inside.pop()
+
+    mod, batches = small()
+    plan = quantize.calibrate(mod, batches[:2], QConfig(weight_bits=3))
+    with PassContext(instruments=[Watch()]):
+        assert quantize.calibrate(mod, batches[:2], QConfig(weight_bits=3)) == plan
+    assert len(builders) == 1
+    assert not inside
 
 
 @settings(max_examples=2, deadline=None)
