@@ -7,7 +7,7 @@ import functools
 import hashlib
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler.codegen import cache, half
@@ -65,6 +65,20 @@ def compile_text(text: str, symbol: str, target: Target, plain: bool = False) ->
             count("loaded")
         link(code, [symbol], target)
         return _addresses[symbol, target]
+
+
+def keeper(text: str, symbol: str, target: Target) -> Callable[[bytes], None] | None:
+    """What takes the object code of `text`, which defines function `symbol`, if it has not been
+    compiled by this process or another: `compile_text` need not wait for LLVM then."""
+    with lock:
+        if (symbol, target) in _addresses or cache.load(cache.key(target, text)) is not None:
+            return None
+
+    def keep(code: bytes) -> None:
+        cache.store(cache.key(target, text), code)
+        link(code, [symbol], target)
+
+    return keep
 
 
 def address(symbol: str, target: Target) -> int:

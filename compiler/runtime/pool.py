@@ -26,6 +26,7 @@ import functools
 import os
 
 from compiler.codegen import jit
+from compiler.runtime.beside import Beside
 from compiler.runtime.pool_caller_code import CALLER_CODE
 from compiler.runtime.pool_worker_code import WORKER_CODE
 from compiler.target import Target
@@ -62,6 +63,16 @@ def start() -> int:
         forget = functools.partial(call(address), None, None, 0, 0)
         os.register_at_fork(after_in_child=forget)
     return address
+
+
+def begin(beside: Beside) -> None:
+    """Have the pool compiled beside what else is made, if it must be: it takes as long as a large
+    kernel."""
+    target = Target.parse("llvm")
+    text = pool_text(target.triple)
+    keep = jit.keeper(text, SYMBOL, target)
+    if keep is not None:
+        beside.begin(text, target, keep)
 
 
 def pool_text(triple: str) -> str:

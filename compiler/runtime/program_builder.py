@@ -84,6 +84,8 @@ class ProgramBuilder:
             r = self._new(tensor_type(p))
             self.root[p], self.home[r] = (r,), Pointer("input", k)
         with self.beside:
+            if self.threads > 1:
+                pool.begin(self.beside)
             for b in f.bindings:
                 self._bind(b.var, b.value)
             self.beside.finish()
