@@ -25,7 +25,18 @@ from compiler.codegen.shares import Share, shares
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import Expr
-from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store, When, accesses
+from compiler.tensor.stmt import (
+    Attempt,
+    Buffer,
+    For,
+    Intrin,
+    Pick,
+    PrimFunc,
+    Stmt,
+    Store,
+    When,
+    accesses,
+)
 
 
 @dataclass(frozen=True)
@@ -122,6 +133,8 @@ class _Lower(Scalars, Accesses):
                 self.attempt(s)
             elif isinstance(s, When):
                 self.when(s)
+            elif isinstance(s, Pick):
+                self.pick(s)
             else:
                 self.store(s)
 
@@ -289,14 +302,27 @@ class _Lower(Scalars, Accesses):
         self.block, self.regs = done, outer
 
     def when(self, s: When) -> None:
-        e = self.e
         self.values = {}
-        holds = self.eval(s.condition)
+        self.guarded(self.eval(s.condition), s.body)
+
+    def pick(self, s: Pick) -> None:
+        self.values = {}
+        at = self.eval(s.at)
+        size = self.runtime(s.var.extent or Index())
+        inside = self.e.op(f"icmp ult {at}, {size.name}", "i1")  # negative ones are large
+        self.env[s.var] = at
+        self.guarded(inside, s.body)
+
+    def guarded(self, holds: Val, statements: list[Stmt]) -> None:
+        """Statements that run if a condition holds, which no lanes can differ in."""
+        e = self.e
+        if self.lanes:
+            raise LoweringError(f"cannot vectorize {self.lanes[0][0]}: a condition is inside it")
         body, done = (e.fresh(n)[1:] for n in ("when", "done"))
         e.lines += [f"  br {holds}, label %{body}, label %{done}", f"{body}:"]
         self.block = body
         held = (dict(self.memo), dict(self.cursor), dict(self.regs))
-        self.stmts(s.body)
+        self.stmts(statements)
         self.memo, self.cursor, self.regs = held
         e.lines += [f"  br label %{done}", f"{done}:"]
         self.block, self.values = done, {}

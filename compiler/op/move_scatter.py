@@ -1,12 +1,12 @@
 """Operators whose positions are data: gather_elements, gather_nd, scatter_elements, scatter_nd.
 
-Scattering is computed from the result's side: every element looks for the updates that hit it, in
-their order, so that the result is the same however the loops are split.
+Scattering copies the data and then goes through the updates in their order. Threads share only what
+no update of another thread can hit, so that the result is the same however the loops are split.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,10 +18,19 @@ from compiler.op.accumulate import Accumulation, accumulation, check_mode, finis
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, need_constant, one_dtype, require, type_of
 from compiler.op.opdef import OpDef, register_op
-from compiler.symbolic import Index, product
+from compiler.symbolic import Index, IntLike, Var, imin, product
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, Gather, const, index_value, maximum, minimum, select
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import (
+    Expr,
+    Gather,
+    binary,
+    const,
+    index_value,
+    maximum,
+    minimum,
+    select,
+)
+from compiler.tensor.stmt import Buffer, For, Pick, Stmt, Store
 
 _UPDATES = {"none": "", "add": "Add", "mul": "Mul", "max": "Max", "min": "Min"}
 _TRUTHS = {"Add": "Or", "Max": "Or", "Mul": "And", "Min": "And"}
@@ -152,9 +161,11 @@ def _lower_gather_nd(b: PrimBuilder, a: GatherNDAttrs, x: Buffer, indices: Buffe
     shared, rank = a.batch_dims, len(indices.shape) - 1
     depth = len(x.shape) - shared - (len(t.shape) - rank)
     strides = _strides(x.shape)
+    if rank < len(t.shape):
+        return _gather_slices(b, a, x, indices)
 
     def value(*i: Any) -> Expr:
-        base = x.flat((*i[:shared], *[Index()] * depth, *i[rank:]))
+        base = x.flat((*i[:shared], *[Index()] * depth))
         out = index_value(base)
         for k in range(depth):
             at = _inside(indices[(*i[:rank], k)].astype(INT64), index_value(x.shape[shared + k]))
@@ -162,6 +173,30 @@ def _lower_gather_nd(b: PrimBuilder, a: GatherNDAttrs, x: Buffer, indices: Buffe
         return Gather(x, out)
 
     return b.compute("gather_nd", t.shape, x.dtype, value)
+
+
+def _gather_slices(b: PrimBuilder, a: GatherNDAttrs, x: Buffer, indices: Buffer) -> Buffer:
+    """Whole slices: where one lies is looked up once, not for each of its elements."""
+    shared, depth = a.batch_dims, indices.shape[-1].const
+    stage = b.fresh("gather_nd_slice")
+
+    def loops(name: str, extents: Sequence[Index]) -> list[Var]:
+        return [Var(f"{stage}.{name}{k}", n) for k, n in enumerate(extents)]
+
+    rows, inner = loops("r", indices.shape[:-1]), loops("i", x.shape[shared + depth :])
+    at = loops("at", x.shape[shared : shared + depth])
+    out = b.buffer("gather_nd", [Index.of(v.extent or 0) for v in (*rows, *inner)], x.dtype)
+    place = tuple(map(Index.of, (*rows, *inner)))
+    node: Stmt = Store(stage, out, place, x[(*rows[:shared], *at, *inner)])
+    for v in reversed(inner):
+        node = For(v, [node])
+    for k, v in reversed(list(enumerate(at))):
+        position = _inside(indices[(*rows, k)].astype(INT64), index_value(v.extent or 0))
+        node = Pick(v, position, [node])
+    for v in reversed(rows):
+        node = For(v, [node])
+    b.body.append(node)
+    return out
 
 
 # ---- scattering ----------------------------------------------------------------------------------
@@ -180,6 +215,9 @@ def _infer_scatter_elements(a: ScatterElementsAttrs, types: Sequence[TensorType]
     text = f"scatter_elements: indices {indices} do not fit data {x} and updates {updates}"
     require(x.rank == indices.rank == updates.rank, text)
     require_equal(zip(indices.shape, updates.shape, strict=True), text)
+    for k, (n, most) in enumerate(zip(indices.shape, x.shape, strict=True)):
+        if k != a.axis % x.rank and isinstance(n, int) and isinstance(most, int):
+            require(n <= most, f"{text}: axis {k} is shorter in the data")
     return x
 
 
@@ -200,30 +238,23 @@ def _lower_scatter_elements(
     b: PrimBuilder, a: ScatterElementsAttrs, x: Buffer, indices: Buffer, updates: Buffer
 ) -> Buffer:
     axis = a.axis % len(x.shape)
-    size, strides = index_value(x.shape[axis]), _strides(indices.shape)
+    s = _Scattered(b, "scatter_elements", a, x, indices.shape[axis])
+    # Lines along the axis are independent of each other.
+    order = list(range(len(x.shape)))
+    if axis == 0 and len(order) > 2:
+        order[:2] = [1, 0]
+    shape = [n if k == axis else _least(n, x.shape[k]) for k, n in enumerate(indices.shape)]
+    loops = [s.loop(f"i{k}", n) for k, n in enumerate(shape)]
+    at = s.picked(axis, indices[tuple(loops)])
+    place = (*loops[:axis], at.var, *loops[axis + 1 :])
+    nest: list[Var | Pick] = [*(loops[k] for k in order), at]
+    return s.finish(nest, place, updates[tuple(loops)])
 
-    def row(i: Sequence[Any], r: Expr) -> Expr:
-        """Where the update r along the axis is, for the other coordinates of position i."""
-        out = r * index_value(strides[axis])
-        for k, n in enumerate(indices.shape):
-            if k != axis:
-                nearest = minimum(index_value(i[k]), index_value(n - 1))
-                out = out + nearest * index_value(strides[k])
-        return out
 
-    def hits(i: Sequence[Any], r: Expr) -> Expr:
-        at = _wrapped(Gather(indices, row(i, r)).astype(INT64), size)
-        out = at.equal(index_value(i[axis]))
-        for k, n in enumerate(indices.shape):
-            if k != axis and n != x.shape[k]:
-                out = out & (index_value(i[k]) < index_value(n))
-        return out
-
-    def update(i: Sequence[Any], r: Expr) -> Expr:
-        return Gather(updates, row(i, r))
-
-    count = indices.shape[axis]
-    return _scattered(b, "scatter_elements", x, a, count, hits, update)
+def _least(n: Index, most: Index) -> Index:
+    """How many of `n` indices along an axis lie beside data."""
+    known = n == most or (n.constant() is not None and most.constant() is not None)
+    return n if known else imin(n, most)
 
 
 def _infer_scatter_nd(a: ScatterNDAttrs, types: Sequence[TensorType]) -> TensorType:
@@ -255,26 +286,15 @@ def _lower_scatter_nd(
     b: PrimBuilder, a: ScatterNDAttrs, x: Buffer, indices: Buffer, updates: Buffer
 ) -> Buffer:
     depth = indices.shape[-1].const
-    count = Index.of(product(indices.shape[:-1]))
-    strides, rest = _strides(x.shape), Index.of(1)
-    for n in x.shape[depth:]:
-        rest = rest * n
-
-    def hits(i: Sequence[Any], r: Expr) -> Expr:
-        out: Expr | None = None
-        for k in range(depth):
-            index = Gather(indices, r * depth + k).astype(INT64)
-            here = _wrapped(index, index_value(x.shape[k])).equal(index_value(i[k]))
-            out = here if out is None else out & here
-        return r.equal(r) if out is None else out
-
-    def update(i: Sequence[Any], r: Expr) -> Expr:
-        inner = Index()
-        for k in range(depth, len(x.shape)):
-            inner = inner + Index.of(i[k]) * strides[k]
-        return Gather(updates, r * index_value(rest) + index_value(inner))
-
-    return _scattered(b, "scatter_nd", x, a, count, hits, update)
+    s = _Scattered(b, "scatter_nd", a, x, Index.of(product(indices.shape[:-1])))
+    rows = [s.loop(f"r{k}", n) for k, n in enumerate(indices.shape[:-1])]
+    inner = [s.loop(f"i{k}", n) for k, n in enumerate(x.shape[depth:])]
+    at = [s.picked(k, indices[(*rows, k)]) for k in range(depth)]
+    place = (*(p.var for p in at), *inner)
+    # What lies in one place of all slices is independent of the other places.
+    apart = inner[:1] if len(inner) > 1 else []
+    nest: list[Var | Pick] = [*apart, *rows, *at, *inner[len(apart) :]]
+    return s.finish(nest, place, updates[(*rows, *inner)])
 
 
 _Scatter = ScatterElementsAttrs | ScatterNDAttrs
@@ -303,46 +323,44 @@ def _combined(ar: Arithmetic, s: Accumulation, reduction: str, old: Any, new: An
     return step(np.asarray(old, kind), np.asarray(new, kind))[()]
 
 
-_Where = Callable[[Sequence[Any], Expr], Expr]
+class _Scattered:
+    """The loop nests of a scattering: `x` is copied, then the updates are stored in their order,
+    as in the reference. `count`: the most updates of one element."""
 
+    def __init__(self, b: PrimBuilder, name: str, a: _Scatter, x: Buffer, count: Index):
+        step = _UPDATES[a.reduction]
+        self.step = _TRUTHS.get(step, "") if x.dtype == BOOL else step
+        self.b, self.name, self.x, self.exact = b, name, x, _mode(a) == "exact"
+        self.sums = sums(_mode(a), x.dtype, count + 1, products=False)
+        self.out = b.compute(name, x.shape, self.sums.held, self._start)
+        self.stage = b.fresh(f"{name}_update")
 
-def _scattered(
-    b: PrimBuilder, name: str, x: Buffer, a: _Scatter, count: Index, hits: _Where, update: _Where
-) -> Buffer:
-    """x with its updates: `hits(position, r)` says whether update r < count is for this element,
-    `update(position, r)` reads it."""
-    step = _UPDATES[a.reduction]
-    if x.dtype == BOOL:
-        step = _TRUTHS.get(step, "")
-    if step:
-        held = sums(_mode(a), x.dtype, count + 1, products=False)
+    def _start(self, *i: Any) -> Expr:
+        first = self.sums.factor(self.x[i])
+        # An exact sum that is zero is +0, that of a single -0 too; a held float keeps the sign.
+        return first + const(0, self.sums.held) if self.exact else first
 
-        def value(*i: Any) -> Expr:
-            *at, r = i
-            zero = 0 if held.held.is_integer else -0.0
-            neutral = {"Add": zero, "Mul": 1, "Or": 0, "And": 1}.get(step)
-            other = x[tuple(at)] if neutral is None else const(neutral, held.held)
-            new = held.factor(update(at, index_value(r)))
-            return select(hits(at, index_value(r)), new, other)
+    def loop(self, name: str, extent: IntLike) -> Var:
+        """The variable of a loop over updates."""
+        return Var(f"{self.stage}.{name}", extent)
 
-        def start(*i: Any) -> Expr:
-            first = held.factor(x[i])
-            # An exact sum that is zero is +0, that of a single -0 too; a held float keeps the sign.
-            return first + const(0, held.held) if _mode(a) == "exact" else first
+    def picked(self, axis: int, index: Expr) -> Pick:
+        """The position that an index, which may count from the end, says along an axis."""
+        size = self.x.shape[axis]
+        at = _wrapped(index.astype(INT64), index_value(size))
+        return Pick(Var(f"{self.stage}.at{axis}", size), at, [])
 
-        out = b.reduce(name, x.shape, held.held, {"r": count}, value, start, step)
-        return finished(b, held, f"{name}_round", out, None)
-
-    def found(*i: Any) -> Expr:
-        *at, r = i
-        return select(hits(at, index_value(r)), index_value(r), const(-1, INT64))
-
-    last = b.reduce(f"{name}_last", x.shape, INT64, {"r": count}, found, const(-1, INT64), "Max")
-
-    def chosen(*i: Any) -> Expr:
-        return select(last[i] < 0, x[i], update(i, maximum(last[i], 0)))
-
-    return b.compute(name, x.shape, x.dtype, chosen)
+    def finish(self, nest: Sequence[Var | Pick], place: Sequence[Var], update: Expr) -> Buffer:
+        """The result, of which `update` is for the element at `place`, in the loops and picked
+        positions `nest`, the first of them outermost."""
+        new = self.sums.factor(update)
+        if self.step:
+            new = binary(self.step, self.out[tuple(place)], new)
+        node: Stmt = Store(self.stage, self.out, tuple(map(Index.of, place)), new)
+        for x in reversed(nest):
+            node = For(x, [node]) if isinstance(x, Var) else Pick(x.var, x.at, [node])
+        self.b.body.append(node)
+        return finished(self.b, self.sums, f"{self.name}_round", self.out, None)
 
 
 for _definition in (

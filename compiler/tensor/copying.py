@@ -22,7 +22,18 @@ from compiler.tensor.expr import (
     Load,
     rewrite,
 )
-from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, Packed, PrimFunc, Stmt, Store, When
+from compiler.tensor.stmt import (
+    Attempt,
+    Buffer,
+    For,
+    Intrin,
+    Packed,
+    Pick,
+    PrimFunc,
+    Stmt,
+    Store,
+    When,
+)
 
 
 def copied(
@@ -148,6 +159,9 @@ class Copy:
             return Attempt(body, tuple(self.buffer(b) for b in s.watched), rest, again)
         if isinstance(s, When):
             return When(self.expr(s.condition), self.body(s.body))
+        if isinstance(s, Pick):
+            at = self.expr(s.at)
+            return Pick(self.var(s.var), at, self.body(s.body))
         return self.store(s)
 
     def store(self, s: Store) -> Store:

@@ -36,7 +36,18 @@ from compiler.tensor.expr import (
     Select,
 )
 from compiler.tensor.saturate import range_of
-from compiler.tensor.stmt import SLACK, Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store, When
+from compiler.tensor.stmt import (
+    SLACK,
+    Attempt,
+    Buffer,
+    For,
+    Intrin,
+    Pick,
+    PrimFunc,
+    Stmt,
+    Store,
+    When,
+)
 
 _METHODS = {
     "Add": "add",
@@ -91,6 +102,11 @@ class _Interpreter:
                 self.body(s.again if unsure else s.rest)
             elif isinstance(s, When):
                 if self.value(s.condition):
+                    self.body(s.body)
+            elif isinstance(s, Pick):
+                at = int(self.value(s.at))
+                if 0 <= at < int(Index.of(s.var.extent or 0).value(self.env)):
+                    self.env[s.var] = at
                     self.body(s.body)
             else:
                 self.store(s)

@@ -38,6 +38,7 @@ from compiler.tensor.stmt import (
     Buffer,
     For,
     Intrin,
+    Pick,
     PrimFunc,
     Stmt,
     Store,
@@ -168,6 +169,8 @@ class _Lowering:
             return replace(s, store=store, leaves=leaves)
         if isinstance(s, When):
             return When(self.value(s.condition), self.body(s.body))
+        if isinstance(s, Pick):
+            return replace(s, at=self.value(s.at), body=self.body(s.body))
         assert isinstance(s, Store)
         if s.init is not None:
             raise LoweringError(f"stage {s.stage}: its reduction was not decomposed")

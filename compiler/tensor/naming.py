@@ -13,6 +13,7 @@ from compiler.tensor.stmt import (
     Buffer,
     For,
     Intrin,
+    Pick,
     PrimFunc,
     Stmt,
     When,
@@ -46,7 +47,8 @@ def _confusing(f: PrimFunc) -> bool:
 
 
 def values(f: PrimFunc) -> Iterator[Expr]:
-    """What the statements of `f` store, what their sums start from, and their conditions."""
+    """What the statements of `f` store, what their sums start from, their conditions and the
+    positions they pick."""
     for s in stores(f.body):
         yield s.value
         if s.init is not None:
@@ -54,6 +56,8 @@ def values(f: PrimFunc) -> Iterator[Expr]:
     for x, _, _ in walk_stmts(f.body):
         if isinstance(x, When):
             yield x.condition
+        elif isinstance(x, Pick):
+            yield x.at
 
 
 def _misread(e: Expr, scope: Mapping[str, LetVar]) -> bool:

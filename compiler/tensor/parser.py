@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping
 
-from compiler.dtypes import Array
+from compiler.dtypes import INT64, Array
 from compiler.errors import ParseError, unknown
 from compiler.ir.tokens import Token
 from compiler.symbolic import Index, Var
@@ -17,7 +17,18 @@ from compiler.tensor.expr_parser import Line
 from compiler.tensor.intrinsics import named_intrinsics
 from compiler.tensor.printer import UPDATES
 from compiler.tensor.saturate import range_of
-from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, Packed, PrimFunc, Stmt, Store, When
+from compiler.tensor.stmt import (
+    Attempt,
+    Buffer,
+    For,
+    Intrin,
+    Packed,
+    Pick,
+    PrimFunc,
+    Stmt,
+    Store,
+    When,
+)
 from compiler.tensor.wellformed import check_program
 
 KINDS = ("unroll", "vector", "parallel")
@@ -224,6 +235,8 @@ class _Parser:
             condition = line.expr()
             line.take(":")
             return When(condition, self.nested(line, depth))
+        if line.accept("pick"):
+            return self.pick(line, depth)
         kind = next((k for k in KINDS if line.accept(k)), "serial")
         if line.accept("for"):
             return self.loop(line, depth, kind)
@@ -260,6 +273,23 @@ class _Parser:
         loop.body = self.nested(line, depth)
         del self.indices[name]
         return loop
+
+    def pick(self, line: Line, depth: int) -> Pick:
+        """`pick v in extent at position:`."""
+        at, name = line.tokens[line.k].at if not line.done else 0, line.name()
+        line.take("in")
+        v = Var(name, line.dimension())
+        line.take("at")
+        position = line.expr()
+        if position.dtype != INT64:
+            raise line.error(f"the position is {position.dtype}, not int64: cast it", at)
+        line.take(":")
+        if name in self.indices:
+            raise line.error(f"{name} is a loop or dimension already", at)
+        self.indices[name] = v
+        body = self.nested(line, depth)
+        del self.indices[name]
+        return Pick(v, position, body)
 
     def attempt(self, line: Line, depth: int) -> Attempt:
         """`attempt:`, `where buffers has no NaN:`, `else, all again:`."""

@@ -6,7 +6,18 @@ import json
 from collections.abc import Callable
 
 from compiler.tensor.naming import distinct
-from compiler.tensor.stmt import Attempt, Buffer, For, Intrin, PrimFunc, Stmt, Store, When, accesses
+from compiler.tensor.stmt import (
+    Attempt,
+    Buffer,
+    For,
+    Intrin,
+    Pick,
+    PrimFunc,
+    Stmt,
+    Store,
+    When,
+    accesses,
+)
 
 UPDATES = {
     "Add": "+=", "Mul": "*=", "Max": "max=", "Min": "min=", "Or": "|=", "And": "&=", "Fma": "fma=",
@@ -84,6 +95,9 @@ def _body(body: list[Stmt], depth: int, lines: list[str]) -> None:
                 _body(part, depth + 1, lines)
         elif isinstance(s, When):
             lines.append(f"{pad}when {s.condition!r}:")
+            _body(s.body, depth + 1, lines)
+        elif isinstance(s, Pick):
+            lines.append(f"{pad}pick {s.var} in {s.var.extent} at {s.at!r}:")
             _body(s.body, depth + 1, lines)
         else:
             lines.append(pad + _store(s))

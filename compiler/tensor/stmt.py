@@ -1,5 +1,5 @@
-"""Statements of loop nests: buffers, For / Store / Intrin / Attempt / When, and the PrimFunc that
-holds them."""
+"""Statements of loop nests: buffers, For / Store / Intrin / Attempt / When / Pick, and the PrimFunc
+that holds them."""
 
 from __future__ import annotations
 
@@ -144,7 +144,20 @@ class When:
     body: list[Stmt]
 
 
-Stmt = For | Store | Intrin | Attempt | When
+@dataclass(eq=False)
+class Pick:
+    """`body` with the index `var` at a position that is computed at run time, if there is such a
+    position: 0 <= at < extent of `var`; else nothing. `at`, an int64, is looked at before the body.
+
+    This is how a statement stores where data says.
+    """
+
+    var: Var
+    at: Expr
+    body: list[Stmt]
+
+
+Stmt = For | Store | Intrin | Attempt | When | Pick
 
 
 @dataclass(frozen=True)
@@ -210,7 +223,7 @@ def walk_stmts(
                 inner, path = [s.body], (*around, s)
             elif isinstance(s, Attempt):
                 inner, path = list(s.parts), around
-            elif isinstance(s, When):
+            elif isinstance(s, When | Pick):
                 inner, path = [s.body], around
             else:
                 continue
@@ -222,7 +235,7 @@ def walk_stmts(
 def stores(body: list[Stmt]) -> Iterator[Store]:
     """Every Store below `body`, also inside tensorized statements."""
     for s, _, _ in walk_stmts(body):
-        if not isinstance(s, (For, Attempt, When)):
+        if not isinstance(s, (For, Attempt, When, Pick)):
             yield s.store if isinstance(s, Intrin) else s
 
 
@@ -235,6 +248,8 @@ def accesses(
             continue
         if isinstance(s, When):
             read: tuple[Expr | None, ...] = (s.condition,)
+        elif isinstance(s, Pick):
+            read = (s.at,)
         else:
             st = s.store if isinstance(s, Intrin) else s
             yield st.buffer, st.idx, True, path
@@ -254,7 +269,9 @@ def innermost_work(s: Stmt) -> Index:
     out = Index()
     spare = {id(y) for x, _, _ in walk_stmts([s]) if isinstance(x, Attempt) for y in x.again}
     for x, path, _ in walk_stmts([s]):
-        if not isinstance(x, (For, Attempt, When)) and not spare & {id(y) for y in (*path, x)}:
+        if not isinstance(x, (For, Attempt, When, Pick)) and not spare & {
+            id(y) for y in (*path, x)
+        }:
             n = Index.of(1)
             first: dict[Var, IntLike] = {loop.var: 0 for loop in path}
             for loop in path:
@@ -283,12 +300,15 @@ def clone(s: Stmt, m: Mapping[Var, IntLike]) -> Stmt:
         return Attempt(body, s.watched, rest, again)
     if isinstance(s, When):
         return When(subst(s.condition, m), [clone(x, m) for x in s.body])
+    if isinstance(s, Pick):
+        v = Var(s.var.name, s.var.extent and s.var.extent.subst(m))
+        return Pick(v, subst(s.at, m), [clone(x, {**m, s.var: v}) for x in s.body])
     init = None if s.init is None else subst(s.init, m)
     idx = tuple(i.subst(m) for i in s.idx)
     return Store(s.stage, s.buffer, idx, subst(s.value, m), s.update, init)
 
 
 __all__ = [
-    "SLACK", "Attempt", "Buffer", "For", "Intrin", "Packed", "PrimFunc", "Stmt", "Store", "When",
-    "accesses", "clone", "innermost_work", "loads", "stores", "walk_stmts",
+    "SLACK", "Attempt", "Buffer", "For", "Intrin", "Packed", "Pick", "PrimFunc", "Stmt", "Store",
+    "When", "accesses", "clone", "innermost_work", "loads", "stores", "walk_stmts",
 ]  # fmt: skip

@@ -14,6 +14,7 @@ from compiler.tensor.stmt import (
     Buffer,
     For,
     Intrin,
+    Pick,
     PrimFunc,
     Store,
     When,
@@ -34,7 +35,7 @@ def check_program(f: PrimFunc) -> None:
     """
     guarded: set[int] = set()
     for s, path, _ in walk_stmts(f.body):
-        if isinstance(s, When):
+        if isinstance(s, (When, Pick)):
             guarded |= {id(x) for x, _, _ in walk_stmts(s.body)}
         elif not isinstance(s, (For, Attempt)):
             # An extent that depends on other loops guards what is in it, as a condition does.

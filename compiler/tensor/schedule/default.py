@@ -135,9 +135,11 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
     ((store, path, home), *more) = found
     if more or store.update or not path or any(f.kind != "serial" for f in path) or len(home) != 1:
         return
-    if works_on_codes(store):
-        return
     last = path[-1]
+    if (
+        works_on_codes(store) or last.body is not home
+    ):  # in a condition, which all lanes would share
+        return
     n = last.extent.constant()
     lanes = target.vector_bytes // (1 if _only_bytes(store) else 4)
     if _vectorize_pair(s, store, path, target):
@@ -168,7 +170,7 @@ def _vectorize_pair(s: Schedule, store: Store, path: tuple[For, ...], target: Ta
     """Vectorize a short last axis together with the one before it, where the result is contiguous
     over both, and so is the data, or (for the shortest) neighbours along the latter are neighbours
     in the data."""
-    if len(path) < 3:
+    if len(path) < 3 or path[-1] not in path[-2].body:
         return False
     x, last = path[-2:]
     n, wide = last.extent.constant(), x.extent.constant()

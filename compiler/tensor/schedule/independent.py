@@ -11,7 +11,7 @@ import numpy as np
 
 from compiler.errors import ScheduleError
 from compiler.symbolic import Index, Var
-from compiler.tensor.stmt import For, PrimFunc, accesses, walk_stmts
+from compiler.tensor.stmt import For, Pick, PrimFunc, accesses, walk_stmts
 
 MOST_POINTS = 1 << 16
 """Iterations that are looked at one by one; of more, only linear indices are understood."""
@@ -29,7 +29,7 @@ def check_independent(f: PrimFunc) -> None:
 
 
 def _check(loop: For) -> None:
-    inner = [s.var for s, _, _ in walk_stmts(loop.body) if isinstance(s, For)]
+    inner = [s.var for s, _, _ in walk_stmts(loop.body) if isinstance(s, (For, Pick))]
     for v in inner:
         if loop.kind == "vector" and v.extent is not None and loop.var in v.extent.vars():
             raise ScheduleError(f"loop {v} goes as far as the vectorized loop {loop.var} says")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from compiler.errors import ScheduleError
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr import Expr, Load, rewrite
-from compiler.tensor.stmt import Buffer, For, Stmt, Store, clone, walk_stmts
+from compiler.tensor.stmt import Buffer, For, Pick, Stmt, Store, When, clone, walk_stmts
 
 
 def register_like(like: Buffer, extent: Sequence[Index]) -> Buffer:
@@ -21,8 +21,8 @@ def register_like(like: Buffer, extent: Sequence[Index]) -> Buffer:
 
 
 def loop_vars(body: list[Stmt]) -> set[Var]:
-    """The variables of the loops in `body`."""
-    return {s.var for s, _, _ in walk_stmts(body) if isinstance(s, For)}
+    """The variables of the loops and picked positions in `body`."""
+    return {s.var for s, _, _ in walk_stmts(body) if isinstance(s, (For, Pick))}
 
 
 def upper(e: Index) -> int:
@@ -75,7 +75,7 @@ def bodies(body: list[Stmt]) -> Iterator[list[Stmt]]:
     """Every list of statements in `body`, itself first."""
     yield body
     for s in body:
-        if isinstance(s, For):
+        if isinstance(s, (For, When, Pick)):
             yield from bodies(s.body)
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from compiler.symbolic import Var
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.stmt import Buffer, For, Stmt, accesses, stores, walk_stmts
+from compiler.tensor.stmt import Buffer, For, Pick, Stmt, When, accesses, stores, walk_stmts
 
 TASKS = 16
 """Tasks that a stage should at least have, if they can be had."""
@@ -57,7 +57,10 @@ def _choose(root: For, constants: set[Buffer]) -> str:
     """The name of the loops to share out; empty: none."""
     every = list(stores([root]))
     written = {st.buffer for st in every if st.buffer.scope == "global"}
-    alone = any(b in written and not w for b, _, w, _ in accesses([root]))
+    # What is stored where data says may be stored to again in any round of the loops inside.
+    picked = {x.var for x, _, _ in walk_stmts([root]) if isinstance(x, Pick)}
+    alone = any(picked & i.vars() for st in every for i in st.idx)
+    alone |= any(b in written and not w for b, _, w, _ in accesses([root]))
     names = [root.var.name] if alone else _serial_names(root)
     found = [c for name in names if (c := _candidate(root, name)) is not None]
     if not found:
@@ -90,10 +93,15 @@ def _constants_dominate(root: For, constants: set[Buffer]) -> bool:
 
 
 def _serial_names(root: For) -> list[str]:
-    """Names of the loops below `root`, itself included, that are in serial loops only."""
+    """Names of the loops below `root`, itself included, that are in serial loops only, and in no
+    condition."""
     names: dict[str, None] = {}
+    inside: set[int] = set()
     for s, path, _ in walk_stmts([root]):
-        if isinstance(s, For) and all(f.kind == "serial" for f in (*path, s)):
+        if isinstance(s, (When, Pick)):
+            inside |= {id(x) for x, _, _ in walk_stmts(s.body)}
+        serial = isinstance(s, For) and all(f.kind == "serial" for f in (*path, s))
+        if isinstance(s, For) and serial and id(s) not in inside:
             names[s.var.name] = None
     return list(names)
 

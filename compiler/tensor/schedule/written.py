@@ -14,9 +14,9 @@ from compiler.ir.expr import IRModule
 from compiler.ir.names import unique
 from compiler.symbolic import Var
 from compiler.tensor.copying import Copy
-from compiler.tensor.expr import Gather, Load, walk
+from compiler.tensor.expr import Expr, Gather, Load, walk
 from compiler.tensor.schedule import Schedule
-from compiler.tensor.stmt import Buffer, For, PrimFunc, Stmt, Store
+from compiler.tensor.stmt import Buffer, For, Pick, PrimFunc, Stmt, Store
 
 SCHEDULED = "scheduled"
 """The attribute of programs whose loops are to run as they are."""
@@ -36,15 +36,25 @@ def conventional(f: PrimFunc) -> bool:
     names: set[str] = {v.name for v in f.dims}
     stages: set[str] = set()
     for s in f.body:
-        nest, store = _nest(s)
-        own = [x.var.name for x in nest]
+        nest, picks, store = _nest(s)
+        variables = [*(x.var for x in nest), *(x.var for x in picks)]
+        own = [v.name for v in variables]
         if store is None or store.stage in stages or not names.isdisjoint(own):
             return False
-        # What is read is complete: nobody stores into it from here on.
         read = _read(store)
+        if picks and not {b for p in picks for b in _held(p.at)} <= set(inputs):
+            return False
+        if _scatters(store, picks):
+            # It changes elements that are there, and reads no others of the same tensor.
+            if store.buffer not in written or not _is_own(store, variables):
+                return False
+            read -= {store.buffer}
+            written.remove(store.buffer)
+        # What is read is complete: nobody stores into it from here on.
         if not read <= written | complete or store.buffer in read | complete:
             return False
-        if len(own) > len(set(own)) or not _is_element(store, nest, store.buffer in written):
+        element = _scatters(store, picks) or _is_element(store, nest, store.buffer in written)
+        if len(own) > len(set(own)) or not element:
             return False
         complete |= read
         if store.update:
@@ -56,20 +66,48 @@ def conventional(f: PrimFunc) -> bool:
 
 
 def _read(s: Store) -> set[Buffer]:
-    exprs = [e for e in (s.value, s.init) if e is not None]
-    every = {n.buffer for e in exprs for n in walk(e) if isinstance(n, (Load, Gather))}
+    return {b for e in (s.value, s.init) if e is not None for b in _held(e)}
+
+
+def _held(e: Expr) -> set[Buffer]:
+    every = {n.buffer for n in walk(e) if isinstance(n, (Load, Gather))}
     return {b for b in every if b.data is None}
 
 
-def _nest(s: Stmt) -> tuple[list[For], Store | None]:
-    """The loops and the one statement of a perfect nest as operators write it."""
+def _nest(s: Stmt) -> tuple[list[For], list[Pick], Store | None]:
+    """The loops, the positions picked and the one statement of a perfect nest as operators write
+    it."""
     nest: list[For] = []
-    while isinstance(s, For):
-        if len(s.body) != 1 or s.kind != "serial" or s.opaque or s.fence or s.whole is not None:
-            return nest, None
-        nest.append(s)
+    picks: list[Pick] = []
+    while isinstance(s, (For, Pick)):
+        if isinstance(s, Pick):
+            picks.append(s)
+        elif s.kind != "serial" or s.opaque or s.fence or s.whole is not None:
+            return nest, picks, None
+        else:
+            nest.append(s)
+        if len(s.body) != 1:
+            return nest, picks, None
         s = s.body[0]
-    return nest, s if isinstance(s, Store) else None
+    return nest, picks, s if isinstance(s, Store) else None
+
+
+def _scatters(s: Store, picks: list[Pick]) -> bool:
+    """Whether data says where a statement stores."""
+    return any(p.var in i.vars() for p in picks for i in s.idx)
+
+
+def _is_own(s: Store, variables: list[Var]) -> bool:
+    """Whether a statement changes one element, which is another for every value of any of the
+    variables that are in its indices; and reads no other element of that tensor."""
+    used = [list(i.vars() & set(variables)) for i in s.idx]
+    apart = all(not (i - v).vars() & set(variables) for i, own in zip(s.idx, used, strict=True)
+                for v in own)  # fmt: skip
+    flat = [v for own in used for v in own]
+    own = all(n.idx == s.idx for n in walk(s.value) if isinstance(n, Load) and n.buffer is s.buffer)
+    gathered = any(isinstance(n, Gather) and n.buffer is s.buffer for n in walk(s.value))
+    plain = not s.update and s.init is None and not gathered
+    return plain and own and apart and len(flat) == len(set(flat))
 
 
 def _is_element(s: Store, nest: list[For], again: bool) -> bool:
