@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -14,10 +13,10 @@ from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, require
 from compiler.op.opdef import OpDef, register_op
-from compiler.symbolic import Index, IntLike
+from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, const, index_value, select
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Expr, binary, const
+from compiler.tensor.stmt import Buffer, For, Stmt, Store
 
 
 @dataclass(frozen=True)
@@ -39,6 +38,14 @@ class CumsumAttrs(ScanAttrs):
 
 def _mode(a: ScanAttrs) -> str:
     return a.accumulate if isinstance(a, CumsumAttrs) else "sequential"
+
+
+def _nest(loops: Sequence[Var], store: Store, shared: bool = False) -> Stmt:
+    """A statement in loops, of which threads share the outermost if that is said."""
+    node: Stmt = store
+    for k, v in reversed(list(enumerate(loops))):
+        node = For(v, [node], "parallel" if shared and k == 0 else "serial")
+    return node
 
 
 def _register(name: str, update: str, neutral: int, doc: str) -> None:
@@ -63,25 +70,35 @@ def _register(name: str, update: str, neutral: int, doc: str) -> None:
         return out
 
     def lower(b: PrimBuilder, a: ScanAttrs, x: Buffer) -> Buffer:
-        """Each element folds its own prefix, so that the order of operations is the scan's."""
+        """Each element is one step from the one before it, in the order of the reference."""
         axis = a.axis % len(x.shape)
         n = x.shape[axis]
         held = sums(_mode(a), x.dtype, n, products=False)
+        out = b.buffer(name, x.shape, held.held)
 
-        def length(*i: Any) -> Index:
-            return Index.of(n - i[axis] if a.reverse else i[axis] + 1)
+        def place(i: Sequence[Var], step: IntLike) -> tuple[Index, ...]:
+            at = n - 1 - step if a.reverse else Index.of(step)
+            return (*map(Index.of, i[:axis]), at, *map(Index.of, i[axis:]))
 
-        def value(*i: Any) -> Expr:
-            *outer, r = i
-            at = n - 1 - r if a.reverse else r
-            element = held.factor(x[(*outer[:axis], at, *outer[axis + 1 :])])
-            if not a.exclusive:
-                return element
-            mine = index_value(at).equal(index_value(outer[axis]))
-            return select(mine, const(neutral, held.held), element)
+        def term(i: Sequence[Var], step: IntLike) -> Expr:
+            return held.factor(x[place(i, step)])
 
-        start = const(neutral, held.held)
-        out = b.reduce(name, x.shape, held.held, {"r": length}, value, start, update)
+        def first(i: Sequence[Var]) -> tuple[tuple[Index, ...], Expr]:
+            start = const(neutral, held.held)
+            return place(i, 0), start if a.exclusive else binary(update, start, term(i, 0))
+
+        def following(i: Sequence[Var], step: Var) -> tuple[tuple[Index, ...], Expr]:
+            before = out[place(i, step)]
+            return place(i, step + 1), binary(update, before, term(i, step + (not a.exclusive)))
+
+        outer = [d for k, d in enumerate(x.shape) if k != axis]
+        stage, more = b.fresh(f"{name}_first"), b.fresh(f"{name}_following")
+        i = [Var(f"{stage}.i{k}", d) for k, d in enumerate(outer)]
+        b.body.append(_nest(i, Store(stage, out, *first(i))))
+        i = [Var(f"{more}.i{k}", d) for k, d in enumerate(outer)]
+        step = Var(f"{more}.step", n - 1)
+        loops = [*i[:axis], step, *i[axis:]]
+        b.body.append(_nest(loops, Store(more, out, *following(i, step)), shared=axis > 0))
         return finished(b, held, f"{name}_round", out, None)
 
     attrs = CumsumAttrs if update == "Add" else ScanAttrs
