@@ -22,6 +22,7 @@ from compiler.codegen.lanes import points
 from compiler.codegen.places import Registers, Split
 from compiler.codegen.scalars import Scalars
 from compiler.codegen.shares import Share, shares
+from compiler.codegen.size_sums import SizeSums
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import Expr
@@ -84,7 +85,7 @@ def module_text(stages: Sequence[NativeStage]) -> str:
     return "\n".join([*declared, *bodies])
 
 
-class _Lower(Scalars, Accesses):
+class _Lower(SizeSums, Scalars, Accesses):
     def __init__(self, func: PrimFunc, tables: list[Buffer], body: Stmt, enabled: frozenset[str]):
         self.func, self.body, self.tables = func, body, tables
         self.enabled = enabled
@@ -100,6 +101,7 @@ class _Lower(Scalars, Accesses):
         self.shares: dict[int, Share] = {}
         self._flats: dict[int, tuple[Index, tuple[Index, ...]]] = {}
         self.stack: list[str] = []
+        self.size_sums: dict[Index, Val] = {}
         self._splits: dict[tuple[Index, tuple[tuple[Var, int], ...]], Split] = {}
 
     def run(self, symbol: str) -> NativeStage:
