@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 import compiler
 import datatypes
 from compiler.dtypes import FLOAT32, INT64, Array
-from compiler.errors import TypeInferenceError
+from compiler.errors import DtypelabError, TypeInferenceError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.ir.types import TensorType
+from compiler.op.calls import call_tir
 from compiler.symbolic import Var
 from compiler.target import Target
 from compiler.tensor import interp
 from compiler.tensor.parser import parse_primfunc
 from compiler.tensor.schedule.default import schedule_default
+from compiler.tensor.schedule.independent import check_independent
 from compiler.tensor.stmt import PrimFunc
 
 ADDED = ("sequential", "fma", "float32", "float64", "exact")
@@ -159,3 +162,39 @@ def test_slices_are_looked_up_once_and_copied_as_vectors() -> None:
     schedule_default(func, Target.parse("llvm"))
     text = str(func)
     assert "vector for" in text.split(" pick ")[1]
+
+
+WRITTEN = """primfunc @shifted(x: float32[6], at: int64[5]) -> (y: float32[6]) {
+  for i in 6:
+    copy: y[i] = x[i]
+  for k in 5:
+    pick p in 5 at at[k]:
+      STATEMENT
+}"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "move: y[p] = y[p + 1]",  # of its own tensor another element
+        "move: y[p + 1] = (y[p + 1] + x[k])",
+        "move: y[p] = (y.flat[at[k]] + x[p])",
+        "move: y[p] += x[k]",
+    ],
+)
+def test_what_a_person_writes_with_picked_positions_runs_in_its_order(statement: str) -> None:
+    func = parse_primfunc(WRITTEN.replace("STATEMENT", statement))
+    x, at = np.arange(1, 7, dtype=np.float32), np.array([1, 0, 3, 1, -1])
+    want = np.empty_like(x)
+    interp.run(func, [x, at, want])
+    b = FunctionBuilder()
+    operands = [b.param("x", (6,), FLOAT32), b.param("at", (5,), INT64)]
+    y = b.bind(call_tir("shifted", operands, TensorType.of((6,), FLOAT32)))
+    mod = IRModule({"main": b.finish(y), "shifted": func})
+    assert compiler.build(mod, threads=2)(x, at).tobytes() == want.tobytes()
+
+
+def test_a_vectorized_loop_holds_no_picked_position() -> None:
+    text = WRITTEN.replace("STATEMENT", "move: y[p] = x[k]").replace("for k", "vector for k")
+    with pytest.raises(DtypelabError, match="share elements of y"):
+        check_independent(parse_primfunc(text))
