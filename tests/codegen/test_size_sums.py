@@ -13,7 +13,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.symbolic import Var
 
-COUNT = 3 * MANY
+COUNT = 2 * MANY
 
 
 def joined() -> IRModule:
@@ -24,7 +24,7 @@ def joined() -> IRModule:
 
 
 def test_no_loop_adds_up_all_the_sizes() -> None:
-    """LLVM takes the cube of a sum's length for it: minutes for some hundred parts."""
+    """LLVM takes the cube of a sum's length for it: minutes for a hundred parts."""
     exe = compiler.build(joined())
     functions = exe.llvm_text().split("define ")
     kernels = [f for f in functions if f.startswith("void @concatenate")]

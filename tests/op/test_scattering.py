@@ -81,7 +81,7 @@ def scatterings(draw: st.DrawFn) -> tuple[str, dict[str, object], list[Array]]:
     return op, attrs, [x, at, updates]
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(scatterings(), st.sampled_from([1, 3]))
 def test_any_scattering_is_the_references(
     drawn: tuple[str, dict[str, object], list[Array]], threads: int
