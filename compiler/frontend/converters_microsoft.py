@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.dtypes import FLOAT32, INT8, INT32, UINT8, Array
 from compiler.frontend.converters_nn import matrix_product
-from compiler.frontend.converters_pool import pooled
+from compiler.frontend.converters_pool import reaching
 from compiler.frontend.converters_quantized import (
     cast_to,
     dequantize_linear,
@@ -141,11 +141,10 @@ def qlinear_average_pool(n: Node) -> Imported:
     """The mean of each window of an image."""
     n.rank_of(0, 4)
     n.expect("channels_last", 0, 0)
-    at = pooled(n, n.type(0))
+    at, more = reaching(n, n.type(0))
     mean = n.step(
         "nn.avg_pool2d", _real(n, 0), **at.attrs(), pool_size=two(at.kernel, 1),
-        ceil_mode=bool(n.attr("ceil_mode", 0)),
-        count_include_pad=bool(n.attr("count_include_pad", 0)),
+        count_include_pad=bool(n.attr("count_include_pad", 0)), **more,
     )  # fmt: skip
     return _quantized(n, mean, 3, 0)
 

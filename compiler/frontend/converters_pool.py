@@ -28,16 +28,43 @@ def pooled(n: Node, t: TensorType) -> Windows:
     """The windows of a pooling node over data of type `t`.
 
     ONNX's inference of shapes and its runtimes round the number of steps towards zero: where the
-    first window reaches beyond the data, but by less than a stride, there is one all the same.
+    first window reaches beyond the data, but by less than a stride, there is one all the same. Of
+    sizes that are known it is padding here; of open ones, see `reaching`.
     """
-    kernel = tuple(int(k) for k in n.need("kernel_shape"))
-    if len(kernel) != t.rank - 2:
-        raise n.unsupported(f"kernel_shape={kernel} for an input of rank {t.rank}")
-    at, pads = windows(n, t, kernel), []
+    at, pads = _described(n, t), []
     for w, size in zip(_axes(at), t.shape[2:], strict=True):
         missing = w.span - w.before - w.after - size if isinstance(size, int) else 0
         pads.append((w.before, w.after + (missing if 0 < missing < w.stride else 0)))
     return Windows(at.kernel, at.strides, at.dilation, pads)
+
+
+def reaching(n: Node, t: TensorType) -> tuple[Windows, dict[str, Any]]:
+    """The same for our pooling operators, and what else they have to be told: whether there are
+    first windows that may reach beyond the data.
+
+    Since opset 19, means over such a window leave out what is beyond the padding too; before, those
+    that include padding did not, and such windows are refused where sizes are open.
+    """
+    ceil, include = bool(n.attr("ceil_mode", 0)), bool(n.attr("count_include_pad", 0))
+    more = {"ceil_mode": ceil}
+    at = _described(n, t)
+    rooms = (
+        Index.of(size + (w.before + w.after - w.span))
+        for w, size in zip(_axes(at), t.shape[2:], strict=True)
+    )
+    short = any((low := room.range()[0]) is None or low < 0 for room in rooms) and not ceil
+    if short and include and n.opset >= 19:
+        return at, more | {"partial": True}
+    if short and not include and not all(isinstance(d, int) for d in t.shape[2:]):
+        more["partial"] = True
+    return pooled(n, t), more
+
+
+def _described(n: Node, t: TensorType) -> Windows:
+    kernel = tuple(int(k) for k in n.need("kernel_shape"))
+    if len(kernel) != t.rank - 2:
+        raise n.unsupported(f"kernel_shape={kernel} for an input of rank {t.rank}")
+    return windows(n, t, kernel)
 
 
 @converts("MaxPool", "AveragePool")
@@ -45,8 +72,7 @@ def pool(n: Node) -> Sequence[Imported]:
     """1-D (as height 1), 2-D, and 3-D (planes first, then along the depth)."""
     rank = n.rank_of(0, 3, 4, 5)
     x, t = n.atom(0), n.type(0)
-    at = pooled(n, t)
-    more: dict[str, Any] = {"ceil_mode": bool(n.attr("ceil_mode", 0))}
+    at, more = reaching(n, t)
     op = "nn.max_pool2d"
     if n.op == "AveragePool":
         op = "nn.avg_pool2d"

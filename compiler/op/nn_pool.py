@@ -22,7 +22,7 @@ from compiler.op.common import (
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.op.reduce import lower_mean, mean
 from compiler.op.window import LOOPS, Skip, Window, source, windows
-from compiler.symbolic import Index, IntLike, product
+from compiler.symbolic import Dim, Index, IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import const, lowest
 from compiler.tensor.stmt import Buffer
@@ -33,7 +33,8 @@ class MaxPool2dAttrs:
     """Attributes of pooling; `padding` is (top, left, bottom, right).
 
     With `ceil_mode` a partial window at the end counts if it starts inside the data or its leading
-    padding.
+    padding. With `partial` the first window counts where it reaches beyond the padded data, but by
+    less than a stride.
     """
 
     pool_size: tuple[int, int]
@@ -41,6 +42,7 @@ class MaxPool2dAttrs:
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
     ceil_mode: bool = False
+    partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,11 @@ def _windows(a: MaxPool2dAttrs) -> tuple[Window, Window]:
     return windows("pooling", a.pool_size, a.strides, a.padding, a.dilation)
 
 
+def outputs(a: MaxPool2dAttrs, across: Sequence[Window], sizes: Sequence[Dim]) -> list[Dim]:
+    """How many windows there are along each axis."""
+    return [w.outputs(n, a.ceil_mode, a.partial) for w, n in zip(across, sizes, strict=True)]
+
+
 def _infer(a: MaxPool2dAttrs, types: Sequence[TensorType]) -> TensorType:
     (x,) = types
     require_rank("pooling", "data", x, 4, 5)  # rank 5: NCHW[x]c
@@ -75,7 +82,7 @@ def _infer(a: MaxPool2dAttrs, types: Sequence[TensorType]) -> TensorType:
             max(w.before, w.after) < w.span,
             f"pooling: padding {a.padding} must be smaller than the window {a.pool_size}",
         )
-    out = [w.outputs(n, a.ceil_mode) for w, n in zip(across, x.shape[2:4], strict=True)]
+    out = outputs(a, across, x.shape[2:4])
     require(
         all(not isinstance(n, int) or n >= 1 for n in out),
         f"pooling: a window of {a.pool_size} does not fit into data {shape_text(x.shape)} "
@@ -88,7 +95,7 @@ def _slide(a: MaxPool2dAttrs, step: Any, start: Array, x: Array) -> Array:
     """acc = start; for kh, kw ascending: acc = step(acc, x, positions); padding contributes
     nothing."""
     wy, wx = _windows(a)
-    height, width = wy.outputs(x.shape[2], a.ceil_mode), wx.outputs(x.shape[3], a.ceil_mode)
+    height, width = outputs(a, (wy, wx), x.shape[2:4])
     assert isinstance(height, int)
     assert isinstance(width, int)
     acc = np.broadcast_to(start, (*x.shape[:2], height, width, *x.shape[4:])).astype(start.dtype)

@@ -20,7 +20,7 @@ from compiler.dtypes import FLOAT32, FLOAT64, INT16, INT32, INT64, Array, DType
 from compiler.ir.types import TensorType
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axes_of, index_expr, require, require_rank, type_of
-from compiler.op.nn_pool import AvgPool2dAttrs
+from compiler.op.nn_pool import AvgPool2dAttrs, outputs
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn import centred, clipped, integer_dtype, require_integer
 from compiler.op.qnn_requantize import ROUNDINGS, multiplier_bits, rescaled, scaled
@@ -152,7 +152,7 @@ def _pool_type(a: QuantizedAvgPool2dAttrs, types: Sequence[TensorType]) -> Tenso
     (x,) = types
     _check("qnn.avg_pool2d", a, x, math.prod(a.pool_size))
     require_rank("qnn.avg_pool2d", "data", x, 4, 5)  # rank 5: NCHW[x]c
-    sizes = [w.outputs(n, a.ceil_mode) for w, n in zip(_windows(a), x.shape[2:4], strict=True)]
+    sizes = outputs(a, _windows(a), x.shape[2:4])
     return TensorType((*x.shape[:2], *sizes, *x.shape[4:]), integer_dtype("qnn.avg_pool2d", a))
 
 

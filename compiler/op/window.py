@@ -38,15 +38,22 @@ class Window:
         """Data elements from the first tap to the last."""
         return (self.kernel - 1) * self.dilation + 1
 
-    def outputs(self, size: Dim, ceil_mode: bool = False) -> Dim:
+    def outputs(self, size: Dim, ceil_mode: bool = False, partial: bool = False) -> Dim:
         """Window positions over `size` elements.
 
         With `ceil_mode` a last, partial window counts if it starts inside the data or its leading
-        padding (the rule of ONNX and PyTorch).
+        padding (the rule of ONNX and PyTorch). With `partial` the first one counts where it reaches
+        beyond the padded data by less than a stride: ONNX divides towards zero.
         """
         room = size + (self.before + self.after - self.span)
         if not ceil_mode:
-            return dim(Index.of(room) // self.stride + 1)
+            low = Index.of(room).range()[0]
+            steps = Index.of(room) // self.stride
+            if partial and low is not None and -self.stride < low < 0:
+                return dim(imax(steps + 1, 1))
+            if partial and (low is None or low < 0):
+                steps = imax(steps, imin(Index.of(ceil_div(room, self.stride)), 0))
+            return dim(steps + 1)
         inside = Index.of(size + (self.before - 1)) // self.stride + 1
         return dim(imin(ceil_div(Index.of(room), self.stride) + 1, inside))
 

@@ -104,16 +104,18 @@ def pools(draw: Any) -> tuple[dict[str, Any], tuple[int, ...]]:
     """Attributes and data shape of a pooling that fits."""
     kernel, dilation = draw(st.tuples(small, small)), draw(st.tuples(small, small))
     before, after = (tuple(draw(st.integers(0, k - 1)) for k in kernel) for _ in range(2))
+    strides, partial = draw(st.tuples(small, small)), draw(st.booleans())
     size = tuple(
-        draw(st.integers(max(1, (k - 1) * d + 1 - i - j), 9))
-        for k, d, i, j in zip(kernel, dilation, before, after, strict=True)
+        draw(st.integers(max(1, (k - 1) * d + 1 - i - j - partial * (s - 1)), 9))
+        for k, d, s, i, j in zip(kernel, dilation, strides, before, after, strict=True)
     )
     attrs = {
         "pool_size": kernel,
-        "strides": draw(st.tuples(small, small)),
+        "strides": strides,
         "padding": (*before, *after),
         "dilation": dilation,
         "ceil_mode": draw(st.booleans()),
+        "partial": partial,
     }
     return attrs, (draw(st.integers(1, 2)), draw(small), *size)
 
@@ -220,6 +222,18 @@ def test_window_taps_by_definition(
         assert at == list(range(size)[data])
         assert all(y in range(count)[outputs] or not 0 <= y * stride + k * dilation - before < size
                    for y in range(count))  # fmt: skip
+
+
+@given(st.integers(1, 12), st.integers(1, 5), small, st.integers(0, 2), st.integers(0, 2), small)
+@settings(max_examples=100, deadline=None)
+def test_first_windows_that_reach_beyond_the_data(
+    size: int, kernel: int, stride: int, before: int, after: int, dilation: int
+) -> None:
+    """As many as a division towards zero says, for known sizes and for open ones."""
+    w = Window(kernel, stride, before, after, dilation)
+    count = int((size + before + after - w.span) / stride) + 1
+    assert w.outputs(size, partial=True) == Index.of(w.outputs(N, partial=True)).value({N: size})
+    assert max(0, Index.of(w.outputs(size, partial=True)).const) == max(0, count)
 
 
 @pytest.mark.parametrize(
