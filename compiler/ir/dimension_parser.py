@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 
 from compiler.ir.tokens import Cursor, Token
-from compiler.symbolic import Index, imin
+from compiler.symbolic import Index, imax, imin
 from compiler.symbolic import Var as Dim
 
 
 class DimensionParser(Cursor):
-    """Reads sums of products of numbers, names, `//`, `%` and `min`."""
+    """Reads sums of products of numbers, names, `//`, `%`, `min` and `max`."""
 
     def dimension(self) -> Index:
         """A sum."""
@@ -45,7 +45,7 @@ class DimensionParser(Cursor):
             raise self._error(at, str(e)) from None
 
     def unit(self) -> Index:
-        """A number, a name, `min(a, b)`, or an expression in parentheses."""
+        """A number, a name, `min(a, b)`, `max(a, b)`, or an expression in parentheses."""
         if self.accept("("):
             out = self.dimension()
             self.take(")")
@@ -56,12 +56,12 @@ class DimensionParser(Cursor):
         if t.kind != "name":
             raise self.error(f"expected a dimension, found {t.text!r}")
         self.take()
-        if t.text == "min" and self.accept("("):
+        if t.text in ("min", "max") and self.accept("("):
             a = self.dimension()
             self.take(",")
             b = self.dimension()
             self.take(")")
-            return imin(a, b)
+            return imin(a, b) if t.text == "min" else imax(a, b)
         return self.named(t)
 
     def named(self, t: Token) -> Index:

@@ -101,6 +101,8 @@ class Index:
             ((atom, c),) = rest.terms.items()
             if c == 1 and isinstance(atom, Quasi) and atom.op == "min":
                 return out + imin(atom.a // n, atom.b // n)
+            if c == -1 and isinstance(atom, Quasi) and atom.op == "min":
+                return out + imax(-atom.a // n, -atom.b // n)
         if len(rest.terms) == 1:
             ((atom, c),) = rest.terms.items()
             by = atom.b.constant() if isinstance(atom, Quasi) and atom.op == "//" else None
@@ -193,8 +195,11 @@ class Index:
     def __repr__(self) -> str:
         out = ""
         for a, c in self.terms.items():
+            text = str(a)
+            if c < 0 and isinstance(a, Quasi) and (larger := a.larger()):
+                c, text = -c, larger
             sign = " - " if c < 0 else " + "
-            body = f"{a}" if abs(c) == 1 else f"{a}*{abs(c)}"
+            body = text if abs(c) == 1 else f"{text}*{abs(c)}"
             out += (("-" if c < 0 else "") if not out else sign) + body
         if self.const or not out:
             c = self.const

@@ -64,6 +64,11 @@ class Quasi:
             return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
         return _OPERATORS[self.op](a, b)
 
+    def larger(self) -> str:
+        """-min(a, b) as a text: max(-a, -b) where that has no signs; else empty."""
+        parts = [n for i in (self.a, self.b) for n in (*i.terms.values(), i.const)]
+        return f"max({-self.a}, {-self.b})" if self.op == "min" and max(parts) <= 0 else ""
+
     def __repr__(self) -> str:
         if self.op == "min":
             return f"min({self.a}, {self.b})"

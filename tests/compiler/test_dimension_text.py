@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from compiler.ir.dimension_parser import DimensionParser
-from compiler.symbolic import Index, Var, imin
+from compiler.symbolic import Index, Var, imax, imin
 
 LEAVES = st.one_of(st.sampled_from([Var("h"), Var("w")]), st.integers(-9, 9).map(Index.of))
 
@@ -17,6 +17,7 @@ def larger(parts: st.SearchStrategy[Index]) -> st.SearchStrategy[Index]:
         pairs.map(lambda p: p[0] + p[1]),
         pairs.map(lambda p: p[0] - p[1]),
         pairs.map(lambda p: imin(*p)),
+        pairs.map(lambda p: imax(*p)),
         by.map(lambda p: p[0] * p[1]),
         by.map(lambda p: p[0] // p[1]),
         by.map(lambda p: p[0] % p[1]),
@@ -29,3 +30,10 @@ def larger(parts: st.SearchStrategy[Index]) -> st.SearchStrategy[Index]:
 @example(-imin(Var("h") - 2, 0) // 2)  # the sign belongs to what is divided
 def test_dimensions_read_back(i: Index) -> None:
     assert DimensionParser(str(i)).dimension() == i
+
+
+def test_the_larger_of_two_is_said_so() -> None:
+    h = Var("h")
+    assert str(imax(h // 4, 1) * 2 - 3) == "max((h // 4), 1)*2 - 3"
+    assert str(h - imin(h, 5)) == "h - min(h, 5)"
+    assert imax(imax(h // 2, 1) // 2, 1) == imax(h // 4, 1)
