@@ -12,6 +12,7 @@ from compiler.frontend.function_body import has_body
 from compiler.frontend.graph_import import GraphImport
 from compiler.frontend.limits import MEMORY, Budget
 from compiler.frontend.local_functions import all_nodes, inlined
+from compiler.frontend.misfits import broken_assumption
 from compiler.frontend.model_file import opset_of, read_model
 from compiler.frontend.node import CONVERTERS
 from compiler.frontend.schema import operator_key
@@ -77,7 +78,15 @@ def from_onnx(
         raise ModelError("the model has no outputs; export it again")
     _check_operators(proto.graph, opset)
     importer = GraphImport(proto.graph, folder, opset, Budget(memory_limit))
-    main = importer.run(shapes or {}, constants or {})
+    try:
+        main = importer.run(shapes or {}, constants or {})
+    except ModelError:
+        # What the model takes for granted says more than the node where given sizes do not fit.
+        budget = Budget(memory_limit)
+        why = broken_assumption(proto.graph, folder, opset, budget, shapes or {}, constants or {})
+        if not why:
+            raise
+        raise ModelError(why) from None
     attrs = {
         "opset": opset,
         "producer": f"{proto.producer_name} {proto.producer_version}".strip(),
