@@ -36,7 +36,7 @@ def test_the_sentence_is_that_of_the_open_model(name: str) -> None:
 
 def test_other_misfits_are_told_as_they_were() -> None:
     for shapes in ({"x": 3}, {"z": (1,)}, {"x": (1, 2, 3, 4, 5, 6)}):
-        with pytest.raises(ModelError, match="shapes|input"):
+        with pytest.raises(ModelError, match=r"shapes|input"):
             compiler.from_onnx(decoder(), shapes=shapes)
     net = Net(shape=("n", 2, "h", "w"))
     net.weights["row"] = np.ones((1, 1, 1, 3), np.float32)
