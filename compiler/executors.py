@@ -14,6 +14,7 @@ from compiler.pipeline import compile_graph, needs_machine
 from compiler.runtime.assumptions import assumptions
 from compiler.runtime.elements import ELEMENTS, elements_of
 from compiler.runtime.executable import Executable
+from compiler.runtime.index_ranges import INDICES, index_ranges
 from compiler.runtime.inputs import symbolic_sizes
 from compiler.target import Target
 from compiler.transform.preparation import prepare
@@ -39,10 +40,12 @@ class Executor:
         f = self.mod[function] if isinstance(function, str) else function
         mod = self.mod.with_function("main", f)
         if f is not self.mod.functions.get("main"):  # what the model declares is of its own main
-            mod = replace(mod, attrs={k: v for k, v in mod.attrs.items() if k != ELEMENTS})
+            kept = {k: v for k, v in mod.attrs.items() if k not in (ELEMENTS, INDICES)}
+            mod = replace(mod, attrs=kept)
         if self.kind in ("interpret", "debug"):
             return partial(evaluate, mod)
         sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
+        indices = index_ranges(mod)
         mod = prepare(mod)
         exe: Executable
         if self.kind == "vm":
@@ -51,7 +54,7 @@ class Executor:
             raise UnsupportedError("the graph executor runs no control flow: use the vm executor")
         else:
             exe = compile_graph(mod, self.target, self.threads, None, sizes, (), assumed)
-        exe.elements = elements
+        exe.elements, exe.indices = elements, indices
         return exe
 
 

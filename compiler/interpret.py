@@ -37,6 +37,7 @@ from compiler.op.places import Places
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime.assumptions import assumed, assumptions, check_assumptions
 from compiler.runtime.elements import elements_of
+from compiler.runtime.index_ranges import check_indices, index_ranges
 from compiler.runtime.inputs import bind_inputs, check_sizes, symbolic_sizes
 from compiler.runtime.shapes import bind_dims, match_shape, sizes, stack_rows
 from compiler.stochastic import node_number
@@ -93,7 +94,10 @@ def evaluate(mod: IRModule, /, *args: Any, **kwargs: Any) -> Any:
     """
     f, elements = mod.main, elements_of(mod)
     frame = _environment(f, args, kwargs)
-    elements.check([p.name for p in f.params], [frame.values[p] for p in f.params])
+    inputs = {p.name: tensor_type(p) for p in f.params}
+    arrays = [frame.values[p] for p in f.params]
+    elements.check(list(inputs), arrays)
+    check_indices(index_ranges(mod), inputs, arrays, frame.dims)
     outs = elements.given(_driven(_body(f, frame, mod), mod))
     return outs[0] if len(outs) == 1 else outs
 

@@ -24,6 +24,7 @@ from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime.assumptions import Assumption, assumptions
 from compiler.runtime.elements import elements_of
 from compiler.runtime.executable import Executable, GraphExecutable
+from compiler.runtime.index_ranges import index_ranges
 from compiler.runtime.inputs import symbolic_sizes
 from compiler.runtime.program_builder import ProgramBuilder
 from compiler.runtime.rounding_flag import can_watch
@@ -64,6 +65,7 @@ def build(
         raise InputError(f"threads must be at least 1, not {threads}")
     chosen = Target.parse(target)
     sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
+    indices = index_ranges(mod)
     mod = prepare(mod)
     exe: Executable
     if needs_machine(mod):
@@ -72,7 +74,7 @@ def build(
         exe = build_machine(mod, chosen, threads, dtype_lowering, assumed)
     else:
         exe = compile_graph(mod, chosen, threads, dtype_lowering, sizes, (), assumed)
-    exe.elements = elements
+    exe.elements, exe.indices = elements, indices
     return exe
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from compiler.dtypes import BOOL, INT64
 from compiler.frontend.choices import axes_of, each_value, same_rank
 from compiler.frontend.element_types import element_dtype
+from compiler.frontend.indices import check_positions
 from compiler.frontend.node import Node, converts
 from compiler.frontend.run_time import (
     Integer,
@@ -148,13 +149,24 @@ def cumulative(n: Node) -> Imported:
 @converts("GatherElements")
 def gather_elements(n: Node) -> Imported:
     """Elements at positions along an axis."""
-    return n.call("gather_elements", n.atom(0), n.atom(1), axis=n.axis(0, n.type(0).rank))
+    axis = n.axis(0, n.type(0).rank)
+    check_positions(n, 1, [n.type(0).shape[axis]])
+    return n.call("gather_elements", n.atom(0), n.atom(1), axis=axis)
 
 
 @converts("GatherND")
 def gather_nd(n: Node) -> Imported:
     """Slices at positions."""
-    return n.call("gather_nd", n.atom(0), n.atom(1), batch_dims=n.attr("batch_dims", 0))
+    shared = n.attr("batch_dims", 0)
+    _check_columns(n, shared)
+    return n.call("gather_nd", n.atom(0), n.atom(1), batch_dims=shared)
+
+
+def _check_columns(n: Node, shared: int) -> None:
+    """Each column of the indices is along an axis of the data, after those that they share."""
+    depth = n.type(1).shape[-1] if n.type(1).rank else 0
+    if isinstance(depth, int) and 0 <= shared <= shared + depth <= n.type(0).rank:
+        check_positions(n, 1, n.type(0).shape[shared : shared + depth])
 
 
 @converts("ScatterElements", "Scatter")
@@ -162,6 +174,7 @@ def scatter_elements(n: Node) -> Imported:
     """Updates at positions along an axis."""
     reduction = n.attr("reduction", "none")
     axis = n.axis(0, n.type(0).rank)
+    check_positions(n, 1, [n.type(0).shape[axis]])
     return n.call(
         "scatter_elements", n.atom(0), n.atom(1), n.atom(2), axis=axis, reduction=reduction
     )
@@ -171,6 +184,7 @@ def scatter_elements(n: Node) -> Imported:
 def scatter_nd(n: Node) -> Imported:
     """Updates of slices at positions."""
     reduction = n.attr("reduction", "none")
+    _check_columns(n, 0)
     return n.call("scatter_nd", n.atom(0), n.atom(1), n.atom(2), reduction=reduction)
 
 

@@ -17,6 +17,7 @@ from compiler.frontend.choices import (
     same_rank,
 )
 from compiler.frontend.computed_moves import divided, expanded, padded, reshaped, tiled, turned
+from compiler.frontend.indices import check_positions
 from compiler.frontend.node import Node, converts
 from compiler.frontend.run_time import found_sizes, narrowed
 from compiler.frontend.values import Imported
@@ -181,7 +182,9 @@ def split(n: Node) -> Sequence[Imported]:
 @converts("Gather")
 def gather(n: Node) -> Imported:
     """Elements along an axis."""
-    return n.call("take", n.atom(0), n.atom(1), axis=n.axis(0, n.type(0).rank))
+    axis = n.axis(0, n.type(0).rank)
+    check_positions(n, 1, [n.type(0).shape[axis]])
+    return n.call("take", n.atom(0), n.atom(1), axis=axis)
 
 
 @converts("Pad")

@@ -15,6 +15,7 @@ from compiler.frontend.limits import Budget
 from compiler.frontend.values import Imported, Symbolic, numbers
 from compiler.ir.expr import Atom, Constant, Function, TupleGetItem, Value, Var, tensor_type
 from compiler.ir.types import TensorType, shape_text
+from compiler.runtime.index_ranges import IndexRange
 from compiler.symbolic import Dim, Index, dim
 from compiler.symbolic import Var as Dimension
 
@@ -87,6 +88,14 @@ class Graph(Protocol):
 
     def computed(self, v: Symbolic, stem: str) -> Atom:
         """Symbolic integers, computed by the program."""
+        ...
+
+    def runs(self) -> bool:
+        """Whether what is imported now runs in every call: it is in no branch and no loop."""
+        ...
+
+    def note_indices(self, r: IndexRange, v: Var | None = None) -> None:
+        """Have calls check positions, if `v` that holds them is an input."""
         ...
 
     def is_given(self, size: Index) -> bool:

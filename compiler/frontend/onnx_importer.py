@@ -18,6 +18,7 @@ from compiler.frontend.node import CONVERTERS
 from compiler.frontend.schema import operator_key
 from compiler.ir.expr import IRModule
 from compiler.runtime.elements import ELEMENTS
+from compiler.runtime.index_ranges import INDICES
 from compiler.transform.use_integers import with_integers
 
 if TYPE_CHECKING:
@@ -100,6 +101,8 @@ def from_onnx(
     }
     if any(map(any, declared.values())):
         attrs[ELEMENTS] = declared
+    if importer.indices:
+        attrs[INDICES] = [r.row() for r in importer.indices.values()]
     module = IRModule({"main": main}, attrs)
     return with_integers(module) if importer.quantized else module
 

@@ -17,6 +17,7 @@ from compiler.frontend.values import Imported, Symbolic
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, Constant, Function, Value, Var, tensor_type
 from compiler.ir.types import TensorType
+from compiler.runtime.index_ranges import IndexRange
 from compiler.symbolic import Dim, Index
 from compiler.symbolic import Var as Dimension
 
@@ -42,6 +43,7 @@ class Program:
         self.matched: dict[tuple[Atom | Index, str], Dimension] = {}
         self._makers: dict[Var, Value] = {}
         self._computed: dict[Any, Var] = {}  # integers, by how they are computed
+        self.indices: dict[tuple[str, str, int], IndexRange] = {}
 
     def emit(
         self, op: str, args: Sequence[Atom], attrs: Mapping[str, Any], name: str, origin: str
@@ -161,6 +163,16 @@ class Program:
         return self.assuming.renamed(x, e.pairs, self.where, bind)
 
     # ---- symbolic dimensions as run-time values --------------------------------------------------
+    def runs(self) -> bool:
+        """See Graph."""
+        return not self._around
+
+    def note_indices(self, r: IndexRange, v: Var | None = None) -> None:
+        """See Graph."""
+        sizes = Index.of(r.size) + r.highest
+        if (v is None or any(v is p for p in self.builder.params)) and self.is_given(sizes):
+            self.indices[r.node, r.input, r.column] = r
+
     def is_given(self, size: Index) -> bool:
         """See Graph."""
         main = self._around[0] if self._around else self.builder

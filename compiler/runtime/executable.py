@@ -19,6 +19,7 @@ from compiler.runtime.assumptions import Assumption, check_assumptions
 from compiler.runtime.driver import Step
 from compiler.runtime.elements import Elements
 from compiler.runtime.external import External, Linkage
+from compiler.runtime.index_ranges import IndexRange, check_indices
 from compiler.runtime.inputs import bind_inputs, check_sizes
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.runtime.listing import counts, instructions
@@ -62,9 +63,11 @@ class Executable:
         lowerings: how each custom datatype is computed, and why.
         elements: what the model declares of its inputs and outputs that numpy has no dtype for;
             calls take and give arrays of ml_dtypes there, `run` does not.
+        indices: which inputs are positions; calls check them, `run` does not.
     """
 
     elements = Elements()
+    indices: tuple[IndexRange, ...] = ()
 
     def __init__(
         self,
@@ -89,6 +92,8 @@ class Executable:
         """
         arrays, dims = bind_inputs(list(self.inputs.items()), args, kwargs)
         self.elements.check(list(self.inputs), arrays)
+        if self.indices:
+            check_indices(self.indices, self.inputs, arrays, dims)
         outs = self.elements.given(self.run(arrays, dims))
         return outs[0] if len(outs) == 1 else outs
 

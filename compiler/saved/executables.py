@@ -16,6 +16,7 @@ from compiler.ir.types import TensorType
 from compiler.runtime import pool
 from compiler.runtime.elements import elements_among
 from compiler.runtime.executable import Executable, GraphExecutable, Program
+from compiler.runtime.index_ranges import ranges_among
 from compiler.runtime.kernels import Kernel, Written
 from compiler.runtime.native import Native
 from compiler.saved.codec import decode, encode
@@ -44,6 +45,7 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
     writer = Writer()
     manifest = {**header(exe.target), "threads": exe.threads}
     manifest["elements"] = [exe.elements.inputs, exe.elements.outputs]
+    manifest["indices"] = [r.row() for r in exe.indices]
     if isinstance(exe, VMExecutable):
         manifest |= {
             "inputs": encode(tuple(exe.inputs.items())),
@@ -146,6 +148,7 @@ def _declared(exe: Executable, manifest: dict[str, Any]) -> Executable:
     inputs, outputs = (list(map(str, part)) for part in manifest["elements"])
     types = list(exe.inputs.values()), list(exe.outputs.values())
     exe.elements = elements_among(inputs, outputs, *types)
+    exe.indices = ranges_among(manifest["indices"], exe.inputs)
     return exe
 
 
