@@ -26,7 +26,9 @@ from compiler.ir.expr import (
 from compiler.ir.types import TensorType, TupleType
 from compiler.movement import movement
 from compiler.op.opdef import OpDef
-from compiler.symbolic import Index
+from compiler.runtime.smallest_sizes import smallest_sizes
+from compiler.symbolic import Index, IntLike, product
+from compiler.symbolic import Var as Dim
 from compiler.transform.fuse_ops import fused
 
 _INTEGERS = re.compile(r"u?int\d+ x u?int\d+")
@@ -53,8 +55,8 @@ class ModelCost:
     target's layouts fill them up with.
 
     Attributes:
-        macs: multiply-accumulates of one run, symbolic dimensions (the batch size) taken as 1;
-            branches and bodies of loops count once.
+        macs: multiply-accumulates of one run, symbolic dimensions (the batch size) taken as
+            `assumed` says; branches and bodies of loops count once.
         parameters: elements of the constants that operators read, each constant counted once.
         parameter_bytes: their size, and that of scales and zero points among the attributes of
             operators; a custom dtype of b bits takes b / 8 bytes per element.
@@ -68,7 +70,8 @@ class ModelCost:
             are fused as the current PassContext says.
         traffic_bytes: what these kernels read and write (see `compiler.movement`), and
             `parameter_bytes`, read once.
-        assumed: symbolic dimension -> the size that all of these take it for.
+        assumed: symbolic dimension -> the size that all of these take it for: the smallest that the
+            module takes (see `compiler.runtime.smallest_sizes`), 1 for what is found at run time.
     """
 
     macs: int
@@ -112,9 +115,11 @@ class _Costs:
         self.operators: Counter[str] = Counter()
         self.elements: Counter[str] = Counter()
         self.assumed: dict[str, int] = {}
+        self.sizes: dict[Dim, int] = {}
 
     def of(self, mod: IRModule) -> ModelCost:
         """The cost of a module."""
+        self.sizes = smallest_sizes(mod.main)
         for b, varies in _bindings(mod.main, set()):
             if isinstance(b.value, Call) and isinstance(b.value.op, OpDef):
                 self.operator(b, b.value, b.value.op, varies)
@@ -142,10 +147,11 @@ class _Costs:
         self.operators[op.name] += 1
         for t in b.var.type.fields if isinstance(b.var.type, TupleType) else (b.var.type,):
             if isinstance(t, TensorType):
-                self.assumed |= {str(v): 1 for d in t.shape for v in Index.of(d).vars()}
+                named = (v for d in t.shape for v in Index.of(d).vars())
+                self.assumed |= {str(v): self.sizes.get(v, 1) for v in named}
             if isinstance(t, TensorType) and varies:
-                self.elements[f"{op.name} {self.number(b.var, t)[0]}"] += _elements(t)
-        if count := _macs(b, call):
+                self.elements[f"{op.name} {self.number(b.var, t)[0]}"] += self.count(t)
+        if count := self.products(b, call):
             pair = [self.number(a, tensor_type(a)) for a in call.args[:2]]
             self.macs[" x ".join(name for name, _ in pair)] += count
             self.bit_operations += count * pair[0][1] * pair[1][1]
@@ -163,6 +169,23 @@ class _Costs:
                 bits = widths[k] * a.data.size if k in widths else self.bits(a, a.type)
                 self.stored.setdefault(a, bits)
 
+    def count(self, t: TensorType) -> int:
+        """Elements of a tensor."""
+        return self.known(product(t.shape))
+
+    def known(self, number: IntLike) -> int:
+        """A number at the sizes that open dimensions are taken for."""
+        n = Index.of(number)
+        return int(n.value({v: self.sizes.get(v, 1) for v in n.vars()}))
+
+    def products(self, b: Binding, call: Call) -> int:
+        """Multiply-accumulates of a call of an operator."""
+        assert isinstance(call.op, OpDef)
+        if call.op.macs is None:
+            return 0
+        types = [tensor_type(a) for a in call.args]
+        return self.known(call.op.macs(call.attrs, types, tensor_type(b.var)))
+
     def number(self, a: Atom, t: TensorType) -> tuple[str, int]:
         """Name and width of the numbers that a value is made of."""
         kept = self.kept.get(a)
@@ -171,7 +194,7 @@ class _Costs:
     def bits(self, a: Atom, t: TensorType) -> int:
         """Bits of a value as it is kept."""
         kept = self.kept.get(a)
-        return _elements(t) * (kept.bits if kept else t.dtype.bits) + (kept.more if kept else 0)
+        return self.count(t) * (kept.bits if kept else t.dtype.bits) + (kept.more if kept else 0)
 
 
 def number_name(dtype: DType) -> str:
@@ -180,14 +203,6 @@ def number_name(dtype: DType) -> str:
         if dtype.is_custom and DType.parse(dtype.name).bits == dtype.bits:
             return dtype.name
     return str(dtype)
-
-
-def _elements(t: TensorType) -> int:
-    """Elements of a tensor, symbolic dimensions taken as 1."""
-    n = Index.of(1)
-    for d in t.shape:
-        n = n * d
-    return int(n.value(dict.fromkeys(n.vars(), 1)))
 
 
 def _bindings(f: Function, constant: set[Var]) -> Iterator[tuple[Binding, bool]]:
@@ -203,11 +218,3 @@ def _bindings(f: Function, constant: set[Var]) -> Iterator[tuple[Binding, bool]]
             yield from _bindings(g, constant)
         if isinstance(b.value, Call) and isinstance(b.value.op, Function):
             yield from _bindings(b.value.op, constant)
-
-
-def _macs(b: Binding, call: Call) -> int:
-    assert isinstance(call.op, OpDef)
-    if call.op.macs is None:
-        return 0
-    n = Index.of(call.op.macs(call.attrs, [tensor_type(a) for a in call.args], tensor_type(b.var)))
-    return int(n.value(dict.fromkeys(n.vars(), 1)))

@@ -148,7 +148,7 @@ def check_sizes(sizes: Iterable[Index], dims: Mapping[Var, int]) -> bool:
             value = size.value(dims)
         except ZeroDivisionError:
             value = None
-        nothing = _clamped(size) or any(dims[v] == 0 for v in size.vars())
+        nothing = clamped(size) or any(dims[v] == 0 for v in size.vars())
         if value is None or value < (0 if nothing else 1):
             given = ", ".join(f"{v} = {dims[v]}" for v in sorted(size.vars(), key=str))
             found = "not determined" if value is None else f"{value}"
@@ -160,7 +160,7 @@ def check_sizes(sizes: Iterable[Index], dims: Mapping[Var, int]) -> bool:
     return none
 
 
-def _clamped(size: Index) -> bool:
+def clamped(size: Index) -> bool:
     """Whether a size is max(0, ...), of which 0 is as good as any: how much a slice takes."""
     zero = Index()
     mins = [a for a in size.terms if isinstance(a, Quasi) and a.op == "min"]

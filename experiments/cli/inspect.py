@@ -158,9 +158,9 @@ def _lines(wanted: ModelNeeds, content: dict[str, Any]) -> list[str]:
 
 
 def _assumed(content: dict[str, Any]) -> list[str]:
-    """What open sizes were taken for, where more than the number of inputs is open."""
+    """What open sizes were taken for, where that is more than one input, or more is open."""
     sizes = content["assumed_sizes"]
-    if not {*sizes} - {*content["open_first"]}:
+    if not {*sizes} - {*content["open_first"]} and {*sizes.values()} <= {1}:
         return []
     named = ", ".join(f"{name} = {size}" for name, size in sizes.items())
     return [f"            with {named}; --shape fixes the sizes of inputs"]
