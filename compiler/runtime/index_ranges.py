@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler.dtypes import Array
-from compiler.errors import InputError
+from compiler.errors import InputError, ModelError
 from compiler.ir.dimension_parser import DimensionParser
 from compiler.ir.expr import IRModule
 from compiler.ir.types import TensorType
@@ -52,19 +52,35 @@ def index_ranges(mod: IRModule) -> tuple[IndexRange, ...]:
     return ranges_among(mod.attrs.get(INDICES, ()), types)
 
 
-def ranges_among(rows: Iterable[Sequence[Any]], types: Mapping[str, Any]) -> tuple[IndexRange, ...]:
-    """The same of rows (see `IndexRange.row`), for inputs of these types, which tell the sizes."""
-    found = []
+def ranges_among(rows: Any, types: Mapping[str, Any]) -> tuple[IndexRange, ...]:
+    """The same of rows (see `IndexRange.row`), for inputs of these types, which tell the sizes.
+
+    Raises:
+        ModelError: they are no such rows.
+    """
     kinds = [t for t in types.values() if isinstance(t, TensorType)]
     shown = {v for t in kinds for d in t.shape if isinstance(d, Index) for v in d.vars()}
-    for size, node, name, column, highest in rows:
-        sizes = [dim(DimensionParser(str(text)).dimension()) for text in (size, highest)]
-        t = types.get(name)
-        if not {v for d in sizes for v in Index.of(d).vars()} <= shown:
-            continue
-        if not name or (isinstance(t, TensorType) and t.dtype.is_integer):
+    found = []
+    try:
+        for size, node, name, column, highest in rows:
+            sizes = [dim(DimensionParser(str(text)).dimension()) for text in (size, highest)]
             found.append(IndexRange(sizes[0], str(node), str(name), int(column), sizes[1]))
-    return tuple(found)
+    except (TypeError, ValueError) as e:
+        raise ModelError(f"the module's attribute {INDICES!r} is not a list of positions") from e
+    return tuple(r for r in found if _vars(r) <= shown and (not r.input or _fits(r, types)))
+
+
+def _vars(r: IndexRange) -> set[Var]:
+    return Index.of(r.size).vars() | Index.of(r.highest).vars()
+
+
+def _fits(r: IndexRange, types: Mapping[str, Any]) -> bool:
+    """Whether there is still such an input of integers, with that column."""
+    t = types.get(r.input)
+    if not isinstance(t, TensorType) or not t.dtype.is_integer:
+        return False
+    columns = t.shape[-1] if t.rank else 0
+    return r.column < 0 or (isinstance(columns, int) and r.column < columns)
 
 
 def check_indices(

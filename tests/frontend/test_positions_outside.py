@@ -3,6 +3,7 @@ those that are inputs, or that count up to a size, when the program is called.""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,27 @@ def test_quantized_and_retyped_models_check_them() -> None:
         run(ids)
         with pytest.raises(InputError, match=r"'ids' holds 9, but node 'embed'"):
             run(np.full((1, 4), 9))
+
+
+@pytest.mark.parametrize(
+    "rows", [5, [5], ["abcde"], [["7", "node", "at", "x", "0"]], [["7 +", "node", "at", -1, "0"]]]
+)
+def test_notes_that_are_none(rows: Any) -> None:
+    mod = compiler.from_onnx(reading("Gather", None))
+    mod = replace(mod, attrs={**mod.attrs, "indices": rows})
+    with pytest.raises(ModelError):
+        compiler.build(mod)
+    with pytest.raises(ModelError):
+        compiler.evaluate(mod, DATA, np.zeros(3, np.int64))
+
+
+def test_notes_of_inputs_that_are_no_longer_there() -> None:
+    mod = compiler.from_onnx(reading("GatherND in columns", None))
+    rows = [
+        ["5", "node", "gone", -1, "0"],
+        ["5", "node", "at", 2, "0"],
+        ["k", "node", "at", -1, "0"],
+    ]
+    mod = replace(mod, attrs={**mod.attrs, "indices": [*rows, *mod.attrs["indices"]]})
+    with pytest.raises(InputError, match="'at' holds 6"):
+        compiler.evaluate(mod, DATA, np.full((3, 2), 6))
