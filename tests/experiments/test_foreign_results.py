@@ -173,4 +173,4 @@ def test_many_mutations(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10))
 def test_five_thousand_mutations(tmp_path: Path, seed: int) -> None:
-    some(tmp_path, 500, 100 + seed)
+    some(tmp_path, 500, 100 + seed, len(USES))
