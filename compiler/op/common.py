@@ -200,6 +200,27 @@ def count_array(ar: Arithmetic, counts: Array) -> Array:
     return ar.cast(counts.astype(np.int64), INT64)
 
 
+def shared(ar: Arithmetic, total: Array, counts: int | Array) -> Array:
+    """total / counts, numbers of elements; of integers exact, toward zero, also where the counts
+    are none of their dtype's numbers (128 is no int8). `shared_expr` is its counterpart."""
+    if _is_narrow(ar.dtype):
+        wide = ar.of(INT64)
+        return ar.cast(wide.div(wide.cast(total, ar.dtype), np.asarray(counts, np.int64)), INT64)
+    count = ar.const(counts) if isinstance(counts, int) else count_array(ar, counts)
+    return ar.div(total, count)
+
+
+def shared_expr(total: Expr, counts: IntLike, dtype: DType) -> Expr:
+    """total / counts, for a total of `dtype`; see `shared`."""
+    if _is_narrow(dtype):
+        return expr.cast(expr.cast(total, INT64) / index_expr(counts, INT64), dtype)
+    return total / index_expr(counts, dtype)
+
+
+def _is_narrow(dtype: DType) -> bool:
+    return dtype.kind in ("int", "uint") and dtype.bits < 64
+
+
 def unflatten(flat: Index, shape: Sequence[IntLike]) -> tuple[Index, ...]:
     """Indices of row-major position `flat` in `shape`."""
     out: list[Index] = []

@@ -13,10 +13,10 @@ from compiler.ir.types import TensorType, shape_text
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import (
-    count_array,
-    index_expr,
     require,
     require_rank,
+    shared,
+    shared_expr,
     type_of,
 )
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
@@ -152,7 +152,7 @@ def _avg_pool(ar: Arithmetic, a: AvgPool2dAttrs, x: Array) -> Array:
     total = s.result(_slide(a, add, s.start(), s.operand(x, ar.dtype)))
     count = divisors(a, x.shape[2:4], total.shape[2:4])
     count = count.reshape(*total.shape[2:4], *(1 for _ in x.shape[4:]))
-    return ar.div(total, count_array(ar, count))
+    return shared(ar, total, count)
 
 
 def divisors(a: AvgPool2dAttrs, sizes: Sequence[int], outputs: Sequence[int]) -> Array:
@@ -170,7 +170,7 @@ def _lower_avg_pool(b: PrimBuilder, a: AvgPool2dAttrs, x: Buffer) -> Buffer:
 
     def value(n: Any, c: Any, i: Any, j: Any, *block: Any) -> Any:
         count = _taps(a, wy, x.shape[2], i) * _taps(a, wx, x.shape[3], j)
-        return total[n, c, i, j, *block] / index_expr(count, x.dtype)
+        return shared_expr(total[n, c, i, j, *block], count, x.dtype)
 
     return b.compute("avg_pool", total.shape, x.dtype, value)
 

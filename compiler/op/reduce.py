@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import numpy as np
 
 from compiler.dtypes import Array
 from compiler.ir.types import TensorType
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.arithmetic import Arithmetic
-from compiler.op.common import axes_of, fold, index_expr, known_shape, require, type_of
+from compiler.op.common import (
+    axes_of,
+    fold,
+    known_shape,
+    require,
+    shared,
+    shared_expr,
+    type_of,
+)
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
@@ -67,18 +74,18 @@ def total_of_products(
 
 def mean(ar: Arithmetic, x: Array, axes: Sequence[int], mode: str = "sequential") -> Array:
     """`total`, then one division by the number of elements."""
-    return ar.div(total(ar, x, axes, mode), _count(ar, x, axes))
+    return shared(ar, total(ar, x, axes, mode), _count(x, axes))
 
 
 def mean_of_products(
     ar: Arithmetic, x: Array, w: Array, axes: Sequence[int], mode: str = "sequential"
 ) -> Array:
     """`total_of_products`, then one division by the number of elements."""
-    return ar.div(total_of_products(ar, x, w, axes, mode), _count(ar, x, axes))
+    return shared(ar, total_of_products(ar, x, w, axes, mode), _count(x, axes))
 
 
-def _count(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
-    return ar.const(int(np.prod([x.shape[k] for k in axes])))
+def _count(x: Array, axes: Sequence[int]) -> int:
+    return math.prod(x.shape[k] for k in axes)
 
 
 def largest(ar: Arithmetic, x: Array, axes: Sequence[int]) -> Array:
@@ -154,8 +161,8 @@ def lower_mean(
     """Loop nest of `mean`, or, with `times`, of the mean of products: the sum, then the division in
     a stage of its own."""
     acc = lower_fold(b, f"{name}_sum", x, axes, "Add", keepdims, mode, times)
-    count = index_expr(product(type_of(x).shape[k] for k in axes), x.dtype)
-    return b.compute(name, acc.shape, x.dtype, lambda *i: acc[i] / count)
+    count = product(type_of(x).shape[k] for k in axes)
+    return b.compute(name, acc.shape, x.dtype, lambda *i: shared_expr(acc[i], count, x.dtype))
 
 
 # ---- operators -----------------------------------------------------------------------------------
