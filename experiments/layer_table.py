@@ -6,11 +6,11 @@ row is written: a kill loses no line and leaves no half.
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -98,6 +98,7 @@ class LayersFile:
                 f"{path} exists already; continue it with --resume or choose another name"
             )
         with self._locked():
+            self._created = not path.exists()
             remove_leftover(path)
             self._write(self._kept(""))
 
@@ -105,6 +106,13 @@ class LayersFile:
         """Put `lines` in place of those of this configuration."""
         with self._locked():
             self._write([*self._kept(config_hash), *map(_fields, lines)])
+
+    def remove_if_of(self, run_id: str) -> None:
+        """Remove the file if it was created here and holds no lines but those of this run."""
+        if self._created:
+            with contextlib.suppress(ConfigError, OSError), self._locked():
+                if all(r[LAYER_COLUMNS.index("run_id")] == run_id for r in _records(self.path)):
+                    self.path.unlink()
 
     def _kept(self, config_hash: str) -> list[list[str]]:
         """The lines of the other configurations."""
@@ -117,7 +125,7 @@ class LayersFile:
         with atomic_path(self.path, locked=True) as temporary:
             temporary.write_text(text.getvalue())
 
-    @contextmanager
+    @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         """An exclusive lock between processes, on the folder: the file itself is replaced."""
         import fcntl

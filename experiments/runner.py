@@ -83,27 +83,33 @@ def sweep(
     cells = [cell if cell.settled_hash else cell.settled() for cell in checked.cells]
     results = ResultsFile(out, resume=resume or retry_failed)
     layers = None
-    if any(cell.layers.images for cell in cells):
-        layers = LayersFile(layers_path(out), resume=resume or retry_failed)
-    known = results.status
-    hashes = [cell.config_hash for cell in cells]
-    retried = {h for h in hashes if retry_failed and known.get(h, "ok") != "ok"}
-    todo = [c for c, h in zip(cells, hashes, strict=True) if h not in known or h in retried]
     run_id = uuid.uuid4().hex
-    with sweep_progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
-        part = checked.workload.part(todo)
-        alone = Isolation(checked.memory, advance.say) if isolated else None
-        for outcome in _outcomes(todo, part, jobs, scheduler, timeout_s, alone):
-            row = outcome.row
-            row["run_id"] = run_id
-            if layers is not None:
-                lines = [{"run_id": run_id, **line} for line in outcome.layers]
-                layers.put(str(row["config_hash"]), lines)
-            if row["config_hash"] in retried:
-                results.replace(row)
-            else:
-                results.append(row)
-            advance(f"{row['model']} {row['scheme']}")
+    try:
+        if any(cell.layers.images for cell in cells):
+            layers = LayersFile(layers_path(out), resume=resume or retry_failed)
+        known = results.status
+        hashes = [cell.config_hash for cell in cells]
+        retried = {h for h in hashes if retry_failed and known.get(h, "ok") != "ok"}
+        todo = [c for c, h in zip(cells, hashes, strict=True) if h not in known or h in retried]
+        with sweep_progress(progress, done=len(hashes) - len(todo), total=len(hashes)) as advance:
+            part = checked.workload.part(todo)
+            alone = Isolation(checked.memory, advance.say) if isolated else None
+            for outcome in _outcomes(todo, part, jobs, scheduler, timeout_s, alone):
+                row = outcome.row
+                row["run_id"] = run_id
+                if layers is not None:
+                    lines = [{"run_id": run_id, **line} for line in outcome.layers]
+                    layers.put(str(row["config_hash"]), lines)
+                if row["config_hash"] in retried:
+                    results.replace(row)
+                else:
+                    results.append(row)
+                advance(f"{row['model']} {row['scheme']}")
+    except BaseException:
+        # Files without a row would only keep a second attempt from writing them.
+        if results.remove_if_empty() and layers is not None:
+            layers.remove_if_of(run_id)
+        raise
     table = results.read().set_index("config_hash", drop=False)
     return table.loc[hashes].reset_index(drop=True)
 

@@ -7,6 +7,7 @@ a last line without one is what a killed writer left, and is cut off when the fi
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 from collections.abc import Iterator, Mapping
@@ -56,14 +57,18 @@ class ResultsFile:
                 written, or it is not a results file of this schema version or an earlier one.
         """
         self.path = Path(path)
-        self._create(resume)
-        self._migrate()
         self._status: dict[str, str] = {}
         self._seen = (-1, -1)
-        with self._locked() as descriptor:
-            remove_leftover(self.path)
-            self._repair(descriptor)
-            self._refresh(descriptor)
+        self._created = self._create(resume)
+        try:
+            self._migrate()
+            with self._locked() as descriptor:
+                remove_leftover(self.path)
+                self._repair(descriptor)
+                self._refresh(descriptor)
+        except ConfigError:
+            self.remove_if_empty()
+            raise
 
     @property
     def status(self) -> Mapping[str, str]:
@@ -82,13 +87,9 @@ class ResultsFile:
             self._refresh(descriptor)
             if row["config_hash"] in self._status:
                 return False
-            end = os.lseek(descriptor, 0, os.SEEK_END)
             try:
-                if os.write(descriptor, line) != len(line):
-                    raise OSError("short write")
-                os.fsync(descriptor)
+                _append(descriptor, line)
             except OSError as error:
-                os.ftruncate(descriptor, end)
                 raise ConfigError(f"cannot append to {self.path}: {error}") from error
             self._refresh(descriptor)
         return True
@@ -115,11 +116,23 @@ class ResultsFile:
         with self._locked() as descriptor:
             self._refresh(descriptor)
 
+    def remove_if_empty(self) -> bool:
+        """Remove the file if it was created here and nobody has written a row to it; whether that
+        was so."""
+        if self._created:
+            with contextlib.suppress(ConfigError, OSError), self._locked() as descriptor:
+                if line_of(COLUMNS).startswith(_read_all(descriptor)):
+                    # Whoever waits for the lock finds the file gone, and makes a new one.
+                    self.path.unlink()
+                    return True
+        return False
+
     def read(self) -> pd.DataFrame:
         """The whole file as a table; see `read_results`."""
         return read_results(self.path)
 
-    def _create(self, resume: bool) -> None:
+    def _create(self, resume: bool) -> bool:
+        """Make the file if need be; whether that was needed."""
         if is_parquet(self.path):
             raise ConfigError(
                 f"a sweep appends rows, which Parquet cannot: write {self.path.stem}.csv, then "
@@ -128,10 +141,11 @@ class ResultsFile:
         check_writable(self.path, appended=True)
         if resume and self.path.exists():
             open_file(self.path, "results", most=RESULTS).close()  # not too large to be read
-        flags = os.O_CREAT | os.O_RDWR | (0 if resume else os.O_EXCL)
         try:
-            os.close(os.open(self.path, flags, 0o666))
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o666))
         except FileExistsError as error:
+            if resume:
+                return False
             raise ConfigError(
                 f"{self.path} exists already; continue it with --resume or choose another name"
             ) from error
@@ -139,6 +153,7 @@ class ResultsFile:
             raise ConfigError(
                 f"cannot write results to {self.path}: {error.strerror or error}"
             ) from error
+        return True
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[int]:
@@ -188,9 +203,7 @@ class ResultsFile:
         if not data.startswith(header):
             if not header.startswith(data):
                 check_columns((), self.path)
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, header)
-            os.fsync(descriptor)
+            _append(descriptor, header[len(data) :])
             return
         whole = whole_lines(data)
         if whole < len(data):
@@ -246,6 +259,22 @@ def _current(table: pd.DataFrame, path: Path) -> pd.DataFrame:
     check_version(table["schema_version"].tolist(), path)
     table = table.assign(**{name: parse(name, "") for name in COLUMNS if name not in table})
     return table[[*COLUMNS, *(name for name in names if name not in COLUMNS)]]
+
+
+def _append(descriptor: int, data: bytes) -> None:
+    """Write all of the data at the end, or none of it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    end = os.lseek(descriptor, 0, os.SEEK_END)
+    try:
+        if os.write(descriptor, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fsync(descriptor)
+    except OSError:
+        os.ftruncate(descriptor, end)
+        raise
 
 
 def _read_all(descriptor: int) -> bytes:

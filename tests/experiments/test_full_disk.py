@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 
 import experiments
+from compiler.errors import ConfigError
 from experiments import isolation
 from experiments.cli.main import run_command
-from experiments.store import read_results
+from experiments.store import COLUMNS, read_results
 
 #: What writes -> its arguments, in which {o} is the file that it writes and {i} a folder of inputs.
 VERBS = {
@@ -113,6 +114,31 @@ def test_a_sweep_on_a_full_disk_keeps_whole_rows_and_goes_on_later(
     assert f"{tmp_path}/r." in said
     assert {f.name for f in tmp_path.iterdir()} <= {"s.toml", "r.csv", "r.layers.csv"}
     rows = out.read_bytes() if out.exists() else b""
+    assert rows == b"" or len(rows.splitlines()) > 1  # a row, or no file at all
+    assert out.exists() or not (tmp_path / "r.layers.csv").exists()
     assert run_full(arguments, resource.RLIM_INFINITY)[0] == 0
     assert out.read_bytes().startswith(rows[: rows.rfind(b"\n") + 1])
     assert read_results(out)["status"].tolist() == ["ok"] * 3
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("before", [0, 20, -1])
+@pytest.mark.parametrize("room", [0, 30, 1000])
+def test_a_file_that_was_there_stays_as_it_was(before: int, room: int, tmp_path: Path) -> None:
+    """One that is empty, that a killed sweep left in its header, or that has no rows yet."""
+    out = tmp_path / "r.csv"
+    stood = ",".join(COLUMNS).encode() + b"\n"
+    stood = stood if before < 0 else stood[:before]
+    out.write_bytes(stood)
+    asked = {"models": ["mnist_mlp"], "schemes": ["float32"], "n_eval": 20}
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
+        experiments.sweep({**asked, "latency": {"runs": 0}}, out, resume=True)
+
+    with pytest.raises(ConfigError, match=r"r\.csv: "):
+        isolation.call(limited)
+    whole = ",".join(COLUMNS).encode() + b"\n"
+    assert out.read_bytes() in (stood, whole)
+    assert [f.name for f in tmp_path.iterdir()] == ["r.csv"]
