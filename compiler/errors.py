@@ -12,6 +12,10 @@ class DtypelabError(Exception):
     """Base of every error that a caller can cause; the command line prints it and exits 2."""
 
 
+class DtypelabWarning(UserWarning):
+    """Something that a user should know, though it is no error; one sentence, as errors are."""
+
+
 class ModelError(DtypelabError):
     """A model file cannot be read, or holds something that is not a valid model."""
 

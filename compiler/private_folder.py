@@ -7,6 +7,9 @@ import stat
 import warnings
 from pathlib import Path
 
+from compiler.errors import DtypelabWarning
+from compiler.printable import printable
+
 _warned: set[Path] = set()
 
 
@@ -36,5 +39,7 @@ def is_private(folder: Path, what: str) -> bool:
     found = problem(folder)
     if found and folder not in _warned:
         _warned.add(folder)
-        warnings.warn(f"{what} is not used: {folder} {found}", stacklevel=3)
+        # No line of the caller's has to do with it, and none is shown of a file in brackets.
+        text = printable(f"{what} is not used: {folder} {found}")
+        warnings.warn_explicit(text, DtypelabWarning, "<dtypelab>", 1)
     return not found

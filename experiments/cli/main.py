@@ -9,14 +9,15 @@ import math
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
-from compiler.errors import DtypelabError
+from compiler.errors import DtypelabError, DtypelabWarning
 from compiler.printable import printable
 from experiments import activity, adapters, isolation
 from experiments.provenance import dtypelab_version
@@ -81,6 +82,7 @@ def main() -> None:
     Where it runs a file of the user, it does so in a process of its own, whose end is a sentence.
     """
     _open_streams()
+    warnings.formatwarning = _warning
     arguments = sys.argv[1:]
     if not any(word.partition("=")[0] == "--adapter" for word in arguments):
         sys.exit(run_command(arguments))
@@ -125,6 +127,16 @@ def run_command(arguments: Sequence[str]) -> int:
     except Exception as error:
         # Whatever we did not foresee, or a user's adapter raises: also that is one sentence.
         return _internal(error)
+
+
+_formatted = warnings.formatwarning
+
+
+def _warning(message: Warning | str, category: type[Warning], *more: Any, **named: Any) -> str:
+    """A warning of ours as errors are, in a sentence; others with their place in the code."""
+    if issubclass(category, DtypelabWarning):
+        return f"dtypelab: {printable(str(message))}\n"
+    return _formatted(message, category, *more, **named)
 
 
 def _internal(error: Exception) -> int:

@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -73,3 +75,19 @@ def test_a_place_where_no_folder_can_be(folder: Path) -> None:
         assert cache.load("a") is None
     cache.store("a", b"content")
     assert folder.read_text() == "a file"
+
+
+@pytest.mark.parametrize("command", [False, True])
+def test_the_warning_is_one_sentence_without_a_line_of_code(folder: Path, command: bool) -> None:
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    program = "from compiler.codegen import cache; cache.load('a'); cache.load('b')"
+    if command:
+        program = (
+            "from experiments.cli import main as m; m.run_command = lambda words: "
+            f"exec({program!r}); m.main()"
+        )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    sentence = f"the cache of compiled code is not used: {folder} can be written by other users\n"
+    start = "dtypelab: " if command else "<dtypelab>:1: DtypelabWarning: "
+    assert done.stderr == start + sentence
