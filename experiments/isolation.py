@@ -124,19 +124,19 @@ class Watched:
         where = f"{self.step.text}: " if self.step.users or not self.users else f"{self.users}: "
         if code is None:
             return f"{where}closed its connection with the sweep", True
+        places = ", ".join(place for place in (_function_of(trace), _line_of(trace)) if place)
+        inside = f", in {places}" if places else ""
         if code >= 0:
-            return f"{where}ended the process with exit code {code}", True
+            return f"{where}ended the process with exit code {code}{inside}", True
         name = signal.Signals(-code).name
         meaning = f"{_MEANINGS[name]} ({name})" if name in _MEANINGS else f"died of {name}"
-        places = ", ".join(place for place in (_function_of(trace), _line_of(trace)) if place)
         own = name not in ("SIGKILL", "SIGTERM", "SIGHUP")
-        return f"{where}{meaning}{f', in {places}' if places else ''}", own
+        return f"{where}{meaning}{inside}", own
 
 
 def _function_of(trace: str) -> str:
     """The innermost C function of a library of the user in what `crash_frames` wrote."""
-    lines, _, _ = trace.partition("Fatal Python error")
-    for line in lines.splitlines():
+    for line in trace.splitlines():  # those of Python begin otherwise
         name, _, file = line.partition(" ")
         if file.startswith("/") and not file.startswith((*_NOT_THE_USERS, *_SYSTEM)):
             return f"C function {name} of {Path(file).name}"

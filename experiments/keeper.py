@@ -126,8 +126,8 @@ class Kept:
 
     def buried(self) -> tuple[int | None, str]:
         """Stop it; its exit code, or minus the signal that ended it (None: it had not ended by
-        itself), and the frames of C and of Python in which a signal struck (`crash_frames`,
-        `faulthandler`)."""
+        itself), and the frames of C and of Python in which a signal struck, or that called C's
+        `exit` (`crash_frames`, `faulthandler`)."""
         code = None
         if self._wait(2.0):  # keepers write it before they end
             with contextlib.suppress(ValueError):
@@ -213,7 +213,8 @@ def _run(started: _Started) -> None:
     os.close(started.printed)
     faulthandler.enable(started.trace)
     crash_frames.write_frames(started.trace)
-    _leave_at_exit()
+    # What this process's parent registered for its own end may wait for threads that are not here.
+    crash_frames.leave_at_exit(started.trace)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     _limit_memory(started.memory)
     started.body(started.link)
@@ -221,14 +222,6 @@ def _run(started: _Started) -> None:
         with contextlib.suppress(Exception):  # code of the user may have put its own there
             stream.flush()
     os._exit(0)
-
-
-def _leave_at_exit() -> None:
-    """Let C's `exit` end this process before what its parent registered for its own end is called:
-    that may wait for threads that a fork does not have."""
-    library = ctypes.CDLL(None)
-    if hasattr(library, "on_exit"):  # not in every C library
-        library.on_exit(ctypes.cast(library._exit, ctypes.c_void_p), None)
 
 
 def _redirect(printed: int) -> None:
