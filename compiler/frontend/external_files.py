@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from compiler.errors import ModelError
 from compiler.frontend.limits import MEMORY
 from compiler.frontend.local_functions import all_nodes
-from compiler.frontend.model_file import read_model
-from compiler.input_files import open_file
+from compiler.frontend.model_file import model_bytes, read_model
 
 _MARK = b"location"
 """The key that names a file of external data; a model without it has none."""
@@ -24,9 +22,8 @@ def external_files(path: Path) -> tuple[Path, ...]:
     """
     if not path.is_file() or path.stat().st_size > MEMORY:  # which importing it will say
         return ()
-    with open_file(path, "the model", ModelError, None) as file:
-        if _MARK not in (file.read() or b""):
-            return ()
+    if _MARK not in model_bytes(path, MEMORY):
+        return ()
     proto, folder = read_model(path, MEMORY)
     root = folder or Path()
     names = {e.value for t in _tensors(proto) for e in t.external_data if e.key == "location"}

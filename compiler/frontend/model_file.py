@@ -11,6 +11,7 @@ import numpy as np
 from compiler.dtypes import Array
 from compiler.errors import ModelError, UnsupportedError
 from compiler.frontend.element_types import NARROW, element_dtype, stored
+from compiler.frontend.framing import LARGEST, is_framed
 from compiler.frontend.limits import Budget
 from compiler.frontend.local_functions import all_nodes
 from compiler.input_files import open_file
@@ -40,6 +41,16 @@ def read_model(source: Any, limit: int) -> tuple[Any, Path | None]:
             f"from_onnx takes a path, bytes or a ModelProto, not {type(source).__name__}"
         )
     path = Path(source)
+    return _parse(model_bytes(path, limit), str(path)), path.parent
+
+
+def model_bytes(path: Path, limit: int) -> bytes:
+    """The content of a model file.
+
+    Raises:
+        ModelError: no such file, a directory, one of more than `limit` bytes, or, if it is large,
+            no protobuf: that is seen before it is read.
+    """
     if path.is_dir():
         raise ModelError(f"{path} is a directory; give the path of an .onnx file")
     try:
@@ -47,7 +58,15 @@ def read_model(source: Any, limit: int) -> tuple[Any, Path | None]:
         if size > limit:
             raise ModelError(f"{path} has {size} bytes, more than memory_limit={limit}; raise it")
         with open_file(path, "the model", ModelError, None) as file:
-            data = file.read() or b""
+            if size > LARGEST:
+                raise ModelError(
+                    f"{path} has {size} bytes, but no ONNX model has more than {LARGEST}: larger "
+                    "ones keep their weights in files beside them; export it with external data"
+                )
+            if not is_framed(file, size):
+                raise ModelError(_no_model(path, size))
+            file.seek(0)
+            return file.read() or b""
     except MemoryError:
         raise ModelError(f"{path} has {size} bytes, more than this machine can hold") from None
     except FileNotFoundError:
@@ -56,7 +75,10 @@ def read_model(source: Any, limit: int) -> tuple[Any, Path | None]:
         raise ModelError(f"cannot read {path}: {e.strerror}") from None
     except ValueError as e:
         raise ModelError(f"{str(path)!r} is not a path: {e}") from None
-    return _parse(data, str(path)), path.parent
+
+
+def _no_model(what: object, size: int) -> str:
+    return f"{what} is not an ONNX model, or is cut short ({size} bytes); export it again"
 
 
 def _parse(data: bytes, what: str) -> Any:
@@ -71,9 +93,7 @@ def _parse(data: bytes, what: str) -> Any:
     try:
         model = onnx.load_model_from_string(data)
     except (protobuf.DecodeError, ValueError, RuntimeError):
-        raise ModelError(
-            f"{what} is not an ONNX model, or is cut short ({len(data)} bytes); export it again"
-        ) from None
+        raise ModelError(_no_model(what, len(data))) from None
     _check_text(model, what)
     if not model.HasField("graph"):
         raise ModelError(f"{what} holds no graph; it is not an ONNX model, or is cut short")
