@@ -128,10 +128,17 @@ class Watched:
         inside = f", in {places}" if places else ""
         if code >= 0:
             return f"{where}ended the process with exit code {code}{inside}", True
-        name = signal.Signals(-code).name
+        name = signal_name(-code)
         meaning = f"{_MEANINGS[name]} ({name})" if name in _MEANINGS else f"died of {name}"
         own = name not in ("SIGKILL", "SIGTERM", "SIGHUP")
         return f"{where}{meaning}{inside}", own
+
+
+def signal_name(number: int) -> str:
+    """What a signal is called; real-time signals have no names."""
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return f"signal {number}"
 
 
 def _function_of(trace: str) -> str:

@@ -25,8 +25,11 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from compiler.runtime import crash_frames
+
+from . import temporary
 
 Body = Callable[[Connection], None]
 
@@ -72,6 +75,7 @@ class Kept:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(Exception):  # None, closed, or a notebook's or a user's own
                 stream.flush()  # or the child would write it again
+        self._folder, self._own_folder = temporary.folder()
         prctl = _prctl()
         parent = os.getpid()
         with warnings.catch_warnings():
@@ -81,7 +85,9 @@ class Kept:
             try:
                 for descriptor in (self.link.fileno(), self.output, self._status):
                     os.close(descriptor)
-                started = _Started(body, theirs, printed, status, self._trace, memory, apart)
+                started = _Started(
+                    body, theirs, printed, status, self._trace, memory, apart, self._folder
+                )
                 _keep(started, prctl, parent)
             finally:
                 os._exit(1)
@@ -117,6 +123,8 @@ class Kept:
                     end(self._pid, signal.SIGKILL)
             self._wait(_PATIENCE_S)
         self._pid = 0
+        if self._folder is not None and self._own_folder:
+            temporary.remove(self._folder)
         self.mute()
         self.link.close()
         for descriptor in (self._status, self._trace):
@@ -163,6 +171,7 @@ class _Started:
     trace: int
     memory: int | None
     apart: bool
+    folder: Path | None
 
 
 def _keep(started: _Started, prctl: Callable[[int, int], None], parent: int) -> None:
@@ -170,13 +179,13 @@ def _keep(started: _Started, prctl: Callable[[int, int], None], parent: int) -> 
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _give_up)
+    signal.signal(signal.SIGTERM, lambda *_: _give_up(started, parent))
     os.setsid()
     prctl(_SUBREAPER, 1)
     prctl(_DEATH_SIGNAL, signal.SIGTERM)
     keeper = os.getpid()
     if os.getppid() != parent:
-        os._exit(0)
+        _give_up(started, parent)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
@@ -200,9 +209,11 @@ def _keep(started: _Started, prctl: Callable[[int, int], None], parent: int) -> 
     os._exit(0)
 
 
-def _give_up(_number: int, _frame: object) -> None:
+def _give_up(started: _Started, parent: int) -> None:
     """The keeper was asked to stop, or this process died."""
     _end_children()
+    if started.folder is not None and os.getppid() != parent:
+        temporary.remove(started.folder)
     os._exit(0)
 
 
@@ -211,6 +222,8 @@ def _run(started: _Started) -> None:
     if started.apart:
         _redirect(started.printed)
     os.close(started.printed)
+    if started.folder is not None:
+        temporary.use(started.folder)
     faulthandler.enable(started.trace)
     crash_frames.write_frames(started.trace)
     # What this process's parent registered for its own end may wait for threads that are not here.

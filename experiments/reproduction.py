@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from compiler.errors import ConfigError
 from compiler.printable import printable
 
+from . import temporary
 from .noise import explained, read
 from .recorded_config import code_files, config_of
 from .schema import added_after
@@ -180,6 +181,7 @@ def code_of(results: str | os.PathLike[str], row_id: str) -> tuple[str, ...]:
     return code_files(config_of(find_row(results, row_id)))
 
 
+@temporary.shared()
 def reproduce(
     results: str | os.PathLike[str], row_id: str, allow_code: bool = False
 ) -> Reproduction:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
 
+from . import temporary
 from .cells import Cell, SweepSpec, Workload
 from .files import check_outputs
 from .identity import pass_context
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+@temporary.shared()
 def sweep(
     spec: str | os.PathLike[str] | Mapping[str, Any] | SweepSpec,
     out: str | os.PathLike[str],
@@ -50,7 +52,8 @@ def sweep(
     Code of a user (adapters, metrics, registered functions, C libraries) runs in processes of its
     own, with what this one has defined. If it crashes, ends its process, gives no sign of life for
     half an hour or asks for more memory than there is (or `timeout_s` seconds, `memory_gib`), its
-    cell is a row that says so, and the others go on. What it prints goes to stderr.
+    cell is a row that says so, and the others go on. What it prints goes to stderr; its temporary
+    files are removed when the sweep ends.
 
     Returns:
         The rows of this specification, in its order; the columns are `store.COLUMNS`.

@@ -249,7 +249,7 @@ class _Spawned(_Worker):
         self.process.join(10)
         self.stop()
         code = self.process.exitcode or 0
-        how = f"died of {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+        how = f"died of {isolation.signal_name(-code)}" if code < 0 else f"ended with code {code}"
         return f"its process {how}", False
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import getpass
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from compiler.errors import ConfigError
 from compiler.private_folder import problem
+from experiments import temporary
 from experiments.files import atomic_path
 
 Array = NDArray[Any]
@@ -40,7 +40,7 @@ def folder() -> Path:
     if chosen := os.environ.get(FOLDER_VARIABLE):
         Path(chosen).mkdir(parents=True, exist_ok=True)
         return Path(chosen)
-    path = Path(tempfile.gettempdir()) / f"dtypelab-benchmarks-{getpass.getuser()}"
+    path = temporary.outer() / f"dtypelab-benchmarks-{getpass.getuser()}"
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Anybody can make a folder of this name among the temporary files.
     if found := problem(path):

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -40,6 +41,13 @@ KINDS: dict[str, tuple[str, str, str]] = {
     "exit_at_once": ("os._exit(3)", "error", "ended the process with exit code 3$"),
     "system_exit": ("sys.exit(0)", "error", "SystemExit: 0"),
     "ctrl_c": ("raise KeyboardInterrupt", "error", "KeyboardInterrupt"),
+    "real_time": ("os.kill(os.getpid(), 40)", "error", "died of signal 40"),
+    "temporary": (
+        "[(f := tempfile.mkstemp()[1]), os.mkdir(f + '-'), os.symlink('/', f + '-/l'),"
+        " os.chmod(f + '-', 0), os.system('mktemp -d')]",
+        "ok",
+        "",
+    ),
     "loop": ("all(True for _ in iter(int, 1))", "timeout", "took more than 10 s"),
     "sleep": ("time.sleep(1e6)", "timeout", "took more than 10 s"),
     "memory": ("[bytearray(1 << 27) for _ in range(64)]", "error", "out of memory"),
@@ -59,10 +67,10 @@ KINDS: dict[str, tuple[str, str, str]] = {
     "keeper": ("(os.kill(os.getppid(), 9), time.sleep(1e6))", "error", "closed its connection"),
     "group": ("os.killpg(0, 15)", "error", "died of SIGTERM|closed its connection"),
 }
-SAMPLE = ("segfault", "exit", "ctrl_c", "memory", "children", "numpy")
+SAMPLE = ("segfault", "exit", "ctrl_c", "memory", "children", "numpy", "temporary")
 
 METRIC = """
-import ctypes, os, signal, subprocess, sys, threading, time
+import ctypes, os, signal, subprocess, sys, tempfile, threading, time
 import numpy as np
 
 class Silent(Exception):
@@ -96,12 +104,18 @@ def spec(metrics: list[str], **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays(tmp_path: Path) -> Iterator[None]:
-    """No process, no folder, no file that was open."""
+def nothing_stays(
+    tmp_path_factory: pytest.TempPathFactory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """No process, no folder, no file that was open, no temporary file."""
+    temporaries = tmp_path_factory.mktemp("temporaries")
+    monkeypatch.setenv("TMPDIR", str(temporaries))
+    monkeypatch.setattr(tempfile, "tempdir", None)
     before = set(children(os.getpid())), os.getcwd(), len(os.listdir("/proc/self/fd"))
     yield
     after = set(children(os.getpid())), os.getcwd(), len(os.listdir("/proc/self/fd"))
     assert after == before
+    assert list(temporaries.iterdir()) == []
     for file in tmp_path.glob("*.left"):
         for pid in map(int, file.read_text().split()):
             assert not Path(f"/proc/{pid}").exists()
@@ -207,6 +221,33 @@ def test_ctrl_c_ends_a_sweep_whose_code_hangs(tmp_path: Path) -> None:
     # The cell that it stopped in has no row, and is run again.
     write(tmp_path, "hangs", "pass")
     assert experiments.sweep(spec(metrics), out, resume=True)["status"].tolist() == ["ok", "ok"]
+
+
+@pytest.mark.usefixtures("fake")
+def test_what_an_adapter_leaves_for_cells_is_there_until_the_sweep_ends(tmp_path: Path) -> None:
+    text = "import os, shutil, tempfile\nimport experiments\nfrom experiments import zoo\n"
+    text += "path = os.path.join(tempfile.gettempdir(), 'made.onnx')\n"
+    text += "if not os.path.exists(path): shutil.copy(zoo.find('mnist_mlp'), path)\n"
+    text += "experiments.register_model('made', path)\n"
+    (tmp_path / "a.py").write_text(text)
+    asked = spec(["top1"], adapters=[str(tmp_path / "a.py")])
+    asked["models"] = ["made"]
+    table = experiments.sweep(asked, tmp_path / "r.csv")
+    assert table["status"].tolist() == ["ok"], table["error"][0]
+
+
+@pytest.mark.thorough
+def test_temporary_files_go_with_a_process_that_is_killed(tmp_path: Path) -> None:
+    program = (
+        "import os, signal, tempfile; from experiments import isolation\n"
+        "def body(): open(tempfile.mkstemp()[1], 'w'); os.kill(sweep, 9); signal.pause()\n"
+        "sweep = os.getpid(); isolation.call(body)"
+    )
+    subprocess.run([sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)})
+    until = time.monotonic() + 20
+    while list(tmp_path.iterdir()) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.usefixtures("fake")
