@@ -20,7 +20,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -37,6 +37,7 @@ from .wear import State
 #: Workers that a cell may cost before it counts as failed; also those that may die while starting.
 PATIENCE = 3
 
+_SAFE_PATH = "PYTHONSAFEPATH"
 _STARTED, _READY = "started", "ready"
 
 
@@ -228,7 +229,8 @@ class _Spawned(_Worker):
         context = multiprocessing.get_context("spawn")
         self.link, theirs = context.Pipe()
         self.process = context.Process(target=_work, args=(theirs,), daemon=True)
-        self.process.start()
+        with _not_from_here():
+            self.process.start()
         theirs.close()  # the link ends when the process does
 
     def listen(self, ready: Sequence[Any]) -> None:
@@ -251,6 +253,21 @@ class _Spawned(_Worker):
         code = self.process.exitcode or 0
         how = f"died of {isolation.signal_name(-code)}" if code < 0 else f"ended with code {code}"
         return f"its process {how}", False
+
+
+@contextlib.contextmanager
+def _not_from_here() -> Iterator[None]:
+    """Fresh processes of Python do not import from the current folder, whatever lies there, until
+    they have been told from where this one does."""
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_SAFE_PATH]
+        else:
+            os.environ[_SAFE_PATH] = before
 
 
 class _Fork(_Worker):

@@ -14,7 +14,7 @@ import pytest
 import experiments
 from compiler.errors import ConfigError
 from experiments.spec import load_spec
-from experiments.workers import PATIENCE
+from experiments.workers import PATIENCE, _Spawned
 
 #: An adapter runs in every worker, and not in the process of the sweep: this one makes int8 cells
 #: there do what a file beside it says, which is no part of what a row is.
@@ -144,3 +144,20 @@ def test_a_limit_is_a_number_of_seconds_and_no_part_of_a_cell(tmp_path: Path) ->
             load_spec({**asked, "timeout_s": wrong})
     with pytest.raises(ConfigError, match="leave out timeout_s: cells on a cluster are not timed"):
         experiments.sweep(limited, tmp_path / "r.csv", scheduler="127.0.0.1:1")
+
+
+def test_fresh_processes_import_nothing_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of data may hold a file called as a module of Python is."""
+    for name in ("signal", "pickle", "multiprocessing", "numpy"):
+        (tmp_path / f"{name}.py").write_text("open('was run', 'w')\n")
+    monkeypatch.chdir(tmp_path)
+    before = dict(os.environ)
+    worker = _Spawned()
+    try:
+        assert dict(os.environ) == before
+        assert worker.received() == "started"
+    finally:
+        worker.stop()
+    assert not (tmp_path / "was run").exists()
