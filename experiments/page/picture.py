@@ -107,7 +107,7 @@ def _points(cells: pd.DataFrame, cost: str, merit: Merit, look_of: dict[str, Loo
     saving = -1 if COSTS[cost][1] else 1
     return [
         _Point(r["system"], look_of[r["system"]], r[cost], scale * r["metric"], sign * r["metric"],
-               saving * r[cost], r["n_eval"])
+               saving * r[cost], r["n_eval"] if math.isfinite(r["n_eval"]) else 0)
         for r in cells.to_dict("records")
         if math.isfinite(r[cost]) and math.isfinite(r["metric"]) and r[cost] > 0
     ]  # fmt: skip

@@ -14,6 +14,7 @@ from result_mutations import mutated
 
 from compiler.errors import ConfigError, DtypelabError
 from experiments import comparison, reproduction, table, tables
+from experiments.page.picture import pareto_svg
 from experiments.page.writing import page_data
 from experiments.recorded_config import code_files, config_of
 from experiments.store import COLUMNS, SCHEMA_VERSION, ResultsFile, read_results
@@ -118,6 +119,15 @@ def test_what_is_wrong_is_named_and_left_alone(
         with pytest.raises(ConfigError, match=message):
             action(path)
     assert path.read_bytes() == data()
+
+
+@pytest.mark.parametrize("without", ["n_eval", "metric", "size_bytes", "metric_name", "scheme"])
+@pytest.mark.parametrize("first", [True, False])
+def test_pictures_are_drawn_of_rows_that_do_not_say_everything(without: str, first: bool) -> None:
+    rows = read_results(RECORDED).copy()
+    texts = without in ("metric_name", "scheme")
+    rows.loc[[0] if first else rows.index, without] = "" if texts else float("nan")
+    assert pareto_svg(rows, "size_bytes").endswith("</svg>")
 
 
 USES: tuple[Callable[[Path, pd.DataFrame], object], ...] = (
