@@ -89,6 +89,8 @@ def _array(part: IO[bytes], size: int, name: str) -> NDArray[Any]:
     shape, fortran, dtype = read_header(part)
     if dtype.hasobject:
         raise ValueError(f"{name} holds Python objects, which are not loaded")
+    if dtype.itemsize == 0 or dtype.subdtype:  # numpy would make elements of a byte, or more axes
+        raise ValueError(f"{name} has elements of {dtype}, which are none of plain arrays")
     if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > size:
         raise ValueError(f"{name} does not hold an array of shape {shape}")
     flat = np.empty(math.prod(shape), dtype)

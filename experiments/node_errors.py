@@ -35,7 +35,7 @@ class NodeError:
             the node had in the quantized network, so what it adds by itself.
         saturated: share of its values that lay beyond the range of its integers; None if it has no
             range of its own.
-        low, high: ends of the histograms.
+        low, high: ends of the histograms: of all that is finite.
         float32, quantized: numbers of values in BINS bins of equal width.
     """
 
@@ -137,9 +137,9 @@ class _Alone:
 def _compared(
     b: Binding, exact: Array, values: Array, alone: Array, params: ValueParams | None
 ) -> NodeError:
-    low = float(min(exact.min(), values.min()))
-    high = float(max(exact.max(), values.max()))
-    counts = [np.histogram(a, BINS, (low, high))[0] for a in (exact, values)]
+    low, high, counts = _histograms(exact, values)
+    with np.errstate(invalid="ignore", over="ignore"):
+        farthest, own = (float(np.abs(values - a).max(initial=0)) for a in (exact, alone))
     return NodeError(
         value=b.var.name,
         operator=str(getattr(getattr(b.value, "op", None), "name", type(b.value).__name__)),
@@ -147,10 +147,10 @@ def _compared(
         shape=values.shape,
         sqnr_db=sqnr_db(values, exact),
         cosine=cosine(values, exact),
-        max_abs_error=float(np.abs(values - exact).max()),
+        max_abs_error=farthest,
         own_sqnr_db=sqnr_db(values, alone),
         own_cosine=cosine(values, alone),
-        own_max_abs_error=float(np.abs(values - alone).max()),
+        own_max_abs_error=own,
         saturated=None if params is None else _beyond(alone, params),
         low=low,
         high=high,
@@ -159,8 +159,17 @@ def _compared(
     )
 
 
+def _histograms(*arrays: Array) -> tuple[float, float, list[NDArray[Any]]]:
+    """The least and the largest of the finite values (0 and 0 where there are none), and of each
+    array how many lie in each bin between them."""
+    finite = [a[np.isfinite(a)] for a in arrays]
+    low = min((float(a.min()) for a in finite if a.size), default=0.0)
+    high = max((float(a.max()) for a in finite if a.size), default=0.0)
+    return low, high, [np.histogram(a, BINS, (low, high))[0] for a in finite]
+
+
 def _beyond(values: Array, params: ValueParams) -> float:
     """Share of the values that are farther than half a step outside the range of the integers."""
     low = (params.qmin - params.zero_point - 0.5) * params.scale
     high = (params.qmax - params.zero_point + 0.5) * params.scale
-    return float(np.mean((values < low) | (values > high)))
+    return float(np.mean((values < low) | (values > high))) if values.size else 0.0

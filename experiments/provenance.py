@@ -100,10 +100,13 @@ def _git(root: Path) -> tuple[str, str]:
 
 
 def _run_git(root: Path, *arguments: str) -> str | None:
+    # Where git calls us, in a hook for example, these name the repository that it works on.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     try:
         done = subprocess.run(
             ["git", "--no-optional-locks", *arguments],
             cwd=root,
+            env=environment,
             capture_output=True,
             text=True,
             timeout=20,

@@ -115,3 +115,14 @@ def test_two_arrays_of_one_name(tmp_path: Path) -> None:
             file.writestr("x.npy", member(np.ones(1)))
     with pytest.raises(ConfigError, match="two arrays called 'x'"):
         read_npz(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize("descr", ["'|S0'", "'<U0'", "'|V0'", "('<f4', (4,))", "('<f4', (0,))"])
+def test_elements_without_bytes_and_those_with_axes_are_refused(descr: str, tmp_path: Path) -> None:
+    """numpy gives the former a byte each, so that a small file would take any memory."""
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (9999999999, 4), }}".encode()
+    content = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(64)
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as file:
+        file.writestr("x.npy", content)
+    with pytest.raises(ConfigError, match=r"x has elements of .* none of plain arrays"):
+        read_npz(tmp_path / "x.npz")

@@ -42,6 +42,31 @@ def by_name(errors: list[NodeError]) -> dict[str, NodeError]:
 
 
 # ---- figures -------------------------------------------------------------------------------------
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf, 3e38])
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_inputs_that_are_not_finite_have_figures_too(
+    odd: float, everywhere: bool, tmp_path: Path, capsys: Capture
+) -> None:
+    mod, x = two_layers()
+    plan = quantize.calibrate(mod, x, QConfig(bias_correction="none"))
+    x = x.copy()
+    x[slice(None) if everywhere else 3] = odd
+    module = prepare(mod)
+    exact = {v.var.name: value for v, value in trace(module, x)}
+    for e in node_errors(module, plan, [x]):
+        assert np.isfinite([e.low, e.high]).all()
+        assert sum(e.float32) == np.isfinite(exact[e.value]).sum()
+    np.savez(tmp_path / "x.npz", input=np.full((2, 1, 28, 28), odd, np.float32))
+    np.savez(tmp_path / "c.npz", input=np.ones((2, 1, 28, 28), np.float32))
+    words = f"quantize {MLP} --calib {tmp_path}/c.npz -o {tmp_path}/q.onnx --plan {tmp_path}/p.json"
+    assert run_command([*words.split(), "--set", "bias_correction=none"]) == 0
+    words = f"compare {MLP} --input {tmp_path}/x.npz --plan {tmp_path}/p.json"
+    assert run_command([*words.split(), "--picture", f"{tmp_path}/p.svg"]) == 0
+    assert capsys.readouterr().err.count("\n") <= 1
+    ElementTree.parse(tmp_path / "p.svg")
+
+
 def test_what_a_node_adds_is_measured_on_its_own_inputs() -> None:
     """The second layer's error so far holds that of the first, what it adds does not."""
     mod, x = two_layers()

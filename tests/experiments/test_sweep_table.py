@@ -1,8 +1,12 @@
 import io
 import math
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+import pytest
 from rich.console import Console
 
 from experiments import provenance
@@ -120,3 +124,25 @@ def test_failed_cells_are_of_no_metric_by_themselves() -> None:
         header, model, *_ = rendered(rows(failed, {**found, "metric_name": "", **top1}))
         assert "top-1%" in header
         assert model == "m"
+
+
+def test_the_revision_is_ours_whatever_repository_git_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hooks of git run with variables that name the repository that they belong to."""
+    if not shutil.which("git"):
+        pytest.skip("no git")
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    for folder in (ours, theirs):
+        folder.mkdir()
+        (folder / "file").write_text(folder.name)
+        for words in (["init", "-q"], ["add", "."], [*_AUTHOR, "commit", "-qm", folder.name]):
+            subprocess.run(["git", *words], cwd=folder, check=True)
+    found = provenance._git(ours)
+    assert found[1] == "false"
+    monkeypatch.setenv("GIT_DIR", str(theirs / ".git"))
+    monkeypatch.setenv("GIT_WORK_TREE", str(theirs))
+    assert provenance._git(ours) == found
+
+
+_AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@b")
