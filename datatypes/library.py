@@ -31,7 +31,7 @@ def load_library(source: str | os.PathLike[str] | ModuleType) -> ctypes.CDLL:
             compiled extension.
     """
     path = _extension_of(source) if isinstance(source, ModuleType) else Path(source)
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise DtypelabError(f"there is no library {path}; give the path of a shared library")
     key = str(path.resolve())
     if key not in _loaded:

@@ -73,7 +73,7 @@ def _modules(text: str, folder: Path) -> dict[str, str]:
             files = [b / f for b in bases for n in names for f in (f"{n}.py", f"{n}/__init__.py")]
             for file in files:
                 name = file.relative_to(folder).as_posix()
-                if name not in found and file.is_file():
+                if name not in found and os.path.isfile(file):
                     found[name] = file.read_text(encoding="utf-8")
                     waiting.append((found[name], file.parent))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -228,7 +229,7 @@ def load(name_or_path: str, *, relative_to: Path | None = None) -> Dataset:
         x, calibration = shipped.preprocess(x), shipped.preprocess(calibration)
         return Dataset(name_or_path, sha256(path), x, y.astype(np.int64), calibration)
     path = (relative_to or Path()) / name_or_path
-    if path.suffix != ".npz" and not path.exists():
+    if path.suffix != ".npz" and not os.path.exists(path):
         raise ConfigError(f"{unknown('data set', name_or_path, names())} (or the path of an .npz)")
     return _user_dataset(path)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compiler.printable import printable
@@ -143,7 +142,7 @@ def _recorded(results: Iterable[str | os.PathLike[str]]) -> dict[str, float]:
 
     found: dict[str, float] = {}
     for path in results:
-        if Path(path).is_file():
+        if os.path.isfile(path):
             rows = read_results(path)
             rows = rows[rows["status"] == "ok"]
             found.update(zip(rows["config_hash"], rows["duration_s"].astype(float), strict=True))

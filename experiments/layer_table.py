@@ -60,7 +60,7 @@ def layers_path(results: str | os.PathLike[str]) -> Path:
     For `study.parquet` it is `study.layers.parquet`, if there is one.
     """
     copy = Path(results).with_suffix(".layers.parquet")
-    return copy if is_parquet(results) and copy.exists() else copy.with_suffix(".csv")
+    return copy if is_parquet(results) and os.path.exists(copy) else copy.with_suffix(".csv")
 
 
 def is_layers(path: str | os.PathLike[str]) -> bool:
@@ -93,12 +93,12 @@ class LayersFile:
         """
         self.path = path
         check_writable(path, appended=True)
-        if path.exists() and not resume:
+        if os.path.exists(path) and not resume:
             raise ConfigError(
                 f"{path} exists already; continue it with --resume or choose another name"
             )
         with self._locked():
-            self._created = not path.exists()
+            self._created = not os.path.exists(path)
             remove_leftover(path)
             self._write(self._kept(""))
 
@@ -146,7 +146,7 @@ def read_layers(path: str | os.PathLike[str]) -> pd.DataFrame:
     """
     import pandas as pd
 
-    if not Path(path).exists():
+    if not os.path.exists(path):
         raise ConfigError(f"there is no layers file {path}; a sweep with [layers] writes one")
     if is_parquet(path):
         table = read_parquet(path)
@@ -180,7 +180,7 @@ def _fields(line: Line) -> list[str]:
 
 def _records(path: Path) -> list[list[str]]:
     """The lines below the header; none of a file that is not there."""
-    if not path.exists():
+    if not os.path.exists(path):
         return []
     cells = _cells(path)
     return list(map(list, zip(*map(cells.column, LAYER_COLUMNS), strict=True)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -28,7 +29,7 @@ def model_file(name_or_path: str) -> Path:
         ConfigError: there is neither.
     """
     path = zoo.find(name_or_path) or Path(name_or_path)
-    if path.is_file():
+    if os.path.isfile(path):
         return path
     if path.suffix == ".onnx" or path.parent != Path():
         raise ConfigError(f"there is no model file {path}")

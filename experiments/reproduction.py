@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 PLACEMENT = 0.05
 
 #: What has fewer characters, all digits, is the number of a row and never the start of its hash.
+_MOST_DIGITS = 64  # as many as a hash has
 DIGITS = 6
 
 #: Columns that must come out exactly, wherever a row runs.
@@ -159,8 +160,9 @@ def find_row(results: str | os.PathLike[str], row_id: str) -> dict[str, Value]:
         raise ConfigError(f"{results} has no rows yet; run its sweep first")
     found = [row for row in rows if str(row["config_hash"]).startswith(row_id)]
     if row_id.isdecimal():
-        if 1 <= int(row_id) <= len(rows):  # also where a hash starts so
-            found = [rows[int(row_id) - 1]]
+        number = int(row_id[:_MOST_DIGITS])  # of thousands of digits Python makes no number
+        if 1 <= number <= len(rows):  # also where a hash starts so
+            found = [rows[number - 1]]
         elif len(row_id) < DIGITS:
             found = []
     if len(found) != 1:

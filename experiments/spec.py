@@ -111,7 +111,7 @@ def _opened(
     if isinstance(spec, Mapping):
         return overridden(Reader(spec, "spec"), overrides), Path()
     path = Path(spec)
-    if not path.exists() and path.suffix != ".toml":
+    if not os.path.exists(path) and path.suffix != ".toml":
         shipped = sorted(p.stem for p in SPEC_FOLDER.glob("*.toml"))
         if str(spec) not in shipped:
             raise ConfigError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -208,17 +209,17 @@ class AxesReader:
             path, source, short = found or self.folder / name, name, name
             if found is None:
                 source, short = str(path), path.stem
-                if not path.is_file():
+                if not os.path.isfile(path):
                     hint = unknown("model", name, zoo.sources())
                     missing = f"{hint} (or the path of an .onnx file)"
                     reader.fail(
                         missing if path.suffix != ".onnx" else f"no model file {path}", "model"
                     )
-        if not path.is_file():
+        if not os.path.isfile(path):
             reader.fail(f"model {name!r}: there is no file {path}", "model")
         key = reader.checked(lambda: sha256(path), "model")
         beside = reader.checked(lambda: external_files(path), "model")
-        weights = tuple(sha256(file) for file in beside if file.is_file())
+        weights = tuple(sha256(file) for file in beside if os.path.isfile(file))
         return ModelFile(short, path, key, source, weights)
 
 

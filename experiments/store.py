@@ -139,7 +139,7 @@ class ResultsFile:
                 f"dtypelab table {self.path.stem}.csv --export {self.path.name}"
             )
         check_writable(self.path, appended=True)
-        if resume and self.path.exists():
+        if resume and os.path.exists(self.path):
             open_file(self.path, "results", most=RESULTS).close()  # not too large to be read
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o666))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ def external_files(path: Path) -> tuple[Path, ...]:
     Raises:
         ModelError: the file cannot be read, or is no model.
     """
-    if not path.is_file() or path.stat().st_size > MEMORY:  # which importing it will say
+    if not os.path.isfile(path) or path.stat().st_size > MEMORY:  # which importing it will say
         return ()
     if _MARK not in model_bytes(path, MEMORY):
         return ()

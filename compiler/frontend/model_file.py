@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,7 @@ def model_bytes(path: Path, limit: int) -> bytes:
         ModelError: no such file, a directory, one of more than `limit` bytes, or, if it is large,
             no protobuf: that is seen before it is read.
     """
-    if path.is_dir():
+    if os.path.isdir(path):
         raise ModelError(f"{path} is a directory; give the path of an .onnx file")
     try:
         size = path.stat().st_size

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, fields, replace
-from pathlib import Path
 from typing import Any
 
 from compiler.errors import ConfigError, ScheduleError
@@ -161,7 +160,7 @@ def check_log(path: str | os.PathLike[str]) -> None:
         ConfigError: the file cannot be written, or holds something that is no log.
     """
     check_writable(path, appended=True)
-    new = not Path(path).exists()
+    new = not os.path.exists(path)
     if not new:
         read_log(path)
     append_records(path, [])

@@ -131,6 +131,13 @@ def minifloat(
     Raises:
         DtypelabError: too few bits, or no mantissa bit to tell NaN from infinity.
     """
+    if exponent > 11 or mantissa > 1000:  # numbers of such formats have too many bits to look at
+        raise DtypelabError(
+            f"format {name or f'float{1 + exponent + mantissa}_e{exponent}m{mantissa}'!r} reaches "
+            "beyond 2**-1000 .. 2**1000; choose fewer bits or a smaller exponent"
+            if exponent > 11
+            else f"a float of {1 + exponent + mantissa} bits is too wide: it must be 2 to 32"
+        )
     nbits = 1 + exponent + mantissa
     label = name or f"float{nbits}_e{exponent}m{mantissa}"
     if exponent < 1 or mantissa < (1 if style == "ieee" else 0):

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compiler.errors import DtypelabError
 from datatypes.formats.description import Format
 from datatypes.formats.value import Special, Value
 
@@ -77,7 +78,18 @@ def posit(nbits: int, es: int) -> Format:
     """The `nbits`-bit posit with `es` exponent bits; NaN and infinities become NaR.
 
     A nonzero value never rounds to zero, and a finite one never to NaR (Posit Standard 2022, 4.1).
+
+    Raises:
+        DtypelabError: there is no such format, or it is too wide or reaches too far for us.
     """
+    # Here, as numbers of such formats would have too many bits to be looked at.
+    if not 2 <= nbits <= 32:
+        raise DtypelabError(f"format 'posit{nbits}_es{es}': nbits is {nbits}, must be 2 to 32")
+    if es > 32 or nbits - 2 << es > 1000:
+        raise DtypelabError(
+            f"format 'posit{nbits}_es{es}' reaches beyond 2**-1000 .. 2**1000; choose fewer bits "
+            "or a smaller exponent"
+        )
     return Format(
         name=f"posit{nbits}_es{es}",
         nbits=nbits,

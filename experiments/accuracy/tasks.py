@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -163,7 +164,7 @@ def _metadata(path: Path, key: str) -> str:
 
 def _in(data: Path | None, name: str) -> Path | None:
     path = None if data is None else data / name
-    return path if path is not None and path.is_file() else None
+    return path if path is not None and os.path.isfile(path) else None
 
 
 def _lacking(files: str) -> str:
@@ -195,9 +196,9 @@ def load(name: str, data: Path | None, given: Mapping[str, Path]) -> Task | str:
     for known in (name, *given):
         if known not in TASKS:
             raise ConfigError(unknown("network", known, TASKS))
-    if data is not None and not data.is_dir():
+    if data is not None and not os.path.isdir(data):
         raise ConfigError(f"there is no folder {data}")
     file = given.get(name)
-    if file is not None and not file.is_file():
+    if file is not None and not os.path.isfile(file):
         raise ConfigError(f"there is no model file {file}")
     return TASKS[name](data, file)

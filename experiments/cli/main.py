@@ -99,8 +99,8 @@ def run_command(arguments: Sequence[str]) -> int:
     """Run one command line; errors go to stderr as one sentence.
 
     Returns:
-        0 on success, 2 on bad usage or input, 1 on an internal error (with a traceback when
-        DTYPELAB_DEBUG is set) or an interruption.
+        0 on success, 2 on bad usage or input, or without the memory that is asked for, 1 on an
+        internal error (with a traceback when DTYPELAB_DEBUG is set) or an interruption.
     """
     try:
         code = cli.main(args=list(arguments), prog_name="dtypelab", standalone_mode=False)
@@ -119,6 +119,8 @@ def run_command(arguments: Sequence[str]) -> int:
         # The reader of our output (`head`, a pager) has gone: nothing to say, nowhere to say it.
         _discard(sys.stdout)
         return INTERNAL_ERROR
+    except MemoryError as error:
+        return _complain(f"out of memory: {error}".rstrip(": "), USAGE_ERROR)
     except OSError as error:
         if error.filename is None and error.errno in _WRITING:
             _discard(sys.stdout)

@@ -296,7 +296,7 @@ def _provenance(table: pd.DataFrame) -> dict[str, list[str]]:
 def _layers(results: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """The cells of the layers file beside the results; none if there is no such file."""
     path = layers_path(results)
-    if not path.exists():
+    if not os.path.exists(path):
         return []
     cells: dict[str, list[dict[str, Any]]] = {}
     for line in read_layers(path).to_dict("records"):

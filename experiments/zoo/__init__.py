@@ -69,7 +69,7 @@ def _in_package(package: str, file: str) -> Path | None:
     if found is None or found.origin is None:
         return None
     path = Path(found.origin).parent / file
-    return path if path.is_file() else None
+    return path if os.path.isfile(path) else None
 
 
 def light_source(name: str) -> Path | None:

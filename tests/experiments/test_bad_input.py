@@ -338,3 +338,71 @@ def test_the_command_itself(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "dtypelab: there is no model file gone.onnx\n"
+
+
+LONG = "a" * 5000
+RECORDED = Path(__file__).parents[2] / "results" / "quickstart.csv"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["inspect", LONG],
+        ["inspect", f"{LONG}.onnx"],
+        ["run", LONG, "--input", f"{LONG}.npz"],
+        ["quantize", MLP, "--calib", LONG, "-o", "q.onnx"],
+        ["sweep", LONG, "-o", "r.csv"],
+        ["sweep", f"{LONG}.toml", "-o", "r.csv"],
+        ["zoo", LONG],
+        ["bench", LONG],
+        ["--adapter", f"{LONG}.py", "zoo"],
+        ["table", f"{LONG}.csv"],
+        ["table", f"{LONG}.layers.csv"],
+        ["report", f"{LONG}.csv", "-o", "r.html"],
+        ["reproduce", f"{LONG}.csv", "--row", "1"],
+        ["reproduce", str(RECORDED), "--row", "9" * 5000],
+        ["bench", MLP, "--batch", "99999999999", "--runs", "1"],
+    ],
+    ids=lambda words: " ".join(w[:12] for w in words),
+)  # fmt: skip
+def test_names_and_numbers_that_are_too_long(
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run_command(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith("dtypelab: ")
+    assert said.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "key", ["models", "dataset", "schemes", "metric", "adapters", "calibrator"]
+)
+def test_long_names_in_a_specification(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = {"models": '["mnist_mlp"]', "schemes": '["float32"]', "n_eval": "2"}
+    lines[key] = f'["{LONG}"]' if key in ("models", "schemes", "adapters") else f'"{LONG}"'
+    text = "".join(f"{name} = {value}\n" for name, value in lines.items())
+    path = written(tmp_path, "s.toml", text)
+    assert run_command(["sweep", path, "-o", str(tmp_path / "r.csv")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert [p.name for p in tmp_path.iterdir()] == ["s.toml"]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["posit99999999999_es1", "posit32_es30", "posit8_es99999999", "posit2_es99999999",
+     "float32_e30m1", "float1000000_e999998m1", "float1000000_e4m999995", "fixed9999999999_2",
+     "fixed8_9999999999", "takum9999999999", "lns9999999999_2", "lns8_9999999999"],
+)  # fmt: skip
+def test_formats_too_large_to_look_at_are_refused_at_once(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_command(["dtype", "show", name]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
