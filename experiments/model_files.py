@@ -14,12 +14,13 @@ import numpy as np
 from compiler.errors import ConfigError, DtypelabError, InputError, unknown
 
 from . import zoo
-from .feeds import ROWS, WHOLE, Array, Feed, Sample, feed_of
+from .feeds import EACH, ROWS, UNKNOWN, Array, Feed, Sample, batch_of, feed_of, inner_batches
 
 if TYPE_CHECKING:
     from compiler.frontend.model_inputs import ModelInterface
     from compiler.ir.expr import IRModule
     from compiler.ir.types import TensorType
+    from compiler.symbolic import Dim
 
 
 def model_file(name_or_path: str) -> Path:
@@ -42,6 +43,8 @@ def model_file(name_or_path: str) -> Path:
 Shapes = tuple[tuple[str, tuple[int | str | None, ...]], ...]
 
 
+#: What the batch is called where it is left open.
+_BATCH = "N"
 #: When a file was changed, and its size.
 Stamp = tuple[int, int]
 
@@ -168,19 +171,96 @@ def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()
         elif dims is None:
             known.setdefault(name, ())
     types = interface.types(known)
-    found = feed_of(types, arrays, what)
-    fitting = [
-        (name, TensorType.of((len(found), *t.shape[kind == ROWS :]), t.dtype))
-        if (kind := found.kinds[name]) != WHOLE
-        else (name, t)
-        for name, t in types.items()
-    ]
+    found = feed_of(types, arrays, what, _alike(path, types, tuple(known.items())))
+    fitting = []
+    for name, t in types.items():
+        sizes: list[Dim] = list(t.shape)
+        if found.kinds[name] == EACH:
+            sizes.insert(0, len(found))
+        elif found.kinds[name] == ROWS:
+            sizes[found.axis(name)] = len(found)
+        fitting.append((name, TensorType.of(sizes, t.dtype)))
     try:
         held = {n: exact_codes(a, types[n].dtype) for n, a in found.arrays.items()}
         bound, _ = bind_inputs(fitting, (), held)
     except InputError as error:
         raise InputError(f"{what}: {error}") from None
     return replace(found, arrays=dict(zip(types, bound, strict=True)))
+
+
+def _alike(path: Path, types: Mapping[str, TensorType], shapes: Shapes) -> frozenset[Dim]:
+    """The inputs' dimensions that the model needs to be the batch's although they have other names,
+    or none: a state [2, ?, 128] beside audio [?, samples]. Only asked of the whole model where an
+    input has such a dimension behind a fixed one."""
+    from compiler.symbolic import Var
+
+    batch = batch_of(types)
+    behind: set[Dim] = {
+        d
+        for name, t in types.items()
+        if t.rank and isinstance(t.shape[0], int) and name not in inner_batches(types)
+        for d in t.shape[1:]
+        if isinstance(d, Var)
+    }
+    if batch is None or not behind:
+        return frozenset()
+    return frozenset(behind & _same_as(path, batch, shapes, _stamps(path)))
+
+
+@lru_cache(maxsize=64)
+def _same_as(path: Path, batch: Dim, shapes: Shapes, stamps: tuple[Stamp, ...]) -> frozenset[Dim]:
+    """The dimensions that a model assumes to be equal to one, in its branches too."""
+    from compiler.ir.expr import nested
+    from compiler.runtime.assumptions import assumptions
+
+    try:
+        functions = [load_model(path, shapes).main]
+    except DtypelabError:  # running it will say why
+        return frozenset()
+    for f in functions:  # grows as it goes
+        functions += [inner for b in f.bindings for inner in nested(b.value)]
+    assumed = [a for f in functions for a in assumptions(f)]
+    pairs = [(a.size, a.equal) for a in assumed if not a.differs]
+    same = {batch}
+    while more := {d for pair in pairs if same & {*pair} for d in pair} - same:
+        same |= more
+    return frozenset(same)
+
+
+def result_axes(path: Path, sample_shape: tuple[int, ...] | Sample) -> tuple[int | None, ...]:
+    """The axis of every result that has a row for every example: None of a result that has none,
+    such as a constant, UNKNOWN where its sizes are found while it runs, or the model is made for
+    one size of the batch; empty if nothing is known of any."""
+    if _declared_batch(path, sample_shape) is not None:
+        return ()
+    return _result_axes(path, sample_shape, _stamps(path))
+
+
+@lru_cache(maxsize=64)
+def _result_axes(
+    path: Path, sample_shape: tuple[int, ...] | Sample, stamps: tuple[Stamp, ...]
+) -> tuple[int | None, ...]:
+    from compiler.ir.expr import atom_type
+    from compiler.ir.types import TensorType
+    from compiler.symbolic import Index
+
+    try:
+        module = load_for_batch(path, sample_shape, _BATCH)
+    except DtypelabError:  # not for any batch
+        return ()
+    inputs = {
+        v.name for t in inputs_of(module).values() for d in t.shape for v in Index.of(d).vars()
+    }
+    found: list[int | None] = []
+    for t in map(atom_type, module.main.results):
+        assert isinstance(t, TensorType)
+        names = [{v.name for v in Index.of(d).vars()} for d in t.shape]
+        at = [axis for axis, d in enumerate(t.shape) if str(d) == _BATCH]
+        if at:
+            found.append(at[0])
+        else:
+            found.append(UNKNOWN if any(n - inputs for n in names) else None)
+    return tuple(found)
 
 
 def takes_rows(path: Path, x: Array) -> bool:
@@ -225,10 +305,12 @@ def _interface(path: Path, stamp: Stamp) -> ModelInterface:
 def _declared_batch(path: Path, sample_shape: tuple[int, ...] | Sample) -> int | None:
     """The number of examples that the model declares, None where it is open."""
     declared = _interface(path, _stamp(path)).inputs
-    rows = [*declared.values()][:1]
+    rows = [(dims, 0) for dims in [*declared.values()][:1]]
     if isinstance(sample_shape, Sample):
-        rows = [declared.get(name) for name, kind, _ in sample_shape.parts if kind == ROWS]
-    return next((dims[0] for dims in rows if dims and dims[0] is not None), None)
+        at = dict(sample_shape.axes)
+        parts = [name for name, kind, _ in sample_shape.parts if kind == ROWS]
+        rows = [(declared.get(name), at.get(name, 0)) for name in parts]
+    return next((d[at] for d, at in rows if d and d[at] is not None), None)
 
 
 def per_call(path: Path, feed: Feed) -> int | None:

@@ -20,7 +20,7 @@ from compiler.errors import InputError
 from compiler.runtime.elements import numbers
 
 from . import activity, model_files, number_systems
-from .feeds import Examples, Feed, Sample, call_of, filled, run_in_calls
+from .feeds import UNKNOWN, Examples, Feed, Sample, call_of, filled, run_in_calls
 from .plan_columns import plan_columns
 from .schemes import Scheme
 
@@ -48,6 +48,7 @@ class Compiled:
 
     `lowering`: how its custom datatypes are computed, empty if it has none. `output`: which of its
     results counts, of the model's `outputs` (two of which may be one); the first if it is empty.
+    `axes`: those of the results' rows, see `model_files.result_axes`.
     """
 
     executable: Executable
@@ -55,6 +56,7 @@ class Compiled:
     lowering: str = ""
     output: str = ""
     outputs: tuple[str, ...] = ()
+    axes: tuple[int | None, ...] = ()
 
     def predict(self, x: Examples) -> Array:
         """The network's result for inputs [n, ...]: shape [n, ...].
@@ -70,11 +72,17 @@ class Compiled:
             activity.beat()
             return [self.call(part)]
 
-        (found,) = run_in_calls(run, x, self.batch)
-        if calls == self.batch == 1:
-            stacked = isinstance(x, Feed) and x.stacked
-            found = found[None] if stacked or found.shape[:1] != (1,) else found
-        if found.shape[:1] == (len(x),):
+        axis = self.axes[self._names.index(self._name)] if self.axes else UNKNOWN
+        (found,) = run_in_calls(run, x, self.batch, (axis,))
+        stacked = isinstance(x, Feed) and x.stacked
+        if axis is None or stacked:
+            if calls == self.batch == 1:
+                found = found[None]
+        else:
+            found = np.moveaxis(found, max(axis, 0), 0) if found.ndim else found
+            if calls == self.batch == 1 and found.shape[:1] != (1,):
+                found = found[None]
+        if found.shape[:1] == (len(x),) and (self.batch == 1 or axis is not None):
             return found
         shape = list(found.shape[calls > 1 :])
         raise InputError(
@@ -222,7 +230,8 @@ def prepare(
         module = transform(model_files.load_for_batch(path, sample_shape, batch))
         executable = build(module, scheme, target, threads)
         names = tuple(module.attrs.get("outputs", ()))
-        return Compiled(executable, batch, executable.dtype_lowering, output, names)
+        axes = model_files.result_axes(path, sample_shape)
+        return Compiled(executable, batch, executable.dtype_lowering, output, names, axes)
 
     per = fixed or 1
     module = prepare_module(model_files.load_for_batch(path, sample_shape, per))

@@ -104,11 +104,16 @@ def for_calibration(model: str, file: str, shapes: Sequence[str]) -> tuple[IRMod
     given = dict(shapes_given(path, shapes))
     for name, kind, _ in feed.sample.parts:
         if kind == ROWS and fixed is None and name in given:
-            given[name] = (None, *given[name][1:])  # of a call to come, not of a batch here
+            given[name] = _open(given[name], feed.axis(name))  # of a call to come, not of one here
     try:
         return model_files.load_model(path, tuple(given.items())), parts
     except DtypelabError:  # only the batch stays open then, if it can
         return model_files.load_for_batch(path, feed.sample, fixed or "N"), parts
+
+
+def _open(shape: tuple[int | str | None, ...], axis: int) -> tuple[int | str | None, ...]:
+    """A shape with one of its sizes left open."""
+    return (*shape[:axis], None, *shape[axis + 1 :])
 
 
 def setting(text: str) -> tuple[str, Any]:

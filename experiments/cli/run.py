@@ -75,8 +75,10 @@ def run(
         results = executable(part.call())
         return results if isinstance(results, list) else [results]
 
-    names = model_files.output_names(model_files.model_file(model))
-    outputs = dict(zip(names, run_in_calls(call, feed, len(first)), strict=True))
+    path = model_files.model_file(model)
+    names = model_files.output_names(path)
+    axes = model_files.result_axes(path, feed.sample) if len(feed) > len(first) else ()
+    outputs = dict(zip(names, run_in_calls(call, feed, len(first), axes), strict=True))
     if output:
         with atomic_path(output) as temporary, temporary.open("wb") as archive:
             write_npz(archive, {name: numbers(array) for name, array in outputs.items()})

@@ -30,7 +30,9 @@ def zeros(*shape: int) -> np.ndarray:
         ((zeros(5, 4), zeros(2, 1, 3), np.array(1)), (ROWS, WHOLE, WHOLE), 5),
         ((zeros(5, 4), zeros(5, 2, 1, 3), np.arange(5)), (ROWS, EACH, EACH), 5),
         ((zeros(5, 4), zeros(1, 2, 1, 3), np.array([1])), (ROWS, WHOLE, WHOLE), 5),
-        ((zeros(1, 4), zeros(2, 1, 3), np.array(1)), (ROWS, WHOLE, WHOLE), 1),
+        ((zeros(1, 4), zeros(2, 1, 3), np.array(1)), (ROWS, ROWS, WHOLE), 1),
+        ((zeros(5, 4), zeros(2, 5, 3), np.array(1)), (ROWS, ROWS, WHOLE), 5),
+        ((zeros(2, 4), zeros(2, 2, 3), np.array(1)), (ROWS, ROWS, WHOLE), 2),
         ((zeros(5, 1, 4), zeros(5, 2, 1, 3), np.array(1)), (EACH, EACH, WHOLE), 5),
     ],
 )
@@ -72,7 +74,7 @@ def test_results_do_not_depend_on_the_size_of_calls(count: int, per: int, each: 
     def network(part: Feed) -> list[np.ndarray]:
         given = part.call()
         assert given["audio"].shape == (per, 4)
-        return [given["audio"].sum(axis=1) * given["rate"] + given["state"].sum()]
+        return [given["audio"].sum(axis=1) * given["rate"] + given["state"].sum(axis=(0, 2))]
 
     (found,) = run_in_calls(network, feed, per)
     assert np.array_equal(found, audio.sum(axis=1) * 3 + 12)
