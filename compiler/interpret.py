@@ -104,10 +104,18 @@ def evaluate(mod: IRModule, /, *args: Any, **kwargs: Any) -> Any:
 
 def trace(mod: IRModule, /, *args: Any, **kwargs: Any) -> Iterator[tuple[Binding, Any]]:
     """Like `evaluate`, yielding every binding with its value (an array, or a tuple of arrays)."""
+    return trace_with(mod, {}, *args, **kwargs)
+
+
+def trace_with(
+    mod: IRModule, known: Mapping[Var, Array], /, *args: Any, **kwargs: Any
+) -> Iterator[tuple[Binding, Any]]:
+    """`trace`, where the values `known` of operators' results are not computed again."""
     f = mod.main
     frame = _environment(f, args, kwargs)
     for b in f.bindings:
-        frame.values[b.var] = _driven(_value(b, frame, mod), mod)
+        found = known.get(b.var)
+        frame.values[b.var] = _driven(_value(b, frame, mod), mod) if found is None else found
         yield b, frame.values[b.var]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from . import activity, metrics, scoring
+from . import activity, metric_choice, metrics, scoring
 from .cells import Cell
 from .datasets import Dataset
 from .schema import Value
@@ -47,6 +47,10 @@ def accuracy(cell: Cell, data: Dataset, outputs: Array, reference: Array) -> Acc
     }
     notes = [] if not math.isnan(_number(found["sqnr_db"])) else [_no_noise(outputs, reference)]
     name = cell.metric
+    if name == cell.default_metric == metric_choice.ANYWHERE:
+        judged = metric_choice.Judged(cell.output or "output", outputs.shape)
+        if why := metric_choice.unused(judged, data):
+            notes.append(f"the labels y are not used, the metric is {name}: {why}")
     try:
         metric = scoring.find(name, data.classes)
         name = metric.name

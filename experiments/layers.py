@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +12,7 @@ import numpy as np
 from compiler.errors import InputError
 
 from .metrics import cosine, sqnr_db
+from .traced import traced
 
 if TYPE_CHECKING:
     from compiler.ir.expr import Binding, IRModule
@@ -38,7 +39,8 @@ class LayerError:
 def layer_errors(
     reference: IRModule, variant: IRModule, inputs: Sequence[Any], events: bool = False
 ) -> list[LayerError]:
-    """Interpret both modules on the same inputs (in order) and compare values of the same name.
+    """Run both modules on the same inputs (in order) as the interpreter does, compare values of
+    the same name.
 
     With `events`, the overflows, underflows, NaNs and absorbed additions of `variant` are counted
     too; those of a cast belong to the value that follows.
@@ -49,14 +51,18 @@ def layer_errors(
     Raises:
         InputError: the inputs do not fit or are empty, or no value is common to both modules.
     """
+    from compiler.interpret import trace
     from datatypes.events import counting
 
     if any(np.ndim(x) and not np.size(x) for x in inputs):
         raise InputError("the inputs are empty: give at least one to compare on")
-    twins = {binding.var.name: (binding, value) for binding, value in _floats(reference, inputs)}
+    known = _floats(trace(reference, *inputs))
+    twins = {binding.var.name: (binding, value) for binding, value in known}
     errors = []
     with counting(variant) if events else nullcontext() as counts:
-        for binding, value in _floats(variant, inputs):
+        # Events are counted where the interpreter computes.
+        ran = trace(variant, *inputs) if events else traced(variant, inputs)
+        for binding, value in _floats(ran):
             twin, expected = twins.get(binding.var.name, (binding, None))
             if expected is None or expected.shape != value.shape:
                 continue
@@ -77,13 +83,12 @@ def layer_errors(
     return errors
 
 
-def _floats(module: IRModule, inputs: Sequence[Any]) -> Iterator[tuple[Binding, Any]]:
+def _floats(values: Iterable[tuple[Binding, Any]]) -> Iterator[tuple[Binding, Any]]:
     """Every binding that holds a non-empty real tensor, with its values as float64."""
     from compiler.dtypes import custom
-    from compiler.interpret import trace
     from compiler.ir.types import TensorType
 
-    for binding, value in trace(module, *inputs):
+    for binding, value in values:
         kind = binding.var.type
         if not isinstance(kind, TensorType) or not np.size(value):
             continue

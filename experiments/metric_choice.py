@@ -61,6 +61,17 @@ def default(judged: Judged, data: Dataset) -> str:
     return "rmse" if known and not misfit("rmse", judged, data) else ANYWHERE
 
 
+def unused(judged: Judged, data: Dataset) -> str:
+    """Why the labels of a data set choose no metric for an output; empty if one is chosen, or there
+    are no labels."""
+    if not data.labelled or default(judged, data) != ANYWHERE or data.metric:
+        return ""
+    if _texts(data.y):
+        return misfit("ctc_exact", judged, data)
+    classes = misfit("top1", judged, data) or "the labels are no classes of the output"
+    return f"{classes}; {misfit('rmse', judged, data) or 'they are no numbers like the output'}"
+
+
 def check(name: str, judged: Judged, data: Dataset) -> None:
     """Raise a ConfigError unless there is a metric of this name for this output and these labels,
     as far as that is known before the run."""

@@ -142,7 +142,7 @@ class Session:
         settings, batch = cell.settings, cell.settings.batch
         inputs = self._data(cell).x[:batch]
         if len(inputs) < batch:
-            raise ConfigError(f"latency batch {batch} needs as many images, have {len(inputs)}")
+            raise ConfigError(f"latency batch {batch} needs as many examples, have {len(inputs)}")
         reference = baseline.compiled(batch)
         protocol = Protocol(settings.warmup, settings.runs, settings.precision, settings.budget_s)
 

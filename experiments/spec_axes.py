@@ -302,7 +302,7 @@ def settled(overrides: Overrides, item: Item[Scheme], data: datasets.Dataset) ->
     n_eval, n_calib = values["n_eval"], values["n_calib"]
     if n_eval.value > len(data.x):
         (n_eval.reader or item.reader).fail(
-            f"n_eval is {n_eval.value}, but data set {data.name!r} has {len(data.x)} images",
+            f"n_eval is {n_eval.value}, but data set {data.name!r} has {len(data.x)} examples",
             "n_eval",
         )
     if item.value.calibrated:

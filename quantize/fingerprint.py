@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from compiler.ir.expr import Call, Constant, IRModule, Var
+from compiler.ir.expr import Call, Constant, Function, IRModule, Var
 from compiler.op.opdef import OpDef, Quantized
 
 _PLAIN = (bool, float, str)
@@ -22,8 +22,8 @@ def fingerprint_of(module: IRModule) -> str:
     It is that of the operators in order with what they read, of the attributes that are numbers or
     words, and of the weights and other attributes of weighted operators. Shapes are left out, and
     what follows from them: a plan holds for every batch size and image size of its model, also
-    where calls are not there for some of them (see `may_vanish`). What was found once of a module,
-    which does not change, is known.
+    where calls are not there for some of them (see `may_vanish`), or are constants when sizes are
+    given (see `of_sizes`). What was found once of a module, which does not change, is known.
     """
     if module not in _known:
         _known[module] = _fingerprint(module)
@@ -31,10 +31,25 @@ def fingerprint_of(module: IRModule) -> str:
 
 
 def has_fingerprint(module: IRModule, given: str) -> bool:
-    """Whether this is the fingerprint of a prepared module, or the one that plans were given before
-    calls that may vanish were left out."""
+    """Whether this is the fingerprint of a prepared module, or one that plans were given before
+    calls that may vanish were left out, or those that are constants when sizes are given."""
+    if given == fingerprint_of(module):
+        return True
     # One after the other: each reads all weights.
-    return given == fingerprint_of(module) or given == _fingerprint(module, whole=True)
+    sized = bool(of_sizes(module.main)) and given == _fingerprint(module, sizes=True)
+    return sized or given == _fingerprint(module, whole=True, sizes=True)
+
+
+def of_sizes(f: Function) -> set[Var]:
+    """What is computed without any value of the inputs, from their sizes at most: constants where
+    these are given, such as the positions of a detector's anchors."""
+    found: set[Var] = set()
+    for b in f.bindings:
+        if isinstance(b.value, Call) and isinstance(b.value.op, OpDef):
+            reads = [a for a in b.value.args if isinstance(a, Var)]
+            if b.value.op.name == "shape_of" or all(a in found for a in reads):
+                found.add(b.var)
+    return found
 
 
 def may_vanish(op: str, call: Call | None = None) -> bool:
@@ -45,18 +60,22 @@ def may_vanish(op: str, call: Call | None = None) -> bool:
     return op == "assume"
 
 
-def _fingerprint(module: IRModule, whole: bool = False) -> str:
+def _fingerprint(module: IRModule, whole: bool = False, sizes: bool = False) -> str:
+    """`whole`: with calls that may vanish; `sizes`: with those of what follows from sizes."""
     h = hashlib.sha256()
     f = module.main
     for p in f.params:
         h.update(f"input {p.name}\n".encode())
     seen: dict[Var, str] = {}  # the result of a call that may vanish -> name of its operand
+    known_sizes = set() if sizes else of_sizes(f)
+    named_sizes = {v.name for v in known_sizes}
     for b in f.bindings:
-        if not isinstance(b.value, Call):
+        if not isinstance(b.value, Call) or b.var in known_sizes:
             continue
         op, attrs = b.value.op, b.value.attrs
         weighted = isinstance(op, OpDef) and op.quantized == Quantized.WEIGHTED
         read = [seen.get(a, a.name) for a in b.value.args if isinstance(a, Var)]
+        read = [name for name in read if name not in named_sizes]
         if not whole and isinstance(op, OpDef) and may_vanish(op.name, b.value) and read:
             seen[b.var] = read[0]
             continue
