@@ -16,7 +16,7 @@ from quantize.functions import members
 from quantize.graph import INSIDE, Graph, inner_calls
 from quantize.node_plan import SEQUENTIAL, NodePlan
 from quantize.plan import Plan
-from quantize.reasons import form_reason
+from quantize.reasons import OF_SIZES, form_reason
 from quantize.scaled.rewriting import check_node
 from quantize.weight_only import weight_only_reason
 
@@ -35,8 +35,8 @@ def check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
         if name not in calls:
             if may_vanish(node.op):  # of sizes that the plan's model leaves open, for some
                 continue
-            if node.decision == "float" and has_fingerprint(module, plan.model):
-                continue  # of sizes alone: a constant here
+            if node.reason == OF_SIZES:
+                continue
             raise ConfigError(f"{other}: {unknown('node', name, calls)}")
         call = calls[name]
         op = getattr(call.op, "name", "function")

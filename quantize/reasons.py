@@ -21,6 +21,7 @@ from quantize.calls import (
     multiplies,
 )
 from quantize.config import QConfig
+from quantize.fingerprint import of_sizes
 from quantize.functions import inside, unary_functions
 from quantize.graph import Graph, is_float32
 from quantize.node_configs import excluded
@@ -29,6 +30,7 @@ from quantize.overrides import Names
 from quantize.scaled.nodes import format_reason
 from quantize.weight_only import weight_only_reason
 
+OF_SIZES = "it follows from sizes alone, and is a constant where these are given"
 TOO_LONG = "a table of more than 8 bits is too long"
 TOO_WIDE = {
     "multiply": "products of more than 8 bits have no integer form",
@@ -69,7 +71,11 @@ class Reasons:
     def _find(self) -> None:
         calls = self.graph.calls()
         names = names_of(self.graph)
+        sizes = of_sizes(self.graph.f)
         for b, call in calls:
+            if b.var in sizes:
+                self.of[b.var] = OF_SIZES
+                continue
             chosen = self.config.for_node(names[b.var.name]) if self.config.rules else self.config
             if chosen.weight_only:
                 self.of[b.var] = weight_only_reason(call)
@@ -86,6 +92,8 @@ class Reasons:
                     self.of[b.var] = reason
                     changed = True
         for b, call in calls:
+            if b.var in sizes:
+                continue
             if b.var.name in self.skipped:
                 self.of[b.var] = f"excluded by {self.skipped[b.var.name]}"
             elif b.var not in self.of and _name(call) in ACTIVATIONS:
