@@ -119,6 +119,13 @@ def trace_with(
         yield b, frame.values[b.var]
 
 
+def value_on(mod: IRModule, b: Binding, values: Mapping[Var, Any], *inputs: Any) -> Any:
+    """The value of a binding of `main` where the variables that it reads have these `values`, and
+    the sizes are those of `inputs`."""
+    frame = Frame(dict(values), _environment(mod.main, inputs, {}).dims)
+    return _driven(_value(b, frame, mod), mod)
+
+
 def _environment(f: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frame:
     arrays, dims = bind_inputs([(p.name, tensor_type(p)) for p in f.params], args, kwargs)
     if dims:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -92,7 +92,9 @@ def _stamps(path: Path) -> tuple[Stamp, ...]:
 
 
 def load_model(path: Path, shapes: Shapes = ()) -> IRModule:
-    """Import a model, with the shapes of these inputs fixed.
+    """Import a model, with the shapes of these inputs fixed; but for sizes that one of its branches
+    cannot have (a voice detector has one for each sample rate): these stay open, as another branch
+    may be the one that runs, and are checked in it.
 
     Raises:
         DtypelabError: the file is no model that we can import, or the shapes do not fit it.
@@ -104,8 +106,32 @@ def load_model(path: Path, shapes: Shapes = ()) -> IRModule:
 def _load(path: Path, shapes: Shapes, stamps: tuple[Stamp, ...]) -> IRModule:
     import compiler
 
-    module: IRModule = compiler.from_onnx(path, shapes=dict(shapes) or None)
-    return module
+    try:
+        module: IRModule = compiler.from_onnx(path, shapes=dict(shapes) or None)
+        return module
+    except DtypelabError as error:
+        if not (shapes and _interface(path, _stamp(path)).branches):
+            raise
+        for fewer in _opened(path, shapes):
+            try:
+                module = compiler.from_onnx(path, shapes=fewer)
+                break
+            except DtypelabError:
+                continue
+        else:
+            raise error
+        return module
+
+
+def _opened(path: Path, shapes: Shapes) -> Iterator[dict[str, tuple[int | str | None, ...]]]:
+    """The shapes with the sizes that the model leaves open left so, one after the other."""
+    types, given = input_types(path), dict(shapes)
+    found = {n: types[n].shape for n, dims in given.items() if types[n].rank == len(dims)}
+    for one in dict.fromkeys(d for dims in found.values() for d in dims if not isinstance(d, int)):
+        yield {
+            n: tuple(None if a == one else b for a, b in zip(found.get(n, dims), dims, strict=True))
+            for n, dims in given.items()
+        }
 
 
 def inputs_of(module: IRModule) -> dict[str, TensorType]:

@@ -79,7 +79,7 @@ def node_errors(module: IRModule, plan: Plan, inputs: Sequence[Array]) -> list[N
     base = rescaled(module, plan.factors)
     given = {p.name: x for p, x in zip(base.main.params, inputs, strict=False)}
     ran = given | {b.var.name: value for b, value in trace(simulated, *inputs)}
-    alone = _Alone(base, ran)
+    alone = _Alone(base, ran, inputs)
     found = []
     for b, exact in trace(base, *inputs):
         values: Any = ran.get(b.var.name)
@@ -98,16 +98,16 @@ def _is_real(value: Any) -> bool:
 class _Alone:
     """Float32 values of nodes on the inputs that they had in the quantized network."""
 
-    def __init__(self, module: IRModule, ran: Mapping[str, Any]):
+    def __init__(self, module: IRModule, ran: Mapping[str, Any], inputs: Sequence[Array]):
+        self.module, self.inputs = module, inputs
         self.at = {b.var: b for b in module.main.bindings}
         self.ran = ran
         self.known: dict[Binding, Any] = {}
 
     def value(self, b: Binding) -> Any:
         """The value of a binding; what the quantized network never had is computed as well."""
-        from compiler.errors import UnsupportedError
-        from compiler.interpret import call_reference
-        from compiler.ir.expr import Call, Tuple, TupleGetItem, operands
+        from compiler.interpret import call_reference, value_on
+        from compiler.ir.expr import Call, Tuple, TupleGetItem, Var, operands
         from compiler.op.opdef import OpDef
 
         if b not in self.known:
@@ -119,10 +119,10 @@ class _Alone:
             elif isinstance(b.value, Tuple):
                 self.known[b] = tuple(args)
             else:
-                raise UnsupportedError(
-                    f"%{b.var.name} is no operator call: networks with control flow cannot be "
-                    "compared node by node"
-                )
+                # Branches, loops, and calls of functions, with what they capture.
+                read = zip(operands(b.value), args, strict=True)
+                values = {a: x for a, x in read if isinstance(a, Var)}
+                self.known[b] = value_on(self.module, b, values, *self.inputs)
         return self.known[b]
 
     def _operand(self, a: Atom) -> Any:

@@ -22,11 +22,13 @@ class ModelInterface:
         outputs: names, in order.
         output_dims: output name -> declared dimensions, None where they are symbolic or unknown
             (also of a whole shape, and of what is no tensor).
+        branches: whether it has a node with branches.
     """
 
     entries: tuple[Any, ...]
     outputs: tuple[str, ...]
     output_dims: Mapping[str, tuple[int | None, ...] | None]
+    branches: bool = False
 
     @property
     def inputs(self) -> dict[str, tuple[int | None, ...] | None]:
@@ -56,7 +58,8 @@ def model_interface(model: str | Path | bytes) -> ModelInterface:
     weights = {tensor.name for tensor in graph.initializer}
     entries = tuple(e for e in graph.input if e.name not in weights)
     outputs = tuple(o.name for o in graph.output)
-    return ModelInterface(entries, outputs, {o.name: _dims(o) for o in graph.output})
+    branches = any(n.op_type == "If" for n in graph.node)
+    return ModelInterface(entries, outputs, {o.name: _dims(o) for o in graph.output}, branches)
 
 
 def _dims(entry: Any) -> tuple[int | None, ...] | None:

@@ -22,7 +22,7 @@ from .int8 import config_options, configured, for_calibration
 )
 @shape_option
 @config_options
-@click.option("-o", "--output", required=True, type=click.Path(path_type=Path), metavar="Q.onnx")
+@click.option("-o", "--output", type=click.Path(path_type=Path), metavar="Q.onnx")
 @click.option(
     "--plan", "plan_file", type=click.Path(path_type=Path), metavar="P.json", help="Save the plan."
 )
@@ -33,11 +33,12 @@ def quantize(
     shapes: Sequence[str],
     config_file: str | None,
     settings: Sequence[str],
-    output: Path,
+    output: Path | None,
     plan_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Calibrate MODEL on the inputs in X.npz and write it with quantize/dequantize nodes.
+    """Calibrate MODEL on the inputs in X.npz and write it with quantize/dequantize nodes, or only
+    the plan, as for a model that cannot be written so (one with branches).
 
     The plan holds every decision (scales, zero points, what was left in float and why) as JSON. A
     file for --config holds fields of quantize.QConfig, and overrides for nodes by pattern of names
@@ -48,19 +49,23 @@ def quantize(
     """
     import quantize as quantizer
 
+    if output is None and plan_file is None:
+        raise click.UsageError("give -o for the quantized model, --plan for its plan, or both")
     check_outputs([output, plan_file], [*model_files.files_of(model), file, config_file])
     config = configured(config_file, settings)
     module, parts = for_calibration(model, file, shapes)
     plan = quantizer.calibrate(module, parts, config)
     with ExitStack() as outputs:
-        temporary = outputs.enter_context(atomic_path(output))
-        quantizer.export_onnx(module, plan, temporary)
+        if output:
+            temporary = outputs.enter_context(atomic_path(output))
+            quantizer.export_onnx(module, plan, temporary)
         if plan_file:
             plan.to_json(outputs.enter_context(atomic_path(plan_file)))
     if as_json:
-        saved = {"model": model, "output": str(output), "plan": str(plan_file or "")}
+        saved = {"model": model, "output": str(output or ""), "plan": str(plan_file or "")}
         print_json({**saved, "quantized": len(plan.nodes), "skipped": dict(plan.skipped)})
         return
-    say(f"{len(plan.nodes)} nodes quantized, {len(plan.skipped)} left in float: {output}")
+    written = output or plan_file
+    say(f"{len(plan.nodes)} nodes quantized, {len(plan.skipped)} left in float: {written}")
     for name, reason in plan.skipped.items():
         say(f"  {name}: {reason}")

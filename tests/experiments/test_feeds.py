@@ -10,7 +10,17 @@ from hypothesis import strategies as st
 from compiler.errors import InputError
 from compiler.ir.types import TensorType
 from compiler.symbolic import Var
-from experiments.feeds import EACH, ROWS, WHOLE, Feed, elements_of, feed_of, filled, run_in_calls
+from experiments.feeds import (
+    EACH,
+    ROWS,
+    UNKNOWN,
+    WHOLE,
+    Feed,
+    elements_of,
+    feed_of,
+    filled,
+    run_in_calls,
+)
 
 N, OTHER = Var("n"), Var("m")
 TYPES = {
@@ -94,3 +104,36 @@ def test_the_last_examples_are_filled_up() -> None:
     feed = feed_of({"x": TensorType.of((N,), "int64")}, {"x": x}, "data")
     assert filled(feed, 5).arrays["x"].tolist() == [0, 1, 2, 2, 2]
     assert elements_of(feed) == elements_of(x) == 1
+
+
+@given(st.integers(1, 7), st.integers(1, 4))
+def test_rows_are_along_the_axis_of_the_batch(count: int, per: int) -> None:
+    generator = np.random.default_rng(count)
+    audio, state = generator.random((count, 4)), generator.random((2, count, 3))
+    feed = feed_of(TYPES, {"audio": audio, "state": state, "rate": np.array(3)}, "data")
+    assert (feed.axis("state"), feed.sample.shape("state", "N")) == (1, (2, "N", 3))
+
+    def network(part: Feed) -> list[np.ndarray]:
+        given = part.call()
+        assert given["state"].shape == (2, per, 3)
+        return [given["audio"].sum(axis=1) + given["state"].sum(axis=(0, 2)), given["state"] + 1]
+
+    rows, states = run_in_calls(network, feed, per, (0, 1))
+    assert np.allclose(rows, audio.sum(axis=1) + state.sum(axis=(0, 2)))
+    assert np.array_equal(states, state + 1)
+
+
+def test_the_batch_behind_a_fixed_axis_must_be_that_of_the_others() -> None:
+    arrays = {"audio": zeros(5, 4), "state": zeros(2, 3, 3), "rate": np.array(1)}
+    with pytest.raises(InputError, match=r"'state' has 3 rows \(axis 1\), but 'audio' has 5"):
+        feed_of(TYPES, arrays, "data")
+    types = {**TYPES, "state": TensorType.of((2, OTHER, 3), "float32")}
+    assert feed_of(types, arrays, "data").kinds["state"] == WHOLE
+    arrays["state"] = zeros(2, 5, 3)
+    assert feed_of(types, arrays, "data", {OTHER}).kinds["state"] == ROWS
+
+
+def test_a_result_without_rows_is_stacked_whatever_its_size() -> None:
+    feed = feed_of({"x": TensorType.of((N,), "int64")}, {"x": np.arange(4)}, "data")
+    results = run_in_calls(lambda part: [np.ones(2), np.ones((2, 3))], feed, 2, (None, UNKNOWN))
+    assert [r.shape for r in results] == [(2, 2), (4, 3)]
