@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from compiler.errors import ModelError
+from compiler.files.reading import open_file
 from compiler.frontend.limits import MEMORY
 from compiler.frontend.local_functions import all_nodes
 from compiler.frontend.model_file import read_model
-from compiler.input_files import open_file
 
 _MARK = b"location"
 """The key that names a file of external data; a model without it has none."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.dtypes import INT64
 from compiler.errors import DtypelabError, ModelError, UnequalSizes, UnsupportedError, unknown
 from compiler.frontend import symbolic_ops
 from compiler.frontend.assuming import Assuming
@@ -26,19 +25,11 @@ from compiler.frontend.signature import given_constants, input_types
 from compiler.frontend.value_names import ValueNames
 from compiler.frontend.values import Imported, Symbolic, symbolic
 from compiler.ir.builder import FunctionBuilder
-from compiler.ir.expr import (
-    Atom,
-    Call,
-    Constant,
-    Function,
-    Value,
-    Var,
-    operands,
-    tensor_type,
-)
-from compiler.ir.types import TensorType
+from compiler.ir.expr import Atom, Call, Constant, Function, Value, Var, operands, tensor_type
 from compiler.symbolic import Dim, Index, dim
 from compiler.symbolic import Var as Dimension
+from compiler.types.dtypes import INT64
+from compiler.types.tensor_types import TensorType
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -279,7 +270,7 @@ class GraphImport:
     ) -> Atom:
         """See Graph."""
         from compiler.op.opdef import get_op
-        from compiler.transform.infer_type import infer_value
+        from compiler.passes.infer_type import infer_value
 
         self.budget.step()
         shape = attrs.get("newshape", ()) if op == "reshape" else ()

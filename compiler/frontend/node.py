@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from compiler.dtypes import Array, DType
 from compiler.errors import ModelError, UnsupportedError
 from compiler.frontend.assuming import Assuming
 from compiler.frontend.limits import Budget
 from compiler.frontend.values import Imported, Symbolic, numbers
 from compiler.ir.expr import Atom, Constant, Function, TupleGetItem, Value, Var, tensor_type
-from compiler.ir.types import TensorType, shape_text
 from compiler.symbolic import Dim, Index, dim
 from compiler.symbolic import Var as Dimension
+from compiler.types.dtypes import Array, DType
+from compiler.types.tensor_types import TensorType, shape_text
 
 if TYPE_CHECKING:
     pass

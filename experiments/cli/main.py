@@ -17,9 +17,9 @@ from typing import TextIO
 import click
 
 from compiler.errors import DtypelabError
-from compiler.printable import printable
-from experiments import adapters, isolation
-from experiments.provenance import dtypelab_version
+from compiler.files.printable import printable
+from experiments.running.provenance import dtypelab_version
+from experiments.user_code import adapters, isolation
 
 from .bench import bench
 from .cache import cache

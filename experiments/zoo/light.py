@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import ConfigError
-from compiler.private_folder import problem
+from compiler.files.private_folder import problem
 from experiments.files import atomic_path
 
 Array = NDArray[Any]

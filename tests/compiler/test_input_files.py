@@ -7,7 +7,7 @@ import pytest
 
 import compiler
 from compiler.errors import ConfigError, ModelError
-from compiler.input_files import ARRAYS, TEXT, VARIABLE, limit, parse_json, read_bytes, read_text
+from compiler.files.reading import ARRAYS, TEXT, VARIABLE, limit, parse_json, read_bytes, read_text
 
 
 def test_text_of_any_line_ends_and_with_a_mark(tmp_path: Path) -> None:

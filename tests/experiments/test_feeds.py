@@ -8,9 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import InputError
-from compiler.ir.types import TensorType
 from compiler.symbolic import Var
-from experiments.feeds import EACH, ROWS, WHOLE, Feed, elements_of, feed_of, filled, run_in_calls
+from compiler.types.tensor_types import TensorType
+from experiments.data.feeds import (
+    EACH,
+    ROWS,
+    WHOLE,
+    Feed,
+    elements_of,
+    feed_of,
+    filled,
+    run_in_calls,
+)
 
 N, OTHER = Var("n"), Var("m")
 TYPES = {

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import experiments
-from experiments import isolation
 from experiments.cli.main import run_command
-from experiments.store import read_results
+from experiments.results.store import read_results
+from experiments.user_code import isolation
 
 #: What writes -> its arguments, in which {o} is the file that it writes and {i} a folder of inputs.
 VERBS = {
