@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 
-from compiler.printable import printable
+from compiler.files.printable import printable
 
 
 def preformatted(text: str) -> str:

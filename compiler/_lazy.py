@@ -6,6 +6,7 @@ import importlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
 from typing import Any
 
 IMPORTED_AT = time.time()
@@ -28,6 +29,16 @@ def lazy(
         value = getattr(importlib.import_module(home[name]), name)
         setattr(sys.modules[package], name, value)
         return value
+
+    class Package(ModuleType):
+        """A package whose public names win over modules of the same name (`compiler.build`), which
+        importing them would put in their place."""
+
+        def __setattr__(self, name: str, value: object) -> None:
+            if name not in home or not isinstance(value, ModuleType):
+                super().__setattr__(name, value)
+
+    sys.modules[package].__class__ = Package
 
     def listing() -> list[str]:
         return sorted({*vars(sys.modules[package]), *home})

@@ -2,14 +2,14 @@
 
 Importing this package makes every format a dtype: `posit16_es1` parses, as `custom[posit16_es1]16`.
 The compiler does so itself when a name is asked for that it does not know: this package is one of
-the providers of formats that the metadata names (see `compiler.providers`).
+the providers of formats that the metadata names (see `compiler.types.providers`).
 """
 
 from __future__ import annotations
 
 from compiler._lazy import lazy
-from compiler.dtypes import CustomDType, notations, resolvers
-from compiler.providers import libraries
+from compiler.types.dtypes import CustomDType, notations, resolvers
+from compiler.types.providers import libraries
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -40,7 +40,7 @@ __getattr__, __dir__, __all__ = lazy(
 
 def _format(name: str) -> CustomDType | None:
     """The datatype of the built-in format called `name`, which needs no registration."""
-    from datatypes.registered import described
+    from datatypes.custom_type import described
 
     return described(name)
 
@@ -49,7 +49,7 @@ def _notation(name: str) -> str | None:
     """`custom[NAME]BITS` for the name of a built-in format."""
     if not name.isidentifier():
         return None
-    from datatypes.registered import described
+    from datatypes.custom_type import described
 
     found = described(name)
     return f"custom[{name}]{found.fmt.nbits}" if found and found.fmt else None

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler.dtypes import DType, custom
+from compiler.types.dtypes import DType, custom
 from datatypes.formats import Format, get
 from datatypes.vector import large_arrays
 

@@ -152,7 +152,7 @@ def _style(name: str, nan: bool, infinities: bool) -> Style:
 
 
 def _check_name(name: str) -> None:
-    from compiler.dtypes import DType
+    from compiler.types.dtypes import DType
     from datatypes.registry import registered_types
 
     if not name.isidentifier() or not name.isascii():

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.dtype_lowering import custom_dtypes
-from compiler.dtypes import Array, DType, custom, register_custom
+from compiler.arithmetic.stochastic import Place
 from compiler.ir.expr import IRModule
-from compiler.stochastic import Place
+from compiler.lowering.choose import custom_dtypes
+from compiler.types.dtypes import Array, DType, custom, register_custom
 from datatypes import oracle
+from datatypes.custom_type import RegisteredType
 from datatypes.formats import Format, decode
-from datatypes.registered import RegisteredType
 
 _SUMS = ("Add", "Sub")
 

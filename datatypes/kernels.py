@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import BOOL, Array, DType
 from compiler.tensor.expr import COMPARISONS, BinOp, Call, Expr, cast
+from compiler.types.dtypes import BOOL, Array, DType
 from datatypes.registry import changes
 
 Body = Callable[..., Expr]
@@ -86,13 +86,13 @@ def compile_elementwise(
     name: str, inputs: Sequence[DType], result: DType, body: Body, target: str = "llvm"
 ) -> Elementwise:
     """Compile `out[i] = body(a[i], b[i], ...)` for a target that this host can run."""
-    from compiler.codegen import jit
-    from compiler.codegen.lower import lower_primfunc
+    from compiler.codegen.llvm import jit
+    from compiler.codegen.llvm.lower import lower_primfunc
+    from compiler.lowering.custom_dtypes import lower_custom_dtypes
     from compiler.symbolic import Var
-    from compiler.target import Target
+    from compiler.target.registry import Target
     from compiler.tensor.builder import PrimBuilder
     from compiler.tensor.identity import program_text
-    from compiler.tensor.lower_custom import lower_custom_dtypes
 
     builder, n, chosen = PrimBuilder(name), Var("n"), Target.parse(target)
     operands = [builder.input(f"x{k}", (n,), dtype) for k, dtype in enumerate(inputs)]

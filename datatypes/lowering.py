@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler.dtypes import FLOAT32, DType
 from compiler.errors import LoweringError
 from compiler.tensor.expr import (
     COMPARISONS,
@@ -18,6 +17,7 @@ from compiler.tensor.expr import (
     Select,
     const,
 )
+from compiler.types.dtypes import FLOAT32, DType
 from datatypes.library import require_symbol
 from datatypes.registry import LowerFunc, MinFunc, Operation
 
@@ -112,7 +112,7 @@ def lower_call_pure_extern(node: Expr) -> Expr:
 
 def stored(operand: Expr) -> Expr:
     """The storage integer of an operand of custom dtype; other operands as they are."""
-    from compiler.tensor.lower_custom import Stored
+    from compiler.lowering.custom_dtypes import Stored
 
     return operand.bits if isinstance(operand, Stored) else operand
 

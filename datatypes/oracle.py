@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compiler.arithmetic.fused_multiply_add import product_error, to_odd
+from compiler.arithmetic.stochastic import PLACED
 from compiler.errors import UnsupportedError
-from compiler.op.fused import product_error, to_odd
-from compiler.stochastic import PLACED
 from compiler.tensor.expr import COMPARISONS
 from datatypes import logarithms, mathfun
 from datatypes.formats import Format, decode, encode

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from compiler.dtypes import DType, register_custom
 from compiler.errors import DtypelabError, LoweringError, unknown
+from compiler.lowering.tables import forget
 from compiler.tensor.expr import BinOp, Call, Cast, Expr, FloatImm
-from compiler.tensor.lower_table import forget
+from compiler.types.dtypes import DType, register_custom
 
 LowerFunc = Callable[[Expr], Expr]
 MinFunc = Callable[[int], "Expr | float"]
@@ -91,7 +91,7 @@ def register(name: str, type_code: int | None = None) -> int:
     Raises:
         DtypelabError: the name or the code is taken or not possible.
     """
-    from datatypes.registered import RegisteredType, described
+    from datatypes.custom_type import RegisteredType, described
 
     if not name.isidentifier() or not name.isascii():
         raise DtypelabError(f"{name!r} cannot name a datatype; use letters, digits and underscores")
@@ -212,7 +212,7 @@ def register_min_func(func: MinFunc, type_name: str) -> None:
     _changes += 1
 
 
-# ---- what datatypes.registered looks up ----------------------------------------------------------
+# ---- what datatypes.custom_type looks up ---------------------------------------------------------
 def lowering(operation: Operation) -> LowerFunc | None:
     """The lowering function registered for an operation."""
     return _lowerings.get(operation)
@@ -254,7 +254,7 @@ def type_name_of(dtype: DType) -> str:
 
 
 def _require_type(name: str) -> None:
-    from datatypes.registered import described
+    from datatypes.custom_type import described
 
     if name not in _codes and described(name) is None:
         raise DtypelabError(

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, Array, DType, custom, span
 from compiler.errors import DtypelabError, TypeInferenceError, UnsupportedError, unknown
 from compiler.ir.expr import (
     Atom,
@@ -25,12 +24,13 @@ from compiler.ir.expr import (
     nested,
     operands,
 )
-from compiler.ir.names import unique
 from compiler.ir.substitution import with_nested, with_operands
-from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.accumulate import MODES, unknown_mode
-from compiler.op.calls import is_callee
+from compiler.op.function_calls import is_callee
 from compiler.op.opdef import OpDef
+from compiler.types.dtypes import FLOAT32, Array, DType, custom, span
+from compiler.types.names import unique
+from compiler.types.tensor_types import TensorType, TupleType, Type
 from datatypes.defining import define
 from datatypes.formats import Format, get
 from datatypes.retype_control import is_control, retyped_control, with_dtype
@@ -268,7 +268,7 @@ class _Retype:
 
     def cast(self, a: Var, dtype: DType) -> Var:
         from compiler.op.opdef import get_op
-        from compiler.transform.infer_type import infer_value
+        from compiler.passes.infer_type import infer_value
 
         name = unique(f"{a.name}_{dtype.name or dtype}", self.names)
         op = get_op("cast")
@@ -335,7 +335,7 @@ def _dtype(a: Atom) -> DType | None:
 
 def _infer(b: Binding, value: Value) -> Any:
     """Type of the retyped value of a binding."""
-    from compiler.transform.infer_type import infer_value
+    from compiler.passes.infer_type import infer_value
 
     try:
         return infer_value(value)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from compiler.dtypes import DType
 from compiler.errors import UnsupportedError
 from compiler.ir.expr import Call, Function, GlobalVar, If, Loop, Match, Value, Var, nested
 from compiler.ir.substitution import with_nested
-from compiler.ir.types import FuncType, TensorType, TupleType, Type
+from compiler.types.dtypes import DType
+from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
 
 
 def with_dtype(t: Type, old: DType, new: DType) -> Type:

@@ -13,27 +13,27 @@ from typing import TYPE_CHECKING
 from compiler._lazy import lazy
 
 if TYPE_CHECKING:
-    from experiments.datasets import register_dataset as register_dataset
+    from experiments.data.datasets import register_dataset as register_dataset
+    from experiments.measure.scoring import register_metric as register_metric
     from experiments.page.writing import report as report
-    from experiments.reproduction import reproduce as reproduce
-    from experiments.runner import sweep as sweep
-    from experiments.scoring import register_metric as register_metric
-    from experiments.spec import load_spec as load_spec
-    from experiments.store import read_results as read_results
-    from experiments.table import results_table as results_table
+    from experiments.results.store import read_results as read_results
+    from experiments.results.terminal import results_table as results_table
+    from experiments.running.reproduction import reproduce as reproduce
+    from experiments.running.runner import sweep as sweep
+    from experiments.spec.specification import load_spec as load_spec
     from experiments.zoo import register_model as register_model
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "experiments.datasets": ["register_dataset"],
+        "experiments.data.datasets": ["register_dataset"],
         "experiments.page.writing": ["report"],
-        "experiments.reproduction": ["reproduce"],
-        "experiments.runner": ["sweep"],
-        "experiments.scoring": ["register_metric"],
-        "experiments.spec": ["load_spec"],
-        "experiments.store": ["read_results"],
-        "experiments.table": ["results_table"],
+        "experiments.running.reproduction": ["reproduce"],
+        "experiments.running.runner": ["sweep"],
+        "experiments.measure.scoring": ["register_metric"],
+        "experiments.spec.specification": ["load_spec"],
+        "experiments.results.store": ["read_results"],
+        "experiments.results.terminal": ["results_table"],
         "experiments.zoo": ["register_model"],
     },
 )

@@ -1,11 +1,11 @@
-"""Files of outputs and inputs; see `compiler.output_files` and `compiler.input_files`."""
+"""Files of outputs and inputs; see `compiler.files.writing` and `compiler.files.reading`."""
 
 from __future__ import annotations
 
 import hashlib
 
-from compiler.input_files import ARRAYS, AnyPath, open_file
-from compiler.output_files import (
+from compiler.files.reading import ARRAYS, AnyPath, open_file
+from compiler.files.writing import (
     atomic_path,
     check_outputs,
     check_writable,

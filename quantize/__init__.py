@@ -16,28 +16,28 @@ from typing import TYPE_CHECKING
 from compiler._lazy import lazy
 
 if TYPE_CHECKING:
-    from quantize.annotation import annotate as annotate
-    from quantize.calibration import calibrate as calibrate
-    from quantize.calibration import quantize as quantize
-    from quantize.config import QConfig as QConfig
-    from quantize.onnx_export import export_onnx as export_onnx
-    from quantize.plan import Plan as Plan
-    from quantize.realization import realize as realize
-    from quantize.reference import trace_plan as trace_plan
-    from quantize.scaled.blocks import define_block_format as define_block_format
-    from quantize.simulation import simulate as simulate
+    from quantize.annotation.annotate import annotate as annotate
+    from quantize.calibration.calibrate import calibrate as calibrate
+    from quantize.calibration.calibrate import quantize as quantize
+    from quantize.config.qconfig import QConfig as QConfig
+    from quantize.formats.blocks import define_block_format as define_block_format
+    from quantize.onnx.export import export_onnx as export_onnx
+    from quantize.plan.plan import Plan as Plan
+    from quantize.realization.realize import realize as realize
+    from quantize.realization.simulate import simulate as simulate
+    from quantize.reference.trace import trace_plan as trace_plan
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "quantize.annotation": ["annotate"],
-        "quantize.calibration": ["calibrate", "quantize"],
-        "quantize.config": ["QConfig"],
-        "quantize.onnx_export": ["export_onnx"],
-        "quantize.plan": ["Plan"],
-        "quantize.realization": ["realize"],
-        "quantize.reference": ["trace_plan"],
-        "quantize.scaled.blocks": ["define_block_format"],
-        "quantize.simulation": ["simulate"],
+        "quantize.annotation.annotate": ["annotate"],
+        "quantize.calibration.calibrate": ["calibrate", "quantize"],
+        "quantize.config.qconfig": ["QConfig"],
+        "quantize.onnx.export": ["export_onnx"],
+        "quantize.plan.plan": ["Plan"],
+        "quantize.realization.realize": ["realize"],
+        "quantize.reference.trace": ["trace_plan"],
+        "quantize.formats.blocks": ["define_block_format"],
+        "quantize.realization.simulate": ["simulate"],
     },
 )

@@ -14,8 +14,8 @@ import pytest
 from rich.console import Console
 
 from experiments.cli.main import cli
-from experiments.store import read_results
-from experiments.table import results_table
+from experiments.results.store import read_results
+from experiments.results.terminal import results_table
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()

@@ -24,8 +24,8 @@ import uuid
 from pathlib import Path
 
 from compiler._lazy import IMPORTED_AT
-from compiler.private_folder import is_private
-from compiler.target import Target
+from compiler.files.private_folder import is_private
+from compiler.target.registry import Target
 
 VARIABLE = "DTYPELAB_CACHE_DIR"
 LIMIT = 256 << 20

@@ -8,9 +8,9 @@ from typing import Any
 
 from compiler.errors import TypeInferenceError, UnequalSizes
 from compiler.ir.expr import Atom, Call, Value, Var
-from compiler.ir.types import TensorType
 from compiler.op.assume import ASSUME
 from compiler.symbolic import Dim, Facts, Index, IntLike, dim
+from compiler.types.tensor_types import TensorType
 
 Bind = Callable[[Value, str], Var]
 """Binds a value under a name that begins so."""

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import BOOL, INT64
 from compiler.errors import DtypelabError, UnequalSizes
 from compiler.frontend.node import Node
 from compiler.frontend.run_time import number, positions
@@ -27,9 +26,10 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.signature import matched
-from compiler.ir.types import TensorType, TupleType
 from compiler.symbolic import Dim
 from compiler.symbolic import Var as Dimension
+from compiler.types.dtypes import BOOL, INT64
+from compiler.types.tensor_types import TensorType, TupleType
 
 _TRUE = Constant.of(np.asarray(True), BOOL)
 _ZERO, _ONE = (Constant.of(np.int64(k), INT64) for k in (0, 1))

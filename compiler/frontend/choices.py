@@ -10,13 +10,13 @@ from functools import partial, wraps
 
 import numpy as np
 
-from compiler.dtypes import INT64, Array
 from compiler.errors import DtypelabError
 from compiler.frontend.branches import one_of
 from compiler.frontend.node import Converter, Node, Results
 from compiler.frontend.run_time import checked, number
 from compiler.frontend.values import Symbolic
 from compiler.ir.expr import Atom, Constant, Function, Var, tensor_type
+from compiler.types.dtypes import INT64, Array
 
 Options = tuple[Atom, list[tuple[int, Array]]]
 """A scalar of int64 that tells the values apart, and the values with their numbers."""

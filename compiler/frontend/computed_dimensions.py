@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.dtypes import INT64
 from compiler.frontend.values import Symbolic
 from compiler.frontend.windows import Emit
 from compiler.ir.expr import Atom, Constant
 from compiler.symbolic import Index, IntLike, Quasi
 from compiler.symbolic import Var as Dimension
+from compiler.types.dtypes import INT64
 
 
 def computed_dimensions(v: Symbolic, emit: Emit, size_of: Callable[[Dimension], Atom]) -> Atom:

@@ -6,12 +6,12 @@ from __future__ import annotations
 from functools import partial
 from itertools import zip_longest
 
-from compiler.dtypes import INT64
 from compiler.frontend.node import Node
 from compiler.frontend.run_time import Integer, checked, found, integers, number, positions, spread
 from compiler.frontend.values import Imported, scalar
 from compiler.ir.expr import Atom, tensor_type
 from compiler.symbolic import Dim, Index, dim, product
+from compiler.types.dtypes import INT64
 
 
 def expanded(n: Node) -> Imported:

@@ -6,14 +6,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 
-from compiler.dtypes import FLOAT64, INT64
 from compiler.frontend.node import Node
 from compiler.frontend.resizing import CUBIC_SLOPE
 from compiler.frontend.run_time import Integer, found, number, positions
 from compiler.frontend.values import scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
-from compiler.ir.types import TensorType
 from compiler.symbolic import Dim
+from compiler.types.dtypes import FLOAT64, INT64
+from compiler.types.tensor_types import TensorType
 
 _REAL = TensorType((), FLOAT64)
 

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.dtypes import BOOL, INT64
 from compiler.frontend.converters_conv import spread
 from compiler.frontend.node import Node, converts
 from compiler.frontend.run_time import Integer, checked, found, integers, number, positions
 from compiler.frontend.values import Imported, scalar
 from compiler.frontend.windows import spatial
 from compiler.ir.expr import Atom, Constant, Match, tensor_type
-from compiler.ir.types import TensorType
 from compiler.symbolic import Dim
+from compiler.types.dtypes import BOOL, INT64
+from compiler.types.tensor_types import TensorType
 
 
 @converts("DepthToSpace")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.dtypes import BOOL, DType
 from compiler.frontend.element_types import NARROW, Narrow, bounds, element_dtype
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, scalar
 from compiler.frontend.windows import Emit
 from compiler.ir.expr import Atom, Constant, tensor_type
+from compiler.types.dtypes import BOOL, DType
 
 _FLOAT8 = range(17, 21)
 _E8M0 = 24

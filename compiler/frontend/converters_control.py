@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import BOOL, INT64
 from compiler.errors import UnsupportedError
 from compiler.frontend.branches import branch, looped, scanned_loop
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, Symbolic, numbers
 from compiler.ir.expr import Atom, Constant, tensor_type
+from compiler.types.dtypes import BOOL, INT64
 
 MOST_WRITTEN = 64
 """Iterations of a loop that is written out; longer ones are loops of the program."""

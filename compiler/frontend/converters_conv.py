@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.dtypes import INT64
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, scalar
 from compiler.frontend.windows import Emit, Pair, Windows, expanded, spatial, windows
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.symbolic import Dim, dim
+from compiler.types.dtypes import INT64
 
 
 @converts("Conv")

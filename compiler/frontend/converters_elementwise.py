@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.dtypes import BOOL
 from compiler.frontend.choices import each_value, flag
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, constant_of, numbers, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
+from compiler.types.dtypes import BOOL
 
 _UNARY = {
     "Relu": "nn.relu",

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.frontend.choices import axes_of, each_value, same_rank
 from compiler.frontend.node import Node, converts
 from compiler.frontend.run_time import found, integers, number, positions
 from compiler.frontend.values import Imported, constant_of
 from compiler.ir.expr import Atom, tensor_type
 from compiler.symbolic import Dim
+from compiler.types.dtypes import Array
 
 
 @converts("DFT")

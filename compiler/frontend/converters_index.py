@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.dtypes import BOOL, INT64
 from compiler.frontend.choices import axes_of, each_value, same_rank
 from compiler.frontend.element_types import element_dtype
 from compiler.frontend.indices import check_positions
@@ -26,6 +25,7 @@ from compiler.frontend.run_time import (
 from compiler.frontend.values import Imported, constant_of, scalar, symbolic
 from compiler.ir.expr import Atom, Constant, Var, tensor_type
 from compiler.symbolic import Dim, Index, ceil_div, imax
+from compiler.types.dtypes import BOOL, INT64
 
 
 @converts("Size")

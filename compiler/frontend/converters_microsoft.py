@@ -11,7 +11,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT8, INT32, UINT8, Array
 from compiler.frontend.converters_nn import matrix_product
 from compiler.frontend.converters_pool import reaching
 from compiler.frontend.converters_quantized import (
@@ -32,6 +31,7 @@ from compiler.frontend.node import Converter, Node, converts
 from compiler.frontend.values import Imported, constant_of, scalar
 from compiler.frontend.windows import two
 from compiler.ir.expr import Atom, Constant, tensor_type
+from compiler.types.dtypes import FLOAT32, INT8, INT32, UINT8, Array
 
 DOMAIN = "com.microsoft"
 INPUTS: dict[str, tuple[int, int]] = {}

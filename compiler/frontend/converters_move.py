@@ -9,20 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT64
-from compiler.frontend.choices import (
-    axes_of,
-    each_value,
-    rank_of_unsqueezed,
-    same_rank,
-)
+from compiler.frontend.choices import axes_of, each_value, rank_of_unsqueezed, same_rank
 from compiler.frontend.computed_moves import divided, expanded, padded, reshaped, tiled, turned
 from compiler.frontend.indices import check_positions
 from compiler.frontend.node import Node, converts
 from compiler.frontend.run_time import found_sizes, narrowed
 from compiler.frontend.values import Imported
 from compiler.ir.expr import Atom, Constant, tensor_type
-from compiler.ir.types import TensorType, broadcast
+from compiler.types.dtypes import FLOAT32, INT64
+from compiler.types.tensor_types import TensorType, broadcast
 
 _STORED_ELEMENTS = 1 << 20
 """ConstantOfShape is stored as a constant up to this size, and computed beyond it."""

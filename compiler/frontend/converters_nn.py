@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, constant_of, numbers, scalar, transposed
 from compiler.frontend.widening import in_dtype_of, widened
 from compiler.frontend.windows import Emit
 from compiler.ir.expr import Atom, Constant, tensor_type
-from compiler.ir.types import TensorType
+from compiler.types.dtypes import FLOAT32
+from compiler.types.tensor_types import TensorType
 
 
 # ---- matrix products -----------------------------------------------------------------------------

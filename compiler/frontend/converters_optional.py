@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.dtypes import BOOL
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported
 from compiler.ir.expr import Constant
+from compiler.types.dtypes import BOOL
 
 
 @converts("OptionalHasElement")

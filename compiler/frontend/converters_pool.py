@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import BOOL, INT64, Array
 from compiler.frontend.computed_moves import bordered
 from compiler.frontend.converters_conv import convolved
 from compiler.frontend.node import Node, converts
@@ -19,9 +18,10 @@ from compiler.frontend.values import Imported, constant_of, scalar
 from compiler.frontend.widening import in_dtype_of, widened
 from compiler.frontend.windows import Emit, Windows, expanded, two, windows
 from compiler.ir.expr import Atom, Constant, tensor_type
-from compiler.ir.types import TensorType
 from compiler.op.window import Window
 from compiler.symbolic import Index
+from compiler.types.dtypes import BOOL, INT64, Array
+from compiler.types.tensor_types import TensorType
 
 
 def pooled(n: Node, t: TensorType) -> Windows:

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT32, INT64, DType
 from compiler.frontend.converters_cast import converted
 from compiler.frontend.converters_conv import convolution
 from compiler.frontend.converters_nn import matrix_product
@@ -28,7 +27,8 @@ from compiler.frontend.node import Node, converts
 from compiler.frontend.run_time import checked
 from compiler.frontend.values import Imported, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
-from compiler.ir.types import TensorType
+from compiler.types.dtypes import FLOAT32, INT32, INT64, DType
+from compiler.types.tensor_types import TensorType
 
 _UINT8 = 2
 _BYTES = ("int8", "uint8")

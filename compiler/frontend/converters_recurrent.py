@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import BOOL, INT64
 from compiler.frontend.branches import over_steps
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, scalar, transposed
 from compiler.ir.expr import Atom, Constant, tensor_type
-from compiler.ir.types import TensorType, require_equal, shape_text
 from compiler.symbolic import Dim
+from compiler.types.dtypes import BOOL, INT64
+from compiler.types.tensor_types import TensorType, require_equal, shape_text
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}

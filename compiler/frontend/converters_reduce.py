@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.dtypes import BOOL
 from compiler.frontend.choices import axes_of, each_value, same_rank
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, scalar
 from compiler.frontend.windows import Emit
 from compiler.ir.expr import Atom, tensor_type
+from compiler.types.dtypes import BOOL
 
 _OPS = {
     "ReduceMean": "mean", "ReduceSum": "sum", "ReduceMax": "max", "ReduceMin": "min",

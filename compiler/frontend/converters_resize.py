@@ -9,15 +9,15 @@ from functools import partial, reduce
 
 import numpy as np
 
-from compiler.dtypes import FLOAT64
 from compiler.frontend.computed_resizing import ComputedAxis, Reals, computed_resize, new_size
 from compiler.frontend.node import Node, converts
 from compiler.frontend.resizing import Axis, resized
 from compiler.frontend.run_time import Integer, found, integers, number
 from compiler.frontend.values import Imported, constant_of
 from compiler.ir.expr import Atom, Constant
-from compiler.ir.types import TensorType
 from compiler.symbolic import Index, dim
+from compiler.types.dtypes import FLOAT64
+from compiler.types.tensor_types import TensorType
 
 _LARGEST_SCALE = 4096.0
 

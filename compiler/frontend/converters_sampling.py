@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import INT64, Array
 from compiler.frontend.node import Node, converts
 from compiler.frontend.sampling import Sampler, channels_last
 from compiler.frontend.values import Imported, constant_of, scalar
 from compiler.frontend.windows import Windows, windows
 from compiler.ir.expr import Atom, Constant
-from compiler.ir.types import TensorType
+from compiler.types.dtypes import INT64, Array
+from compiler.types.tensor_types import TensorType
 
 _MODES = {"nearest": "nearest", "linear": "linear", "bilinear": "linear", "cubic": "cubic",
           "bicubic": "cubic"}  # fmt: skip

@@ -6,15 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.frontend.node import Node, converts
-from compiler.frontend.run_time import (
-    Integer,
-    found,
-    integers,
-    number,
-    positions,
-    spread,
-    steps,
-)
+from compiler.frontend.run_time import Integer, found, integers, number, positions, spread, steps
 from compiler.frontend.values import Imported
 from compiler.ir.expr import Atom
 from compiler.symbolic import Dim, Index, ceil_div, dim

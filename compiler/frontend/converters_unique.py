@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import BOOL, INT64
-from compiler.frontend.converters_found import field, found_positions
+from compiler.frontend.converters_data_dependent import field, found_positions
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
-from compiler.ir.types import TensorType
+from compiler.types.dtypes import BOOL, INT64
+from compiler.types.tensor_types import TensorType
 
 MOST_COLUMNS = 64
 """Wider rows are refused: every column is sorted by once."""

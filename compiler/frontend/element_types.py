@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import INT8, UINT8, Array, DType, custom
 from compiler.errors import DtypelabError, UnsupportedError
+from compiler.types.dtypes import INT8, UINT8, Array, DType, custom
 
 _BUILTIN = {
     1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64",

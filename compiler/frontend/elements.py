@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from compiler.dtypes import INT64
+from compiler.arithmetic.arrays import arithmetic
 from compiler.frontend.values import numbers
 from compiler.ir.expr import Atom, Call, Constant, TupleGetItem, Var, tensor_type
-from compiler.ir.types import TensorType
-from compiler.op.arithmetic import arithmetic
 from compiler.op.opdef import OpDef
+from compiler.passes.rewrite import op_name
 from compiler.symbolic import Dim
-from compiler.transform.rewrite import op_name
+from compiler.types.dtypes import INT64
+from compiler.types.tensor_types import TensorType
 
 if TYPE_CHECKING:
     from compiler.frontend.node import Graph

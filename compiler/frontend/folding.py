@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import INT64
 from compiler.ir.expr import Call, Constant, Var
-from compiler.ir.types import TensorType, Type
-from compiler.transform.rewrite import op_name
+from compiler.passes.rewrite import op_name
+from compiler.types.dtypes import INT64
+from compiler.types.tensor_types import TensorType, Type
 
 _FOLD_ELEMENTS = 4096
 """Calls on constants of at most this many elements are computed during import (shapes, scales)."""
@@ -25,7 +25,7 @@ def empty(t: TensorType) -> Constant:
 def folded(call: Call, t: Type) -> Constant | None:
     """The value of a small call on constants, or None. Weights are quantized whatever their size:
     the integers are fewer bytes."""
-    from compiler.interpret import call_reference
+    from compiler.interpret.graph import call_reference
 
     data = [a.data for a in call.args if isinstance(a, Constant)]
     if not isinstance(t, TensorType) or not isinstance(t.size, int):

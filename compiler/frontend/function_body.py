@@ -13,8 +13,8 @@ from typing import Any
 from compiler.errors import UnsupportedError
 from compiler.frontend.element_types import element_code
 from compiler.frontend.schema import DEFAULT, PREVIEW, schema_of
-from compiler.ir.types import TensorType
 from compiler.symbolic import Index
+from compiler.types.tensor_types import TensorType
 
 
 @cache

@@ -24,8 +24,8 @@ from compiler.frontend.schema import check_node, operator_key
 from compiler.frontend.signature import given_constants, input_types
 from compiler.frontend.values import Imported, Symbolic, symbolic
 from compiler.ir.expr import Atom, Constant, Function, Var, operands, tensor_type
-from compiler.ir.types import TensorType
 from compiler.symbolic import Dim, Index, dim
+from compiler.types.tensor_types import TensorType
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from compiler.errors import ModelError
 from compiler.frontend.node import Graph, Node
 from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
+from compiler.passes.rewrite import op_name
 from compiler.runtime.index_ranges import IndexRange
 from compiler.symbolic import Dim, Index, dim
-from compiler.transform.rewrite import op_name
 
 _SAME_ELEMENTS = (
     "reshape", "expand_dims", "squeeze", "transpose", "flatten", "broadcast_to", "assume", "copy",

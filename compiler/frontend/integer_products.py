@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import INT8, INT32, UINT8, Array
 from compiler.frontend.converters_conv import convolution
 from compiler.frontend.node import Node
 from compiler.frontend.windows import windows
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.transform.integer_weights import int8_parts
+from compiler.types.dtypes import INT8, INT32, UINT8, Array
 
 MOST_SCALE = 0.5
 """Below it, no scaled accumulator reaches 2^31."""

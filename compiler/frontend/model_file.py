@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.errors import ModelError, UnsupportedError
+from compiler.files.reading import open_file
 from compiler.frontend.element_types import NARROW, element_dtype, stored
 from compiler.frontend.framing import LARGEST, is_framed
 from compiler.frontend.limits import Budget
 from compiler.frontend.local_functions import all_nodes
-from compiler.input_files import open_file
 from compiler.ir.expr import Constant
+from compiler.types.dtypes import Array
 
 OLDEST_OPSET = 7
 

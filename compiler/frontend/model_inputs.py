@@ -10,7 +10,7 @@ from typing import Any
 from compiler.frontend.limits import MEMORY
 from compiler.frontend.model_file import read_model
 from compiler.frontend.signature import input_types
-from compiler.ir.types import TensorType
+from compiler.types.tensor_types import TensorType
 
 
 @dataclass(frozen=True)

@@ -8,16 +8,16 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from compiler.dtypes import Array, DType
 from compiler.errors import ModelError, UnsupportedError
 from compiler.frontend.assuming import Assuming
 from compiler.frontend.limits import Budget
 from compiler.frontend.values import Imported, Symbolic, numbers
 from compiler.ir.expr import Atom, Constant, Function, TupleGetItem, Value, Var, tensor_type
-from compiler.ir.types import TensorType, shape_text
 from compiler.runtime.index_ranges import IndexRange
 from compiler.symbolic import Dim, Index, dim
 from compiler.symbolic import Var as Dimension
+from compiler.types.dtypes import Array, DType
+from compiler.types.tensor_types import TensorType, shape_text
 
 
 class Graph(Protocol):

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from compiler.dtypes import INT64
 from compiler.errors import UnequalSizes, UnsupportedError
 from compiler.frontend.assuming import Assuming
 from compiler.frontend.computed_dimensions import computed_dimensions
@@ -16,10 +15,11 @@ from compiler.frontend.value_names import ValueNames
 from compiler.frontend.values import Imported, Symbolic
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, Constant, Function, Value, Var, tensor_type
-from compiler.ir.types import TensorType
 from compiler.runtime.index_ranges import IndexRange
 from compiler.symbolic import Dim, Index
 from compiler.symbolic import Var as Dimension
+from compiler.types.dtypes import INT64
+from compiler.types.tensor_types import TensorType
 
 MOST_ASSUMED = 16
 """How often a node, or a call, is tried anew because it needs sizes to be equal."""
@@ -50,7 +50,7 @@ class Program:
     ) -> Atom:
         """See Graph."""
         from compiler.op.opdef import get_op
-        from compiler.transform.infer_type import infer_value
+        from compiler.passes.infer_type import infer_value
 
         self.budget.step()
         shape = attrs.get("newshape", ()) if op == "reshape" else ()

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import BOOL, INT64, Array
 from compiler.frontend.node import Node
 from compiler.frontend.values import constant_of, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
+from compiler.types.dtypes import BOOL, INT64, Array
 
 CUBIC_SLOPE = -0.75
 """Of Keys' kernel at 1, where the node does not say."""

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from compiler.dtypes import INT64
 from compiler.frontend import elements
 from compiler.frontend.node import Node
 from compiler.frontend.values import Symbolic, atoms_in
 from compiler.ir.expr import Atom, Call, Constant, Match, Var, tensor_type
-from compiler.ir.types import TensorType
 from compiler.op.opdef import get_op
 from compiler.symbolic import Dim, Index, Quasi
 from compiler.symbolic import Var as Dimension
+from compiler.types.dtypes import INT64
+from compiler.types.tensor_types import TensorType
 
 Integer = Dim | Atom
 

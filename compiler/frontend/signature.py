@@ -11,9 +11,9 @@ import numpy as np
 from compiler.errors import ModelError, UnsupportedError, unknown
 from compiler.frontend.element_types import element_dtype
 from compiler.ir.expr import Constant
-from compiler.ir.types import TensorType
-from compiler.runtime.elements import stored
 from compiler.symbolic import Dim, Index, Var, dim
+from compiler.types.elements import stored
+from compiler.types.tensor_types import TensorType
 
 if TYPE_CHECKING:
     import numpy.typing as npt

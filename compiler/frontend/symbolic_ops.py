@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import BOOL, INT64, Array, DType
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, Symbolic, symbolic
 from compiler.ir.expr import Constant
 from compiler.symbolic import Index, imax, imin, product
+from compiler.types.dtypes import BOOL, INT64, Array, DType
 
 Evaluate = Callable[..., Any]
 

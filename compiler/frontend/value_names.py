@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Any
 
-from compiler.ir.names import identifier, unique
+from compiler.types.names import identifier, unique
 
 
 class ValueNames:

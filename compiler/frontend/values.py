@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.dtypes import Array, DType, custom
 from compiler.errors import UnsupportedError
 from compiler.ir.expr import Constant, Var
-from compiler.ir.types import TensorType
 from compiler.symbolic import Index, IntLike, Quasi, dim
+from compiler.types.dtypes import Array, DType, custom
+from compiler.types.tensor_types import TensorType
 
 if TYPE_CHECKING:
     import numpy.typing as npt

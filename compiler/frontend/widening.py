@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from compiler.dtypes import DType
 from compiler.frontend.node import Node
 from compiler.ir.expr import Atom, tensor_type
+from compiler.types.dtypes import DType
 
 
 def is_short(dtype: DType) -> bool:

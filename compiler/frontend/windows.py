@@ -10,7 +10,7 @@ import numpy as np
 
 from compiler.frontend.node import Node
 from compiler.ir.expr import Atom, Constant
-from compiler.ir.types import TensorType
+from compiler.types.tensor_types import TensorType
 
 Pair = tuple[int, int]
 Emit = Callable[..., Atom]

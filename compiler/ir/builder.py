@@ -16,9 +16,9 @@ from compiler.ir.expr import (
     Value,
     Var,
 )
-from compiler.ir.names import unique
-from compiler.ir.types import TensorType, TupleType, Type
 from compiler.symbolic import IntLike
+from compiler.types.names import unique
+from compiler.types.tensor_types import TensorType, TupleType, Type
 
 
 class FunctionBuilder:
@@ -63,7 +63,7 @@ class FunctionBuilder:
 
     def bind(self, value: Value, name: str = "", origins: Sequence[str] = ()) -> Var:
         """Bind any value to a fresh variable of its inferred type."""
-        from compiler.transform.infer_type import infer_value
+        from compiler.passes.infer_type import infer_value
 
         var = Var(self.fresh(name or str(len(self.bindings))), infer_value(value))
         self.bindings.append(Binding(var, value, tuple(origins)))

@@ -9,8 +9,8 @@ from typing import Any
 from compiler.errors import VerifyError
 from compiler.ir.expr import Atom, Binding, Function, Value, Var, operands
 from compiler.ir.expression import Body, Expr, Operand, to_operands
-from compiler.ir.names import unique
 from compiler.ir.substitution import substitute
+from compiler.types.names import unique
 
 
 def function(params: Sequence[Var], body: Any, attrs: Mapping[str, Any] | None = None) -> Function:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.dtypes import Array, DType
-from compiler.ir.names import printed
 from compiler.ir.overloads import Overloads
-from compiler.ir.types import FuncType, TensorType, TupleType, Type
+from compiler.types.dtypes import Array, DType
+from compiler.types.names import printed
+from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
 
 if TYPE_CHECKING:
     from compiler.ir.expression import Expr

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import DType
 from compiler.errors import TypeInferenceError
 from compiler.ir.expr import (
     Atom,
@@ -33,9 +32,10 @@ from compiler.ir.expr import (
     atom_type,
 )
 from compiler.ir.overloads import Overloads
-from compiler.ir.types import FuncType, TensorType, TupleType, Type
 from compiler.symbolic import IntLike
 from compiler.symbolic import Var as Dim
+from compiler.types.dtypes import DType
+from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
 
 Make = Callable[[Sequence[Atom], Sequence[Function]], Value]
 """A value from the atoms of what it needs, and from the functions of its bodies."""
@@ -211,7 +211,7 @@ def expression(make: Make, needs: Sequence[Operand], bodies: Sequence[Body] = ()
     Raises:
         TypeInferenceError: what it needs does not fit.
     """
-    from compiler.transform.infer_type import infer_value
+    from compiler.passes.infer_type import infer_value
 
     functions = [Function(b.params, (), tuple(map(_stand_in, b.results))) for b in bodies]
     value = make([_stand_in(x) for x in needs], functions)

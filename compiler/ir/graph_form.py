@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from compiler.arithmetic.stochastic import random_dtype
 from compiler.ir.effects import effectful
 from compiler.ir.expr import Binding, Call, Function, Var, operands, uses
-from compiler.ir.types import TensorType
 from compiler.op.opdef import OpDef
-from compiler.stochastic import random_dtype
+from compiler.types.tensor_types import TensorType
 
 MARK = {"form": "graph"}
 DEEPEST = 6

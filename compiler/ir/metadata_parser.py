@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import DType
 from compiler.errors import DtypelabError, ParseError
 from compiler.ir.expr import Constant
+from compiler.types.dtypes import DType
 
 _CONSTANT = re.compile(r"meta\[Constant\]\[(\d+)\] = (\S+?)\[([\d, ]*)\] ([0-9a-f]*)$")
 

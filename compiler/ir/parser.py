@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.dtypes import DType
 from compiler.errors import DtypelabError, ParseError
 from compiler.ir.expr import (
     Atom,
@@ -33,14 +32,15 @@ from compiler.ir.expr import (
 )
 from compiler.ir.graph_form import nested_name
 from compiler.ir.metadata_parser import read_metadata
-from compiler.ir.names import printed
-from compiler.ir.tokens import Token
-from compiler.ir.type_parser import TypeParser
-from compiler.ir.types import FuncType, Type
-from compiler.op.calls import CALL_TIR, CALLS, Callee
+from compiler.op.function_calls import CALL_TIR, CALLS, Callee
 from compiler.op.opdef import OpDef, get_op
 from compiler.tensor.parser import take_primfuncs
 from compiler.tensor.stmt import PrimFunc
+from compiler.types.dtypes import DType
+from compiler.types.names import printed
+from compiler.types.tensor_types import FuncType, Type
+from compiler.types.tokens import Token
+from compiler.types.type_parser import TypeParser
 
 Scope = ChainMap[str, Var]
 """Variables by name, those of enclosing functions last."""
@@ -65,7 +65,7 @@ def parse(text: str) -> IRModule:
     if not found:
         raise ParseError("line 1, column 1: there is no function here")
     functions = {name: found[name][1] for name in sorted(found, key=lambda n: found[n][0])}
-    from compiler.transform.infer_type import InferType
+    from compiler.passes.infer_type import InferType
 
     return InferType()(IRModule(functions, attrs))
 

@@ -27,7 +27,7 @@ from compiler.ir.expr import (
     nested,
 )
 from compiler.ir.graph_form import marked, printed_inside
-from compiler.op.calls import CALL_TIR, is_callee
+from compiler.op.function_calls import CALL_TIR, is_callee
 from compiler.tensor.printer import primfunc_text
 from compiler.tensor.stmt import Buffer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from compiler.errors import TypeInferenceError
-from compiler.ir.types import FuncType, TensorType, TupleType, Type
 from compiler.symbolic import Index, IntLike, Var, dim
+from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
 
 
 def applied(f: FuncType, args: Sequence[Type], name: str = "the function") -> Type:

@@ -24,7 +24,7 @@ from compiler.ir.expr import (
     nested,
     operands,
 )
-from compiler.ir.names import unique
+from compiler.types.names import unique
 
 
 def with_nested(value: Value, functions: Iterable[Function]) -> Value:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from compiler.callees import callee
 from compiler.errors import DtypelabError, VerifyError
+from compiler.interpret.callees import callee
 from compiler.ir.expr import Call, Constant, Function, GlobalVar, IRModule, Var, nested, operands
-from compiler.op.calls import CALL_TIR
+from compiler.op.function_calls import CALL_TIR
 from compiler.op.opdef import OpDef
 
 
@@ -28,7 +28,7 @@ def verify(mod: IRModule, typed: bool = True) -> None:
 
 def _function(f: Function, where: str, typed: bool, mod: IRModule) -> None:
     """Check a function whose captured variables are defined."""
-    from compiler.transform.infer_type import infer_value
+    from compiler.passes.infer_type import infer_value
 
     defined: set[Var] = set(f.captures)
     names: set[str] = {v.name for v in defined}

@@ -11,7 +11,7 @@ The last three round to the datatype once, at the end; the bias is one more term
 is the sum, rounded, then one division. Inside softmax and normalization the sums alone are formed
 so: what is added is rounded as ever, but for products (the squares of a variance), which only
 `sequential` rounds. Floats only know `sequential`; integers also accumulators of a given width (see
-`compiler.op.width`).
+`compiler.op.accumulator_width`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, FLOAT64, Array, DType, span
+from compiler.arithmetic.arrays import Arithmetic, arithmetic
+from compiler.arithmetic.python_integers import multiply_add, rounded_to_odd, scaled_integers
 from compiler.errors import LoweringError, TypeInferenceError
-from compiler.op.arithmetic import Arithmetic, arithmetic
-from compiler.op.python_integers import multiply_add, rounded_to_odd, scaled_integers
-from compiler.op.width import FORM, Width, check_width, width
+from compiler.op.accumulator_width import FORM, Width, check_width, width
 from compiler.symbolic import IntLike, dim
 from compiler.tensor.expr import Expr
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import FLOAT32, FLOAT64, Array, DType, span
 
 MODES = ("sequential", "fma", "exact", "float32", "float64")
 EXACT_BITS = 53

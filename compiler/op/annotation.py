@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.dtypes import Array
-from compiler.ir.types import TensorType
-from compiler.op.arithmetic import Arithmetic
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType
 
 
 @dataclass(frozen=True)

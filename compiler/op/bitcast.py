@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.dtypes import BOOL, Array, DType
-from compiler.ir.types import TensorType
-from compiler.op.arithmetic import Arithmetic
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import require
 from compiler.op.mixed import CastAttrs
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import call
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import BOOL, Array, DType
+from compiler.types.tensor_types import TensorType
 
 
 def _infer(a: CastAttrs, types: Sequence[TensorType]) -> TensorType:

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT64, Array, DType
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.errors import TypeInferenceError
-from compiler.ir.types import TensorType, broadcast, shape_text
-from compiler.op.arithmetic import Arithmetic
 from compiler.symbolic import Dim, Index, IntLike, Var, dim
 from compiler.tensor import expr
 from compiler.tensor.expr import Expr
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import FLOAT32, INT64, Array, DType
+from compiler.types.tensor_types import TensorType, broadcast, shape_text
 
 
 class ExprArithmetic:

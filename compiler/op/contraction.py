@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.dtypes import INT8, UINT8, DType
-from compiler.ir.types import TensorType, shape_text
 from compiler.op.common import require
+from compiler.types.dtypes import INT8, UINT8, DType
+from compiler.types.tensor_types import TensorType, shape_text
 
 
 def result_dtype(op: str, x: DType, w: DType, out_dtype: str, zero_point: int = 0) -> DType:

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array
-from compiler.ir.types import TensorType, require_equal
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import check_mode, finished, sums
-from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import one_dtype, require, type_of
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.reduce import total, total_of_products
@@ -19,6 +17,8 @@ from compiler.symbolic import Dim, Index, IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, const
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType, require_equal
 
 
 @dataclass(frozen=True)

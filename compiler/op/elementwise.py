@@ -10,20 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import BOOL, DType
 from compiler.errors import TypeInferenceError
-from compiler.ir.types import TensorType
-from compiler.op.common import (
-    ExprArithmetic,
-    broadcast_all,
-    one_dtype,
-    read,
-    require,
-    type_of,
-)
+from compiler.op.common import ExprArithmetic, broadcast_all, one_dtype, read, require, type_of
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import BOOL, DType
+from compiler.types.tensor_types import TensorType
 
 Scalar = Callable[..., Any]
 """(arithmetic, attrs, *values) -> value; over arrays or over expressions."""

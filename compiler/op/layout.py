@@ -12,15 +12,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import Array
-from compiler.ir.types import TensorType, shape_text
-from compiler.op.arithmetic import Arithmetic
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import need_constant, require, type_of
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Index, IntLike, ceil_div, imin
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType, shape_text
 
 _LAYOUT = re.compile(r"NCHW(?:(\d+)c)?")
 

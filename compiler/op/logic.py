@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.dtypes import BOOL, DType
 from compiler.op.elementwise import elementwise
 from compiler.op.opdef import NoAttrs
+from compiler.types.dtypes import BOOL, DType
 
 
 def _boolean(d: DType) -> bool:

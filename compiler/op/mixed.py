@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import BOOL, Array, DType
-from compiler.ir.types import TensorType, require_equal, shape_text
-from compiler.op import c_library
-from compiler.op.arithmetic import Arithmetic
+from compiler.arithmetic import c_library
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import (
     axis_of,
     broadcast_all,
@@ -26,6 +24,8 @@ from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
 from compiler.tensor import expr
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import BOOL, Array, DType
+from compiler.types.tensor_types import TensorType, require_equal, shape_text
 
 
 def _infer_power(_: NoAttrs, types: Sequence[TensorType]) -> TensorType:

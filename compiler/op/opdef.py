@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from compiler.dtypes import Array
 from compiler.errors import DtypelabError, TypeInferenceError, unknown
-from compiler.ir.types import TensorType, Type
 from compiler.op.attribute_types import declared, fits, text
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType, Type
 
 if TYPE_CHECKING:
     from compiler.op.stored import Stored

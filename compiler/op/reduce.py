@@ -7,24 +7,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.dtypes import Array
-from compiler.ir.types import TensorType
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
-from compiler.op.arithmetic import Arithmetic
-from compiler.op.common import (
-    axes_of,
-    fold,
-    known_shape,
-    require,
-    shared,
-    shared_expr,
-    type_of,
-)
+from compiler.op.common import axes_of, fold, known_shape, require, shared, shared_expr, type_of
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, const
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType
 
 
 @dataclass(frozen=True)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import INT64, Array
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.errors import TypeInferenceError
-from compiler.ir.types import TensorType
-from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import require, require_rank, type_of
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, Index, Var, dim
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, Gather, index_value
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import INT64, Array
+from compiler.types.tensor_types import TensorType
 
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric")
 _ROUNDINGS = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")

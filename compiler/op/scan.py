@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import Array
-from compiler.ir.types import TensorType
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
-from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import axis_of, require
 from compiler.op.opdef import OpDef, register_op
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, binary, const
 from compiler.tensor.stmt import Buffer, For, Stmt, Store
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType
 
 
 @dataclass(frozen=True)

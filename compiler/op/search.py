@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import BOOL, FLOAT64, INT64, Array
-from compiler.ir.types import TensorType, TupleType
-from compiler.op.arithmetic import Arithmetic
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, known_shape, require, type_of
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.reduce import lower_fold
@@ -19,6 +17,8 @@ from compiler.symbolic import Dim, Index
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, Gather, const, index_value, select
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import BOOL, FLOAT64, INT64, Array
+from compiler.types.tensor_types import TensorType, TupleType
 
 
 @dataclass(frozen=True)

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import INT64, Array
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.errors import LoweringError
-from compiler.ir.types import TensorType, shape_text
-from compiler.op.arithmetic import Arithmetic
 from compiler.op.common import known_shape, require
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.symbolic import Dim, dim
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import index_value
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import INT64, Array
+from compiler.types.tensor_types import TensorType, shape_text
 
 
 @dataclass(frozen=True)

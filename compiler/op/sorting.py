@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from compiler.dtypes import BOOL, FLOAT32, FLOAT64, INT64, Array
-from compiler.op.arithmetic import Arithmetic
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.symbolic import Index, Var
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import (
@@ -22,6 +21,7 @@ from compiler.tensor.expr import (
     select,
 )
 from compiler.tensor.stmt import Buffer, For, Stmt, Store, When
+from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT64, Array
 
 _ROUNDS = 31
 """Each makes sorted runs four times as long: 4**31 elements are more than any memory holds."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compiler.dtypes import DType
+from compiler.types.dtypes import DType
 
 SHIFT_BITS = 8
 """A shift, of -128 to 127 places."""

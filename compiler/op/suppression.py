@@ -6,9 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from compiler.dtypes import BOOL, INT64, Array
-from compiler.ir.types import TensorType, require_equal
-from compiler.op.arithmetic import Arithmetic
+from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import one_dtype, require
 from compiler.op.opdef import NoAttrs, OpDef, register_op
 from compiler.op.sorting import order_of, sorted_positions
@@ -16,6 +14,8 @@ from compiler.symbolic import IntLike, Var, ceil_div
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, Gather, Load, const, index_value, maximum, minimum
 from compiler.tensor.stmt import Buffer, For, Stmt, Store, When
+from compiler.types.dtypes import BOOL, INT64, Array
+from compiler.types.tensor_types import TensorType, require_equal
 
 _LANES = 8
 """Boxes that are compared at once, where the dtype is a machine's own."""

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from compiler.dtypes import DType
 from compiler.op.common import require
 from compiler.symbolic import Dim, Index, IntLike, ceil_div, dim, imax, imin
 from compiler.tensor.builder import Extent, PrimBuilder
 from compiler.tensor.expr import Expr, binary, index_value, select
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import DType
 
 LOOPS = "ncyxb"
 """Names of the loops over NCHW[x]c data."""

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import DType
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -26,9 +25,10 @@ from compiler.ir.expr import (
     Var,
     operands,
 )
-from compiler.ir.types import TensorType
 from compiler.op.opdef import OpDef, get_op
 from compiler.pattern.search import Found, Mismatch, Scope, deepest
+from compiler.types.dtypes import DType
+from compiler.types.tensor_types import TensorType
 
 Condition = Callable[[Found], str | None]
 """Says why what was found will not do; None: it will."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from compiler.errors import TypeInferenceError
 from compiler.ir.expr import Atom, Binding, Constant, Function, IRModule, Value, Var
+from compiler.passes.infer_type import infer_value
+from compiler.passes.manager import FunctionPass, PassContext
+from compiler.passes.nested import through_nested
+from compiler.passes.rewrite import Rewriter, union
 from compiler.pattern.search import Found, Matchable, Mismatch, match
-from compiler.transform.infer_type import infer_value
-from compiler.transform.nested import through_nested
-from compiler.transform.passes import FunctionPass, PassContext
-from compiler.transform.rewrite import Rewriter, union
 
 Rewrite = Callable[[Found, Rewriter], "Value | str"]
 """The value (or atom) that takes the place of what was found, after bindings that it emits; or a

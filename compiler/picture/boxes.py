@@ -20,7 +20,7 @@ from compiler.ir.expr import (
     Var,
     operands,
 )
-from compiler.ir.types import TensorType, TupleType, Type, shape_text
+from compiler.types.tensor_types import TensorType, TupleType, Type, shape_text
 
 
 @dataclass(frozen=True)

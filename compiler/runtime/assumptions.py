@@ -9,12 +9,12 @@ import numpy as np
 
 from compiler.errors import InputError
 from compiler.ir.expr import Binding, Call, Function, IRModule
-from compiler.ir.types import TensorType
 from compiler.op.assume import ASSUME
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Dim, Facts, Index, Var, dim
 from compiler.symbolic.facts import period
 from compiler.symbolic.index import without_shared
+from compiler.types.tensor_types import TensorType
 
 _NEAR = 4096
 """How far sizes that fit are looked for."""

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 from compiler.errors import LoweringError
-from compiler.runtime.native import Native
-from compiler.target import Target
+from compiler.runtime.kernel_abi import Native
+from compiler.target.registry import Target
 
 SWITCH = 0.0005
 """Seconds after which the writing thread gives way. LLVM is called in several steps; before each

@@ -15,8 +15,8 @@ import functools
 import signal
 import sys
 
-from compiler.codegen import jit
-from compiler.target import Target
+from compiler.codegen.llvm import jit
+from compiler.target.registry import Target
 
 SIGNALS = tuple(
     getattr(signal, name) for name in ("SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT")

@@ -11,20 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtype_lowering import DtypeLowering
-from compiler.dtypes import Array
 from compiler.errors import InputError, OutOfMemoryError
-from compiler.ir.types import TensorType, Type
+from compiler.lowering.choose import DtypeLowering
 from compiler.runtime.assumptions import Assumption, check_assumptions
-from compiler.runtime.driver import Step
-from compiler.runtime.elements import Elements
+from compiler.runtime.disassembly import counts, instructions
 from compiler.runtime.external import External, Linkage
+from compiler.runtime.graph_entry import Step
 from compiler.runtime.index_ranges import IndexRange, check_indices
 from compiler.runtime.inputs import bind_inputs, check_sizes
 from compiler.runtime.kernels import Kernel, aligned_copy
-from compiler.runtime.listing import counts, instructions
 from compiler.symbolic import Index, Var
-from compiler.target import Target
+from compiler.target.registry import Target
+from compiler.types.dtypes import Array
+from compiler.types.elements import Elements
+from compiler.types.tensor_types import TensorType, Type
 
 KNOWN_SIZES = 64
 """Combinations of symbolic dimensions whose sizes an executable remembers."""

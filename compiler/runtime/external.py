@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.errors import DtypelabError, unknown
-from compiler.ir.types import TensorType
 from compiler.symbolic import Index, Var
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType
 
 ExternalFunction = Callable[..., Any]
 _functions: dict[str, ExternalFunction] = {}

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.dtypes import Array
 from compiler.errors import InputError, ModelError
-from compiler.ir.dimension_parser import DimensionParser
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TensorType
 from compiler.symbolic import Dim, Index, Var, dim
+from compiler.types.dimension_parser import DimensionParser
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType
 
 INDICES = "indices"
 """Attribute of modules: rows of what an `IndexRange` has."""

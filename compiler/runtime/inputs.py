@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.errors import InputError, unknown
 from compiler.ir.expr import Function
-from compiler.ir.names import identifier
-from compiler.ir.types import TensorType, TupleType, shape_text
-from compiler.runtime.elements import stored
 from compiler.symbolic import Index, Quasi, Var
+from compiler.types.dtypes import Array
+from compiler.types.elements import stored
+from compiler.types.names import identifier
+from compiler.types.tensor_types import TensorType, TupleType, shape_text
 
 
 def named_inputs(

@@ -14,30 +14,31 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compiler.codegen import cache, jit
+from compiler.codegen import cache
 from compiler.codegen.barriers import joined
-from compiler.codegen.lower import NativeStage, lower_primfunc, module_text
-from compiler.dtypes import Array
+from compiler.codegen.llvm import jit
+from compiler.codegen.llvm.lower import NativeStage, lower_primfunc, module_text
 from compiler.errors import ConfigError, LoweringError, ScheduleError
 from compiler.ir.expr import Atom, Constant, Function
+from compiler.lowering.custom_dtypes import lower_custom_dtypes, uses_custom
+from compiler.lowering.legalize import Legalized, legalize
 from compiler.runtime.beside import Beside
-from compiler.runtime.native import Native, Stage
+from compiler.runtime.kernel_abi import Native, Stage
+from compiler.scheduling import rules
+from compiler.scheduling.default import schedule_default
+from compiler.scheduling.independent import check_independent
+from compiler.scheduling.tile_config import TileChoice
+from compiler.scheduling.tuning_log import History
+from compiler.scheduling.user_schedules import arranged, start_reductions
 from compiler.symbolic import Index, Var
-from compiler.target import Target
-from compiler.tensor import intrinsics
+from compiler.target import intrinsics
+from compiler.target.registry import Target
 from compiler.tensor.identity import program_text
-from compiler.tensor.legalize import Legalized, legalize
-from compiler.tensor.lower_custom import lower_custom_dtypes, uses_custom
 from compiler.tensor.naming import buffers
 from compiler.tensor.packed_arrays import IndexMap, aligned_empty, pack_into
 from compiler.tensor.packed_arrays import aligned_copy as aligned_copy
-from compiler.tensor.schedule import rules
-from compiler.tensor.schedule.choice import TileChoice
-from compiler.tensor.schedule.default import schedule_default
-from compiler.tensor.schedule.independent import check_independent
-from compiler.tensor.schedule.written import arranged, start_reductions
 from compiler.tensor.stmt import Buffer, PrimFunc, innermost_work, stores
-from compiler.tuning.log import History
+from compiler.types.dtypes import Array
 
 LARGE = 1 << 16
 """Bytes from which a constant array is copied by another thread."""

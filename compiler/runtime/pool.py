@@ -25,11 +25,11 @@ import ctypes
 import functools
 import os
 
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 from compiler.runtime.beside import Beside
 from compiler.runtime.pool_caller_code import CALLER_CODE
 from compiler.runtime.pool_worker_code import WORKER_CODE
-from compiler.target import Target
+from compiler.target.registry import Target
 
 SYMBOL = "dtypelab_parallel"
 """`void (void (ptr block, i64 begin, i64 end) *run, ptr block, i64 extent, i64 threads)`; without

@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.callees import callee
-from compiler.codegen import jit
-from compiler.dtypes import INT32, Array
+from compiler.codegen.llvm import jit
 from compiler.errors import LoweringError, ScheduleError
+from compiler.interpret.callees import callee
 from compiler.ir.expr import (
     Atom,
     Call,
@@ -24,25 +23,26 @@ from compiler.ir.expr import (
     atom_type,
     tensor_type,
 )
-from compiler.ir.types import TensorType, TupleType, Type
-from compiler.op.calls import CALL_TIR, is_callee
+from compiler.lowering.legalize import Legalized, known_finite
+from compiler.op.function_calls import CALL_TIR, is_callee
 from compiler.op.opdef import OpDef
 from compiler.runtime import pool
 from compiler.runtime.beside import Beside
-from compiler.runtime.choices import Choice, Conditions, conditions
-from compiler.runtime.driver import Pointer, Step, driver_text
+from compiler.runtime.concat_in_place import Joins, joined, returned
 from compiler.runtime.executable import Program
 from compiler.runtime.external import External
-from compiler.runtime.joins import Joins, joined, returned
+from compiler.runtime.graph_entry import Pointer, Step, driver_text
 from compiler.runtime.kernels import Kernel, aligned_copy, build_kernel, compile_kernel
 from compiler.runtime.memory import Lifetime, plan_memory
+from compiler.runtime.rounding_fallback import Choice, Conditions, conditions
+from compiler.scheduling.tuning_log import active_history
+from compiler.scheduling.user_schedules import with_own_loops
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
-from compiler.target import Target
-from compiler.tensor.legalize import Legalized, known_finite
-from compiler.tensor.schedule.written import with_own_loops
+from compiler.target.registry import Target
 from compiler.transform.instantiate import with_numbered_dims
-from compiler.tuning.log import active_history
+from compiler.types.dtypes import INT32, Array
+from compiler.types.tensor_types import TensorType, TupleType, Type
 
 _Entry = tuple[Kernel | External, tuple[Atom, ...], tuple[int, ...]]
 """What runs, the atom of each of its arguments, the roots of its results."""

@@ -6,7 +6,7 @@ On x86 these are bits of a thread's register MXCSR, which vector instructions se
 
 from __future__ import annotations
 
-from compiler.target import Target
+from compiler.target.registry import Target
 
 BEGIN, END = "watch_begin", "watch_end"
 _RAISED = 0x39

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.errors import InputError
 from compiler.ir.signature import name_of
-from compiler.ir.types import TensorType, TupleType, Type, shape_text
 from compiler.symbolic import Index, IntLike, Var
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType, TupleType, Type, shape_text
 
 
 def sizes(t: TensorType, dims: Mapping[Var, int]) -> tuple[int, ...]:

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.ir.expr import Function, tensor_type
 from compiler.runtime.assumptions import Assumption, assumptions
 from compiler.runtime.inputs import clamped, symbolic_sizes
 from compiler.symbolic import Index, Var
+from compiler.types.dtypes import Array
 
 _MOST = 4096
 """How far sizes that fit are looked for."""

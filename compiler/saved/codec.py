@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from compiler.dtype_lowering import DtypeLowering
-from compiler.dtypes import DType
-from compiler.ir.types import FuncType, TensorType, TupleType
+from compiler.lowering.choose import DtypeLowering
 from compiler.runtime.assumptions import Assumption
-from compiler.runtime.driver import Pointer, Step
 from compiler.runtime.external import External
-from compiler.runtime.native import Stage, index_from_json, index_to_json
+from compiler.runtime.graph_entry import Pointer, Step
+from compiler.runtime.kernel_abi import Stage, index_from_json, index_to_json
 from compiler.symbolic import Index, Var
+from compiler.types.dtypes import DType
+from compiler.types.tensor_types import FuncType, TensorType, TupleType
 from compiler.vm import bytecode
 
 _CLASSES: dict[str, type] = {

@@ -9,19 +9,19 @@ import zipfile
 import zlib
 from typing import Any
 
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 from compiler.errors import ModelError
-from compiler.input_files import ARRAYS, open_file
-from compiler.ir.types import TensorType
+from compiler.files.reading import ARRAYS, open_file
 from compiler.runtime import pool
-from compiler.runtime.elements import elements_among
 from compiler.runtime.executable import Executable, GraphExecutable, Program
 from compiler.runtime.index_ranges import ranges_among
+from compiler.runtime.kernel_abi import Native
 from compiler.runtime.kernels import Kernel, Written
-from compiler.runtime.native import Native
 from compiler.saved.codec import decode, encode
 from compiler.saved.file import Reader, Writer, header, target_of
-from compiler.target import Target
+from compiler.target.registry import Target
+from compiler.types.elements import elements_among
+from compiler.types.tensor_types import TensorType
 from compiler.vm.build import VMExecutable
 from compiler.vm.machine import Image
 

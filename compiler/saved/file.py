@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from compiler.codegen import cache
-from compiler.dtypes import Array
 from compiler.errors import ModelError
-from compiler.output_files import atomic_path
+from compiler.files.writing import atomic_path
 from compiler.runtime.kernels import aligned_copy
-from compiler.target import Target
+from compiler.target.registry import Target
+from compiler.types.dtypes import Array
 
 FORMAT = 1
 """Number of the layout of these files."""

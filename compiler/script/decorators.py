@@ -9,12 +9,12 @@ from typing import Any
 
 from compiler.errors import ParseError
 from compiler.ir.expr import Function, GlobalVar, IRModule
-from compiler.ir.types import FuncType, Type
 from compiler.script.graph_reader import GraphReader, annotated, parameters
 from compiler.script.graph_values import ProgramName
 from compiler.script.source import Source
 from compiler.script.tensor_reader import TensorReader
 from compiler.tensor.stmt import PrimFunc
+from compiler.types.tensor_types import FuncType, Type
 
 
 def tensor_program(f: Callable[..., Any]) -> PrimFunc:

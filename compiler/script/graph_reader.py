@@ -10,10 +10,10 @@ from compiler.errors import DtypelabError, ParseError
 from compiler.ir.construct import Statements
 from compiler.ir.expr import Call, Constant, Function, Var
 from compiler.ir.expression import Expr
-from compiler.ir.types import Type
 from compiler.op.opdef import OpDef
 from compiler.script.graph_values import Dataflow, Output, Tensor
 from compiler.script.source import Gone, Source
+from compiler.types.tensor_types import Type
 
 
 class GraphReader:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.dtypes import DType
 from compiler.errors import TypeInferenceError
 from compiler.ir.expr import Atom, Call
 from compiler.ir.expression import Expr, expression, operand
-from compiler.ir.types import TensorType, TupleType, Type
-from compiler.op import calls
+from compiler.op import function_calls as calls
 from compiler.op.opdef import OpDef
 from compiler.symbolic import IntLike, Var
 from compiler.tensor.stmt import PrimFunc
+from compiler.types.dtypes import DType
+from compiler.types.tensor_types import TensorType, TupleType, Type
 
 Shape = Sequence[IntLike | str]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.dtypes import DType
 from compiler.errors import TypeInferenceError
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor import stmt
+from compiler.types.dtypes import DType
 
 Shape = Sequence[IntLike | str]
 

@@ -7,7 +7,6 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from compiler.dtypes import BOOL, DType
 from compiler.errors import TypeInferenceError
 from compiler.ir.expression import call
 from compiler.ir.overloads import Overloads
@@ -15,6 +14,7 @@ from compiler.symbolic import Index
 from compiler.tensor import expr
 from compiler.tensor.expr import Expr
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import BOOL, DType
 
 
 class Converter:

@@ -8,17 +8,17 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from compiler.errors import DtypelabError, ParseError
-from compiler.ir.names import unique
+from compiler.scheduling import Schedule
+from compiler.scheduling.independent import check_independent
 from compiler.script.loops import Allocated, Axis, Block, Buffer, Grid, Init
 from compiler.script.scalars import scalar
 from compiler.script.source import Gone, Source
 from compiler.symbolic import Index, Var
 from compiler.tensor import stmt
 from compiler.tensor.expr import BinOp, Call, Expr, Gather, Load, index_vars, walk
-from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.independent import check_independent
 from compiler.tensor.stmt import For, PrimFunc, Stmt, Store
 from compiler.tensor.wellformed import check_program, check_store
+from compiler.types.names import unique
 
 T = TypeVar("T")
 _UPDATES = {"Add": "+", "Mul": "*", "Max": "max", "Min": "min"}

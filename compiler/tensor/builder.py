@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from compiler.dtypes import DType
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr import Expr
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Stmt, Store
+from compiler.types.dtypes import DType
 
 Extent = IntLike | Callable[..., IntLike]
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from compiler.dtypes import DType
 from compiler.errors import TypeInferenceError
-from compiler.ir.types import TensorType
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr import (
     BinOp,
@@ -34,6 +32,8 @@ from compiler.tensor.stmt import (
     Store,
     When,
 )
+from compiler.types.dtypes import DType
+from compiler.types.tensor_types import TensorType
 
 
 def copied(

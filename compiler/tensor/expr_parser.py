@@ -7,10 +7,7 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from compiler.dtypes import DType
 from compiler.errors import DtypelabError, ParseError, unknown
-from compiler.ir.dimension_parser import DimensionParser
-from compiler.ir.tokens import Token
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import (
     BINARY,
@@ -31,6 +28,9 @@ from compiler.tensor.expr import (
     binary,
 )
 from compiler.tensor.stmt import Buffer
+from compiler.types.dimension_parser import DimensionParser
+from compiler.types.dtypes import DType
+from compiler.types.tokens import Token
 
 T = TypeVar("T")
 _TOKEN = re.compile(

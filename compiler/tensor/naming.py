@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from compiler.ir.names import unique
 from compiler.symbolic import Var
 from compiler.tensor.copying import Copy
 from compiler.tensor.expr import Expr, IndexValue, Let, LetVar, Load
@@ -21,6 +20,7 @@ from compiler.tensor.stmt import (
     stores,
     walk_stmts,
 )
+from compiler.types.names import unique
 
 
 def buffers(f: PrimFunc) -> list[Buffer]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.symbolic import Index, Var
+from compiler.types.dtypes import Array
 
 ALIGN = 64
 """Bytes that the address of an array made here is a multiple of: a cache line, a vector."""

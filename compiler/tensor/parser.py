@@ -9,12 +9,10 @@ import json
 import re
 from collections.abc import Mapping
 
-from compiler.dtypes import INT64, Array
 from compiler.errors import ParseError, unknown
-from compiler.ir.tokens import Token
 from compiler.symbolic import Index, Var
+from compiler.target.intrinsics import named_intrinsics
 from compiler.tensor.expr_parser import Line
-from compiler.tensor.intrinsics import named_intrinsics
 from compiler.tensor.printer import UPDATES
 from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import (
@@ -30,6 +28,8 @@ from compiler.tensor.stmt import (
     When,
 )
 from compiler.tensor.wellformed import check_program
+from compiler.types.dtypes import INT64, Array
+from compiler.types.tokens import Token
 
 KINDS = ("unroll", "vector", "parallel")
 _SCOPES = {"register": "register", "local": "local", "constant": "constant", "source": "global"}

@@ -1,7 +1,7 @@
 """Which sums a loop nest keeps in registers, and the same statements with these in memory.
 
 Such sums may be computed by expressions that do not hold for every value, if the statements are run
-again, in memory, where they did not (see `compiler.tensor.lower_custom`).
+again, in memory, where they did not (see `compiler.lowering.custom_dtypes`).
 """
 
 from __future__ import annotations

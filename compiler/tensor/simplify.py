@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compiler.dtypes import INT32, DType
 from compiler.tensor.expr import BinOp, Cast, Expr, IntImm, rewrite
+from compiler.types.dtypes import INT32, DType
 
 _RANGES = {DType.parse("uint8"): (0, 255), DType.parse("int8"): (-128, 127)}
 

@@ -8,14 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from compiler.dtypes import Array, DType
 from compiler.errors import TypeInferenceError
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr import Expr, Gather, Load, loads, subst, walk
 from compiler.tensor.packed_arrays import IndexMap
+from compiler.types.dtypes import Array, DType
 
 if TYPE_CHECKING:
-    from compiler.tensor.intrinsics.intrinsic import Intrinsic
+    from compiler.tensor.intrinsic import Intrinsic
 
 
 SLACK = 256

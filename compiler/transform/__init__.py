@@ -1,16 +1,16 @@
-"""Passes over modules: one file each; see `compiler.transform.passes` for how they are run."""
+"""Passes over modules: one file each; see `compiler.passes.manager` for how they are run."""
 
 from compiler._lazy import lazy
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "compiler.transform.passes": [
+        "compiler.passes.manager": [
             "FunctionPass", "ModulePass", "Pass", "PassContext", "PassInfo", "PassInstrument",
             "Sequential",
         ],
-        "compiler.transform.decorators": ["function_pass", "module_pass"],
-        "compiler.transform.instruments": ["PrintIR", "TimingInstrument", "VerifyInstrument"],
+        "compiler.passes.decorators": ["function_pass", "module_pass"],
+        "compiler.passes.instruments": ["PrintIR", "TimingInstrument", "VerifyInstrument"],
         "compiler.transform.alter_op_layout": ["AlterOpLayout"],
         "compiler.transform.bind_params": ["BindParams"],
         "compiler.transform.canonicalize_ops": ["CanonicalizeOps"],
@@ -23,7 +23,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.fold_constant": ["FoldConstant"],
         "compiler.transform.fold_scale_axis": ["FoldScaleAxis"],
         "compiler.transform.fuse_ops": ["FuseOps"],
-        "compiler.transform.infer_type": ["InferType"],
+        "compiler.passes.infer_type": ["InferType"],
         "compiler.transform.inline": ["Inline"],
         "compiler.transform.lambda_lift": ["LambdaLift"],
         "compiler.transform.legalize_ops": ["LegalizeOps"],

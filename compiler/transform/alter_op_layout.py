@@ -34,9 +34,10 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.substitution import with_operands
-from compiler.ir.types import TensorType
 from compiler.op.opdef import Fusion, OpDef, get_op
-from compiler.target import Target
+from compiler.passes.infer_type import infer_value
+from compiler.passes.manager import FunctionPass, PassContext
+from compiler.target.registry import Target
 from compiler.transform.channel_blocks import (
     Blocks,
     blocks_of,
@@ -47,9 +48,8 @@ from compiler.transform.channel_blocks import (
     placed,
     shuffles,
 )
-from compiler.transform.infer_type import infer_value
 from compiler.transform.layout_rules import MEANS, POOLS, OpLayout, default_rule, layout_rule
-from compiler.transform.passes import FunctionPass, PassContext
+from compiler.types.tensor_types import TensorType
 
 ANY_LAYOUT = "any_layout"
 """Attribute of functions: which of its results may be in blocks."""

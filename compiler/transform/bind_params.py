@@ -11,7 +11,7 @@ import numpy as np
 from compiler.errors import InputError, unknown
 from compiler.ir.expr import Atom, Binding, Constant, Function, IRModule, Var, tensor_type
 from compiler.ir.substitution import substitute
-from compiler.transform.passes import ModulePass, PassContext
+from compiler.passes.manager import ModulePass, PassContext
 
 
 def bind_params(f: Function, values: Mapping[str, Any]) -> Function:

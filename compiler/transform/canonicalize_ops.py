@@ -6,10 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.ir.expr import Call, Constant, Value, Var, tensor_type
+from compiler.passes.rewrite import Rewriter, call, typed
 from compiler.pattern.patterns import Pattern, constant, either, is_op, wildcard
 from compiler.pattern.rules import Rule, RulePass
 from compiler.pattern.search import Found
-from compiler.transform.rewrite import Rewriter, call, typed
 
 COMMUTATIVE = ("add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and",
                "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor")  # fmt: skip

@@ -6,20 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from compiler.dtypes import Array
-from compiler.ir.expr import (
-    Atom,
-    Binding,
-    Call,
-    Constant,
-    Function,
-    Var,
-    operands,
-    tensor_type,
-)
-from compiler.ir.types import TensorType
+from compiler.ir.expr import Atom, Binding, Call, Constant, Function, Var, operands, tensor_type
 from compiler.op.layout import filled_channels
 from compiler.op.opdef import OpDef
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType
 
 
 class Blocks(NamedTuple):

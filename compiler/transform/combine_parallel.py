@@ -12,6 +12,7 @@ from itertools import starmap
 
 import numpy as np
 
+from compiler.arithmetic.stochastic import random_dtype
 from compiler.errors import ConfigError
 from compiler.ir.expr import (
     Atom,
@@ -24,9 +25,8 @@ from compiler.ir.expr import (
     Var,
     tensor_type,
 )
-from compiler.stochastic import random_dtype
-from compiler.transform.passes import FunctionPass, PassContext
-from compiler.transform.rewrite import Rewriter, call, op_name, typed, union
+from compiler.passes.manager import FunctionPass, PassContext
+from compiler.passes.rewrite import Rewriter, call, op_name, typed, union
 
 
 @dataclass(frozen=True)

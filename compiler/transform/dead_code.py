@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from compiler.ir.effects import effectful
 from compiler.ir.expr import Binding, Call, Function, IRModule, Var, operands
 from compiler.op.opdef import OpDef
-from compiler.transform.passes import FunctionPass, PassContext
+from compiler.passes.manager import FunctionPass, PassContext
 
 
 def live(f: Function) -> Function:

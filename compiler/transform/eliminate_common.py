@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable
 
+from compiler.arithmetic.stochastic import random_dtype
 from compiler.ir.effects import effectful
 from compiler.ir.expr import (
     Atom,
@@ -19,11 +20,10 @@ from compiler.ir.expr import (
     atom_type,
     operands,
 )
-from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.opdef import OpDef
-from compiler.stochastic import random_dtype
-from compiler.transform.passes import FunctionPass, PassContext
-from compiler.transform.rewrite import Rewriter
+from compiler.passes.manager import FunctionPass, PassContext
+from compiler.passes.rewrite import Rewriter
+from compiler.types.tensor_types import TensorType, TupleType, Type
 
 
 class ConstantKeys:

@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT64, Array, DType, custom, span
+from compiler.arithmetic.stochastic import random_dtype
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.op.accumulate import EXACT_BITS, exact_bits
 from compiler.op.common import known_shape
-from compiler.op.nn_pool import AvgPool2dAttrs
+from compiler.op.nn.pool import AvgPool2dAttrs
 from compiler.op.opdef import get_op
-from compiler.stochastic import random_dtype
+from compiler.passes.infer_type import infer_value
+from compiler.passes.rewrite import Rewriter, op_name
 from compiler.symbolic import Index
-from compiler.transform.infer_type import infer_value
-from compiler.transform.rewrite import Rewriter, op_name
+from compiler.types.dtypes import FLOAT64, Array, DType, custom, span
 
 PRODUCTS = ("nn.conv2d", "nn.dense", "nn.matmul", "sum_products", "mean_products")
 SCATTERS = ("scatter_elements", "scatter_nd")
@@ -182,7 +182,7 @@ class ExactSum:
         return self.r.emit(Binding(Var(name, infer_value(value)), value, self.b.origins))
 
     def _constant(self, value: Call) -> Constant:
-        from compiler.interpret import call_reference
+        from compiler.interpret.graph import call_reference
 
         out = Var("constant", infer_value(value))
         arrays = [a.data for a in value.args if isinstance(a, Constant)]

@@ -9,14 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import custom
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Call, Constant, tensor_type
 from compiler.op.accumulate import EXACT_BITS, exact_bits
 from compiler.op.opdef import OpDef
+from compiler.passes.rewrite import Rewriter, call, op_name, typed
 from compiler.symbolic import Index
 from compiler.transform.exact_sum import check_numbered
-from compiler.transform.rewrite import Rewriter, call, op_name, typed
+from compiler.types.dtypes import custom
 
 _EXACT = "exact"
 

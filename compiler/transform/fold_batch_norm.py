@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, Var, tensor_type
-from compiler.transform.passes import FunctionPass, PassContext
-from compiler.transform.rewrite import Rewriter, op_name, same_type, union
+from compiler.passes.manager import FunctionPass, PassContext
+from compiler.passes.rewrite import Rewriter, op_name, same_type, union
+from compiler.types.dtypes import Array
 
 _WEIGHTED = ("nn.conv2d", "nn.dense")
 

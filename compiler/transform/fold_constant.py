@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.ir.effects import effectful
 from compiler.ir.expr import (
     Atom,
@@ -19,10 +18,11 @@ from compiler.ir.expr import (
     atom_type,
     tensor_type,
 )
-from compiler.ir.types import TensorType, TupleType, Type
-from compiler.op.calls import is_callee
-from compiler.transform.passes import FunctionPass, PassContext
-from compiler.transform.rewrite import Rewriter, op_name
+from compiler.op.function_calls import is_callee
+from compiler.passes.manager import FunctionPass, PassContext
+from compiler.passes.rewrite import Rewriter, op_name
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType, TupleType, Type
 
 LARGEST_GROWTH = 64 << 20
 """A call stays when its result takes this many bytes more than its operands."""
@@ -41,7 +41,7 @@ def _bytes(t: Type) -> int | None:
 
 def _fields(value: Value, out: Var) -> list[Array] | None:
     """The arrays (one, or a tuple's fields) that `value` always gives, or None."""
-    from compiler.interpret import call_reference
+    from compiler.interpret.graph import call_reference
 
     t = atom_type(out)
     if not isinstance(value, Call) or isinstance(value.op, Function):

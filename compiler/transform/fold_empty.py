@@ -20,10 +20,10 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.substitution import substitute
-from compiler.ir.types import TensorType, TupleType
-from compiler.op.calls import is_callee
+from compiler.op.function_calls import is_callee
 from compiler.op.opdef import OpDef
-from compiler.transform.rewrite import op_name
+from compiler.passes.rewrite import op_name
+from compiler.types.tensor_types import TensorType, TupleType
 
 
 def without_empty(mod: IRModule) -> IRModule:
@@ -73,7 +73,7 @@ def _folded(f: Function) -> Function:
 
 def _simpler(value: Value, out: Var) -> Value:
     """What `value`, the value of `out`, is with as few tensors without elements as may be."""
-    from compiler.interpret import call_reference
+    from compiler.interpret.graph import call_reference
 
     if not isinstance(value, Call) or not isinstance(value.op, OpDef):
         return value

@@ -10,8 +10,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.ir.expr import Call, Constant, Value, tensor_type
+from compiler.passes.rewrite import Rewriter, op_name
 from compiler.pattern.patterns import (
     OpPattern,
     Pattern,
@@ -25,7 +25,7 @@ from compiler.pattern.patterns import (
 from compiler.pattern.rules import Rule, RulePass
 from compiler.pattern.search import Found
 from compiler.transform.fold_batch_norm import Affine, along, channel_axis, scaled
-from compiler.transform.rewrite import Rewriter, op_name
+from compiler.types.dtypes import Array
 
 HOMOGENEOUS = ("nn.relu", "nn.leaky_relu", "nn.max_pool2d", "nn.avg_pool2d",
                "nn.global_avg_pool2d")  # fmt: skip

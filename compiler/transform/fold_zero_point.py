@@ -12,12 +12,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.dtypes import INT8, INT16, UINT8, Array, DType
 from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, Var, names_in, tensor_type
-from compiler.ir.names import unique
+from compiler.op.accumulator_width import width
 from compiler.op.opdef import OpDef, get_op
-from compiler.op.width import width
-from compiler.transform.passes import FunctionPass, PassContext
+from compiler.passes.manager import FunctionPass, PassContext
+from compiler.types.dtypes import INT8, INT16, UINT8, Array, DType
+from compiler.types.names import unique
 
 _OPS = ("nn.conv2d", "nn.dense")
 

@@ -28,10 +28,10 @@ from compiler.ir.expr import (
     operands,
     uses,
 )
-from compiler.ir.names import unique
-from compiler.ir.types import TensorType
 from compiler.op.opdef import Fusion, OpDef
-from compiler.transform.passes import FunctionPass, PassContext
+from compiler.passes.manager import FunctionPass, PassContext
+from compiler.types.names import unique
+from compiler.types.tensor_types import TensorType
 
 MAX_DEPTH = 32
 MOST_REPEATED = 16

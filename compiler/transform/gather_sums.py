@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.dtypes import DType, custom
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, Var, tensor_type
+from compiler.passes.rewrite import Rewriter, call, op_name, typed
 from compiler.symbolic import Dim
-from compiler.transform.rewrite import Rewriter, call, op_name, typed
+from compiler.types.dtypes import DType, custom
 
 _MOVES = ("strided_slice", "nn.pad", "take", "reshape", "transpose", "expand_dims", "squeeze",
           "broadcast_to")  # fmt: skip

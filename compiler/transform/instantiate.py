@@ -20,12 +20,12 @@ from compiler.ir.expr import (
     atom_type,
     nested,
 )
-from compiler.ir.names import unique
 from compiler.ir.signature import solve, with_dims
 from compiler.ir.substitution import substitute, with_nested
-from compiler.ir.types import FuncType, TensorType, TupleType, Type
 from compiler.symbolic import Index, IntLike, dim
 from compiler.symbolic import Var as Dim
+from compiler.types.names import unique
+from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
 
 Sizes = Mapping[Dim, IntLike]
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, Array, DType
 from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
-from compiler.transform.rewrite import Rewriter, call, op_name, typed
+from compiler.passes.rewrite import Rewriter, call, op_name, typed
+from compiler.types.dtypes import FLOAT32, Array, DType
 
 
 @dataclass(frozen=True)

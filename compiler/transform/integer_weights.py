@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import INT8, INT64, Array
+from compiler.arithmetic.arrays import arithmetic
 from compiler.ir.expr import Atom, Binding, Call, Constant, tensor_type
-from compiler.op.arithmetic import arithmetic
 from compiler.op.common import channelwise
 from compiler.op.opdef import OpDef
+from compiler.passes.rewrite import Rewriter, op_name
 from compiler.transform.integer_forms import Grid
-from compiler.transform.rewrite import Rewriter, op_name
+from compiler.types.dtypes import INT8, INT64, Array
 
 MOST = 2**31 - 1
 _RESHAPING = ("transpose", "reshape", "expand_dims", "squeeze")

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.ir.expr import (
-    Binding,
-    Call,
-    Function,
-    GlobalVar,
-    IRModule,
-    Var,
-    names_in,
-    operands,
-)
-from compiler.ir.names import unique
+from compiler.ir.expr import Binding, Call, Function, GlobalVar, IRModule, Var, names_in, operands
+from compiler.passes.manager import ModulePass, PassContext
+from compiler.passes.nested import through_nested
 from compiler.transform.dead_code import live
 from compiler.transform.instantiate import brings_sizes
-from compiler.transform.nested import through_nested
-from compiler.transform.passes import ModulePass, PassContext
+from compiler.types.names import unique
 
 
 class LambdaLift(ModulePass):

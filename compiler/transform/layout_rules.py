@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.dtypes import UINT8
 from compiler.errors import InputError
-from compiler.ir.types import TensorType
 from compiler.op.opdef import Fusion, get_op
-from compiler.target import Target
+from compiler.target.registry import Target
+from compiler.types.dtypes import UINT8
+from compiler.types.tensor_types import TensorType
 
 POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "qnn.avg_pool2d")
 MEANS = ("mean", "qnn.mean", "nn.global_avg_pool2d")

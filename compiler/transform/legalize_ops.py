@@ -11,14 +11,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.ir.expr import Atom, Binding, Call, Function, IRModule, Value, Var, atom_type
-from compiler.ir.names import unique
-from compiler.op.calls import call_tir
+from compiler.lowering.legalize import legalize
+from compiler.op.function_calls import call_tir
 from compiler.op.opdef import OpDef
+from compiler.passes.manager import ModulePass, PassContext
+from compiler.passes.nested import through_nested
 from compiler.tensor.identity import program_text
-from compiler.tensor.legalize import legalize
 from compiler.tensor.stmt import PrimFunc
-from compiler.transform.nested import through_nested
-from compiler.transform.passes import ModulePass, PassContext
+from compiler.types.names import unique
 
 
 class LegalizeOps(ModulePass):

@@ -18,12 +18,12 @@ from compiler.ir.expr import (
     operands,
 )
 from compiler.ir.graph_form import MARK, inside, marked, nestable, nested_name, printed_inside
-from compiler.ir.names import unique
 from compiler.ir.substitution import substitute, with_operands
+from compiler.passes.manager import ModulePass, PassContext
+from compiler.passes.nested import through_nested
+from compiler.passes.rewrite import Rewriter
 from compiler.transform.eliminate_common import ConstantKeys
-from compiler.transform.nested import through_nested
-from compiler.transform.passes import ModulePass, PassContext
-from compiler.transform.rewrite import Rewriter
+from compiler.types.names import unique
 
 
 class ToGraphNormalForm(ModulePass):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.ir.expr import IRModule
+from compiler.passes.infer_type import InferType
+from compiler.passes.manager import Sequential
 from compiler.transform.dead_code import DeadCodeElimination
 from compiler.transform.fold_batch_norm import FoldBatchNorm
 from compiler.transform.fold_constant import FoldConstant
-from compiler.transform.infer_type import InferType
-from compiler.transform.passes import Sequential
 from compiler.transform.recover_layer_norm import RecoverLayerNorm
 from compiler.transform.simplify_inference import SimplifyInference
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.ir.expr import Atom, Call, Constant, Value, tensor_type
-from compiler.ir.types import TensorType, broadcast
+from compiler.passes.rewrite import Rewriter, call, op_name
 from compiler.pattern.patterns import Pattern, any_order, constant, is_op, wildcard
 from compiler.pattern.rules import Rule, RulePass
 from compiler.pattern.search import Found
-from compiler.transform.rewrite import Rewriter, call, op_name
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType, broadcast
 
 _MULTIPLY, _ADD, _SUBTRACT = is_op("multiply"), is_op("add"), is_op("subtract")
 _CENTER = is_op("mean", keepdims=True)(wildcard("x"))

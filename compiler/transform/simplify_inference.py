@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, tensor_type
+from compiler.passes.manager import FunctionPass, PassContext
+from compiler.passes.rewrite import Rewriter, call, op_name, same_type, typed
 from compiler.transform.fold_batch_norm import batch_norm_affine, channel_axis, folds_into
-from compiler.transform.passes import FunctionPass, PassContext
-from compiler.transform.rewrite import Rewriter, call, op_name, same_type, typed
+from compiler.types.dtypes import Array
 
 _SAME_ORDER = frozenset(
     {

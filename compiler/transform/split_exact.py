@@ -18,16 +18,16 @@ from math import prod
 
 import numpy as np
 
-from compiler.dtypes import custom
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Constant, Function, IRModule
 from compiler.op.accumulate import EXACT_BITS
-from compiler.op.nn_pool import divisors
+from compiler.op.nn.pool import divisors
+from compiler.passes.manager import FunctionPass, PassContext
+from compiler.passes.rewrite import Rewriter, op_name
 from compiler.transform.exact_sum import ExactSum, check_numbered, sizes_of, width_of
 from compiler.transform.exact_sums_apart import apart
-from compiler.transform.passes import FunctionPass, PassContext
-from compiler.transform.quick_sums import integer_sum, quick_sum
-from compiler.transform.rewrite import Rewriter, op_name
+from compiler.transform.speculative_exact_sums import integer_sum, quick_sum
+from compiler.types.dtypes import custom
 
 MOST_PARTS = 256
 """Products of two parts that an operator may become."""

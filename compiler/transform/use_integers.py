@@ -17,7 +17,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT32, Array
+from compiler.arithmetic.arrays import arithmetic
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -29,9 +29,10 @@ from compiler.ir.expr import (
     Var,
     tensor_type,
 )
-from compiler.ir.types import TensorType
-from compiler.op.arithmetic import arithmetic
 from compiler.op.opdef import OpDef, Quantized
+from compiler.passes.manager import FunctionPass, PassContext, Sequential
+from compiler.passes.nested import through_nested
+from compiler.passes.rewrite import Rewriter, call, op_name, typed
 from compiler.pattern.rules import Refusal
 from compiler.transform.integer_forms import (
     Form,
@@ -55,9 +56,8 @@ from compiler.transform.integer_weights import (
     real_constant,
     weights_of,
 )
-from compiler.transform.nested import through_nested
-from compiler.transform.passes import FunctionPass, PassContext, Sequential
-from compiler.transform.rewrite import Rewriter, call, op_name, typed
+from compiler.types.dtypes import FLOAT32, INT32, Array
+from compiler.types.tensor_types import TensorType
 
 WEIGHTED = ("nn.conv2d", "nn.dense")
 AVERAGES = ("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")

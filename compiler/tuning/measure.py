@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from compiler.codegen import jit
-from compiler.dtypes import Array
+from compiler.codegen.llvm import jit
 from compiler.ir.expr import Constant
+from compiler.lowering.legalize import Legalized
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.symbolic import IntLike, Var
-from compiler.target import Target
+from compiler.target.registry import Target
 from compiler.tensor.expr import Gather, walk
-from compiler.tensor.legalize import Legalized
 from compiler.tensor.stmt import SLACK, stores
+from compiler.types.dtypes import Array
 
 SAMPLE_NS = 150_000
 """Nanoseconds that a timed sample should last: short kernels are called several times."""

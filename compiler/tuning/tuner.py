@@ -16,22 +16,22 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler.dtypes import Array
+from compiler.build import build, optimize
 from compiler.errors import ConfigError, DtypelabError
 from compiler.ir.expr import Call, Constant, Function, IRModule
-from compiler.pipeline import build, optimize
+from compiler.lowering.legalize import legalize
 from compiler.runtime.executable import Executable
 from compiler.runtime.kernels import compile_kernel
+from compiler.scheduling.default import rule_tile, untiled
+from compiler.scheduling.rules import scheduled_by_rule
+from compiler.scheduling.tile_config import TileChoice, candidates
+from compiler.scheduling.tuning_log import Record, append_records, apply_records, check_log
+from compiler.scheduling.workload import summary, workload_key
 from compiler.symbolic import Index
-from compiler.target import Target, host_cpu
-from compiler.tensor.legalize import legalize
-from compiler.tensor.schedule.choice import TileChoice, candidates
-from compiler.tensor.schedule.default import rule_tile, untiled
-from compiler.tensor.schedule.rules import scheduled_by_rule
+from compiler.target.registry import Target, host_cpu
 from compiler.tensor.stmt import For, PrimFunc, walk_stmts
-from compiler.tuning.log import Record, append_records, apply_records, check_log
 from compiler.tuning.measure import SYMBOLIC_SIZE, KernelRun, in_turns, quiet, random_arrays
-from compiler.tuning.workload import summary, workload_key
+from compiler.types.dtypes import Array
 
 GAIN = 0.98
 """A choice must take less than this share of the default's time."""

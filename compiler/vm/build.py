@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from compiler.dtypes import Array
+from compiler.build import compile_graph
 from compiler.ir.expr import Function, IRModule, Var, atom_type, tensor_type
-from compiler.pipeline import compile_graph
 from compiler.runtime.assumptions import Assumption, assumptions, check_assumptions
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.inputs import symbolic_sizes
 from compiler.runtime.kernels import Kernel
 from compiler.symbolic import Var as Dim
-from compiler.target import Target
+from compiler.target.registry import Target
+from compiler.types.dtypes import Array
 from compiler.vm.dims import needed
 from compiler.vm.lower import lower
 from compiler.vm.machine import Image, Machine

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import get_args
 
-from compiler.ir.types import TensorType, Type, shape_text
 from compiler.symbolic import Dim
+from compiler.types.tensor_types import TensorType, Type, shape_text
 
 
 def _registers(numbers: tuple[int, ...]) -> str:

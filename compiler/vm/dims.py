@@ -6,10 +6,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from compiler.ir.expr import Call, Function, Loop, nested
-from compiler.ir.types import FuncType, TensorType, TupleType, Type
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
+from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
 
 
 def dims_of(t: Type | None) -> set[Dim]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from compiler.dtypes import Array
 from compiler.ir.effects import effectful
 from compiler.ir.expr import (
     Atom,
@@ -27,11 +26,12 @@ from compiler.ir.expr import (
     operands,
     uses,
 )
-from compiler.ir.types import TensorType, TupleType, Type
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime.executable import GraphExecutable
 from compiler.symbolic import Var as Dim
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType, TupleType, Type
 from compiler.vm.bytecode import (
     Append,
     Bind,

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.dtypes import Array
 from compiler.errors import InputError, OutOfMemoryError
-from compiler.interpret import MOST_FRAMES
-from compiler.iterations import endless, most_iterations
+from compiler.interpret.graph import MOST_FRAMES
+from compiler.interpret.iterations import endless, most_iterations
 from compiler.runtime.executable import GraphExecutable
 from compiler.runtime.shapes import bind_dims, match_shape, stack_rows
 from compiler.symbolic import Var as Dim
+from compiler.types.dtypes import Array
 from compiler.vm.bytecode import (
     Append,
     Bind,

@@ -13,8 +13,8 @@ Every one gives the bits of `datatypes.oracle`.
 
 from __future__ import annotations
 
+from compiler.arithmetic.stochastic import PLACED, Place
 from compiler.errors import LoweringError
-from compiler.stochastic import PLACED, Place
 from compiler.tensor.expr import COMPARISONS, BinOp, Call, Cast, Expr
 from datatypes import oracle
 from datatypes.builtin import (

@@ -7,9 +7,9 @@ subnormal results are rounded once too, which the tests show for every pair of s
 
 from __future__ import annotations
 
-from compiler.dtypes import FLOAT32, DType
 from compiler.tensor.expr import COMPARISONS, BinOp, Expr, call, cast, const, let, select
 from compiler.tensor.expr import binary as operation
+from compiler.types.dtypes import FLOAT32, DType
 
 NAME = "bfloat16"
 _UINT16, _UINT32 = DType("uint", 16), DType("uint", 32)

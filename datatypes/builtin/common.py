@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from compiler.dtypes import INT64, DType
+from compiler.lowering.tables import table
 from compiler.tensor.expr import Expr, Gather, cast, const
-from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import INT64, DType
 from datatypes.formats import Format, value_table
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from compiler.dtypes import DType
 from compiler.tensor.expr import COMPARISONS, BinOp, Expr, binary, cast
+from compiler.types.dtypes import DType
 from datatypes.builtin import through_float64
 from datatypes.builtin.common import storage
 from datatypes.builtin.decoding import decode

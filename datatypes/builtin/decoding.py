@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.dtypes import FLOAT64, INT64, DType
 from compiler.tensor.expr import Expr, call, cast, const, let, maximum, select
+from compiler.types.dtypes import FLOAT64, INT64, DType
 from datatypes.builtin import softposit
 from datatypes.builtin.common import look_up, values
 from datatypes.formats import Format

@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from compiler.dtypes import FLOAT64
+from compiler.lowering.tables import table
 from compiler.tensor.expr import Expr, call, maximum, minimum
-from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import FLOAT64
 from datatypes import mathfun, oracle
 from datatypes.builtin import softposit, through_float64
 from datatypes.builtin.common import look_up

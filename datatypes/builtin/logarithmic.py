@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from compiler.dtypes import INT32
+from compiler.lowering.tables import table
 from compiler.tensor.expr import Expr, cast, const, let, maximum, minimum, select
-from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import INT32
 from datatypes import logarithms
 from datatypes.builtin.common import look_up, storage
 from datatypes.formats import Format

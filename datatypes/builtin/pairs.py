@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from compiler.dtypes import INT32
+from compiler.lowering.tables import table
 from compiler.tensor.expr import Expr, cast
-from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import INT32
 from datatypes import oracle
 from datatypes.builtin.common import look_up
 from datatypes.formats import Format

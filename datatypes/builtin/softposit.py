@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from compiler.dtypes import FLOAT64
 from compiler.tensor.expr import CallExtern, Expr
+from compiler.types.dtypes import FLOAT64
 from datatypes import softposit
 from datatypes.builtin.common import storage
 from datatypes.formats import Format

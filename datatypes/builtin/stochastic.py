@@ -11,8 +11,8 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from compiler.dtypes import FLOAT64, INT64, DType
-from compiler.stochastic import Place
+from compiler.arithmetic.stochastic import Place
+from compiler.lowering.tables import table
 from compiler.tensor.expr import (
     BinOp,
     Call,
@@ -26,8 +26,8 @@ from compiler.tensor.expr import (
     minimum,
     select,
 )
-from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import FLOAT64, INT64, DType
 from datatypes.builtin import pairs, through_float64
 from datatypes.builtin.common import look_up
 from datatypes.formats import Format, binades

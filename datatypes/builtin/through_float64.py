@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
-from compiler.dtypes import BOOL, FLOAT64, INT64, DType
+from compiler.lowering.tables import table
 from compiler.tensor.expr import BinOp, Expr, call, cast, const, let, select
 from compiler.tensor.expr import binary as operation
-from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import BOOL, FLOAT64, INT64, DType
 from datatypes import oracle
-from datatypes.builtin import odd, softposit
+from datatypes.builtin import round_to_odd as odd
+from datatypes.builtin import softposit
 from datatypes.builtin.common import code, look_up, storage
 from datatypes.builtin.decoding import TABLE_BITS, decode
 from datatypes.formats import Binades, Format, binades, interval_starts, sorted_codes

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.errors import InputError, LoweringError
+from compiler.types.dtypes import Array
 from datatypes.formats import Format, get
 from datatypes.proof import elementwise, exhaustive, fused, integers, peers, samples, sums
 from datatypes.proof.judge import Judge

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.dtypes import Array
+from compiler.types.dtypes import Array
 from datatypes.formats import Format
 from datatypes.proof import integers, peers
 from datatypes.proof.report import EXAMPLES, Row, compared

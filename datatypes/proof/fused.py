@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from compiler.dtype_lowering import TABLE_BITS
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
+from compiler.lowering.choose import TABLE_BITS
+from compiler.types.dtypes import Array
 from datatypes.formats import Format, decode, encode, get
 from datatypes.proof import samples
 from datatypes.proof.judge import Judge

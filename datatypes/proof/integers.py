@@ -17,7 +17,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from compiler.dtypes import FLOAT64, INT32, INT64, Array, DType
+from compiler.lowering.tables import table
 from compiler.tensor.expr import (
     Expr,
     Gather,
@@ -30,8 +30,8 @@ from compiler.tensor.expr import (
     minimum,
     select,
 )
-from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import FLOAT64, INT32, INT64, Array, DType
 from datatypes.formats import Format, Special, Value
 from datatypes.kernels import Elementwise, compile_elementwise
 

@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from compiler.dtypes import Array
+from compiler.types.dtypes import Array
 from datatypes import mathfun, oracle
 from datatypes.formats import Format, as_float, decode, encode, ordered_values
 from datatypes.proof import integers, rational

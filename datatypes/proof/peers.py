@@ -14,8 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from compiler.dtypes import BOOL, INT32, Array, DType
 from compiler.tensor.expr import CallExtern, Expr, cast, const
+from compiler.types.dtypes import BOOL, INT32, Array, DType
 from datatypes import softposit
 from datatypes.formats import Format, decode
 from datatypes.kernels import Elementwise, compile_elementwise

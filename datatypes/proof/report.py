@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from compiler.dtypes import Array
+from compiler.types.dtypes import Array
 from datatypes.formats import Format, as_float
 
 Operands = Sequence[tuple[Format | None, Array]]

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from compiler.dtypes import Array
+from compiler.types.dtypes import Array
 from datatypes.formats import Format, decode, encode
 
 ALL_PAIRS_BITS = 8

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 import compiler
-from compiler.dtypes import Array, DType
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.types.dtypes import Array, DType
 from datatypes.formats import Format
 
 BLOCK = 1 << 16

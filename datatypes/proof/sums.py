@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant
+from compiler.types.dtypes import Array
 from datatypes.formats import Format
 from datatypes.proof import samples
 from datatypes.proof.judge import Judge

@@ -14,8 +14,8 @@ Every one gives the bits of `datatypes.oracle`.
 
 from __future__ import annotations
 
+from compiler.lowering.custom_dtypes import Lane
 from compiler.tensor.expr import BinOp, Call, Cast, Expr, FloatImm
-from compiler.tensor.lower_custom import Lane
 from datatypes.formats import Format
 from datatypes.vector.choice import Lanes, lanes
 from datatypes.vector.codes import from_bits, lane_array, to_bits

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler.dtypes import INT64, DType
+from compiler.lowering.tables import table
 from compiler.tensor.expr import Expr, Gather, call, cast, let
-from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import INT64, DType
 from datatypes.vector.carrier import SINGLE, Carrier
 from datatypes.vector.magic import Magic, Scaled
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.dtypes import FLOAT32, FLOAT64, INT32, INT64, DType
 from compiler.tensor.expr import Expr, binary, call, cast, const, let, select
+from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, DType
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler.dtypes import FLOAT64, INT64
+from compiler.lowering.tables import table
 from compiler.tensor.expr import Expr, Gather, cast
-from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import FLOAT64, INT64
 from datatypes.builtin import decoding, through_float64
 from datatypes.formats import Format, decode, value_table
 from datatypes.vector.choice import chosen

@@ -18,7 +18,6 @@ from functools import lru_cache
 
 import numpy as np
 
-from compiler.dtypes import DType
 from compiler.tensor.expr import (
     BinOp,
     Call,
@@ -31,6 +30,7 @@ from compiler.tensor.expr import (
     maximum,
     select,
 )
+from compiler.types.dtypes import DType
 from datatypes.formats import Format
 from datatypes.formats.fixed import FixedCode
 from datatypes.vector.by_exponent import Binade, Entries, for_products, for_sums, scaled

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler.dtypes import FLOAT64, DType
 from compiler.tensor.expr import Expr, cast
+from compiler.types.dtypes import FLOAT64, DType
 from datatypes import formats, kernels
 from datatypes.builtin import through_float64
 from datatypes.formats import Format

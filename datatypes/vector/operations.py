@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from compiler.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType
 from compiler.tensor.expr import (
     COMPARISONS,
     BinOp,
@@ -17,6 +16,7 @@ from compiler.tensor.expr import (
     minimum,
     select,
 )
+from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType
 from datatypes import mathfun, oracle
 from datatypes.builtin import decoding, functions, through_float64
 from datatypes.formats import Format, as_float

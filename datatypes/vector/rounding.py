@@ -21,10 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from compiler.dtypes import INT64
+from compiler.lowering.tables import table
 from compiler.tensor.expr import Expr, Gather, binary, cast, let, maximum, minimum, select
-from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer
+from compiler.types.dtypes import INT64
 from datatypes.formats import Binades, Format, as_float, binades
 from datatypes.vector.carrier import (
     FAR,

@@ -171,7 +171,7 @@ def target(
     Example: python -m experiments.accuracy target --data DIR --target 0.97 --float-macs 0.05
     """
     from experiments.benchmarks.__main__ import named_file
-    from quantize.config_file import read_toml
+    from quantize.config.file import read_toml
 
     try:
         task = tasks.load(name, data, dict(map(named_file, given)))

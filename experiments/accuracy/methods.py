@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 
 from compiler.ir.expr import Constant, IRModule
-from experiments import metrics
 from experiments.accuracy import tasks
 from experiments.accuracy.networks import merit, scores
 from experiments.accuracy.share import integer_share
 from experiments.accuracy.tasks import Task
 from experiments.files import atomic_path, check_writable
-from experiments.statistics import PairedDifference, paired_difference
+from experiments.measure import metrics
+from experiments.measure.statistics import PairedDifference, paired_difference
 
 if TYPE_CHECKING:
     from quantize import Plan
@@ -159,8 +159,8 @@ def text(line: Line) -> str:
 
 def mean_bits(module: IRModule, plan: Plan) -> float:
     """Bits of a weight on average, over the weights that are integers or numbers of formats."""
-    from quantize.annotation import annotate
-    from quantize.graph import Graph
+    from quantize.annotation.annotate import annotate
+    from quantize.annotation.graph import Graph
 
     total, held = 0, 0.0
     for b, call in Graph(annotate(module).module.main).calls():
@@ -173,8 +173,8 @@ def mean_bits(module: IRModule, plan: Plan) -> float:
 
 def _weight_bits(plan: Plan, node: str) -> float:
     """Bits of a node's weights; 0 if the plan says nothing of them."""
-    from quantize.scaled.blocks import block_format
-    from quantize.scaled.storage import format_bits
+    from quantize.formats.blocks import block_format
+    from quantize.formats.storage import format_bits
 
     if node in plan.weights:
         return plan.weights[node].bits

@@ -23,7 +23,7 @@ from experiments.accuracy.tasks import Task
 from experiments.benchmarks import calibration, models, peer
 from experiments.benchmarks.report import Row
 from experiments.files import atomic_path, check_writable
-from experiments.statistics import PairedDifference, paired_difference
+from experiments.measure.statistics import PairedDifference, paired_difference
 
 if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
@@ -254,7 +254,7 @@ def merit(task: Task, found: Array, reference: Array) -> tuple[float, float]:
 def sqnr_db(found: Array, reference: Array) -> float:
     """Signal to quantization noise ratio in decibels, input by input: all scores of a text
     recognizer in float64 would take gigabytes."""
-    from quantize.accuracy_target import sqnr
+    from quantize.calibration.accuracy_target import sqnr
 
     return sqnr(list(found), list(reference))
 
@@ -262,7 +262,7 @@ def sqnr_db(found: Array, reference: Array) -> float:
 def scores(module: IRModule, batches: Sequence[Array]) -> Array:
     """The first output of a network for all inputs."""
     import compiler
-    from quantize.running import processors
+    from quantize.calibration.running import processors
 
     network = compiler.build(module, threads=processors())
     outputs = [network(x) for x in batches]

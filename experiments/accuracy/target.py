@@ -12,7 +12,7 @@ from compiler.errors import ConfigError
 from experiments.accuracy.networks import scores
 from experiments.accuracy.share import integer_share
 from experiments.accuracy.tasks import Task
-from experiments.statistics import paired_difference
+from experiments.measure.statistics import paired_difference
 
 
 def run(task: Task, fields: dict[str, Any], by_answers: bool) -> bool:
@@ -27,7 +27,7 @@ def run(task: Task, fields: dict[str, Any], by_answers: bool) -> bool:
         ConfigError: there is no target, or it is not reached.
     """
     import quantize
-    from quantize.accuracy_target import MEASURES
+    from quantize.calibration.accuracy_target import MEASURES
 
     def agreeing(found: Sequence[Any], reference: Sequence[Any]) -> float:
         return task.agreement(np.concatenate(found), np.concatenate(reference))

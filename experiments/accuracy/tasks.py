@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from compiler.errors import ConfigError, unknown
 from compiler.ir.expr import IRModule
-from experiments import datasets, zoo
+from experiments import zoo
 from experiments.benchmarks import models
-from experiments.scoring import greedy_text
+from experiments.data import datasets
+from experiments.measure.scoring import greedy_text
 
 Array = NDArray[Any]
 

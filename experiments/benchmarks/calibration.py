@@ -123,8 +123,8 @@ def held(module: IRModule, batches: Sequence[NDArray[Any]]) -> int:
     Args:
         module: the float32 network; dimensions of no fixed size count as those of a batch.
     """
-    from compiler.ir.types import TensorType
     from compiler.transform.preparation import prepare
+    from compiler.types.tensor_types import TensorType
 
     rows = len(batches[0])
     shapes = [

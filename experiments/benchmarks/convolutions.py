@@ -19,7 +19,7 @@ from experiments.benchmarks import peer
 from experiments.benchmarks.peak import Peak, peak
 from experiments.benchmarks.stages import kernel_calls
 from experiments.benchmarks.turns import Contender, Effort, always, medians
-from experiments.pinning import pinned
+from experiments.measure.pinning import pinned
 
 if TYPE_CHECKING:
     from compiler import Executable
@@ -186,7 +186,7 @@ def run(effort: Effort) -> bool:
     Raises:
         DtypelabError: onnxruntime is not installed, or this CPU has no known peak.
     """
-    from compiler.target import Target
+    from compiler.target.registry import Target
 
     peer.onnxruntime()
     top = peak(Target.parse("llvm"))

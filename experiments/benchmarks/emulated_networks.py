@@ -7,17 +7,19 @@ from collections.abc import Callable
 import click
 
 from compiler import build, from_onnx
-from compiler.analysis import cost
-from compiler.dtypes import Array
 from compiler.ir.expr import IRModule
+from compiler.transform.analysis import cost
 from compiler.transform.preparation import prepare
+from compiler.types.dtypes import Array
 from datatypes import change_dtype
-from experiments import datasets, model_files, zoo
+from experiments import zoo
 from experiments.benchmarks import models
 from experiments.benchmarks.report import Row
 from experiments.benchmarks.turns import Effort, always, medians
+from experiments.data import datasets
 from experiments.examples import approximate_multiplier
-from experiments.pinning import pinned
+from experiments.measure.pinning import pinned
+from experiments.zoo import model_files
 
 NATIVE = "float32"
 LARGE = ("resnet50", "posit16_es1", 1.0, 25.0)

@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from compiler import Executable, build
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.target import Target
+from compiler.target.registry import Target
 from datatypes import change_dtype
 from experiments.benchmarks import c_loop, emulated_networks
 from experiments.benchmarks.peak import peak_float32
 from experiments.benchmarks.report import Row
 from experiments.benchmarks.turns import Effort, always, medians
-from experiments.pinning import pinned
+from experiments.measure.pinning import pinned
 
 SIZE = 512
 LIBRARY_ROWS = 8

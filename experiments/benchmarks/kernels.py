@@ -7,8 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments import datasets, model_files, pipeline, schemes
 from experiments.benchmarks.report import Group
+from experiments.data import datasets
+from experiments.systems import pipeline, schemes
+from experiments.zoo import model_files
 
 MODELS = ("mnist_mlp", "mnist_resnet8", "mnist_dwsep")
 

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import ConfigError, ModelError, unknown
-from experiments import datasets, zoo
+from experiments import zoo
+from experiments.data import datasets
 from experiments.zoo import light
 from experiments.zoo.light import FOLDER_VARIABLE as FOLDER_VARIABLE
 from experiments.zoo.light import folder as folder

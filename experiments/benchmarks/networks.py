@@ -14,10 +14,10 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments import metrics
 from experiments.benchmarks import models, openvino, peer, variants
 from experiments.benchmarks.turns import Contender, Effort, always, medians
-from experiments.pinning import pinned
+from experiments.measure import metrics
+from experiments.measure.pinning import pinned
 
 if TYPE_CHECKING:
     from compiler import Executable

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 from compiler.errors import UnsupportedError
 from compiler.runtime.kernels import aligned_copy
-from compiler.target import Target
+from compiler.target.registry import Target
 
 _TURNS = 40_000
 """Long enough that the microsecond which a call costs is under one percent of the time."""

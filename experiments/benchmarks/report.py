@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from experiments.latency import measure_interleaved
+from experiments.measure.latency import measure_interleaved
 
 
 @dataclass(frozen=True)

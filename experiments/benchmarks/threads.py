@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 from compiler.ir.expr import IRModule
 from compiler.runtime import pool
-from compiler.target import Target
-from experiments import datasets, model_files, pipeline, schemes
+from compiler.target.registry import Target
 from experiments.benchmarks.report import Group
+from experiments.data import datasets
+from experiments.systems import pipeline, schemes
+from experiments.zoo import model_files
 
 REPEATS = 1000
 NOTHING = f"""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from compiler.errors import UnsupportedError
 from experiments.benchmarks.turns import Effort, always, medians
-from experiments.pinning import pinned
+from experiments.measure.pinning import pinned
 
 if TYPE_CHECKING:
     from compiler import Executable
@@ -43,7 +43,7 @@ def run(
 ) -> tuple[list[Claim], str]:
     """Measure, print times, and give the claims, with what is wrong with the results (or '')."""
     import compiler
-    from compiler.transform.passes import PassContext
+    from compiler.passes.manager import PassContext
 
     click.echo(f"{MODEL}, other layouts and instruction sets, 1 thread")
     made: dict[str, Executable] = {DEFAULT: compiler.build(int8)}

@@ -11,13 +11,13 @@ import numpy as np
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.ir.expr import IRModule
+from compiler.types.dtypes import Array
 from experiments.benchmarks import models
 from experiments.benchmarks.report import Row
 from experiments.benchmarks.turns import Effort
-from experiments.latency import measure_interleaved
-from experiments.pinning import pinned
+from experiments.measure.latency import measure_interleaved
+from experiments.measure.pinning import pinned
 
 MODEL = "pp_ocrv4_rec"
 WIDTHS = (96, 320, 640)

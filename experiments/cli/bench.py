@@ -12,8 +12,10 @@ import click
 
 import compiler
 from compiler.errors import ConfigError, UnsupportedError
-from experiments import model_files, pipeline, provenance, schemes
-from experiments.latency import LatencyStats, measure_interleaved
+from experiments.measure.latency import LatencyStats, measure_interleaved
+from experiments.running import provenance
+from experiments.systems import pipeline, schemes
+from experiments.zoo import model_files
 
 from .common import (
     batch_options,

@@ -10,7 +10,7 @@ class WithColumns(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the columns, each with its unit, behind what there is."""
-        from experiments.column_meanings import COMPUTED, MEANINGS
+        from experiments.results.column_meanings import COMPUTED, MEANINGS
 
         super().format_epilog(ctx, formatter)
         meanings = {**MEANINGS, **COMPUTED}.items()

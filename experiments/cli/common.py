@@ -12,9 +12,11 @@ import click
 import numpy as np
 
 from compiler.errors import ConfigError
-from compiler.printable import printable, printable_lines
-from experiments import datasets, model_files, pipeline
-from experiments.feeds import Feed, filled
+from compiler.files.printable import printable, printable_lines
+from experiments.data import datasets
+from experiments.data.feeds import Feed, filled
+from experiments.systems import pipeline
+from experiments.zoo import model_files
 
 if TYPE_CHECKING:
     from pathlib import Path

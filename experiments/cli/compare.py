@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from experiments import model_files, pipeline, schemes
 from experiments.files import atomic_path, check_outputs
+from experiments.systems import pipeline, schemes
+from experiments.zoo import model_files
 
 from .common import (
     cell,
@@ -26,8 +27,8 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from experiments.layers import LayerError
-    from experiments.node_errors import NodeError
+    from experiments.layers.nodes import NodeError
+    from experiments.measure.layer_errors import LayerError
 
 #: An interpreted network is slow: this many inputs are compared unless --images says otherwise.
 DEFAULT_IMAGES = 8
@@ -84,10 +85,10 @@ def compare(
 
     import quantize
     from compiler.transform.preparation import prepare
-    from experiments.layers import layer_errors
-    from experiments.node_errors import node_errors
-    from experiments.node_picture import write_picture
-    from experiments.tables import neutral
+    from experiments.layers.node_picture import write_picture
+    from experiments.layers.nodes import node_errors
+    from experiments.measure.layer_errors import layer_errors
+    from experiments.results.export import neutral
 
     if (plan is None) == (dtype == "float32"):
         raise click.UsageError("give either --dtype or --plan, to compare with float32")

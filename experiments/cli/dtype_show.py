@@ -100,9 +100,9 @@ def _special(fmt: Format) -> dict[str, str]:
 
 def _lowering(fmt: Format) -> tuple[str, str]:
     """How compiled code computes in the format, and why so."""
-    from compiler.dtype_lowering import choose_lowerings
     from compiler.ir.builder import FunctionBuilder
     from compiler.ir.expr import IRModule
+    from compiler.lowering.choose import choose_lowerings
 
     if fmt.storage_only:
         return "none", fmt.irregular

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from compiler.errors import ConfigError, UnsupportedError
-from experiments import model_files
 from experiments.files import atomic_path, check_outputs
+from experiments.zoo import model_files
 
 from .common import (
     json_option,
@@ -23,7 +23,7 @@ from .common import (
 )
 
 if TYPE_CHECKING:
-    from compiler.frontend.needs import ModelNeeds
+    from compiler.frontend.requirements import ModelNeeds
     from compiler.ir.expr import IRModule
 
 
@@ -51,7 +51,7 @@ def inspect(
     Example: dtypelab inspect mnist_resnet8 --text
     """
     import datatypes  # noqa: F401  (formats are element types of models too)
-    from compiler.frontend.needs import needs
+    from compiler.frontend.requirements import needs
 
     if graph is not None and graph.suffix != ".svg":
         raise ConfigError(f"--graph {graph}: the picture is SVG; give a name that ends in .svg")
@@ -78,7 +78,7 @@ def inspect(
 
 
 def _needs_content(wanted: ModelNeeds) -> dict[str, Any]:
-    from compiler.frontend.needs import MISSING
+    from compiler.frontend.requirements import MISSING
 
     return {
         "opset": wanted.opset,
@@ -96,9 +96,9 @@ def _needs_content(wanted: ModelNeeds) -> dict[str, Any]:
 
 
 def _module_content(module: IRModule) -> dict[str, Any]:
-    from compiler.analysis import cost
     from compiler.ir.expr import atom_type
     from compiler.runtime.assumptions import assumptions
+    from compiler.transform.analysis import cost
     from compiler.transform.use_integers import UseIntegers
 
     facts = cost(module)
@@ -122,7 +122,7 @@ def _module_content(module: IRModule) -> dict[str, Any]:
 
 
 def _lines(wanted: ModelNeeds, content: dict[str, Any]) -> list[str]:
-    from compiler.frontend.needs import DEFINED, MISSING
+    from compiler.frontend.requirements import DEFINED, MISSING
 
     lines = [f"opset       {wanted.opset or 'not given'}"]
     lines += [f"domain      {name} {version}" for name, version in wanted.other_opsets.items()]
@@ -180,8 +180,8 @@ def _by_dtypes(content: dict[str, Any]) -> list[str]:
 
 
 def _draw(module: IRModule, graph: Path) -> None:
+    from compiler.build import optimize
     from compiler.picture import svg_text
-    from compiler.pipeline import optimize
 
     picture = svg_text(optimize(module))
     with atomic_path(graph) as temporary:

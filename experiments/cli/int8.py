@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from compiler.errors import ConfigError, DtypelabError
-from experiments import model_files, number_systems, pipeline
-from experiments.feeds import ROWS
-from experiments.spec_overrides import value_of
+from experiments.data.feeds import ROWS
+from experiments.spec.overrides import value_of
+from experiments.systems import number_systems, pipeline
+from experiments.zoo import model_files
 
 from .common import load_feed, shapes_given
 
@@ -51,7 +52,7 @@ def configured(config_file: str | None, settings: Sequence[str]) -> QConfig:
     Raises:
         ConfigError: the file cannot be read, or a field is unknown or does not fit.
     """
-    from quantize.config_file import read_toml
+    from quantize.config.file import read_toml
 
     given = read_toml(config_file) if config_file is not None else {}
     return number_systems.qconfig({**given, **dict(map(setting, settings))})
@@ -83,7 +84,7 @@ def int8_module(
     config = configured(config_file, settings)
     if calib == RANDOM:
         plan = quantize.calibrate(module, [arrays], config)
-    else:  # a plan holds for all shapes (see quantize.fingerprint), so that of the model as it is
+    else:  # a plan holds for all shapes (see quantize.plan.fingerprint): that of the model as it is
         whole, parts = for_calibration(model, calib, shapes)
         plan = quantize.calibrate(whole, parts, config)
     return quantize.realize(module, plan)

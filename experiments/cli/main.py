@@ -18,9 +18,9 @@ from typing import Any, TextIO
 import click
 
 from compiler.errors import DtypelabError, DtypelabWarning
-from compiler.printable import printable
-from experiments import activity, adapters, isolation
-from experiments.provenance import dtypelab_version
+from compiler.files.printable import printable
+from experiments.running.provenance import dtypelab_version
+from experiments.user_code import activity, adapters, isolation
 
 from .bench import bench
 from .cache import cache

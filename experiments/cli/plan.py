@@ -50,7 +50,7 @@ def diff(before: Path, after: Path, as_json: bool) -> None:
     Example: dtypelab plan diff a.json b.json
     """
     import quantize
-    from quantize.plan_diff import plan_diff
+    from quantize.plan.diff import plan_diff
 
     changes = plan_diff(quantize.Plan.from_json(before), quantize.Plan.from_json(after))
     if as_json:

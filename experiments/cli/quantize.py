@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from experiments import model_files
 from experiments.files import atomic_path, check_outputs
+from experiments.zoo import model_files
 
 from .common import json_option, model_argument, print_json, say, shape_option
 from .int8 import config_options, configured, for_calibration

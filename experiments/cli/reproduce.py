@@ -38,8 +38,8 @@ def reproduce(results: Path, row_id: str, allow_code: bool, as_json: bool) -> in
 
     Example: dtypelab reproduce quickstart.csv --row 3
     """
-    from experiments.reproduction import code_of
-    from experiments.reproduction import reproduce as run_again
+    from experiments.running.reproduction import code_of
+    from experiments.running.reproduction import reproduce as run_again
 
     if not allow_code and sys.stdin is not None and sys.stdin.isatty():
         files = code_of(results, row_id)

@@ -9,11 +9,12 @@ from typing import Any
 import click
 import numpy as np
 
-from compiler.runtime.elements import numbers
-from experiments import model_files, pipeline, schemes
-from experiments.archives import write_npz
-from experiments.feeds import Feed, run_in_calls
+from compiler.types.elements import numbers
+from experiments.data.archives import write_npz
+from experiments.data.feeds import Feed, run_in_calls
 from experiments.files import atomic_path, check_outputs
+from experiments.systems import pipeline, schemes
+from experiments.zoo import model_files
 
 from .common import (
     echo_lowering,

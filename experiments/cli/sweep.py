@@ -61,8 +61,8 @@ def sweep(
 
     Example: dtypelab sweep quickstart -o quickstart.csv
     """
-    from experiments.runner import sweep as run_sweep
-    from experiments.table import results_table
+    from experiments.results.terminal import results_table
+    from experiments.running.runner import sweep as run_sweep
 
     if dry_run:
         _list(spec, settings, out, as_json)
@@ -98,8 +98,8 @@ def _some(failed: int, rows: pd.DataFrame) -> str:
 
 def _list(spec: str, settings: Sequence[str], out: Path | None, as_json: bool) -> None:
     """The cells, and what they take; those in `out` as recorded there."""
-    from experiments.estimates import estimates, grid_table, minutes
-    from experiments.spec import apart
+    from experiments.running.estimates import estimates, grid_table, minutes
+    from experiments.spec.specification import apart
 
     recorded = [out] if out else []
     found, _ = apart(spec, settings, lambda s: estimates(s.cells, s.workload.data, recorded))

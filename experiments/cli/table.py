@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from experiments import tables
-from experiments.column_meanings import SYSTEM
 from experiments.files import check_outputs
-from experiments.layer_table import is_layers, layers_path, read_layers
-from experiments.multiplicity import HOLM, adjusted, warning
-from experiments.row_names import OUTPUT, judged_outputs, system_names
-from experiments.store import read_results
+from experiments.layers.table import is_layers, layers_path, read_layers
+from experiments.measure.multiplicity import HOLM, adjusted, warning
+from experiments.results import export as tables
+from experiments.results.column_meanings import SYSTEM
+from experiments.results.row_names import OUTPUT, judged_outputs, system_names
+from experiments.results.store import read_results
 
 from .columns_help import WithColumns
 from .common import json_option, print_json, say, say_text
@@ -59,7 +59,7 @@ def table(
 
     Example: dtypelab table recorded.csv --pivot system,model,metric --format latex
     """
-    from experiments import comparison
+    from experiments.results import comparison
 
     if sum(option is not None for option in (columns, pivot, other)) > 1:
         raise click.UsageError("give one of --columns, --pivot and --compare")

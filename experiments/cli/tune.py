@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import compiler
-from experiments import model_files
 from experiments.files import check_outputs
+from experiments.zoo import model_files
 
 from .common import (
     batch_options,

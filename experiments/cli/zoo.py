@@ -31,8 +31,8 @@ def zoo(name: str | None, out: Path | None, as_json: bool) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from experiments import datasets
     from experiments import zoo as known
+    from experiments.data import datasets
 
     models: list[dict[str, Any]] = [
         {

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import compiler
 from datatypes import change_dtype, create_lower_func, load_library, register, register_op
-from experiments import datasets, zoo
+from experiments import zoo
+from experiments.data import datasets
 
 C_SOURCE = """
 #include <stdint.h>

@@ -12,7 +12,8 @@ import numpy as np
 
 import compiler
 import datatypes
-from experiments import datasets, zoo
+from experiments import zoo
+from experiments.data import datasets
 
 IMAGES = 200
 

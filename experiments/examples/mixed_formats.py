@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 import compiler
 import datatypes
 from compiler.transform.preparation import prepare
-from experiments import datasets, metrics, zoo
+from experiments import zoo
+from experiments.data import datasets
+from experiments.measure import metrics
 
 NARROW, WIDE = "posit8_es0", "bfloat16"
 CALIBRATION, IMAGES = 50, 500

@@ -14,13 +14,14 @@ from typing import Any
 
 import compiler
 import quantize
-from compiler.codegen.emit import Emitter, Val
-from compiler.ir.types import TensorType
-from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.apply import apply_tile
-from compiler.tensor.schedule.default import rule_tile
+from compiler.scheduling import Schedule
+from compiler.scheduling.apply import apply_tile
+from compiler.scheduling.default import rule_tile
+from compiler.target.emit import Emitter, Val
 from compiler.tensor.stmt import Buffer
-from experiments import datasets, zoo
+from compiler.types.tensor_types import TensorType
+from experiments import zoo
+from experiments.data import datasets
 
 
 def emit(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 
 import compiler
 import quantize
-from experiments import datasets, metrics, zoo
+from experiments import zoo
+from experiments.data import datasets
+from experiments.measure import metrics
 
 Logits = NDArray[np.float32]
 

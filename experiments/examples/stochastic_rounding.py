@@ -14,7 +14,8 @@ import numpy as np
 
 import compiler
 import datatypes
-from experiments import datasets, zoo
+from experiments import zoo
+from experiments.data import datasets
 
 IMAGES = 100
 FORMATS = ("bfloat16", "posit8_es0", "float8_e4m3fn", "fixed8_4")

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compiler._html import escaped
-from experiments.column_meanings import SYSTEM, meaning
-from experiments.comparison import compare
-from experiments.row_names import Merit, merits
+from experiments.results.column_meanings import SYSTEM, meaning
+from experiments.results.comparison import compare
+from experiments.results.row_names import Merit, merits
 
 from .figures import digits, shown
 from .palette import Look

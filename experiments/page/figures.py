@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from experiments.column_meanings import (
+from experiments.results.column_meanings import (
     BYTES,
     DECIBELS,
     MACS,
@@ -18,7 +18,7 @@ from experiments.column_meanings import (
     TIMES,
     meaning,
 )
-from experiments.row_names import Merit
+from experiments.results.row_names import Merit
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 _DECIMAL = ("", "k", "M", "G", "T", "P")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from compiler._html import escaped
 from compiler.errors import ConfigError, unknown
-from experiments.column_meanings import meaning
-from experiments.row_names import Merit, merits, system_names
+from experiments.results.column_meanings import meaning
+from experiments.results.row_names import Merit, merits, system_names
 
 from .figures import digits, heading, unit_of
 from .labels import SIZE, Box, Label, place, same_place, with_company

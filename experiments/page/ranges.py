@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import DtypelabError
-from experiments.feeds import Examples, Feed, elements_of, sample_of
+from experiments.data.feeds import Examples, Feed, elements_of, sample_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -52,10 +52,10 @@ def value_ranges(model: Path, x: Examples) -> Ranges:
         DtypelabError: the model cannot be imported.
     """
     from compiler.ir.expr import Constant, operands
-    from compiler.ir.types import TensorType
     from compiler.transform.preparation import prepare
-    from experiments import model_files
-    from quantize.running import Runner
+    from compiler.types.tensor_types import TensorType
+    from experiments.zoo import model_files
+    from quantize.calibration.running import Runner
 
     module = prepare(model_files.load_for_batch(model, sample_of(x), len(x)))
     floats = [
@@ -136,8 +136,9 @@ def ranges_at_hand(
         model, dataset: as specifications name them.
         model_sha256: what the model must be; empty if that is not known.
     """
-    from experiments import datasets, model_files
+    from experiments.data import datasets
     from experiments.files import sha256
+    from experiments.zoo import model_files
 
     try:
         path = model_files.model_file(model)

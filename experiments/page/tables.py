@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler._html import escaped
-from experiments.column_meanings import COMPUTED, MEANINGS, SYSTEM, meaning
-from experiments.multiplicity import HOLM
-from experiments.row_names import Merit
+from experiments.measure.multiplicity import HOLM
+from experiments.results.column_meanings import COMPUTED, MEANINGS, SYSTEM, meaning
+from experiments.results.row_names import Merit
 
 from .figures import IN_HEADING, heading, shown
 from .palette import FORMS, Look

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 
 from compiler._html import escaped
 from compiler.errors import ConfigError
-from compiler.printable import printable
-from experiments import noise
-from experiments.column_meanings import meaning
+from compiler.files.printable import printable
 from experiments.files import atomic_path, check_outputs
-from experiments.layer_table import EVENTS, layers_path, read_layers
-from experiments.multiplicity import HOLM, adjusted, warning
-from experiments.recorded_config import code_files, config_of
-from experiments.row_names import merits, system_names
-from experiments.store import read_results
+from experiments.layers.table import EVENTS, layers_path, read_layers
+from experiments.measure import disturbance as noise
+from experiments.measure.multiplicity import HOLM, adjusted, warning
+from experiments.results.column_meanings import meaning
+from experiments.results.row_names import merits, system_names
+from experiments.results.store import read_results
+from experiments.spec.recorded_config import code_files, config_of
 
 from . import palette, tables, value_pictures
 from .compared import Compared, compared

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import ConfigError
-from compiler.private_folder import problem
-from experiments import temporary
+from compiler.files.private_folder import problem
 from experiments.files import atomic_path
+from experiments.user_code import temporary
 
 Array = NDArray[Any]
 

@@ -13,14 +13,15 @@ from pathlib import Path
 import pytest
 
 import compiler
-from compiler.codegen import cache, jit
-from compiler.target import Target
+from compiler.codegen import cache
+from compiler.codegen.llvm import jit
+from compiler.target.registry import Target
 
 HOST = Target.parse("llvm")
 # Builds a small network, checks its result and prints how many functions it compiled and loaded.
 BUILD = """
 import numpy as np, compiler
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 b = FunctionBuilder()

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import compiler
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.symbolic import Var
+from compiler.types.dtypes import Array
 
 TARGETS = ("llvm", "llvm -mcpu=x86-64-v2")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.dtypes import FLOAT32, FLOAT64, DType
-from compiler.tensor import interp
+from compiler.interpret import loop_nests as interp
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import call, const
+from compiler.types.dtypes import FLOAT32, FLOAT64, DType
 from datatypes.kernels import compile_elementwise
 
 NUMBERS = [0.0, 1e-45, 0.25, 0.5, 0.75, 3e38, np.inf]

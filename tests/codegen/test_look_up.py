@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.codegen import jit
-from compiler.codegen.lower import lower_primfunc
-from compiler.dtypes import INT64, Array, DType
-from compiler.target import Target
-from compiler.tensor import interp
+from compiler.codegen.llvm import jit
+from compiler.codegen.llvm.lower import lower_primfunc
+from compiler.interpret import loop_nests as interp
+from compiler.lowering.tables import table
+from compiler.target.registry import Target
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Gather, cast
-from compiler.tensor.lower_table import table
 from compiler.tensor.stmt import Buffer, For, PrimFunc
+from compiler.types.dtypes import INT64, Array, DType
 
 HOST = "llvm"
 TARGETS = (HOST, "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2")

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from compiler import private_folder
 from compiler.codegen import cache
+from compiler.files import private_folder
 
 
 @pytest.fixture

@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.codegen import jit
-from compiler.codegen.lower import NativeStage, lower_primfunc
-from compiler.codegen.shares import shares
-from compiler.dtypes import INT32
+from compiler.codegen.llvm import jit
+from compiler.codegen.llvm.lower import NativeStage, lower_primfunc
+from compiler.codegen.llvm.parallel_tasks import shares
 from compiler.errors import LoweringError
+from compiler.scheduling import Schedule
 from compiler.symbolic import Index, IntLike, Var
-from compiler.target import Target
+from compiler.target.registry import Target
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import IntImm
-from compiler.tensor.schedule import Schedule
 from compiler.tensor.stmt import For, PrimFunc
+from compiler.types.dtypes import INT32
 
 EXTENTS = st.integers(1, 6)
 

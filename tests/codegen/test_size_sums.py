@@ -7,11 +7,11 @@ import re
 import numpy as np
 
 import compiler
-from compiler.codegen.size_sums import MANY
-from compiler.dtypes import FLOAT32
+from compiler.codegen.llvm.size_sums import MANY
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.symbolic import Var
+from compiler.types.dtypes import FLOAT32
 
 COUNT = 2 * MANY
 

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import compiler
 from compiler.ir.expression import Expr, Operand
-from compiler.ir.types import FuncType, TensorType, TupleType, Type
 from compiler.symbolic import Var as Dim
+from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
 
 N = Dim("n")
 MATRIX, VECTOR = TensorType.of((N, 4), "float32"), TensorType.of((4,), "float32")

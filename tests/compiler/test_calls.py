@@ -9,16 +9,16 @@ import pytest
 
 import compiler
 import datatypes
-from compiler.dtypes import FLOAT32, Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TensorType, TupleType
-from compiler.op.calls import call_dps_packed, call_packed, call_tir
+from compiler.op.function_calls import call_dps_packed, call_packed, call_tir
 from compiler.runtime.external import register_func, remove_func
 from compiler.symbolic import IntLike, Var
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import const
 from compiler.tensor.stmt import PrimFunc
+from compiler.types.dtypes import FLOAT32, Array
+from compiler.types.tensor_types import TensorType, TupleType
 
 N = Var("n")
 

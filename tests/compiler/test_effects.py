@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 import compiler
-from compiler.dtypes import Array
 from compiler.ir.expr import IRModule
+from compiler.passes.manager import _passes, find_pass, load_passes
 from compiler.runtime.external import register_func, remove_func
 from compiler.transform import AlterOpLayout, BindParams, Pass, PassContext, VerifyInstrument
-from compiler.transform.hold_forms import HoldForms
-from compiler.transform.passes import _passes, find_pass, load_passes
+from compiler.transform.represent_custom_dtypes import HoldForms
+from compiler.types.dtypes import Array
 
 ROW = "Tensor[(2,), float32]"
 STRAIGHT = f"""

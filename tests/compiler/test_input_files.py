@@ -7,7 +7,7 @@ import pytest
 
 import compiler
 from compiler.errors import ConfigError, ModelError
-from compiler.input_files import (
+from compiler.files.reading import (
     ARRAYS,
     TEXT,
     VARIABLE,

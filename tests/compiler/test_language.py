@@ -8,9 +8,9 @@ import compiler
 from compiler.errors import InputError, TypeInferenceError, VerifyError
 from compiler.ir.expr import If, names_in, nested
 from compiler.ir.substitution import substitute_function
-from compiler.ir.tokens import ParseError
 from compiler.transform.dead_code import DeadCodeElimination
 from compiler.transform.preparation import prepare
+from compiler.types.tokens import ParseError
 
 by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 
@@ -155,7 +155,7 @@ def test_verifier_rejects_what_is_not_in_scope() -> None:
 
 
 def test_endless_recursion_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compiler.interpret.MOST_FRAMES", 500)
+    monkeypatch.setattr("compiler.interpret.graph.MOST_FRAMES", 500)
     endless = compiler.parse(RECURSION.source.replace("subtract(%i, 1int64)", "add(%i, 1int64)"))
     with pytest.raises(InputError, match="calls are under way"):
         compiler.evaluate(endless, *RECURSION.inputs(2))

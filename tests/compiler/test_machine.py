@@ -5,7 +5,7 @@ import pytest
 from language import LOOP, MATCH, PROGRAMS, RECURSION, Program
 
 import compiler
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 from compiler.errors import InputError
 
 by_name = pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)

@@ -9,12 +9,12 @@ from random_language import modules
 
 import compiler
 import datatypes  # noqa: F401 - its formats are known by name
-from compiler.analysis import Kept, ModelCost, cost
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, IRModule
-from compiler.transform.infer_type import InferType
+from compiler.passes.infer_type import InferType
+from compiler.transform.analysis import Kept, ModelCost, cost
 from compiler.transform.preparation import prepare
+from compiler.types.dtypes import Array
 
 
 def array(*shape: int) -> Array:

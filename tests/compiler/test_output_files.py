@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from compiler import output_files
 from compiler.errors import ConfigError
-from compiler.output_files import atomic_path, check_outputs, check_writable, write_whole
+from compiler.files import writing as output_files
+from compiler.files.writing import atomic_path, check_outputs, check_writable, write_whole
 
 
 def node(path: Path, major: int, minor: int) -> Path:

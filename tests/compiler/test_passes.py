@@ -7,26 +7,20 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compiler.build import build, optimize
 from compiler.errors import ConfigError, TypeInferenceError, VerifyError
-from compiler.interpret import evaluate
+from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Binding, Call, Function, IRModule, Var
-from compiler.ir.types import TensorType
 from compiler.ir.verifier import verify
 from compiler.op.opdef import get_op
-from compiler.pipeline import build, optimize
+from compiler.passes.decorators import function_pass, module_pass
+from compiler.passes.infer_type import InferType
+from compiler.passes.instruments import PrintIR, TimingInstrument, VerifyInstrument
+from compiler.passes.manager import ModulePass, PassContext, PassInfo, Sequential, find_pass
 from compiler.symbolic import Var as Dim
-from compiler.transform.decorators import function_pass, module_pass
 from compiler.transform.fuse_ops import FuseOps
-from compiler.transform.infer_type import InferType
-from compiler.transform.instruments import PrintIR, TimingInstrument, VerifyInstrument
-from compiler.transform.passes import (
-    ModulePass,
-    PassContext,
-    PassInfo,
-    Sequential,
-    find_pass,
-)
+from compiler.types.tensor_types import TensorType
 
 
 def chain() -> IRModule:

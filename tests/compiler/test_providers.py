@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from compiler.providers import _of_checkout, providers
+from compiler.types.providers import _of_checkout, providers
 
 ROOT = Path(__file__).parents[2]
 
@@ -16,7 +16,7 @@ FIRST_USES = r"""
 import json, os, sys, tempfile
 import numpy as np
 import compiler, quantize
-from compiler.dtypes import custom
+from compiler.types.dtypes import custom
 from onnx import TensorProto, helper
 
 assert "datatypes" not in sys.modules
@@ -127,8 +127,8 @@ def test_another_package_provides_formats_through_its_metadata(tmp_path: Path) -
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[dtypelab.formats]\nmine = mine_formats\n")
     (tmp_path / "mine_formats.py").write_text(
-        "from compiler.dtypes import notations, resolvers\n"
-        "import datatypes.registered as r\n"
+        "from compiler.types.dtypes import notations, resolvers\n"
+        "import datatypes.custom_type as r\n"
         "resolvers.append(lambda n: r.described('posit8_es1') if n == 'mine' else None)\n"
         "notations.append(lambda n: 'custom[mine]8' if n == 'mine' else None)\n"
     )

@@ -24,7 +24,7 @@ from compiler.symbolic import imin
 
 RUNNER = """
 import sys, numpy as np, compiler
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 exe = compiler.load(sys.argv[1])
 given = np.load(sys.argv[2])
 out = exe(*(given[k] for k in sorted(given.files)))

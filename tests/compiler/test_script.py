@@ -6,11 +6,9 @@ from __future__ import annotations
 import numpy as np
 
 import compiler
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TupleType
-from compiler.op import calls
+from compiler.op import function_calls as calls
 from compiler.runtime.external import remove_func
 from compiler.script import (
     Buffer,
@@ -38,6 +36,8 @@ from compiler.script import (
     vectorized,
 )
 from compiler.tensor.stmt import PrimFunc
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TupleType
 
 rng = np.random.default_rng(3)
 

@@ -10,10 +10,10 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.equal import structural_equal
 from compiler.ir.expr import IRModule
 from compiler.ir.parser import parse
-from compiler.ir.tokens import ParseError
 from compiler.symbolic import Index, imin
 from compiler.symbolic import Var as Dim
 from compiler.transform.fuse_ops import FuseOps
+from compiler.types.tokens import ParseError
 
 N, M = Dim("n"), Dim("m")
 DATA = Path(__file__).parents[2] / ".." / "shared" / "data"

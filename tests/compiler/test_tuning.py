@@ -16,9 +16,9 @@ import compiler
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.target import Target, host_cpu
-from compiler.tensor.schedule.choice import TileChoice
-from compiler.tuning.log import Record, append_records, read_log
+from compiler.scheduling.tile_config import TileChoice
+from compiler.scheduling.tuning_log import Record, append_records, read_log
+from compiler.target.registry import Target, host_cpu
 from compiler.tuning.tuner import GAIN, Progress, _tasks, tune
 
 ROOT = Path(__file__).parent.parent.parent

@@ -16,8 +16,8 @@ import pytest
 import compiler
 from compiler import transform
 from compiler.ir.expr import Constant, Function, IRModule, Value
+from compiler.passes.rewrite import call
 from compiler.transform import layout_rules
-from compiler.transform.rewrite import call
 
 
 def example(size: int = 56) -> IRModule:

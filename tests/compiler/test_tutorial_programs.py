@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 import compiler
-from compiler.dtypes import Array
 from compiler.runtime.external import register_func, remove_func
 from compiler.script import (
     Buffer,
@@ -30,6 +29,7 @@ from compiler.script import (
     tensor_program,
 )
 from compiler.transform import BindParams
+from compiler.types.dtypes import Array
 
 rng = np.random.default_rng(0)
 WEIGHTS = {

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import compiler
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 
 RNG = np.random.default_rng(0)
 SIZES = [(128, 784), (64, 128), (10, 64)]

@@ -9,7 +9,7 @@ import compiler
 from compiler.errors import TypeInferenceError
 from compiler.ir.expr import Binding, Call, Value
 from compiler.op.opdef import get_op
-from compiler.transform.rewrite import call
+from compiler.passes.rewrite import call
 
 RNG = np.random.default_rng(0)
 

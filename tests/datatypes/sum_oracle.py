@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import Array, DType
-from compiler.op.arithmetic import arithmetic
+from compiler.arithmetic.arrays import arithmetic
+from compiler.types.dtypes import Array, DType
 from datatypes.formats import Format, minifloat
 
 SINGLE = minifloat(8, 23)

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 import compiler
 import datatypes
-from compiler.dtypes import Array
+from compiler.arithmetic import fused_multiply_add as fused
 from compiler.errors import TypeInferenceError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op import fused
 from compiler.op.accumulate import MODES
+from compiler.types.dtypes import Array
 from datatypes.formats import Format, get, minifloat
 
 ROUNDED_LAST = ("exact", "float32", "float64")

@@ -12,10 +12,10 @@ from test_accumulate import LAYERS, by_rationals, check_layer, dot, layer
 
 import compiler
 import datatypes
-from compiler.dtypes import Array
 from compiler.errors import LoweringError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.types.dtypes import Array
 from datatypes.formats import Format, get
 
 ZOO = Path(__file__).resolve().parents[2] / "experiments" / "zoo"

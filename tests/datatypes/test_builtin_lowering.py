@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from variants import VARIANTS, defined_variants
 
-from compiler.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT8, Array, DType, custom
 from compiler.errors import DtypelabError, LoweringError, UnsupportedError
+from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT8, Array, DType, custom
 from datatypes import kernels, mathfun, oracle
 from datatypes.formats import Format, decode, encode, get, list_formats
 
@@ -201,11 +201,11 @@ def test_all_pairs(name: str, op: str) -> None:
 
 def test_lowered_loops_mean_the_same_in_the_interpreter() -> None:
     """The expressions that code is generated from, walked over numpy arrays instead."""
+    from compiler.interpret import loop_nests as interp
+    from compiler.lowering.custom_dtypes import lower_custom_dtypes
     from compiler.symbolic import Index
-    from compiler.tensor import interp
     from compiler.tensor.builder import PrimBuilder
     from compiler.tensor.expr import BinOp
-    from compiler.tensor.lower_custom import lower_custom_dtypes
 
     for name in ("bfloat16", "takum16", "float8_e4m3fn", "posit24_es1", "fixed32_16", "takum24"):
         fmt = get(name)

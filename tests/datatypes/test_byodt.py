@@ -10,10 +10,11 @@ import pytest
 
 import compiler
 import datatypes
-from compiler.dtypes import Array, DType
 from compiler.ir.expr import Call, IRModule, Var
 from compiler.transform.preparation import prepare
-from experiments import datasets, zoo
+from compiler.types.dtypes import Array, DType
+from experiments import zoo
+from experiments.data import datasets
 from experiments.examples import custom_datatype
 
 

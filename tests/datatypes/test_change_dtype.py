@@ -10,12 +10,13 @@ import pytest
 import compiler
 import datatypes
 from compiler import DtypelabError, IRModule, TypeInferenceError, UnsupportedError, verify
-from compiler.dtypes import Array, DType
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Constant, calls, operands, tensor_type
 from compiler.symbolic import Var
+from compiler.types.dtypes import Array, DType
 from datatypes.formats import minifloat
-from experiments import datasets, zoo
+from experiments import zoo
+from experiments.data import datasets
 
 POSIT = DType.parse("custom[posit16_es1]16")
 NETS = ("mnist_mlp", "mnist_dwsep", "mnist_resnet8")
@@ -203,7 +204,7 @@ def test_operators_without_a_custom_meaning_are_named() -> None:
 
 
 def test_fused_modules_are_refused() -> None:
-    from compiler.pipeline import optimize
+    from compiler.build import optimize
 
     fused = optimize(small_net())
     assert any(isinstance(c.op, compiler.Function) for c in fused_calls(fused))

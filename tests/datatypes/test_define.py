@@ -12,11 +12,12 @@ import pytest
 
 import compiler
 import datatypes
-from compiler.dtypes import Array, DType
 from compiler.errors import DtypelabError
+from compiler.types.dtypes import Array, DType
 from datatypes.formats import catalogue, get
 from datatypes.proof import check_format
-from experiments import datasets, zoo
+from experiments import zoo
+from experiments.data import datasets
 
 
 @pytest.fixture(autouse=True)
@@ -95,7 +96,7 @@ def test_an_approximate_multiplier_is_a_table() -> None:
     table = products("float8_e4m3fn")
     datatypes.define("mitchell", like="float8_e4m3fn", tables={"Mul": table})
     x = datatypes.encode("mitchell", [1.5, 1.25, 2.0])
-    ours = compiler.dtypes.custom("mitchell").apply("Mul", DType.parse("mitchell"), x, x)
+    ours = compiler.types.dtypes.custom("mitchell").apply("Mul", DType.parse("mitchell"), x, x)
     assert datatypes.decode("mitchell", ours).tolist() == [2.0, 1.5, 4.0]
     net = compiler.from_onnx(zoo.FOLDER / "mnist_dwsep.onnx")
     changed = datatypes.change_dtype(net, "float32", "mitchell")

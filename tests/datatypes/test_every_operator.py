@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import compiler
 import datatypes
-from compiler.dtypes import Array, DType
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TensorType
+from compiler.types.dtypes import Array, DType
+from compiler.types.tensor_types import TensorType
 from datatypes.formats import Format, decode, get
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "op"))

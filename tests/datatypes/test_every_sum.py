@@ -16,15 +16,15 @@ from sum_oracle import SUMS, Oracle, Sum, dtype_of
 
 import compiler
 import datatypes
-from compiler.dtypes import Array, DType
 from compiler.errors import TypeInferenceError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TensorType
 from compiler.op.accumulate import MODES
 from compiler.op.attribute_types import declared
 from compiler.op.opdef import all_ops, get_op
 from compiler.tensor.stmt import stores
+from compiler.types.dtypes import Array, DType
+from compiler.types.tensor_types import TensorType
 from datatypes.formats import Format, get
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "op"))

@@ -15,13 +15,13 @@ from test_accumulate import LAYERS, by_rationals, check_layer, layer
 
 import compiler
 import datatypes
-from compiler.dtypes import FLOAT64, Array
+from compiler.arithmetic.arrays import arithmetic
+from compiler.build import optimize
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.arithmetic import arithmetic
 from compiler.op.opdef import get_op
-from compiler.pipeline import optimize
-from compiler.transform.quick_sums import parts_to_try, spread
+from compiler.transform.speculative_exact_sums import parts_to_try, spread
+from compiler.types.dtypes import FLOAT64, Array
 from datatypes.formats import Format, get
 
 TARGETS = ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64"]

@@ -12,13 +12,13 @@ from onnx import TensorProto, helper
 
 import compiler
 import datatypes
-from compiler.dtypes import Array, DType
+from compiler.interpret import loop_nests as interp
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.symbolic import Var
-from compiler.tensor import interp
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import cast
+from compiler.types.dtypes import Array, DType
 from datatypes.formats import decode, encode, get
 
 INTEGERS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]

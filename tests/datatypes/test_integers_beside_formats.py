@@ -10,11 +10,11 @@ import pytest
 import compiler
 import datatypes
 import quantize
-from compiler.dtypes import FLOAT32, UINT8
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule, tensor_type
 from compiler.op.opdef import all_ops
 from compiler.tensor.stmt import Intrin, walk_stmts
+from compiler.types.dtypes import FLOAT32, UINT8
 
 TARGETS = ("llvm -mcpu=x86-64", "llvm -mcpu=haswell", "llvm")
 SUMS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import datatypes  # noqa: F401  (makes the formats' names known)
-from compiler.dtypes import FLOAT32, DType
 from compiler.errors import DtypelabError
+from compiler.types.dtypes import FLOAT32, DType
 
 POSIT = DType.parse("custom[posit16_es1]16")
 

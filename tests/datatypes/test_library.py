@@ -11,9 +11,9 @@ import pytest
 import softposit
 
 import datatypes
-from compiler.dtypes import FLOAT32, UINT8, DType
 from compiler.errors import DtypelabError, LoweringError
 from compiler.tensor.expr import CallExtern
+from compiler.types.dtypes import FLOAT32, UINT8, DType
 from datatypes import kernels
 
 

@@ -7,9 +7,9 @@ import pytest
 
 import compiler
 import datatypes
-from compiler.dtype_lowering import DtypeLowering, choose_lowerings
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.lowering.choose import DtypeLowering, choose_lowerings
 
 
 def layer(fmt: str, accumulate: str = "sequential") -> IRModule:

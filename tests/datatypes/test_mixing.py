@@ -7,12 +7,12 @@ import pytest
 
 import compiler
 import datatypes
-from compiler.dtypes import Array
 from compiler.errors import DtypelabError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Constant, IRModule, tensor_type
 from compiler.ir.verifier import verify
 from compiler.op.opdef import get_op
+from compiler.types.dtypes import Array
 from datatypes import oracle
 from datatypes.formats import Format, get
 

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 import datatypes
-from compiler.dtypes import Array, DType, custom
 from compiler.errors import DtypelabError, LoweringError
 from compiler.tensor.expr import (
     BinOp,
@@ -28,6 +27,7 @@ from compiler.tensor.expr import (
     cast,
     const,
 )
+from compiler.types.dtypes import Array, DType, custom
 from datatypes import kernels
 from datatypes.lowering import stored
 
@@ -345,8 +345,8 @@ def test_signatures_of_create_lower_func(name: str) -> None:
 
 def test_tables_and_several_functions_in_one_lowering(name: str) -> None:
     """Mul as a look-up of products of 4-bit codes, Sub as two C calls inside an expression."""
+    from compiler.lowering.tables import table
     from compiler.tensor.expr import Gather
-    from compiler.tensor.lower_table import table
 
     t = of(name, 4)
     products = (np.arange(16)[:, None] * np.arange(16) % 16).astype(np.uint8).reshape(-1)

@@ -11,9 +11,9 @@ import pytest
 import compiler
 import datatypes
 import quantize
-from compiler.dtypes import Array, DType
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.types.dtypes import Array, DType
 from datatypes.formats import get
 
 TWINS = (("float8_e4m3fn_sat", "float8_e4m3fn"), ("float8_e5m2_sat", "float8_e5m2"))

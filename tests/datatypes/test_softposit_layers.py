@@ -11,9 +11,9 @@ import softposit
 
 import compiler
 import datatypes
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.types.dtypes import Array
 
 POSITS: dict[str, Any] = {
     "posit8_es0": softposit.posit8,
@@ -145,8 +145,8 @@ def test_nar_spreads_like_in_softposit() -> None:
 
 def test_posit_brought_by_hand() -> None:
     """`custom[posit]16` as in TVM's tutorial: SoftPosit's functions, registered one by one."""
-    from compiler.dtypes import FLOAT32
     from compiler.tensor.expr import Expr, cast
+    from compiler.types.dtypes import FLOAT32
     from datatypes import call_pure_extern, create_lower_func, register_op
 
     datatypes.load_library(softposit)

@@ -10,10 +10,10 @@ import pytest
 
 import compiler
 import datatypes
-from compiler.dtypes import Array, DType
 from compiler.errors import DtypelabError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.types.dtypes import Array, DType
 from datatypes.formats import decode, encode, get
 
 NATIVE = ["float16", "float32", "float64"]

@@ -17,20 +17,21 @@ from hypothesis import strategies as st
 
 import compiler
 import datatypes
-from compiler.dtypes import Array, DType
+from compiler.arithmetic.arrays import arithmetic
+from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.errors import LoweringError, UnsupportedError
+from compiler.interpret import loop_nests as interp
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Function, IRModule
-from compiler.ir.types import TensorType
-from compiler.op.arithmetic import arithmetic
-from compiler.op.scalar_functions import FUNCTIONS
-from compiler.tensor import interp
-from compiler.tensor.legalize import legalize
-from compiler.tensor.schedule import Schedule, rules
+from compiler.lowering.legalize import legalize
+from compiler.scheduling import Schedule, rules
+from compiler.types.dtypes import Array, DType
+from compiler.types.tensor_types import TensorType
 from datatypes import mathfun, oracle
 from datatypes.formats import Format, add, catalogue, encode, get, ordered_values
 from datatypes.formats.randomness import random_bits
-from experiments import datasets, zoo
+from experiments import zoo
+from experiments.data import datasets
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "op"))
 
@@ -282,7 +283,7 @@ def test_the_printed_loops_interpreted_give_the_same_bits(fmt: Format) -> None:
     mod = datatypes.change_dtype(IRModule({"main": b.finish(y)}), "float32", fmt)
     data = RNG.standard_normal((2, 3)).astype(np.float32)
     value, arrays = data, {}
-    optimized = compiler.pipeline.optimize(mod)
+    optimized = compiler.build.optimize(mod)
     arrays[optimized.main.params[0]] = value
     for binding in optimized.main.bindings:
         assert isinstance(binding.value, Call)

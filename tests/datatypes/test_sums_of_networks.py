@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 import compiler
 import datatypes
+from compiler.build import optimize
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Function, IRModule, Var, nested, tensor_type
 from compiler.op.accumulate import MODES
 from compiler.op.opdef import OpDef
-from compiler.pipeline import optimize
 from compiler.symbolic import Var as Dimension
 
 CHANNELS, SIZE = 16, 6

@@ -14,13 +14,14 @@ import pytest
 
 import compiler
 import datatypes
-from compiler.dtype_lowering import LOWERINGS
-from compiler.dtypes import Array, DType
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule
+from compiler.lowering.choose import LOWERINGS
+from compiler.types.dtypes import Array, DType
 from datatypes.formats import Format, get
 from datatypes.proof import peers, samples
-from experiments import datasets, zoo
+from experiments import zoo
+from experiments.data import datasets
 
 FORMATS = [
     "posit8_es0", "posit16_es1", "posit32_es2", "bfloat16", "float8_e4m3fn", "float8_e5m2",

@@ -9,12 +9,13 @@ import pytest
 
 import compiler
 import datatypes
-from compiler.dtypes import Array
 from compiler.errors import UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from experiments import datasets, zoo
+from compiler.types.dtypes import Array
+from experiments import zoo
 from experiments.benchmarks import models
+from experiments.data import datasets
 
 FORMATS = (
     "posit16_es1", "posit16_es2", "posit8_es0", "posit8_es2", "posit32_es2", "bfloat16", "float16",

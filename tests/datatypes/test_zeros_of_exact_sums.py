@@ -7,9 +7,9 @@ import pytest
 
 import compiler
 import datatypes
-from compiler.dtypes import FLOAT32
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.types.dtypes import FLOAT32
 
 X = np.array([-0.0, -0.0, 1.0, 0.0], np.float32)
 UPDATES = np.array([-0.0, -1.0], np.float32)

@@ -1,4 +1,4 @@
-"""A stand-in for `experiments.pipeline` whose networks are one numpy matrix product.
+"""A stand-in for `experiments.systems.pipeline` whose networks are one numpy matrix product.
 
 It keeps tests of the sweep's own machinery quick and independent of the compiler: schemes are
 really applied (the weights are really rounded), only crudely.
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import ConfigError, UnsupportedError, unknown
-from experiments import number_systems, pipeline
-from experiments.layers import LayerError
-from experiments.schemes import Scheme
+from experiments.measure.layer_errors import LayerError
+from experiments.systems import number_systems, pipeline
+from experiments.systems.schemes import Scheme
 
 FORMATS = ["bfloat16", "posit16_es1", "posit8_es0"]
 LOWERINGS = ["library", "vector"]
@@ -23,8 +23,8 @@ CALIBRATORS = ["kl", "minmax", "percentile"]
 
 
 def install(setattr_: Any = setattr, *, pause_s: float = 0.0) -> None:
-    """Replace the functions of `experiments.pipeline` and of `number_systems` that sweeps call;
-    `pause_s` slows every preparation down."""
+    """Replace the functions of `experiments.systems.pipeline` and of `number_systems` that sweeps
+    call; `pause_s` slows every preparation down."""
     for function in (format_names, format_bits, check_lowering, check_qconfig, check_target):
         setattr_(number_systems, function.__name__, function)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.store import COLUMNS, SCHEMA_VERSION, ResultsFile
+from experiments.results.store import COLUMNS, SCHEMA_VERSION, ResultsFile
 
 #: Network, data, metric, float32's figure, multiply-accumulates, parameters.
 MODELS = (

@@ -11,9 +11,12 @@ import pytest
 
 from datatypes import registry
 from datatypes.formats import catalogue
-from experiments import adapters, datasets, scoring, zoo
-from experiments.spec import load_spec
-from quantize.scaled import blocks
+from experiments import zoo
+from experiments.data import datasets
+from experiments.measure import scoring
+from experiments.spec.specification import load_spec
+from experiments.user_code import adapters
+from quantize.formats import blocks
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 BASE: dict[str, Any] = {

@@ -17,7 +17,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import quantize
 from compiler import from_onnx
-from experiments.store import COLUMNS, SCHEMA_VERSION, ResultsFile
+from experiments.results.store import COLUMNS, SCHEMA_VERSION, ResultsFile
 
 Maker = Callable[[Path], None]
 _NODES = {"null": (1, 3), "zero": (1, 5), "full": (1, 7), "urandom": (1, 9)}

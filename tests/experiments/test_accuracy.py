@@ -22,8 +22,8 @@ from experiments.accuracy.share import integer_share
 from experiments.accuracy.tasks import Task
 from experiments.benchmarks import calibration
 from experiments.benchmarks.calibration import Times
-from experiments.scoring import greedy_text
-from experiments.statistics import PairedDifference
+from experiments.measure.scoring import greedy_text
+from experiments.measure.statistics import PairedDifference
 
 
 def digits(name: str = "mnist_dwsep", inputs: int = 40, batches: int = 2) -> Task:

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from compiler.errors import ConfigError, InputError
-from experiments import activity, adapters
 from experiments.cli.main import run_command
+from experiments.user_code import activity, adapters
 
 #: What `__str__` of an exception does.
 SILENT = ("raise ValueError('no')", "raise SystemExit(0)", "return 7", "raise self")

@@ -10,7 +10,8 @@ import pytest
 import compiler
 import datatypes
 from datatypes.formats import catalogue
-from experiments import datasets, zoo
+from experiments import zoo
+from experiments.data import datasets
 from experiments.examples import approximate_multiplier as example
 
 FINITE = np.arange(128) != example.NAN

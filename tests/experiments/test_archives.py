@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from compiler.errors import ConfigError
-from compiler.input_files import VARIABLE
-from experiments.datasets import read_npz
+from compiler.files.reading import VARIABLE
+from experiments.data.datasets import read_npz
 
 DTYPES = ("float32", ">f8", "int8", "uint16", "bool", "complex64", "S3", "U2", "float16")
 

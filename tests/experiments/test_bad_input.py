@@ -289,7 +289,7 @@ def test_a_datatype_without_a_needed_lowering(
 def test_an_unwritable_folder_is_found_out_before_any_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from experiments import pipeline
+    from experiments.systems import pipeline
 
     def work(*_arguments: object, **_options: object) -> None:
         raise AssertionError("work began")
@@ -309,7 +309,7 @@ def test_an_unwritable_folder_is_found_out_before_any_work(
 def test_an_internal_error_is_one_line_and_exit_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from experiments import model_files
+    from experiments.zoo import model_files
 
     def broken(_name: str) -> Path:
         raise ZeroDivisionError("1/0")

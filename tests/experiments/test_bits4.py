@@ -14,8 +14,8 @@ from compiler.ir.expr import Atom, Constant
 from experiments.accuracy import bits4, methods, tasks
 from experiments.accuracy.__main__ import main
 from experiments.accuracy.tasks import Task
-from quantize.annotation import is_weighted
-from quantize.graph import Graph
+from quantize.annotation.annotate import is_weighted
+from quantize.annotation.graph import Graph
 
 
 def digits(name: str) -> Task:

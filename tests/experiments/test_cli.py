@@ -15,9 +15,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from experiments import datasets, zoo
+from experiments import zoo
 from experiments.cli.main import cli, run_command
-from experiments.store import COLUMNS, read_results
+from experiments.data import datasets
+from experiments.results.store import COLUMNS, read_results
 
 Capture = pytest.CaptureFixture[str]
 

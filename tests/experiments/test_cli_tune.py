@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from compiler.tuning.log import append_records, read_log
+from compiler.scheduling.tuning_log import append_records, read_log
 from compiler.tuning.tuner import Tuning, tune
 from experiments.cli.main import run_command
-from experiments.model_files import load_for_batch
 from experiments.zoo import model_path
+from experiments.zoo.model_files import load_for_batch
 
 Capture = pytest.CaptureFixture[str]
 

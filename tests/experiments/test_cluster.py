@@ -18,7 +18,7 @@ import pytest
 
 import experiments
 from compiler.errors import ConfigError
-from experiments.store import VOLATILE_COLUMNS
+from experiments.results.store import VOLATILE_COLUMNS
 
 pytest.importorskip("distributed", reason="needs dask.distributed")
 
@@ -156,8 +156,8 @@ def test_what_cannot_run_there_is_refused(tmp_path: Path) -> None:
         nobody = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     out = tmp_path / "r.csv"
     code = (
-        "import sys, experiments.cluster\nfrom experiments.cli.main import run_command\n"
-        "experiments.cluster.CONNECT_S = 1\n"
+        "import sys, experiments.running.cluster\nfrom experiments.cli.main import run_command\n"
+        "experiments.running.cluster.CONNECT_S = 1\n"
         f"sys.exit(run_command(['sweep', {str(spec_file(tmp_path))!r}, '-o', {str(out)!r}, "
         f"'--scheduler', {nobody!r}]))"
     )

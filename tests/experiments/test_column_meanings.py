@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from experiments.cli.main import run_command
-from experiments.column_meanings import COMPUTED, MEANINGS, SYSTEM, markdown_table, meaning
-from experiments.multiplicity import HOLM
+from experiments.measure.multiplicity import HOLM
 from experiments.page import tables
-from experiments.store import COLUMNS
+from experiments.results.column_meanings import COMPUTED, MEANINGS, SYSTEM, markdown_table, meaning
+from experiments.results.store import COLUMNS
 
 ROOT = Path(__file__).parents[2]
 

@@ -13,7 +13,7 @@ from recorded_like import recorded_like
 import experiments
 from compiler.errors import ConfigError
 from experiments.cli.main import run_command
-from experiments.comparison import compare, two_drops, two_shares
+from experiments.results.comparison import compare, two_drops, two_shares
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import compiler
 import experiments
-from compiler.analysis import cost
+from compiler.transform.analysis import cost
 from experiments.cli.main import run_command
 
 DIMS: dict[str, list[int | str]] = {

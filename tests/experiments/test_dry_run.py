@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import experiments
-from experiments.cells import Cell
 from experiments.cli.main import run_command
-from experiments.estimates import estimates, minutes
-from experiments.spec import load_spec
+from experiments.running.estimates import estimates, minutes
+from experiments.spec.cells import Cell
+from experiments.spec.specification import load_spec
 
 QUICKSTART = Path(__file__).parents[2] / "results" / "quickstart.csv"
 

@@ -7,13 +7,14 @@ import pytest
 
 import compiler
 import datatypes
-from compiler import dtypes
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.transform.preparation import prepare
+from compiler.types import dtypes
 from datatypes.events import Events
-from experiments import datasets, zoo
-from experiments.layers import layer_errors
+from experiments import zoo
+from experiments.data import datasets
+from experiments.measure.layer_errors import layer_errors
 
 
 def events_of(op: str, dtype: str, a: list[float], b: list[float]) -> Events:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import experiments
-from experiments import tables
 from experiments.cli.main import run_command
+from experiments.results import export as tables
 
 Capture = pytest.CaptureFixture[str]
 
@@ -91,7 +91,7 @@ def test_notes_stand_below_the_table(tmp_path: Path, capsys: Capture) -> None:
     swept("none", tmp_path)
     rows = experiments.read_results(tmp_path / "r.csv")
     from experiments.cli.common import show
-    from experiments.table import results_table
+    from experiments.results.terminal import results_table
 
     capsys.readouterr()
     show(results_table(rows.assign(notes="the metric is NaN: of a reason")))

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import InputError
-from compiler.ir.types import TensorType
 from compiler.symbolic import Var
-from experiments.feeds import (
+from compiler.types.tensor_types import TensorType
+from experiments.data.feeds import (
     EACH,
     ROWS,
     UNKNOWN,

@@ -13,11 +13,14 @@ import pytest
 from result_mutations import mutated
 
 from compiler.errors import ConfigError, DtypelabError
-from experiments import comparison, reproduction, table, tables
 from experiments.page.picture import pareto_svg
 from experiments.page.writing import page_data
-from experiments.recorded_config import code_files, config_of
-from experiments.store import COLUMNS, SCHEMA_VERSION, ResultsFile, read_results
+from experiments.results import comparison
+from experiments.results import export as tables
+from experiments.results import terminal as table
+from experiments.results.store import COLUMNS, SCHEMA_VERSION, ResultsFile, read_results
+from experiments.running import reproduction
+from experiments.spec.recorded_config import code_files, config_of
 
 RECORDED = Path(__file__).parents[2] / "results" / "quickstart.csv"
 DATA = RECORDED.read_bytes()

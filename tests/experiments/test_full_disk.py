@@ -15,9 +15,9 @@ import pytest
 
 import experiments
 from compiler.errors import ConfigError
-from experiments import isolation
 from experiments.cli.main import run_command
-from experiments.store import COLUMNS, read_results
+from experiments.results.store import COLUMNS, read_results
+from experiments.user_code import isolation
 
 #: What writes -> its arguments, in which {o} is the file that it writes and {i} a folder of inputs.
 VERBS = {

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import experiments
-from experiments import noise
+from experiments.measure import disturbance as noise
 
 BUSY = {
     "counting": "while True: pass",

@@ -20,10 +20,10 @@ import pytest
 
 import experiments
 from compiler.errors import ConfigError
-from experiments import isolation
 from experiments.cli.main import run_command
-from experiments.keeper import children
-from experiments.spec import load_spec
+from experiments.spec.specification import load_spec
+from experiments.user_code import isolation
+from experiments.user_code.keeper import children
 
 #: What a metric does before it answers -> its status, and what its row says (None: nothing).
 KINDS: dict[str, tuple[str, str, str]] = {
@@ -239,7 +239,7 @@ def test_what_an_adapter_leaves_for_cells_is_there_until_the_sweep_ends(tmp_path
 @pytest.mark.thorough
 def test_temporary_files_go_with_a_process_that_is_killed(tmp_path: Path) -> None:
     program = (
-        "import os, signal, tempfile; from experiments import isolation\n"
+        "import os, signal, tempfile; from experiments.user_code import isolation\n"
         "def body(): open(tempfile.mkstemp()[1], 'w'); os.kill(sweep, 9); signal.pause()\n"
         "sweep = os.getpid(); isolation.call(body)"
     )
@@ -254,8 +254,10 @@ def test_temporary_files_go_with_a_process_that_is_killed(tmp_path: Path) -> Non
 def test_what_was_registered_here_runs_apart_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(experiments.scoring, "_REGISTERED", {})
-    monkeypatch.setattr(experiments.scoring, "_METRICS", dict(experiments.scoring._METRICS))
+    monkeypatch.setattr(experiments.measure.scoring, "_REGISTERED", {})
+    monkeypatch.setattr(
+        experiments.measure.scoring, "_METRICS", dict(experiments.measure.scoring._METRICS)
+    )
     experiments.register_metric("where", lambda outputs, labels: [os.getpid()] * len(outputs))
     table = experiments.sweep(spec(["where"]), tmp_path / "r.csv")
     assert table["metric"][0] != os.getpid()
@@ -332,6 +334,6 @@ def test_c_functions_that_end_or_hang_are_rows_that_name_them(
 
 
 def test_a_fresh_process_runs_code_apart_before_it_has_compiled_anything() -> None:
-    program = "from experiments import isolation; print(isolation.call(lambda: 'apart'))"
+    program = "from experiments.user_code import isolation; print(isolation.call(lambda: 'apart'))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert (done.stdout, done.stderr) == ("apart\n", "")

@@ -17,10 +17,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import compiler
 import quantize
-from compiler.printable import printable, printable_lines
-from experiments import tables
+from compiler.files.printable import printable, printable_lines
 from experiments.cli.main import run_command
-from experiments.store import COLUMNS, SCHEMA_VERSION, ResultsFile, read_results
+from experiments.results import export as tables
+from experiments.results.store import COLUMNS, SCHEMA_VERSION, ResultsFile, read_results
 
 NAME = "=x\x1b[31m\nFORGED line\r\u202e[/]<b>|&{%\\"
 

@@ -17,10 +17,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import experiments
 from compiler.errors import ConfigError
-from experiments import metric_choice, metrics, scoring
-from experiments.datasets import Dataset
-from experiments.metric_choice import Judged
-from experiments.spec import load_spec
+from experiments.data.datasets import Dataset
+from experiments.measure import metric_choice, metrics, scoring
+from experiments.measure.metric_choice import Judged
+from experiments.spec.specification import load_spec
 
 N = 12
 INTEGERS, TEXTS = np.arange(N) % 3, np.array(["a"] * N, dtype=object)

@@ -10,7 +10,7 @@ import pytest
 import experiments
 from compiler.errors import ConfigError
 from experiments.cli.main import run_command
-from experiments.store import COLUMNS, SCHEMA_VERSION, ResultsFile
+from experiments.results.store import COLUMNS, SCHEMA_VERSION, ResultsFile
 
 CODE = """from pathlib import Path
 Path(__file__).with_name("ran").touch()

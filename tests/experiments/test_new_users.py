@@ -16,10 +16,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import compiler
 from compiler.errors import InputError
-from experiments import datasets, outputs
 from experiments.cli.common import load_feed, read_shape
 from experiments.cli.main import run_command
-from experiments.store import read_results
+from experiments.data import datasets
+from experiments.measure import outputs
+from experiments.results.store import read_results
 
 Capture = pytest.CaptureFixture[str]
 

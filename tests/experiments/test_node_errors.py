@@ -13,15 +13,17 @@ import pytest
 
 import compiler
 import quantize
-from compiler.interpret import trace
+from compiler.interpret.graph import trace
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.transform.preparation import prepare
-from experiments import datasets, metrics, zoo
+from experiments import zoo
 from experiments.cli.main import run_command
-from experiments.node_errors import BINS, NodeError, node_errors
+from experiments.data import datasets
+from experiments.layers.nodes import BINS, NodeError, node_errors
+from experiments.measure import metrics
 from quantize import Plan, QConfig
-from quantize.plan_diff import plan_diff
+from quantize.plan.diff import plan_diff
 
 MLP = zoo.FOLDER / "mnist_mlp.onnx"
 Capture = pytest.CaptureFixture[str]

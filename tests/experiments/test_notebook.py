@@ -14,7 +14,7 @@ import compiler
 import experiments
 import quantize
 from experiments import zoo
-from experiments.reproduction import Difference, Reproduction
+from experiments.running.reproduction import Difference, Reproduction
 
 
 class Shown(HTMLParser):

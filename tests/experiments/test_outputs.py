@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from special_files import state, workplace
 
-from experiments import cells
-from experiments import spec as specs
 from experiments.cli.main import run_command
+from experiments.spec import cells
+from experiments.spec import specification as specs
 
 SAME = (
     "run net.onnx --input x.npz --output net.onnx",

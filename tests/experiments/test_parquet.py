@@ -10,10 +10,10 @@ import pytest
 
 import experiments
 from compiler.errors import ConfigError
-from experiments import tables
 from experiments.cli.main import run_command
-from experiments.layer_table import layers_path, read_layers
-from experiments.store import COLUMNS, read_results
+from experiments.layers.table import layers_path, read_layers
+from experiments.results import export as tables
+from experiments.results.store import COLUMNS, read_results
 
 QUICKSTART = Path(__file__).parents[2] / "results" / "quickstart.csv"
 

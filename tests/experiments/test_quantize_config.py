@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import experiments
-from experiments import schemes
 from experiments.cli.main import run_command
+from experiments.systems import schemes
 from quantize import Plan, QConfig
 
 CALIBRATORS = ["minmax", "moving_average", "percentile", "sigma", "kl", "mse", "power_of_two"]

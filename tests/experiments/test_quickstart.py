@@ -6,8 +6,9 @@ import pytest
 
 import compiler
 import datatypes
-from experiments import datasets, zoo
-from experiments.spec import load_spec
+from experiments import zoo
+from experiments.data import datasets
+from experiments.spec.specification import load_spec
 
 IMAGES = 100
 

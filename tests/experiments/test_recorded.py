@@ -13,9 +13,11 @@ import pandas as pd
 import pytest
 
 import experiments
-from experiments import datasets, number_systems, zoo
-from experiments.spec import SPEC_FOLDER, load_spec
-from experiments.store import COLUMNS
+from experiments import zoo
+from experiments.data import datasets
+from experiments.results.store import COLUMNS
+from experiments.spec.specification import SPEC_FOLDER, load_spec
+from experiments.systems import number_systems
 
 RESULTS = Path(__file__).parents[2] / "results"
 RECORDED = RESULTS / "recorded.csv"

@@ -20,17 +20,18 @@ from recorded_like import SCHEMES as RECORDED_SCHEMES
 import compiler
 import experiments
 from compiler.errors import ConfigError
-from compiler.interpret import trace
+from compiler.interpret.graph import trace
 from compiler.transform.preparation import prepare
-from experiments import datasets, zoo
+from experiments import zoo
 from experiments.cli.main import run_command
-from experiments.column_meanings import COMPUTED, MEANINGS
+from experiments.data import datasets
 from experiments.files import sha256
-from experiments.layer_table import EVENTS, LAYER_COLUMNS, LayersFile, layers_path
+from experiments.layers.table import EVENTS, LAYER_COLUMNS, LayersFile, layers_path
 from experiments.page import writing
 from experiments.page.ranges import Ranges, ranges_at_hand, value_ranges
 from experiments.page.writing import page_data
-from experiments.store import COLUMNS, ResultsFile
+from experiments.results.column_meanings import COMPUTED, MEANINGS
+from experiments.results.store import COLUMNS, ResultsFile
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 FLAGS = [

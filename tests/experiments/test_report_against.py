@@ -11,9 +11,9 @@ from recorded_like import recorded_like
 
 import experiments
 from experiments.cli.main import run_command
-from experiments.comparison import compare
 from experiments.page import writing
-from experiments.store import COLUMNS, ResultsFile
+from experiments.results.comparison import compare
+from experiments.results.store import COLUMNS, ResultsFile
 
 
 @pytest.fixture(autouse=True)

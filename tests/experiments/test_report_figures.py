@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.page.figures import digits, shown, unit_of
-from experiments.row_names import Merit
+from experiments.results.row_names import Merit
 
 SHARE = Merit("top-1", higher_is_better=True, share=True)
 UNITS = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}

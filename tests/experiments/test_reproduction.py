@@ -11,14 +11,16 @@ from click.testing import CliRunner
 import compiler
 import datatypes
 import experiments
-from compiler.analysis import cost
 from compiler.errors import ConfigError
 from compiler.ir.expr import Call
+from compiler.transform.analysis import cost
 from compiler.transform.preparation import prepare
-from experiments import number_systems, reproduction, zoo
+from experiments import zoo
 from experiments.cli.main import cli, run_command
-from experiments.energy import microjoules
-from experiments.store import COLUMNS, ResultsFile, Value
+from experiments.measure.energy import microjoules
+from experiments.results.store import COLUMNS, ResultsFile, Value
+from experiments.running import reproduction
+from experiments.systems import number_systems
 
 SPEC: dict[str, Any] = {
     "models": ["mnist_mlp", "mnist_dwsep"],

@@ -16,11 +16,12 @@ from recorded_like import MODELS, recorded_like
 
 import experiments
 from compiler.errors import ConfigError
-from experiments import progress, tables
 from experiments.page import picture
+from experiments.page.notebook import Results
 from experiments.page.picture import COSTS, pareto_svg
-from experiments.results_frame import Results
-from experiments.row_names import merits, system_names
+from experiments.results import export as tables
+from experiments.results.row_names import merits, system_names
+from experiments.running import progress
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,11 @@ import compiler
 import datatypes
 import experiments
 from datatypes.formats import catalogue
-from experiments import datasets, rounding_seeds, schemes, zoo
-from experiments.spec import load_spec
-from experiments.store import VOLATILE_COLUMNS
+from experiments import zoo
+from experiments.data import datasets
+from experiments.results.store import VOLATILE_COLUMNS
+from experiments.spec.specification import load_spec
+from experiments.systems import rounding_seeds, schemes
 
 SPEC: dict[str, Any] = {
     "models": ["mnist_mlp"],
@@ -81,7 +83,7 @@ def test_the_rows_are_those_of_a_format_that_was_defined_with_the_seed(tmp_path:
         name = rounding_seeds.seeded(schemes.parse("random8"), seed).dtype
         assert datatypes.get(name).seed == seed
         found = compiler.build(datatypes.change_dtype(net, "float32", name))(x)
-        assert experiments.metrics.sqnr_db(np.asarray(found), reference) == sqnr
+        assert experiments.measure.metrics.sqnr_db(np.asarray(found), reference) == sqnr
 
 
 @pytest.mark.parametrize("kind", SCHEMES)

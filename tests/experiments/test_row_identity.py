@@ -22,10 +22,10 @@ from row_hashes import BASE, RESULTS, hash_in, hash_of
 import compiler
 import experiments
 from compiler.errors import ConfigError
-from compiler.tensor.schedule import rules
+from compiler.scheduling import rules
 from experiments import zoo
-from experiments.fingerprints import Fingerprint
-from experiments.spec import load_spec
+from experiments.spec.specification import load_spec
+from experiments.user_code.fingerprints import Fingerprint
 
 # ---- files ---------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ def test_weights_beside_a_model_count_and_are_read_again(tmp_path: Path) -> None
         table = experiments.sweep(spec, tmp_path / f"{factor}.csv")
         assert table["status"].tolist() == ["ok"]
         hashes.append(table["config_hash"][0])
-        module = experiments.model_files.load_model(path)
+        module = experiments.zoo.model_files.load_model(path)
         x = np.ones((1, 1, 28, 28), np.float32)
         figures.append(float(np.asarray(compiler.evaluate(module, x))[0, 0]))
     assert hashes[0] != hashes[1]
@@ -179,7 +179,7 @@ def test_other_processes_do_not_know_a_pass_context(tmp_path: Path) -> None:
 ELSEWHERE = """
 import json, sys
 import datatypes, experiments
-from experiments.spec import load_spec
+from experiments.spec.specification import load_spec
 from quantize import define_block_format
 datatypes.define("mine8", exponent=4, mantissa=3)
 define_block_format("mine_blocks", "mine8", block=16)

@@ -16,7 +16,9 @@ import datatypes
 import experiments
 from compiler.tensor.expr import Expr
 from datatypes import registry
-from experiments import datasets, identity, schemes, scoring
+from experiments.data import datasets
+from experiments.measure import scoring
+from experiments.systems import identity, schemes
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 

@@ -14,7 +14,7 @@ import datatypes
 import experiments
 from datatypes.formats import catalogue
 from datatypes.formats.hashing import digest
-from quantize.scaled import blocks
+from quantize.formats import blocks
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import experiments
 from compiler.errors import ConfigError, InputError
-from experiments.scoring import edit_distance, find, greedy_text
-from experiments.statistics import paired_figures
+from experiments.measure.scoring import edit_distance, find, greedy_text
+from experiments.measure.statistics import paired_figures
 
 ALPHABET = ("", *"abc", " ")
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import ConfigError
-from experiments.cells import Cell, SweepSpec
-from experiments.spec import load_spec
+from experiments.spec.cells import Cell, SweepSpec
+from experiments.spec.specification import load_spec
 
 pytestmark = pytest.mark.usefixtures("fake")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from special_files import COMMANDS, KINDS, state, time_limit, workplace
 
-from compiler import output_files
+from compiler.files import writing as output_files
 from experiments.cli.main import run_command
 
 PLAIN = {"link to text", "empty", "zeros", "no text", "deep", "brackets", "digits", "one line",

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments import noise
-from experiments.machine_load import Usage, others_load
-from experiments.speedup import (
+from experiments.measure import disturbance as noise
+from experiments.measure.machine_load import Usage, others_load
+from experiments.measure.speedup import (
     Instruments,
     Protocol,
     Speedup,

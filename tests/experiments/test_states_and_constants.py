@@ -13,10 +13,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 import compiler
 from compiler.errors import InputError
-from experiments import metric_choice, model_files, pipeline, schemes
 from experiments.cli.common import load_feed, one_call
 from experiments.cli.main import run_command
-from experiments.datasets import Dataset
+from experiments.data.datasets import Dataset
+from experiments.measure import metric_choice
+from experiments.systems import pipeline, schemes
+from experiments.zoo import model_files
 
 Capture = pytest.CaptureFixture[str]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import InputError
-from experiments.statistics import (
+from experiments.measure.statistics import (
     Z95,
     holm,
     mcnemar,

@@ -10,8 +10,10 @@ import compiler
 import datatypes
 import experiments
 import quantize
-from experiments import datasets, number_systems, pipeline, zoo
+from experiments import zoo
 from experiments.cli.main import run_command
+from experiments.data import datasets
+from experiments.systems import number_systems, pipeline
 
 MLP = zoo.FOLDER / "mnist_mlp.onnx"
 
@@ -53,7 +55,9 @@ def test_a_sweep_over_accumulators_gives_a_row_for_each(tmp_path: Path) -> None:
 
 def test_formats_by_layer_take_an_accumulation_each() -> None:
     module = compiler.from_onnx(MLP)
-    scheme = experiments.schemes.parse('{"linear*" = ["posit8_es0", "fma"], "*" = "bfloat16"}')
+    scheme = experiments.systems.schemes.parse(
+        '{"linear*" = ["posit8_es0", "fma"], "*" = "bfloat16"}'
+    )
     changed = pipeline.retype(module, scheme)
     want = datatypes.change_dtype(module, {"linear*": ("posit8_es0", "fma"), "*": "bfloat16"})
     assert changed.astext() == want.astext()

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from compiler.errors import ConfigError, InputError
-from experiments import datasets, zoo
-from experiments.datasets import Dataset, load
+from experiments import zoo
+from experiments.data import datasets
+from experiments.data.datasets import Dataset, load
 
 
 def test_mnist1k_is_balanced_and_normalised() -> None:

@@ -18,13 +18,17 @@ from rich.console import Console
 import compiler
 import datatypes
 import experiments
-from compiler.portability import unportable
+from compiler.transform.portability import unportable
 from compiler.transform.preparation import prepare
 from datatypes.formats import catalogue
-from experiments import datasets, metrics, model_files, multiplicity, pipeline, schemes, zoo
+from experiments import zoo
 from experiments.cli.main import cli
-from experiments.statistics import holm, one_sided_loss
-from experiments.table import results_table
+from experiments.data import datasets
+from experiments.measure import metrics, multiplicity
+from experiments.measure.statistics import holm, one_sided_loss
+from experiments.results.terminal import results_table
+from experiments.systems import pipeline, schemes
+from experiments.zoo import model_files
 
 SPEC: dict[str, Any] = {"models": ["mnist_mlp"], "n_eval": 80, "n_calib": 20}
 SPEC |= {"latency": {"warmup": 0, "runs": 0}}

@@ -13,8 +13,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from experiments.layer_table import layers_path, read_layers
-from experiments.store import VOLATILE_COLUMNS, read_results
+from experiments.layers.table import layers_path, read_layers
+from experiments.results.store import VOLATILE_COLUMNS, read_results
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "slow_sweep.py"

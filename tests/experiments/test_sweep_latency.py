@@ -4,7 +4,7 @@ import time
 import pytest
 
 from compiler.errors import ConfigError
-from experiments.latency import LatencyStats, measure_interleaved
+from experiments.measure.latency import LatencyStats, measure_interleaved
 
 
 def test_statistics_of_known_times() -> None:

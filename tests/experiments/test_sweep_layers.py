@@ -11,10 +11,11 @@ import datatypes
 import experiments
 from compiler.errors import ConfigError
 from compiler.transform.preparation import prepare
-from experiments import datasets, zoo
-from experiments.layer_table import EVENTS, LAYER_COLUMNS, LayersFile, layers_path, read_layers
-from experiments.layers import layer_errors
-from experiments.spec import load_spec
+from experiments import zoo
+from experiments.data import datasets
+from experiments.layers.table import EVENTS, LAYER_COLUMNS, LayersFile, layers_path, read_layers
+from experiments.measure.layer_errors import layer_errors
+from experiments.spec.specification import load_spec
 
 SPEC: dict[str, Any] = {
     "models": ["mnist_mlp"],

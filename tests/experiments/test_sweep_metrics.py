@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from compiler.errors import InputError
-from experiments.metrics import cosine, sqnr_db, top1, top1_agreement
+from experiments.measure.metrics import cosine, sqnr_db, top1, top1_agreement
 
 
 def test_top1_counts_rows_whose_label_scores_highest() -> None:

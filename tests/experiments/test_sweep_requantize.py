@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import experiments
-from compiler.op.qnn_requantize import ROUNDINGS
-from experiments.spec import load_spec
+from compiler.op.qnn.requantize import ROUNDINGS
+from experiments.spec.specification import load_spec
 
 
 def test_the_sweep_crosses_requantize_with_accumulators_of_16_20_and_24_bits() -> None:

@@ -11,8 +11,8 @@ import pytest
 
 import experiments
 from compiler.errors import ConfigError
-from experiments import pipeline
-from experiments.store import COLUMNS, VOLATILE_COLUMNS, read_results
+from experiments.results.store import COLUMNS, VOLATILE_COLUMNS, read_results
+from experiments.systems import pipeline
 
 SPEC: dict[str, Any] = {
     "models": ["mnist_mlp", "mnist_resnet8"],
@@ -57,8 +57,9 @@ def test_every_cell_is_a_row(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("fake")
 def test_accuracy_is_that_of_exactly_the_first_images(tmp_path: Path) -> None:
     """n_eval = 130 is one and a third batches: the filling of the last one must not count."""
-    from experiments import datasets, metrics
-    from experiments.schemes import Scheme
+    from experiments.data import datasets
+    from experiments.measure import metrics
+    from experiments.systems.schemes import Scheme
 
     table = experiments.sweep({**SPEC, "models": ["mnist_mlp"]}, tmp_path / "r.csv")
     data = datasets.load("mnist1k")

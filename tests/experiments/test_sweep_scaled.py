@@ -11,8 +11,8 @@ import pytest
 import datatypes
 import experiments
 from compiler.errors import ConfigError
-from experiments import identity, schemes
-from quantize.scaled.blocks import define_block_format
+from experiments.systems import identity, schemes
+from quantize.formats.blocks import define_block_format
 
 SMALL = {"models": ["mnist_mlp"], "n_eval": 60, "n_calib": 40, "latency": {"warmup": 0, "runs": 0}}
 

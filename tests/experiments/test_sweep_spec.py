@@ -6,8 +6,8 @@ import pytest
 import datatypes
 from compiler.errors import ConfigError
 from datatypes.formats import catalogue
-from experiments.spec import SweepSpec, load_spec
-from experiments.toml_lines import line_numbers, line_of
+from experiments.spec.specification import SweepSpec, load_spec
+from experiments.spec.toml_lines import line_numbers, line_of
 
 pytestmark = pytest.mark.usefixtures("fake")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compiler.errors import ConfigError
-from experiments.store import COLUMNS, ResultsFile, read_results
+from experiments.results.store import COLUMNS, ResultsFile, read_results
 
 
 def row(key: str, **values: Any) -> dict[str, Any]:

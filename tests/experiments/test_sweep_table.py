@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from experiments import provenance
-from experiments.store import COLUMNS
-from experiments.table import results_table
+from experiments.results.store import COLUMNS
+from experiments.results.terminal import results_table
+from experiments.running import provenance
 
 
 def rows(*records: dict[str, Any]) -> pd.DataFrame:

@@ -13,14 +13,14 @@ import pytest
 
 import experiments
 from compiler.errors import ConfigError
-from experiments.spec import load_spec
-from experiments.workers import PATIENCE, _Spawned
+from experiments.running.workers import PATIENCE, _Spawned
+from experiments.spec.specification import load_spec
 
 #: An adapter runs in every worker, and not in the process of the sweep: this one makes int8 cells
 #: there do what a file beside it says, which is no part of what a row is.
 ADAPTER = """
 import os, pathlib, signal, time
-from experiments import pipeline
+from experiments.systems import pipeline
 
 working = pipeline.prepare
 

@@ -8,10 +8,10 @@ import pandas as pd
 import pytest
 
 from compiler.errors import ConfigError
-from experiments import tables
 from experiments.cli.main import run_command
-from experiments.comparison import compare
-from experiments.store import COLUMNS, ResultsFile, read_results
+from experiments.results import export as tables
+from experiments.results.comparison import compare
+from experiments.results.store import COLUMNS, ResultsFile, read_results
 
 
 def results(path: Path, shift: float = 0.0, slow: float = 1.0) -> pd.DataFrame:

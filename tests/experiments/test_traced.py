@@ -7,10 +7,10 @@ import pytest
 
 import compiler
 import datatypes
-from compiler.interpret import call_reference, trace
+from compiler.interpret.graph import call_reference, trace
 from compiler.ir.expr import IRModule
-from experiments import traced
-from experiments.layers import layer_errors
+from experiments.measure import traced
+from experiments.measure.layer_errors import layer_errors
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +50,7 @@ def test_long_sums_are_compiled(
     assert sum(traced.terms(b) > 0 for b, _ in want) == 3  # two convolutions, one softmax
     monkeypatch.setattr(traced, "LONG", 300)
     monkeypatch.setattr(traced, "WORTH_COMPILING", 1000)
-    monkeypatch.setattr("compiler.interpret.call_reference", _never_sums)
+    monkeypatch.setattr("compiler.interpret.graph.call_reference", _never_sums)
     found = list(traced.traced(module, [x]))
     assert [b for b, _ in found] == [b for b, _ in want]
     for (b, got), (_, exact) in zip(found, want, strict=True):

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 
 import quantize
-from experiments import layers, pipeline, schemes, zoo
-from experiments.estimates import estimates
-from experiments.session import Session
-from experiments.spec import load_spec
-from experiments.work import evaluation_batch, work_of
-from quantize.realization import Realizer
+from experiments import zoo
+from experiments.measure import layer_errors as layers
+from experiments.running.estimates import estimates
+from experiments.running.session import Session
+from experiments.running.work import evaluation_batch, work_of
+from experiments.spec.specification import load_spec
+from experiments.systems import pipeline, schemes
+from quantize.realization.realize import Realizer
 
 SCHEMES = ["float32", "int8_tensor", "bfloat16", {"scheme": "scaled", "weight_dtype": "posit8_es0"}]
 PLAIN: dict[str, Any] = {
@@ -145,7 +147,7 @@ def test_interpreting_grows_with_the_multiply_accumulates(
 ) -> None:
     """What is estimated for another network's layers is to this one's as the scalar operations are
     that are done for them, within a factor of 3."""
-    from datatypes.registered import RegisteredType
+    from datatypes.custom_type import RegisteredType
 
     done = Counter[str]()
     apply = RegisteredType.apply

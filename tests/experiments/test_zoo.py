@@ -12,8 +12,9 @@ import pytest
 
 import experiments
 from compiler.errors import ConfigError
-from experiments import datasets, zoo
+from experiments import zoo
 from experiments.cli.main import run_command
+from experiments.data import datasets
 from experiments.zoo import light
 from experiments.zoo.words import ORIENT_WIDTH, READ_WIDTH
 

@@ -12,7 +12,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler.frontend.onnx_importer import from_onnx
-from compiler.interpret import evaluate
+from compiler.interpret.graph import evaluate
 from compiler.ir.expr import IRModule
 from compiler.ir.verifier import verify
 

@@ -14,9 +14,9 @@ from detectors import ssd, two_stages, yolo
 from onnx_models import assert_close, run_onnxruntime
 
 import quantize
+from compiler.build import build
 from compiler.frontend.onnx_importer import from_onnx
-from compiler.interpret import evaluate
-from compiler.pipeline import build
+from compiler.interpret.graph import evaluate
 
 MODELS = {
     "yolo": (lambda: yolo(False), "images", ((1, 3, 64, 64), (2, 3, 32, 96))),

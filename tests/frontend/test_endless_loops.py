@@ -13,7 +13,7 @@ from onnx_models import model
 
 import compiler
 from compiler.errors import ConfigError, InputError
-from compiler.iterations import VARIABLE
+from compiler.interpret.iterations import VARIABLE
 
 node = helper.make_node
 

@@ -16,8 +16,8 @@ import compiler
 import datatypes
 import quantize
 from compiler.errors import InputError, ParseError
-from compiler.ir.names import identifier, printed
-from compiler.ir.tokens import Cursor
+from compiler.types.names import identifier, printed
+from compiler.types.tokens import Cursor
 
 NAMES = [
     ("input:0", "Identity:0"),

@@ -11,10 +11,10 @@ import onnx
 import pytest
 from onnx import numpy_helper, version_converter
 
+from compiler.build import build
 from compiler.frontend.model_file import OLDEST_OPSET
 from compiler.frontend.onnx_importer import from_onnx
-from compiler.interpret import evaluate
-from compiler.pipeline import build
+from compiler.interpret.graph import evaluate
 
 DATA = Path(onnx.__file__).parent / "backend" / "test" / "data"
 KINDS = ("pytorch-converted", "pytorch-operator")

@@ -11,10 +11,10 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import assert_close, check, model, run_onnxruntime
 
+from compiler.build import build
 from compiler.errors import UnsupportedError
 from compiler.frontend.onnx_importer import from_onnx
 from compiler.ir.parser import parse
-from compiler.pipeline import build
 
 node = helper.make_node
 

@@ -9,7 +9,7 @@ from onnx import helper
 from onnx_models import check, model
 
 from compiler.frontend.onnx_importer import from_onnx
-from compiler.interpret import evaluate
+from compiler.interpret.graph import evaluate
 
 OPSET = 20
 VECTOR = ("s", "s", "s", "v")

@@ -17,8 +17,8 @@ import datatypes
 from compiler.errors import UnsupportedError
 from compiler.frontend.element_types import NARROW, bounds
 from compiler.frontend.onnx_importer import from_onnx
-from compiler.interpret import evaluate
-from compiler.runtime.elements import numbers
+from compiler.interpret.graph import evaluate
+from compiler.types.elements import numbers
 
 node = helper.make_node
 X = np.float32([-3e38, -9, -8.5, -2.5, -0.1, 0, 0.5, 1.49, 2.5, 7.5, 20, 447, 465, 3e38, np.inf])
@@ -154,6 +154,6 @@ def test_constants_of_formats_are_numbers_not_codes() -> None:
 def test_bounds_of_formats() -> None:
     for name in ("float8_e4m3fn", "float8_e5m2", "bfloat16", "float4_e2m1fn"):
         limits = ml_dtypes.finfo(getattr(ml_dtypes, name))
-        dtype = compiler.dtypes.DType.parse(name)
+        dtype = compiler.types.dtypes.DType.parse(name)
         assert bounds(dtype) == (float(limits.min), float(limits.max))
         assert datatypes.get(name)

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import check, model, run_onnxruntime
 
+from compiler.build import build
 from compiler.frontend.onnx_importer import from_onnx
-from compiler.pipeline import build
 
 node = helper.make_node
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx_models import Case, Const
 
+from compiler.build import build
 from compiler.errors import UnsupportedError
 from compiler.frontend.onnx_importer import from_onnx
-from compiler.interpret import evaluate
-from compiler.pipeline import build
+from compiler.interpret.graph import evaluate
 
 
 def numbers(*shape: int) -> Any:

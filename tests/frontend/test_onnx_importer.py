@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx_models import check, model, run_onnxruntime
 
 from compiler.frontend.onnx_importer import from_onnx, supported_ops
-from compiler.interpret import evaluate
+from compiler.interpret.graph import evaluate
 from compiler.ir.expr import Constant, tensor_type
 from compiler.symbolic import Var
 

@@ -11,12 +11,13 @@ import pytest
 from onnx import helper
 from onnx_models import model, run_onnxruntime
 
+from compiler.build import build
 from compiler.errors import ModelError, UnsupportedError
 from compiler.frontend.converters_microsoft import DOMAIN, INPUTS
 from compiler.frontend.onnx_importer import from_onnx
-from compiler.interpret import evaluate
-from compiler.pipeline import build
-from experiments import datasets, zoo
+from compiler.interpret.graph import evaluate
+from experiments import zoo
+from experiments.data import datasets
 
 _rng = np.random.default_rng(5)
 

@@ -12,9 +12,9 @@ from onnx import helper
 
 import compiler
 import datatypes
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.types.dtypes import Array
 from datatypes.formats import get
 
 EMPTY: dict[str, tuple[str, tuple[int, ...], dict[str, Any], dict[str, Any]]] = {

@@ -9,9 +9,9 @@ from onnx_cases import every_case
 from onnx_models import assert_close, check, run_onnxruntime
 from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidGraph, NotImplemented
 
+from compiler.build import build
 from compiler.frontend.onnx_importer import from_onnx
-from compiler.interpret import evaluate
-from compiler.pipeline import build
+from compiler.interpret.graph import evaluate
 
 CASES = every_case()
 

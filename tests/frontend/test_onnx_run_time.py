@@ -11,12 +11,12 @@ import pytest
 from onnx import TensorProto, helper
 from onnx_models import assert_close, model, run_onnxruntime
 
+from compiler.build import build
 from compiler.errors import InputError
 from compiler.frontend.onnx_importer import from_onnx
-from compiler.interpret import evaluate
+from compiler.interpret.graph import evaluate
 from compiler.ir.parser import parse
 from compiler.ir.verifier import verify
-from compiler.pipeline import build
 
 node = helper.make_node
 INT = TensorProto.INT64

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from onnx_models import Case, Const
 
+from compiler.build import build
 from compiler.errors import DtypelabError
 from compiler.frontend.onnx_importer import from_onnx
-from compiler.interpret import evaluate
-from compiler.pipeline import build
+from compiler.interpret.graph import evaluate
 
 TRUE = Const(np.asarray(True))
 

@@ -16,7 +16,7 @@ from open_nets import Net
 
 import compiler
 from compiler.errors import InputError, ModelError
-from compiler.interpret import trace
+from compiler.interpret.graph import trace
 
 
 @st.composite

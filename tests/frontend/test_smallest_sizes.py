@@ -13,8 +13,8 @@ from onnx_models import model
 from open_nets import Net, decoder, detector, pyramid
 
 import compiler
-from compiler.analysis import cost
 from compiler.errors import InputError
+from compiler.transform.analysis import cost
 from experiments.cli.main import run_command
 
 

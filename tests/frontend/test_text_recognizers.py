@@ -15,7 +15,7 @@ from onnx_models import model
 
 import compiler
 import quantize
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 from compiler.ir.expr import tensor_type
 from compiler.symbolic import Var as Dim
 from compiler.symbolic import imax

@@ -13,7 +13,7 @@ import onnxruntime
 import pytest
 
 import compiler
-from compiler.dtypes import Array
+from compiler.types.dtypes import Array
 
 MISSING = [m for m in ("torch", "torchvision") if importlib.util.find_spec(m) is None]
 NEAR = 1e-3

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from onnx_models import assert_close, run_onnxruntime
 
-from compiler.analysis import cost
+from compiler.build import build
 from compiler.frontend.onnx_importer import from_onnx
-from compiler.interpret import evaluate
+from compiler.interpret.graph import evaluate
 from compiler.ir.expr import IRModule, tensor_type
 from compiler.ir.verifier import verify
-from compiler.pipeline import build
-from compiler.transform.instruments import VerifyInstrument
-from compiler.transform.passes import PassContext
+from compiler.passes.instruments import VerifyInstrument
+from compiler.passes.manager import PassContext
+from compiler.transform.analysis import cost
 from compiler.transform.preparation import prepare
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"

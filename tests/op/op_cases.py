@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from toy_dtype import TOY
 
-from compiler.dtypes import BOOL, INT8, INT64, UINT8, Array, DType
-from compiler.ir.types import TensorType
-from compiler.op.arithmetic import arithmetic
+from compiler.arithmetic.arrays import arithmetic
 from compiler.symbolic import Var
+from compiler.types.dtypes import BOOL, INT8, INT64, UINT8, Array, DType
+from compiler.types.tensor_types import TensorType
 
 F32 = DType("float", 32)
 F64 = DType("float", 64)

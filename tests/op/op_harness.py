@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 
 import compiler
-from compiler.dtypes import INT64, Array, DType
-from compiler.interpret import resolve_attrs
+from compiler.arithmetic.arrays import arithmetic
+from compiler.interpret import loop_nests as interp
+from compiler.interpret.graph import resolve_attrs
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TensorType, TupleType
-from compiler.op.arithmetic import arithmetic
 from compiler.op.opdef import OpDef, get_op
+from compiler.scheduling.tile import is_product
 from compiler.symbolic import Index, Var
-from compiler.tensor import interp
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.schedule.tile import is_product
 from compiler.tensor.stmt import PrimFunc, stores
+from compiler.types.dtypes import INT64, Array, DType
+from compiler.types.tensor_types import TensorType, TupleType
 
 N = Var("n")
 

@@ -8,7 +8,7 @@ from typing import Any
 import onnxruntime
 from onnx import helper
 
-from compiler.dtypes import Array
+from compiler.types.dtypes import Array
 
 
 def onnx_run(op: str, attrs: Mapping[str, Any], arrays: Mapping[str, Array]) -> Array:

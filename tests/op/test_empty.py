@@ -17,9 +17,9 @@ import compiler
 from compiler.errors import InputError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TensorType
 from compiler.op.opdef import get_op
 from compiler.symbolic import Var
+from compiler.types.tensor_types import TensorType
 
 N = Var("n")
 SYMBOLIC = [c for c in CASES if any("n" in shape for shape in c.shapes)]
@@ -112,7 +112,8 @@ def test_sums_of_nothing(name: str) -> None:
 def test_networks_run_on_a_batch_of_nothing(kind: str) -> None:
     import datatypes
     import quantize
-    from experiments import datasets, zoo
+    from experiments import zoo
+    from experiments.data import datasets
 
     digits = datasets.load("mnist1k")
     mod = compiler.from_onnx(zoo.FOLDER / "mnist_mlp.onnx")

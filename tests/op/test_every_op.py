@@ -9,10 +9,10 @@ import pytest
 from op_cases import CASES, F32, I32, Case, values
 from op_harness import N, check_agreement, known
 
-from compiler.dtypes import BOOL, UINT8, DType
 from compiler.errors import TypeInferenceError
-from compiler.ir.types import TensorType
 from compiler.op.opdef import all_ops
+from compiler.types.dtypes import BOOL, UINT8, DType
+from compiler.types.tensor_types import TensorType
 
 BATCH = 2
 RUNS = [(c, d) for c in CASES for d in c.dtypes]

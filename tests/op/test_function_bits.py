@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import compiler
-from compiler.dtypes import FLOAT32, Array, DType
+from compiler.arithmetic.arrays import arithmetic
+from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.arithmetic import arithmetic
-from compiler.op.scalar_functions import FUNCTIONS
+from compiler.types.dtypes import FLOAT32, Array, DType
 
 TARGETS = ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64"]
 OTHERS = [

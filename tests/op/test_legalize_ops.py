@@ -13,14 +13,15 @@ from test_every_op import RUNS, label, types_of
 import compiler
 import datatypes
 import quantize
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule, Var
-from compiler.ir.types import TensorType, TupleType
-from compiler.op.calls import CALL_TIR
+from compiler.op.function_calls import CALL_TIR
 from compiler.op.opdef import get_op
 from compiler.transform import LegalizeOps
-from experiments import datasets, zoo
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType, TupleType
+from experiments import zoo
+from experiments.data import datasets
 
 
 def one_operator(case: Case, types: list[TensorType], args: list[Array], held: bool) -> IRModule:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from op_harness import N, check_agreement
 
-from compiler.dtypes import Array, DType
-from compiler.ir.types import TensorType
+from compiler.types.dtypes import Array, DType
+from compiler.types.tensor_types import TensorType
 
 #: Operator -> how many operands it has, and its attributes for a mean over [1, 1, n, columns].
 MEANS: dict[str, Any] = {

@@ -13,10 +13,10 @@ from op_harness import N, check_agreement, reference
 from ort_node import onnx_run
 from toy_dtype import TOY
 
-from compiler.dtypes import BOOL, FLOAT32, INT64, Array
 from compiler.errors import TypeInferenceError
-from compiler.ir.types import TensorType
 from compiler.op.opdef import get_op
+from compiler.types.dtypes import BOOL, FLOAT32, INT64, Array
+from compiler.types.tensor_types import TensorType
 
 small = st.integers(1, 4)
 

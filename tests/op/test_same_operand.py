@@ -15,14 +15,14 @@ from toy_dtype import TOY
 
 import compiler
 from compiler import PassContext
-from compiler.dtypes import BOOL, INT8, UINT8, Array, DType
+from compiler.arithmetic.arrays import arithmetic
 from compiler.errors import DtypelabError
-from compiler.interpret import evaluate
+from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule, Var
-from compiler.ir.types import TensorType
-from compiler.op.arithmetic import arithmetic
 from compiler.op.opdef import get_op
+from compiler.types.dtypes import BOOL, INT8, UINT8, Array, DType
+from compiler.types.tensor_types import TensorType
 
 SHAPES = [(16, 16), (3, 30, 30), (9, 6, 3, 3), (20, 33), (7,), (2, 5, 1, 2, 4)]
 DTYPES = [F32, I32, TOY, INT8, UINT8, BOOL, F64]

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import compiler
-from compiler.dtypes import FLOAT32
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.types.dtypes import FLOAT32
 
 
 @pytest.mark.parametrize("attrs", [{}, {"reverse": True}, {"exclusive": True}])

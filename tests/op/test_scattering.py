@@ -9,19 +9,19 @@ from hypothesis import strategies as st
 
 import compiler
 import datatypes
-from compiler.dtypes import FLOAT32, INT64, Array
 from compiler.errors import DtypelabError, TypeInferenceError
+from compiler.interpret import loop_nests as interp
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TensorType
-from compiler.op.calls import call_tir
+from compiler.op.function_calls import call_tir
+from compiler.scheduling.default import schedule_default
+from compiler.scheduling.independent import check_independent
 from compiler.symbolic import Var
-from compiler.target import Target
-from compiler.tensor import interp
+from compiler.target.registry import Target
 from compiler.tensor.parser import parse_primfunc
-from compiler.tensor.schedule.default import schedule_default
-from compiler.tensor.schedule.independent import check_independent
 from compiler.tensor.stmt import PrimFunc
+from compiler.types.dtypes import FLOAT32, INT64, Array
+from compiler.types.tensor_types import TensorType
 
 ADDED = ("sequential", "fma", "float32", "float64", "exact")
 BOTH = ("scatter_elements", "scatter_nd")

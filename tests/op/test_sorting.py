@@ -8,14 +8,14 @@ import pytest
 from op_harness import N, check_agreement, lowered
 from toy_dtype import TOY
 
-from compiler.dtypes import FLOAT32, FLOAT64, INT64, Array, DType
-from compiler.ir.types import TensorType
-from compiler.op.arithmetic import arithmetic
+from compiler.arithmetic.arrays import arithmetic
 from compiler.op.opdef import get_op
 from compiler.symbolic import Index
 from compiler.tensor.identity import program_text
 from compiler.tensor.parser import parse_primfunc
 from compiler.tensor.stmt import PrimFunc, When, innermost_work, walk_stmts
+from compiler.types.dtypes import FLOAT32, FLOAT64, INT64, Array, DType
+from compiler.types.tensor_types import TensorType
 
 DTYPES = ("float32", "int64", "float16")
 

@@ -13,13 +13,13 @@ from op_harness import check_agreement, reference
 from ort_node import onnx_run
 from toy_dtype import TOY
 
-from compiler.dtypes import BOOL, FLOAT32, INT32, UINT8, Array, DType
 from compiler.errors import DtypelabError, TypeInferenceError
-from compiler.interpret import evaluate
+from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TensorType
 from compiler.op.opdef import get_op
+from compiler.types.dtypes import BOOL, FLOAT32, INT32, UINT8, Array, DType
+from compiler.types.tensor_types import TensorType
 
 Half = np.float16
 HALF = DType("float", 16)

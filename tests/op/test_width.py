@@ -8,16 +8,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import compiler
-from compiler.dtypes import INT8, Array
 from compiler.errors import TypeInferenceError
+from compiler.interpret.loop_nests import run
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.op.accumulator_width import width
 from compiler.op.opdef import get_op
-from compiler.op.width import width
+from compiler.passes.manager import PassContext
 from compiler.symbolic import Var as Dim
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.interp import run
-from compiler.transform.passes import PassContext
+from compiler.types.dtypes import INT8, Array
 from datatypes.proof.subject import runnable_targets
 
 MODES = ("int10_wrap", "int16_wrap", "int12_saturate", "int16_saturate", "int20_saturate")
@@ -25,7 +25,7 @@ EVERY = (*MODES, "int2_saturate", "int8_wrap", "int24_wrap", "int32_wrap", "int3
 
 
 def held(total: int, mode: str) -> int:
-    """The accumulator, as one says it: independent of `compiler.op.width`."""
+    """The accumulator, as one says it: independent of `compiler.op.accumulator_width`."""
     bits, how = re.findall(r"int(\d+)_(\w+)", mode)[0]
     half = 2 ** (int(bits) - 1)
     if how == "saturate":

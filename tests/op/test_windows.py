@@ -14,12 +14,12 @@ from op_harness import N, check_agreement, reference
 from ort_node import onnx_run
 from toy_dtype import TOY
 
-from compiler.dtypes import FLOAT32, INT8, INT32, UINT8
 from compiler.errors import TypeInferenceError
-from compiler.ir.types import TensorType
 from compiler.op.opdef import get_op
 from compiler.op.window import Axis, Window
 from compiler.symbolic import Index
+from compiler.types.dtypes import FLOAT32, INT8, INT32, UINT8
+from compiler.types.tensor_types import TensorType
 
 small = st.integers(1, 3)
 seeds = st.integers(0, 2**32 - 1)

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, Array, DType, register_custom
+from compiler.arithmetic.arrays import arithmetic
 from compiler.errors import LoweringError
-from compiler.op.arithmetic import arithmetic
 from compiler.tensor.expr import (
     COMPARISONS,
     BinOp,
@@ -21,6 +20,7 @@ from compiler.tensor.expr import (
     binary,
     call,
 )
+from compiler.types.dtypes import FLOAT32, Array, DType, register_custom
 
 HALF, BITS = DType("float", 16), DType("uint", 16)
 _HALF = arithmetic(HALF)

@@ -11,6 +11,7 @@ import compiler
 from compiler.errors import DtypelabError, TypeInferenceError
 from compiler.ir.expr import Call, Constant, Value, Var
 from compiler.op.opdef import OpDef
+from compiler.passes.rewrite import Rewriter, call
 from compiler.pattern import (
     Found,
     Mismatch,
@@ -32,7 +33,6 @@ from compiler.pattern import (
     wildcard,
 )
 from compiler.transform import Sequential
-from compiler.transform.rewrite import Rewriter, call
 
 SOURCE = """
 def @main(%x: Tensor[(1, 4, 6, 6), float32], %w: Tensor[(4, 4, 3, 3), float32])

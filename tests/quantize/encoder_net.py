@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.dtypes import Array
+from compiler.types.dtypes import Array
 
 VOCABULARY, WIDTH, HEADS, LAYERS = 60, 32, 4, 2
 

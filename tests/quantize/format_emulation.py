@@ -8,7 +8,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 
-from compiler.dtypes import Array
+from compiler.types.dtypes import Array
 
 
 def cast(x: Array, name: str) -> Array:

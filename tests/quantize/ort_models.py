@@ -15,9 +15,9 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from quantize_nets import ZOO, images
 
 import compiler
-from compiler.dtypes import Array
 from compiler.ir.expr import IRModule, tensor_type
-from compiler.ir.types import TensorType
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType
 
 VIT = Path(__file__).parents[2].parent / "shared" / "data" / "mnist_vit.onnx"
 ort.set_default_logger_severity(3)

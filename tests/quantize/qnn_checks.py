@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 
 import compiler
-from compiler.dtypes import Array, DType
+from compiler.arithmetic.arrays import arithmetic
+from compiler.interpret import loop_nests as interp
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TensorType
-from compiler.op.arithmetic import arithmetic
 from compiler.op.opdef import get_op
-from compiler.tensor import interp
 from compiler.tensor.builder import PrimBuilder
+from compiler.types.dtypes import Array, DType
+from compiler.types.tensor_types import TensorType
 
 RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 

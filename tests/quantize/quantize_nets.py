@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 import compiler
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule, tensor_type
 from compiler.symbolic import Var
+from compiler.types.dtypes import Array
 from quantize import Plan, QConfig, calibrate
 
 ZOO = Path(__file__).parents[2] / "experiments" / "zoo"

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, IRModule, tensor_type
-from compiler.op.qnn_requantize import ROUNDINGS
+from compiler.op.qnn.requantize import ROUNDINGS
 from compiler.symbolic import Var
+from compiler.types.dtypes import Array
 from quantize import QConfig
 
 SHAPE = (3, 8, 7)

@@ -1,6 +1,6 @@
 """Costs counted again, from what a plan says and what the realized graph shows, by other rules of
-thumb than those of `compiler.analysis` and `quantize.costs`: values by their names, widths by the
-plan's entries, memory by intervals."""
+thumb than those of `compiler.transform.analysis` and `quantize.search.costs`: values by their
+names, widths by the plan's entries, memory by intervals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
-from compiler.dtypes import DType
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -23,13 +22,14 @@ from compiler.ir.expr import (
     TupleGetItem,
     Var,
 )
-from compiler.ir.types import TensorType, TupleType
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 from compiler.transform.fuse_ops import FuseOps
-from quantize.annotation import prepared
-from quantize.plan import Plan
-from quantize.scaled.blocks import block_format
+from compiler.types.dtypes import DType
+from compiler.types.tensor_types import TensorType, TupleType
+from quantize.annotation.annotate import prepared
+from quantize.formats.blocks import block_format
+from quantize.plan.plan import Plan
 
 #: What each arithmetic keeps of a scale: a float, a multiplier and a shift, a shift.
 SCALE_BITS = {

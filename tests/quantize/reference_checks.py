@@ -8,13 +8,13 @@ import numpy as np
 
 import compiler
 import quantize
-from compiler.dtypes import Array
-from compiler.interpret import trace
+from compiler.interpret.graph import trace
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TensorType
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType
 from quantize import Plan
-from quantize.reference import Traced
-from quantize.reference_arithmetic import quantized
+from quantize.reference.arithmetic import quantized
+from quantize.reference.trace import Traced
 
 
 def values_of(q: IRModule, compiled: bool, *args: Array) -> dict[str, Any]:

@@ -13,11 +13,11 @@ from quantize_nets import images, mixed_net, net, noise, plan_of
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import ConfigError
-from compiler.interpret import trace
+from compiler.interpret.graph import trace
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule
+from compiler.types.dtypes import Array
 from quantize import Plan, QConfig
 
 MODES = [f"int{bits}_{how}" for bits in (16, 20, 24) for how in ("wrap", "saturate")]

@@ -15,7 +15,7 @@ import quantize
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule, tensor_type
 from compiler.symbolic import Var as SymbolicVar
-from experiments import metrics
+from experiments.measure import metrics
 from quantize import QConfig
 
 VIT = Path(__file__).parents[2].parent / "shared" / "data" / "mnist_vit.onnx"

@@ -16,15 +16,16 @@ from hypothesis import strategies as st
 import compiler
 import quantize
 from compiler.errors import ConfigError
-from compiler.interpret import trace
+from compiler.interpret.graph import trace
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TensorType
-from compiler.transform.passes import Pass, PassContext, PassInstrument
-from experiments import metrics
-from quantize import Plan, QConfig, bias_correction
-from quantize.channel_means import channel_sums, corrected_layers
-from quantize.running import Runner, all_results
+from compiler.passes.manager import Pass, PassContext, PassInstrument
+from compiler.types.tensor_types import TensorType
+from experiments.measure import metrics
+from quantize import Plan, QConfig
+from quantize.calibration import bias_correction
+from quantize.calibration.channel_means import channel_sums, corrected_layers
+from quantize.calibration.running import Runner, all_results
 
 sys.path.insert(0, str(Path(__file__).parent))
 

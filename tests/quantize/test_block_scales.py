@@ -15,16 +15,16 @@ from test_format_ops import ELEMENTS, all_magnitudes, attrs, checked
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import ConfigError, DtypelabError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, Constant, IRModule, tensor_type
-from compiler.op.qnn_formats import SCALE_ROUNDINGS
+from compiler.op.qnn.formats import SCALE_ROUNDINGS
 from compiler.transform.preparation import prepare
+from compiler.types.dtypes import Array
 from quantize import Plan, QConfig, calibrate
-from quantize.scaled.element import element
-from quantize.scaled.params import OperandFormat, rounded_array
-from quantize.scaled.storage import operand_bits
+from quantize.formats.element import element
+from quantize.formats.storage import operand_bits
+from quantize.plan.operand_format import OperandFormat, rounded_array
 
 
 # ---- scales that are powers of two ---------------------------------------------------------------

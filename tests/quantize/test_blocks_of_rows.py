@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quantize import QConfig, params
-from quantize.params import ValueParams, blocks_of_rows, weight_params
+from quantize import QConfig
+from quantize.plan import params
+from quantize.plan.params import ValueParams, blocks_of_rows, weight_params
 
 DATA = ValueParams(0.5, 3, "uint8")
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from quantize_nets import images, mixed_net, net, noise, plan_of
 
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import ConfigError, InputError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.types.dtypes import Array
 from quantize import Plan, QConfig
-from quantize.params import ValueParams, value_params, weight_params
+from quantize.plan.params import ValueParams, value_params, weight_params
 
 
 # ---- configuration -------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from reference_checks import check_plan
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.ir.expr import Call, IRModule, tensor_type
-from experiments import metrics
+from compiler.types.dtypes import Array
+from experiments.measure import metrics
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "frontend"))
 

@@ -17,14 +17,15 @@ from recount import Recount, of_graph, of_plan
 
 import datatypes  # noqa: F401 - the formats that plans name
 import quantize
-from compiler.analysis import ModelCost
 from compiler.ir.expr import IRModule
-from compiler.op.qnn_requantize import ROUNDINGS
+from compiler.op.qnn.requantize import ROUNDINGS
+from compiler.transform.analysis import ModelCost
 from compiler.transform.preparation import prepare
-from experiments import number_systems, pipeline, schemes, session
+from experiments.running import session
+from experiments.systems import number_systems, pipeline, schemes
 from quantize import QConfig
-from quantize.costs import plan_cost
-from quantize.scaled.blocks import block_formats
+from quantize.formats.blocks import block_formats
+from quantize.search.costs import plan_cost
 
 #: Ranges are not what these tests are about.
 FAST = {"calibrate": "minmax", "bias_correction": "none", "smoothing": 0.0}

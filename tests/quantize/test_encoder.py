@@ -7,9 +7,9 @@ from encoder_net import LAYERS, encoder, sentences
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.ir.expr import Call, IRModule, tensor_type
-from experiments import metrics
+from compiler.types.dtypes import Array
+from experiments.measure import metrics
 from quantize import Plan, QConfig
 
 

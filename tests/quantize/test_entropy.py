@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.dtypes import Array
-from quantize.observers.entropy import UNSEEN, entropies, least_entropy
+from compiler.types.dtypes import Array
+from quantize.calibration.observers.entropy import UNSEEN, entropies, least_entropy
 
 
 def entropy(counts: Array, levels: int, kept: int) -> float:

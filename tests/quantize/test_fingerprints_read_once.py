@@ -9,7 +9,7 @@ import quantize
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from quantize import fingerprint
+from quantize.plan import fingerprint
 
 
 def layer(value: float) -> IRModule:

@@ -16,13 +16,13 @@ from qnn_checks import check
 
 import compiler
 import datatypes
-from compiler.dtypes import FLOAT32, Array
+from compiler.arithmetic.arrays import arithmetic
 from compiler.errors import TypeInferenceError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.arithmetic import arithmetic
 from compiler.op.opdef import get_op
-from quantize.scaled.element import element
+from compiler.types.dtypes import FLOAT32, Array
+from quantize.formats.element import element
 
 FORMATS = (
     "float8_e4m3fn", "float8_e5m2", "float8_e3m4", "float8_e4m3fnuz", "float6_e2m3fn",

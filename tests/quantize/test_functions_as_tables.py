@@ -15,16 +15,16 @@ from reference_checks import check_plan
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, IRModule
 from compiler.symbolic import Var
-from experiments import metrics
+from compiler.types.dtypes import Array
+from experiments.measure import metrics
 from quantize import Plan, QConfig
-from quantize.functions import table
-from quantize.graph import Graph
-from quantize.params import ValueParams
+from quantize.annotation.functions import table
+from quantize.annotation.graph import Graph
+from quantize.plan.params import ValueParams
 
 INTEGER = QConfig(functions="integer", arithmetic="integer")
 UNARY = (
@@ -217,7 +217,7 @@ def test_constants_keep_their_precision(
     assert plan.node_coverage == 1.0
     check_plan(mod, plan, data()[0])
     # The step of the result is all that is lost: its operands' integers are exact to 2^-14.
-    from quantize.reference import trace_plan
+    from quantize.reference.trace import trace_plan
 
     traced = trace_plan(mod, plan, data()[0])
     pool = next(t for n, t in traced.items() if t.kind == "integer" and n != "y")

@@ -16,15 +16,15 @@ from test_requantize import borders, targets
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import ConfigError, TypeInferenceError
-from compiler.interpret import trace
+from compiler.interpret.graph import trace
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.qnn_requantize import normalized_point
+from compiler.op.qnn.requantize import normalized_point
+from compiler.types.dtypes import Array
 from quantize import Plan, QConfig
-from quantize.reference_arithmetic import scaled as traced
-from quantize.reference_arithmetic import summed_twice
+from quantize.reference.arithmetic import scaled as traced
+from quantize.reference.arithmetic import summed_twice
 
 SCALES = [
     *(2.0**k for k in (29, 8, 1, 0, -1, -2, -8, -16, -30, -31, -32, -33, -60)),

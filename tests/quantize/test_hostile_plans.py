@@ -13,8 +13,8 @@ import quantize
 from compiler.errors import ConfigError, DtypelabError
 from compiler.ir.expr import IRModule
 from quantize import Plan, QConfig
-from quantize.onnx_export import to_model
-from quantize.plan_diff import plan_diff
+from quantize.onnx.export import to_model
+from quantize.plan.diff import plan_diff
 
 SCHEMES: tuple[dict[str, object], ...] = (
     {},

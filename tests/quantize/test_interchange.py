@@ -10,7 +10,7 @@ from quantize_nets import images, net, plan_of
 
 import compiler
 import quantize
-from compiler.analysis import cost
+from compiler.transform.analysis import cost
 from quantize import QConfig
 
 pytest.importorskip("onnxruntime")

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 
 import compiler
-from compiler.analysis import cost
-from compiler.dtypes import Array
+from compiler.transform.analysis import cost
+from compiler.types.dtypes import Array
 from experiments.cli.main import cli
 
 KINDS = {"int4": (TensorProto.INT4, -8, 7), "uint4": (TensorProto.UINT4, 0, 15)}

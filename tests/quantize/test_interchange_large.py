@@ -13,9 +13,9 @@ import pytest
 
 import compiler
 import quantize
-from compiler.analysis import cost
-from compiler.dtypes import Array
 from compiler.ir.expr import IRModule
+from compiler.transform.analysis import cost
+from compiler.types.dtypes import Array
 from experiments.accuracy import tasks
 from experiments.accuracy.tasks import Task
 from quantize import QConfig

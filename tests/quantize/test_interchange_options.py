@@ -10,7 +10,7 @@ import pytest
 from quantize_nets import images
 
 import compiler
-from compiler.analysis import cost
+from compiler.transform.analysis import cost
 
 pytest.importorskip("onnxruntime")
 

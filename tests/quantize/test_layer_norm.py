@@ -15,12 +15,12 @@ from reference_checks import check_plan
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import ConfigError, TypeInferenceError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule
-from compiler.op.qnn_layer_norm import LARGEST_EPSILON, MOST, root_bits
-from experiments import metrics
+from compiler.op.qnn.layer_norm import LARGEST_EPSILON, MOST, root_bits
+from compiler.types.dtypes import Array
+from experiments.measure import metrics
 from quantize import QConfig
 
 INTEGER = QConfig(softmax="integer", layer_norm="integer")

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from test_qnn_ops import check
 
 import compiler
-from compiler.dtypes import Array
 from compiler.errors import TypeInferenceError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.symbolic import Var
+from compiler.types.dtypes import Array
 
 TARGETS = ("llvm", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2")
 BYTES = ("int8", "uint8")

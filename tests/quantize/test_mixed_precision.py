@@ -16,17 +16,18 @@ from hypothesis import strategies as st
 import compiler
 import datatypes  # noqa: F401  (its formats)
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from experiments import metrics
+from compiler.types.dtypes import Array
 from experiments.cli.main import run_command
-from quantize import Plan, QConfig, accuracy_target
-from quantize.accuracy_target import _blocks, agreement, sqnr
-from quantize.annotation import prepared
-from quantize.mixed_precision import Choice, chosen
-from quantize.sensitivity import sensitivities
+from experiments.measure import metrics
+from quantize import Plan, QConfig
+from quantize.annotation.annotate import prepared
+from quantize.calibration import accuracy_target
+from quantize.calibration.accuracy_target import _blocks, agreement, sqnr
+from quantize.search.mixed_precision import Choice, chosen
+from quantize.search.sensitivity import sensitivities
 
 sys.path.insert(0, str(Path(__file__).parent))
 

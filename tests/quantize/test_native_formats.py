@@ -12,15 +12,15 @@ from quantize_nets import images, net, plan_of, sized
 
 import compiler
 import datatypes
-from compiler.dtypes import FLOAT32, Array
 from compiler.errors import ConfigError
-from compiler.interpret import call_reference, trace
+from compiler.interpret.graph import call_reference, trace
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Constant, IRModule, Var
+from compiler.types.dtypes import FLOAT32, Array
 from datatypes.formats import Format, get
 from quantize import Plan, QConfig, calibrate, realize
-from quantize.annotation import prepared
-from quantize.scaled.params import OperandFormat
+from quantize.annotation.annotate import prepared
+from quantize.plan.operand_format import OperandFormat
 
 
 def native(name: str, **fields: Any) -> QConfig:

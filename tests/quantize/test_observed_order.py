@@ -15,13 +15,14 @@ from random_nets import images_of, networks
 import quantize
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule, Var
-from compiler.ir.types import TensorType
-from compiler.transform.passes import PassContext
-from quantize import QConfig, calibration
-from quantize.annotation import prepared
-from quantize.observers import MeanSigma, MinMax, MovingAverage, Percentile, PerChannel
-from quantize.running import Runner
-from quantize.scaled.calibrating import Several
+from compiler.passes.manager import PassContext
+from compiler.types.tensor_types import TensorType
+from quantize import QConfig
+from quantize.annotation.annotate import prepared
+from quantize.calibration import calibrate as calibration
+from quantize.calibration.formats import Several
+from quantize.calibration.observers import MeanSigma, MinMax, MovingAverage, Percentile, PerChannel
+from quantize.calibration.running import Runner
 
 
 def observed(module: IRModule) -> list[Var]:

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.dtypes import Array
 from compiler.errors import InputError
+from compiler.types.dtypes import Array
 from quantize import QConfig
-from quantize.observers import (
+from quantize.calibration.observers import (
     BINS,
     Histogram,
     KullbackLeibler,
@@ -27,7 +27,7 @@ from quantize.observers import (
     SquaredError,
     observer,
 )
-from quantize.params import value_params
+from quantize.plan.params import value_params
 
 KINDS = ("minmax", "moving_average", "percentile", "sigma", "kl", "mse", "power_of_two")
 

@@ -11,13 +11,13 @@ from quantize_nets import images, mixed_net, net, noise, plan_of
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import DtypelabError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, IRModule
 from compiler.symbolic import Var, imin
+from compiler.types.dtypes import Array
 from quantize import QConfig
-from quantize.onnx_export import to_model
+from quantize.onnx.export import to_model
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")

@@ -14,12 +14,12 @@ from quantize_nets import mixed_net, noise
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import ConfigError
-from compiler.interpret import trace
+from compiler.interpret.graph import trace
 from compiler.ir.expr import IRModule
+from compiler.types.dtypes import Array
 from quantize import Plan, QConfig
-from quantize.node_configs import node_configs
+from quantize.config.node_configs import node_configs
 
 
 def plan(overrides: dict[str, dict[str, Any]], **fields: Any) -> Plan:

@@ -11,9 +11,9 @@ from random_nets import Net, images_of
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.ir.expr import IRModule
-from compiler.transform.passes import Pass, PassContext, PassInstrument
+from compiler.passes.manager import Pass, PassContext, PassInstrument
+from compiler.types.dtypes import Array
 from quantize import QConfig
 
 SCHEMES: dict[str, dict[str, Any]] = {

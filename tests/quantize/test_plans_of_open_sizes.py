@@ -12,8 +12,8 @@ import compiler
 import quantize
 from compiler.errors import ConfigError
 from compiler.transform.preparation import prepare
-from experiments.metrics import sqnr_db
-from quantize.fingerprint import of_sizes
+from experiments.measure.metrics import sqnr_db
+from quantize.plan.fingerprint import of_sizes
 
 
 def detector(seed: int = 1) -> Any:

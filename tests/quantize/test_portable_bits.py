@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from random_nets import Net, images_of
 
 import compiler
-from compiler.dtypes import Array
 from compiler.errors import UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, IRModule, tensor_type
-from compiler.portability import unportable
+from compiler.transform.portability import unportable
+from compiler.types.dtypes import Array
 from quantize import QConfig, quantize
 
 TARGETS = [

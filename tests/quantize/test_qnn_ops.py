@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from qnn_checks import RANGES, check, limits, reference
 
-from compiler.dtypes import FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8
 from compiler.errors import TypeInferenceError
-from compiler.ir.types import TensorType
 from compiler.op.opdef import get_op
+from compiler.types.dtypes import FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8
+from compiler.types.tensor_types import TensorType
 
 
 # ---- quantize, dequantize, simulated_quantize ----------------------------------------------------

@@ -10,14 +10,14 @@ from quantize_nets import NETS, ZOO, images, mixed_net, net, noise, plan_of
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import ConfigError
-from compiler.interpret import trace
+from compiler.interpret.graph import trace
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule, Var, operands, tensor_type
 from compiler.ir.verifier import verify
-from compiler.op.qnn_requantize import ROUNDINGS
+from compiler.op.qnn.requantize import ROUNDINGS
 from compiler.transform.preparation import prepare
+from compiler.types.dtypes import Array
 from quantize import QConfig
 
 

@@ -17,9 +17,9 @@ import compiler
 import quantize
 from compiler.errors import ConfigError
 from compiler.ir.expr import IRModule
-from compiler.op.qnn_requantize import ROUNDINGS
+from compiler.op.qnn.requantize import ROUNDINGS
 from quantize import QConfig
-from quantize.calls import AVERAGES, BINARY
+from quantize.annotation.op_facts import AVERAGES, BINARY
 
 VIT = Path(__file__).parents[2].parent / "shared" / "data" / "mnist_vit.onnx"
 

@@ -16,13 +16,13 @@ from quantize_nets import ZOO, images, mixed_net, net, noise, plan_of
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import ConfigError, InputError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.symbolic import Var
+from compiler.types.dtypes import Array
 from quantize import Plan, QConfig
-from quantize.fingerprint import fingerprint_of
+from quantize.plan.fingerprint import fingerprint_of
 
 OBSERVERS = ("minmax", "moving_average", "percentile", "sigma", "kl", "mse", "power_of_two")
 

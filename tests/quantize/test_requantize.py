@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from qnn_checks import RANGES, check, check_compiled, limits, reference
 
 import compiler
-from compiler.dtypes import Array
 from compiler.errors import UnsupportedError
-from compiler.op.qnn_requantize import ROUNDINGS
+from compiler.op.qnn.requantize import ROUNDINGS
+from compiler.types.dtypes import Array
 
 CPUS = ("", " -mcpu=skylake-avx512", " -mcpu=haswell", " -mcpu=x86-64-v2")
 HALVES = np.array([-7, -5, -3, -1, 1, 3, 5, 7], np.int32)

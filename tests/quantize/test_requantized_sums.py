@@ -18,7 +18,7 @@ import quantize
 from compiler.errors import TypeInferenceError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule
-from compiler.op.qnn_requantize import ROUNDINGS
+from compiler.op.qnn.requantize import ROUNDINGS
 from quantize import QConfig
 
 ONCE = [r for r in ROUNDINGS if r != "gemmlowp"]

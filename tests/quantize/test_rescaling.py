@@ -15,16 +15,16 @@ from hypothesis import strategies as st
 import compiler
 import datatypes  # noqa: F401  formats
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule
-from experiments import metrics
+from compiler.types.dtypes import Array
+from experiments.measure import metrics
 from quantize import Plan, QConfig
-from quantize.annotation import annotate, prepared
-from quantize.rescaling.choosing import depends_on_data
-from quantize.rescaling.equalization import equalizing
-from quantize.rescaling.factors import Factors, constant, rescaled
+from quantize.annotation.annotate import annotate, prepared
+from quantize.calibration.rescaling.choosing import depends_on_data
+from quantize.calibration.rescaling.cross_layer_equalization import equalizing
+from quantize.plan.factors import Factors, constant, rescaled
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -16,15 +16,15 @@ from quantize_nets import NETS, images, plan_of, sized
 
 import compiler
 import datatypes  # noqa: F401  (the formats)
-from compiler.dtypes import FLOAT32, Array
-from compiler.interpret import call_reference
+from compiler.interpret.graph import call_reference
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Binding, Call, Constant, IRModule, TupleGetItem, Var
-from compiler.ir.types import TensorType
+from compiler.types.dtypes import FLOAT32, Array
+from compiler.types.tensor_types import TensorType
 from experiments.accuracy import tasks
 from quantize import Plan, QConfig, calibrate, realize
-from quantize.annotation import prepared
-from quantize.scaled.params import OperandFormat
+from quantize.annotation.annotate import prepared
+from quantize.plan.operand_format import OperandFormat
 
 Run = Callable[[Binding, Call, list[Array]], Any]
 

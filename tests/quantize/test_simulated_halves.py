@@ -16,7 +16,7 @@ from quantize_nets import NETS, images, mixed_net, net, noise, plan_of
 import compiler
 import quantize
 from compiler.errors import TypeInferenceError
-from compiler.op.qnn import HALVES
+from compiler.op.qnn.quantize import HALVES
 from quantize import QConfig
 
 

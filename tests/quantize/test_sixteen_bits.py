@@ -14,13 +14,13 @@ from reference_checks import check_plan
 
 import compiler
 import quantize
-from compiler.dtypes import Array, DType
 from compiler.errors import ConfigError
-from compiler.interpret import trace
+from compiler.interpret.graph import trace
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule
+from compiler.types.dtypes import Array, DType
 from quantize import Plan, QConfig
-from quantize.params import ValueParams, WeightParams, value_params
+from quantize.plan.params import ValueParams, WeightParams, value_params
 
 
 def decibels(x: Array, reference: Array) -> float:

@@ -14,8 +14,8 @@ import compiler
 import quantize
 from compiler.errors import TypeInferenceError
 from compiler.ir.expr import Call
-from compiler.op.qnn_softmax import exponentials
-from experiments import metrics
+from compiler.op.qnn.softmax import exponentials
+from experiments.measure import metrics
 from quantize import QConfig
 
 

@@ -14,7 +14,7 @@ import quantize
 from compiler.errors import ConfigError
 from compiler.ir.expr import Call, IRModule
 from compiler.transform.preparation import prepare
-from quantize.fingerprint import _fingerprint
+from quantize.plan.fingerprint import _fingerprint
 
 ROWS = 4
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 import compiler
 import quantize
-from compiler.analysis import cost
-from compiler.dtypes import Array
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule, operands
-from experiments import metrics
+from compiler.transform.analysis import cost
+from compiler.types.dtypes import Array
+from experiments.measure import metrics
 from quantize import Plan, QConfig
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -16,8 +16,8 @@ import compiler
 import quantize
 from compiler.errors import ConfigError
 from quantize import Plan, QConfig
-from quantize.params import ValueParams, weight_params
-from quantize.rounding.problem import problem
+from quantize.calibration.rounding.problem import problem
+from quantize.plan.params import ValueParams, weight_params
 
 KINDS = ("restricted", "full", "asymmetric")
 DATA = ValueParams(1.0, 0, "uint8")
@@ -112,7 +112,7 @@ def test_the_smallest_byte_is_multiplied_right_on_every_instruction_set(target: 
 
 @pytest.mark.parametrize("method", ["gptq", "adaround"])
 def test_least_squares_stays_within_the_ends_of_each_channel(method: str) -> None:
-    from quantize.rounding.layers import solved
+    from quantize.calibration.rounding.layers import solved
 
     rng = np.random.default_rng(0)
     w, x = rng.normal(0.7, 1, (1, 4, 12)), rng.normal(size=(12, 40))

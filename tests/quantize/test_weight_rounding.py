@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 
 import compiler
 import quantize
-from compiler.dtypes import Array
 from compiler.errors import ConfigError
-from compiler.interpret import trace
+from compiler.interpret.graph import trace
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Binding, IRModule
 from compiler.symbolic import Var
-from experiments import metrics
+from compiler.types.dtypes import Array
+from experiments.measure import metrics
 from quantize import Plan, QConfig
-from quantize.rounding.adaround import adaround
-from quantize.rounding.gptq import gptq, rounded_in_order
-from quantize.rounding.moments import grouped, moments
-from quantize.rounding.network_walk import NetworkWalk
-from quantize.rounding.packing import packed, unpacked
-from quantize.rounding.problem import Problem, problem
-from quantize.rounding.scales import largest, least_error
+from quantize.calibration.rounding.adaround import adaround
+from quantize.calibration.rounding.gptq import gptq, rounded_in_order
+from quantize.calibration.rounding.moments import grouped, moments
+from quantize.calibration.rounding.network_walk import NetworkWalk
+from quantize.calibration.rounding.problem import Problem, problem
+from quantize.plan.packing import packed, unpacked
+from quantize.plan.scales import largest, least_error
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -97,9 +97,9 @@ def test_gptq_equals_the_textbook_that_solves_least_squares_after_every_input(
 
 def test_gptq_in_blocks_equals_gptq_in_one_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     task = layer_problem(1, 2, 5, 50, 3)
-    monkeypatch.setattr("quantize.rounding.gptq.BLOCK", 7)
+    monkeypatch.setattr("quantize.calibration.rounding.gptq.BLOCK", 7)
     blocks = gptq(task)
-    monkeypatch.setattr("quantize.rounding.gptq.BLOCK", 50)
+    monkeypatch.setattr("quantize.calibration.rounding.gptq.BLOCK", 50)
     np.testing.assert_array_equal(blocks, gptq(task))
 
 
@@ -184,7 +184,7 @@ def test_only_some_columns_of_a_large_batch_are_taken_and_the_seed_decides_which
 ) -> None:
     _, layer = one_layer("nn.dense", np.ones((2, 4)), (500, 4))
     x = np.random.default_rng(0).normal(size=(500, 4)).astype(np.float32)
-    monkeypatch.setattr("quantize.rounding.moments.COLUMNS", 100)
+    monkeypatch.setattr("quantize.calibration.rounding.moments.COLUMNS", 100)
     first, again, other = (moments(layer, [x], [x], seed)[0] for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, again)
     assert not np.array_equal(first, other)

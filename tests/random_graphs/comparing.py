@@ -17,7 +17,7 @@ from onnx import ModelProto, NodeProto
 import compiler
 import datatypes  # noqa: F401  (the formats that bfloat16 is one of)
 from compiler.errors import DtypelabError, InputError, ModelError, UnsupportedError
-from compiler.portability import unportable
+from compiler.transform.portability import unportable
 from random_graphs import oracle
 from random_graphs.drawing import Drawn, Graph
 from random_graphs.numbers_drawn import is_float

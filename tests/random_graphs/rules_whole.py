@@ -11,7 +11,7 @@ from ml_dtypes import finfo
 import compiler
 from compiler.errors import ConfigError, LoweringError, UnsupportedError
 from compiler.ir.expr import Binding, Function, IRModule, TensorType, Var, operands
-from compiler.portability import unportable
+from compiler.transform.portability import unportable
 from datatypes.formats import get
 from random_graphs.comparing import identical, listed, stored
 from random_graphs.numbers_drawn import is_float

@@ -10,11 +10,11 @@ import numpy as np
 
 import compiler
 import quantize
-from compiler.dtype_lowering import LOWERINGS
-from compiler.dtypes import DType
 from compiler.errors import LoweringError
+from compiler.lowering.choose import LOWERINGS
 from compiler.op.accumulate import MODES
-from compiler.op.qnn_requantize import ROUNDINGS
+from compiler.op.qnn.requantize import ROUNDINGS
+from compiler.types.dtypes import DType
 from datatypes.formats import Format, add, get, list_formats, minifloat
 from quantize import QConfig
 

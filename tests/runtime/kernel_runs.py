@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 import compiler
-from compiler.codegen import jit
-from compiler.dtypes import Array, DType
+from compiler.codegen.llvm import jit
+from compiler.interpret import loop_nests as interp
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.symbolic import Index, Var
-from compiler.tensor import interp
 from compiler.tensor.stmt import SLACK
+from compiler.types.dtypes import Array, DType
 
 Dims = Mapping[Var, int]
 

@@ -11,9 +11,9 @@ from kernel_runs import random
 
 import compiler
 import quantize
-from compiler.dtypes import FLOAT32
 from compiler.runtime.kernels import Kernel
 from compiler.tensor.stmt import innermost_work
+from compiler.types.dtypes import FLOAT32
 
 ROOT = Path(__file__).parents[2]
 ZOO, DATA = ROOT / "experiments" / "zoo", ROOT.parent / "shared" / "data"

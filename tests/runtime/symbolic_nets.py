@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule, Var, tensor_type
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
+from compiler.types.dtypes import Array
 
 N, H, W = Dim("n"), Dim("h"), Dim("w")
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import compiler
-from compiler.codegen import cache, jit
+from compiler.codegen import cache
+from compiler.codegen.llvm import jit
 from compiler.errors import LoweringError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule

@@ -14,12 +14,12 @@ from kernel_runs import interpreted, operands
 from small_kernels import kernels, work
 
 import compiler
-from compiler.codegen import jit
-from compiler.codegen.lower import lower_primfunc
-from compiler.dtypes import Array
+from compiler.codegen.llvm import jit
+from compiler.codegen.llvm.lower import lower_primfunc
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.tensor.expr import BinOp, Expr, FloatImm, IntImm
 from compiler.tensor.stmt import SLACK, Intrin, PrimFunc, Store, walk_stmts
+from compiler.types.dtypes import Array
 
 
 def compiled(func: PrimFunc, arrays: list[Array]) -> list[Array]:

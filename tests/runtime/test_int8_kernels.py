@@ -6,12 +6,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import compiler
+from compiler.build import optimize
 from compiler.errors import InputError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule, Var
-from compiler.pipeline import optimize
+from compiler.passes.manager import PassContext
 from compiler.symbolic import Var as Dim
-from compiler.transform.passes import PassContext
 
 TARGETS = ["llvm", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"]
 DOTS = ("vpdpbusd", "pmaddwd")

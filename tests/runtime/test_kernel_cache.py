@@ -13,20 +13,21 @@ from hypothesis import strategies as st
 
 import compiler
 import quantize
-from compiler.codegen import cache, jit
+from compiler.build import optimize
+from compiler.codegen import cache
+from compiler.codegen.llvm import jit
 from compiler.errors import LoweringError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule
-from compiler.pipeline import optimize
+from compiler.lowering.legalize import Legalized, legalize
 from compiler.runtime import kernels
+from compiler.runtime.kernel_abi import Native, Stage
 from compiler.runtime.kernels import Program
-from compiler.runtime.native import Native, Stage
+from compiler.scheduling import rules
+from compiler.scheduling.tile_config import TileChoice
 from compiler.symbolic import Index, Var, imin
-from compiler.target import Target
-from compiler.tensor.legalize import Legalized, legalize
+from compiler.target.registry import Target
 from compiler.tensor.packed_arrays import IndexMap, pack_array
-from compiler.tensor.schedule import rules
-from compiler.tensor.schedule.choice import TileChoice
 
 ZOO = Path(__file__).parents[2] / "experiments" / "zoo"
 HOST = Target.parse("llvm")
@@ -37,7 +38,7 @@ RNG = np.random.default_rng(0)
 BUILD = """
 import hashlib, sys
 import numpy as np, compiler
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 from compiler.runtime import kernels
 def broken(*_): raise AssertionError("a warm process must not come here")
 if sys.argv[1] == "warm":

@@ -13,9 +13,9 @@ from multiprocessing.connection import Connection
 import numpy as np
 import pytest
 
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 from compiler.runtime import pool
-from compiler.target import Target
+from compiler.target.registry import Target
 
 # out[i] += a hash of i that takes %turns multiplications; the block holds {out, turns}.
 LOOP = """

@@ -11,7 +11,7 @@ import compiler
 from compiler.errors import LoweringError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.runtime.choices import Choice, conditions
+from compiler.runtime.rounding_fallback import Choice, conditions
 
 TARGETS = ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64"]
 BIG = 2.0**53

@@ -15,11 +15,11 @@ from onnx import TensorProto, helper
 
 import compiler
 import datatypes
-from compiler.dtypes import Array
 from compiler.errors import TypeInferenceError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.symbolic import Var
+from compiler.types.dtypes import Array
 
 TARGETS = ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64"]
 INTEGERS = ("int8", "uint8")

@@ -11,7 +11,7 @@ import pytest
 import compiler
 import datatypes
 import quantize
-from compiler.codegen import jit
+from compiler.codegen.llvm import jit
 
 ZOO = Path(__file__).parents[2] / "experiments" / "zoo"
 SHAPES: dict[str, tuple[Any, ...]] = {

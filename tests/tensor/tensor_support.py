@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from compiler.codegen import jit
-from compiler.codegen.lower import lower_primfunc
-from compiler.dtypes import Array
+from compiler.codegen.llvm import jit
+from compiler.codegen.llvm.lower import lower_primfunc
+from compiler.interpret import loop_nests as interp
 from compiler.runtime.kernels import aligned_copy
 from compiler.symbolic import Var
-from compiler.target import Target
-from compiler.tensor import interp
+from compiler.target.registry import Target
 from compiler.tensor.packed_arrays import pack_array
 from compiler.tensor.stmt import PrimFunc
+from compiler.types.dtypes import Array
 
 
 def buffers(func: PrimFunc, arrays: Sequence[Array]) -> list[Array]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compiler.dtypes import DType
+from compiler.scheduling import Schedule
 from compiler.symbolic import Var
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import (
@@ -24,9 +24,9 @@ from compiler.tensor.expr import (
     let,
 )
 from compiler.tensor.identity import program_text
-from compiler.tensor.intrinsics.intrinsic import dot_product
-from compiler.tensor.schedule import Schedule
+from compiler.tensor.intrinsic import dot_product
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, stores
+from compiler.types.dtypes import DType
 
 F32, I32, U32 = (DType.parse(d) for d in ("float32", "int32", "uint32"))
 

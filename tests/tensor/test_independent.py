@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from compiler.errors import ScheduleError
+from compiler.scheduling.independent import check_independent
 from compiler.tensor.parser import parse_primfunc
-from compiler.tensor.schedule.independent import check_independent
 
 
 @pytest.mark.parametrize(

@@ -16,13 +16,13 @@ from tensor_support import aligned_copy
 from toy_lanes import LIMIT, TOY_LANES
 
 import compiler
-from compiler.dtypes import Array
 from compiler.errors import LoweringError, UnsupportedError
+from compiler.interpret import loop_nests as interp
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.runtime.executable import Executable
-from compiler.tensor import interp
 from compiler.tensor.stmt import Attempt, walk_stmts
+from compiler.types.dtypes import Array
 
 TARGETS = ("llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2")
 

@@ -7,10 +7,10 @@ import pytest
 from tensor_support import interpret
 from test_schedules import conv
 
-from compiler.codegen.lower import lower_primfunc
-from compiler.tensor.intrinsics import aarch64, nvptx
-from compiler.tensor.intrinsics.intrinsic import Intrinsic
-from compiler.tensor.schedule import Schedule
+from compiler.codegen.llvm.lower import lower_primfunc
+from compiler.scheduling import Schedule
+from compiler.target.intrinsics import aarch64, nvptx
+from compiler.tensor.intrinsic import Intrinsic
 from compiler.tensor.stmt import PrimFunc
 
 SHAPE = (8, 8, 2, 3, 3, 1)

@@ -14,7 +14,8 @@ from compiler.errors import ParseError
 from compiler.ir.expr import IRModule
 from compiler.tensor.identity import program_text
 from compiler.tensor.parser import parse_primfunc
-from experiments import datasets, zoo
+from experiments import zoo
+from experiments.data import datasets
 
 
 def test_every_kind_of_statement_reads_back() -> None:

@@ -10,13 +10,13 @@ import pytest
 
 import compiler
 import quantize
-from compiler.codegen.emit import Emitter, Val
+from compiler.build import optimize
 from compiler.errors import DtypelabError, InputError, ScheduleError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Function, IRModule
-from compiler.pipeline import optimize
-from compiler.tensor import intrinsics
-from compiler.tensor.schedule import Schedule, rules
+from compiler.scheduling import Schedule, rules
+from compiler.target import intrinsics
+from compiler.target.emit import Emitter, Val
 from compiler.tensor.stmt import Buffer, Intrin, walk_stmts
 from compiler.transform import layout_rules
 from experiments.examples.new_instruction import DOT8, in_eights, tiled

@@ -9,21 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensor_support import compiled, interpret, three_ways
 
-from compiler.dtypes import DType
 from compiler.errors import LoweringError, ScheduleError, UnsupportedError
 from compiler.op.window import Axis, Reading, Window
+from compiler.scheduling import Schedule
+from compiler.scheduling.default import schedule_default
+from compiler.scheduling.tile import best_width
 from compiler.symbolic import Index, Var
-from compiler.target import Target
+from compiler.target.intrinsics.generic import DOT4
+from compiler.target.intrinsics.x86 import INTRINSICS as X86
+from compiler.target.intrinsics.x86 import PMADDWD_256
+from compiler.target.registry import Target
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import call, const, maximum
-from compiler.tensor.intrinsics.generic import DOT4
-from compiler.tensor.intrinsics.intrinsic import dot_product
-from compiler.tensor.intrinsics.x86 import INTRINSICS as X86
-from compiler.tensor.intrinsics.x86 import PMADDWD_256
-from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.default import schedule_default
-from compiler.tensor.schedule.tile import best_width
+from compiler.tensor.intrinsic import dot_product
 from compiler.tensor.stmt import PrimFunc
+from compiler.types.dtypes import DType
 
 F32, I32 = DType.parse("float32"), DType.parse("int32")
 
@@ -227,7 +227,7 @@ def test_functions_give_the_same_bits_everywhere(fn: str, target: str) -> None:
     )
     assert np.where(np.isnan(one), 0, one).tobytes() == np.where(np.isnan(two), 0, two).tobytes()
     assert (np.isnan(one) == np.isnan(two)).all()
-    from compiler.op.arithmetic import arithmetic
+    from compiler.arithmetic.arrays import arithmetic
 
     with np.errstate(all="ignore"):
         want = arithmetic(DType.parse("float64")).call(fn, xs.astype(np.float64))
@@ -250,7 +250,7 @@ def test_tiles_are_equal_or_few() -> None:
 
 
 def test_intrinsics_are_chosen_by_the_targets_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    from compiler.tensor import intrinsics
+    from compiler.target import intrinsics
 
     monkeypatch.setattr(intrinsics, "_registered", [])
     try:

@@ -1,16 +1,16 @@
 """The loops that threads share: rows where there are some, channels where these cost less, and only
 loops whose iterations may run in any order."""
 
-from compiler.codegen.shares import shares
-from compiler.dtypes import FLOAT32, INT32
+from compiler.codegen.llvm.parallel_tasks import shares
+from compiler.scheduling import Schedule
+from compiler.scheduling.default import schedule_default
+from compiler.scheduling.parallelize import share_out
 from compiler.symbolic import Index, Var
-from compiler.target import Target
+from compiler.target.registry import Target
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import FloatImm, IntImm
-from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.default import schedule_default
-from compiler.tensor.schedule.sharing import share_out
 from compiler.tensor.stmt import For, PrimFunc, Store, stores, walk_stmts
+from compiler.types.dtypes import FLOAT32, INT32
 
 
 def parallel_loops(f: PrimFunc) -> list[For]:

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensor_support import interpret
 
-from compiler.dtypes import INT32, DType
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Cast, Expr, cast, const, maximum, minimum
 from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import PrimFunc, stores
+from compiler.types.dtypes import INT32, DType
 
 
 def clipped(x: Expr, a: int, low: int, high: int) -> Expr:

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import compiler
 import datatypes
-from compiler.dtypes import Array
 from compiler.errors import LoweringError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.tensor.expr import Expr, cast, const, minimum
+from compiler.types.dtypes import Array
 from datatypes.lowering import stored
 
 FORMATS = ("posit8_es0", "float8_e5m2", "fixed8_4", "posit6_es1")
@@ -86,7 +86,7 @@ def test_reductions_to_one_axis(op: str, extent: int) -> None:
 
 def saturating(node: Any) -> Expr:
     """An 8-bit counter whose sums stop at 255."""
-    a, b = (cast(stored(x), compiler.dtypes.INT32) for x in node.children())
+    a, b = (cast(stored(x), compiler.types.dtypes.INT32) for x in node.children())
     return cast(minimum(a + b, 255), node.dtype.storage_dtype)
 
 

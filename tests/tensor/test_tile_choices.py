@@ -10,14 +10,14 @@ import compiler
 from compiler.errors import ScheduleError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Constant, Function, IRModule
+from compiler.lowering.legalize import legalize
+from compiler.passes.manager import PassContext
 from compiler.runtime.kernels import compile_kernel
+from compiler.scheduling import Schedule
+from compiler.scheduling.default import rule_tile, untiled
+from compiler.scheduling.tile_config import TileChoice, candidates, choice_of, retile
 from compiler.symbolic import Var as Dim
-from compiler.target import Target
-from compiler.tensor.legalize import legalize
-from compiler.tensor.schedule import Schedule
-from compiler.tensor.schedule.choice import TileChoice, candidates, choice_of, retile
-from compiler.tensor.schedule.default import rule_tile, untiled
-from compiler.transform.passes import PassContext
+from compiler.target.registry import Target
 from compiler.tuning.measure import KernelRun, random_arrays
 
 RNG = np.random.default_rng(5)

@@ -8,16 +8,16 @@ from hypothesis import strategies as st
 from written_programs import N, programs
 
 import compiler
-from compiler.dtypes import Array
+from compiler.interpret import loop_nests as interp
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.ir.types import TensorType, TupleType
-from compiler.op.calls import call_tir
+from compiler.op.function_calls import call_tir
+from compiler.scheduling.user_schedules import conventional
 from compiler.symbolic import Index
-from compiler.tensor import interp
 from compiler.tensor.parser import parse_primfunc
-from compiler.tensor.schedule.written import conventional
 from compiler.tensor.stmt import PrimFunc
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType, TupleType
 
 
 def around(f: PrimFunc) -> IRModule:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from compiler.dtypes import FLOAT32, INT32, Array, DType, register_custom
 from compiler.errors import LoweringError
+from compiler.lowering.custom_dtypes import Lane
 from compiler.tensor.expr import (
     COMPARISONS,
     BinOp,
@@ -26,7 +26,7 @@ from compiler.tensor.expr import (
     maximum,
     select,
 )
-from compiler.tensor.lower_custom import Lane
+from compiler.types.dtypes import FLOAT32, INT32, Array, DType, register_custom
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "op"))
 

@@ -6,19 +6,10 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from compiler.dtypes import INT32
 from compiler.symbolic import Index, IntLike, Var
-from compiler.tensor.expr import (
-    Expr,
-    IntImm,
-    Load,
-    cast,
-    index_value,
-    maximum,
-    minimum,
-    select,
-)
+from compiler.tensor.expr import Expr, IntImm, Load, cast, index_value, maximum, minimum, select
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Stmt, Store
+from compiler.types.dtypes import INT32
 
 SIZES = (1, 2, 3, 4, 17)
 N = Var("n")

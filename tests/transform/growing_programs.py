@@ -8,7 +8,7 @@ import numpy as np
 
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Function, GlobalVar, If, IRModule, Var
-from compiler.ir.types import TensorType
+from compiler.types.tensor_types import TensorType
 
 SHAPE = (1, 4, 6, 6)
 WEIGHT = np.full((4, 4, 1, 1), 0.25, np.float32)

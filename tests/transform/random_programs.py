@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from compiler.interpret import evaluate
+from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, Function, GlobalVar, If, IRModule, Tuple, Var
-from compiler.ir.types import TensorType
 from compiler.ir.verifier import verify
 from compiler.symbolic import Var as Dimension
+from compiler.types.tensor_types import TensorType
 
 CHANNELS, SIZE = 4, 5
 SHAPE = (Dimension("n"), CHANNELS, SIZE, SIZE)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from compiler.interpret import evaluate
+from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, IRModule, Var, calls
 from compiler.ir.verifier import verify
-from compiler.transform.instruments import VerifyInstrument
-from compiler.transform.passes import Pass, PassContext, Sequential
+from compiler.passes.instruments import VerifyInstrument
+from compiler.passes.manager import Pass, PassContext, Sequential
 
 rng = np.random.default_rng(11)
 

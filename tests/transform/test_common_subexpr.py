@@ -12,10 +12,10 @@ import compiler
 import datatypes
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule
-from compiler.ir.types import TensorType
-from compiler.op.calls import call_dps_packed, call_packed
+from compiler.op.function_calls import call_dps_packed, call_packed
 from compiler.transform import EliminateCommonSubexpr, FoldConstant, Sequential
 from compiler.transform.eliminate_common import eliminate_common
+from compiler.types.tensor_types import TensorType
 from datatypes.formats import add, catalogue, get
 
 

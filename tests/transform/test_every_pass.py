@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import PLANS, Plan, inputs, outputs, program
 
+from compiler.build import build
 from compiler.ir.equal import structural_equal
 from compiler.ir.parser import parse
 from compiler.ir.verifier import verify
-from compiler.pipeline import build
 from compiler.transform import (
     AlterOpLayout,
     CanonicalizeOps,

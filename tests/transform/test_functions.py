@@ -13,6 +13,7 @@ import compiler
 from compiler.errors import ConfigError, InputError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Function, IRModule, nested
+from compiler.passes.rewrite import call
 from compiler.transform import (
     BindParams,
     CombineParallelConv2D,
@@ -24,7 +25,6 @@ from compiler.transform import (
     Sequential,
     VerifyInstrument,
 )
-from compiler.transform.rewrite import call
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compiler"))
 

@@ -12,15 +12,15 @@ from onnx import TensorProto, helper
 
 import compiler
 import datatypes
-from compiler.dtypes import FLOAT32, Array
 from compiler.errors import TypeInferenceError
 from compiler.frontend.onnx_importer import from_onnx
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Binding, Function, IRModule, tensor_type
-from compiler.ir.types import TensorType
+from compiler.passes.rewrite import op_name
 from compiler.transform.gather_sums import gather_sums
 from compiler.transform.preparation import prepare
-from compiler.transform.rewrite import op_name
+from compiler.types.dtypes import FLOAT32, Array
+from compiler.types.tensor_types import TensorType
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "frontend"))
 

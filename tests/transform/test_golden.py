@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import compiler
-from compiler.ir.types import TensorType
 from compiler.symbolic import Index
 from compiler.transform import (
     BindParams,
@@ -38,6 +37,7 @@ from compiler.transform import (
     ToGraphNormalForm,
     VerifyInstrument,
 )
+from compiler.types.tensor_types import TensorType
 
 FOLDER = Path(__file__).parent / "golden"
 LINE = "\n// ==== after ====\n\n"

@@ -9,8 +9,8 @@ from random_programs import PLANS, Plan, inputs, outputs, program
 import compiler
 from compiler.ir.builder import FunctionBuilder
 from compiler.op.opdef import OpDef
+from compiler.passes.nested import through_nested
 from compiler.transform import LegalizeOps
-from compiler.transform.nested import through_nested
 
 
 @settings(max_examples=6, deadline=None)

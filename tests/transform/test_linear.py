@@ -15,7 +15,8 @@ from growing_programs import PROGRAMS
 
 import compiler
 from compiler.ir.expr import IRModule
-from compiler.transform import Sequential, passes
+from compiler.passes import manager as passes
+from compiler.transform import Sequential
 
 MOST = 15.0
 NEEDS_ARGUMENTS = {"BindParams", "HoldForms", "PrintIR", "SplitExact"}

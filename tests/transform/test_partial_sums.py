@@ -12,9 +12,9 @@ import pytest
 import compiler
 import datatypes
 from compiler.ir.expr import IRModule
-from compiler.partial_sums import partial_sums
-from experiments import pipeline
-from experiments.schemes import parse
+from compiler.transform.partial_sums import partial_sums
+from experiments.systems import pipeline
+from experiments.systems.schemes import parse
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "frontend"))
 

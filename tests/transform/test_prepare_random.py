@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from simplify_cases import Net, conv, f, same_results, stats
 
 from compiler.ir.expr import Var
+from compiler.passes.instruments import VerifyInstrument
+from compiler.passes.manager import PassContext
 from compiler.symbolic import Var as Dimension
 from compiler.transform.dead_code import live
-from compiler.transform.instruments import VerifyInstrument
-from compiler.transform.passes import PassContext
 from compiler.transform.preparation import prepare
 
 CHANNELS = 4

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import compiler
 import datatypes
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, IRModule, Var
 from compiler.transform import InferType, PassContext, prepare
 from compiler.transform.recover_layer_norm import RecoverLayerNorm
+from compiler.types.dtypes import Array
 
 SPELLINGS = ("torch", "inverse", "tensorflow")
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from simplify_cases import Net, apply, conv, f, ops, origins, same_results, stats
 
-from compiler.analysis import cost
-from compiler.interpret import evaluate
+from compiler.interpret.graph import evaluate
 from compiler.ir.expr import Constant, IRModule, TupleGetItem, Var, operands
+from compiler.passes.instruments import VerifyInstrument
+from compiler.passes.manager import PassContext, find_pass
 from compiler.symbolic import Var as Dimension
 from compiler.transform import fold_constant
+from compiler.transform.analysis import cost
 from compiler.transform.dead_code import DeadCodeElimination
 from compiler.transform.fold_constant import FoldConstant
-from compiler.transform.instruments import VerifyInstrument
-from compiler.transform.passes import PassContext, find_pass
 from compiler.transform.preparation import PREPARE_VERSION, prepare
 from compiler.transform.simplify_inference import SimplifyInference
 
@@ -284,7 +284,7 @@ def test_cost() -> None:
 
 
 def test_cost_counts_bits_of_narrow_types() -> None:
-    from compiler.dtypes import DType
+    from compiler.types.dtypes import DType
 
     net = Net()
     narrow = DType("custom", 6, "six")

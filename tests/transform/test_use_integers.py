@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import compiler
-from compiler.analysis import cost
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, IRModule, Var, tensor_type
 from compiler.ir.verifier import verify
+from compiler.transform.analysis import cost
 from compiler.transform.use_integers import UseIntegers
+from compiler.types.dtypes import Array
 
 RANGES = {"int8": (-128, 127), "uint8": (0, 255)}
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from compiler.dtypes import DType
 from compiler.tensor.expr.node import Expr
+from compiler.types.dtypes import DType
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class At(Expr):
-    """`value`, whose last operation rounds stochastically at a place (`compiler.stochastic.Place`):
-    binding `node`, position `index`, step `step`. Around the value of a Store with an update, the
-    place is that of the update."""
+    """`value`, whose last operation rounds stochastically at a place
+    (`compiler.arithmetic.stochastic.Place`): binding `node`, position `index`, step `step`. Around
+    the value of a Store with an update, the place is that of the update."""
 
     value: Expr
     node: int

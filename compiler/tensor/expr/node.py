@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compiler.dtypes import BOOL, FLOAT32, DType
 from compiler.errors import TypeInferenceError
+from compiler.types.dtypes import BOOL, FLOAT32, DType
 
 COMPARISONS = ("LT", "LE", "GT", "GE", "EQ", "NE")
 SYMBOLS = {
@@ -287,7 +287,7 @@ def lowest(dtype: DType) -> Expr:
     """The least value of `dtype`, minus infinity if it has one (what max-pooling starts from)."""
     if dtype.is_custom:
         return Call("lowest", (), dtype)
-    from compiler.op.arithmetic import arithmetic
+    from compiler.arithmetic.arrays import arithmetic
 
     return const(arithmetic(dtype).lowest().item(), dtype)
 

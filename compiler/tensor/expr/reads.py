@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from compiler.dtypes import INT64, UINT8, DType
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr.node import BinOp, Cast, Expr, IntImm, Select, rewrite, walk
+from compiler.types.dtypes import INT64, UINT8, DType
 
 if TYPE_CHECKING:
     from compiler.tensor.stmt import Buffer

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import datatypes
-from compiler.dtypes import Array
+from compiler.types.dtypes import Array
 from datatypes import softposit
 from datatypes.formats import Format, Special, get
 from datatypes.proof import integers, peers, rational, samples

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.dtypes import BOOL, Array, DType
+from compiler.lowering.tables import table
 from compiler.tensor.expr import BinOp, Cast, Expr, Gather, cast, select
-from compiler.tensor.lower_table import table
+from compiler.types.dtypes import BOOL, Array, DType
 from datatypes import builtin, mathfun, registry
 from datatypes.builtin import through_float64
 from datatypes.formats import Binades, get

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.tensor import lower_custom
+from compiler.lowering import custom_dtypes as lower_custom
 from compiler.tensor.expr import BinOp, Expr, call, let, select
 from compiler.tensor.stmt import Attempt
 from datatypes import registry, vector

@@ -18,7 +18,7 @@ from vector_support import (
     special_codes,
 )
 
-from compiler.dtypes import Array
+from compiler.types.dtypes import Array
 from datatypes import oracle, vector
 from datatypes.formats import Format, encode, get
 from datatypes.vector import magic

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from vector_support import ARITHMETIC, binary_kernel, dtype_of, lane_of, lowered, some_pairs
 
-from compiler.dtypes import BOOL
+from compiler.interpret import loop_nests as interp
+from compiler.lowering.custom_dtypes import Lane
 from compiler.symbolic import Index
-from compiler.tensor import interp
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import BinOp, Expr
-from compiler.tensor.lower_custom import Lane
+from compiler.types.dtypes import BOOL
 from datatypes import vector
 from datatypes.formats import get
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import compiler
 import datatypes
-from compiler.dtypes import Array
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.runtime.executable import Executable
 from compiler.symbolic import Var
+from compiler.types.dtypes import Array
 from datatypes.formats import as_float, get
 from datatypes.vector.rounding import rounds_in_single
 

@@ -26,7 +26,7 @@ from vector_support import (
     unary_kernel,
 )
 
-from compiler.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT8, Array, DType
+from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT8, Array, DType
 from datatypes import kernels, oracle, vector
 from datatypes.formats import Format, decode, encode, get, list_formats
 

@@ -6,9 +6,9 @@ from functools import lru_cache, partial
 
 import numpy as np
 
-from compiler.dtypes import BOOL, Array, DType
+from compiler.lowering.custom_dtypes import Lane
 from compiler.tensor.expr import COMPARISONS, BinOp, Call, Cast, Expr
-from compiler.tensor.lower_custom import Lane
+from compiler.types.dtypes import BOOL, Array, DType
 from datatypes import vector
 from datatypes.formats import Format, encode, get
 from datatypes.kernels import Elementwise, compile_elementwise

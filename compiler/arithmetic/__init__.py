@@ -1,0 +1,1 @@
+"""What scalar operations mean, on arrays and as expressions."""

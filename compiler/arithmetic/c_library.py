@@ -1,0 +1,53 @@
+"""Functions of the C library as references compute them: the numbers that compiled code gets.
+
+numpy has functions of its own, which differ from the C library's in the last bits of float64.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compiler.arithmetic.scalar_functions import FUNCTIONS
+from compiler.types.dtypes import Array, DType
+
+_NEAR = 1 << 5
+"""Units in the last place of float64 by which two libraries may differ."""
+_DIGITS = {16: 10, 32: 23}
+_NORMAL = {16: 2.0**-13, 32: 2.0**-125}
+
+
+def rounded(fn: str, dtype: DType, *args: Array) -> Array:
+    """The C library's float64 function of float operands, rounded once to `dtype`.
+
+    Where a narrower result cannot depend on the last bits of float64, numpy's (which does many
+    numbers at once) serves as well.
+    """
+    wide = np.broadcast_arrays(*(np.asarray(a, np.float64) for a in args))
+    numpys = np.power if fn == "pow" else FUNCTIONS[fn]
+    with np.errstate(all="ignore"):
+        found = np.array(numpys(*wide), np.float64)
+    unsure = np.isfinite(found) & _between(found, dtype.bits)
+    if unsure.any():
+        rows = zip(*(w[unsure].tolist() for w in wide), strict=True)
+        found[unsure] = [_called(fn, *row) for row in rows]
+    with np.errstate(all="ignore"):
+        return np.asarray(found.astype(dtype.storage))
+
+
+def _called(fn: str, *args: float) -> float:
+    try:
+        return float(getattr(math, fn)(*args))
+    except OverflowError:  # a result next to the largest number
+        return math.copysign(math.inf, args[0] if fn != "exp" else 1)
+
+
+def _between(x: Array, bits: int) -> Array:
+    """Whether numbers are so near the middle between two of a narrower float that these differ."""
+    if bits == 64:
+        return np.ones(x.shape, bool)
+    dropped = 52 - _DIGITS[bits]
+    from_middle = (x.view(np.int64) & ((1 << dropped) - 1)) - (1 << (dropped - 1))
+    tiny = (np.abs(x) < _NORMAL[bits]) & (x != 0)
+    return np.asarray((np.abs(from_middle) <= _NEAR) | tiny)

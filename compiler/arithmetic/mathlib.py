@@ -1,0 +1,152 @@
+"""Float32 exp, log, tanh, sigmoid and erf as scalar expressions.
+
+Written in additions, multiplications, explicit fma and bit operations, they give the same bits on
+every instruction set and vectorize like any other expression. References compute the same
+expressions over arrays (see `over_arrays`). Relative error below 3e-7 (erf: absolute).
+
+Where `fma` stands, the product is not rounded, on every target: by the processor's instruction, or,
+where it has none, by the C library's function, which rounds once as well. Elsewhere every operation
+rounds: generated code carries no flag that lets LLVM contract or reorder anything.
+
+Sources: exp and log by range reduction with a two-part ln 2 (Cody and Waite, Software Manual for
+the Elementary Functions, 1980) and truncated series; erf by Chebyshev fits of erf(x)/x in x^2 on
+[0, 1] and of log(erfc(x)) on [1, 4].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
+from compiler.types.dtypes import FLOAT32, INT32, UINT16, DType
+
+FLOAT16 = DType("float", 16)
+_SIGN = -(1 << 31)
+_LOG2E = 1.4426950408889634
+_LN2_HIGH = 0.693359375
+_LN2_LOW = -2.1219444005469057e-4
+_EXP = (1 / 5040, 1 / 720, 1 / 120, 1 / 24, 1 / 6, 0.5, 1.0, 1.0)
+_ATANH = (2 / 9, 2 / 7, 2 / 5, 2 / 3)
+_TANH = (-1382 / 155925, 62 / 2835, -17 / 315, 2 / 15, -1 / 3)
+_ERF = (
+    -9.673594831838273e-06, 0.00011268258822383359, -0.0008484397549182177, 0.005221053492277861,
+    -0.026865437626838684, 0.11283782869577408, -0.37612637877464294, 1.128379225730896,
+)  # fmt: skip
+_LOG_ERFC = (
+    1.6263086308754282e-06, -4.581687971949577e-05, 0.0005945361917838454, -0.004747807048261166,
+    0.02638421207666397, -0.11000879853963852, -0.6319087743759155, -1.1301807165145874,
+    0.0003060615563299507,
+)  # fmt: skip
+
+
+_ROUNDED_TWICE: dict[str, tuple[tuple[int, int], ...]] = {
+    "exp": ((0x1F79, 0x3C07), (0x25CF, 0x3C17)),
+    "log": ((0x1D78, 0xC53B),),
+    "sigmoid": (
+        (0x1A00, 0x3801), (0x1F00, 0x3803), (0x2180, 0x3805), (0x9F80, 0x37F9), (0xA140, 0x37F6),
+        (0xA1C0, 0x37F5), (0xB13F, 0x3758),
+    ),
+    "erf": ((0x1612, 0x16D9), (0x9612, 0x96D9)),
+}  # fmt: skip
+"""Codes of the float16 operands (all 65536 were tried) whose float32 result lies, by its error, in
+the middle between two float16 numbers or beyond, and of the right results."""
+
+
+def fma(a: Expr, b: Expr, c: Expr) -> Expr:
+    """a * b + c, rounded once."""
+    return call("fma", a, b, c)
+
+
+def _horner(x: Expr, coefficients: Sequence[float]) -> Expr:
+    out = const(coefficients[0], FLOAT32)
+    for c in coefficients[1:]:
+        out = fma(out, x, const(c, FLOAT32))
+    return out
+
+
+def _power_of_two(k: Expr) -> Expr:
+    """2^k for an int32 -126 <= k <= 127."""
+    return call("bits", (k + 127) << 23, dtype=FLOAT32)
+
+
+def exp(x: Expr) -> Expr:
+    """e^x; overflows to inf, underflows through the subnormals to 0."""
+    y = minimum(maximum(x, -104.0), 89.0)
+    k = call("round", y * _LOG2E)
+    r = fma(k, const(-_LN2_LOW), fma(k, const(-_LN2_HIGH), y))
+    whole = call("rint_i32", k, dtype=INT32)
+    half = whole >> 1
+    return _horner(r, _EXP) * _power_of_two(half) * _power_of_two(whole - half)
+
+
+def log(x: Expr) -> Expr:
+    """Natural logarithm; log(0) = -inf, NaN below 0."""
+    tiny = x < 1.1754943508222875e-38
+    y = select(tiny, x * 8388608.0, x)
+    bits = call("bits", y, dtype=INT32)
+    # Exponent of y relative to sqrt(1/2), so that the mantissa lies in [sqrt(1/2), sqrt(2)).
+    e = (bits - 0x3F3504F3) >> 23
+    m = call("bits", bits - (e << 23), dtype=FLOAT32)
+    k = e.astype("float32") - select(tiny, const(23.0), 0.0)
+    s = (m - 1.0) / (m + 1.0)
+    s2 = s * s
+    series = fma(_horner(s2, _ATANH) * s2, s, s * 2.0)
+    out = fma(k, const(_LN2_HIGH), fma(k, const(_LN2_LOW), series))
+    out = select(x.equal(0.0), const(float("-inf")), out)
+    out = select(x < 0.0, const(float("nan")), out)
+    # inf and NaN pass through unchanged.
+    return select(x < float("inf"), out, x)
+
+
+def tanh(x: Expr) -> Expr:
+    """Hyperbolic tangent: odd series below 0.35, else through e^(-2|x|); of -0, -0."""
+    a = call("abs", x)
+    e = exp(a * -2.0)
+    large = (1.0 - e) / (1.0 + e)
+    a2 = a * a
+    small = fma(_horner(a2, _TANH) * a2, a, a)
+    sign = call("bits", x, dtype=INT32) & _SIGN
+    size = call("bits", select(a < 0.35, small, large), dtype=INT32)
+    return call("bits", size | sign, dtype=FLOAT32)
+
+
+def sigmoid(x: Expr) -> Expr:
+    """1 / (1 + e^-x)."""
+    return 1.0 / (1.0 + exp(0.0 - x))
+
+
+def erf(x: Expr) -> Expr:
+    """Error function."""
+    a = call("abs", x)
+    small = x * _horner(x * x, _ERF)
+    large = 1.0 - exp(_horner(minimum(a, 4.0), _LOG_ERFC))
+    return select(a < 1.0, small, select(x < 0.0, 0.0 - large, large))
+
+
+def rsqrt(x: Expr) -> Expr:
+    """1 / sqrt(x), of any float."""
+    return 1.0 / call("sqrt", x)
+
+
+def _sigmoid64(x: Expr) -> Expr:
+    return 1.0 / (1.0 + call("exp", 0.0 - x))
+
+
+def narrow(fn: str, x: Expr) -> Expr:
+    """A function of EXPANSIONS of a float16 operand, correctly rounded: through float32, but for
+    the few operands where that rounds twice."""
+    out = cast(call(fn, cast(x, FLOAT32)), FLOAT16)
+    code = call("bits", x, dtype=UINT16)
+    for operand, result in _ROUNDED_TWICE.get(fn, ()):
+        right = call("bits", const(result, UINT16), dtype=FLOAT16)
+        out = select(code.equal(operand), right, out)
+    return out
+
+
+EXPANSIONS: dict[str, Callable[[Expr], Expr]] = {
+    "exp": exp, "log": log, "tanh": tanh, "sigmoid": sigmoid, "erf": erf, "rsqrt": rsqrt,
+}  # fmt: skip
+"""What a float32 `Call` of these functions means."""
+
+EXPANSIONS64: dict[str, Callable[[Expr], Expr]] = {"sigmoid": _sigmoid64, "rsqrt": rsqrt}
+"""What a float64 `Call` of these functions means; the C library has the others."""

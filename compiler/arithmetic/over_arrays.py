@@ -1,0 +1,81 @@
+"""Scalar expressions over whole arrays: how references compute what is defined as an expression
+(see `mathlib`), so that they and compiled code share the definition."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from compiler.arithmetic import extremes
+from compiler.arithmetic import fused_multiply_add as fused
+from compiler.arithmetic.scalar_functions import BITS, COMPARE
+from compiler.errors import LoweringError
+from compiler.tensor.expr.named import LetVar
+from compiler.tensor.expr.node import BinOp, Call, Cast, Expr, FloatImm, IntImm, Select
+from compiler.types.dtypes import FLOAT32, Array, DType
+
+CHUNK = 1 << 14
+"""Elements that are computed together: few enough for the arrays between to stay in the cache."""
+
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide,
+    "Max": extremes.maximum, "Min": extremes.minimum, **COMPARE, **BITS,
+}  # fmt: skip
+
+
+def unary(function: Callable[[Expr], Expr], x: Array, dtype: DType = FLOAT32) -> Array:
+    """`function`, which is written over expressions, of every element of a float array.
+
+    Raises:
+        LoweringError: the expression holds something else than arithmetic of floats and integers.
+    """
+    argument, body = _written(function, dtype)
+    flat = np.ascontiguousarray(x, dtype.storage).reshape(-1)
+    out = np.empty_like(flat)
+    with np.errstate(all="ignore"):
+        for k in range(0, flat.size, CHUNK):
+            out[k : k + CHUNK] = _value(body, {argument: flat[k : k + CHUNK]})
+    return out.reshape(np.shape(x))
+
+
+@functools.cache
+def _written(function: Callable[[Expr], Expr], dtype: DType) -> tuple[Expr, Expr]:
+    """An argument, and the function's expression of it."""
+    x = LetVar("x", dtype)
+    return x, function(x)
+
+
+def _value(e: Expr, known: dict[Expr, Any]) -> Any:
+    """The value of an expression; a node met twice is computed once."""
+    if e not in known:
+        known[e] = _computed(e, known)
+    return known[e]
+
+
+def _computed(e: Expr, known: dict[Expr, Any]) -> Any:
+    if isinstance(e, FloatImm | IntImm):
+        return e.dtype.storage.type(e.value)
+    operands = [_value(k, known) for k in e.children()]
+    if isinstance(e, BinOp):
+        return _ARITHMETIC[e.op](*operands)
+    if isinstance(e, Select):
+        return np.where(*operands)
+    if isinstance(e, Cast):
+        if e.value.dtype.is_integer and (e.dtype.is_float or e.dtype.is_integer):
+            return operands[0].astype(e.dtype.storage)
+    elif isinstance(e, Call):
+        if e.fn == "fma" and e.dtype == FLOAT32:
+            return fused.multiply_add32(*operands)
+        if e.fn == "bits":
+            return operands[0].view(e.dtype.storage)
+        if e.fn == "rint_i32":
+            bounded = np.clip(np.rint(operands[0]), -(2.0**31), 2.0**31 - 128)
+            return np.nan_to_num(bounded).astype(np.int32)
+        if e.fn in ("abs", "sqrt"):
+            return getattr(np, e.fn)(operands[0])
+        if e.fn == "round":
+            return np.rint(operands[0])
+    raise LoweringError(f"arrays do not know {type(e).__name__} {e!r}")

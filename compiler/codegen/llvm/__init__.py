@@ -1,0 +1,1 @@
+"""Loop nests to LLVM IR text, and that to machine code."""

@@ -1,0 +1,216 @@
+"""Loads and stores: vectors, splats, shuffles and registers for the lane patterns of `places`."""
+
+from __future__ import annotations
+
+from compiler.codegen.llvm.addresses import Place, Places
+from compiler.errors import LoweringError
+from compiler.symbolic import Index
+from compiler.target.emit import LLVM_BYTES, Val, memory_type
+from compiler.tensor.lanes import classify, store_runs
+from compiler.tensor.stmt import Buffer
+
+SOON = 1 << 13
+"""Bytes up to which a prefetch goes to the nearest cache; what is farther ahead goes to the next,
+which keeps it longer."""
+
+
+class Accesses(Places):
+    """Mixin of the lowering: what is read and written."""
+
+    # ---- loads -----------------------------------------------------------------------------------
+    def read(self, b: Buffer, flat: Index, place: Place | None = None) -> Val:
+        """The lanes of `b` at `flat`."""
+        at = place or self.place(b, flat)
+        e = self.e
+        if b.scope == "register":
+            return self._register(b, at)
+        if at.scattered:
+            t, size = memory_type(b.dtype), LLVM_BYTES[memory_type(b.dtype)]
+            out = e.gather_lanes([e.load(p, c * size, t, 1, size) for p, c in at.scattered])
+        else:
+            assert at.pointer is not None
+            key = (at.pointer.name, at.const, at.offsets)
+            if key not in self.memo or b in self.written:
+                self.memo[key] = self._load_lanes(b, at.pointer, at.const, at.offsets, at.block)
+            out = self.memo[key]
+        return self._from_memory(b, out)
+
+    def _register(self, b: Buffer, at: Place) -> Val:
+        """What a register holds: all its lanes, or the first of more that were written."""
+        hit = self.regs.get((b, at.const, at.offsets))
+        if hit is not None:
+            return hit
+        n = len(at.offsets)
+        for (buffer, const, offsets), v in self.regs.items():
+            if buffer is b and const == at.const and offsets[:n] == at.offsets:
+                return self.e.shuffle(v, v, list(range(n)))
+        parts = self._parts(b, at)
+        if parts:
+            return self._joined(parts)
+        raise LoweringError(
+            f"register {b.name}+{at.const} read before it is written, or with other lanes"
+        )
+
+    def _parts(self, b: Buffer, at: Place) -> list[Val]:
+        """Equal registers that hold the lanes one after another; none, if that is not so."""
+        n = len(at.offsets)
+        for k in sorted({len(offs) for x, _, offs in self.regs if x is b}, reverse=True):
+            if k >= n or n % k:
+                continue
+            keys = [
+                (
+                    b,
+                    at.const + at.offsets[j],
+                    tuple(o - at.offsets[j] for o in at.offsets[j : j + k]),
+                )
+                for j in range(0, n, k)
+            ]
+            if all(key in self.regs for key in keys):
+                return [self.regs[key] for key in keys]
+        return []
+
+    def _joined(self, parts: list[Val]) -> Val:
+        """Vectors of equal length, one after another."""
+        e = self.e
+        while len(parts) > 1:
+            odd = parts[len(parts) // 2 * 2 :]
+            pairs = zip(parts[::2], parts[1::2], strict=False)
+            if odd and len(parts) == 3:
+                a, c, d = parts
+                n = a.n
+                wide = e.shuffle(d, d, [*range(n), *[None] * n])
+                both = e.shuffle(a, c, list(range(2 * n)))
+                return e.shuffle(both, wide, list(range(3 * n)))
+            parts = [e.shuffle(a, c, list(range(a.n + c.n))) for a, c in pairs]
+        return parts[0]
+
+    def _from_memory(self, b: Buffer, v: Val) -> Val:
+        return (
+            self.e.op(f"trunc {v} to {Val('', 'i1', v.n).ty}", "i1", v.n)
+            if b.dtype.kind == "bool"
+            else v
+        )
+
+    def _load_lanes(
+        self, b: Buffer, p: Val, const: int, offs: tuple[int, ...], block: int = 0
+    ) -> Val:
+        e, t = self.e, memory_type(b.dtype)
+        size, n = LLVM_BYTES[t], len(offs)
+        at, how = const * size, classify(offs)
+        if n == 1:
+            return e.load(p, at, t, 1, size)
+        if how.kind == "splat":
+            return e.splat(e.load(p, at, t, 1, size), n)
+        if how.kind == "vector":
+            align = max(b.align, size) if n * size >= 64 and b.align else size
+            if b in self.func.prefetch:
+                e.decls["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
+                distance = self.func.prefetch[b]
+                ahead, keep = e.at(p, at + distance), 3 if distance <= SOON else 2
+                e.lines.append(f"  call void @llvm.prefetch.p0({ahead}, i32 0, i32 {keep}, i32 1)")
+            return e.load(p, at, t, n, align)
+        if how.kind == "repeat" and size * how.period <= 8 and t.startswith("i"):
+            word = e.load(p, at, f"i{8 * size * how.period}", 1, size)
+            return e.bitcast(e.splat(word, n // how.period), t, n)
+        if how.kind == "repeat":
+            v = e.load(p, at, t, how.period, size)
+            return e.shuffle(v, v, [k % how.period for k in range(n)])
+        if how.kind == "runs" and len({k for _, k in how.runs}) == 1:
+            parts = [e.load(p, at + o * size, t, k, size) for o, k in how.runs]
+            parts = [x if x.n > 1 else e.gather_lanes([x, Val("poison", t)]) for x in parts]
+            width = how.runs[0][1]
+            while len(parts) > 1:
+                parts = [
+                    e.shuffle(a, c, self._join(width, a.n))
+                    for a, c in zip(parts[::2], parts[1::2], strict=True)
+                ]
+                width *= 2
+            return e.shuffle(parts[0], parts[0], how.selection)
+        used = sorted({(const + o) // block for o in offs}) if block else []
+        if used and 2 * len(used) <= n:
+            return self._from_blocks(b, p, used, block, [const + o for o in offs])
+        return e.gather_lanes([e.load(p, at + o * size, t, 1, size) for o in offs])
+
+    def _from_blocks(self, b: Buffer, p: Val, used: list[int], block: int, at: list[int]) -> Val:
+        """Lanes from anywhere in a few blocks: whole blocks are loaded and shuffled."""
+        e, t = self.e, memory_type(b.dtype)
+        size, n = LLVM_BYTES[t], len(at)
+        out: Val | None = None
+        for k in used:
+            part = e.load(p, k * block * size, t, block, size)
+            mine = [o - k * block if o // block == k else None for o in at]
+            if out is None:
+                out = e.shuffle(part, part, mine)
+                continue
+            if block != n:
+                part, mine = (
+                    e.shuffle(part, part, mine),
+                    [None if i is None else j for j, i in enumerate(mine)],
+                )
+            joined = [
+                j if o // block < k else None if i is None else n + i
+                for j, (o, i) in enumerate(zip(at, mine, strict=True))
+            ]
+            out = e.shuffle(out, part, joined)
+        assert out is not None
+        return out
+
+    @staticmethod
+    def _join(width: int, lanes: int) -> list[int | None]:
+        """Shuffle that puts the first `width` lanes of two vectors of `lanes` lanes side by
+        side."""
+        return [*range(width), *range(lanes, lanes + width)]
+
+    # ---- stores ----------------------------------------------------------------------------------
+    def write(
+        self,
+        b: Buffer,
+        flat: Index,
+        v: Val,
+        order: tuple[int | None, ...] | None = None,
+        place: Place | None = None,
+    ) -> None:
+        """Store the lanes of `v`; `order[k]` is the element that lane k holds (None: none)."""
+        at = place or self.place(b, flat)
+        e = self.e
+        if at.scattered:
+            size = LLVM_BYTES[memory_type(b.dtype)]
+            v = self._to_memory(v if order is not None else e.splat(v, len(at.scattered)))
+            for k, element in enumerate(order or range(len(at.scattered))):
+                if element is not None:
+                    p, c = at.scattered[element]
+                    e.store(e.extract(v, k), p, c * size, size)
+            return
+        v = e.splat(v, len(at.offsets)) if order is None else v
+        if b.scope == "register":
+            self.regs.pop((b, at.const, at.offsets), None)  # keep the dict in order of writing
+            self.regs[b, at.const, at.offsets] = v
+            return
+        assert at.pointer is not None
+        v = self._to_memory(v)
+        size = LLVM_BYTES[v.t]
+        if v.n == 1:
+            e.store(v, at.pointer, at.const * size, size)
+            return
+        offs: tuple[int | None, ...] = at.offsets
+        if order is not None:
+            offs = tuple(None if k is None else at.offsets[k] for k in order)
+        for o, sel in store_runs(offs):
+            e.store(self._pick(v, sel, size), at.pointer, (at.const + o) * size, size)
+
+    def _to_memory(self, v: Val) -> Val:
+        return self.e.op(f"zext {v} to {Val('', 'i8', v.n).ty}", "i8", v.n) if v.t == "i1" else v
+
+    def _pick(self, v: Val, sel: tuple[int, ...], size: int) -> Val:
+        """The lanes `sel` of `v`; whole dwords are moved where that is possible."""
+        e, per = self.e, 4 // size if size < 4 else 1
+        if list(sel) == list(range(v.n)):
+            return v
+        dwords = per > 1 and len(sel) % per == 0 and v.n % per == 0 and all(
+            sel[j] % per == 0 and sel[j : j + per] == tuple(range(sel[j], sel[j] + per))
+            for j in range(0, len(sel), per)
+        )  # fmt: skip
+        if dwords:
+            w = e.bitcast(v, "i32", v.n // per)
+            return e.shuffle(w, w, [i // per for i in sel[::per]])
+        return e.shuffle(v, v, sel)

@@ -1,0 +1,201 @@
+"""Where loads and stores go: symbolic indices become pointers, constant offsets, lane patterns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from compiler.errors import LoweringError
+from compiler.symbolic import Atom, Index, Quasi, Var
+from compiler.target.emit import LLVM_BYTES, Emitter, Val, memory_type
+from compiler.tensor.lanes import lane_offsets, points
+from compiler.tensor.stmt import Buffer, PrimFunc
+
+Registers = dict[tuple[Buffer, int, tuple[int, ...]], Val]
+Split = tuple[Index, tuple[int, ...], list[tuple[Quasi, int]]]
+
+
+class Place(NamedTuple):
+    """Where an access goes. Contiguity is in `offsets` (elements, per lane, relative to `const`);
+    `pointer` None: a register buffer; `scattered`: lanes whose distances are only known at run
+    time; `block`: the pointer is a multiple of so many elements, the buffer's last extent (0: it
+    may not be)."""
+
+    pointer: Val | None
+    const: int
+    offsets: tuple[int, ...]
+    scattered: tuple[tuple[Val, int], ...] = ()
+    block: int = 0
+
+
+class Places:
+    """Mixin of the lowering: everything about addresses."""
+
+    e: Emitter
+    func: PrimFunc
+    env: dict[Var, int | Val]
+    lanes: list[tuple[Var, int]]
+    regs: Registers
+    memo: dict[object, Val]
+    cursor: dict[Buffer, tuple[Val, dict[Var, int]]]
+    written: set[Buffer]
+    _flats: dict[int, tuple[Index, tuple[Index, ...]]]
+    _splits: dict[tuple[Index, tuple[tuple[Var, int], ...]], Split]
+
+    def flat_of(self, b: Buffer, idx: tuple[Index, ...]) -> Index:
+        """Row-major position, remembered per index tuple."""
+        hit = self._flats.get(id(idx))
+        if hit is None:  # keep idx alive so that its id stays unique
+            hit = self._flats[id(idx)] = (b.flat(idx), idx)
+        return hit[0]
+
+    def known(self, i: Index) -> int | None:
+        """The value of `i` if it is a constant here."""
+        total = i.const
+        for a, c in i.terms.items():
+            x = self.env.get(a) if isinstance(a, Var) else self._known_atom(a)
+            if not isinstance(x, int):
+                break
+            total += c * x
+        else:
+            return total
+        lo, hi = i.range()
+        return lo if lo is not None and lo == hi else None
+
+    def _known_atom(self, a: Quasi) -> int | None:
+        if all(isinstance(self.env.get(v), int) for v in a.leaves()):
+            return int(a.eval(self.env))
+        return None
+
+    def runtime(self, i: Index) -> Val:
+        """Emit an index expression as i64."""
+        e = self.e
+        constant = self.known(i)
+        if constant is not None:
+            return e.const(constant, "i64")
+        key = ("rt", i, tuple(self.env[v] for v in sorted(i.vars(), key=lambda v: (v.name, id(v)))))
+        if key in self.memo:
+            return self.memo[key]
+        acc = e.const(i.const, "i64")
+        for a, c in i.terms.items():
+            x = self._atom(a)
+            if c != 1:
+                x = e.bin("mul nsw", x, e.const(c, "i64"))
+            acc = x if acc.name == "0" else e.bin("add nsw", acc, x)
+        self.memo[key] = acc
+        return acc
+
+    def _atom(self, a: Atom) -> Val:
+        e = self.e
+        if isinstance(a, Var):
+            x = self.env[a]
+            return e.const(x, "i64") if isinstance(x, int) else x
+        p, q = self.runtime(a.a), self.runtime(a.b)
+        if a.op == "min":
+            return e.call("llvm.smin.i64", "i64", 1, [p, q])
+        if a.op == "*":
+            return e.bin("mul nsw", p, q)
+        low = a.a.range()[0]
+        if low is not None and low >= 0:
+            return e.bin({"//": "udiv", "%": "urem"}[a.op], p, q)
+        return self._floor_divide(a.op, p, q)
+
+    def _floor_divide(self, op: str, p: Val, q: Val) -> Val:
+        """Division of a possibly negative number, rounding down; the divisor is positive."""
+        e = self.e
+        r = e.bin("srem", p, q)
+        negative = e.op(f"icmp slt {r}, 0", "i1")
+        if op == "%":
+            return e.op(f"select {negative}, {e.bin('add', r, q)}, {r}", "i64")
+        one = e.op(f"zext {negative} to i64", "i64")
+        return e.bin("sub", e.bin("sdiv", p, q), one)
+
+    def place(self, b: Buffer, flat: Index) -> Place:
+        """Where the access at row-major position `flat` goes, for the current lanes."""
+        at = [v for v, _ in self.lanes]
+        extents = tuple(n for _, n in self.lanes)
+        base, offs, odd = self._split(flat)
+        if odd:  # a // or % of a lane variable: look at every lane
+            bound = {v: x for v, x in self.env.items() if isinstance(x, int)}
+            per_lane = []
+            for o, x in zip(offs, points(extents), strict=True):
+                m = {**bound, **dict(zip(at, x, strict=True))}
+                extra = Index(const=o)
+                for a, c in odd:
+                    extra = extra + a.replaced(m) * c
+                per_lane.append(extra)
+            steps = [p - per_lane[0] for p in per_lane]
+            if any(s.terms for s in steps):
+                if b.scope == "register":
+                    raise LoweringError(f"register buffer {b.name} indexed by a run-time value")
+                return Place(None, 0, (), tuple(self._scalar_place(b, base + p) for p in per_lane))
+            base, offs = base + per_lane[0], tuple(s.const for s in steps)
+        if b.scope == "register":
+            position = self.known(base)
+            if position is None:
+                raise LoweringError(f"register buffer {b.name} indexed by a run-time value {base}")
+            return Place(None, position, offs)
+        pointer, const = self._scalar_place(b, base)
+        return Place(pointer, const, offs, (), _block(b, base) if odd else 0)
+
+    def _split(self, flat: Index) -> Split:
+        """`flat` as what all lanes share, the offsets of the lanes (the first is 0), and the atoms
+        that mix lane variables with others; remembered."""
+        key = (flat, tuple(self.lanes))
+        hit = self._splits.get(key)
+        if hit is not None:
+            return hit
+        at = {v for v, _ in self.lanes}
+        rest: dict[Atom, int] = {}
+        odd: list[tuple[Quasi, int]] = []
+        for a, c in flat.terms.items():
+            if isinstance(a, Var):
+                if a not in at:
+                    rest[a] = c
+            elif a.leaves() & at:
+                odd.append((a, c))
+            else:
+                rest[a] = c
+        factors = tuple(flat.terms.get(v, 0) for v, _ in self.lanes)
+        offs = lane_offsets(tuple(n for _, n in self.lanes), factors)
+        out = self._splits[key] = (Index(rest, flat.const), offs, odd)
+        return out
+
+    def _scalar_place(self, b: Buffer, flat: Index) -> tuple[Val, int]:
+        """(pointer, constant element offset) of a position without lane variables."""
+        pointer, inc = self.cursor[b]
+        const, left = flat.const, dict[Atom, int]()
+        for a, c in flat.terms.items():
+            if isinstance(a, Var):
+                x = self.env[a]
+                if isinstance(x, int):
+                    const += c * x
+                elif inc.get(a) != c:
+                    left[a] = left.get(a, 0) + c - inc.get(a, 0)
+            else:
+                bound = {v: x for v in a.leaves() if isinstance(x := self.env[v], int)}
+                part = a.replaced(bound) * c
+                const += part.const
+                for inner, factor in part.terms.items():
+                    left[inner] = left.get(inner, 0) + factor
+        rest = Index(left)
+        if rest.terms:
+            key = (
+                "at",
+                pointer.name,
+                rest,
+                tuple(str(self.env[v]) for v in sorted(rest.vars(), key=str)),
+            )
+            if key not in self.memo:
+                size = LLVM_BYTES[memory_type(b.dtype)]
+                self.memo[key] = self.e.at(pointer, self.runtime(rest * size))
+            pointer = self.memo[key]
+        return pointer, const
+
+
+def _block(b: Buffer, base: Index) -> int:
+    """The buffer's last extent, if it is a power of two and everything that is not constant in
+    `base` is a multiple of it; else 0."""
+    n = b.shape[-1].constant() if b.shape else None
+    if n is None or n & (n - 1) or not 4 <= n <= 64:
+        return 0
+    return n if (base - base.const).multiple_of(n) else 0

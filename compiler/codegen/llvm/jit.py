@@ -1,0 +1,192 @@
+"""Machine code from LLVM text, once per distinct text and target in a process; kept on disk for the
+next one."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from compiler.codegen import cache
+from compiler.codegen.llvm import half
+from compiler.errors import LoweringError
+from compiler.target.registry import Target
+from compiler.types.providers import load_library_of
+
+lock = threading.RLock()
+"""Held while code is compiled and linked."""
+_addresses: dict[tuple[str, Target], int] = {}
+_stats = {"compiled": 0, "loaded": 0, "reused": 0}
+
+
+@functools.cache
+def initialize() -> None:
+    """Set LLVM up for this host."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    llvm.initialize_native_asmparser()
+    # The first engine makes the symbols of this process (libc) known to LLVM.
+    llvm.create_mcjit_compiler(
+        llvm.parse_assembly(""), llvm.Target.from_default_triple().create_target_machine(jit=True)
+    )
+
+
+@functools.cache
+def machine(target: Target, plain: bool = False) -> Any:
+    """LLVM's target machine for `target`, shared by all compilations; see `object_code`."""
+    return _fresh_machine(target, opt=0 if plain else 1)
+
+
+def digest(*parts: str) -> str:
+    """Short name for a piece of text."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def compile_text(text: str, symbol: str, target: Target, plain: bool = False) -> int:
+    """Address of function `symbol` defined in LLVM `text`; the symbol becomes callable by other
+    code. `plain`: see `object_code`.
+
+    Raises:
+        LoweringError: LLVM rejects the text, or a C function it calls cannot be found.
+    """
+    with lock:
+        if (symbol, target) in _addresses:
+            return address(symbol, target)
+        name = cache.key(target, text, *(["plain"] if plain else []))
+        code = cache.load(name)
+        if code is None:
+            code = object_code(text, target, plain)
+            cache.store(name, code)
+        else:
+            count("loaded")
+        link(code, [symbol], target)
+        return _addresses[symbol, target]
+
+
+def keeper(text: str, symbol: str, target: Target) -> Callable[[bytes], None] | None:
+    """What takes the object code of `text`, which defines function `symbol`, if it has not been
+    compiled by this process or another: `compile_text` need not wait for LLVM then."""
+    with lock:
+        if (symbol, target) in _addresses or cache.load(cache.key(target, text)) is not None:
+            return None
+
+    def keep(code: bytes) -> None:
+        cache.store(cache.key(target, text), code)
+        link(code, [symbol], target)
+
+    return keep
+
+
+def address(symbol: str, target: Target) -> int:
+    """Address of a function that has been linked."""
+    count("reused")
+    return _addresses[symbol, target]
+
+
+def link(code: bytes, symbols: Sequence[str], target: Target) -> None:
+    """Make the functions in `code` (see `object_code`) callable, by address and by other code.
+
+    Functions of these names that are there already stay.
+
+    Raises:
+        LoweringError: a C function that the code calls cannot be found.
+    """
+    import llvmlite.binding as llvm
+
+    with lock:
+        if all((s, target) in _addresses for s in symbols):
+            return
+        engine = _engine(target)  # without one, LLVM does not know the functions of this process
+        needs, _, content = code.partition(b"\n")
+        for f in needs.decode().split():
+            if not llvm.address_of_symbol(f):
+                load_library_of(f)
+            if not llvm.address_of_symbol(f):
+                raise LoweringError(
+                    f"C function {f!r} is in no loaded library: load it with "
+                    "datatypes.load_library(path)"
+                )
+        if symbols != half.SYMBOLS:  # LLVM's calls are in no list of what the code needs
+            called = [f for f in half.SYMBOLS if f.encode() in content]
+            if not all(map(llvm.address_of_symbol, called)):
+                link(object_code(half.TEXT, target), half.SYMBOLS, target)
+        engine.add_object_file(llvm.ObjectFileRef.from_data(content))
+        engine.finalize_object()
+        for s in symbols:
+            found = _addresses[s, target] = int(engine.get_function_address(s))
+            llvm.add_symbol(s, found)
+
+
+def object_code(text: str, target: Target, plain: bool = False) -> bytes:
+    """The names of the C functions that LLVM `text` needs, a line break, and its object code.
+
+    `plain`: without optimizing it, which takes a quarter of the time: for code that only calls
+    other code.
+
+    Raises:
+        LoweringError: LLVM rejects the text.
+    """
+    import llvmlite.binding as llvm
+
+    tm = machine(target, plain)
+    try:
+        module = llvm.parse_assembly(text)
+        module.triple = target.triple
+        module.data_layout = str(tm.target_data)
+        module.verify()
+    except RuntimeError as e:
+        names = ", ".join(re.findall(r"^define .*?@(\w+)", text, re.MULTILINE))
+        raise LoweringError(f"LLVM rejects the code generated for {names}: {e}") from None
+    count("compiled")
+    # From the text: asking LLVM takes two calls a function, and a thread may wait at each.
+    needs = re.findall(r"^declare .*?@([\w.$]+)\(", text, re.MULTILINE)
+    head = " ".join(n for n in needs if not n.startswith("llvm."))
+    return head.encode() + b"\n" + bytes(tm.emit_object(module))
+
+
+@functools.cache
+def _engine(target: Target) -> Any:
+    """What holds the machine code for `target` from now on. One engine for everything: making one
+    takes longer, and more memory, than loading a kernel."""
+    import llvmlite.binding as llvm
+
+    initialize()
+    return llvm.create_mcjit_compiler(llvm.parse_assembly(""), _fresh_machine(target))
+
+
+def _fresh_machine(target: Target, opt: int = 1) -> Any:
+    """An engine takes its machine over, so each gets its own."""
+    import llvmlite.binding as llvm
+
+    initialize()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=opt, codemodel="jitdefault", jit=True
+    )
+
+
+def count(event: str) -> None:
+    """Note that code was "compiled", "loaded" from the cache on disk, or "reused"."""
+    _stats[event] += 1
+
+
+def statistics() -> dict[str, int]:
+    """How many pieces of code this process compiled, loaded from the cache on disk, and had
+    already."""
+    return dict(_stats)
+
+
+def clear_cache() -> int:
+    """Remove the object code kept on disk; returns how many entries there were."""
+    return cache.clear()
+
+
+def assembly(text: str, target: Target) -> str:
+    """Assembly of LLVM `text`, for people."""
+    import llvmlite.binding as llvm
+
+    return str(machine(target).emit_assembly(llvm.parse_assembly(text)))

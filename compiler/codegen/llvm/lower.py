@@ -1,0 +1,407 @@
+"""Mechanical lowering of one loop nest to an LLVM function. Knows nothing of convolution or any
+schedule.
+
+- serial loop: induction variable, one strength-reduced pointer per buffer, one phi per live
+  register;
+- unrolled loop: the body again, with the variable bound to an int; vector loop: the variable
+  becomes lanes;
+- access: flat offset = int + lane pattern (+ what is not in the pointer), see `places`;
+- register buffer: SSA values keyed by (offset, lane pattern);
+- local buffer: memory on the stack;
+- attempt: a branch on whether any of the watched registers is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from compiler.codegen.llvm.access import Accesses
+from compiler.codegen.llvm.addresses import Registers, Split
+from compiler.codegen.llvm.parallel_tasks import Share, shares
+from compiler.codegen.llvm.scalars import Scalars
+from compiler.codegen.llvm.size_sums import SizeSums
+from compiler.errors import LoweringError
+from compiler.symbolic import Index, Var
+from compiler.target.emit import LLVM_BYTES, Emitter, Val, memory_type
+from compiler.tensor.expr import Expr
+from compiler.tensor.lanes import points
+from compiler.tensor.stmt import (
+    Attempt,
+    Buffer,
+    For,
+    Intrin,
+    Pick,
+    PrimFunc,
+    Stmt,
+    Store,
+    When,
+    accesses,
+)
+
+
+@dataclass(frozen=True)
+class NativeStage:
+    """One top-level statement of a PrimFunc as an LLVM function.
+
+    Called with a pointer per param, temp and table, an int64 per dim, and, if it has parallel
+    loops, the range [begin, end) of tasks to do (see `shares`); `extent` is the number of tasks,
+    None if the stage is sequential.
+    """
+
+    symbol: str
+    text: str
+    extent: Index | None
+
+
+def lower_primfunc(
+    f: PrimFunc, tables: list[Buffer], enabled: frozenset[str] = frozenset()
+) -> list[NativeStage]:
+    """LLVM functions for the top-level statements of `f`, to be called in order.
+
+    Args:
+        f: scheduled and free of custom dtypes.
+        tables: constant buffers that it reads, passed after its temporaries.
+        enabled: features of the target (`Target.enabled`) that instructions may be used of.
+
+    Raises:
+        LoweringError: an expression or schedule that cannot be lowered.
+    """
+    out = []
+    for k, s in enumerate(f.body):
+        stage = _Lower(f, tables, s, enabled).run(f"{f.name}_{k}")
+        out.append(stage)
+    return out
+
+
+def module_text(stages: Sequence[NativeStage]) -> str:
+    """LLVM text of several functions, with what they declare written once."""
+    declared: dict[str, None] = {}
+    bodies = []
+    for s in stages:
+        head, define, body = s.text.partition("define ")
+        declared.update(dict.fromkeys(head.splitlines()))
+        bodies.append(define + body)
+    return "\n".join([*declared, *bodies])
+
+
+class _Lower(SizeSums, Scalars, Accesses):
+    def __init__(self, func: PrimFunc, tables: list[Buffer], body: Stmt, enabled: frozenset[str]):
+        self.func, self.body, self.tables = func, body, tables
+        self.enabled = enabled
+        self.e = Emitter()
+        self.env: dict[Var, int | Val] = {}
+        self.lanes: list[tuple[Var, int]] = []
+        self.regs: Registers = {}
+        self.memo: dict[object, Val] = {}
+        self.values: dict[Expr, Val] = {}
+        self.block = "entry"
+        self.written = {b for b, _, w, _ in accesses([body]) if w}
+        self.cursor: dict[Buffer, tuple[Val, dict[Var, int]]] = {}
+        self.shares: dict[int, Share] = {}
+        self._flats: dict[int, tuple[Index, tuple[Index, ...]]] = {}
+        self.stack: list[str] = []
+        self.size_sums: dict[Index, Val] = {}
+        self._splits: dict[tuple[Index, tuple[tuple[Var, int], ...]], Split] = {}
+
+    def run(self, symbol: str) -> NativeStage:
+        e, f, s = self.e, self.func, self.body
+        params = []
+        for k, b in enumerate([*f.params, *f.temps, *self.tables]):
+            name = f"%b{k}"
+            params.append(f"ptr noalias nocapture {name}")
+            self.cursor[b] = (Val(name, "ptr"), {})
+        for k, v in enumerate(f.dims):
+            params.append(f"i64 %d{k}")
+            self.env[v] = Val(f"%d{k}", "i64")
+        extent, self.shares = shares(s)
+        if extent is not None:
+            params += ["i64 %begin", "i64 %end"]
+        self.stmts([s])
+        head = f"define void @{symbol}({', '.join(params)}) nounwind {{"
+        text = "\n".join(
+            [*e.decls.values(), head, "entry:", *self.stack, *e.lines, "  ret void", "}"]
+        )
+        return NativeStage(symbol, text, extent)
+
+    # ---- statements ------------------------------------------------------------------------------
+    def stmts(self, body: list[Stmt]) -> None:
+        for s in body:
+            if isinstance(s, For):
+                self.loop(s)
+            elif isinstance(s, Intrin):
+                self.intrin(s)
+            elif isinstance(s, Attempt):
+                self.attempt(s)
+            elif isinstance(s, When):
+                self.when(s)
+            elif isinstance(s, Pick):
+                self.pick(s)
+            else:
+                self.store(s)
+
+    def loop(self, s: For) -> None:
+        n = self.known(s.extent)
+        if s.kind == "vector":
+            if n is None:
+                raise LoweringError(
+                    f"cannot vectorize {s.var}: extent {s.extent} is not constant here"
+                )
+            self.lanes.append((s.var, n))
+            self.stmts(s.body)
+            self.lanes.pop()
+        elif id(s) in self.shares:
+            self.serial(s, n)
+        elif n is not None and (s.kind == "unroll" or n <= 1):
+            for i in range(n):
+                self.env[s.var] = i
+                self.iteration(s)
+        elif s.kind == "unroll":
+            raise LoweringError(f"cannot unroll {s.var}: extent {s.extent} is not constant here")
+        else:
+            self.serial(s, n)
+
+    def iteration(self, s: For) -> None:
+        saved = dict(self.cursor)
+        for b in sorted(s.opaque, key=lambda b: b.name):
+            p, inc = self.cursor[b]
+            self.cursor[b] = (self.opaque_pointer(p, s.fence), inc)
+        self.stmts(s.body)
+        self.cursor = saved
+
+    def opaque_pointer(self, p: Val, fence: bool) -> Val:
+        """The pointer through empty inline asm. A fence also passes the register written last
+        through it, which ties the loads that follow to the arithmetic before them."""
+        e = self.e
+        last = next(reversed(self.regs.items())) if fence and self.regs else None
+        if last is None or last[1].t == "half":  # no register of most machines holds a half
+            return e.op(f'call ptr asm sideeffect "", "=r,0"(ptr {p.name})', "ptr")
+        k, v = last
+        asm = 'asm sideeffect "", "=r,=v,0,1,~{memory}"'
+        pair = e.op(f"call {{ptr, {v.ty}}} {asm}(ptr {p.name}, {v})", "")
+        self.regs[k] = e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 1", v.t, v.n)
+        return e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 0", "ptr")
+
+    def _steps(self, s: For) -> tuple[dict[Buffer, int], set[Buffer]]:
+        """Elements by which each buffer's accesses move per iteration, where all agree; and the
+        register buffers that are written."""
+        v, steps, live = s.var, dict[Buffer, set[int | None]](), set[Buffer]()
+        for b, idx, w, _ in accesses(s.body):
+            if b.scope == "register":
+                if w:
+                    live.add(b)
+                continue
+            if idx is None:
+                steps.setdefault(b, set()).add(None)
+                continue
+            flat = self.flat_of(b, idx)
+            mixed = any(v in a.leaves() for a in flat.terms if a is not v)
+            steps.setdefault(b, set()).add(None if mixed else flat.terms.get(v, 0))
+        out = {}
+        for b, c in steps.items():
+            step = c.pop() if len(c) == 1 else None
+            if step:
+                out[b] = step
+        return out, live
+
+    def serial(self, s: For, n: int | None) -> None:
+        e, v = self.e, s.var
+        steps, live = self._steps(s)
+        before = dict.fromkeys(self.regs)
+        slots = [k for k in before if k[0] in live]
+        begin = e.const(0, "i64")
+        end = e.const(n, "i64") if n is not None else self.runtime(s.extent)
+        lo = s.extent.range()[0] if n is None else n
+        if id(s) in self.shares:
+            (begin, end), lo = self._range(s), 0
+        label = e.fresh("loop")[1:]
+        guarded = lo is None or lo < 1
+        pre = self.block
+        starts = {b: self._start(b, c, begin) for b, c in steps.items()}
+        if guarded:
+            c = e.op(f"icmp sgt {end}, {begin.name}", "i1")
+            e.lines.append(f"  br {c}, label %{label}, label %{label}.x")
+        else:
+            e.lines.append(f"  br label %{label}")
+        e.lines.append(f"{label}:")
+        self.block = label
+        saved_memo, self.memo, saved_cursor = self.memo, {}, dict(self.cursor)
+        iv = Val(e.fresh("i"), "i64")
+        self.env[v] = iv
+        pointers = []
+        for b, step in steps.items():
+            q = Val(e.fresh("p"), "ptr")
+            pointers.append((q, starts[b], step * LLVM_BYTES[memory_type(b.dtype)]))
+            self.cursor[b] = (q, {**self.cursor[b][1], v: step})
+        entry = {k: self.regs[k] for k in slots}
+        heads = {k: Val(e.fresh("r"), entry[k].t, entry[k].n) for k in slots}
+        self.regs.update(heads)
+        hole = len(e.lines)
+        self.iteration(s)
+        nxt = e.op(f"add nuw nsw {iv}, 1", "i64")
+        out = [f"  {iv.name} = phi i64 [{begin.name}, %{pre}], [{nxt.name}, %{self.block}]"]
+        for q, start, bytes_ in pointers:
+            moved = e.at(q, bytes_)
+            out.append(
+                f"  {q.name} = phi ptr [{start.name}, %{pre}], [{moved.name}, %{self.block}]"
+            )
+        for k in slots:
+            out.append(
+                f"  {heads[k].name} = phi {heads[k].ty} [{entry[k].name}, %{pre}], "
+                f"[{self.regs[k].name}, %{self.block}]"
+            )
+        e.lines[hole:hole] = out
+        c = e.op(f"icmp slt {nxt}, {end.name}", "i1")
+        e.lines += [f"  br {c}, label %{label}, label %{label}.x", f"{label}.x:"]
+        if guarded:  # the loop may not have run: what the registers hold depends on it
+            self.regs = {k: r for k, r in self.regs.items() if k in before}
+            for k in slots:
+                last = self.regs[k]
+                self.regs[k] = e.op(
+                    f"phi {last.ty} [{entry[k].name}, %{pre}], [{last.name}, %{self.block}]",
+                    last.t,
+                    last.n,
+                )
+        self.block, self.memo, self.cursor = label + ".x", saved_memo, saved_cursor
+
+    def _range(self, s: For) -> tuple[Val, Val]:
+        """The iterations of a parallel loop that are among the tasks [%begin, %end)."""
+        e, share = self.e, self.shares[id(s)]
+        bounds = [Val("%begin", "i64"), Val("%end", "i64")]
+        if share.stride == 1 and share.offset == 0 and share.aligned:
+            return bounds[0], bounds[1]
+        # Iteration i is task i * stride + offset: divide by the stride, rounding up.
+        stride, up = self.runtime(share.stride), self.runtime(share.stride - 1 - share.offset)
+        found = []
+        for bound in bounds:
+            above = e.bin("add", bound, up)
+            if share.aligned:  # 0 <= offset < stride
+                found.append(e.bin("udiv", above, stride))
+                continue
+            first = e.call("llvm.smax.i64", "i64", 1, [above, e.const(0, "i64")])
+            at = e.bin("udiv", first, stride)
+            found.append(e.call("llvm.smin.i64", "i64", 1, [at, self.runtime(s.extent)]))
+        return found[0], found[1]
+
+    def attempt(self, s: Attempt) -> None:
+        e = self.e
+        outer = dict(self.regs)
+        self.stmts(s.body)
+        values = [v for (b, _, _), v in self.regs.items() if b in s.watched]
+        unsure = self._any_nan(values)
+        for b in {b for b, *_ in accesses(s.again) if b.scope == "local"}:
+            self.cursor[b] = (self._on_stack(b), {})
+        again, rest, done = (e.fresh(n)[1:] for n in ("again", "rest", "done"))
+        e.lines += [f"  br {unsure}, label %{again}, label %{rest}"]
+        for label, part in ((rest, s.rest), (again, s.again)):
+            e.lines.append(f"{label}:")
+            self.block = label
+            held = (dict(self.memo), dict(self.cursor), dict(self.regs))
+            self.stmts(part)
+            self.memo, self.cursor, self.regs = held
+            e.lines.append(f"  br label %{done}")
+        e.lines.append(f"{done}:")
+        self.block, self.regs = done, outer
+
+    def when(self, s: When) -> None:
+        self.values = {}
+        self.guarded(self.eval(s.condition), s.body)
+
+    def pick(self, s: Pick) -> None:
+        self.values = {}
+        at = self.eval(s.at)
+        size = self.runtime(s.var.extent or Index())
+        inside = self.e.op(f"icmp ult {at}, {size.name}", "i1")  # negative ones are large
+        self.env[s.var] = at
+        self.guarded(inside, s.body)
+
+    def guarded(self, holds: Val, statements: list[Stmt]) -> None:
+        """Statements that run if a condition holds, which no lanes can differ in."""
+        e = self.e
+        if self.lanes:
+            raise LoweringError(f"cannot vectorize {self.lanes[0][0]}: a condition is inside it")
+        body, done = (e.fresh(n)[1:] for n in ("when", "done"))
+        e.lines += [f"  br {holds}, label %{body}, label %{done}", f"{body}:"]
+        self.block = body
+        held = (dict(self.memo), dict(self.cursor), dict(self.regs))
+        self.stmts(statements)
+        self.memo, self.cursor, self.regs = held
+        e.lines += [f"  br label %{done}", f"{done}:"]
+        self.block, self.values = done, {}
+
+    def _any_nan(self, values: list[Val]) -> Val:
+        """Whether any lane of any of the values is NaN."""
+        e, found = self.e, list[Val]()
+        for n, t in sorted({(v.n, v.t) for v in values}):
+            alike = [v for v in values if (v.n, v.t) == (n, t)]
+            alike += alike[-1:] * (len(alike) % 2)
+            masks = [
+                e.op(f"fcmp uno {a}, {b.name}", "i1", n)
+                for a, b in zip(alike[::2], alike[1::2], strict=True)
+            ]
+            mask = masks[0]
+            for m in masks[1:]:
+                mask = e.bin("or", mask, m)
+            if n > 1:
+                mask = e.call(f"llvm.vector.reduce.or.v{n}i1", "i1", 1, [mask])
+            found.append(mask)
+        out = found[0]
+        for m in found[1:]:
+            out = e.bin("or", out, m)
+        return out
+
+    def _on_stack(self, b: Buffer) -> Val:
+        n = self.known(b.size)
+        if n is None:
+            raise LoweringError(f"local buffer {b.name} needs a constant size")
+        t = memory_type(b.dtype)
+        p = Val(self.e.fresh("stack"), "ptr")
+        self.stack.append(f"  {p.name} = alloca [{n} x {t}], align {max(b.align, LLVM_BYTES[t])}")
+        return p
+
+    def _start(self, b: Buffer, step: int, begin: Val) -> Val:
+        p = self.cursor[b][0]
+        if begin.name == "0":
+            return p
+        bytes_ = self.e.const(step * LLVM_BYTES[memory_type(b.dtype)], "i64")
+        return self.e.at(p, self.e.bin("mul", begin, bytes_))
+
+    def store(self, s: Store) -> None:
+        self.values = {}
+        flat = self.flat_of(s.buffer, s.idx)
+        if s.init is not None:
+            raise LoweringError(f"stage {s.stage}: its reduction was not decomposed")
+        if s.update:
+            self.write(s.buffer, flat, self.update(s, self.read(s.buffer, flat)))
+        else:
+            self.write(s.buffer, flat, self.eval(s.value))
+
+    def intrin(self, s: Intrin) -> None:
+        it, saved, st = s.intrin, self.lanes, s.store
+        flat = self.flat_of(st.buffer, st.idx)
+        acc: Val | None = None
+        place = None
+        for _ in self._points(s, it.out_lanes):
+            self.values = {}
+            place = self.place(st.buffer, flat)
+            acc = self.read(st.buffer, flat, place) if st.update else None
+        operands = []
+        for n, names in it.lanes.items():
+            row = []
+            for _ in self._points(s, names):
+                self.values = {}
+                row.append(self.eval(s.leaves[n]))
+            operands.append(row)
+        self.lanes = [(s.vars[n], it.loops[n]) for n in it.out_lanes]
+        self.write(st.buffer, flat, it.emit(self.e, acc, *operands), it.order, place)
+        self.lanes = saved
+
+    def _points(self, s: Intrin, names: tuple[str, ...]) -> Iterator[None]:
+        """Make the loops `names` of the tile lanes and step through the others."""
+        loops = s.intrin.loops
+        self.lanes = [(s.vars[n], loops[n]) for n in names]
+        todo = [n for n in loops if n not in names]
+        for x in points([loops[n] for n in todo]):
+            for n, i in zip(todo, x, strict=True):
+                self.env[s.vars[n]] = i
+            yield

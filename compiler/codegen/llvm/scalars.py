@@ -1,0 +1,222 @@
+"""Scalar expressions, evaluated over the current lanes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.arithmetic.mathlib import EXPANSIONS, EXPANSIONS64, FLOAT16, narrow
+from compiler.codegen.llvm import look_up, rules
+from compiler.codegen.llvm.access import Accesses
+from compiler.errors import LoweringError
+from compiler.symbolic import Index, IntLike, Var
+from compiler.target.emit import LLVM_BYTES, Val, llvm_type, memory_type
+from compiler.tensor.expr import (
+    BinOp,
+    Call,
+    CallExtern,
+    Cast,
+    Expr,
+    FloatImm,
+    Gather,
+    IndexValue,
+    IntImm,
+    Let,
+    Load,
+    Select,
+    index_condition,
+)
+from compiler.tensor.lanes import points
+from compiler.tensor.saturate import range_of
+from compiler.tensor.stmt import Store
+from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, DType
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class _Bound(Expr):
+    """An operand that has been evaluated already."""
+
+    value: Val
+    dtype: DType
+
+
+class Scalars(Accesses):
+    """Mixin of the lowering: expressions to values."""
+
+    values: dict[Expr, Val]
+    enabled: frozenset[str]
+
+    @property
+    def width(self) -> int:
+        """Number of lanes here."""
+        n = 1
+        for _, k in self.lanes:
+            n *= k
+        return n
+
+    def eval(self, x: Expr) -> Val:
+        """Value of an expression; a node met twice in one statement is computed once."""
+        if isinstance(x, _Bound):
+            return x.value
+        if x.dtype.is_custom:
+            raise LoweringError(f"{x.dtype} was not lowered before code generation")
+        if isinstance(x, Load):
+            return self.read(x.buffer, self.flat_of(x.buffer, x.idx))
+        hit = self.values.get(x)
+        if hit is None:
+            hit = self.values[x] = self._eval(x)
+        return hit
+
+    def _eval(self, x: Expr) -> Val:
+        e, n = self.e, self.width
+        if isinstance(x, (FloatImm, IntImm)):
+            return e.const(x.value, llvm_type(x.dtype), n)
+        if isinstance(x, BinOp):
+            return rules.binary(e, x.op, x.a.dtype, *self._same(self.eval(x.a), self.eval(x.b)))
+        if isinstance(x, Cast):
+            return rules.cast(e, self.eval(x.value), x.value.dtype, x.dtype)
+        if isinstance(x, Select) and (mask := self._mask(x)):
+            if len(set(mask)) == 1:
+                return e.splat(self.eval(x.a if mask[0] else x.b), n)
+            a, b = (e.splat(self.eval(k), n) for k in (x.a, x.b))
+            c = e.vector([int(k) for k in mask], "i1")
+            return e.op(f"select {c}, {a}, {b}", a.t, n)
+        if isinstance(x, Select):
+            c, a, b = (e.splat(self.eval(k), n) for k in (x.cond, x.a, x.b))
+            return e.op(f"select {c}, {a}, {b}", a.t, n)
+        if isinstance(x, Let):
+            outer, given = self.values, self.eval(x.value)
+            self.values = {**outer, x.var: given}
+            result = self.eval(x.body)
+            self.values = outer
+            return result
+        if isinstance(x, IndexValue):
+            return self._index(x.index)
+        if isinstance(x, Gather):
+            return self._gather(x)
+        if isinstance(x, CallExtern):
+            return self._extern(x)
+        if isinstance(x, Call):
+            args = [self.eval(a) for a in x.args]
+            bound = [_Bound(v, a.dtype) for v, a in zip(args, x.args, strict=True)]
+            if x.dtype == FLOAT32 and x.fn in EXPANSIONS:
+                return self.eval(EXPANSIONS[x.fn](bound[0]))
+            if x.dtype == FLOAT64 and x.fn in EXPANSIONS64:
+                return self.eval(EXPANSIONS64[x.fn](bound[0]))
+            if x.dtype == FLOAT16 and x.fn in EXPANSIONS:
+                return self.eval(narrow(x.fn, bound[0]))
+            splat = [e.splat(a, n) for a in args]
+            if x.fn == "limit":
+                return rules.limit(e, splat[0], splat[1], self.enabled)
+            return rules.function(e, x.fn, x.dtype, splat)
+        raise LoweringError(f"no lowering for {type(x).__name__} {x!r}")
+
+    def _same(self, a: Val, b: Val) -> tuple[Val, Val]:
+        n = max(a.n, b.n)
+        return self.e.splat(a, n), self.e.splat(b, n)
+
+    def update(self, s: Store, old: Val) -> Val:
+        """`old` combined with the statement's value."""
+        dtype = s.buffer.dtype
+        if s.update == "Fma":
+            if not isinstance(s.value, BinOp) or s.value.op != "Mul":
+                raise LoweringError(
+                    f"stage {s.stage}: an Fma update needs a product, not {s.value!r}"
+                )
+            n = self.width
+            a, b = (self.e.splat(self.eval(k), n) for k in (s.value.a, s.value.b))
+            return rules.function(self.e, "fma", dtype, [a, b, self.e.splat(old, n)])
+        bounds = range_of(s.update)
+        op = s.update if bounds is None else "Add"
+        new = rules.binary(self.e, op, dtype, *self._same(old, self.eval(s.value)))
+        for limit, bound in zip(("Max", "Min"), bounds or (), strict=bool(bounds)):
+            new = rules.binary(self.e, limit, dtype, new, self.e.const(bound, new.t, new.n))
+        return new
+
+    def _mask(self, x: Select) -> list[bool]:
+        """Which lanes take `x.a`, if that is known here; else none."""
+        index = index_condition(x)
+        if index is None:
+            return []
+        at = [v for v, _ in self.lanes]
+        env: dict[Var, IntLike] = {v: k for v, k in self.env.items() if isinstance(k, int)}
+        out = []
+        for p in points([n for _, n in self.lanes]):
+            low, high = index.subst({**env, **dict(zip(at, p, strict=True))}).range()
+            if low is None or low != high:
+                return []
+            out.append(low != 0)
+        return out
+
+    def _index(self, index: Index) -> Val:
+        e, at = self.e, [v for v, _ in self.lanes]
+        lane_values = []
+        for x in points([n for _, n in self.lanes]):
+            lane_values.append(self.runtime(index.subst(dict(zip(at, x, strict=True)))))
+        return e.gather_lanes(lane_values)
+
+    def _gather(self, x: Gather) -> Val:
+        e = self.e
+        t = memory_type(x.buffer.dtype)
+        for count in (1, 2):  # vectors of two registers are looked up by halves
+            found = look_up.permutation(x, self.width // count, self.enabled)
+            if found is not None:
+                return self._permuted(x, found, count)
+        base, inc = self.cursor[x.buffer]
+        byte = x.byte if x.dtype.nbytes == 1 else None
+        if byte is not None and self.width > 1 and not inc and look_up.BYTES in self.enabled:
+            return look_up.look_up_bytes(e, base, e.splat(self.eval(byte), self.width))
+        if inc:
+            raise LoweringError(f"{x.buffer.name} is read at run-time positions in a moving loop")
+        if self.width == 1 and isinstance(x.at, BinOp) and x.at.op == "Add":
+            # The parts one by one, as other look-ups in the same row share the first.
+            for part in (x.at.a, x.at.b):
+                base = e.at(base, e.bin("mul", self.eval(part), e.const(LLVM_BYTES[t], "i64")))
+            return self._from_memory(x.buffer, e.load(base, 0, t, 1, LLVM_BYTES[t]))
+        position = e.splat(self.eval(x.at), self.width)
+        if self.width > 1 and LLVM_BYTES[t] >= 4:
+            return look_up.gather(e, base, position, t)
+        out = []
+        for k in range(position.n):
+            at = e.bin("mul", e.extract(position, k), e.const(LLVM_BYTES[t], "i64"))
+            out.append(e.load(e.at(base, at), 0, t, 1, LLVM_BYTES[t]))
+        return self._from_memory(x.buffer, e.gather_lanes(out))
+
+    def _permuted(self, x: Gather, p: look_up.Permutation, count: int) -> Val:
+        """The entries of a small table for `count` parts of the lanes."""
+        e, n = self.e, self.width // count
+        parts = []
+        for k in range(count):
+            lanes = list(range(k * n, (k + 1) * n))
+
+            def part(at: Expr, lanes: list[int] = lanes) -> Val:
+                whole = e.splat(self.eval(at), self.width)
+                return whole if count == 1 else e.shuffle(whole, whole, lanes)
+
+            parts.append(look_up.look_up(e, x, p, self.enabled, part))
+        return parts[0] if count == 1 else e.shuffle(parts[0], parts[1], list(range(self.width)))
+
+    def _extern(self, x: CallExtern) -> Val:
+        """Call of a C function, lane by lane. Narrow integers are extended as the C ABI expects."""
+        e, n = self.e, self.width
+        args = [e.splat(self._to_memory(self.eval(a)), n) for a in x.args]
+        kinds = [_extension(a.dtype) for a in x.args]
+        ret = memory_type(x.dtype)
+        types = ", ".join(f"{a.t}{k}" for a, k in zip(args, kinds, strict=True))
+        e.decls[x.symbol] = f"declare{_extension(x.dtype)} {ret} @{x.symbol}({types})"
+        out = []
+        for lane in range(n):
+            given = ", ".join(
+                f"{a.t}{k} {e.extract(a, lane).name}" for a, k in zip(args, kinds, strict=True)
+            )
+            out.append(e.op(f"call{_extension(x.dtype)} {ret} @{x.symbol}({given})", ret))
+        v = e.gather_lanes(out)
+        if x.dtype == BOOL:
+            zero = e.const(0, v.t, v.n)
+            return e.op(f"icmp ne {v}, {zero.name}", "i1", v.n)
+        return v
+
+
+def _extension(dtype: DType) -> str:
+    if dtype.is_float or dtype.storage_bits >= 32:
+        return ""
+    return " signext" if dtype.kind == "int" else " zeroext"

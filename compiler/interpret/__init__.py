@@ -1,0 +1,1 @@
+"""The oracle: graphs, loop nests and calls, walked in numpy."""

@@ -1,0 +1,253 @@
+"""Meaning of a PrimFunc at any stage of scheduling: a slow walk over numpy arrays, the oracle for
+schedules and code generation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from compiler.arithmetic import c_library
+from compiler.arithmetic.arrays import Arithmetic, arithmetic
+from compiler.arithmetic.rounding_sites import Places
+from compiler.arithmetic.scalar_functions import BITS
+from compiler.errors import LoweringError
+from compiler.symbolic import Index, Var
+from compiler.tensor.expr import (
+    COMPARISONS,
+    At,
+    BinOp,
+    Call,
+    CallExtern,
+    Cast,
+    Expr,
+    FloatImm,
+    Gather,
+    IndexValue,
+    IntImm,
+    Let,
+    LetVar,
+    Load,
+    Select,
+)
+from compiler.tensor.lanes import points
+from compiler.tensor.saturate import range_of
+from compiler.tensor.stmt import (
+    SLACK,
+    Attempt,
+    Buffer,
+    For,
+    Intrin,
+    Pick,
+    PrimFunc,
+    Stmt,
+    Store,
+    When,
+)
+from compiler.types.dtypes import BOOL, FLOAT64, Array, DType
+
+_METHODS = {
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "Max": "maximum",
+    "Min": "minimum",
+}
+
+
+def run(func: PrimFunc, arrays: Sequence[Array], dims: Mapping[Var, int] | None = None) -> None:
+    """Run `func` on one storage array per parameter; the outputs are written in place.
+
+    Packed parameters take the packed array (see `pack_array`).
+    """
+    _Interpreter(func, arrays, dims or {}).body(func.body)
+
+
+class _Interpreter:
+    def __init__(self, func: PrimFunc, arrays: Sequence[Array], dims: Mapping[Var, int]):
+        self.env: dict[Var, int] = dict(dims)
+        self.memory: dict[Buffer, Array] = dict(zip(func.params, arrays, strict=True))
+        self.temps = set(func.temps)
+        self.started: set[tuple[int, tuple[int, ...]]] = set()
+        self.bound: dict[LetVar, Any] = {}
+
+    def array(self, b: Buffer) -> Array:
+        if b.data is not None:
+            return b.data
+        if b not in self.memory:
+            shape = tuple(int(d.value(self.env)) for d in map(Index.of, b.shape))
+            self.memory[b] = np.zeros(shape, b.dtype.storage)
+        return self.memory[b]
+
+    def body(self, stmts: list[Stmt]) -> None:
+        for s in stmts:
+            if isinstance(s, For):
+                for i in range(int(s.extent.value(self.env))):
+                    self.env[s.var] = i
+                    self.body(s.body)
+            elif isinstance(s, Intrin):
+                loops = s.intrin.loops
+                for x in points(list(loops.values())):
+                    self.env.update({s.vars[n]: i for n, i in zip(loops, x, strict=True)})
+                    self.store(s.store)
+            elif isinstance(s, Attempt):
+                for b in s.watched:
+                    self.array(b).fill(0)  # an earlier, larger tile may have left something
+                self.body(s.body)
+                unsure = any(np.isnan(self.array(b)).any() for b in s.watched)
+                self.body(s.again if unsure else s.rest)
+            elif isinstance(s, When):
+                if self.value(s.condition):
+                    self.body(s.body)
+            elif isinstance(s, Pick):
+                at = int(self.value(s.at))
+                if 0 <= at < int(Index.of(s.var.extent or 0).value(self.env)):
+                    self.env[s.var] = at
+                    self.body(s.body)
+            else:
+                self.store(s)
+
+    def at(self, idx: tuple[Index, ...]) -> tuple[int, ...]:
+        return tuple(int(i.value(self.env)) for i in idx)
+
+    def store(self, s: Store) -> None:
+        idx, out = self.at(s.idx), self.array(s.buffer)
+        if any(i < 0 for i in idx):
+            raise LoweringError(f"stage {s.stage} stores outside {s.buffer.name}: {idx}")
+        if s.init is not None and (key := (id(s), idx)) not in self.started:
+            self.started.add(key)  # not decomposed: the first visit of an element starts from init
+            out[idx] = self.value(s.init)
+        place = s.value if s.update and isinstance(s.value, At) else None
+        value = s.value if place is None else place.value
+        if s.update == "Fma":
+            assert isinstance(value, BinOp)
+            a, b, dtype = self.value(value.a), self.value(value.b), s.buffer.dtype
+            if place is not None:
+                out[idx] = self.arithmetic(dtype, place).fma(a, b, out[idx])
+            else:
+                out[idx] = fma(a, b, out[idx], dtype)
+        elif (bounds := range_of(s.update)) is not None:
+            total = self.binary("Add", s.buffer.dtype, out[idx], self.value(value))
+            out[idx] = np.clip(total, *bounds)
+        elif s.update:
+            out[idx] = self.binary(s.update, s.buffer.dtype, out[idx], self.value(value), place)
+        else:
+            out[idx] = self.value(s.value)
+
+    def arithmetic(self, dtype: DType, place: At | None) -> Arithmetic:
+        """The arithmetic of `dtype` that rounds at a place."""
+        if place is None:
+            return arithmetic(dtype)
+        places = Places(place.node, step=int(self.value(place.step)))
+        return arithmetic(dtype, places).at(np.asarray(self.value(place.index)))
+
+    def binary(self, op: str, dtype: DType, a: Any, b: Any, place: At | None = None) -> Any:
+        ar = self.arithmetic(dtype, place)
+        if op in COMPARISONS:
+            return ar.compare(op, a, b)
+        if op in BITS:
+            return BITS[op](a, b)
+        return getattr(ar, _METHODS[op])(a, b)
+
+    def value(self, e: Expr, place: At | None = None) -> Any:
+        if isinstance(e, At):
+            return self.value(e.value, e)
+        if isinstance(e, Load):
+            return self.load(e)
+        if isinstance(e, Gather):
+            return self.array(e.buffer).reshape(-1)[int(self.value(e.at))]
+        if isinstance(e, FloatImm):
+            return arithmetic(e.dtype).const(e.value)[()]
+        if isinstance(e, IntImm):
+            return e.dtype.storage.type(e.value)
+        if isinstance(e, IndexValue):
+            return np.int64(e.index.value(self.env))
+        if isinstance(e, BinOp):
+            return self.binary(e.op, e.a.dtype, self.value(e.a), self.value(e.b), place)
+        if isinstance(e, Cast):
+            if e.dtype == BOOL:
+                return self.value(e.value) != 0
+            ar = self.arithmetic(e.dtype, place)
+            return ar.cast(np.asarray(self.value(e.value)), e.value.dtype)[()]
+        if isinstance(e, Select):
+            return self.value(e.a) if self.value(e.cond) else self.value(e.b)
+        if isinstance(e, LetVar):
+            return self.bound[e]
+        if isinstance(e, Let):
+            self.bound[e.var] = self.value(e.value)
+            return self.value(e.body)
+        if isinstance(e, Call):
+            return self.call(e)
+        if isinstance(e, CallExtern):
+            raise LoweringError(f"the interpreter does not call C functions ({e.symbol})")
+        raise LoweringError(f"the interpreter does not know {type(e).__name__}")
+
+    def load(self, e: Load) -> Any:
+        """The element; beyond the end of a row lies the next row, and beyond a temporary zeros.
+        Parameters may be anybody's memory: beyond them nothing may be read."""
+        idx, a = self.at(e.idx), self.array(e.buffer)
+        if any(i < 0 for i in idx):
+            raise LoweringError(f"load outside {e.buffer.name}: {idx}")
+        if all(i < n for i, n in zip(idx, a.shape, strict=True)):
+            return a[idx]
+        position = 0
+        for i, n in zip(idx, a.shape, strict=True):
+            position = position * n + i
+        if position >= a.size + (SLACK if e.buffer in self.temps else 0):
+            raise LoweringError(f"load outside {e.buffer.name}: {idx}")
+        return a.reshape(-1)[position] if position < a.size else a.dtype.type(0)
+
+    def call(self, e: Call) -> Any:
+        if e.fn == "lowest":
+            return arithmetic(e.dtype).lowest()[()]
+        args = [self.value(a) for a in e.args]
+        if e.fn == "fma":
+            return fma(args[0], args[1], args[2], e.dtype)
+        if e.fn == "bits":
+            return np.asarray(args[0]).view(e.dtype.storage)[()]
+        if e.fn == "limit":
+            return np.clip(args[0], -args[1], args[1])
+        if e.fn == "rint_i32":
+            return np.int32(np.clip(np.rint(args[0]), -(2.0**31), 2.0**31 - 1))
+        if e.fn == "abs":
+            return np.abs(args[0])
+        if e.fn == "pow":
+            return c_library.rounded("pow", e.dtype, *args)[()]
+        if e.fn == "fmod":
+            return np.fmod(*args)
+        return np.asarray(arithmetic(e.dtype).call(e.fn, np.asarray(args[0])))[()]
+
+
+def fma(a: Any, b: Any, c: Any, dtype: DType) -> Any:
+    """a * b + c rounded once: float32 through float64 rounded to odd, which makes the second
+    rounding harmless (Boldo and Melquiond, 2008); float64 through fractions."""
+    if dtype == FLOAT64:
+        return _fma64(float(a), float(b), float(c))
+    with np.errstate(all="ignore"):
+        product = np.float64(a) * np.float64(b)
+        s = product + np.float64(c)
+        if not np.isfinite(s):
+            return np.float32(s)
+        t = s - product
+        error = (product - (s - t)) + (np.float64(c) - t)
+        odd = bool(np.float64(s).view(np.int64) & 1)
+        if error != 0 and not odd:
+            s = np.nextafter(s, np.inf if error > 0 else -np.inf)
+        return np.float32(s)
+
+
+def _fma64(a: float, b: float, c: float) -> np.float64:
+    plain = np.float64(a * b + c)  # right where it is no number, and of a zero's sign
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return plain
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    if exact == 0:
+        return plain
+    try:
+        return np.float64(float(exact))
+    except OverflowError:
+        return np.float64(math.inf if exact > 0 else -math.inf)

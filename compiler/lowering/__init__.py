@@ -1,0 +1,1 @@
+"""From the graph to loop nests, and from custom datatypes to built-in ones."""

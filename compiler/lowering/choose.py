@@ -1,0 +1,113 @@
+"""Which lowering each custom datatype of a module gets, and why.
+
+- `vector`: values are held in float lanes, and operations are float and integer expressions;
+- `table`: every operation of a datatype of up to 8 bits is a look-up of codes;
+- `library`: every operation is what was registered for it, such as the call of a C function.
+
+All give the same bits. Where nothing else is asked for, it is the vector lowering if there is one,
+except where a table is quicker: for datatypes of up to 8 bits whose sums are slow in lanes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.arithmetic.stochastic import random_dtype
+from compiler.errors import InputError, LoweringError, unknown
+from compiler.ir.expr import Call, IRModule, operands
+from compiler.types.dtypes import DType, VectorDType, custom
+from compiler.types.tensor_types import TensorType
+
+LOWERINGS = ("library", "table", "vector")
+TABLE_BITS = 8
+"""Widest datatypes that tables of all pairs are made for."""
+
+
+@dataclass(frozen=True)
+class DtypeLowering:
+    """The lowering that a custom datatype gets in a module, and the reason in words."""
+
+    dtype: DType
+    lowering: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}: {self.lowering}, because {self.reason}"
+
+
+def choose_lowerings(mod: IRModule, wanted: str | None = None) -> tuple[DtypeLowering, ...]:
+    """The lowering of every custom datatype in `main`: `wanted`, or the fastest that it has.
+
+    Raises:
+        InputError: there is no lowering of that name.
+        LoweringError: a datatype does not have the wanted lowering.
+    """
+    if wanted is not None and wanted not in LOWERINGS:
+        raise InputError(unknown("datatype lowering", wanted, LOWERINGS))
+    fused = _fused(mod)
+    return tuple(_choose(d, wanted, d in fused) for d in custom_dtypes(mod))
+
+
+def _fused(mod: IRModule) -> set[DType]:
+    """The custom dtypes that sums are formed of by fused multiply-adds, which have no tables."""
+    calls = [b.value for b in mod.main.bindings if isinstance(b.value, Call)]
+    fused = [v for v in calls if getattr(v.attrs, "accumulate", "") == "fma"]
+    return {a.type.dtype.code for v in fused for a in v.args if isinstance(a.type, TensorType)}
+
+
+def custom_dtypes(mod: IRModule) -> list[DType]:
+    """The custom dtypes of the values of `main`, in order of appearance."""
+    f = mod.main
+    read = [a for b in f.bindings for a in operands(b.value)]
+    types = [a.type for a in (*f.params, *read, *(b.var for b in f.bindings), *f.results)]
+    found = [t.dtype.code for t in types if isinstance(t, TensorType) and t.dtype.is_custom]
+    return list(dict.fromkeys(found))
+
+
+def forms_of(choices: tuple[DtypeLowering, ...]) -> dict[DType, DType]:
+    """The dtypes that are not held as they are, and the forms they are held in."""
+    forms = {"table": "table", "library": ""}
+    held = {c.dtype: forms.get(c.lowering, str(lane_of(c.dtype))) for c in choices}
+    return {dtype: dtype.in_form(form) for dtype, form in held.items() if form}
+
+
+def lane_of(dtype: DType) -> DType | None:
+    """FLOAT32 or FLOAT64; None if the custom dtype has no vector lowering."""
+    kind = custom(dtype.name)
+    return kind.lanes(dtype) if isinstance(kind, VectorDType) else None
+
+
+def _choose(dtype: DType, wanted: str | None, fused: bool) -> DtypeLowering:
+    kind, lane, slow = custom(dtype.name), lane_of(dtype), ""
+    if isinstance(kind, VectorDType):
+        reason = kind.lanes_reason(dtype)
+        if wanted is None and dtype.bits <= TABLE_BITS and not fused:
+            slow = kind.slow_sums(dtype)
+    else:
+        reason = "only functions are known of it"
+    if wanted == "library":
+        return DtypeLowering(dtype, wanted, "the build asks for it")
+    if random_dtype(dtype) is not None:
+        if wanted is not None:
+            raise LoweringError(
+                f"{dtype} has no {wanted} lowering, because it rounds stochastically; "
+                "leave dtype_lowering out"
+            )
+        return DtypeLowering(dtype, "library", "each of its roundings has random bits of its own")
+    if wanted == "table" and dtype.bits > TABLE_BITS:
+        raise LoweringError(
+            f"{dtype} has no table lowering, because it has more than {TABLE_BITS} bits; "
+            "leave dtype_lowering out"
+        )
+    if wanted == "vector" and lane is None:
+        raise LoweringError(
+            f"{dtype} has no vector lowering, because {reason}; leave dtype_lowering out"
+        )
+    if slow:
+        return DtypeLowering(dtype, "table", slow)
+    if lane is not None and wanted != "table":
+        return DtypeLowering(dtype, "vector", reason)
+    if dtype.bits <= TABLE_BITS:
+        text = "the build asks for it" if wanted else f"{reason}, and it has {dtype.bits} bits"
+        return DtypeLowering(dtype, "table", text)
+    return DtypeLowering(dtype, "library", reason)

@@ -1,0 +1,93 @@
+"""Primitive functions of the graph level as loop nests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.arithmetic.stochastic import node_number
+from compiler.errors import LoweringError
+from compiler.ir.expr import Atom, Call, Constant, Function, Var, tensor_type
+from compiler.lowering.rounding_sites import place_roundings
+from compiler.op.opdef import OpDef
+from compiler.symbolic import Index, IntLike
+from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.expr import Expr
+from compiler.tensor.stmt import Buffer, PrimFunc, stores
+from compiler.types.tensor_types import TensorType
+
+
+@dataclass(frozen=True, eq=False)
+class Legalized:
+    """A loop nest, and the atom that each of its input parameters takes (constants included)."""
+
+    func: PrimFunc
+    inputs: tuple[Atom, ...]
+
+
+def legalize(f: Function) -> Legalized:
+    """The loop nest of a primitive function: each operator's own `lower`, stage after stage.
+
+    Raises:
+        LoweringError: an operator's lowering does not give what its type says.
+        UnsupportedError: an operator that does not number its roundings rounds stochastically.
+    """
+    names = "_".join(
+        b.value.op.name.split(".")[-1]
+        for b in f.bindings
+        if isinstance(b.value, Call) and isinstance(b.value.op, OpDef)
+    )
+    builder = PrimBuilder(names[:60])
+    buffers: dict[Atom, Buffer] = {}
+    atoms: list[Atom] = []
+
+    def read(a: Atom) -> Buffer:
+        if a not in buffers:
+            t = tensor_type(a)
+            stem = "c" if isinstance(a, Constant) else "x"
+            buffers[a] = builder.input(f"{stem}{len(atoms)}", t.shape, t.dtype)
+            buffers[a].finite = known_finite(a)
+            atoms.append(a)
+        return buffers[a]
+
+    outputs: list[Buffer] = []
+    operators: dict[str, str] = {}
+    for b in f.bindings:
+        assert isinstance(b.value, Call)
+        assert isinstance(b.value.op, OpDef)
+        op = b.value.op
+        done = len(builder.body)
+        out = op.lower(builder, b.value.attrs, *(read(a) for a in b.value.args))
+        place_roundings(builder.body[done:], op, node_number(b.var.name))
+        operators |= dict.fromkeys((s.stage for s in stores(builder.body[done:])), op.name)
+        outputs = list(out) if isinstance(out, tuple) else [out]
+        outputs = [_own(builder, o) for o in outputs]
+        t = b.var.type
+        types = [t] if isinstance(t, TensorType) else list(getattr(t, "fields", ()))
+        for o, want in zip(outputs, types, strict=True):
+            got = tuple(o.shape)
+            if o.dtype != want.dtype or got != tuple(map(Index.of, want.shape)):
+                raise LoweringError(f"{op.name} lowers to {o!r}, but its type is {want}")
+        if len(outputs) == 1:
+            buffers[b.var] = outputs[0]
+    return Legalized(builder.finish(outputs, {"operators": operators}), tuple(atoms))
+
+
+def known_finite(a: Atom) -> bool:
+    """Whether an operand is a constant held in lanes, without NaN and infinities."""
+    return isinstance(a, Constant) and bool(a.dtype.lane) and bool(np.isfinite(a.data).all())
+
+
+def _own(builder: PrimBuilder, b: Buffer) -> Buffer:
+    """A buffer that is not an input (an operator that changes nothing copies)."""
+    if b not in builder.inputs:
+        return b
+
+    def same(*i: IntLike) -> Expr:
+        return b[i]
+
+    return builder.compute("copy", b.shape, b.dtype, same)
+
+
+__all__ = ["Legalized", "Var", "legalize"]

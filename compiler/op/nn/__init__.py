@@ -1,0 +1,1 @@
+"""Operators of neural networks: convolution, matrix products, pooling, normalizations."""

@@ -1,0 +1,1 @@
+"""Operators on integers with scales and zero points, and on scaled number formats."""

@@ -1,0 +1,1 @@
+"""What passes are made of: the pass manager, walks over programs, rewriting, type inference."""

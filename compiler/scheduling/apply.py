@@ -1,0 +1,237 @@
+"""Carrying out a register tile: splits, orders, packing and tensorization as a `Tile` says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from compiler.scheduling import Schedule
+from compiler.scheduling.select import consumer, is_widened
+from compiler.scheduling.tile import (
+    UNROLLED_STEPS,
+    Tile,
+    column_guard,
+    has_select,
+    is_product,
+    keeps_order,
+)
+from compiler.tensor.expr import loads
+from compiler.tensor.stmt import For, Store
+from compiler.types.dtypes import FLOAT32, FLOAT64
+
+PIXELS = 4
+"""Neighbouring outputs that are stored together where several blocks lie in one vector."""
+NEAR = 1 << 15
+"""Bytes of a packed operand that the nearest cache holds: a larger one is fetched ahead of use."""
+AHEAD = 8192
+"""Bytes by which it is fetched ahead where it is walked once."""
+PANEL = 1 << 18
+"""Most bytes of the part that a tile walks, for the next such part to be fetched meanwhile."""
+WALKS = 4
+"""Tiles that must walk the same part for that."""
+
+
+def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
+    """Schedule `stage` and its consumer as the tile says."""
+    few: list[str] = []
+    for axis, width in t.run_time:
+        ((store, _, _),) = s.stage_stores(stage)
+        few.append(s.versions(stage, _consumer(s, store).stage, axis, width))
+    _apply(s, stage, t, fma)
+    for (axis, _), name in zip(t.run_time, few, strict=True):
+        one = replace(t, run_time=())
+        if axis == t.lane_axis:
+            one = replace(one, lanes=1, blocks=1)
+        elif t.skew[0]:  # windows one by one share no data
+            one = replace(one, spatial=((axis, 1),), skew=(1, *t.skew[1:]))
+        _apply(s, name, one, fma)
+
+
+def _consumer(s: Schedule, store: Store) -> Store:
+    reader = consumer(s, store)
+    assert reader is not None
+    return reader
+
+
+def _apply(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
+    ((store, path, _),) = s.stage_stores(stage)
+    if t.copy is not None:
+        s.copy_in_blocks(stage, t.copy, t.lane_axis, t.lanes)
+        ((store, path, _),) = s.stage_stores(stage)
+    reader = _consumer(s, store)
+    rank = len(store.idx)
+    outer = s.loops(reader.stage)
+    mine, columns = [f.var.name for f in path], column_guard(path, t)
+    axes, reduce = mine[:rank], [n for n in mine[rank:] if n != columns]
+    # The output tile: split, and everything inside the tile innermost, lanes last.
+    order, inside, peeled = list(outer), [], []
+    same = t.block_axis == t.lane_axis
+    sizes = dict(t.widths)
+    if not same and t.blocks > 1:
+        sizes[t.block_axis] = t.blocks
+    lane_factor = t.lanes * (t.blocks if same else 1)
+    for k, width in sorted(sizes.items()):
+        ending = "shift" if (k, width) in t.run_time else "peel"
+        order[k], inner = s.split(outer[k], width, tail=ending)
+        inside.append(inner)
+        peeled.append(order[k])
+    outer_x = order[t.spatial[-1][0]] if t.spatial else ""
+    lane_extent = path[t.lane_axis].extent.constant()
+    lane_end = "shift" if t.lane_axis in dict(t.run_time) else "peel"
+    lane_out, lane_in = s.split(outer[t.lane_axis], lane_factor, tail=lane_end)
+    if lane_extent == lane_factor and rank > 1:
+        order.pop(t.lane_axis)
+        inside.append(lane_out)
+    else:
+        order[t.lane_axis] = lane_out
+        peeled.append(lane_out)
+    s.reorder(*order, *inside, lane_in)
+    s.compute_at(stage, order[-1])
+    o_block, o_lane = s.split(lane_in, t.lanes)
+    vector = [o_lane]
+    if is_widened(reader) and t.widths:
+        # Neighbouring pixels of a block lie together.
+        x = inside[[k for k, _ in sorted(sizes.items())].index(t.widths[-1][0])]
+        several, pixel = s.split(x, PIXELS)
+        inside[inside.index(x)] = several
+        s.reorder(*inside, o_block, pixel, o_lane)
+        vector = [pixel, o_lane]
+    # The reduction inside it. Sums that round keep their order: channels before taps.
+    pinned = keeps_order(store) and any(f.extent != 1 for f in path[rank + 1 :])
+    m_block, m_lane = s.split(axes[t.lane_axis], t.lanes)
+    if (t.dot is not None or t.copy is not None) and (lane_extent or 0) % t.lanes:
+        s.fill(stage, m_lane, t.lanes)
+    # Vectors of one pixel follow each other, so that its broadcast is used up at once.
+    apart = [k for k in range(rank) if k not in (t.lane_axis, t.block_axis)]
+    tile = [axes[k] for k in apart]
+    tile += [columns] if columns else []
+    tile += [] if same else [axes[t.block_axis]]
+    if t.skew[0]:
+        nest, tile, tail, steps = _skewed(s, t, axes, reduce)
+    else:
+        steps, tail = _reduction(s, t, reduce, pinned)
+        nest = [*steps, *reduce[1:]] if pinned else reduce_order(reduce, steps)
+    s.reorder(*nest, *tile, m_block, m_lane, *tail)
+    s.decompose_reduction(stage, nest[0])
+    known = {f.var.name for f in s.init_loops(stage)}
+    inits = [n for n in (f"{x}.init" for x in (*tile, m_block)) if n in known]
+    if t.pack is not None:
+        packed = s.pack(stage, t.pack)
+        nbytes = (packed.size.constant() or 0) * packed.dtype.nbytes
+        if t.lanes > 1 and nbytes > NEAR:
+            s.prefetch(packed, _ahead(t, path, rank, packed.dtype.nbytes))
+    # LLVM has no fma of float16 in one rounding.
+    floats = store.buffer.dtype in (FLOAT32, FLOAT64)
+    if fma and floats and store.update == "Add" and is_product(store):
+        s.contract(stage)
+    if t.dot is not None:
+        s.tensorize(stage, t.dot)
+        s.vectorize(m_lane + ".init")
+    else:
+        s.vectorize(m_lane, m_lane + ".init")
+    s.vectorize(*vector)
+    s.unroll(*tile, m_block, *inits, o_block, *inside)
+    if pinned and (path[-1].extent.constant() or UNROLLED_STEPS + 1) <= UNROLLED_STEPS:
+        s.unroll(reduce[-1])
+    for name in (*steps[:-1], *peeled):
+        s.peel(name)
+    if len(steps) > 1 and not pinned:
+        _unroll_known(s, steps[-1])
+    if columns:
+        # Which taps of a column lie in the padding is known at build time in the outermost tiles.
+        s.unroll(reduce[-1])
+        if is_product(store):  # other loads are few enough to be merged across taps
+            data = next(n.buffer for n in loads(store.value) if n.buffer is not t.pack)
+            s.opaque(reduce[-1], data, fence=store.buffer.dtype.is_float)
+    elif (has_select(store) and not t.skew[0]) or _few_taps(store, path, t):
+        s.unroll(reduce[-1])
+    if outer_x in s.loops(reader.stage):  # several tiles in a row
+        s.isolate(outer_x)
+    if t.widths and not is_widened(reader):
+        x = inside[[k for k, _ in sorted(sizes.items())].index(t.widths[-1][0])]
+        _narrow(s, reader.stage, t, [x, *inside[inside.index(x) + 1 :], o_block, o_lane])
+
+
+def _unroll_known(s: Schedule, name: str) -> None:
+    """Unroll a loop of a reduction, but for the last steps of one whose extent is a symbolic
+    dimension."""
+    for loop, _, _ in s.find(name):
+        if all(v.extent is not None for v in loop.extent.vars()):
+            loop.kind = "unroll"
+
+
+def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int) -> int:
+    """Bytes by which the packed operand is fetched ahead. Where many tiles walk the same part of
+    it, one after another, there is time to fetch all of the next part."""
+    extents = [f.extent.range()[1] or 0 for f in path]
+    tiles = math.prod(extents[k] for k in range(rank) if k not in (t.lane_axis, t.block_axis))
+    part = t.lanes * t.blocks * math.prod(extents[rank:]) * nbytes
+    many = tiles >= WALKS * math.prod(width for _, width in t.spatial)
+    return part if many and AHEAD < part <= PANEL else AHEAD
+
+
+def _few_taps(store: Store, path: Sequence[For], t: Tile) -> bool:
+    """Whether neighbouring windows share the data that the taps of a row read."""
+    few = (path[-1].extent.constant() or 8) < 8
+    return bool(t.widths) and not t.reduce_block and few and not is_product(store)
+
+
+def _narrow(s: Schedule, stage: str, t: Tile, loops: list[str]) -> None:
+    """Store neighbouring vectors together, by the tile's instructions for it; `loops` go from that
+    over the neighbours to that over a vector's lanes."""
+    x, *between, lane = loops
+    fits = [i for i in t.narrow if i.loops["o"] == t.lanes]
+    whole = all(f.extent.constant() is not None for f, _, _ in s.find(x))
+    if not fits or not whole or any(f.extent != t.lanes for f, _, _ in s.find(lane)):
+        return
+    several, pixel = s.split(x, max(i.loops["p"] for i in fits))
+    s.unroll(several)
+    s.peel(several)
+    s.reorder(*between, pixel, lane)
+    s.tensorize(stage, *fits)
+
+
+def _skewed(
+    s: Schedule, t: Tile, axes: list[str], reduce: list[str]
+) -> tuple[list[str], list[str], list[str], list[str]]:
+    """The window's last axis as dot products: (reduction loops, tile loops, innermost loop,
+    steps)."""
+    outputs, stride, filled = t.skew
+    ((x_axis, _),) = t.widths
+    pair, within = s.split(axes[x_axis], outputs)
+    taps = s.skew(reduce[-1], within, stride, filled, reduce[-1] + "t")
+    assert t.dot is not None
+    several, step = s.split(taps, t.dot.steps)
+    tile = [n for k, n in enumerate(axes) if k not in (t.lane_axis, t.block_axis, x_axis)]
+    blocks = [] if t.block_axis == t.lane_axis else [axes[t.block_axis]]
+    return reduce[:-1], [*tile, pair, several, within, *blocks], [step], []
+
+
+def _reduction(
+    s: Schedule, t: Tile, reduce: list[str], pinned: bool
+) -> tuple[list[str], list[str]]:
+    """Split the first reduction axis; returns (its loops, the dot product's innermost loop).
+    `pinned`: others stay inside it, so that it is not split for the innermost loop's body."""
+    if not reduce:
+        return [], []
+    steps = [reduce[0]]
+    if t.reduce_block:
+        steps = list(s.split(reduce[0], t.reduce_block))
+    if t.dot is not None:
+        outer, inner = s.split(steps[-1], t.dot.steps)
+        steps = [*steps[:-1], outer]
+        if t.reduce_block > t.dot.steps * t.unrolled:
+            steps = [*steps[:-1], *s.split(outer, t.unrolled)]
+        return steps, [inner]
+    if t.reduce_block > t.unrolled and not pinned:
+        outer, inner = s.split(steps[-1], t.unrolled)
+        return [steps[0], outer, inner], []
+    return steps, []
+
+
+def reduce_order(reduce: list[str], steps: list[str]) -> list[str]:
+    """Blocks of channels, then the taps, then the channels of a block."""
+    if len(steps) < 2:
+        return [*steps, *reduce[1:]]
+    return [steps[0], *reduce[1:], *steps[1:]]

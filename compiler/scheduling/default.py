@@ -1,0 +1,226 @@
+"""Default schedules, chosen from the loop nest alone: no operator is named here. Rules that users
+registered go first (see `rules`).
+
+Reductions get a register tile (see `tile`). Elementwise stages are vectorized along the last axis
+where it is contiguous. Anything else runs as written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from compiler.errors import ScheduleError
+from compiler.lowering.custom_dtypes import works_on_codes
+from compiler.scheduling import Schedule
+from compiler.scheduling.apply import apply_tile
+from compiler.scheduling.parallelize import share_out
+from compiler.scheduling.rules import scheduled_by_rule
+from compiler.scheduling.select import choose_tile, consumer, tileable, widen_blocks
+from compiler.scheduling.tile import Tile, read_once
+from compiler.scheduling.tile_config import TileChoice, retile
+from compiler.symbolic import Index, Var
+from compiler.target.registry import Target
+from compiler.tensor.expr import CallExtern, Cast, Expr, Gather, IndexValue, Load, loads, walk
+from compiler.tensor.simplify import simplify
+from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, stores
+
+
+def schedule_default(
+    f: PrimFunc,
+    target: Target,
+    constants: Collection[Buffer] = (),
+    choices: Mapping[str, TileChoice] | None = None,
+) -> None:
+    """Schedule `f` in place.
+
+    Args:
+        f: the loop nests.
+        target: what they will run on.
+        constants: the parameters whose arrays are known at build time.
+        choices: register tiles for some stages (a tuner's, say) instead of the rule's.
+
+    Raises:
+        ScheduleError: a choice does not fit its stage.
+    """
+    s = untiled(f)
+    fma = "fma" in target.enabled or "neon" in target.enabled
+    left = dict(choices or {})
+    for stage in s.stages():
+        if stage not in s.stages():
+            continue  # the tile of an earlier stage made it an instruction
+        if scheduled_by_rule(s, stage, target, constants):
+            left.pop(stage, None)
+            continue
+        tile = rule_tile(s, stage, target, constants)
+        if tile is not None and stage in left:
+            tile = retile(s, stage, tile, left.pop(stage), target, constants)
+        if tile is not None:
+            apply_tile(s, stage, tile, fma)
+    if left:
+        raise ScheduleError(f"{f.name} has no tile for {', '.join(sorted(left))}; leave it out")
+    for stage in s.stages():
+        _decompose(s, stage)
+    for stage in s.stages():
+        _vectorize(s, stage, target)
+    share_out(s, constants)
+
+
+def untiled(f: PrimFunc) -> Schedule:
+    """A schedule of `f` with elementwise stages inlined and expressions simplified: what tiles are
+    chosen for."""
+    s = Schedule(f)
+    inline_elementwise(s)
+    for x in stores(f.body):
+        x.value = simplify(x.value)
+    return s
+
+
+def rule_tile(
+    s: Schedule, stage: str, target: Target, constants: Collection[Buffer]
+) -> Tile | None:
+    """The register tile that the rule gives a stage; None: the stage is none for a tile."""
+    every = [x for x, _, _ in s.stage_stores(stage)]
+    looked_up = all(x.buffer.dtype.form == "table" for x in every)
+    if any(works_on_codes(x) for x in every) and not looked_up:
+        return None
+    if not tileable(s, stage):
+        return None
+    ((store, _, _),) = s.stage_stores(stage)
+    if store.buffer in s.func.params or consumer(s, store) is None:
+        s.accumulate_apart(stage)
+    packable = read_once(s.func.body, constants)
+    widen_blocks(s, stage, target, packable)
+    return choose_tile(s, stage, target, packable)
+
+
+def inline_elementwise(s: Schedule) -> None:
+    """Inline every elementwise stage that is read by one non-reduction stage, at one position."""
+    for stage in reversed(s.stages()):  # readers first: then several may have become one
+        ((store, _, _), *more) = s.stage_stores(stage)
+        b = store.buffer
+        if more or store.update or b not in s.func.temps:
+            continue
+        if sum(x.buffer is b for x in stores(s.func.body)) > 1:
+            continue
+        readers = [x for x in stores(s.func.body) if any(n.buffer is b for n in _reads(x))]
+        positions = {n.idx for x in readers for n in loads(x.value) if n.buffer is b}
+        gathered = any(isinstance(n, Gather) for x in readers for n in _reads(x) if n.buffer is b)
+        if len(readers) == 1 and not readers[0].update and len(positions) == 1 and not gathered:
+            try:
+                s.compute_inline(stage)
+            except ScheduleError:
+                continue  # a shifted or strided copy: it stays a stage of its own
+
+
+def _reads(s: Store) -> list[Load | Gather]:
+    exprs = [s.value] + ([s.init] if s.init is not None else [])
+    return [n for e in exprs for n in walk(e) if isinstance(n, (Load, Gather))]
+
+
+def _decompose(s: Schedule, stage: str) -> None:
+    for store, path, _ in s.stage_stores(stage):
+        if store.init is None:
+            continue
+        used: set[Var] = set().union(*(i.vars() for i in store.idx))
+        reduction = next((f for f in path if f.var not in used), None)
+        if reduction is None:
+            raise ScheduleError(f"{stage} starts from a value but reduces over nothing")
+        s.decompose_reduction(stage, reduction.var.name)
+
+
+def _vectorize(s: Schedule, stage: str, target: Target) -> None:
+    """Vectorize an elementwise stage (a perfect nest of serial loops) along its last axis, or its
+    last two if the last is that short."""
+    found = s.stage_stores(stage)
+    ((store, path, home), *more) = found
+    if more or store.update or not path or any(f.kind != "serial" for f in path) or len(home) != 1:
+        return
+    last = path[-1]
+    if (
+        works_on_codes(store) or last.body is not home
+    ):  # in a condition, which all lanes would share
+        return
+    n = last.extent.constant()
+    lanes = target.vector_bytes // (1 if _only_bytes(store) else 4)
+    if _vectorize_pair(s, store, path, target):
+        return
+    whole = n is not None and n <= 2 * lanes
+    if (n is not None and n < 2) or not _contiguous(store, last.var, whole):
+        return
+    if whole:
+        s.vectorize(last.var.name)
+        return
+    outer, inner = s.split(last.var.name, lanes)
+    s.peel(outer)
+    for loop, _, _ in s.find(inner):
+        # What is left of an extent that is known at run time only goes one by one.
+        loop.kind = "serial" if loop.extent.constant() is None else "vector"
+
+
+def _only_bytes(store: Store) -> bool:
+    """Whether a statement does nothing but look bytes up."""
+    nodes = list(walk(store.value))
+    plain = all(
+        isinstance(e, Gather | Cast) or (isinstance(e, Load) and e.dtype.nbytes == 1) for e in nodes
+    )
+    return plain and store.buffer.dtype.nbytes == 1 and any(isinstance(e, Gather) for e in nodes)
+
+
+def _vectorize_pair(s: Schedule, store: Store, path: tuple[For, ...], target: Target) -> bool:
+    """Vectorize a short last axis together with the one before it, where the result is contiguous
+    over both, and so is the data, or (for the shortest) neighbours along the latter are neighbours
+    in the data."""
+    if len(path) < 3 or path[-1] not in path[-2].body:
+        return False
+    x, last = path[-2:]
+    n, wide = last.extent.constant(), x.extent.constant()
+    step = target.vector_bytes // store.buffer.dtype.nbytes // (n or 1)
+    out = store.buffer.flat(store.idx)
+    fits = n is not None and wide is not None and n >= 2 and 2 <= step <= wide
+    if n is None or not fits or out.terms.get(x.var) != n:
+        return False
+    for e in walk(store.value):
+        if isinstance(e, Load):
+            flat = e.buffer.flat(e.idx)
+            odd = [a for a in flat.terms if not isinstance(a, Var) and a.leaves() - {last.var}]
+            contiguous = (flat.terms.get(x.var), flat.terms.get(last.var)) == (n, 1)
+            if odd or not (contiguous or (n <= 4 and flat.terms.get(x.var) == 1)):
+                return False
+        elif _hinders_lanes(e):
+            return False
+    if out.terms.get(last.var) != 1 or _hides(out, x.var) or _hides(out, last.var):
+        return False
+    outer, inner = s.split(x.var.name, step)
+    s.vectorize(inner, last.var.name)
+    s.peel(outer)
+    return True
+
+
+def _contiguous(store: Store, v: Var, whole: bool) -> bool:
+    """Whether neighbours along `v` are neighbours in memory, or, if all of `v` becomes the lanes of
+    one vector (`whole`), their distances are known at build time."""
+    out = store.buffer.flat(store.idx)
+    if out.terms.get(v) != 1 or _hides(out, v):
+        return False
+    for n in walk(store.value):
+        if isinstance(n, Load):
+            flat = n.buffer.flat(n.idx)
+            alone = whole and all(
+                a.leaves() == {v} for a in flat.terms if not isinstance(a, Var) and v in a.leaves()
+            )
+            if flat.terms.get(v, 0) not in (0, 1) or (_hides(flat, v) and not alone):
+                return False
+        elif _hinders_lanes(n):
+            return False
+    return True
+
+
+def _hinders_lanes(e: Expr) -> bool:
+    """Whether lanes do `e` one by one, other than a look-up in a table for every byte."""
+    return isinstance(e, (CallExtern, Gather, IndexValue)) and not (
+        isinstance(e, Gather) and e.byte is not None
+    )
+
+
+def _hides(flat: Index, v: Var) -> bool:
+    return any(v in a.leaves() for a in flat.terms if not isinstance(a, Var))

@@ -1,0 +1,210 @@
+"""Register tiles for reductions with an elementwise consumer: sums of products, and others.
+
+The tile is lanes along the output axis that only the constant operand follows (output channels, or
+the channels of a block), times a few vectors along the next such axis, times several neighbouring
+outputs that only the other operand follows (pixels). The whole reduction stays in registers, and
+the constant operand is packed in traversal order. Bytes are multiplied by the target's dot product
+instruction, several reduction steps at a time. Other reductions (pooling, means) get lanes along
+the last output axis, where that is contiguous in the data, and windows side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from compiler.scheduling import Schedule
+from compiler.scheduling.dot_tile import along_data, dot_product_for, over_windows, window_of
+from compiler.scheduling.tile import (
+    CONTIGUOUS_STEP,
+    Tile,
+    axes_of,
+    column_guard,
+    guards,
+    has_select,
+    is_product,
+    is_wide,
+    pixel_tile,
+    reads_of,
+    registers,
+    tileable_axis,
+)
+from compiler.scheduling.unpacked_tiles import (
+    copied,
+    last_is_contiguous,
+    row_axis,
+    row_tile,
+    scalar_tile,
+    side_by_side,
+    without_packing,
+)
+from compiler.symbolic import Quasi, Var
+from compiler.target.intrinsics import for_target
+from compiler.target.registry import Target
+from compiler.tensor.expr import Load, loads, walk
+from compiler.tensor.intrinsic import Intrinsic
+from compiler.tensor.stmt import Buffer, For, Store, stores
+
+
+def tileable(s: Schedule, stage: str) -> bool:
+    """Whether a stage is a reduction whose form `choose_tile` knows (but perhaps not its shape)."""
+    found = s.stage_stores(stage)
+    ((store, path, _), *more) = found
+    if more or not store.update or store.init is None or not store.idx:
+        return False
+    own = [next(iter(i.vars()), None) for i in store.idx]
+    if any(v is None or i != v for v, i in zip(own, store.idx, strict=True)):
+        return False
+    return is_product(store) or last_is_contiguous(store, path) or row_axis(store, path) is not None
+
+
+def choose_tile(
+    s: Schedule, stage: str, target: Target, constants: Collection[Buffer]
+) -> Tile | None:
+    """The register tile for a stage, or None where it is no sum of products of that form."""
+    ((store, path, _),) = s.stage_stores(stage)
+    reader = consumer(s, store)
+    tile = _tile_for(s, store, path, target, constants) if reader is not None else None
+    if reader is None or tile is None:
+        return None
+    if any(path[tile.lane_axis].var in f.extent.vars() for f in guards(path)):
+        return None  # lanes are skipped together or not at all
+    return replace(tile, narrow=_narrowing(reader, target))
+
+
+def _narrowing(reader: Store, target: Target) -> tuple[Intrinsic, ...]:
+    """The target's instructions that store what `reader` stores, several vectors at a time."""
+    every = (i for i in for_target(target) if list(i.loops) == ["p", "o"])
+    return tuple(i for i in every if i.computes(reader.value))
+
+
+def _tile_for(
+    s: Schedule,
+    store: Store,
+    path: Sequence[For],
+    target: Target,
+    constants: Collection[Buffer],
+) -> Tile | None:
+    if store.buffer.dtype.form == "table":
+        return scalar_tile(store, path, constants)
+    if not is_product(store):
+        if not last_is_contiguous(store, path):
+            return row_tile(store, path)
+        last = len(store.idx) - 1
+        n = path[last].extent.constant() or 1
+        lanes = min(target.vector_bytes // store.buffer.dtype.nbytes, n)
+        return Tile(last, lanes, last, 1, side_by_side(store, path, target), None, 0, None)
+    operands = [n for n in walk(store.value) if isinstance(n, Load)]
+    weight = next((x for x in operands if x.buffer in constants), None)
+    data = next(x for x in operands if x is not weight)
+    axes = axes_of(store, weight or operands[1], data)
+    if weight is None:
+        found = None if guards(path) else copied(store, operands, target)
+        return found or without_packing(store, path, axes, operands, target)
+    skipping = guards(path)
+    reduction = [f.var for f in path[len(store.idx) :] if f not in skipping]
+    lane = next((a for a in reversed(axes) if a.constant and not a.other and is_wide(a)), None)
+    if lane is None:
+        ours = data.buffer in s.func.temps or has_select(store)
+        return along_data(store, path, axes, target, data, weight, reduction, ours)
+    most = target.vector_bytes // store.buffer.dtype.nbytes
+    dot = dot_product_for(store, target, reduction, data, weight)
+    over_taps = dot is None and data.buffer in s.func.temps  # it may be read beyond its last row
+    dot = dot_product_for(store, target, [], data, weight) if over_taps else dot
+    pixels = [a for a in axes if a.other and not a.constant and tileable_axis(path, a.index)]
+    window = window_of(store, pixels, data, reduction, dot.steps) if over_taps and dot else None
+    if over_taps and (window is None or window[2] != 1 or reduction[-1] not in data.idx[-1].vars()):
+        dot = window = None
+    lanes = dot.loops["o"] if dot else min(most, lane.extent or 1)
+    block, blocks = lane.index, 1
+    partner = next(
+        (a for a in axes if a.index != lane.index and a.constant and not a.other and a.extent), None
+    )
+    if (lane.extent or 1) >= 2 * lanes:
+        blocks = 2
+    elif partner is not None and (partner.extent or 1) >= 2:
+        block, blocks = partner.index, 2
+    if dot is not None and window is not None:
+        # Few channels that lie apart: the taps of a row are multiplied together.
+        taps, stride, _ = window
+        x = pixels[-1]
+        skew = (1, stride, -(-taps // dot.steps) * dot.steps)
+        tile = Tile(lane.index, lanes, block, blocks, (), weight.buffer, 0, dot, skew)
+        return over_windows(tile, x, registers(target) // blocks)
+    spatial, run_time = pixel_tile(pixels, registers(target) // blocks)
+    step = _reduce_block(data, reduction)
+    tile = Tile(lane.index, lanes, block, blocks, spatial, weight.buffer, step, dot)
+    tile = replace(tile, run_time=() if skipping else run_time)
+    if not column_guard(path, tile):
+        return tile
+    # With a guard the body repeats the taps: that is long enough, but for dot products of few
+    # accumulators, or where a step takes several blocks of channels: places in them are constants
+    # then.
+    few = blocks * math.prod(w for _, w in spatial) <= registers(target) // 2
+    unrolled = 2 if few and dot is not None else 1
+    if dot is not None and step > _channel_block(data, reduction):
+        unrolled = max(unrolled, _channel_block(data, reduction) // dot.steps)
+    return replace(tile, unrolled=unrolled)
+
+
+def _reduce_block(data: Load, reduction: list[Var]) -> int:
+    """How the first reduction axis is split first; 0: not, since it is not the data's last axis."""
+    x = _channel_block(data, reduction)
+    n = reduction[0].extent.constant() if reduction and reduction[0].extent is not None else None
+    if not x:
+        return CONTIGUOUS_STEP if reduction and data.idx[-1] == reduction[0] else 0
+    return x if n is not None and n <= x else max(x, CONTIGUOUS_STEP)
+
+
+def _channel_block(data: Load, reduction: list[Var]) -> int:
+    """x where the first reduction axis reads the data as [c // x, ..., c % x]; else 0."""
+    for a in data.idx[-1].terms if reduction else ():
+        if not isinstance(a, Var) and a.op == "%" and a.a == reduction[0]:
+            return a.b.const
+    return 0
+
+
+def consumer(s: Schedule, store: Store) -> Store | None:
+    """The one elementwise stage that reads the store's buffer, over the same axes; else None."""
+    buffer = store.buffer
+    readers = [x for x in stores(s.func.body) if any(n.buffer is buffer for n in reads_of(x))]
+    readers = [x for x in readers if x is not store]
+    if len(readers) != 1 or readers[0].update or buffer not in s.func.temps:
+        return None
+    (reader,) = readers
+    positions = {n.idx for n in loads(reader.value) if n.buffer is buffer}
+    if len(positions) != 1 or len(reader.idx) != len(store.idx):
+        return None
+    ((_, path, _),) = s.stage_stores(reader.stage)
+    (position,) = positions
+    variables = [f.var for f in path]
+    if list(position) != variables:
+        return None
+    return reader if list(reader.idx) == variables or is_widened(reader) else None
+
+
+def is_widened(reader: Store) -> bool:
+    """Whether `widen` made the stage: several blocks lie side by side in its last loop."""
+    last = reader.idx[-1]
+    return any(isinstance(a, Quasi) and a.op == "%" for a in last.terms)
+
+
+def widen_blocks(s: Schedule, stage: str, target: Target, constants: Collection[Buffer]) -> None:
+    """Small blocks of channels, side by side, fill a vector."""
+    ((store, path, _),) = s.stage_stores(stage)
+    reader = consumer(s, store)
+    operands = [n for n in walk(store.value) if isinstance(n, Load)]
+    lanes = target.vector_bytes // 4
+    if reader is None or not is_product(store) or len(store.idx) != 5:
+        return
+    blocks, size = (path[k].extent.constant() for k in (1, 4))
+    if size not in (2, 4, 8) or size >= lanes or not blocks or blocks % (lanes // size):
+        return
+    if not any(x.buffer in constants for x in operands):
+        return
+    c = path[1].var
+    uses = [a for x in operands for i in x.idx for a in i.terms if not isinstance(a, Var)]
+    if any(c in a.leaves() for a in uses):
+        return  # a group of channels may end within a vector
+    s.widen(stage, reader.stage, 1, lanes // size)

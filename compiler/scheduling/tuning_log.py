@@ -1,0 +1,222 @@
+"""The tuning log: JSON lines, one per workload that a choice made faster.
+
+A line is a record when it is a JSON object with `"tuning": 1`. Other lines (comments, blank ones,
+records of other versions, a line that a killed process left half written) are passed over; a record
+with missing or wrong fields is an error that names its line. Records hold for the target,
+instruction set and CPU they were measured on, and only there. Of several for one workload the last
+one counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any
+
+from compiler.errors import ConfigError, ScheduleError
+from compiler.files.reading import read_text
+from compiler.files.writing import behind_links, check_writable
+from compiler.passes.manager import PassContext
+from compiler.scheduling.tile_config import TileChoice
+from compiler.scheduling.workload import workload_key
+from compiler.target.registry import Target, host_cpu
+from compiler.tensor.stmt import PrimFunc
+
+VERSION = 1
+CONFIG = "tune.log"
+"""The option of PassContext that names a log."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What was found out about one workload.
+
+    Attributes:
+        workload: its key.
+        text: its parameters and results, for people.
+        target, isa, cpu: where it was measured; `cpu` is the machine's, whatever the target.
+        choice: stage -> its tile.
+        default_ms, best_ms: median milliseconds of the rule's tile and of this one, taken in turns.
+        seed: of the tuner.
+        date: UTC, ISO 8601.
+    """
+
+    workload: str
+    text: str
+    target: str
+    isa: str
+    cpu: str
+    choice: Mapping[str, TileChoice]
+    default_ms: float
+    best_ms: float
+    seed: int
+    date: str
+
+    def to_line(self) -> str:
+        """One line of JSON."""
+        plain = asdict(self) | {"choice": {k: c.to_json() for k, c in self.choice.items()}}
+        return json.dumps({"tuning": VERSION, **plain}) + "\n"
+
+    @staticmethod
+    def from_json(content: Mapping[str, Any]) -> Record:
+        """The inverse of `to_line`.
+
+        Raises:
+            ConfigError: a field is missing, unknown or of the wrong kind.
+        """
+        given = {k: v for k, v in content.items() if k != "tuning"}
+        names = [f.name for f in fields(Record)]
+        if wrong := sorted(set(given) ^ set(names)):
+            raise ConfigError(f"fields missing or unknown: {', '.join(wrong)}")
+        for name in ("workload", "text", "target", "isa", "cpu", "date"):
+            if not isinstance(given[name], str):
+                raise ConfigError(f"{name} must be a string")
+        for name in ("default_ms", "best_ms", "seed"):
+            if isinstance(given[name], bool) or not isinstance(given[name], (int, float)):
+                raise ConfigError(f"{name} must be a number")
+        if not isinstance(given["choice"], dict):
+            raise ConfigError("choice must be an object, stage -> tile")
+        try:
+            choice = {k: TileChoice.from_json(c) for k, c in given["choice"].items()}
+        except ScheduleError as e:
+            raise ConfigError(str(e)) from None
+        return Record(**{**given, "choice": choice})
+
+
+class History:
+    """The records that hold for one target on this machine; `source` says where they are from."""
+
+    def __init__(self, records: Sequence[Record], target: Target, source: str):
+        self.target, self.source = target, source
+        here = (str(target), target.isa, host_cpu())
+        self.records = {r.workload: r for r in records if (r.target, r.isa, r.cpu) == here}
+
+    def find(self, f: PrimFunc) -> Record | None:
+        """The record for an unscheduled loop nest."""
+        return self.records.get(workload_key(f, self.target)) if self.records else None
+
+
+def read_log(path: str | os.PathLike[str]) -> list[Record]:
+    """Every record of a log, in order.
+
+    Raises:
+        ConfigError: the file cannot be read, holds lines but no record, or a damaged record.
+    """
+    lines = read_text(path, "the tuning log").splitlines()
+    records, known = [], False
+    for number, line in enumerate(lines, 1):
+        try:
+            content = json.loads(line)
+        except (ValueError, RecursionError):  # numbers of too many digits, nested too deep
+            continue
+        if not isinstance(content, dict) or "tuning" not in content:
+            continue
+        known = True
+        if content["tuning"] != VERSION:
+            continue
+        try:
+            records.append(Record.from_json(content))
+        except ConfigError as e:
+            raise ConfigError(f"{path}, line {number}: {e}; correct or delete the line") from None
+    if not known and any(line.strip() for line in lines):
+        raise ConfigError(
+            f"{path} is no tuning log: no line has a record; `dtypelab tune` makes one"
+        )
+    return records
+
+
+def append_records(path: str | os.PathLike[str], records: list[Record]) -> None:
+    """Add records at the end of a log, in one write: other processes may append to it as well. A
+    missing log is made, also for no records.
+
+    Raises:
+        ConfigError: the file cannot be written.
+    """
+    text = "".join(r.to_line() for r in records)
+    check_writable(path, appended=True)
+    try:
+        with open(path, "a+b", buffering=0) as log:
+            size = log.seek(0, os.SEEK_END)
+            if size and records:
+                log.seek(size - 1)
+                if log.read(1) != b"\n":  # half a line, of a process that was killed
+                    text = "\n" + text
+            if text:
+                log.write(text.encode())
+                os.fsync(log.fileno())
+    except OSError as e:
+        raise ConfigError(f"cannot write the tuning log {path}: {e.strerror}") from None
+
+
+def check_log(path: str | os.PathLike[str]) -> None:
+    """Find out before any work whether records can be appended at `path`; nothing is left there.
+
+    Raises:
+        ConfigError: the file cannot be written, or holds something that is no log.
+    """
+    check_writable(path, appended=True)
+    new = not os.path.exists(path)
+    if not new:
+        read_log(path)
+    append_records(path, [])
+    if new:
+        behind_links(path).unlink(missing_ok=True)
+
+
+_active: ContextVar[str | os.PathLike[str] | tuple[Record, ...] | None] = ContextVar(
+    "tuning_log", default=None
+)
+
+
+@contextmanager
+def apply_history_best(path: str | os.PathLike[str]) -> Iterator[None]:
+    """`with compiler.apply_history_best("tune.jsonl"): compiler.build(mod)`: builds inside use the
+    choices of the log for the workloads it knows; an inner one replaces it.
+
+    Raises:
+        ConfigError: the file is no tuning log.
+    """
+    read_log(path)
+    token = _active.set(path)
+    try:
+        yield
+    finally:
+        _active.reset(token)
+
+
+@contextmanager
+def apply_records(records: Sequence[Record]) -> Iterator[None]:
+    """Builds inside use these records and no log."""
+    context = PassContext.current()
+    config = {k: v for k, v in context.config.items() if k != CONFIG}
+    token = _active.set(tuple(records))
+    try:
+        with replace(context, config=config):
+            yield
+    finally:
+        _active.reset(token)
+
+
+def active_digest() -> str:
+    """SHA-256 of the records that builds use now, on any target; empty if there are none."""
+    source = PassContext.current().config.get(CONFIG, _active.get())
+    if source is None:
+        return ""
+    records = source if isinstance(source, tuple) else read_log(source)
+    return hashlib.sha256("".join(r.to_line() for r in records).encode()).hexdigest()
+
+
+def active_history(target: Target) -> History | None:
+    """The log that the current PassContext names (`{"tune.log": path}`), or else the one being
+    applied."""
+    source = PassContext.current().config.get(CONFIG, _active.get())
+    if source is None:
+        return None
+    if isinstance(source, tuple):
+        return History(source, target, "the tuner")
+    return History(read_log(source), target, str(source))

@@ -1,0 +1,148 @@
+"""Register tiles where no operand is packed in vectors: reductions that are no products, look-ups
+one at a time, and products of two computed operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+
+from compiler.scheduling.tile import (
+    CONTIGUOUS_STEP,
+    Axis,
+    Tile,
+    axes_of,
+    best_width,
+    guards,
+    index_vars_of,
+    is_wide,
+    reads_of,
+    registers,
+    spatial_tile,
+    stride_of,
+    tileable_axis,
+)
+from compiler.target.registry import Target
+from compiler.tensor.expr import Gather, IndexValue, Load, walk
+from compiler.tensor.stmt import Buffer, For, Store
+
+SHARED_COPY = 8
+"""Outputs that must share an element of an operand for a copy of it to pay."""
+ROWS = 8
+"""Reductions that run side by side where neighbours cannot be the lanes of a vector."""
+CHAINS = 12
+"""Sums side by side where each step of a sum waits for a look-up."""
+
+
+def last_is_contiguous(store: Store, path: Sequence[For]) -> bool:
+    """Whether neighbours along the last output axis read neighbouring data."""
+    (v,) = store.idx[-1].vars()
+    n = v.extent.constant() if v.extent is not None else None
+    reads = [n for n in walk(store.value) if isinstance(n, (Load, Gather, IndexValue))]
+    plain = all(isinstance(x, Load) and stride_of(x, v) in (0, 1) for x in reads)
+    return n is not None and n >= 4 and plain and len(path) > len(store.idx)
+
+
+def row_axis(store: Store, path: Sequence[For]) -> int | None:
+    """The last output axis of a reduction that is known to have several elements; else the last
+    whose extent is not known at build time."""
+    if guards(path) or len(path) == len(store.idx):
+        return None
+    extents = [f.extent.constant() for f in path[: len(store.idx)]]
+    several = [k for k, n in enumerate(extents) if n is not None and n > 1]
+    unknown = [k for k, n in enumerate(extents) if n is None]
+    return next(reversed(several or unknown), None)
+
+
+def side_by_side(store: Store, path: Sequence[For], target: Target) -> tuple[tuple[int, int], ...]:
+    """Neighbouring windows along a row, whose sums stay in registers together."""
+    x = len(store.idx) - 2
+    n = path[x].extent.constant() if x >= 0 else None
+    at = path[x].var if x >= 0 else None
+    windows = n is not None and all(at in index_vars_of(r) for r in reads_of(store))
+    if n is None or n < 2 or not windows or not tileable_axis(path, x):
+        return ()
+    return ((x, best_width(n, registers(target) // 2)),)
+
+
+def row_tile(store: Store, path: Sequence[For]) -> Tile | None:
+    """Neighbouring reductions side by side, one element at a time: each keeps its order, and none
+    waits for its own last addition."""
+    axis = row_axis(store, path)
+    if axis is None:
+        return None
+    last = path[-1]
+    along = all(
+        stride_of(x, last.var) == 1 for x in reads_of(store) if last.var in index_vars_of(x)
+    )
+    alone = len(path) == len(store.idx) + 1
+    step = CONTIGUOUS_STEP if along and alone else 0
+    rows = path[axis].extent.constant()
+    if rows is None:
+        return Tile(axis, 1, axis, ROWS, (), None, step, None, run_time=((axis, ROWS),))
+    return Tile(axis, 1, axis, -(-rows // -(-rows // ROWS)), (), None, step, None)
+
+
+def scalar_tile(store: Store, path: Sequence[For], constants: Collection[Buffer]) -> Tile | None:
+    """Several reductions side by side, one element at a time, as look-ups go: some along an axis of
+    the constant operand, others along one of the data, so that both are used more than once."""
+    reads = [n for n in walk(store.value) if isinstance(n, Load)]
+    weight = next((x for x in reads if x.buffer in constants), None)
+    data = next((x for x in reads if x is not weight), None)
+    if data is None or len(path) == len(store.idx):
+        return None
+    axes = [
+        a
+        for a in axes_of(store, weight or data, data)
+        if (a.extent or 1) > 1 and tileable_axis(path, a.index)
+    ]
+    apart = next((a for a in reversed(axes) if weight and a.constant and not a.other), None)
+    moved = next((a for a in reversed(axes) if a.other and a is not apart), None)
+    lane = apart or moved
+    if lane is None:
+        return None
+    blocks = best_width(lane.extent or 1, CHAINS)
+    pack = weight.buffer if weight else None
+    if apart is None or moved is None:
+        still = next((k for k in range(len(store.idx)) if k != lane.index), None)
+        if still is None:
+            return Tile(lane.index, 1, lane.index, blocks, (), pack, 0, None)
+        return Tile(still, 1, still, 1, ((lane.index, blocks),), pack, 0, None)
+    widths = ((moved.index, best_width(moved.extent or 1, CHAINS // blocks)),)
+    return Tile(lane.index, 1, lane.index, blocks, widths, pack, 0, None, unrolled=1)
+
+
+def copied(store: Store, operands: list[Load], target: Target) -> Tile | None:
+    """No operand is constant: one of them is copied in blocks, if enough outputs share a copy."""
+    most = target.vector_bytes // store.buffer.dtype.nbytes
+    for weight, data in (operands, operands[::-1]):
+        axes = axes_of(store, weight, data)
+        lane = axes[-1]
+        rows = [a for a in axes if a.other and not a.constant and a.extent]
+        shared = math.prod(a.extent or 1 for a in rows)
+        if not is_wide(lane) or lane.other or not lane.constant or shared < SHARED_COPY:
+            continue
+        blocks = min(4, -(-(lane.extent or 1) // most))
+        spatial = spatial_tile(rows, registers(target) // blocks)
+        step = CONTIGUOUS_STEP
+        return Tile(
+            lane.index, most, lane.index, blocks, spatial, None, step, None, copy=weight.buffer
+        )
+    return None
+
+
+def without_packing(
+    store: Store, path: Sequence[For], axes: list[Axis], operands: list[Load], target: Target
+) -> Tile | None:
+    """No operand is constant or worth a copy: lanes along an axis that one of them follows
+    contiguously."""
+    for k, i in reversed(list(enumerate(store.idx))):
+        (v,) = i.vars()
+        mine = [x for x in operands if v in index_vars_of(x)]
+        alone = len(mine) == 1 and stride_of(mine[0], v) == 1
+        most = target.vector_bytes // store.buffer.dtype.nbytes
+        if alone and axes[k].extent is None and not guards(path):
+            return Tile(k, most, k, 1, (), None, 0, None, run_time=((k, most),))
+        if alone and is_wide(axes[k]):
+            lanes = min(most, axes[k].extent or 1)
+            return Tile(k, lanes, k, 1, (), None, 0, None)
+    return None

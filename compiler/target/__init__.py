@@ -1,0 +1,1 @@
+"""Targets as data, the writer of LLVM text, and what instruction sets offer."""

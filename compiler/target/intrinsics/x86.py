@@ -1,0 +1,103 @@
+"""x86: 4-way int8 and 2-way int16 dot products, and int32 clipped to bytes."""
+
+from __future__ import annotations
+
+from compiler.symbolic import Index, Var
+from compiler.target.emit import Emitter, Val
+from compiler.tensor.expr import maximum, minimum
+from compiler.tensor.intrinsic import Emit, Intrinsic, dot_product
+from compiler.tensor.stmt import Buffer, Store
+from compiler.types.dtypes import INT32, UINT8
+
+
+def _vpdpbusd(bits: int) -> Emit:
+    lanes = bits // 32
+
+    def emit(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+        return e.call(f"llvm.x86.avx512.vpdpbusd.{bits}", "i32", lanes, [c, a[0], b[0]])
+
+    return emit
+
+
+def _maddwd(intrinsic: str, lanes: int) -> Emit:
+    """Without VNNI, exact (vpmaddubsw would saturate): bytes at even places and at odd places are
+    widened to int16 where they are, and multiplied and added in pairs."""
+
+    def emit(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+        n = 2 * lanes
+        x, y = (e.bitcast(v[0], "i16", n) for v in (a, b))
+        eight = e.const(8, "i16", n)
+        even = [
+            e.bin("and", x, e.const(255, "i16", n)),
+            e.bin("ashr", e.bin("shl", y, eight), eight),
+        ]
+        odd = [e.bin("lshr", x, eight), e.bin("ashr", y, eight)]
+        for pair in (even, odd):
+            c = e.bin("add", c, e.call(intrinsic, "i32", lanes, pair))
+        return c
+
+    return emit
+
+
+def _vpdpwssd(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+    return e.call("llvm.x86.avx512.vpdpwssd.512", "i32", 16, [c, a[0], b[0]])
+
+
+def _pairs(intrinsic: str, lanes: int) -> Emit:
+    """int16 without VNNI: products added in pairs."""
+
+    def emit(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
+        return e.bin("add", c, e.call(intrinsic, "i32", lanes, [a[0], b[0]]))
+
+    return emit
+
+
+def _pack(e: Emitter, _: None, v: list[Val]) -> Val:
+    """Four vectors of 16, saturated to int16 and then to uint8, which leaves four bytes of each in
+    turn; vectors that are missing repeat others."""
+    v = [*v, v[-1]] if len(v) % 2 else v
+    words = [
+        e.call("llvm.x86.avx512.packssdw.512", "i16", 32, [a, b])
+        for a, b in zip(v[::2], v[1::2], strict=True)
+    ]
+    return e.call("llvm.x86.avx512.packuswb.512", "i8", 64, [words[0], words[-1]])
+
+
+def _narrow(count: int) -> Intrinsic:
+    """`count` neighbouring vectors of 16 int32, clipped to uint8 and stored as bytes."""
+    out = Buffer("out", (Index.of(count), Index.of(16)), UINT8)
+    v = Buffer("v", (Index.of(count), Index.of(16)), INT32)
+
+    def semantics(p: Var, o: Var) -> Store:
+        return Store("", out, (p, o), minimum(maximum(v[p, o], 0), 255).astype("uint8"))
+
+    at = [(4 * part + j, p) for part in range(4) for p in range(4) for j in range(4)]
+    order = tuple(16 * p + o if p < count else None for o, p in at)
+    return Intrinsic(
+        f"narrow.{count}x16", {"p": count, "o": 16}, {"v": ("o",)}, semantics, _pack, ("p", "o"),
+        order, features=("avx512bw",),
+    )  # fmt: skip
+
+
+VPDPBUSD_512 = dot_product("vpdpbusd.512", 16, _vpdpbusd(512), features=("avx512vnni",))
+VPDPBUSD_256 = dot_product("vpdpbusd.256", 8, _vpdpbusd(256), features=("avx512vnni", "avx512vl"))
+PMADDWD_512 = dot_product(
+    "pmaddwd.512", 16, _maddwd("llvm.x86.avx512.pmaddw.d.512", 16), features=("avx512bw",)
+)
+PMADDWD_256 = dot_product(
+    "pmaddwd.256", 8, _maddwd("llvm.x86.avx2.pmadd.wd", 8), features=("avx2",)
+)
+PMADDWD_128 = dot_product(
+    "pmaddwd.128", 4, _maddwd("llvm.x86.sse2.pmadd.wd", 4), features=("sse2",)
+)
+PAIRS = tuple(
+    dot_product(name, lanes, emit, 2, "int16", "int16", features=(feature,))
+    for name, lanes, emit, feature in (
+        ("vpdpwssd.512", 16, _vpdpwssd, "avx512vnni"),
+        ("pairs.512", 16, _pairs("llvm.x86.avx512.pmaddw.d.512", 16), "avx512bw"),
+        ("pairs.256", 8, _pairs("llvm.x86.avx2.pmadd.wd", 8), "avx2"),
+        ("pairs.128", 4, _pairs("llvm.x86.sse2.pmadd.wd", 4), "sse2"),
+    )
+)
+NARROW = tuple(_narrow(count) for count in (4, 3, 2, 1))
+INTRINSICS = (VPDPBUSD_512, VPDPBUSD_256, PMADDWD_512, PMADDWD_256, PMADDWD_128, *PAIRS, *NARROW)

@@ -1,0 +1,147 @@
+"""What a hardware instruction computes, declared as loops, and how LLVM spells it."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from compiler.symbolic import Index, Var
+from compiler.target.emit import Emitter, Val, llvm_type
+from compiler.tensor.expr import BinOp, Call, Cast, Expr, FloatImm, IntImm, Load, index_vars, loads
+from compiler.tensor.stmt import Buffer, Store
+from compiler.types.dtypes import INT32, DType
+
+Emit = Callable[..., Val]
+
+
+@dataclass(eq=False)
+class Intrinsic:
+    """One tensor intrinsic.
+
+    `semantics(*vars)` gives the Store it performs over placeholder buffers. Operands are handed to
+    `emit(emitter, accumulator, *operands)` as lists of vectors: one vector over the loops
+    `lanes[name]` for each point of the remaining loops.
+
+    Attributes:
+        loops: tile loop -> extent, outermost first.
+        lanes: operand placeholder -> the loops that are its lanes.
+        out_lanes: the loops that are the result's lanes.
+        order: the tile element held by lane k of the result (None: natural order).
+        features: CPU features it needs.
+    """
+
+    name: str
+    loops: Mapping[str, int]
+    lanes: Mapping[str, tuple[str, ...]]
+    semantics: Callable[..., Store]
+    emit: Emit
+    out_lanes: tuple[str, ...] = ()
+    order: tuple[int | None, ...] | None = None
+    features: tuple[str, ...] = ()
+    vars: dict[str, Var] = field(init=False)
+    pattern: Store = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.vars = {n: Var(n, e) for n, e in self.loops.items()}
+        self.pattern = self.semantics(*self.vars.values())
+
+    @property
+    def steps(self) -> int:
+        """Reduction steps of a dot product (loops o and i); 0: the intrinsic is none."""
+        p = self.pattern
+        product = isinstance(p.value, BinOp) and p.value.op == "Mul" and p.update == "Add"
+        return self.loops["i"] if product and list(self.loops) == ["o", "i"] else 0
+
+    @property
+    def operand_dtypes(self) -> list[DType]:
+        """dtypes of the values that the pattern reads, in order."""
+        return [n.dtype for n in loads(self.pattern.value)]
+
+    @functools.cached_property
+    def emitted(self) -> str:
+        """LLVM text for placeholder operands: what tells intrinsics of one name apart."""
+        e = Emitter()
+
+        def values(name: str, dtype: DType, lanes: tuple[str, ...]) -> list[Val]:
+            n = math.prod(self.loops[x] for x in lanes)
+            rows = math.prod(self.loops.values()) // n
+            return [Val(f"%{name}{k}", llvm_type(dtype), n) for k in range(rows)]
+
+        dtypes = {x.buffer.name: x.dtype for x in loads(self.pattern.value)}
+        acc = values("acc", self.pattern.buffer.dtype, self.out_lanes)[:1]
+        given = [values(n, dtypes[n], lanes) for n, lanes in self.lanes.items()]
+        out = self.emit(e, acc[0] if self.pattern.update else None, *given)
+        return "\n".join([*e.decls.values(), *e.lines, str(out), str(self.order)])
+
+    def computes(self, value: Expr) -> bool:
+        """Whether `value` has the form of what the pattern stores, wherever its operands lie."""
+        return not self._same(self.pattern.value, value, {}, {})
+
+    def match(self, store: Store, variables: Mapping[str, Var]) -> dict[str, Expr] | str:
+        """Bind the pattern's operands in `store` (tile loop -> its variable), or say why it
+        differs."""
+        bound: dict[str, Expr] = {}
+        p = self.pattern
+        if store.update != p.update:
+            return f"the update is {store.update or '='}, not {p.update or '='}"
+        if store.init is not None:
+            return "the reduction is not decomposed"
+        out = Load(store.buffer, store.idx)
+        why = self._same(Load(p.buffer, p.idx), out, variables, bound)
+        why = why or self._same(p.value, store.value, variables, bound)
+        return why or {n: bound[n] for n in self.lanes}
+
+    def _same(self, a: Expr, b: Expr, variables: Mapping[str, Var], bound: dict[str, Expr]) -> str:
+        if isinstance(a, Load):
+            mine = index_vars(a)
+            foreign = {v for n, v in variables.items() if self.vars[n] not in mine}
+            used: set[Var] = set().union(*(index_vars(x) for x in loads(b)))
+            if a.dtype != b.dtype:
+                return f"operand {a.buffer.name} is {b.dtype}, not {a.dtype}"
+            if used & foreign:
+                return f"operand {a.buffer.name} depends on {sorted(map(str, used & foreign))}"
+            bound[a.buffer.name] = b
+            return ""
+        if type(a) is not type(b) or a.dtype != b.dtype:
+            return f"{b!r} is not {a!r}"
+        alike = (
+            (isinstance(a, BinOp) and isinstance(b, BinOp) and a.op == b.op)
+            or isinstance(a, Cast)
+            or (isinstance(a, Call) and isinstance(b, Call) and a.fn == b.fn)
+            or (isinstance(a, (IntImm, FloatImm)) and a.value == getattr(b, "value", None))
+        )
+        if not alike:
+            return f"{b!r} is not {a!r}"
+        for x, y in zip(a.children(), b.children(), strict=True):
+            if why := self._same(x, y, variables, bound):
+                return why
+        return ""
+
+
+def dot_product(
+    name: str,
+    lanes: int,
+    emit: Emit,
+    steps: int = 4,
+    data: str = "uint8",
+    weight: str = "int8",
+    features: tuple[str, ...] = (),
+) -> Intrinsic:
+    """The dot product c[o] += sum_i int32(a[o, i]) * int32(b[o, i]), o < lanes and i < steps.
+
+    `emit(emitter, c, [a], [b])` gets vectors of `lanes` int32 and of `lanes * steps` values of
+    dtype `data` and `weight`, i innermost. A broadcast `a` just ignores o.
+    """
+    c = Buffer("c", (Index.of(lanes),), INT32)
+    a = Buffer("a", (Index.of(lanes), Index.of(steps)), DType.parse(data))
+    b = Buffer("b", (Index.of(lanes), Index.of(steps)), DType.parse(weight))
+
+    def semantics(o: Var, i: Var) -> Store:
+        product = a[o, i].astype(INT32) * b[o, i].astype(INT32)
+        return Store("", c, (o,), product, update="Add")
+
+    lane_loops = {"a": ("o", "i"), "b": ("o", "i")}
+    loops = {"o": lanes, "i": steps}
+    return Intrinsic(name, loops, lane_loops, semantics, emit, ("o",), features=features)

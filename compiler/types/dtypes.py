@@ -1,0 +1,324 @@
+"""DType: what the scalars of a tensor are, as a value; and the registry of custom datatypes.
+
+A built-in dtype is written as numpy writes it (`float32`, `int8`, `bool`). A custom dtype is
+written `custom[NAME]BITS` (`custom[posit]16`), the notation of TVM's Bring Your Own Datatypes; its
+values are kept in an unsigned integer of at least BITS bits. What a custom dtype means is given by
+the `CustomDType` that is registered under NAME: other packages plug in through `register_custom`,
+or, for formats that need no registration, through `notations` and `resolvers` (see
+`compiler.types.providers` for how they are found).
+
+Within a compiled module a custom value may be held in another *form*. It may be kept decoded, as a
+float that equals it, in a *lane*: `custom[posit]16:float32`. Or its operations are look-ups:
+`custom[posit]8:table`. That is the same dtype, stored or computed with otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from compiler.errors import DtypelabError, unknown
+from compiler.types.providers import load_providers
+
+if TYPE_CHECKING:
+    from compiler.tensor.expr import Expr
+
+Array = npt.NDArray[Any]
+T = TypeVar("T")
+
+_KINDS = {"float": "f", "int": "i", "uint": "u", "bool": "b"}
+_BUILTIN = {
+    "float16": ("float", 16),
+    "float32": ("float", 32),
+    "float64": ("float", 64),
+    "int8": ("int", 8),
+    "int16": ("int", 16),
+    "int32": ("int", 32),
+    "int64": ("int", 64),
+    "uint8": ("uint", 8),
+    "uint16": ("uint", 16),
+    "uint32": ("uint", 32),
+    "uint64": ("uint", 64),
+    "bool": ("bool", 8),
+}
+_CUSTOM = re.compile(r"custom\[([A-Za-z_]\w*)\](\d+)(?::(float32|float64|table))?")
+
+
+@dataclass(frozen=True, slots=True)
+class DType:
+    """A scalar type. `kind` is float, int, uint, bool or custom; `bits` its width; `name` a custom
+    type's; `form` how a custom value is held: as a code (""), as a code whose operations are
+    look-ups ("table"), or decoded ("float32", "float64").
+
+    >>> DType.parse("custom[posit]16").storage
+    dtype('uint16')
+    >>> DType.parse("custom[posit]16:float32").storage
+    dtype('float32')
+    """
+
+    kind: str
+    bits: int
+    name: str = ""
+    form: str = ""
+
+    @staticmethod
+    def parse(text: str | DType | np.dtype[Any] | type[np.generic]) -> DType:
+        """DType written as `float32` or `custom[posit]16`, or by the name of a built-in format.
+
+        Raises:
+            DtypelabError: no such dtype, or a custom name that is not registered.
+        """
+        if isinstance(text, DType):
+            return text
+        named = isinstance(text, str)
+        if not isinstance(text, str):
+            text = np.dtype(text).name
+        if text in _BUILTIN:
+            return DType(*_BUILTIN[text])
+        if named:
+            text = _full_notation(text)
+        found = _CUSTOM.fullmatch(text)
+        if not found:
+            raise DtypelabError(unknown("dtype", text, [*_BUILTIN, "custom[NAME]BITS"]))
+        name, bits = found[1], int(found[2])
+        if not 1 <= bits <= 64:
+            raise DtypelabError(f"dtype {text!r}: the width must be 1 to 64 bits")
+        custom(name)
+        return DType("custom", bits, name, found[3] or "")
+
+    @property
+    def is_custom(self) -> bool:
+        """Whether a registered `CustomDType` gives the meaning."""
+        return self.kind == "custom"
+
+    @property
+    def is_float(self) -> bool:
+        """Whether this is a built-in binary floating-point type."""
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether this is a built-in signed or unsigned integer type."""
+        return self.kind in ("int", "uint")
+
+    @property
+    def lane(self) -> int:
+        """Width of the float that holds a custom value decoded; 0 if codes are stored."""
+        return int(self.form.removeprefix("float")) if self.form.startswith("float") else 0
+
+    @property
+    def storage_bits(self) -> int:
+        """Bits one element takes in memory: the lane's, or `bits` rounded up to 8, 16, 32 or 64."""
+        return self.lane or max(8, 1 << (self.bits - 1).bit_length())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes one element takes in memory."""
+        return self.storage_bits // 8
+
+    @property
+    def storage(self) -> np.dtype[Any]:
+        """numpy dtype of the stored elements: itself; for custom types the lane, or an unsigned
+        integer."""
+        stored = self.storage_dtype
+        return np.dtype("bool" if self.kind == "bool" else f"{stored.kind}{stored.bits}")
+
+    @property
+    def storage_dtype(self) -> DType:
+        """The built-in DType of the stored elements."""
+        if self.kind != "custom":
+            return self
+        return DType("float" if self.lane else "uint", self.storage_bits)
+
+    @property
+    def code(self) -> DType:
+        """The same dtype in the form of codes."""
+        return DType(self.kind, self.bits, self.name)
+
+    def in_form(self, form: str) -> DType:
+        """This custom dtype in a form: "float32", "float64", "table" or ""."""
+        return DType(self.kind, self.bits, self.name, form)
+
+    def __str__(self) -> str:
+        if self.kind == "custom":
+            held = f":{self.form}" if self.form else ""
+            return f"custom[{self.name}]{self.bits}{held}"
+        return "bool" if self.kind == "bool" else f"{self.kind}{self.bits}"
+
+    __repr__ = __str__
+
+
+FLOAT32 = DType("float", 32)
+FLOAT64 = DType("float", 64)
+INT8 = DType("int", 8)
+UINT8 = DType("uint", 8)
+INT16 = DType("int", 16)
+UINT16 = DType("uint", 16)
+INT32 = DType("int", 32)
+INT64 = DType("int", 64)
+BOOL = DType("bool", 8)
+
+
+@runtime_checkable
+class CustomDType(Protocol):
+    """What the compiler must know of a custom datatype called `name`.
+
+    The scalar operations are named as tensor-level expressions name them: `Add Sub Mul Div Max Min
+    LT LE GT GE EQ NE`, `Cast`, `FloatImm`, and functions by their own name (`sqrt exp log tanh
+    ...`).
+    """
+
+    name: str
+
+    def lower(self, node: Expr, target: str) -> Expr:
+        """Rewrite one scalar operation whose operands already are storage integers.
+
+        `node` still carries the custom dtype; the result has no custom dtype in it.
+
+        Raises:
+            compiler.errors.LoweringError: the operation has no lowering for this dtype and target.
+        """
+        ...
+
+    def apply(self, op: str, dtype: DType, *args: Array) -> Array:
+        """Oracle: `op` on storage arrays (broadcasting); comparisons give bool arrays.
+
+        Raises:
+            compiler.errors.LoweringError: the operation has no meaning for this dtype.
+        """
+        ...
+
+    def encode(self, values: Array, dtype: DType) -> Array:
+        """Storage integers nearest to `values` (float32/float64/integers), rounding once."""
+        ...
+
+    def decode(self, bits: Array, dtype: DType) -> Array:
+        """float64 values of storage integers (nearest float64 where they are not exact)."""
+        ...
+
+    def lowest(self, dtype: DType) -> int:
+        """Storage integer of the least value: minus infinity, or the most negative number."""
+        ...
+
+
+@runtime_checkable
+class VectorDType(CustomDType, Protocol):
+    """A custom datatype that may have a *vector* lowering: its values are held in lanes (float32 or
+    float64 numbers equal to them; NaN for NaN and NaR), and every operation is an expression of
+    ordinary float and integer operations whose result is rounded to the datatype.
+
+    `dtype` is without a lane in every argument. Operands of custom dtype are given as
+    `compiler.lowering.custom_dtypes.Lane`; what comes back is an expression of the lane's dtype (a
+    comparison: bool; a cast to a built-in dtype: that). A lane may be -0.0 where the datatype has
+    no signed zero; it encodes as zero.
+    """
+
+    def lanes(self, dtype: DType) -> DType | None:
+        """FLOAT32 or FLOAT64; None if `dtype` has no vector lowering."""
+        ...
+
+    def lanes_reason(self, dtype: DType) -> str:
+        """Why these lanes, or why none: words that continue "because"."""
+        ...
+
+    def slow_sums(self, dtype: DType) -> str:
+        """Why sums of products of ordinary numbers are slow in lanes, in words that continue
+        "because"; empty where they are not."""
+        ...
+
+    def vector(self, node: Expr, deferred: bool) -> Expr:
+        """One scalar operation (BinOp, Cast, Call) on lanes.
+
+        Args:
+            node: the operation, with the custom dtype in it.
+            deferred: Add and Mul in a sum may be cheaper and give NaN where they are not sure of
+                the result, as long as the NaN stays; such a sum is done again without `deferred`.
+        """
+        ...
+
+    def from_bits(self, bits: Expr, dtype: DType) -> Expr:
+        """The lane of a code, which is an expression of the storage integer's dtype."""
+        ...
+
+    def to_bits(self, value: Expr, dtype: DType) -> Expr:
+        """The code of a lane; the inverse of `from_bits`."""
+        ...
+
+    def lane_array(self, codes: Array, dtype: DType) -> Array:
+        """Lanes of an array of codes."""
+        ...
+
+
+@runtime_checkable
+class SpannedDType(Protocol):
+    """A custom datatype whose finite values are known to lie on a grid, so that sums of them can be
+    exact."""
+
+    def span(self, dtype: DType) -> tuple[int, int] | None:
+        """(low, high): every finite value is a multiple of 2**low and below 2**high in magnitude;
+        None if they are no such numbers, or products are not those of the values."""
+        ...
+
+
+_custom: dict[str, CustomDType] = {}
+
+notations: list[Callable[[str], str | None]] = []
+"""Asked in turn for the full notation of a name: `posit16_es1` -> `custom[posit16_es1]16`."""
+
+resolvers: list[Callable[[str], CustomDType | None]] = []
+"""Asked in turn for a custom datatype that nobody registered; what one of them gives is
+registered."""
+
+
+def register_custom(dtype: CustomDType, override: bool = False) -> None:
+    """Make `custom[NAME]BITS` parse, with `dtype` giving the meaning of NAME.
+
+    Raises:
+        DtypelabError: NAME is taken and `override` is false.
+    """
+    if dtype.name in _custom and not override:
+        raise DtypelabError(f"custom datatype {dtype.name!r} is already registered")
+    _custom[dtype.name] = dtype
+
+
+def custom(name: str) -> CustomDType:
+    """The registered custom datatype called `name`.
+
+    Raises:
+        DtypelabError: there is none.
+    """
+    if name not in _custom:
+        found = _first(resolvers, name)
+        if found is None:
+            hint = "; register it with datatypes.register(name)"
+            raise DtypelabError(unknown("custom datatype", name, _custom) + hint)
+        _custom[name] = found
+    return _custom[name]
+
+
+def _full_notation(text: str) -> str:
+    """The notation `custom[NAME]BITS` of a format's name; other text as it is."""
+    return text if _CUSTOM.fullmatch(text) else _first(notations, text) or text
+
+
+def _first(hooks: list[Callable[[str], T | None]], name: str) -> T | None:
+    """What the first of the hooks that knows `name` says of it; providers of formats that are not
+    imported yet are, if none does."""
+    for load in (None, load_providers):
+        if load is not None:
+            load()
+        found = next((f for hook in hooks if (f := hook(name)) is not None), None)
+        if found is not None:
+            return found
+    return None
+
+
+def span(dtype: DType) -> tuple[int, int] | None:
+    """The grid of a custom datatype's values (see SpannedDType); None if it is not known."""
+    kind: object = custom(dtype.name)
+    return kind.span(dtype.code) if isinstance(kind, SpannedDType) else None

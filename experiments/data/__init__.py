@@ -1,0 +1,1 @@
+"""Labelled data, and arrays for networks with any number of inputs."""

@@ -1,0 +1,1 @@
+"""Errors of single layers: tables and pictures."""

@@ -1,0 +1,1 @@
+"""Accuracy, latency, energy and size: what a row of results says."""

@@ -1,0 +1,154 @@
+"""The columns of a row that say how good a network's outputs are: by its metric, and by how far
+they are from float32's, which is recorded whatever becomes of the metric."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.data.datasets import Dataset
+from experiments.results.schema import Value
+from experiments.spec.cells import Cell
+from experiments.user_code import activity
+
+from . import metric_choice, metrics, scoring
+from .scoring import Metric
+from .statistics import PairedDifference, one_sided_loss, paired_difference, paired_figures
+
+Array = NDArray[Any]
+
+_UNKNOWN = PairedDifference(*[math.nan] * 5)
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """Columns; what a reader must know of them; and why the metric has none, empty if it has."""
+
+    columns: dict[str, Value]
+    notes: list[str] = field(default_factory=list)
+    problem: str = ""
+
+
+def accuracy(cell: Cell, data: Dataset, outputs: Array, reference: Array) -> Accuracy:
+    """What there is to say of outputs [n, ...], beside those of float32.
+
+    A metric that fails, also a user's, leaves its columns empty; the others are as without it.
+
+    Raises:
+        DtypelabError: the outputs cannot be compared with float32's.
+    """
+    found: dict[str, Value] = {
+        "outputs_not_finite": metrics.not_finite(outputs),
+        "sqnr_db": metrics.sqnr_db(outputs, reference),
+        "cosine": metrics.cosine(outputs, reference),
+    }
+    notes = [] if not math.isnan(_number(found["sqnr_db"])) else [_no_noise(outputs, reference)]
+    name = cell.metric
+    if name == cell.default_metric == metric_choice.ANYWHERE:
+        judged = metric_choice.Judged(cell.output or "output", outputs.shape)
+        if why := metric_choice.unused(judged, data):
+            notes.append(f"the labels y are not used, the metric is {name}: {why}")
+    try:
+        metric = scoring.find(name, data.classes)
+        name = metric.name
+        columns, more = _judged(metric, cell, data, outputs, reference)
+    except MemoryError:  # no figure is worth what may come of it
+        raise
+    except Exception as error:  # a user's metric may raise anything
+        said = activity.explained(error)
+        found["metric_name"] = name
+        named = said if activity.step_of(error) else f"metric {name!r}: {said}"
+        return Accuracy(found, notes, named)
+    return Accuracy(found | columns, notes + more)
+
+
+def _judged(
+    metric: Metric, cell: Cell, data: Dataset, outputs: Array, reference: Array
+) -> tuple[dict[str, Value], list[str]]:
+    """The metric's columns, and why some are NaN."""
+    labelled = data.labelled and not metric.beside_float32
+    labels = data.y[: cell.settings.n_eval] if labelled else reference
+    before, after = metric.statistics(reference, labels), metric.statistics(outputs, labels)
+    figure, figure_fp32 = (float(metric.value(s.mean(axis=0))) for s in (after, before))
+    worse = 1.0 if metric.higher_is_better else -1.0
+    drop, paired = worse * _less(figure_fp32, figure), _UNKNOWN
+    if math.isfinite(drop):
+        paired = _paired(before, after, lambda means: worse * metric.value(means), labelled)
+    agreement = None
+    if metric.answers is not None:
+        answers = [metric.answers(values) for values in (outputs, reference)]
+        if answers[0] is not None and answers[1] is not None:
+            agreement = float(np.mean(answers[0] == answers[1]))
+    without = "" if labelled or metric.beside_float32 else scoring.OF_FLOAT32
+    columns: dict[str, Value] = {
+        "metric_name": metric.name + without,
+        "metric": figure,
+        "metric_fp32": figure_fp32,
+        "metric_drop": drop,
+        "metric_drop_low": paired.low,
+        "metric_drop_high": paired.high,
+        "p_value": paired.p_value,
+        "detectable_drop": paired.detectable,
+        "top1_agreement": agreement,
+    }
+    named = (("metric", figure, after, outputs), ("metric_fp32", figure_fp32, before, reference))
+    return columns, [
+        f"{name} is NaN: {_why(metric, statistics, values)}"
+        for name, value, statistics, values in named
+        if math.isnan(value)
+    ]
+
+
+def _less(a: float, b: float) -> float:
+    """a - b; NaN beside what is infinite, as noise is of which there is none."""
+    return a - b if math.isfinite(a) and math.isfinite(b) else math.nan
+
+
+def _why(metric: Metric, statistics: scoring.Float64, values: Array) -> str:
+    """Why a metric is NaN."""
+    n = len(values)
+    if bad := metrics.not_finite(values):
+        return f"{bad} of {n} inputs have a NaN or an infinity in their outputs"
+    if bad := int(np.isnan(statistics).any(axis=1).sum()):
+        return f"{metric.name} has no value for {bad} of {n} inputs"
+    return metric.undefined or f"{metric.name} gives none for these outputs and labels"
+
+
+def _no_noise(outputs: Array, reference: Array) -> str:
+    """Why outputs have no distance from float32's."""
+    whose, values = ("float32's", reference) if metrics.not_finite(reference) else ("its", outputs)
+    bad = metrics.not_finite(values)
+    return (
+        f"sqnr_db and cosine are NaN: {whose} outputs of {bad} of {len(values)} inputs hold a NaN "
+        "or an infinity"
+    )
+
+
+def _number(value: Value) -> float:
+    return value if isinstance(value, float) else math.nan
+
+
+def _paired(
+    before: scoring.Float64,
+    after: scoring.Float64,
+    value: Callable[[scoring.Float64], scoring.Float64],
+    labelled: bool,
+) -> PairedDifference:
+    """What the statistics [n, k] of float32 and of another network say of the drop of `value`.
+
+    Without labels float32's own answers stand in. It is right by definition then, and exchanging
+    the two networks, as a test of significance does, would mean something else.
+    """
+    shares = before.shape[1] == 1 and np.isin((before, after), (0, 1)).all()
+    if not shares:
+        found = paired_figures(value, before, after)
+        return found if labelled else replace(found, p_value=math.nan)
+    if not labelled and (before == 1).all():
+        return one_sided_loss(after[:, 0] == 1)
+    found = paired_difference(before[:, 0] == 1, after[:, 0] == 1)
+    return found if labelled else replace(found, p_value=math.nan)

@@ -1,0 +1,261 @@
+"""One cell at a time: what it computes, and the row it becomes."""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+
+from compiler.errors import ConfigError
+from experiments.data.datasets import Dataset
+from experiments.data.feeds import Examples, elements_of, sample_of
+from experiments.layers.table import Line, layer_lines
+from experiments.measure import disturbance as noise
+from experiments.measure.accuracy_columns import accuracy
+from experiments.measure.energy import memory_microjoules, microjoules
+from experiments.measure.speedup import Protocol, Speedup, measure_speedup
+from experiments.results.schema import COLUMNS, SCHEMA_VERSION, Value
+from experiments.spec.cells import Cell, Workload
+from experiments.systems import pipeline, rounding_seeds
+from experiments.systems.schemes import Scheme
+from experiments.user_code import activity, adapters, own_code
+
+from . import provenance
+from .work import evaluation_batch
+
+_FLOAT32 = Scheme("float32", "float32", "float32")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The row of a cell, and its lines of the layers file (but for their `run_id`)."""
+
+    row: dict[str, Value]
+    layers: list[Line]
+
+
+@dataclass
+class Session:
+    """Runs cells one after the other, keeping what consecutive ones share."""
+
+    workload: Workload
+    _key: object = None
+    _fed: dict[tuple[object, str], Dataset] = field(default_factory=dict, repr=False)
+    _baseline: tuple[_Network, pipeline.Array] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        for adapter in self.workload.adapters:
+            adapters.install(adapter)
+
+    def _data(self, cell: Cell) -> Dataset:
+        """The cell's data, with a row for every example of its model."""
+        key = (cell.model.path, cell.dataset_sha256)
+        if key not in self._fed:
+            data = self.workload.data[cell.dataset_sha256]
+            self._fed = {key: data.for_model(cell.model.path)}
+        return self._fed[key]
+
+    def row(self, cell: Cell) -> dict[str, Value]:
+        """The row of a cell; see `outcome`."""
+        return self.outcome(cell).row
+
+    def outcome(self, cell: Cell) -> Outcome:
+        """What a cell gives; an exception while running it becomes status "error". The row keeps
+        what was found before, and the others' columns where only the metric failed."""
+        layers: list[Line] = []
+        started = datetime.now(UTC)
+        clock = time.perf_counter()
+        row = _empty_row(cell)
+        try:
+            problem = self._measure(cell, row, layers)
+            row |= {"status": "error" if problem else "ok", "error": one_line(problem)}
+        except MemoryError as error:
+            if activity.is_watched():  # what is left of it should go with the process
+                raise
+            row |= {"status": "error", "error": one_line(activity.explained(error))}
+        except Exception as error:
+            # Formats, data and metrics may be a user's, and raise anything: the others still run,
+            # and the row says what it was.
+            row |= {"status": "error", "error": one_line(activity.explained(error))}
+        row["started_utc"] = started.isoformat(timespec="seconds")
+        row["duration_s"] = time.perf_counter() - clock
+        return Outcome(row, layers)
+
+    def _measure(self, cell: Cell, row: dict[str, Value], layers: list[Line]) -> str:
+        """Fill the row of a cell, and its lines of layers; what kept its metric from doing so."""
+        settings, data = cell.settings, self._data(cell)
+        baseline, reference = self._baseline_of(cell)
+        reference = reference[: settings.n_eval]
+        if cell.scheme.kind == "float32":
+            subject, outputs = baseline, reference
+        else:
+            with _of_scheme(cell, "preparing"):
+                subject = _Network(self._prepare(cell))
+            with _of_scheme(cell, "computing"):
+                outputs = subject.outputs(data.x[: settings.n_eval])
+        variant = subject.variant
+        row |= {name: getattr(variant, name) for name in _VARIANT_COLUMNS if name in COLUMNS}
+        row["lowering"] = subject.lowering
+        if cell.energy:
+            names = rounding_seeds.seeded_names(cell.scheme, cell.seed)
+            prices = {rounding_seeds.renamed(key, names): pj for key, pj in cell.energy}
+            row |= energy_columns(variant, prices)
+        with activity.at("comparing outputs", users=False):
+            found = accuracy(cell, data, outputs, reference)
+        row |= found.columns
+        row["notes"] = one_line("; ".join(filter(None, [variant.notes, *found.notes])))
+        if settings.runs:
+            with _of_scheme(cell, "measuring latency"):
+                row |= self._latency(cell, subject, baseline)
+        if cell.layers.images and cell.scheme.kind != "float32":
+            with _of_scheme(cell, "comparing layers"):
+                errors = variant.layers(data.x[: cell.layers.images], cell.layers.events)
+            layers += layer_lines(row, cell.layers.images, errors)
+        return found.problem
+
+    def _prepare(self, cell: Cell) -> pipeline.Variant:
+        data = self._data(cell)
+        sample = data.x[:0]
+        if cell.scheme.calibrated:
+            sample = data.calibration_sample(cell.settings.n_calib, cell.seed)
+        return pipeline.prepare(
+            cell.model.path,
+            rounding_seeds.seeded(cell.scheme, cell.seed),
+            sample_shape=sample_of(data.x),
+            calibration=sample,
+            target=cell.target,
+            threads=cell.threads,
+            **({"output": cell.output} if cell.output else {}),
+        )
+
+    def _baseline_of(self, cell: Cell) -> tuple[_Network, pipeline.Array]:
+        """The float32 network of the cell's model, target and threads, and its outputs."""
+        key = (cell.model.path, cell.dataset_sha256, cell.target, cell.threads, cell.output)
+        if self._baseline is None or self._key != key:
+            images = self.workload.images[cell.model.sha256, cell.dataset_sha256]
+            x = self._data(cell).x[:images]
+            with activity.at("float32", users=False):
+                network = _Network(self._prepare(replace(cell, scheme=_FLOAT32)))
+                self._baseline, self._key = (network, network.outputs(x)), key
+        return self._baseline
+
+    def _latency(self, cell: Cell, subject: _Network, baseline: _Network) -> dict[str, Value]:
+        settings, batch = cell.settings, cell.settings.batch
+        inputs = self._data(cell).x[:batch]
+        if len(inputs) < batch:
+            raise ConfigError(f"latency batch {batch} needs as many examples, have {len(inputs)}")
+        reference = baseline.compiled(batch)
+        protocol = Protocol(settings.warmup, settings.runs, settings.precision, settings.budget_s)
+
+        def float32() -> pipeline.Array:
+            return reference.call(inputs)
+
+        if cell.scheme.kind == "float32":
+            found = measure_speedup(float32, None, protocol, threads=cell.threads)
+        else:
+            compiled = subject.compiled(batch)
+            found = measure_speedup(
+                lambda: compiled.call(inputs), float32, protocol, threads=cell.threads
+            )
+        return _latency_columns(found)
+
+
+def _of_scheme(cell: Cell, what: str) -> AbstractContextManager[None]:
+    """A step of a cell; the user's where functions of theirs compute the scheme."""
+    own = own_code.of_scheme(cell.scheme)
+    return activity.at(own or f"{what} {cell.scheme.label}", users=bool(own))
+
+
+def failed(cell: Cell, status: str, error: str) -> Outcome:
+    """The outcome of a cell that ended without one: a row with `status` and the reason."""
+    return Outcome(_empty_row(cell) | {"status": status, "error": one_line(error)}, [])
+
+
+@dataclass
+class _Network:
+    """A network in one scheme, and its executables by batch size, each compiled once."""
+
+    variant: pipeline.Variant
+    executables: dict[int, pipeline.Compiled] = field(default_factory=dict)
+
+    def compiled(self, batch: int) -> pipeline.Compiled:
+        if batch not in self.executables:
+            self.executables[batch] = self.variant.compile(batch)
+        return self.executables[batch]
+
+    def outputs(self, x: Examples) -> pipeline.Array:
+        """The result that counts for inputs [n, ...]: [n, ...]."""
+        batch = evaluation_batch(self.variant.fixed_batch, len(x), elements_of(x))
+        return self.compiled(batch).predict(x)
+
+    @property
+    def lowering(self) -> str:
+        """How custom datatypes are computed, as compiled; empty if there are none."""
+        chosen = (compiled.lowering for compiled in self.executables.values())
+        return next(filter(None, chosen), self.variant.lowering)
+
+
+_VARIANT_COLUMNS = tuple(pipeline.Variant.__dataclass_fields__)
+
+
+def _identity(cell: Cell) -> dict[str, Value]:
+    """The columns that are known before a cell runs."""
+    settings = cell.settings
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "config_hash": cell.config_hash,
+        "model": cell.model.name,
+        "model_sha256": cell.model.sha256,
+        "dataset": cell.dataset,
+        "dataset_sha256": cell.dataset_sha256,
+        "repeat": cell.repeat,
+        "n_eval": settings.n_eval,
+        "n_calib": settings.n_calib if cell.scheme.calibrated else 0,
+        "seed": cell.seed,
+        "scheme": cell.scheme.label,
+        "dtype": cell.scheme.dtype,
+        "batch": settings.batch,
+        "threads": cell.threads,
+        "warmup": settings.warmup,
+        "runs": settings.runs,
+        "target": cell.target,
+        "config": json.dumps(cell.specification()),
+        **asdict(provenance.collect()),
+    }
+
+
+def _empty_row(cell: Cell) -> dict[str, Value]:
+    return {**dict.fromkeys(COLUMNS), **_identity(cell)}
+
+
+def energy_columns(variant: pipeline.Variant, picojoules: dict[str, float]) -> dict[str, Value]:
+    """Energy of operations and, where moving bytes has a price, of the traffic too."""
+    operations = microjoules(variant.macs_by_dtypes, variant.elements, picojoules)
+    memory = memory_microjoules(variant.traffic_bytes, picojoules)
+    total = None if operations is None else operations + (memory or 0.0)
+    return {"energy_uj": total, "energy_memory_uj": memory}
+
+
+def _latency_columns(found: Speedup) -> dict[str, Value]:
+    columns: dict[str, Value] = {
+        f"latency_ms_{name}": getattr(found.latency, name)
+        for name in ("min", "median", "mean", "p90", "p99", "stdev")
+    }
+    return {
+        **columns,
+        "speedup_vs_fp32": found.ratio,
+        "speedup_low": found.low,
+        "speedup_high": found.high,
+        "latency_rounds": found.latency.runs,
+        "latency_lost": found.lost,
+        "latency_load": found.load,
+        "latency_noise": noise.written(found.noise),
+    }
+
+
+def one_line(text: str, limit: int = 500) -> str:
+    """A text for a field of the results."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit - 3] + "..."

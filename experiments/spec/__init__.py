@@ -1,0 +1,1 @@
+"""Specifications of sweeps: reading, axes, rules, and the cells they span."""

@@ -1,0 +1,235 @@
+"""Sweep specifications: TOML (or a dict) -> the cells it spans."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any, TypeVar
+
+from compiler.errors import ConfigError, unknown
+from experiments.data.datasets import Dataset
+from experiments.layers.table import LayerRequest
+from experiments.measure.energy import check_key
+from experiments.systems.rounding_seeds import random_formats
+from experiments.user_code import adapters, isolation, own_code
+
+from .axes import AXES, SETTINGS, Axes, AxesReader, Overrides, common_settings, settings_of, settled
+from .cells import Cell, Settings, SweepSpec, Workload
+from .overrides import overridden
+from .reader import Reader
+from .rules import Rule, rules, tables
+
+T = TypeVar("T")
+
+SPEC_FOLDER = Path(__file__).resolve().parents[1] / "specs"
+
+_RULES = ("include", "exclude", "override")
+_KEYS = (
+    *AXES,
+    *("seed", "repeat", "dataset", "metric", "output", "adapters", "energy", "layers", "latency"),
+    *("n_eval", "n_calib", "timeout_s", "memory_gib", *_RULES),
+)
+
+
+def load_spec(
+    spec: str | os.PathLike[str] | Mapping[str, Any] | SweepSpec, overrides: Iterable[str] = ()
+) -> SweepSpec:
+    """Read and check a specification: a TOML file, the name of a shipped one, or a dict.
+
+    Relative paths in a file count from the file's folder, those in a dict from the current folder.
+
+    Args:
+        spec: the specification.
+        overrides: settings KEY=VALUE that replace its own, for example "latency.runs=5".
+
+    Raises:
+        ConfigError: it cannot be read, or has an unknown key, a wrong type or value, or names a
+            model, data set, scheme, format, calibrator or target that does not exist. The message
+            starts with FILE:LINE, or with the setting.
+    """
+    if isinstance(spec, SweepSpec):
+        return spec
+    return _validate(*_opened(spec, overrides))
+
+
+def load_apart(
+    spec: str | os.PathLike[str] | Mapping[str, Any] | SweepSpec, overrides: Iterable[str] = ()
+) -> tuple[SweepSpec, bool]:
+    """As `load_spec`, and whether the specification, or what its cells do, runs code of a user.
+
+    Where reading it does so, that happens in a process of its own: nothing is defined in this one,
+    and whatever that code does ends as a ConfigError.
+    """
+    if isinstance(spec, SweepSpec):
+        return spec, own_code.in_specification(spec)
+    return apart(spec, overrides, _settled)
+
+
+def apart(
+    spec: str | os.PathLike[str] | Mapping[str, Any],
+    overrides: Iterable[str],
+    use: Callable[[SweepSpec], T],
+) -> tuple[T, bool]:
+    """What `use` gives for a specification, which is read as `load_apart` does."""
+    top, folder = _opened(spec, overrides)
+    if not own_code.in_specification(top.values):
+        return use(_validate(top, folder)), False
+    timeout_s = top.optional("timeout_s", "seconds") or isolation.SILENCE_S
+    silence_s = min(timeout_s, isolation.SILENCE_S)
+    found = isolation.call(
+        lambda: use(_validate(top, folder)), silence_s=silence_s, memory=_memory(top)
+    )
+    return found, True
+
+
+def _settled(spec: SweepSpec) -> SweepSpec:
+    return replace(spec, cells=tuple(cell.settled() for cell in spec.cells))
+
+
+def _memory(top: Reader) -> int | None:
+    gib = top.optional("memory_gib", "GiB")
+    return None if gib is None else int(gib * 2**30)
+
+
+def _opened(
+    spec: str | os.PathLike[str] | Mapping[str, Any], overrides: Iterable[str]
+) -> tuple[Reader, Path]:
+    """A specification, not yet checked, and the folder that its paths count from."""
+    if isinstance(spec, Mapping):
+        return overridden(Reader(spec, "spec"), overrides), Path()
+    path = Path(spec)
+    if not os.path.exists(path) and path.suffix != ".toml":
+        shipped = sorted(p.stem for p in SPEC_FOLDER.glob("*.toml"))
+        if str(spec) not in shipped:
+            raise ConfigError(
+                f"{unknown('sweep specification', str(spec), shipped)} (or the path of a .toml)"
+            )
+        path = SPEC_FOLDER / f"{spec}.toml"
+    return overridden(Reader.open(path), overrides), path.parent
+
+
+def _validate(top: Reader, folder: Path) -> SweepSpec:
+    top.only(_KEYS)
+    files = tuple(str(folder / name) for name in top.texts("adapters", ()))
+    for index, file in enumerate(files):
+        top.checked(partial(_install, file), "adapters", index)
+    reading = AxesReader(folder, top)
+    axes = reading.read(top)
+    changes, left_out = rules(top, "override", SETTINGS), rules(top, "exclude")
+    grid = _Grid(top, common_settings(top), changes, files)
+    cells = list(grid.cells(axes, {}, left_out))
+    _distinct(top, cells)
+    for entry in tables(top, "include"):
+        cells += grid.cells(_included(reading, entry, axes), settings_of(entry))
+    for rule in (*left_out, *changes):
+        if id(rule) not in grid.applied:
+            rule.reader.fail("no cell is like this rule; mend or remove it")
+    if not cells:
+        top.fail("every cell is excluded; leave some", "exclude")
+    unique = tuple({cell.config_hash: cell for cell in cells}.values())
+    timeout_s = top.optional("timeout_s", "seconds")
+    return SweepSpec(top.source, Workload.of(unique, grid.data), unique, timeout_s, _memory(top))
+
+
+@dataclass(frozen=True)
+class _Grid:
+    """Makes cells of axes, with what is the same for all of them; gathers their `data`, and which
+    rules `applied`."""
+
+    top: Reader
+    common: Overrides
+    changes: list[Rule]
+    adapters: tuple[str, ...]
+    data: dict[str, Dataset] = field(default_factory=dict)
+    applied: set[int] = field(default_factory=set)
+
+    def cells(self, axes: Axes, last: Overrides, left_out: Sequence[Rule] = ()) -> Iterator[Cell]:
+        """The product of the axes, without what is `left_out`; settings in `last` come before all
+        others."""
+        energy = _energy(self.top.table("energy"))
+        for model, target, threads in product(axes.models, axes.targets, axes.threads):
+            subject = model.value
+            self.data[subject.data.sha256] = subject.given
+            layers = _layers(self.top.table("layers"), len(subject.data.x))
+            for scheme in axes.columns():
+                # Only what is calibrated, or rounded at random, depends on the seed.
+                seeds = axes.seeds if scheme.value.calibrated else axes.seeds[:1]
+                if random_formats(scheme.value):
+                    seeds = axes.seeds
+                for seed, repeat in product(seeds, axes.repeats):
+                    cell = Cell(
+                        model=subject.model,
+                        dataset=subject.data.name,
+                        dataset_source=subject.source,
+                        dataset_sha256=subject.data.sha256,
+                        metric=subject.metric,
+                        output=subject.output,
+                        default_metric=subject.default_metric,
+                        scheme=scheme.value,
+                        target=target,
+                        threads=threads,
+                        settings=Settings(1, 1, 0, 0, 1),
+                        seed=seed,
+                        repeat=repeat,
+                        adapters=self.adapters,
+                        energy=energy,
+                        layers=layers,
+                    )
+                    if self._matching(left_out, cell):
+                        continue
+                    changed = {**self.common, **model.settings, **scheme.settings}
+                    for rule in self._matching(self.changes, cell):
+                        changed |= rule.settings
+                    settings = settled({**changed, **last}, scheme, subject.data)
+                    yield replace(cell, settings=settings)
+
+    def _matching(self, among: Sequence[Rule], cell: Cell) -> list[Rule]:
+        found = [rule for rule in among if rule.matches(cell)]
+        self.applied.update(map(id, found))
+        return found
+
+
+def _install(file: str) -> None:
+    adapters.install(adapters.Adapter.read(file))
+
+
+def _included(reading: AxesReader, entry: Reader, axes: Axes) -> Axes:
+    """The axes of an entry of `include`: its keys name one element or a list of them, and what it
+    leaves out is as in the whole specification."""
+    entry.only([*AXES.values(), *SETTINGS])
+    lists = {
+        axis: value if isinstance(value, list) else [value]
+        for axis, name in AXES.items()
+        if name != "repeat" and (value := entry.values.get(name)) is not None
+    }
+    if "repeat" in entry.values:
+        lists["repeat"] = entry.values["repeat"]
+    return reading.read(replace(entry, values=lists), axes)
+
+
+def _distinct(top: Reader, cells: Iterable[Cell]) -> None:
+    seen: dict[str, Cell] = {}
+    for cell in cells:
+        other = seen.setdefault(cell.config_hash, cell)
+        if other is not cell:
+            top.fail(f"{other.label!r} and {cell.label!r} are the same configuration", "schemes")
+
+
+def _energy(table: Reader) -> tuple[tuple[str, float], ...]:
+    """Picojoules; see `Cell.energy`."""
+    prices = table.numbers(0.0)
+    for key in prices:
+        table.checked(partial(check_key, key), key)
+    return tuple(prices.items())
+
+
+def _layers(table: Reader, most: int) -> LayerRequest:
+    table.only([f.name for f in fields(LayerRequest)])
+    images = table.integer("images", 0, 0)
+    if images > most:
+        table.fail(f"images is {images}, but the data set has {most}", "images")
+    return LayerRequest(images, table.flag("events", False))

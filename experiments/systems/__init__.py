@@ -1,0 +1,1 @@
+"""Number systems and schemes, and the networks that are put in them."""

@@ -1,0 +1,175 @@
+"""What number systems there are: the names and options that specifications give, checked.
+
+`quantize` and `datatypes` are imported when used, so that `import experiments` stays quick.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import ConfigError, DtypelabError, unknown
+
+from .schemes import Option
+
+if TYPE_CHECKING:
+    from quantize import QConfig
+
+
+def format_names() -> list[str]:
+    """Names of the built-in formats."""
+    import datatypes
+
+    return [str(name) for name in datatypes.list_formats()]
+
+
+def block_format_names() -> tuple[str, ...]:
+    """Names of the block formats."""
+    from quantize.formats.blocks import block_formats
+
+    return block_formats()
+
+
+def format_bits(name: str) -> int:
+    """Width of a format, or of a registered datatype written `custom[NAME]BITS`; of a mixture, the
+    largest.
+
+    Raises:
+        DtypelabError: there is none of this name.
+    """
+    import datatypes
+
+    mixed = mixture(name)
+    if mixed is not None:
+        parts = (part if isinstance(part, str) else part[0] for part in mixed.values())
+        return max(map(format_bits, parts))
+    if name.startswith("custom["):
+        from compiler.types.dtypes import DType
+
+        return DType.parse(name).bits
+    return int(datatypes.get(name).nbits)
+
+
+def number_bits(name: str) -> int:
+    """Width of the numbers that costs call `name`: integers of any width, floats, formats, or a
+    block format, whose elements count without their scale.
+
+    Raises:
+        DtypelabError: there are none of this name.
+    """
+    found = re.fullmatch(r"(?:float(?=16|32|64)|u?int)([1-9]|[1-5][0-9]|6[0-4])", name)
+    return int(found[1]) if found else format_bits(block_element(name) or name)
+
+
+def block_element(name: str) -> str | None:
+    """The format of a block format's elements; None if `name` is no block format."""
+    from quantize.formats.blocks import block_format
+
+    block = block_format(name)
+    return None if block is None else block.element
+
+
+def check_number(name: str) -> None:
+    """Raise a ConfigError unless numbers of a network can be what is called `name`."""
+    try:
+        number_bits(name)
+    except DtypelabError as error:
+        names = ["float32", "int8", "uint8", "int32", *block_format_names(), *format_names()]
+        raise ConfigError(unknown("dtype", name, names)) from error
+
+
+def check_operand_format(name: str) -> None:
+    """Raise a ConfigError unless scaled factors can be in what is called `name`."""
+    if name == "float32" or name in block_format_names():
+        return
+    try:
+        format_bits(name)
+    except DtypelabError:
+        names = ["float32", *block_format_names(), *format_names()]
+        raise ConfigError(unknown("format", name, names)) from None
+
+
+def mixture(dtype: str) -> dict[str, str | tuple[str, str]] | None:
+    """Pattern of layer names -> format, or (format, accumulation), if `dtype` is written as an
+    inline TOML table.
+
+    Raises:
+        ConfigError: it starts like one, but is none.
+    """
+    if not dtype.startswith("{"):
+        return None
+    try:
+        table = tomllib.loads(f"mixture = {dtype}")["mixture"]
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f'formats by layer are written {{"conv*" = "posit8_es0", "*" = "bfloat16"}}: {error}'
+        ) from None
+    mixed = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+    names = [(v,) if isinstance(v, str) else v for v in mixed.values()]
+    fits = (
+        isinstance(n, tuple) and len(n) <= 2 and n and all(isinstance(x, str) for x in n)
+        for n in names
+    )
+    if not names or not all(fits):
+        raise ConfigError(
+            f"{dtype}: every pattern of layer names needs the name of a format, or the list of a "
+            "format and an accumulation"
+        )
+    return mixed
+
+
+def isa_of(target: str) -> str:
+    """The instruction set that a target's kernels use, e.g. `avx512_vnni`."""
+    import compiler
+
+    return str(compiler.Target.parse(target).isa)
+
+
+def check_lowering(name: str) -> None:
+    """Raise a ConfigError unless `name` is a way to compute custom datatypes."""
+    from compiler.lowering.choose import LOWERINGS
+
+    if name not in LOWERINGS:
+        raise ConfigError(unknown("datatype lowering", name, LOWERINGS))
+
+
+def accumulated_kinds(mode: str) -> tuple[str, ...]:
+    """The kinds of schemes whose sums can be formed this way.
+
+    Raises:
+        ConfigError: there is no such accumulation.
+    """
+    from compiler.op.accumulate import MODES, unknown_mode
+    from compiler.op.accumulator_width import width
+
+    if mode == "sequential":
+        return ("int8", "scaled", "format")
+    if mode in MODES:
+        return ("scaled", "format")
+    if width(mode) is not None:
+        return ("int8",)
+    raise ConfigError(unknown_mode(mode))
+
+
+def check_qconfig(options: Mapping[str, Option]) -> None:
+    """Raise a ConfigError unless `options` make a `quantize.QConfig`."""
+    qconfig(options)
+
+
+def check_target(text: str) -> None:
+    """Raise a DtypelabError unless `text` is a target that this machine can run."""
+    isa_of(text)
+
+
+def qconfig(options: Mapping[str, Any]) -> QConfig:
+    """A `quantize.QConfig` with these fields.
+
+    Raises:
+        ConfigError: an unknown field or a value that does not fit.
+    """
+    import datatypes  # noqa: F401  (its formats may be named)
+    import quantize
+
+    return quantize.QConfig(**options)

@@ -1,0 +1,422 @@
+"""Model files by name or path, imported for batches of a size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compiler.errors import ConfigError, DtypelabError, InputError, unknown
+from experiments import zoo
+from experiments.data.feeds import (
+    EACH,
+    ROWS,
+    UNKNOWN,
+    Array,
+    Feed,
+    Sample,
+    batch_of,
+    feed_of,
+    inner_batches,
+)
+
+if TYPE_CHECKING:
+    from compiler.frontend.model_inputs import ModelInterface
+    from compiler.ir.expr import IRModule
+    from compiler.symbolic import Dim
+    from compiler.types.tensor_types import TensorType
+
+
+def model_file(name_or_path: str) -> Path:
+    """Path of a model: a shipped name, or a file.
+
+    Raises:
+        ConfigError: there is neither.
+    """
+    path = zoo.find(name_or_path) or Path(name_or_path)
+    if os.path.isfile(path):
+        return path
+    if path.suffix == ".onnx" or path.parent != Path():
+        raise ConfigError(f"there is no model file {path}")
+    raise ConfigError(
+        f"{unknown('model', name_or_path, zoo.sources())} (or the path of an .onnx file)"
+    )
+
+
+#: Input name -> dimensions, hashable; a string is a symbolic dimension, None is as in the model.
+Shapes = tuple[tuple[str, tuple[int | str | None, ...]], ...]
+
+
+#: What the batch is called where it is left open.
+_BATCH = "N"
+#: When a file was changed, and its size.
+Stamp = tuple[int, int]
+
+
+def external_files(path: Path) -> tuple[Path, ...]:
+    """The files beside a model file that hold weights of it.
+
+    Raises:
+        DtypelabError: the file is no model.
+    """
+    return _external_files(path, _stamp(path))
+
+
+def files_of(name_or_path: str) -> tuple[Path, ...]:
+    """The files that a model is read from; none of what is no model, as reading it will say."""
+    try:
+        path = model_file(name_or_path)
+        return path, *external_files(path)
+    except DtypelabError:
+        return ()
+
+
+@lru_cache(maxsize=64)
+def _external_files(path: Path, stamp: Stamp) -> tuple[Path, ...]:
+    from compiler.frontend.external_files import external_files
+
+    return external_files(path)
+
+
+def _stamp(path: Path) -> Stamp:
+    try:
+        about = path.stat()
+    except OSError:  # importing it will say so
+        return 0, 0
+    return about.st_mtime_ns, about.st_size
+
+
+def _stamps(path: Path) -> tuple[Stamp, ...]:
+    """Those of all files of a model: what was imported before they changed is another one."""
+    try:
+        files = external_files(path)
+    except DtypelabError:  # importing it will say so
+        files = ()
+    return tuple(map(_stamp, (path, *files)))
+
+
+def load_model(path: Path, shapes: Shapes = ()) -> IRModule:
+    """Import a model, with the shapes of these inputs fixed; but for sizes that one of its branches
+    cannot have (a voice detector has one for each sample rate): these stay open, as another branch
+    may be the one that runs, and are checked in it.
+
+    Raises:
+        DtypelabError: the file is no model that we can import, or the shapes do not fit it.
+    """
+    return _load(path, shapes, _stamps(path))
+
+
+@lru_cache(maxsize=8)
+def _load(path: Path, shapes: Shapes, stamps: tuple[Stamp, ...]) -> IRModule:
+    import compiler
+
+    try:
+        module: IRModule = compiler.from_onnx(path, shapes=dict(shapes) or None)
+        return module
+    except DtypelabError as error:
+        if not (shapes and _interface(path, _stamp(path)).branches):
+            raise
+        for fewer in _opened(path, shapes):
+            try:
+                module = compiler.from_onnx(path, shapes=fewer)
+                break
+            except DtypelabError:
+                continue
+        else:
+            raise error
+        return module
+
+
+def _opened(path: Path, shapes: Shapes) -> Iterator[dict[str, tuple[int | str | None, ...]]]:
+    """The shapes with the sizes that the model leaves open left so, one after the other."""
+    types, given = input_types(path), dict(shapes)
+    found = {n: types[n].shape for n, dims in given.items() if types[n].rank == len(dims)}
+    for one in dict.fromkeys(d for dims in found.values() for d in dims if not isinstance(d, int)):
+        yield {
+            n: tuple(None if a == one else b for a, b in zip(found.get(n, dims), dims, strict=True))
+            for n, dims in given.items()
+        }
+
+
+def inputs_of(module: IRModule) -> dict[str, TensorType]:
+    """The module's inputs in order: name -> type."""
+    from compiler.ir.expr import tensor_type
+
+    return {parameter.name: tensor_type(parameter) for parameter in module.main.params}
+
+
+def input_types(path: Path, shapes: Shapes = ()) -> dict[str, TensorType]:
+    """The inputs that `load_model` gives, found without importing the model.
+
+    Raises:
+        DtypelabError: as `load_model`.
+    """
+    return _interface(path, _stamp(path)).types(dict(shapes))
+
+
+def input_names(path: Path) -> list[str]:
+    """The model's inputs in order.
+
+    Raises:
+        DtypelabError: the file is no model.
+    """
+    return list(_interface(path, _stamp(path)).inputs)
+
+
+def output_names(path: Path) -> tuple[str, ...]:
+    """The model's outputs in order.
+
+    Raises:
+        DtypelabError: the file is no model.
+    """
+    return _interface(path, _stamp(path)).outputs
+
+
+def declared_outputs(path: Path) -> Mapping[str, tuple[int | None, ...] | None]:
+    """What the model file says of its outputs' dimensions; nothing if it is no model."""
+    try:
+        return _interface(path, _stamp(path)).output_dims
+    except DtypelabError:
+        return {}
+
+
+def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()) -> Feed:
+    """Arrays by input name as examples for a model, whose open sizes may be fixed by `shapes`; with
+    the dtypes of the model. Floats are taken for an input of a type that numpy does not have if
+    each of them is a number of that type.
+
+    Raises:
+        DtypelabError: see `feeds.feed_of` and `bind_inputs`; or the file is no model.
+    """
+    from compiler.runtime.inputs import bind_inputs
+    from compiler.types.elements import exact_codes
+    from compiler.types.tensor_types import TensorType
+
+    interface = _interface(path, _stamp(path))
+    known = dict(shapes)
+    for name, dims in interface.inputs.items():
+        if dims is None and name not in known and np.ndim(arrays.get(name, 0)):
+            # The model leaves the rank open too: it is what is given.
+            known[name] = ("N", *np.shape(arrays[name])[1:])
+        elif dims is None:
+            known.setdefault(name, ())
+    types = interface.types(known)
+    found = feed_of(types, arrays, what, _alike(path, types, tuple(known.items())))
+    fitting = []
+    for name, t in types.items():
+        sizes: list[Dim] = list(t.shape)
+        if found.kinds[name] == EACH:
+            sizes.insert(0, len(found))
+        elif found.kinds[name] == ROWS:
+            sizes[found.axis(name)] = len(found)
+        fitting.append((name, TensorType.of(sizes, t.dtype)))
+    try:
+        held = {n: exact_codes(a, types[n].dtype) for n, a in found.arrays.items()}
+        bound, _ = bind_inputs(fitting, (), held)
+    except InputError as error:
+        raise InputError(f"{what}: {error}") from None
+    return replace(found, arrays=dict(zip(types, bound, strict=True)))
+
+
+def _alike(path: Path, types: Mapping[str, TensorType], shapes: Shapes) -> frozenset[Dim]:
+    """The inputs' dimensions that the model needs to be the batch's although they have other names,
+    or none: a state [2, ?, 128] beside audio [?, samples]. Only asked of the whole model where an
+    input has such a dimension behind a fixed one."""
+    from compiler.symbolic import Var
+
+    batch = batch_of(types)
+    behind: set[Dim] = {
+        d
+        for name, t in types.items()
+        if t.rank and isinstance(t.shape[0], int) and name not in inner_batches(types)
+        for d in t.shape[1:]
+        if isinstance(d, Var)
+    }
+    if batch is None or not behind:
+        return frozenset()
+    return frozenset(behind & _same_as(path, batch, shapes, _stamps(path)))
+
+
+@lru_cache(maxsize=64)
+def _same_as(path: Path, batch: Dim, shapes: Shapes, stamps: tuple[Stamp, ...]) -> frozenset[Dim]:
+    """The dimensions that a model assumes to be equal to one, in its branches too."""
+    from compiler.ir.expr import nested
+    from compiler.runtime.assumptions import assumptions
+
+    try:
+        functions = [load_model(path, shapes).main]
+    except DtypelabError:  # running it will say why
+        return frozenset()
+    for f in functions:  # grows as it goes
+        functions += [inner for b in f.bindings for inner in nested(b.value)]
+    assumed = [a for f in functions for a in assumptions(f)]
+    pairs = [(a.size, a.equal) for a in assumed if not a.differs]
+    same = {batch}
+    while more := {d for pair in pairs if same & {*pair} for d in pair} - same:
+        same |= more
+    return frozenset(same)
+
+
+def result_axes(path: Path, sample_shape: tuple[int, ...] | Sample) -> tuple[int | None, ...]:
+    """The axis of every result that has a row for every example: None of a result that has none,
+    such as a constant, UNKNOWN where its sizes are found while it runs, or the model is made for
+    one size of the batch; empty if nothing is known of any."""
+    if _declared_batch(path, sample_shape) is not None:
+        return ()
+    return _result_axes(path, sample_shape, _stamps(path))
+
+
+@lru_cache(maxsize=64)
+def _result_axes(
+    path: Path, sample_shape: tuple[int, ...] | Sample, stamps: tuple[Stamp, ...]
+) -> tuple[int | None, ...]:
+    from compiler.ir.expr import atom_type
+    from compiler.symbolic import Index
+    from compiler.types.tensor_types import TensorType
+
+    try:
+        module = load_for_batch(path, sample_shape, _BATCH)
+    except DtypelabError:  # not for any batch
+        return ()
+    inputs = {
+        v.name for t in inputs_of(module).values() for d in t.shape for v in Index.of(d).vars()
+    }
+    found: list[int | None] = []
+    for t in map(atom_type, module.main.results):
+        assert isinstance(t, TensorType)
+        names = [{v.name for v in Index.of(d).vars()} for d in t.shape]
+        at = [axis for axis, d in enumerate(t.shape) if str(d) == _BATCH]
+        if at:
+            found.append(at[0])
+        else:
+            found.append(UNKNOWN if any(n - inputs for n in names) else None)
+    return tuple(found)
+
+
+def takes_rows(path: Path, x: Array) -> bool:
+    """Whether the rows of an array are examples for a model with one input, as far as ranks and
+    dtypes tell."""
+    interface = _interface(path, _stamp(path))
+    ((name, dims),) = interface.inputs.items()
+    if dims is None:
+        return True
+    kind = interface.types()[name]
+    return kind.rank == x.ndim > 0 and kind.dtype.storage == x.dtype
+
+
+def load_for_batch(
+    path: Path, sample_shape: tuple[int, ...] | Sample, batch: int | str
+) -> IRModule:
+    """Import a model for a batch of examples; a string names a symbolic size. Of a model with a
+    single input, [batch, *sample_shape], the shape of one is enough.
+
+    Raises:
+        DtypelabError: as `load_model`, or the model has several inputs, but there is one array.
+    """
+    if isinstance(sample_shape, Sample):
+        return load_model(path, sample_shape.shapes(batch))
+    names = list(_interface(path, _stamp(path)).inputs)
+    if len(names) != 1:
+        raise InputError(
+            f"{path.name} has the inputs {', '.join(map(repr, names))}: give data with an array "
+            "for each of them, by these names"
+        )
+    return load_model(path, ((names[0], (batch, *sample_shape)),))
+
+
+@lru_cache(maxsize=8)
+def _interface(path: Path, stamp: Stamp) -> ModelInterface:
+    """What a model file declares; a model whose sizes are open may need them to be imported."""
+    from compiler.frontend.model_inputs import model_interface
+
+    return model_interface(path)
+
+
+def _declared_batch(path: Path, sample_shape: tuple[int, ...] | Sample) -> int | None:
+    """The number of examples that the model declares, None where it is open."""
+    declared = _interface(path, _stamp(path)).inputs
+    rows = [(dims, 0) for dims in [*declared.values()][:1]]
+    if isinstance(sample_shape, Sample):
+        at = dict(sample_shape.axes)
+        parts = [name for name, kind, _ in sample_shape.parts if kind == ROWS]
+        rows = [(declared.get(name), at.get(name, 0)) for name in parts]
+    return next((d[at] for d, at in rows if d and d[at] is not None), None)
+
+
+def per_call(path: Path, feed: Feed) -> int | None:
+    """The number of examples of a call, as the model declares it, or what it does to them or goes
+    whole into every call wants it; None for any number."""
+    if feed.sample.one_by_one:
+        return 1
+    declared = _declared_batch(path, feed.sample)
+    if declared is not None:
+        return declared
+    if not feed.sample.ties:
+        return _only_batch(path, feed.sample, _stamps(path))
+    if _takes(path, feed.sample, len(feed) + 1):
+        return None
+    return len(feed) if _takes(path, feed.sample, len(feed)) else 1
+
+
+def fixed_batch(path: Path, sample_shape: tuple[int, ...] | Sample) -> int | None:
+    """The number of examples of a call, if the model can be imported for no other one."""
+    sample = sample_shape if isinstance(sample_shape, Sample) else Sample(())
+    if sample.one_by_one:
+        return 1
+    first = _declared_batch(path, sample_shape)
+    if first is None and sample.ties:
+        first = 1  # what goes whole may be made for one
+    elif first is None:
+        return _only_batch(path, sample_shape, _stamps(path))
+    return None if first is None or _takes(path, sample_shape, first + 1) else first
+
+
+@lru_cache(maxsize=64)
+def _only_batch(
+    path: Path, sample_shape: tuple[int, ...] | Sample, stamps: tuple[Stamp, ...]
+) -> int | None:
+    """The number of examples that a model which declares none takes for granted all the same, for
+    example by a reshape to sizes that it fixes; None where several fit."""
+    from compiler.runtime.assumptions import assumptions, only_size
+
+    try:
+        return only_size(assumptions(load_for_batch(path, sample_shape, "N")), "N")
+    except DtypelabError:  # running it will say why
+        return None
+
+
+def _takes(path: Path, sample_shape: tuple[int, ...] | Sample, batch: int) -> bool:
+    """Whether a model can be imported for a batch, and has a row for every example then: a reshape
+    to a size that it fixes may make other things of them."""
+    from compiler.ir.expr import atom_type
+    from compiler.types.tensor_types import TensorType
+
+    try:
+        results = map(atom_type, load_for_batch(path, sample_shape, batch).main.results)
+    except DtypelabError:
+        return False
+    return any(isinstance(t, TensorType) and t.shape[:1] == (batch,) for t in results)
+
+
+def size_of(path: Path, sample_shape: tuple[int, ...] | Sample) -> tuple[int, int]:
+    """Multiply-accumulates of one input, and how many operators there are.
+
+    Raises:
+        DtypelabError: as `load_for_batch`.
+    """
+    return _size_of(path, sample_shape, _stamp(path))
+
+
+@lru_cache(maxsize=64)
+def _size_of(path: Path, sample_shape: tuple[int, ...] | Sample, stamp: Stamp) -> tuple[int, int]:
+    from compiler.transform.analysis import cost
+    from compiler.transform.preparation import prepare as prepare_module
+
+    batch = fixed_batch(path, sample_shape) or 1
+    size = cost(prepare_module(load_for_batch(path, sample_shape, batch)))
+    return size.macs // batch, sum(size.operators.values())

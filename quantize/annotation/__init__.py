@@ -1,0 +1,1 @@
+"""Which nodes get an integer form or a format, and why the others stay float."""

@@ -1,0 +1,119 @@
+"""Facts about the calls of a graph: which operands are activations, and where parameters come
+from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
+from compiler.op.opdef import OpDef, Quantized
+from quantize.annotation.graph import Graph
+from quantize.annotation.normalization import layer_norm_reach
+from quantize.plan.node_plan import NodePlan
+from quantize.plan.params import ValueParams
+
+ACTIVATIONS = ("nn.relu", "clip")
+"""Operators that a producer's clipping can do."""
+PRODUCT = "nn.matmul"
+"""The operator that multiplies activations with activations."""
+AVERAGES = ("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
+SOFTMAX = "nn.softmax"
+LAYER_NORM = "nn.layer_norm"
+BINARY = ("add", "subtract", "multiply")
+"""Operators of two activations, or of one and a constant."""
+
+
+# ---- calls ---------------------------------------------------------------------------------------
+def activations(call: Call) -> Sequence[Atom]:
+    """The operands of a call that are quantized as activations."""
+    name = getattr(call.op, "name", "")
+    if name in BINARY:
+        return [a for a in call.args if isinstance(a, Var)]
+    return call.args if name in ("concatenate", PRODUCT) else call.args[:1]
+
+
+def is_weighted(call: Call) -> bool:
+    """Whether a call has weights, an accumulator and a requantize (conv2d, dense)."""
+    return isinstance(call.op, OpDef) and call.op.quantized == Quantized.WEIGHTED
+
+
+def multiplies(call: Call) -> bool:
+    """Whether a call sums products in an int32 accumulator, which is narrowed only where integers
+    are wanted."""
+    return is_weighted(call) or getattr(call.op, "name", "") == PRODUCT
+
+
+def moves(op: OpDef) -> bool:
+    """Whether an operator only moves values, so that it may as well move integers."""
+    return (op.quantized == Quantized.SAME and op.name != "concatenate") or op.name == "nn.pad"
+
+
+def has_clipping(call: Call) -> bool:
+    """Whether the integer form of a call ends with clipping, which can do an activation."""
+    return getattr(call.op, "name", "") in (*BINARY, *AVERAGES) or multiplies(call)
+
+
+def has_own_params(call: Call, node: NodePlan) -> bool:
+    """Whether a call's integer result has parameters of its own, not those of its operand."""
+    named = getattr(call.op, "name", "") in ("concatenate", SOFTMAX, LAYER_NORM)
+    return bool(node.function_of) or has_clipping(call) or named
+
+
+def reach_of(call: Call, data: Sequence[ValueParams]) -> float:
+    """The largest magnitude of the result of a call without weights; of a layer norm, whatever the
+    data."""
+    name = getattr(call.op, "name", "")
+    if name == LAYER_NORM:
+        return layer_norm_reach(call)
+    reaches = [d.reach for d in data]
+    reaches += [float(np.abs(a.data).max()) for a in call.args if isinstance(a, Constant)]
+    if name == PRODUCT:
+        return product_terms(call) * reaches[0] * reaches[1]
+    if name == "multiply":
+        return reaches[0] * reaches[-1]
+    return sum(reaches) if name in BINARY else max(reaches[: len(data)])
+
+
+def product_terms(call: Call) -> int:
+    """How many products a product of two activations sums."""
+    inner = tensor_type(call.args[0]).shape[-1]
+    assert isinstance(inner, int), "form_reason refuses others"
+    return inner
+
+
+def data_of(graph: Graph, b: Binding, node: NodePlan) -> Sequence[Var]:
+    """The values that an integer node reads as integers."""
+    assert isinstance(b.value, Call)
+    if node.function_of:
+        return (graph.named[node.function_of],)
+    return [a for a in activations(b.value) if isinstance(a, Var)]
+
+
+# ---- values --------------------------------------------------------------------------------------
+def source(graph: Graph, nodes: Mapping[str, NodePlan], a: Atom) -> Var:
+    """The value whose parameters the integers of `a` have: `a`, or what it was moved from."""
+    assert isinstance(a, Var)
+    p = graph.producer(a)
+    if p is None or not isinstance(p.value, Call):
+        return a
+    node = nodes.get(p.var.name)
+    if node is None or node.decision != "integer" or has_own_params(p.value, node):
+        return a
+    return source(graph, nodes, activations(p.value)[0])
+
+
+def chain_end(graph: Graph, nodes: Mapping[str, NodePlan], b: Binding) -> Binding:
+    """The last of the activations that are folded into `b`; `b` itself if there is none."""
+    readers = graph.uses.get(b.var, [])
+    reader = readers[0] if len(readers) == 1 else None
+    node = nodes.get(reader.var.name) if reader is not None else None
+    if reader is None or node is None or node.decision != "folded":
+        return b
+    return chain_end(graph, nodes, reader)
+
+
+def clips_itself(b: Binding, node: NodePlan) -> bool:
+    """Whether the activations that follow an integer node may be folded into it."""
+    return isinstance(b.value, Call) and has_clipping(b.value) and not node.function_of

@@ -1,0 +1,1 @@
+"""From data to the parameters of a plan."""

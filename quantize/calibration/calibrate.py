@@ -1,0 +1,323 @@
+"""calibrate: runs a module over data and chooses the parameters of a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.errors import InputError
+from compiler.ir.expr import Call, Constant, IRModule, Var, tensor_type
+from compiler.runtime.inputs import named_inputs
+from compiler.transform.preparation import PREPARE_VERSION
+from compiler.types.dtypes import Array
+from quantize.annotation.annotate import Annotation, annotate, annotated, prepared
+from quantize.annotation.graph import Graph
+from quantize.annotation.normalization import least_data_scale
+from quantize.annotation.op_facts import (
+    LAYER_NORM,
+    chain_end,
+    clips_itself,
+    data_of,
+    is_weighted,
+    reach_of,
+    source,
+)
+from quantize.calibration.channel_means import INPUTS, FloatMeans, float_means
+from quantize.calibration.formats import FormatWatch
+from quantize.calibration.not_finite import not_finite
+from quantize.calibration.observers import MinMax, Observer, observer
+from quantize.calibration.rescaling.choosing import chosen_factors, depends_on_data
+from quantize.calibration.rounding.layers import round_weights, wanted_inputs
+from quantize.calibration.running import Runner, processors
+from quantize.config.node_configs import same_values
+from quantize.config.qconfig import QConfig
+from quantize.plan.factors import rescaled
+from quantize.plan.fingerprint import fingerprint_of
+from quantize.plan.params import ValueParams, WeightParams, value_params, weight_params
+from quantize.plan.plan import Plan
+from quantize.realization.weight_only import weight_only_params
+
+if TYPE_CHECKING:
+    from quantize.calibration.accuracy_target import Measure
+
+Batch = Array | Mapping[str, Array]
+
+
+def quantize(
+    mod: IRModule,
+    batches: Iterable[Batch],
+    config: QConfig | None = None,
+    boundary: bool = True,
+) -> IRModule:
+    """The integer graph of `mod`: `realize(mod, calibrate(mod, batches, config))`.
+
+    Raises:
+        See `calibrate`.
+    """
+    from quantize.realization.realize import realize
+
+    mod = prepared(mod)  # once for both
+    return realize(mod, calibrate(mod, batches, config), boundary=boundary)
+
+
+def calibrate(
+    mod: IRModule,
+    batches: Iterable[Batch],
+    config: QConfig | None = None,
+    threads: int | None = None,
+    measure: Measure | None = None,
+) -> Plan:
+    """A plan whose ranges are those of the values that `batches` give rise to.
+
+    Memory does not grow with the number of batches, unless the configuration searches (it has
+    `mean_weight_bits` or `float_macs`): then all of them are kept, to be run again. The same
+    batches give the same plan, with any number of threads.
+
+    Args:
+        mod: a float32 module, prepared or not.
+        batches: arrays (modules with one input) or name -> array dicts, batch dimension first; a
+            single array of the input's rank, or a single dict, is one batch.
+        config: the scheme; without it the recommended 8-bit scheme.
+        threads: threads that the network runs on; as many as this process has processors, if none
+            are given.
+        measure: judges the first result of a quantized network, batch by batch, against float32's,
+            for `config.target`: more is better. Without it, `config.target_metric` does.
+
+    Raises:
+        InputError: no data, data of the wrong shape or dtype, or values that are NaN or infinite.
+        ConfigError: a pattern of `config.skip` fits no node, or one of `config.accumulate` or
+            `config.overrides` decides nothing; `config.target` is not reached.
+    """
+    config = config or QConfig()
+    threads = processors() if threads is None else threads
+    if config.searches:
+        from quantize.calibration.accuracy_target import search
+
+        kept = _kept(mod, batches)
+        again = partial(calibrate, prepared(mod), kept, threads=threads)
+        return search(mod, kept, config, again, threads, measure)
+    annotation = annotate(mod, config)
+    original, given = annotation.module, _as_batches(annotation.module, batches)
+    looks = depends_on_data(annotation, config)
+    first, given = _first(annotation.module, given) if looks else ([], given)
+    factors = chosen_factors(annotation, config, first, threads)
+    if factors:
+        annotation = annotated(rescaled(annotation.module, factors), config)
+    plan = _measured(annotation, config, given, threads)
+    return replace(plan, model=fingerprint_of(original), factors=factors) if factors else plan
+
+
+def _measured(
+    annotation: Annotation, config: QConfig, batches: Iterator[Batch], threads: int
+) -> Plan:
+    """The plan of a module as it is, without factors."""
+    observers = {name: observer(annotation.configs[name]) for name in annotation.observed}
+    watch = FormatWatch(annotation)
+    floats = float_means(annotation.module, annotation.nodes, config)
+    kept = _watch(annotation, watch.beside(observers), floats, batches, threads)
+    values, weights = _parameters(annotation, observers)
+    model = fingerprint_of(annotation.module)
+    plan = Plan(PREPARE_VERSION, model, config, annotation.nodes, values, weights)
+    plan = replace(plan, formats=watch.formats())
+    if wanted_inputs(annotation):
+        plan = round_weights(annotation, plan, kept, threads)
+    if floats is None:
+        return plan
+    from quantize.calibration.bias_correction import correct_biases
+
+    return correct_biases(annotation.module, plan, kept, floats, threads)
+
+
+# ---- running -------------------------------------------------------------------------------------
+def _as_batches(mod: IRModule, batches: Any) -> Iterator[Batch]:
+    first = tensor_type(mod.main.params[0]) if mod.main.params else None
+    if isinstance(batches, Mapping) or (
+        isinstance(batches, np.ndarray) and first is not None and batches.ndim == first.rank
+    ):
+        return iter([batches])
+    try:
+        return iter(batches)
+    except TypeError:
+        raise InputError(
+            f"calibration data must be arrays or name -> array dicts, not {type(batches).__name__}"
+        ) from None
+
+
+def _first(
+    mod: IRModule, batches: Iterator[Batch]
+) -> tuple[list[Mapping[str, Array]], Iterator[Batch]]:
+    """The first batches by name, and all of them."""
+    names = [p.name for p in mod.main.params]
+    taken: list[Batch] = []
+    found: list[Mapping[str, Array]] = []
+    for batch in batches:
+        taken.append(batch)
+        found.append(_named(names, batch))
+        if sum(map(_rows, found)) >= INPUTS:
+            break
+    return found, chain(taken, batches)
+
+
+def _kept(mod: IRModule, batches: Any) -> list[Mapping[str, Array]]:
+    """All batches, by name."""
+    names = [p.name for p in mod.main.params]
+    return [
+        {name: np.array(values) for name, values in _named(names, batch).items()}
+        for batch in _as_batches(mod, batches)
+    ]
+
+
+def _named(names: list[str], batch: Any) -> dict[str, Any]:
+    if not isinstance(batch, Mapping) and len(names) != 1:
+        raise InputError(
+            f"the model has inputs {', '.join(map(repr, names))}: give calibration data as "
+            "name -> array dicts"
+        )
+    return named_inputs(names, (batch,), {})
+
+
+def _watch(
+    annotation: Annotation,
+    observers: Mapping[str, Observer],
+    floats: FloatMeans | None,
+    batches: Iterator[Batch],
+    threads: int,
+) -> list[Mapping[str, Array]]:
+    """Show every observer the values of its tensor, batch by batch, and the first batches to
+    `floats`; returns those. One program computes what both want: compiling takes longer than
+    running it on some batches."""
+    wanted = max(INPUTS, wanted_inputs(annotation))
+    kept: list[Mapping[str, Array]] = []
+    seen = 0
+    names = [p.name for p in annotation.module.main.params]
+    inner = [n for n in observers if n not in names]
+    named = {b.var.name: b.var for b in annotation.module.main.bindings}
+    also = floats.wanted if floats is not None else ()
+    any_order = {named[n] for n in inner if observers[n].any_order} - set(also)
+    shown = dict.fromkeys([*(named[n] for n in inner), *also])
+    run = Runner(annotation.module, list(shown), threads, any_order)
+    count = 0
+    for count, batch in enumerate(batches, 1):
+        inputs = _named(names, batch)
+        ends = {k: _ends(annotation, k, v, inputs, count) for k, v in inputs.items()}
+        found = dict(zip(run.wanted, run(inputs), strict=True))
+        results = {n: found[named[n]] for n in inner}
+        first = seen < wanted
+        if first:
+            kept.append({name: np.asarray(values) for name, values in inputs.items()})
+            seen += _rows(kept[-1])
+        for name, o in observers.items():
+            if name not in ends:
+                ends[name] = _ends(annotation, name, results[name], inputs, count)
+            if type(o) is MinMax:
+                o.extend(*ends[name])  # there is no more to see
+            else:
+                o.update(np.asarray(inputs[name] if name in inputs else results[name]))
+        if first and floats is not None:
+            floats.update(found)
+    if count == 0:
+        raise InputError("there is no calibration data: give at least one batch")
+    return kept
+
+
+def _rows(batch: Mapping[str, Array]) -> int:
+    """How many inputs a batch has; scalars go with all of them."""
+    return max((len(a) for a in map(np.asarray, batch.values()) if a.ndim), default=1)
+
+
+def _ends(
+    annotation: Annotation, name: str, values: Any, inputs: Mapping[str, Array], count: int
+) -> tuple[float, float]:
+    """The smallest and the largest of some floats.
+
+    Raises:
+        InputError: there are none, or they are not all finite.
+    """
+    a = np.asarray(values)
+    if a.size == 0:
+        what = f"input {name!r}" if name in inputs else f"the value %{name}"
+        raise InputError(f"calibration batch {count}: {what} is empty")
+    if a.dtype.kind != "f":
+        return 0.0, 0.0  # what is observed is float32
+    # A NaN is both the smallest and the largest value of an array that holds one.
+    low, high = float(a.min()), float(a.max())
+    if not (isfinite(low) and isfinite(high)):
+        raise not_finite(annotation.module, name, inputs, count)
+    return low, high
+
+
+# ---- choosing ------------------------------------------------------------------------------------
+def _parameters(
+    annotation: Annotation, observers: Mapping[str, Observer]
+) -> tuple[dict[str, ValueParams], dict[str, WeightParams]]:
+    """Parameters of every observed value and of all weights, in program order."""
+    graph = Graph(annotation.module.main)
+    nodes, configs = annotation.nodes, annotation.configs
+    values: dict[str, ValueParams] = {}
+    weights: dict[str, WeightParams] = {}
+    floors: dict[str, float] = {}
+    for b, call in graph.calls():
+        if nodes[b.var.name].decision == "integer" and nodes[b.var.name].op == LAYER_NORM:
+            name = source(graph, nodes, call.args[0]).name
+            floors[name] = max(floors.get(name, 0.0), least_data_scale(call))
+
+    def choose(v: Var, reach: float = 0.0) -> None:
+        # In units of its scale, the largest result that the node can give is far below 2^31.
+        if v.name in observers and v.name not in values:
+            low, high = observers[v.name].range()
+            config = configs[v.name]
+            least = reach / 2.0 ** (24 if config.activation_bits <= 8 else 29)
+            least = max(least, floors.get(v.name, 0.0))
+            values[v.name] = value_params(low, high, config, least)
+
+    for p in graph.f.params:
+        choose(p)
+    for b in graph.f.bindings:
+        node = nodes.get(b.var.name)
+        if node is not None and node.decision == "integer":
+            assert isinstance(b.value, Call)
+            data = [values[source(graph, nodes, a).name] for a in data_of(graph, b, node)]
+            if is_weighted(b.value):
+                weights[b.var.name], reach = _weights(b.value, data[0], configs[b.var.name])
+            else:
+                reach = 0.0 if node.function_of else reach_of(b.value, data)
+            choose((chain_end(graph, nodes, b) if clips_itself(b, node) else b).var, reach)
+        elif node is not None and node.decision == "weights":
+            assert isinstance(b.value, Call)
+            (weight,) = (a.data for a in b.value.args[1:2] if isinstance(a, Constant))
+            weights[b.var.name] = weight_only_params(weight, configs[b.var.name])
+        choose(b.var)
+    _share_concatenated(graph, annotation, values)
+    return values, weights
+
+
+def _weights(call: Call, data: ValueParams, config: QConfig) -> tuple[WeightParams, float]:
+    """Parameters of a call's weights, and the largest magnitude that its result can have."""
+    weight, *rest = (a.data for a in call.args[1:] if isinstance(a, Constant))
+    bias = rest[0] if rest else None
+    params = weight_params(weight, bias, data, config)
+    return params, params.reach(weight, bias, data)
+
+
+def _share_concatenated(
+    graph: Graph, annotation: Annotation, values: dict[str, ValueParams]
+) -> None:
+    """Give what only a concatenate reads the parameters of its result, which saves requantizing.
+
+    Not where the configurations of the two want different parameters.
+    """
+    configs = annotation.configs
+    for b, call in reversed(graph.calls()):
+        node = annotation.nodes[b.var.name]
+        if node.op == "concatenate" and node.decision == "integer":
+            for a in call.args:
+                assert isinstance(a, Var)
+                shared = a.name in values and len(graph.uses[a]) == 1
+                if shared and same_values(configs[a.name], configs[b.var.name]):
+                    values[a.name] = values[b.var.name]

@@ -1,0 +1,1 @@
+"""QConfig: the choices of a quantization scheme, checked."""

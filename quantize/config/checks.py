@@ -1,0 +1,154 @@
+"""What the fields of a QConfig may be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from compiler.errors import ConfigError, unknown
+from compiler.op.accumulate import MODES
+from compiler.op.accumulator_width import FORM, width
+from compiler.op.qnn.formats import SCALE_ROUNDINGS
+from compiler.op.qnn.requantize import ROUNDINGS
+
+if TYPE_CHECKING:
+    from quantize.config.qconfig import QConfig
+
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "calibrate": (
+        "minmax",
+        "moving_average",
+        "percentile",
+        "sigma",
+        "kl",
+        "mse",
+        "power_of_two",
+    ),
+    "weight_granularity": ("tensor", "channel", "group"),
+    "activation_granularity": ("tensor", "channel", "group"),
+    "activation_range": ("full", "restricted"),
+    "weight_range": ("restricted", "full", "asymmetric"),
+    "compute": ("storage", "native"),
+    "scales": ("float32", "power_of_two"),
+    "block_scale_rounding": SCALE_ROUNDINGS,
+    "requantize": ROUNDINGS,
+    "functions": ("auto", "integer", "float"),
+    "arithmetic": ("auto", "integer", "float"),
+    "softmax": ("float", "integer"),
+    "layer_norm": ("float", "integer"),
+    "bias_correction": ("none", "analytic", "empirical"),
+    "weight_calibrate": ("max", "mse"),
+    "weight_rounding": ("nearest", "adaround", "gptq"),
+    "target_metric": ("agreement", "sqnr"),
+}
+_RANGES: dict[str, tuple[float, float]] = {
+    "percentile": (50.0, 100.0),
+    "kl_bins": (256, 65536),
+    "momentum": (0.0, 0.999999),
+    "sigmas": (0.01, 1000.0),
+    "weight_bits": (2, 16),
+    "activation_bits": (2, 16),
+    "rounding_inputs": (1, 65536),
+    "rounding_steps": (100, 100000),
+    "rounding_damping": (1e-6, 10.0),
+    "seed": (0, 2**31 - 1),
+    "smoothing": (0.0, 1.0),
+    "weight_group_size": (1, 1 << 20),
+    "mean_weight_bits": (0.0, 8.0),
+    "float_macs": (0.0, 1.0),
+    "target": (0.0, 1000.0),
+}
+_NAMES = ("weight_dtype", "activation_dtype")
+_WORDS = {"smoothing": "auto"}
+"""What a field may be besides a number."""
+
+
+def check_fields(config: QConfig) -> None:
+    """Check all fields but those with patterns of nodes, and those of number formats.
+
+    Raises:
+        ConfigError: a value does not fit.
+    """
+    for name, choices in _CHOICES.items():
+        value = getattr(config, name)
+        if value not in choices:
+            raise ConfigError(unknown(f"value of {name}", str(value), choices))
+    for name in _NAMES:
+        if not isinstance(value := getattr(config, name), str):
+            raise ConfigError(f"{name} must be the name of a format, not {value!r}")
+    for name, (low, high) in _RANGES.items():
+        value = getattr(config, name)
+        if name in _WORDS and value == _WORDS[name]:
+            continue
+        kinds = (int, float) if isinstance(low, float) else int
+        if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
+            number = "a number" if isinstance(low, float) else "an integer"
+            word = f"{_WORDS[name]!r} or " if name in _WORDS else ""
+            raise ConfigError(
+                f"{name} must be {word}{number} from {low:g} to {high:g}, not {value!r}"
+            )
+    if config.activation_granularity in ("channel", "group"):
+        raise ConfigError(
+            f"activation_granularity={config.activation_granularity!r} has no integer form, as a "
+            "sum runs over channels and groups: move their differences into the weights with "
+            "smoothing or equalize"
+        )
+    if config.weight_range == "asymmetric" and config.weight_bits > 15:
+        raise ConfigError(
+            f"weight_bits={config.weight_bits} does not go with weight_range='asymmetric', whose "
+            "distances from the zero point int16 does not hold: use 15 or fewer"
+        )
+    for name in ("activation_symmetric", "equalize", "activation_aware"):
+        if not isinstance(value := getattr(config, name), bool):
+            raise ConfigError(f"{name} must be true or false, not {value!r}")
+    if config.target and not config.float_macs:
+        raise ConfigError(
+            "a target needs float_macs, the share of the multiply-accumulates that may be left "
+            "in float to reach it, for example 0.05"
+        )
+    if config.target > 1 and config.target_metric == "agreement":
+        raise ConfigError(f"a target of agreement must be at most 1, not {config.target:g}")
+
+
+def patterns(given: Any) -> tuple[str, ...]:
+    """The names and patterns of nodes that `skip` was given, perhaps as one string.
+
+    Raises:
+        ConfigError: they are not names.
+    """
+    skip = [given] if isinstance(given, str) else given
+    if not isinstance(skip, list | tuple) or not all(isinstance(s, str) and s for s in skip):
+        raise ConfigError(f"skip must be names or patterns of nodes, not {given!r}")
+    return tuple(skip)
+
+
+def check_accumulate(mode: Any) -> str:
+    """`mode`, which must be an accumulation of integers or of number formats.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(mode, str) and (mode in MODES or width(mode) is not None):
+        return mode
+    raise ConfigError(f"accumulate must be sequential, {FORM}, not {mode!r}")
+
+
+def accumulation(given: Any) -> str | tuple[tuple[str, str], ...]:
+    """The accumulation of all nodes, or pairs of patterns and accumulations.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    if isinstance(given, str):
+        return check_accumulate(given)
+    pairs = given.items() if isinstance(given, Mapping) else given
+    try:
+        chosen = tuple((str(pattern), check_accumulate(mode)) for pattern, mode in pairs)
+    except (TypeError, ValueError):
+        chosen = ()
+    if not chosen:
+        raise ConfigError(
+            "accumulate must be a name, or a mapping from patterns of nodes to names, not "
+            f"{given!r}"
+        )
+    return chosen

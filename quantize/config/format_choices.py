@@ -1,0 +1,119 @@
+"""The choices of a QConfig that are about number formats, checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compiler.errors import ConfigError, DtypelabError, unknown
+from compiler.op.accumulate import MODES
+from compiler.op.accumulator_width import FORM, width
+from quantize.formats.blocks import block_format, block_formats
+from quantize.formats.element import element
+from quantize.plan.operand_format import FLOAT
+
+if TYPE_CHECKING:
+    from quantize.config.qconfig import QConfig
+
+INTEGERS = ("int8", "uint8")
+
+
+def check_formats(c: QConfig) -> None:
+    """Check the dtypes of a configuration, and what must go with them.
+
+    Raises:
+        ConfigError: an unknown format, or choices that do not go together.
+    """
+    if c.activation_aware and c.smoothing not in (0, "auto"):
+        raise ConfigError("smoothing and activation_aware choose the same factors: give one")
+    blocks = [block_format(name) for name in (c.weight_dtype, c.activation_dtype)]
+    if c.block_scale_rounding != "floor" and not any(b is not None and b.powers for b in blocks):
+        raise ConfigError(
+            f"block_scale_rounding={c.block_scale_rounding!r} is for block formats whose scales "
+            "are powers of two, such as mxfp8_e4m3"
+        )
+    modes = [mode for _, mode in c.accumulators]
+    if c.weight_dtype == "int8":
+        if c.activation_dtype == FLOAT:
+            _check_weight_only(c, modes)
+            return
+        if c.activation_dtype not in INTEGERS:
+            _check_format(c.activation_dtype)
+            raise ConfigError(
+                f"activation_dtype={c.activation_dtype!r} does not go with weights in int8; choose "
+                "int8 or uint8, or a format as weight_dtype too"
+            )
+        if named := next((m for m in modes if m != "sequential" and m in MODES), None):
+            raise ConfigError(
+                f"accumulate must be sequential, {FORM}, not {named!r}, which is for number formats"
+            )
+        if c.compute != "storage":
+            raise ConfigError("compute='native' is for number formats; integers have kernels")
+        if c.weight_granularity == "group":
+            raise ConfigError(
+                "weight_granularity='group' is for weights in number formats, or with "
+                "activation_dtype='float32': integer kernels sum over all inputs"
+            )
+        return
+    if c.activation_dtype in INTEGERS:
+        raise ConfigError(
+            f"weight_dtype={c.weight_dtype!r} needs a format, or float32, as activation_dtype, not "
+            f"{c.activation_dtype!r}"
+        )
+    names = (c.weight_dtype, c.activation_dtype)
+    for name in names:
+        _check_format(name)
+    if set(names) == {FLOAT}:
+        raise ConfigError("weight_dtype and activation_dtype are both float32: nothing is rounded")
+    if wide := next((m for m in modes if width(m) is not None), None):
+        raise ConfigError(f"accumulate={wide!r} is for integers; choose one of {', '.join(MODES)}")
+    if c.activation_aware:
+        raise ConfigError("activation_aware is for integers: leave it out")
+    if c.weight_rounding != "nearest":
+        raise ConfigError(
+            f"weight_rounding={c.weight_rounding!r} is for integers; formats round to the nearest"
+        )
+    if c.mean_weight_bits:
+        raise ConfigError("mean_weight_bits is for integers; give nodes formats by overrides")
+    if c.compute == "native":
+        _check_native(c)
+    elif modes != ["sequential"]:
+        raise ConfigError(
+            f"accumulate={modes[0]!r} needs compute='native'; stored formats are summed in float32"
+        )
+
+
+def _check_weight_only(c: QConfig, modes: list[str]) -> None:
+    if modes != ["sequential"] or c.compute != "storage":
+        raise ConfigError(
+            "integer weights with activation_dtype='float32' are multiplied in float32: leave out "
+            "accumulate and compute"
+        )
+    if c.weight_bits > 8:
+        raise ConfigError(
+            f"weight_bits={c.weight_bits} needs integer activations; with "
+            "activation_dtype='float32' weights have 2 to 8"
+        )
+
+
+def _check_native(c: QConfig) -> None:
+    if c.weight_dtype != c.activation_dtype:
+        raise ConfigError(
+            f"compute='native' needs one format, not {c.weight_dtype!r} for weights and "
+            f"{c.activation_dtype!r} for activations"
+        )
+    if c.weight_granularity == "group" or block_format(c.weight_dtype) is not None:
+        raise ConfigError(
+            "compute='native' needs scales that factor out of sums: neither blocks nor groups"
+        )
+
+
+def _check_format(name: str) -> None:
+    if name == FLOAT or block_format(name) is not None:
+        return
+    try:
+        element(name)
+    except DtypelabError:
+        names = (FLOAT, *INTEGERS, *block_formats())
+        raise ConfigError(
+            f"{unknown('format', name, names)}; `dtypelab dtype list` shows the number formats"
+        ) from None

@@ -1,0 +1,89 @@
+"""The configuration of every node and value of a network: patterns meet names here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from compiler.errors import ConfigError, unknown
+from quantize.config.overrides import (
+    NODES,
+    PER_NODE,
+    VALUES,
+    WEIGHTS,
+    Names,
+    check_fitting,
+    deciding,
+    fits,
+)
+from quantize.config.qconfig import QConfig
+
+
+def excluded(config: QConfig, nodes: Mapping[str, Names]) -> dict[str, str]:
+    """Node -> what in `config` leaves it in float, for the nodes that something does.
+
+    Args:
+        nodes: the names by which patterns can mean each node.
+
+    Raises:
+        ConfigError: a pattern of `config.skip` fits no node.
+    """
+    for pattern in config.skip:
+        if not any(fits(pattern, names) for names in nodes.values()):
+            raise ConfigError("skip: " + unknown("node", pattern, _all(nodes)))
+    found = {name: config.excluding(names) for name, names in nodes.items()}
+    return {name: what for name, what in found.items() if what}
+
+
+def node_configs(
+    config: QConfig,
+    nodes: Mapping[str, Names],
+    weighted: Sequence[str],
+    values: Mapping[str, Names],
+) -> dict[str, QConfig]:
+    """Node or observed value -> the scheme there.
+
+    Args:
+        nodes: the names by which patterns can mean each node.
+        weighted: the integer nodes that have weights.
+        values: the same names, of the values that are observed.
+
+    Raises:
+        ConfigError: a pattern of `config.overrides` or `config.accumulate` decides nothing.
+    """
+    weights = [nodes[name] for name in weighted]
+    check_fitting(
+        config.rules,
+        {NODES: list(nodes.values()), WEIGHTS: weights, VALUES: list(values.values())},
+    )
+    _check_accumulate(config, {name: nodes[name] for name in weighted})
+    found: dict[Names, QConfig] = {}
+    for names in (*nodes.values(), *values.values()):
+        if names not in found:
+            found[names] = config.for_node(names)
+    return {name: found[names] for name, names in {**nodes, **values}.items()}
+
+
+def _check_accumulate(config: QConfig, weighted: Mapping[str, Names]) -> None:
+    """Raise ConfigError unless every pattern of `config.accumulate` decides something."""
+    if isinstance(config.accumulate, str):
+        return
+    left = [n for n in weighted.values() if deciding(config.rules, "accumulate", n) is None]
+    for pattern, _ in config.accumulators:
+        rest = [names for names in left if not fits(pattern, names)]
+        if len(rest) == len(left):
+            raise ConfigError(
+                f"accumulate: {unknown('node', pattern, _all(weighted))}; every pattern must "
+                "decide the accumulator of an integer conv2d or dense that no pattern before it "
+                "does"
+            )
+        left = rest
+
+
+def _all(nodes: Mapping[str, Names]) -> list[str]:
+    return [n for names in nodes.values() for n in names]
+
+
+def same_values(a: QConfig, b: QConfig) -> bool:
+    """Whether two nodes' schemes say the same of activations."""
+    fields = [name for name, kind in PER_NODE.items() if kind == VALUES]
+    return all(getattr(a, name) == getattr(b, name) for name in fields)

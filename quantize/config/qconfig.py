@@ -1,0 +1,273 @@
+"""QConfig: the choices of a quantization scheme, as validated plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from compiler.errors import ConfigError, unknown
+from quantize.config.checks import accumulation, check_fields, patterns
+from quantize.config.format_choices import check_formats
+from quantize.config.overrides import Overrides, deciding, fits, overrides_of
+
+
+@dataclass(frozen=True)
+class QConfig:
+    """How a module is quantized. The defaults are the recommended 8-bit scheme.
+
+    Attributes:
+        calibrate: how the range of an activation is chosen: `minmax` all of it; `moving_average`
+            of the batches' ends; `percentile`; `sigma` the mean and some standard deviations on
+            either side; `kl` the threshold that loses least information (Migacz, 8-bit Inference
+            with TensorRT, 2017); `mse` the range with the least expected squared error;
+            `power_of_two` the same among the scales that are powers of two.
+        percentile: share of the values, in percent, inside the range (`calibrate="percentile"`).
+        kl_bins: bins of the histogram that `kl` searches.
+        momentum: what `moving_average` keeps of a batch's weight at each later batch.
+        sigmas: the standard deviations of `sigma`.
+        weight_granularity: one scale per `tensor`, or per output `channel`.
+        weight_range: integers of weights are as many on either side of 0 (`restricted`, -127 to
+            127), one more below (`full`), or lie around a zero point where the weights' range
+            wants it (`asymmetric`; kept as int16 if they have 8 bits or more).
+        activation_dtype: `uint8` or `int8` storage of activations; `float32` leaves them as they
+            are, and only weights are integers (see `quantize.realization.weight_only`).
+        activation_granularity: one scale per `tensor`, the only one that sums of integers can have.
+        activation_symmetric: the zero point is the middle of the range, instead of where it fits
+            best.
+        activation_range: `full`, or `restricted`: without the smallest integer (-127 to 127, or 1
+            to 255).
+        weight_bits, activation_bits: 2 to 16. Fewer than 8 use a part of the storage dtype's range;
+            more than 8 are kept as int16, with sums of 64 bits where 32 may not hold them.
+        requantize: arithmetic that scales accumulators, sums, products, averages and what is
+            concatenated, see `compiler.op.qnn.requantize.ROUNDINGS`; `shift` makes every scale a
+            power of two, but divides averages by their counts as `fixed_upward` does; `gemmlowp`
+            rounds twice, as TensorFlow Lite does (its sums: see `compiler.op.qnn.add`). Tables,
+            softmax and layer norm have arithmetics of their own.
+        accumulate: accumulators of conv2d and dense: `sequential` (32 bits, which hold every sum),
+            `int<N>_wrap` or `int<N>_saturate` (see `compiler.op.accumulator_width`); or a mapping
+            from names or patterns of nodes, of which the first that matches decides.
+        skip: nodes that stay float: names of values or of ONNX nodes, or patterns with `*` and `?`.
+        bias_correction: how the mean error of each layer in integers is taken off its bias: `none`,
+            `analytic` or `empirical` (see `quantize.calibration.bias_correction`). Layers in
+            formats keep their biases.
+        overrides: pattern of names -> fields that are different there, for example
+            `{"conv_1": {"weight_bits": 4}}` (see `quantize.config.overrides`).
+        functions: elementwise functions of one value (sigmoid, gelu, x * sigmoid(x) ...) as tables:
+            `integer` wherever they lie between integers, `auto` only where that costs no rounding,
+            `float` never.
+        arithmetic: the same of products and differences of two values, and of sums and products
+            with constants.
+        softmax: `float`, or `integer` where it lies between integers (see
+            `compiler.op.qnn.softmax`).
+        layer_norm: `float`, or `integer` where an integer operator reads its result (see
+            `compiler.op.qnn.layer_norm`).
+        weight_calibrate: weights' scales cover the largest of them (`max`), or have the least
+            squared error (`mse`, better with few bits).
+        weight_rounding: integers of weights are the `nearest`, or those of `adaround` or `gptq`,
+            which calibrate layer by layer (see `quantize.calibration.rounding`).
+        rounding_inputs: calibration inputs that these two use at most.
+        rounding_steps: steps of `adaround`.
+        rounding_damping: how little both trust the data: the ridge of their least squares, in units
+            of an input's mean square.
+        seed: of their sampling.
+        equalize: channels between layers get weights of like ranges on both sides
+            (see `quantize.calibration.rescaling.cross_layer_equalization`).
+        smoothing: how much of the difficulty of what dense layers read is moved into their weights:
+            0 (none) to 1; usually 0.5 (see `quantize.calibration.rescaling.smoothquant`). `auto`
+            smooths the layer norms with outliers whose readers' error falls by it (see
+            `quantize.calibration.rescaling.measured_smoothing`).
+        activation_aware: weights that multiply large inputs are made larger, and so rounded more
+            finely, as a search finds best (see `quantize.calibration.rescaling.activation_aware`).
+        weight_dtype: `int8` (of weight_bits), or the name of a number format or of a block format
+            (such as `float8_e4m3fn`, `mxfp4_e2m1`; see `quantize.formats`). Then activation_dtype
+            is one too, and the factors of conv2d, dense and matmul are numbers of these formats;
+            `float32` leaves one side as it is.
+        compute: `storage` rounds these factors and computes in float32; `native` computes products
+            and sums in the format, accumulated as one of `compiler.op.accumulate.MODES`, and adds
+            the bias in float32.
+        scales: of formats: any `float32`, or a `power_of_two`.
+        block_scale_rounding: how block formats whose scales are powers of two (the mx... ones) find
+            them: `floor` as the specification says, `ceil`, `even` or `rceil` (see
+            `compiler.op.qnn.formats.SCALE_ROUNDINGS`).
+        weight_group_size: weights that share a scale with weight_granularity="group" (formats, and
+            integer weights alone).
+        mean_weight_bits: weights of sensitive nodes get 8 bits, as long as all weights have so many
+            on average; 0 for none (see `quantize.search.mixed_precision`).
+        float_macs: share of the multiply-accumulates that sensitive nodes may do in float.
+        target: `target_metric` on the calibration data that must be reached, with as few of these
+            nodes in float as are found to do (see `quantize.calibration.accuracy_target`); 0 for
+            all of them.
+        target_metric: `agreement`, the share of inputs with float32's answer, or `sqnr` of the
+            first result in decibels.
+
+    Raises:
+        ConfigError: an unknown field, or a value that does not fit.
+    """
+
+    calibrate: str = "mse"
+    percentile: float = 99.999
+    kl_bins: int = 2048
+    momentum: float = 0.9
+    sigmas: float = 8.0
+    weight_granularity: str = "channel"
+    weight_range: str = "restricted"
+    activation_dtype: str = "uint8"
+    activation_granularity: str = "tensor"
+    activation_symmetric: bool = False
+    activation_range: str = "full"
+    weight_bits: int = 8
+    activation_bits: int = 8
+    requantize: str = "float32"
+    accumulate: str | Mapping[str, str] | tuple[tuple[str, str], ...] = "sequential"
+    skip: tuple[str, ...] = ()
+    bias_correction: str = "empirical"
+    overrides: Mapping[str, Mapping[str, Any]] | Overrides = ()
+    weight_calibrate: str = "max"
+    weight_rounding: str = "nearest"
+    rounding_inputs: int = 128
+    rounding_steps: int = 1000
+    rounding_damping: float = 0.1
+    seed: int = 0
+    equalize: bool = False
+    smoothing: float | str = "auto"
+    activation_aware: bool = False
+    weight_dtype: str = "int8"
+    compute: str = "storage"
+    scales: str = "float32"
+    block_scale_rounding: str = "floor"
+    weight_group_size: int = 64
+    mean_weight_bits: float = 0.0
+    float_macs: float = 0.0
+    target: float = 0.0
+    target_metric: str = "agreement"
+    functions: str = "auto"
+    arithmetic: str = "auto"
+    softmax: str = "float"
+    layer_norm: str = "float"
+
+    def __new__(cls, *args: Any, **values: Any) -> QConfig:
+        """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""
+        known = [f.name for f in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise ConfigError(unknown("QConfig field", name, known))
+        return super().__new__(cls)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        object.__setattr__(self, "accumulate", accumulation(self.accumulate))
+        check_formats(self)
+        object.__setattr__(self, "skip", patterns(self.skip))
+        object.__setattr__(self, "overrides", overrides_of(self.overrides))
+        for pattern, values in self.rules:
+            given = {k: v for k, v in values if k != "skip"}
+            try:
+                there = replace(self, overrides=(), **given)
+                if there.weight_only != self.weight_only and "weight_dtype" not in given:
+                    raise ConfigError("activation_dtype='float32' is for the whole network")
+                if there.in_formats != self.in_formats:
+                    raise ConfigError("to mix integers with number formats, edit the plan")
+            except ConfigError as e:
+                raise ConfigError(f"overrides of {pattern!r}: {e}") from None
+
+    @property
+    def accumulators(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of a pattern of nodes and an accumulation; ("*", ...) for all of them."""
+        given = self.accumulate
+        if isinstance(given, str):
+            return (("*", given),)
+        return tuple(given.items()) if isinstance(given, Mapping) else given
+
+    @property
+    def searches(self) -> bool:
+        """Whether precision is to be found by measuring."""
+        return bool(self.mean_weight_bits or self.float_macs)
+
+    @property
+    def rules(self) -> Overrides:
+        """The overrides as pairs of a pattern and pairs of a field and its value."""
+        return self.overrides if isinstance(self.overrides, tuple) else overrides_of(self.overrides)
+
+    def for_node(self, names: Iterable[str]) -> QConfig:
+        """What this configuration says of a node, or of a value, with these names.
+
+        Of each field, the first override that fits a name and gives the field decides. The result
+        has no overrides; its `accumulate` is one name, its `skip` leaves all nodes float or none.
+        """
+        known = tuple(names)
+        chosen: dict[str, Any] = {}
+        for pattern, values in self.rules:
+            if fits(pattern, known):
+                chosen = {**dict(values), **chosen}
+        if "accumulate" not in chosen:
+            modes = (mode for pattern, mode in self.accumulators if fits(pattern, known))
+            chosen["accumulate"] = next(modes, "sequential")
+        chosen["skip"] = ("*",) if self.excluding(known) else ()
+        chosen["overrides"] = ()
+        changed = {k: v for k, v in chosen.items() if getattr(self, k) != v}
+        return replace(self, **changed) if changed else self
+
+    def excluding(self, names: Iterable[str]) -> str:
+        """What leaves a node with these names in float; empty if nothing does."""
+        known = tuple(names)
+        found = deciding(self.rules, "skip", known)
+        if found is not None:
+            pattern, skipped = found
+            return f"overrides of {pattern!r}" if skipped else ""
+        return next((f"skip={pattern!r}" for pattern in self.skip if fits(pattern, known)), "")
+
+    @property
+    def weight_only(self) -> bool:
+        """Whether weights are integers and activations stay float32."""
+        return self.weight_dtype == "int8" and self.activation_dtype == "float32"
+
+    @property
+    def in_formats(self) -> bool:
+        """Whether factors are numbers of formats, not integers."""
+        return self.weight_dtype != "int8"
+
+    @property
+    def weight_symmetric(self) -> bool:
+        """Whether weights have no zero point but 0."""
+        return self.weight_range != "asymmetric"
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> QConfig:
+        """The configuration that `to_dict` wrote.
+
+        Raises:
+            ConfigError: an unknown field, or a value that does not fit.
+        """
+        return QConfig(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """All fields as JSON-compatible data."""
+        one = isinstance(self.accumulate, str)
+        accumulate = self.accumulate if one else dict(self.accumulators)
+        overrides = {pattern: dict(values) for pattern, values in self.rules}
+        skip = list(self.skip)
+        return {**asdict(self), "accumulate": accumulate, "skip": skip, "overrides": overrides}
+
+    @staticmethod
+    def from_toml(path: str | Path) -> QConfig:
+        """The configuration in a TOML file; fields that it leaves out have their defaults.
+
+        Raises:
+            ConfigError: the file cannot be read, is not TOML, has an unknown field, or a value that
+                does not fit.
+        """
+        from quantize.config.file import read_toml
+
+        return QConfig(**read_toml(path))
+
+    def to_toml(self, path: str | Path | None = None) -> str:
+        """All fields as TOML text that `from_toml` reads; written to `path` too, if given.
+
+        Raises:
+            ConfigError: the file cannot be written.
+        """
+        from quantize.config.file import write_toml
+
+        return write_toml(self.to_dict(), path)

@@ -1,0 +1,1 @@
+"""Plans as ONNX models of float operators between QuantizeLinear and DequantizeLinear."""

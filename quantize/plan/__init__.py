@@ -1,0 +1,1 @@
+"""Plans: every decision of a quantization as plain data."""

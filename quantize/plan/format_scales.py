@@ -1,0 +1,187 @@
+"""Choosing the scales of scalar formats.
+
+A scale is searched that has the least squared error of rounding, among octaves and then among
+eighths of an octave (with `scales="power_of_two"` octaves only); where a range is given instead,
+its end comes to lie on the format's `target`. For native sums, values of magnitude 1 are best: a
+product of two is of magnitude 1, and their sums stay in range longest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from compiler.types.dtypes import Array
+from quantize.calibration.observers import Histogram, Observer, observer
+from quantize.config.qconfig import QConfig
+from quantize.formats.element import Element, element
+from quantize.plan.operand_format import OperandFormat
+from quantize.plan.params import power_of_two
+
+_OCTAVES = range(-4, 13)
+_EIGHTHS = range(-7, 8)
+Errors = Callable[[Array], Array]
+"""Scales [C] -> squared errors [C]."""
+
+
+class FormatObserver:
+    """Watches a value that is to be put in a format: its range as `calibrate` says, and, where that
+    is not all that is asked, the distribution of its magnitudes."""
+
+    def __init__(self, config: QConfig):
+        self.config = config
+        # The signs of formats are symmetric; the integers only tell thresholds how many levels.
+        self.ends = observer(
+            QConfig(
+                calibrate=config.calibrate, percentile=config.percentile, kl_bins=config.kl_bins,
+                momentum=config.momentum, sigmas=config.sigmas, activation_dtype="int8",
+                activation_symmetric=True,
+            )
+        )  # fmt: skip
+        self.searched = config.calibrate in ("mse", "power_of_two")
+        counted = isinstance(self.ends, Histogram)
+        self.counts: Any = self.ends if counted else Histogram() if self.native else None
+
+    @property
+    def native(self) -> bool:
+        """Whether sums are formed in the format."""
+        return self.config.compute == "native"
+
+    @property
+    def any_order(self) -> bool:
+        """See Observer."""
+        return all(o.any_order for o in self._parts)
+
+    def update(self, values: Array) -> None:
+        """See Observer."""
+        for o in self._parts:
+            o.update(values)
+
+    def merge(self, other: FormatObserver) -> None:
+        """See Observer."""
+        for mine, theirs in zip(self._parts, other._parts, strict=True):
+            mine.merge(theirs)
+
+    def range(self) -> tuple[float, float]:
+        """See Observer."""
+        return self.ends.range()
+
+    @property
+    def largest(self) -> float:
+        """The largest magnitude of the range."""
+        return max(abs(v) for v in self.range())
+
+    @property
+    def reach(self) -> float:
+        """The largest magnitude that blocks with scales of their own are to hold. All that was
+        seen, unless `calibrate` states a range: searches for the best one weigh the error of a grid
+        of equal steps, which blocks do not have, and would cut off what they hold for nothing."""
+        if self.config.calibrate not in ("mse", "kl", "power_of_two"):
+            return self.largest
+        return max(abs(float(self.counts.low)), abs(float(self.counts.high)))
+
+    @property
+    def _parts(self) -> list[Observer]:
+        apart = self.counts is not None and self.counts is not self.ends
+        return [self.ends, self.counts] if apart else [self.ends]
+
+    def scale(self, e: Element) -> float:
+        """The scale for a format."""
+        powers = powers_of_two(self.config)
+        if self.native:
+            used = self.counts.counts > 0
+            squares = self.counts.centres[used] ** 2 * self.counts.counts[used]
+            mean = math.sqrt(squares.sum() / max(self.counts.counts.sum() - self.counts.zeros, 1))
+            return rounded_scale(max(mean, self.largest / e.high), powers)
+        if not self.searched:
+            return rounded_scale(self.largest / e.target, powers)
+        used = np.flatnonzero(self.counts.counts)
+        x, n = self.counts.centres[used], self.counts.counts[used].astype(np.float64)
+        most = max(abs(self.counts.low), abs(self.counts.high))
+
+        def errors(scales: Array) -> Array:
+            return np.asarray([(n * (e.rounded(x / s) * s - x) ** 2).sum() for s in scales])
+
+        return least_errors([most / e.target], errors, powers)[0]
+
+
+def powers_of_two(config: QConfig) -> bool:
+    """Whether scales have to be powers of two."""
+    return config.scales == "power_of_two" or config.calibrate == "power_of_two"
+
+
+def weight_scales(weight: Array, e: Element, config: QConfig) -> tuple[float, ...]:
+    """Scales of weights [O, ...]: one, one for each output channel, or for each group of them."""
+    rows = weight.reshape(len(weight), -1).astype(np.float64)
+    if config.weight_granularity == "tensor":
+        rows = rows.reshape(1, -1)
+    elif config.weight_granularity == "group":
+        rows = _groups(rows, config.weight_group_size)
+    largest = np.abs(rows).max(axis=1)
+    powers = powers_of_two(config)
+    if config.compute == "native":
+        counts = np.maximum((rows != 0).sum(axis=1), 1)
+        mean = np.sqrt((rows**2).sum(axis=1) / counts)
+        return tuple(rounded_scale(float(s), powers) for s in np.maximum(mean, largest / e.high))
+    if config.weight_calibrate == "max":
+        return tuple(rounded_scale(float(s), powers) for s in largest / e.target)
+
+    def errors(scales: Array) -> Array:
+        s = scales[:, None]
+        return np.asarray(((e.rounded(rows / s) * s - rows) ** 2).sum(axis=1))
+
+    return tuple(least_errors(list(largest / e.target), errors, powers))
+
+
+def _groups(rows: Array, size: int) -> Array:
+    """Rows [O, K] as rows of groups [O * ceil(K / size), size], filled up with zeros."""
+    missing = -rows.shape[1] % size
+    return np.pad(rows, ((0, 0), (0, missing))).reshape(-1, size)
+
+
+def least_errors(covering: Sequence[float], errors: Errors, powers: bool) -> list[float]:
+    """The scale with the least error for each of several sets of numbers, of which `covering` has
+    the scales that put their largest magnitudes on the format's target."""
+    start = np.asarray([rounded_scale(s, powers) for s in covering], np.float64)
+    best, least = start, np.full(len(start), np.inf)
+    for step, candidates in ((1.0, _OCTAVES), (1 / 8, _EIGHTHS)):
+        if step < 1 and powers:
+            break
+        centre = best
+        for k in candidates:
+            scales = np.asarray([float32_scale(s) for s in centre * 2.0 ** (k * step)])
+            found = errors(scales)
+            best = np.where(found < least, scales, best)
+            least = np.minimum(found, least)
+    return [float(s) for s in best]
+
+
+def with_room(
+    formats: tuple[OperandFormat, ...], reach: float, powers: bool
+) -> tuple[OperandFormat, ...]:
+    """Formats of two factors whose scales are raised, each by its part, until twice the largest
+    result (the sums on the way to it are larger) is in the format's range."""
+    first, second = formats
+    need = 2 * reach / element(first.format).high
+    lacking = max(1.0, need / (first.scales[0] * min(second.scales)))
+    a = rounded_scale(first.scales[0] * math.sqrt(lacking), powers)
+    b = (rounded_scale(max(s, need / a), powers) for s in second.scales)
+    return replace(first, scales=(a,)), replace(second, scales=tuple(b))
+
+
+def rounded_scale(scale: float, powers: bool) -> float:
+    """A scale of at least this size that float32 holds, or that is a power of two; 1 for 0."""
+    scale = float32_scale(scale)
+    return power_of_two(scale) if powers else scale
+
+
+def float32_scale(scale: float) -> float:
+    """The float32 nearest to a scale, within its normal numbers; 1 for 0."""
+    if scale == 0:
+        return 1.0
+    info = np.finfo(np.float32)
+    return float(np.float32(min(max(scale, float(info.tiny)), float(info.max))))

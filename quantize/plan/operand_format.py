@@ -1,0 +1,159 @@
+"""OperandFormat: how one operand of a node is put in a format, as plain data of a plan."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from reprlib import repr as short
+from typing import Any
+
+import numpy as np
+
+from compiler.errors import ConfigError, unknown
+from compiler.interpret.graph import call_reference
+from compiler.ir.expr import Atom, Call, Constant, Var
+from compiler.op.qnn.formats import SCALE_ROUNDINGS
+from compiler.passes.infer_type import infer_value
+from compiler.types.dtypes import FLOAT32, Array
+from quantize.annotation import graph
+from quantize.formats.blocks import block_format
+from quantize.formats.element import element
+
+FLOAT = "float32"
+"""Name for an operand that stays as it is."""
+
+
+@dataclass(frozen=True)
+class OperandFormat:
+    """A format and its scales.
+
+    Attributes:
+        format: name of a scalar format or of a block format; `float32`: the operand is not rounded.
+        scales: of a scalar format one for all, or one for each position of `axis` or, with `group`,
+            for each group of weights, channel by channel. Of a block format the one scale of the
+            whole tensor (1 where it has none).
+        axis: that of several scales, or the one that blocks run along.
+        flat: whether blocks of weights run along this axis and all behind it, in row-major order.
+        scale_rounding: of blocks with powers of two as scales, one of
+            `compiler.op.qnn.formats.SCALE_ROUNDINGS`.
+        group: consecutive weights of an output channel (axis 0) that share a scale; 0: no groups.
+    """
+
+    format: str
+    scales: tuple[float, ...] = (1.0,)
+    axis: int = 0
+    group: int = 0
+    flat: bool = False
+    scale_rounding: str = "floor"
+
+    def __str__(self) -> str:
+        n = len(self.scales)
+        scales = f"scale {self.scales[0]:.6g}" if n == 1 else f"{n} scales"
+        if self.scale_rounding != "floor":
+            return f"{self.format}, scales by {self.scale_rounding}"
+        stays = self.format == FLOAT or (self.scales == (1.0,) and block_format(self.format))
+        return self.format if stays else f"{self.format}, {scales}"
+
+    def scale_array(self, shape: tuple[int, ...]) -> Array:
+        """float32 scales of a scalar format that broadcast to an operand of a known shape."""
+        scales = np.asarray(self.scales, np.float32)
+        if self.group:
+            rows = scales.reshape(shape[0], -1).repeat(self.group, axis=1)
+            return rows[:, : int(np.prod(shape[1:]))].reshape(shape)
+        return scales[0] if len(scales) == 1 else scales
+
+
+def rounding_call(a: Atom, f: OperandFormat) -> Call:
+    """The call that rounds a float32 operand to a format; constants may have groups, but flat ones
+    must be given in the shape that `flattened` makes."""
+    block = block_format(f.format)
+    if block is not None:
+        e, scale = block.elements, block.scale_element
+        attrs: dict[str, Any] = {} if e.target == e.high else {"top": e.target}
+        attrs |= {} if block.powers else {
+            "scale_dtype": str(scale.dtype), "scale_low": scale.least, "scale_high": scale.high,
+            "unit": f.scales[0],
+        }  # fmt: skip
+        attrs |= {} if f.scale_rounding == "floor" else {"scale_rounding": f.scale_rounding}
+        attrs |= {"step": e.step} if f.scale_rounding == "even" else {}
+        return graph.call(
+            "qnn.simulated_blocks", a, dtype=str(e.dtype), low=e.low, high=e.high, axis=f.axis,
+            block=block.block, **attrs,
+        )  # fmt: skip
+    e = element(f.format)
+    scales = f.scale_array(a.data.shape if isinstance(a, Constant) else ())
+    return graph.call(
+        "qnn.simulated_cast", a, Constant.of(scales, FLOAT32), dtype=str(e.dtype), low=e.low,
+        high=e.high, axis=f.axis,
+    )  # fmt: skip
+
+
+def rounded_array(x: Array, f: OperandFormat) -> Array:
+    """What `rounding_call` makes of a float32 array."""
+    value = rounding_call(Constant.of(x.reshape(flattened(x.shape, f)), FLOAT32), f)
+    arrays = [a.data for a in value.args if isinstance(a, Constant)]
+    rounded = call_reference(value, arrays, Var("rounded", infer_value(value)), {})
+    return np.asarray(rounded).reshape(x.shape)
+
+
+def flattened(shape: tuple[int, ...], f: OperandFormat) -> tuple[int, ...]:
+    """The shape in which the blocks of an operand of this shape run along one axis."""
+    if not f.flat:
+        return shape
+    lead = f.axis % len(shape)
+    return (*shape[:lead], math.prod(shape[lead:]))
+
+
+# ---- as data of a plan ---------------------------------------------------------------------------
+def operand_dict(f: OperandFormat) -> dict[str, Any]:
+    """The fields that are not their defaults, as JSON-compatible data."""
+    given = {**asdict(f), "scales": list(f.scales)}
+    defaults = {f.name: f.default for f in fields(OperandFormat)} | {"scales": [1.0]}
+    return {k: v for k, v in given.items() if k not in defaults or v != defaults[k]}
+
+
+def operands_of(node: str, data: Any) -> tuple[OperandFormat, ...]:
+    """The operands that lists of `operand_dict` describe.
+
+    Raises:
+        ConfigError: unknown entries or formats, or values that do not fit.
+    """
+    if not isinstance(data, list) or not data:
+        raise ConfigError(f"formats of {node!r}: expected a list with an object for each operand")
+    return tuple(_operand(f"formats of {node!r}", d) for d in data)
+
+
+def _operand(what: str, data: Any) -> OperandFormat:
+    known = [f.name for f in fields(OperandFormat)]
+    if not isinstance(data, Mapping) or not isinstance(data.get("format"), str):
+        raise ConfigError(f"{what}: an operand needs the name of its format, not {short(data)}")
+    for k in data:
+        if k not in known:
+            raise ConfigError(f"{what}: {unknown('entry', str(k), known)}")
+    scales = data.get("scales", [1.0])
+    if not isinstance(scales, list) or not scales or not all(map(_is_scale, scales)):
+        raise ConfigError(f"{what}: scales must be positive numbers that float32 holds exactly")
+    axis, group = data.get("axis", 0), data.get("group", 0)
+    if type(axis) is not int or type(group) is not int or group < 0:
+        raise ConfigError(f"{what}: axis and group must be integers")
+    name = data["format"]
+    block = None if name == FLOAT else block_format(name)
+    if name != FLOAT and block is None:
+        element(name)
+    flat, rounding = data.get("flat", False), data.get("scale_rounding", "floor")
+    if not isinstance(flat, bool) or (flat and block is None):
+        raise ConfigError(f"{what}: flat must be true or false, and false but for block formats")
+    if rounding not in SCALE_ROUNDINGS:
+        raise ConfigError(f"{what}: {unknown('scale_rounding', str(rounding), SCALE_ROUNDINGS)}")
+    if rounding != "floor" and (block is None or not block.powers):
+        raise ConfigError(
+            f"{what}: scale_rounding {rounding!r} is for blocks whose scales are powers of two"
+        )
+    return OperandFormat(name, tuple(map(float, scales)), axis, group, flat, rounding)
+
+
+def _is_scale(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e38:
+        return False
+    return float(np.float32(value)) == value

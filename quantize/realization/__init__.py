@@ -1,0 +1,1 @@
+"""A plan becomes a program: in integers, or simulated in float32."""

@@ -1,0 +1,140 @@
+"""A node of a plan whose operands are in a format becomes calls over float32 and formats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from compiler.errors import ConfigError
+from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
+from compiler.types.dtypes import FLOAT32, Array, custom
+from quantize.annotation import graph
+from quantize.annotation.format_nodes import CONV, format_reason, operands
+from quantize.formats.blocks import block_format
+from quantize.formats.element import element
+from quantize.plan.operand_format import FLOAT, OperandFormat, rounded_array, rounding_call
+
+if TYPE_CHECKING:
+    from quantize.plan.plan import Plan
+    from quantize.realization.apply import PlanRewriter
+
+
+class FormatNodes:
+    """Rewrites the nodes of `plan` that are in formats; values are rounded once for each format."""
+
+    def __init__(self, rewriter: PlanRewriter, plan: Plan):
+        self.rewriter, self.plan = rewriter, plan
+        self.rounded: dict[tuple[Atom, OperandFormat], Atom] = {}
+        self.codes: dict[tuple[Atom, OperandFormat], Atom] = {}
+
+    def node(self, b: Binding, call: Call) -> Var:
+        """The node over rounded operands; the value keeps its name."""
+        r, formats = self.rewriter, self.plan.formats[b.var.name]
+        if self.plan.config.compute == "native":
+            return self._native(b, call, formats)
+        first, second = (
+            self._stored(r.real(a), f) for a, f in zip(operands(call), formats, strict=True)
+        )
+        value = replace(call, args=(first, second, *call.args[2:]))
+        return r.named(b.var, value, b.origins)
+
+    def _native(self, b: Binding, call: Call, formats: Sequence[OperandFormat]) -> Var:
+        """Products and sums in the format, scaled back; then the bias."""
+        r, name = self.rewriter, b.var.name
+        codes = [self._codes(r.real(a), f) for a, f in zip(operands(call), formats, strict=True)]
+        attrs = replace(call.attrs, accumulate=self.plan.nodes[name].accumulate)
+        dtype = element(formats[0].format).dtype
+        sums = r.b.bind(Call(call.op, tuple(codes), attrs), f"{name}_{dtype.name}", b.origins)
+        real = r.b.bind(graph.call("cast", sums, dtype=str(FLOAT32)), f"{name}_sums", b.origins)
+        scale = Constant(result_scale(call, formats), FLOAT32)
+        value = graph.call("multiply", real, scale)
+        for bias in call.args[2:]:
+            scaled = r.b.bind(value, f"{name}_scaled", b.origins)
+            value = graph.call("nn.bias_add", scaled, bias, axis=channels_of(call))
+        return r.named(b.var, value, b.origins)
+
+    def _codes(self, a: Atom, f: OperandFormat) -> Atom:
+        """A real operand as numbers of its format, scaled and saturated."""
+        e, key = element(f.format), (a, f)
+        if key not in self.codes and isinstance(a, Constant):
+            scales = np.asarray(f.scales, np.float32)
+            ratio = a.data / scales.reshape(-1, *[1] * (a.data.ndim - 1))
+            clipped = np.clip(ratio, np.float32(e.low), np.float32(e.high))
+            codes = custom(e.dtype.name).encode(clipped, e.dtype)
+            self.codes[key] = Constant(np.asarray(codes, e.dtype.storage), e.dtype)
+        elif key not in self.codes:
+            bind, name = self.rewriter.b.bind, a.name if isinstance(a, Var) else "operand"
+            x = bind(graph.call("divide", a, Constant.of(f.scales[0], FLOAT32)), f"{name}_scaled")
+            x = bind(graph.call("clip", x, a_min=e.low, a_max=e.high), f"{name}_clipped")
+            self.codes[key] = bind(graph.call("cast", x, dtype=str(e.dtype)), f"{name}_{f.format}")
+        return self.codes[key]
+
+    def _stored(self, a: Atom, f: OperandFormat) -> Atom:
+        """A real operand rounded to its format."""
+        if f.format == FLOAT:
+            return a
+        if (a, f) not in self.rounded:
+            if isinstance(a, Constant):
+                self.rounded[a, f] = Constant(rounded_array(a.data, f), FLOAT32)
+            else:
+                name = f"{a.name}_{f.format}" if isinstance(a, Var) else f.format
+                self.rounded[a, f] = self.rewriter.b.bind(rounding_call(a, f), name)
+        return self.rounded[a, f]
+
+
+def channels_of(call: Call) -> int:
+    """The axis of the channels of a result."""
+    return 1 if str(call.op) == CONV else -1
+
+
+def result_scale(call: Call, formats: Sequence[OperandFormat]) -> Array:
+    """float32 units of sums of products of scaled factors, in a shape that broadcasts."""
+    scales = np.multiply.outer(*(np.asarray(f.scales, np.float64) for f in formats)).reshape(-1)
+    if len(scales) == 1:
+        return np.asarray(scales[0], np.float32)
+    after = tensor_type(call.args[0]).rank - 2 if str(call.op) == CONV else 0
+    return scales.reshape(-1, *[1] * after).astype(np.float32)
+
+
+def check_node(name: str, call: Call, plan: Plan) -> None:
+    """Raise ConfigError unless `plan` tells how to compute a node on numbers of formats."""
+    formats = plan.formats.get(name, ())
+    if reason := format_reason(call, plan.config):
+        raise ConfigError(f"node {name!r} ({call.op}) cannot be in a number format: {reason}")
+    if len(formats) != 2:
+        raise ConfigError(f"the plan needs two formats for the operands of node {name!r}")
+    if plan.config.compute == "native":
+        _check_native(name, formats)
+    for k, (a, f) in enumerate(zip(operands(call), formats, strict=True)):
+        _check_scales(f"operand {k} of node {name!r}", a, f)
+
+
+def _check_native(name: str, formats: Sequence[OperandFormat]) -> None:
+    first, second = (f.format for f in formats)
+    scalar = first != FLOAT and block_format(first) is None
+    if first != second or not scalar or any(f.group or f.axis for f in formats):
+        raise ConfigError(
+            f"node {name!r} is computed in its format: both operands need the same scalar format, "
+            "and scales that factor out of sums"
+        )
+
+
+def _check_scales(what: str, a: Atom, f: OperandFormat) -> None:
+    rank, n = tensor_type(a).rank, len(f.scales)
+    if not -rank <= f.axis < rank:
+        raise ConfigError(f"{what} has no axis {f.axis}")
+    if f.flat and not isinstance(a, Constant):
+        raise ConfigError(f"{what} is no weight and has no flat blocks: leave out its flat")
+    wanted = 1
+    if f.group and block_format(f.format) is None:
+        if not isinstance(a, Constant):
+            raise ConfigError(f"{what} is no weight and has no groups: leave out its group")
+        wanted = a.data.shape[0] * -(-a.data[0].size // f.group)
+    elif n > 1 and f.format != FLOAT and block_format(f.format) is None:
+        along = tensor_type(a).shape[f.axis]
+        wanted = along if isinstance(along, int) else 1
+    if n != wanted:
+        raise ConfigError(f"{what} needs {wanted} scales, but the plan gives it {n}")

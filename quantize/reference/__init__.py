@@ -1,0 +1,1 @@
+"""A quantized network computed from its plan alone: the oracle of realization."""

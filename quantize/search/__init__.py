@@ -1,0 +1,1 @@
+"""Which nodes need more precision: sensitivity, mixed precision, accuracy targets."""

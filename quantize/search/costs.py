@@ -1,0 +1,73 @@
+"""What a network costs by the widths that a plan gives its numbers, of which the realized module
+shows only the types that hold them: four bits are held by int8, numbers of a format by float32.
+
+Factors count in the widths that they are kept and fetched in, also where kernels widen them before
+they multiply: weights of four bits in front of float32 data are "float32 x int4".
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler.ir.expr import Atom, Constant, IRModule, tensor_type
+from compiler.transform.analysis import Kept, ModelCost, cost
+from quantize.formats.blocks import block_format
+from quantize.formats.storage import format_bits, operand_bits
+from quantize.plan.operand_format import OperandFormat
+from quantize.plan.params import ValueParams, WeightParams
+from quantize.plan.plan import Plan
+from quantize.realization.realize import Realizer
+
+
+def plan_cost(mod: IRModule, plan: Plan) -> ModelCost:
+    """The cost of a module that a plan has been applied to.
+
+    Args:
+        mod: the float32 module, prepared or not.
+
+    Raises:
+        ConfigError: as `quantize.realize`.
+    """
+    return realized_cost(mod, plan)[0]
+
+
+def realized_cost(mod: IRModule, plan: Plan) -> tuple[ModelCost, IRModule]:
+    """The cost of a module that a plan has been applied to, and what `quantize.realize` makes of it
+    then.
+
+    Raises:
+        ConfigError: as `quantize.realize`.
+    """
+    realizer = Realizer(mod, plan, boundary=True)
+    realized = realizer.run()
+    kept: dict[Atom, Kept] = {}
+    for x in realizer.grid.values():
+        kept[x.atom] = _integers(x.params)
+    for a, params in realizer.integers_of.items():
+        kept[a] = _integers(params)
+    for (_, f), a in realizer.in_formats.rounded.items():
+        kept[a] = _numbers(a, f)
+    return cost(realized, kept), realized
+
+
+def _integers(params: ValueParams | WeightParams) -> Kept:
+    """Integers of so many bits; of weights, with their zero points."""
+    if isinstance(params, WeightParams):
+        return Kept(f"int{params.bits}", params.bits, params.bits * len(params.zero_points))
+    sign = "u" if params.dtype == "uint8" else ""
+    return Kept(f"{sign}int{params.bits}", params.bits)
+
+
+def _numbers(a: Atom, f: OperandFormat) -> Kept:
+    """Numbers of a format; with their scales, where these are constants or follow from the data.
+
+    A value's scale that is known beforehand is an operand, or an attribute, of the call that rounds
+    it.
+    """
+    shape = tuple(n if isinstance(n, int) else 1 for n in tensor_type(a).shape)
+    width = format_bits(f.format)
+    more = operand_bits(shape, f) - width * math.prod(shape)
+    if not isinstance(a, Constant):
+        block = block_format(f.format)
+        more -= 32 * len(f.scales) if block is None or not block.powers else 0
+    return Kept(f.format, width, more)
