@@ -15,8 +15,8 @@ from compiler.runtime.assumptions import Assumption, assumptions
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.index_ranges import index_ranges
 from compiler.runtime.inputs import symbolic_sizes
+from compiler.runtime.loader import loader_of
 from compiler.runtime.program_builder import ProgramBuilder
-from compiler.runtime.rounding_flag import can_watch
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target.intrinsics import for_target
@@ -92,14 +92,16 @@ def compile_graph(
     mod = without_empty(mod)
     lowerings = choose_lowerings(mod, dtype_lowering)
     program = ProgramBuilder(_optimize(mod, target, lowerings), target, threads, dims).run()
-    program = replace(program, sizes=tuple(sizes), assumed=tuple(assumed))
+    program = replace(
+        program, sizes=tuple(sizes), assumed=tuple(assumed), lowerings=tuple(lowerings)
+    )
 
     def sized(known: Mapping[Dim, int]) -> GraphExecutable:
         with context:
             alone = with_sizes(mod, {d: known[d] for d in program.dims})
             return compile_graph(alone, target, threads, dtype_lowering)
 
-    return GraphExecutable(program, target, threads, lowerings, sized if program.dims else None)
+    return loader_of(target).load(program, sized if program.dims else None)
 
 
 def needs_machine(mod: IRModule) -> bool:
@@ -144,7 +146,7 @@ def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...
 
         passes += stronger()
     passes += [
-        SplitExact(can_watch(target), pairs),
+        SplitExact(target.exception_flags, pairs),
         HoldForms(forms_of(lowerings)),
         FoldZeroPoint(),
     ]

@@ -99,7 +99,7 @@ def compile_elementwise(
     out = builder.compute("out", (n,), result, lambda i: body(*(x[i] for x in operands)))
     function, tables = lower_custom_dtypes(builder.finish([out]), chosen.kind)
     symbol = f"elementwise_{name}_{jit.digest(program_text(function))}"
-    (stage,) = lower_primfunc(replace(function, name=symbol), tables, chosen.enabled)
+    (stage,) = lower_primfunc(replace(function, name=symbol), tables, chosen)
     address = jit.compile_text(stage.text, stage.symbol, chosen)
     pointers: list[Any] = [ctypes.c_void_p] * (len(inputs) + 1 + len(tables))
     entry = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(address)

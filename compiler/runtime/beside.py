@@ -1,4 +1,4 @@
-"""LLVM's share of a build, and copies of large constants, done by threads beside the one that
+"""The compiling of a build, and copies of large constants, done by threads beside the one that
 writes the code.
 
 Writing the code of a network's kernels and compiling it take about as long as each other. LLVM does
@@ -13,11 +13,14 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from compiler.codegen.llvm import jit
+from compiler.codegen.backend import Code, backend_of
 from compiler.errors import LoweringError
-from compiler.runtime.kernel_abi import Native
 from compiler.target.registry import Target
+
+if TYPE_CHECKING:
+    from compiler.runtime.kernels import Compiled
 
 SWITCH = 0.0005
 """Seconds after which the writing thread gives way. LLVM is called in several steps; before each
@@ -38,7 +41,7 @@ class Beside:
     """
 
     def __init__(self) -> None:
-        self.begun: dict[str, Native] = {}
+        self.begun: dict[str, Compiled] = {}
         self._jobs: list[tuple[Future[bytes], Callable[[bytes], None], Blame]] = []
         self._blame: Blame = _plainly
         self._thread: ThreadPoolExecutor | None = None
@@ -72,15 +75,16 @@ class Beside:
         finally:
             self._blame = before
 
-    def begin(self, text: str, target: Target, keep: Callable[[bytes], None]) -> None:
-        """Have LLVM `text` compiled; `finish` gives `keep` the object code."""
+    def begin(self, code: Code, target: Target, keep: Callable[[bytes], None]) -> None:
+        """Have code compiled; `finish` gives `keep` the object code."""
+        backend = backend_of(target)
         if self._thread is None:
-            jit.machine(target)  # made once, by one thread
+            backend.prepare(target)  # by one thread
             with _lock:
                 _running.append(_running[0] if _running else sys.getswitchinterval())
                 sys.setswitchinterval(min(SWITCH, _running[0]))
             self._thread = ThreadPoolExecutor(1, "llvm")
-        self._jobs.append((self._thread.submit(jit.object_code, text, target), keep, self._blame))
+        self._jobs.append((self._thread.submit(backend.object, code, target), keep, self._blame))
 
     def copy(self, fill: Callable[[], None]) -> None:
         """Have an array filled, before `finish` returns."""
@@ -93,7 +97,7 @@ class Beside:
         the copies.
 
         Raises:
-            LoweringError: LLVM rejects the code, or a C function it calls cannot be found.
+            LoweringError: the code is rejected, or a C function it calls cannot be found.
         """
         for code, keep, blame in self._jobs:
             try:

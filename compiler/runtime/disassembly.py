@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from compiler.runtime.graph_entry import Pointer, Step
-
-if TYPE_CHECKING:
-    from compiler.runtime.executable import Program
+from compiler.codegen.steps import Pointer, Step
+from compiler.runtime.program import Program
 
 
 def instructions(p: Program) -> str:

@@ -6,20 +6,20 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from compiler.codegen.backend import backend_of
 from compiler.errors import InputError, OutOfMemoryError
 from compiler.lowering.choose import DtypeLowering
-from compiler.runtime.assumptions import Assumption, check_assumptions
+from compiler.runtime.assumptions import check_assumptions
 from compiler.runtime.disassembly import counts, instructions
-from compiler.runtime.external import External, Linkage
-from compiler.runtime.graph_entry import Step
+from compiler.runtime.external import Linkage
 from compiler.runtime.index_ranges import IndexRange, check_indices
 from compiler.runtime.inputs import bind_inputs, check_sizes
 from compiler.runtime.kernels import Kernel, aligned_copy
+from compiler.runtime.program import Program
 from compiler.symbolic import Index, Var
 from compiler.target.registry import Target
 from compiler.types.dtypes import Array
@@ -31,25 +31,8 @@ KNOWN_SIZES = 64
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5)
 
 
-@dataclass(frozen=True)
-class Program:
-    """What the builder made of a module: kernels, constants, the native entry, the memory plan.
-    `sizes`: the symbolic dimensions of its tensors, which may not be zero; `assumed`: equalities of
-    dimensions."""
-
-    inputs: tuple[tuple[str, TensorType], ...]
-    outputs: tuple[tuple[str, TensorType], ...]
-    kernels: tuple[Kernel, ...]
-    constants: tuple[Array, ...]
-    dims: tuple[Var, ...]
-    workspace: Index
-    entry: int
-    symbol: str
-    text: str
-    steps: tuple[Step, ...]
-    externals: tuple[External, ...] = ()
-    sizes: tuple[Index, ...] = ()
-    assumed: tuple[Assumption, ...] = ()
+Sized = Callable[[Mapping[Var, int]], "GraphExecutable"]
+"""Compiles a program for given symbolic dimensions alone."""
 
 
 class Executable:
@@ -131,9 +114,15 @@ class Executable:
         """What runs, for people: instructions, and the scheduled loop nests of the kernels."""
         raise NotImplementedError
 
-    def llvm_text(self) -> str:
-        """The LLVM code of every kernel and of what calls them."""
+    @property
+    def source(self) -> str:
+        """The code of every kernel and of what calls them, in the language of the target's
+        backend."""
         raise NotImplementedError
+
+    def llvm_text(self) -> str:
+        """`source` of targets whose code LLVM makes."""
+        return self.source
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write it to one file: see `compiler.saved.executables.save`."""
@@ -160,20 +149,15 @@ class GraphExecutable(Executable):
     """A module without control flow: one native function calls its kernels.
 
     Attributes:
-        program: what the builder made.
+        program: what the builder made; the entry point is at the address `entry`.
     """
 
-    def __init__(
-        self,
-        program: Program,
-        target: Target,
-        threads: int,
-        lowerings: tuple[DtypeLowering, ...] = (),
-        sized: Callable[[Mapping[Var, int]], GraphExecutable] | None = None,
-    ):
-        super().__init__(program.inputs, program.outputs, target, threads, lowerings)
+    def __init__(self, program: Program, entry: int, sized: Sized | None = None):
+        super().__init__(
+            program.inputs, program.outputs, program.target, program.threads, program.lowerings
+        )
         self.program, self._sized = program, sized
-        self._entry = _ENTRY(program.entry)
+        self._entry = _ENTRY(entry)
         self._linkage = Linkage(program.externals, program.dims)
         self._linked = _linked(program.constants, self._linkage.addresses)
         self._constants = _table(self._linked)
@@ -310,10 +294,13 @@ class GraphExecutable(Executable):
         head = f"graph executable for {self.target}, {self.threads} thread(s)"
         return "\n  ".join([head, self.signature(), *counts(self.program)])
 
-    def llvm_text(self) -> str:
-        """The LLVM code of every kernel and of the entry point."""
-        parts = [k.llvm_text() for k in self.program.kernels]
-        return "\n\n".join([*dict.fromkeys(parts), self.program.text])
+    @property
+    def source(self) -> str:
+        """See Executable."""
+        p = self.program
+        if not backend_of(p.target).separate:
+            return p.entry.text
+        return "\n\n".join([*dict.fromkeys(k.source for k in p.kernels), p.entry.text])
 
 
 def _table(arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_void_p]:

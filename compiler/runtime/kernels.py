@@ -15,15 +15,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from compiler.codegen import cache
+from compiler.codegen.backend import Code, backend_of
 from compiler.codegen.barriers import joined
-from compiler.codegen.llvm import jit
-from compiler.codegen.llvm.lower import NativeStage, lower_primfunc, module_text
+from compiler.codegen.kernel_abi import KernelAbi, Stage
+from compiler.codegen.parallel_tasks import parallel_tasks
 from compiler.errors import ConfigError, LoweringError, ScheduleError
 from compiler.ir.expr import Atom, Constant, Function
 from compiler.lowering.custom_dtypes import lower_custom_dtypes, uses_custom
 from compiler.lowering.legalize import Legalized, legalize
 from compiler.runtime.beside import Beside
-from compiler.runtime.kernel_abi import Native, Stage
+from compiler.runtime.loader import loader_of
 from compiler.scheduling import rules
 from compiler.scheduling.default import schedule_default
 from compiler.scheduling.independent import check_independent
@@ -32,8 +33,9 @@ from compiler.scheduling.tuning_log import History
 from compiler.scheduling.user_schedules import arranged, start_reductions
 from compiler.symbolic import Index, Var
 from compiler.target import intrinsics
+from compiler.target.kinds import kind_of
 from compiler.target.registry import Target
-from compiler.tensor.identity import program_text
+from compiler.tensor.identity import digest, program_text
 from compiler.tensor.naming import buffers
 from compiler.tensor.packed_arrays import IndexMap, aligned_empty, pack_into
 from compiler.tensor.packed_arrays import aligned_copy as aligned_copy
@@ -56,20 +58,19 @@ class Argument:
 @dataclass(frozen=True)
 class Scheduled:
     """A scheduled loop nest on built-in dtypes, the look-up tables it reads, and what its native
-    functions are called: equal names mean equal programs. `enabled`: features of the target."""
+    functions are called: equal names mean equal programs."""
 
     func: PrimFunc
     tables: tuple[Buffer, ...]
     symbol: str
-    enabled: frozenset[str]
 
-    def lowered(self) -> list[NativeStage]:
-        """Its functions, with LLVM text."""
+    def code(self, target: Target) -> Code:
+        """Its functions, in the language of the target's backend."""
         named = replace(self.func, name=self.symbol)
-        return lower_primfunc(named, list(self.tables), self.enabled)
+        return backend_of(target).kernel(named, self.tables, target)
 
 
-class Program:
+class KernelSource:
     """What a kernel computes; scheduled when that is first asked for."""
 
     def __init__(
@@ -119,21 +120,28 @@ class Program:
                     start_reductions(self._func)
                 else:
                     schedule_default(self._func, self._target, self._constants, self._choices)
-                func, tables = lower_custom_dtypes(self._func, self._target.kind)
+                func, tables = lower_custom_dtypes(self._func, kind_of(self._target.kind).lowerings)
                 plain = re.sub(r"\W", "_", func.name, flags=re.ASCII)  # a person may have named it
-                symbol = f"{plain}_{jit.digest(program_text(func), str(self._target))}"
-                self._scheduled = Scheduled(func, tuple(tables), symbol, self._target.enabled)
+                symbol = f"{plain}_{digest(program_text(func), str(self._target))}"
+                self._scheduled = Scheduled(func, tuple(tables), symbol)
             return self._scheduled
 
 
 @dataclass(frozen=True)
 class Written:
-    """What is known of a loaded kernel: the texts of its loops and of its LLVM code, and its object
-    code."""
+    """What is known of a loaded kernel: the texts of its loops and of its code."""
 
     loops: str
-    llvm: str
-    code: bytes
+    code: str
+
+
+@dataclass
+class Compiled:
+    """How a kernel is called, and its object code, which is empty until it is made (see `Beside`),
+    or where the backend compiles whole programs."""
+
+    abi: KernelAbi
+    code: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,9 @@ class Kernel:
 
     Attributes:
         program: the loops that run.
-        native: how to call it.
+        target: what it was compiled for.
+        abi: how to call it.
+        compiled: holds its object code.
         arguments: one per input parameter of `func`.
         outputs: how many output parameters follow.
         tables: look-up tables, passed after the temporaries.
@@ -150,8 +160,10 @@ class Kernel:
         tuned: whether its tiles come from a tuning log.
     """
 
-    program: Program | Written
-    native: Native
+    program: KernelSource | Written
+    target: Target
+    abi: KernelAbi
+    compiled: Compiled
     arguments: tuple[Argument, ...]
     outputs: int
     tables: tuple[Array, ...]
@@ -179,32 +191,38 @@ class Kernel:
     def with_dims(self, names: Mapping[Var, Var]) -> Kernel:
         """The same with other names of dimensions, which its own loops and text do not have."""
         dims = tuple(names.get(d, d) for d in self.dims)
-        return replace(self, native=self.native.with_dims(names), dims=dims)
+        return replace(self, abi=self.abi.with_dims(names), dims=dims)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """Native functions, called in order."""
-        return self.native.stages
+        """KernelAbi functions, called in order."""
+        return self.abi.stages
 
     @property
     def temps(self) -> tuple[Index, ...]:
         """Bytes of each temporary buffer."""
-        return self.native.temps
+        return self.abi.temps
+
+    @property
+    def source_code(self) -> Code:
+        """Its native functions, in the language of the target's backend."""
+        if isinstance(self.program, Written):
+            return Code(tuple(s.symbol for s in self.stages), self.program.code)
+        return self._scheduled().code(self.target)
+
+    @property
+    def source(self) -> str:
+        """The text of `source_code`."""
+        return self.source_code.text
 
     def llvm_text(self) -> str:
-        """LLVM text of the native functions."""
-        if isinstance(self.program, Written):
-            return self.program.llvm
-        return module_text(self._scheduled().lowered())
+        """`source` of targets whose code LLVM makes."""
+        return self.source
 
-    def object_code(self, target: Target) -> bytes:
-        """Object code of the native functions, from the cache if it is there."""
-        if isinstance(self.program, Written):
-            return self.program.code
-        entry = cache.load(self.program.key)
-        if entry is not None:
-            return entry.partition(b"\n")[2]
-        return jit.object_code(self.llvm_text(), target)
+    @property
+    def code(self) -> bytes:
+        """Object code of the native functions; empty if the backend compiles whole programs."""
+        return self.compiled.code
 
     def _scheduled(self) -> Scheduled:
         if isinstance(self.program, Written):
@@ -256,17 +274,19 @@ def compile_kernel(
         LoweringError: an operation has no lowering for its dtype and target.
         ScheduleError: a choice does not fit.
     """
-    program = Program(legal, target, choices)
-    native = _native(program, target, beside)
+    program = KernelSource(legal, target, choices)
+    compiled = _compiled(program, target, beside)
     arguments = []
     for k, a in enumerate(legal.inputs):
         if not isinstance(a, Constant):
             arguments.append(Argument(a, None))
         else:
-            arguments.append(Argument(None, _laid_out(a.data, native.packed.get(k), beside)))
+            arguments.append(Argument(None, _laid_out(a.data, compiled.abi.packed.get(k), beside)))
     return Kernel(
         program=program,
-        native=native,
+        target=target,
+        abi=compiled.abi,
+        compiled=compiled,
         arguments=tuple(arguments),
         outputs=legal.func.outputs,
         tables=program.tables,
@@ -292,58 +312,82 @@ def _laid_out(source: Array, order: IndexMap | None, beside: Beside | None) -> A
     return out
 
 
-_natives: dict[str, Native] = {}  # what this process has linked
+_known: dict[str, Compiled] = {}  # what this process has compiled, and linked if it runs here
 
 
-def _native(program: Program, target: Target, beside: Beside | None) -> Native:
+def _compiled(program: KernelSource, target: Target, beside: Beside | None) -> Compiled:
     """Compile and link a program, unless that has been done; both later if `beside` is there."""
-    with jit.lock:
-        if program.key in _natives:
-            jit.count("reused")
-            return _natives[program.key]
+    with cache.lock:
+        if program.key in _known:
+            cache.count("reused")
+            return _known[program.key]
         if beside is not None and program.key in beside.begun:
-            jit.count("reused")
+            cache.count("reused")
             return beside.begun[program.key]
+        if not backend_of(target).separate:
+            return _known.setdefault(program.key, Compiled(_abi(program.scheduled())))
         entry = cache.load(program.key)
         if entry is not None:
             head, _, code = entry.partition(b"\n")
-            native = Native.from_json(head.decode())
-            jit.count("loaded")
-            _link(program.key, native, code, target)
-            return native
-        native, text = _lowered(program)
+            cache.count("loaded")
+            return _link(program.key, Compiled(KernelAbi.from_json(head.decode()), code), target)
+        scheduled = program.scheduled()
+        made, source = Compiled(_abi(scheduled)), scheduled.code(target)
 
         def keep(code: bytes) -> None:
-            with jit.lock:
-                cache.store(program.key, native.to_json().encode() + b"\n" + code)
-                _link(program.key, native, code, target)
+            made.code = code
+            with cache.lock:
+                cache.store(program.key, made.abi.to_json().encode() + b"\n" + code)
+                _link(program.key, made, target)
 
         if beside is None:
-            keep(jit.object_code(text, target))
+            keep(backend_of(target).object(source, target))
         else:
-            beside.begin(text, target, keep)
-            beside.begun[program.key] = native
-        return native
+            beside.begin(source, target, keep)
+            beside.begun[program.key] = made
+        return made
 
 
-def _link(key: str, native: Native, code: bytes, target: Target) -> None:
-    jit.link(code, [s.symbol for s in native.stages], target)
-    _natives[key] = native
+def _link(key: str, made: Compiled, target: Target) -> Compiled:
+    loader_of(target).link(made.code, [s.symbol for s in made.abi.stages], target)
+    _known[key] = made
+    return made
 
 
-def _lowered(program: Program) -> tuple[Native, str]:
-    """How to call a program, and its LLVM code."""
-    scheduled = program.scheduled()
-    func, stages = scheduled.func, scheduled.lowered()
-    native = Native(
+def _abi(scheduled: Scheduled) -> KernelAbi:
+    """How the native functions of a scheduled program are called."""
+    func = scheduled.func
+    return KernelAbi(
         stages=tuple(
-            Stage(s.symbol, s.extent, innermost_work(body), joins)
-            for s, body, joins in zip(stages, func.body, joined(func.body), strict=True)
+            Stage(f"{scheduled.symbol}_{k}", parallel_tasks(s)[0], innermost_work(s), joins)
+            for k, (s, joins) in enumerate(zip(func.body, joined(func.body), strict=True))
         ),
         packed={k: func.packed[b].order for k, b in enumerate(func.params) if b in func.packed},
         temps=tuple(b.size * b.dtype.nbytes for b in func.temps),
     )
-    return native, module_text(stages)
+
+
+_objects: dict[str, bytes] = {}  # what `object_of` has made
+
+
+def object_of(code: Code, target: Target) -> bytes:
+    """Object code, from this process or the cache if it is there.
+
+    Raises:
+        LoweringError: the code is rejected.
+    """
+    with cache.lock:
+        key = cache.key(target, code.text, *(["plain"] if code.plain else []))
+        if key in _objects:
+            cache.count("reused")
+            return _objects[key]
+        found = cache.load(key)
+        if found is None:
+            found = backend_of(target).object(code, target)
+            cache.store(key, found)
+        else:
+            cache.count("loaded")
+        return _objects.setdefault(key, found)
 
 
 def _settled(f: PrimFunc) -> bool:

@@ -25,15 +25,16 @@ import ctypes
 import functools
 import os
 
+from compiler.codegen.backend import Code
 from compiler.codegen.llvm import jit
+from compiler.codegen.llvm.graph_entry import POOL
 from compiler.runtime.beside import Beside
 from compiler.runtime.pool_caller_code import CALLER_CODE
 from compiler.runtime.pool_worker_code import WORKER_CODE
 from compiler.target.registry import Target
 
-SYMBOL = "dtypelab_parallel"
-"""`void (void (ptr block, i64 begin, i64 end) *run, ptr block, i64 extent, i64 threads)`; without
-`run`, the pool forgets its workers, as a forked child must."""
+SYMBOL = POOL
+"""Without a function to run, the pool forgets its workers, as a forked child must."""
 
 MAX_WORKERS = 255
 SPIN_NS = 200_000
@@ -46,18 +47,12 @@ GRACE = 64
 them. Otherwise the first one done with a short job would move the data of the rest to its cache,
 and the owner, which has to fetch it back, would be late for the next job."""
 
-# How a waiting loop tells the processor so, where LLVM has an intrinsic for it.
-_PAUSE = {
-    "x86_64": ("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
-    "aarch64": ("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
-}
-
 
 @functools.cache
 def start() -> int:
     """Make the pool callable by generated code; returns the address of `dtypelab_parallel`."""
     target = Target.parse("llvm")
-    address = jit.compile_text(pool_text(target.triple), SYMBOL, target)
+    address = jit.compile_text(pool_text(target), SYMBOL, target)
     if hasattr(os, "register_at_fork"):
         call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, *[ctypes.c_int64] * 2)
         forget = functools.partial(call(address), None, None, 0, 0)
@@ -69,15 +64,15 @@ def begin(beside: Beside) -> None:
     """Have the pool compiled beside what else is made, if it must be: it takes as long as a large
     kernel."""
     target = Target.parse("llvm")
-    text = pool_text(target.triple)
+    text = pool_text(target)
     keep = jit.keeper(text, SYMBOL, target)
     if keep is not None:
-        beside.begin(text, target, keep)
+        beside.begin(Code((SYMBOL,), text), target, keep)
 
 
-def pool_text(triple: str) -> str:
+def pool_text(target: Target) -> str:
     """The LLVM code of the pool."""
-    declare, pause = _PAUSE.get(triple.partition("-")[0], ("", ""))
+    declare, pause = target.architecture.pause
     code = WORKER_CODE + CALLER_CODE
     for name, value in {
         "SYMBOL": SYMBOL,

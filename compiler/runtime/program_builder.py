@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from compiler.codegen.llvm import jit
+from compiler.codegen.backend import backend_of
+from compiler.codegen.steps import Pointer, Step
 from compiler.errors import LoweringError, ScheduleError
 from compiler.interpret.callees import callee
 from compiler.ir.expr import (
@@ -26,14 +27,19 @@ from compiler.ir.expr import (
 from compiler.lowering.legalize import Legalized, known_finite
 from compiler.op.function_calls import CALL_TIR, is_callee
 from compiler.op.opdef import OpDef
-from compiler.runtime import pool
 from compiler.runtime.beside import Beside
 from compiler.runtime.concat_in_place import Joins, joined, returned
-from compiler.runtime.executable import Program
 from compiler.runtime.external import External
-from compiler.runtime.graph_entry import Pointer, Step, driver_text
-from compiler.runtime.kernels import Kernel, aligned_copy, build_kernel, compile_kernel
+from compiler.runtime.kernels import (
+    Kernel,
+    aligned_copy,
+    build_kernel,
+    compile_kernel,
+    object_of,
+)
+from compiler.runtime.loader import loader_of
 from compiler.runtime.memory import Lifetime, plan_memory
+from compiler.runtime.program import Program
 from compiler.runtime.rounding_fallback import Choice, Conditions, conditions
 from compiler.scheduling.tuning_log import active_history
 from compiler.scheduling.user_schedules import with_own_loops
@@ -84,8 +90,7 @@ class ProgramBuilder:
             r = self._new(tensor_type(p))
             self.root[p], self.home[r] = (r,), Pointer("input", k)
         with self.beside:
-            if self.threads > 1:
-                pool.begin(self.beside)
+            loader_of(self.target).prepare(self.threads, self.beside)
             for b in f.bindings:
                 self._bind(b.var, b.value)
             self.beside.finish()
@@ -95,13 +100,14 @@ class ProgramBuilder:
         steps = [s for k in range(len(self.kernels)) for s in self._steps(k, temps[k])]
         steps += copies
         dims = self._dims(steps)
-        text = driver_text("main", steps, dims, self.threads)
-        symbol = f"main_{jit.digest(text)}"
-        text = text.replace("@main(", f"@{symbol}(")
-        if self.threads > 1:
-            pool.start()
-        entry_address = jit.compile_text(text, symbol, self.target, plain=True)
+        backend = backend_of(self.target)
+        entry = backend.entry(steps, dims, self.threads)
+        if not backend.separate:
+            parts = (k.source_code for k, _, _ in self.kernels if isinstance(k, Kernel))
+            entry = backend.joined([*dict.fromkeys(parts), entry])
         return Program(
+            target=self.target,
+            threads=self.threads,
             inputs=tuple((p.name, tensor_type(p)) for p in f.params),
             outputs=tuple(zip(self._output_names(), map(tensor_type, f.results), strict=True)),
             kernels=tuple(k for k, _, _ in self.kernels if isinstance(k, Kernel)),
@@ -109,9 +115,8 @@ class ProgramBuilder:
             constants=tuple(self.constants),
             dims=tuple(dims),
             workspace=plan,
-            entry=entry_address,
-            symbol=symbol,
-            text=text,
+            entry=entry,
+            code=object_of(entry, self.target),
             steps=tuple(steps),
         )
 

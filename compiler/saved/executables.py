@@ -9,14 +9,15 @@ import zipfile
 import zlib
 from typing import Any
 
-from compiler.codegen.llvm import jit
+from compiler.codegen.backend import Code
+from compiler.codegen.kernel_abi import KernelAbi
 from compiler.errors import ModelError
 from compiler.files.reading import ARRAYS, open_file
-from compiler.runtime import pool
-from compiler.runtime.executable import Executable, GraphExecutable, Program
+from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.index_ranges import ranges_among
-from compiler.runtime.kernel_abi import Native
-from compiler.runtime.kernels import Kernel, Written
+from compiler.runtime.kernels import Compiled, Kernel, Written
+from compiler.runtime.loader import loader_of
+from compiler.runtime.program import Program
 from compiler.saved.codec import decode, encode
 from compiler.saved.file import Reader, Writer, header, target_of
 from compiler.target.registry import Target
@@ -63,7 +64,7 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
 
 
 def _graph(exe: GraphExecutable, writer: Writer) -> dict[str, Any]:
-    p, target = exe.program, exe.target
+    p = exe.program
     return {
         "plan": encode(
             (
@@ -75,26 +76,26 @@ def _graph(exe: GraphExecutable, writer: Writer) -> dict[str, Any]:
                 p.externals,
                 p.sizes,
                 p.assumed,
-                exe.lowerings,
+                p.lowerings,
             )
         ),
         "constants": [writer.array(a) for a in p.constants],
-        "kernels": [_kernel(k, target, writer) for k in p.kernels],
-        "entry": [p.symbol, writer.add("code", jit.object_code(p.text, target, plain=True))],
-        "text": writer.add("text", p.text.encode()),
+        "kernels": [_kernel(k, writer) for k in p.kernels],
+        "entry": [p.entry.symbols, writer.add("code", p.code)],
+        "text": writer.add("text", p.entry.text.encode()),
     }
 
 
-def _kernel(k: Kernel, target: Target, writer: Writer) -> list[Any]:
+def _kernel(k: Kernel, writer: Writer) -> list[Any]:
     return [
         encode(k.stages),
         encode(k.temps),
         encode(k.dims),
         k.outputs,
         k.tuned,
-        writer.add("code", k.object_code(target)),
+        writer.add("code", k.code),
         writer.add("text", k.as_text().encode()),
-        writer.add("text", k.llvm_text().encode()),
+        writer.add("text", k.source.encode()),
     ]
 
 
@@ -130,8 +131,6 @@ def _read(name: str, archive: zipfile.ZipFile) -> Executable:
         raise ValueError("its manifest is no object")
     target = target_of(name, manifest)
     reader, threads = Reader(name, archive, manifest), int(manifest["threads"])
-    if threads > 1:
-        pool.start()
     graphs = tuple(_read_graph(g, reader, target, threads) for g in manifest["graphs"])
     if "functions" not in manifest:
         (graph,) = graphs
@@ -159,30 +158,30 @@ def _read_graph(given: Any, reader: Reader, target: Target, threads: int) -> Gra
     if not all(isinstance(t, TensorType) for _, t in (*inputs, *outputs)):
         raise ValueError("an input or output is no tensor")
     kernels = tuple(_read_kernel(k, reader, target) for k in given["kernels"])
-    symbol, code = given["entry"]
-    jit.link(reader.content(code), [symbol], target)
+    symbols, code = given["entry"]
     program = Program(
+        target=target,
+        threads=threads,
         inputs=inputs,
         outputs=outputs,
         kernels=kernels,
         constants=tuple(map(reader.array, given["constants"])),
         dims=dims,
         workspace=workspace,
-        entry=jit.address(symbol, target),
-        symbol=symbol,
-        text=reader.content(given["text"]).decode(),
+        entry=Code(tuple(map(str, symbols)), reader.content(given["text"]).decode()),
+        code=reader.content(code),
         steps=steps,
         externals=externals,
         sizes=sizes,
         assumed=assumed,
+        lowerings=lowerings,
     )
-    return GraphExecutable(program, target, threads, lowerings)
+    return loader_of(target).load(program)
 
 
 def _read_kernel(given: Any, reader: Reader, target: Target) -> Kernel:
-    stages, temps, dims, outputs, tuned, code, loops, llvm = given
-    native = Native(decode(stages), {}, decode(temps))
-    content = reader.content(code)
-    jit.link(content, [s.symbol for s in native.stages], target)
-    written = Written(reader.content(loops).decode(), reader.content(llvm).decode(), content)
-    return Kernel(written, native, (), int(outputs), (), decode(dims), bool(tuned))
+    stages, temps, dims, outputs, tuned, code, loops, text = given
+    abi = KernelAbi(decode(stages), {}, decode(temps))
+    compiled = Compiled(abi, reader.content(code))
+    written = Written(reader.content(loops).decode(), reader.content(text).decode())
+    return Kernel(written, target, abi, compiled, (), int(outputs), (), decode(dims), bool(tuned))

@@ -43,7 +43,7 @@ def schedule_default(
         ScheduleError: a choice does not fit its stage.
     """
     s = untiled(f)
-    fma = "fma" in target.enabled or "neon" in target.enabled
+    fma = target.fma
     left = dict(choices or {})
     for stage in s.stages():
         if stage not in s.stages():

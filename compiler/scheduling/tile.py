@@ -116,7 +116,7 @@ def column_guard(path: Sequence[For], t: Tile) -> str:
 
 def registers(target: Target) -> int:
     """Accumulating vectors of a tile."""
-    return 28 if target.vector_bytes == 64 else 12
+    return target.vector_registers - 4
 
 
 def axes_of(store: Store, weight: Load, data: Load) -> list[Axis]:

@@ -16,8 +16,8 @@ from compiler.target.registry import Target
 from compiler.tensor.expr import Load, walk
 from compiler.tensor.stmt import Buffer
 
-ACCUMULATORS = {64: 30, 32: 14}
-"""Accumulating vectors that a candidate may use, by bytes of a register; else 14."""
+OTHER_REGISTERS = 2
+"""Vector registers that a candidate leaves for what it does not accumulate."""
 LEAST_USE = 0.7
 """Share of a tile's outputs that must be inside the tensor, for a candidate."""
 _STEPS = (16, 32, 64)
@@ -201,7 +201,7 @@ class _Freedom:
 
     def candidates(self) -> list[TileChoice]:
         t, rule = self.tile, choice_of(self.tile)
-        limit = ACCUMULATORS.get(self.target.vector_bytes, 14)
+        limit = self.target.vector_registers - OTHER_REGISTERS
         least = min(self._size(rule), limit // 3)
         found = {self._effect(rule): rule}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from compiler.codegen.llvm.jit import digest
 from compiler.target.registry import Target
+from compiler.tensor.identity import digest
 from compiler.tensor.stmt import PrimFunc
 
 _LITERAL = re.compile(r"\b([a-z]+\d+)\((?:-?[\d.]+(?:e[+-]?\d+)?|-?inf|nan)\)")

@@ -1,30 +1,15 @@
-"""Targets are data: triple, CPU, features, vector width."""
+"""Targets are data: kind, triple, CPU, and what its features mean."""
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler.errors import UnsupportedError, unknown
-
-_WIDTH = (("avx512f", 64), ("avx2", 32), ("avx", 32), ("sse2", 16), ("neon", 16))
-_ISA = (
-    ("avx512vnni", "avx512_vnni"), ("avx512f", "avx512"), ("avxvnni", "avx_vnni"), ("avx2", "avx2"),
-    ("avx", "avx"), ("sse4.2", "sse4.2"), ("sse2", "sse2"), ("dotprod", "neon_dotprod"),
-    ("neon", "neon"),
-)  # fmt: skip
-_X86_LEVELS: dict[str, tuple[str, ...]] = {
-    "x86-64": ("sse2",),
-    "x86-64-v2": ("sse2", "sse4.2"),
-    "x86-64-v3": ("sse2", "sse4.2", "avx", "avx2", "fma"),
-    "haswell": ("sse2", "sse4.2", "avx", "avx2", "fma"),
-    "x86-64-v4": ("sse2", "sse4.2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl"),
-    "skylake-avx512": ("sse2", "sse4.2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl"),
-    "cascadelake": (
-        "sse2", "sse4.2", "avx", "avx2", "fma", "avx512f", "avx512bw", "avx512vl", "avx512vnni",
-    ),
-}  # fmt: skip
+from compiler.target.cpus import Architecture, Cpu, architecture, cpus
+from compiler.target.kinds import kinds
 
 
 @dataclass(frozen=True)
@@ -32,7 +17,7 @@ class Target:
     """What to generate code for.
 
     Written `llvm` (this host) or `llvm -mcpu=haswell`, for a CPU of the host's architecture that
-    has no features the host lacks.
+    has no features the host lacks. The first word is the kind (see `compiler.target.kinds`).
 
     Attributes:
         text: as written.
@@ -55,59 +40,129 @@ class Target:
         Raises:
             UnsupportedError: not a target we have, or one this host cannot run.
         """
-        return target if isinstance(target, Target) else _parse(target.strip())
+        if isinstance(target, Target):
+            return target
+        found = _parse(target.strip())
+        if missing := sorted(found.enabled - _host().enabled):
+            lacks = ", ".join(missing)
+            raise UnsupportedError(f"target {found.text!r} needs {lacks}, which this CPU lacks")
+        if not found.runnable:
+            raise UnsupportedError(f"target {found.text!r} is for {found.triple}, unlike this CPU")
+        return found
+
+    @staticmethod
+    def anywhere(text: str) -> Target:
+        """Target from its text, whether this host can run it or not: to make code for it, not an
+        executable.
+
+        Raises:
+            UnsupportedError: not a target we have.
+        """
+        return _parse(text.strip())
 
     @property
     def kind(self) -> str:
-        """`llvm`: what lowering functions of datatypes are registered for."""
+        """The first word: who generates and runs its code."""
         return self.text.split()[0]
+
+    @property
+    def runnable(self) -> bool:
+        """Whether code for it runs on this machine."""
+        host = _host()
+        return self.triple == host.triple and self.enabled <= host.enabled
+
+    @property
+    def architecture(self) -> Architecture:
+        """Its family of CPUs."""
+        return architecture(self.triple)
+
+    @property
+    def pointer_bytes(self) -> int:
+        """Bytes of an address."""
+        return self.architecture.pointer_bytes
 
     @property
     def vector_bytes(self) -> int:
         """Bytes of the widest vector register."""
-        return next((w for f, w in _WIDTH if f in self.enabled), 16)
+        return self._vectors[0]
+
+    @property
+    def vector_registers(self) -> int:
+        """How many of those there are."""
+        return self._vectors[1]
+
+    @property
+    def _vectors(self) -> tuple[int, int]:
+        known = self.architecture.vectors
+        return next(((size, n) for f, size, n in known if f in self.enabled), (16, 16))
 
     @property
     def isa(self) -> str:
         """The best instruction set that kernels can use, e.g. `avx512_vnni`."""
-        return next((name for f, name in _ISA if f in self.enabled), "scalar")
+        known = self.architecture.isas
+        return next((name for f, name in known if f in self.enabled), "scalar")
+
+    @property
+    def fma(self) -> bool:
+        """Whether a fused multiply-add is an instruction."""
+        return self._has(self.architecture.fma)
+
+    @property
+    def exception_flags(self) -> bool:
+        """Whether code can tell that it has rounded, by the CPU's sticky flags."""
+        return self._has(self.architecture.flags)
+
+    def _has(self, features: Iterable[str]) -> bool:
+        return not self.enabled.isdisjoint(features)
 
     def __str__(self) -> str:
         return self.text
 
 
 @functools.cache
-def _host() -> tuple[str, str, dict[str, bool]]:
+def _host() -> Target:
     import llvmlite.binding as llvm
 
-    features: Any = llvm.get_host_cpu_features()
-    return llvm.get_process_triple(), llvm.get_host_cpu_name(), dict(features)
+    features: dict[str, Any] = dict(llvm.get_host_cpu_features())
+    flat = ",".join(f"{'+' if v else '-'}{f}" for f, v in sorted(features.items()))
+    on = frozenset(f for f, v in features.items() if v)
+    return Target(
+        "llvm",
+        llvm.get_process_triple(),
+        llvm.get_host_cpu_name(),
+        f"{flat},-prefer-256-bit",
+        on,
+    )
 
 
 def host_cpu() -> str:
     """LLVM's name of this machine's CPU, e.g. `znver4`."""
-    return _host()[1]
+    return _host().cpu
 
 
-@functools.cache
 def _parse(text: str) -> Target:
-    words = text.split()
-    if not words or words[0] != "llvm":
-        known = ["llvm", *(f"llvm -mcpu={c}" for c in _X86_LEVELS)]
-        raise UnsupportedError(unknown("target", text, known))
-    triple, cpu, features = _host()
-    on = frozenset(f for f, v in features.items() if v)
-    options = dict(w.lstrip("-").partition("=")[::2] for w in words[1:])
-    for name in options:
+    """A target of any machine."""
+    words, here = text.split(), _host()
+    if not words or words[0] not in kinds():
+        options = [f"{kind} -mcpu={c}" for kind in kinds() for c in _named(here)]
+        raise UnsupportedError(unknown("target", text, [*kinds(), *options]))
+    options_given = dict(w.lstrip("-").partition("=")[::2] for w in words[1:])
+    for name in options_given:
         if name != "mcpu":
             raise UnsupportedError(f"target {text!r}: {unknown('option', name, ['mcpu'])}")
-    if not options:
-        flat = ",".join(f"{'+' if v else '-'}{f}" for f, v in sorted(features.items()))
-        return Target(text, triple, cpu, flat + ",-prefer-256-bit", on)
-    cpu = options["mcpu"]
-    if cpu not in _X86_LEVELS:
-        raise UnsupportedError(unknown("target CPU", cpu, _X86_LEVELS))
-    enabled = frozenset(_X86_LEVELS[cpu])
-    if missing := sorted(enabled - on):
-        raise UnsupportedError(f"target {text!r} needs {', '.join(missing)}, which this CPU lacks")
-    return Target(text, triple, cpu, "-prefer-256-bit", enabled)
+    if not options_given:
+        return replace(here, text=text)
+    name = options_given["mcpu"]
+    cpu = cpus().get(name)
+    if cpu is None:
+        raise UnsupportedError(unknown("target CPU", name, _named(here)))
+    return Target(text, cpu.triple or here.triple, cpu.llvm_name, cpu.flags, cpu.features)
+
+
+def _named(here: Target) -> list[str]:
+    """The CPUs that targets can name on this machine."""
+
+    def fits(cpu: Cpu) -> bool:
+        return cpu.triple in ("", here.triple)
+
+    return [name for name, cpu in cpus().items() if fits(cpu)]

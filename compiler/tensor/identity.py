@@ -18,3 +18,8 @@ def program_text(f: PrimFunc) -> str:
             parts.append(f"{b.name}: {b.data.dtype}{b.data.shape} {content}")
     used = {s.intrin for s, _, _ in walk_stmts(f.body) if isinstance(s, Intrin)}
     return "\n".join([*parts, *sorted(i.emitted for i in used)])
+
+
+def digest(*parts: str) -> str:
+    """Short name for a piece of text."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -110,9 +110,10 @@ class VMExecutable(Executable):
         parts += [f"region{k} {r.signature()}\n{r.as_text()}" for k, r in enumerate(image.regions)]
         return "\n\n".join(parts)
 
-    def llvm_text(self) -> str:
-        """The LLVM code of every region."""
-        return "\n\n".join(r.llvm_text() for r in self.image.regions)
+    @property
+    def source(self) -> str:
+        """Of every region."""
+        return "\n\n".join(r.source for r in self.image.regions)
 
 
 def _own(value: Any, seen: set[int]) -> Any:

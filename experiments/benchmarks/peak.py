@@ -53,7 +53,7 @@ def peak_float32(target: Target) -> Peak:
     Raises:
         UnsupportedError: it has no fused multiply-add.
     """
-    if not {"fma", "neon"} & target.enabled:
+    if not target.fma:
         raise UnsupportedError(f"no peak is known for {target}: it has no fused multiply-add")
     lanes = target.vector_bytes // 4
     types = (f"<{lanes} x float>",) * 3
@@ -66,7 +66,7 @@ def _measured(
 ) -> Peak:
     width = target.vector_bytes
     # Enough chains to hide the latency, few enough for the registers.
-    chains = 20 if width == 64 or "neon" in target.enabled else 12
+    chains = 20 if width == 64 or target.isa.startswith("neon") else 12
     text = _text(function, types, chains, accumulator_first="fma" not in function)
     symbol = "peak_" + jit.digest(text)
     address = jit.compile_text(text.replace("@peak(", f"@{symbol}("), symbol, target)

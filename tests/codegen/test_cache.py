@@ -21,7 +21,7 @@ HOST = Target.parse("llvm")
 # Builds a small network, checks its result and prints how many functions it compiled and loaded.
 BUILD = """
 import numpy as np, compiler
-from compiler.codegen.llvm import jit
+from compiler.codegen import cache
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 b = FunctionBuilder()
@@ -29,7 +29,7 @@ x = b.param("x", (2, 3))
 y = b.call("nn.dense", x, b.const(np.full((4, 3), 2, np.float32)))
 exe = compiler.build(IRModule({"main": b.finish(y)}), threads=2)
 assert (exe(np.ones((2, 3), np.float32)) == 6).all()
-print(jit.statistics()["compiled"], jit.statistics()["loaded"])
+print(cache.statistics()["compiled"], cache.statistics()["loaded"])
 """
 
 

@@ -51,7 +51,7 @@ def looked_up(entries: Buffer, position: str, lanes: int, masked: bool = True) -
 def run(f: PrimFunc, entries: Buffer, at: Array, target: str) -> tuple[Array, str]:
     """Result of the machine code, and the LLVM text."""
     chosen = Target.parse(target)
-    (stage,) = lower_primfunc(f, [entries], chosen.enabled)
+    (stage,) = lower_primfunc(f, [entries], chosen)
     symbol = f"look_{jit.digest(stage.text, target)}"
     text = stage.text.replace(f"@{stage.symbol}(", f"@{symbol}(")
     address = jit.compile_text(text, symbol, chosen)

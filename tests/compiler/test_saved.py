@@ -24,13 +24,13 @@ from compiler.symbolic import imin
 
 RUNNER = """
 import sys, numpy as np, compiler
-from compiler.codegen.llvm import jit
+from compiler.codegen import cache
 exe = compiler.load(sys.argv[1])
 given = np.load(sys.argv[2])
 out = exe(*(given[k] for k in sorted(given.files)))
 out = out if isinstance(out, list) else [out]
 np.savez(sys.argv[3], **{str(k): a for k, a in enumerate(out)})
-assert jit.statistics()["compiled"] == 0, jit.statistics()
+assert cache.statistics()["compiled"] == 0, cache.statistics()
 """
 
 

@@ -15,7 +15,7 @@ from onnx_models import model
 
 import compiler
 import quantize
-from compiler.codegen.llvm import jit
+from compiler.codegen import cache
 from compiler.ir.expr import tensor_type
 from compiler.symbolic import Var as Dim
 from compiler.symbolic import imax
@@ -109,7 +109,7 @@ def images(height: int, width: int, count: int = 1, seed: int = 0) -> np.ndarray
 
 def code() -> dict[str, int]:
     """What the compiler has done so far."""
-    return jit.statistics()
+    return cache.statistics()
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import compiler
+from compiler.codegen import cache
 from compiler.codegen.llvm import jit
 from compiler.errors import InputError, LoweringError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
@@ -73,7 +74,7 @@ def test_threads_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     mod = convnet()
     x = normal(5, 3, 11, 9)
     want = compiler.build(mod)(x)
-    monkeypatch.setattr("compiler.runtime.graph_entry.PARALLEL_WORK", 1)
+    monkeypatch.setattr("compiler.codegen.llvm.graph_entry.PARALLEL_WORK", 1)
     for threads in (2, 3, 8, 300):
         exe = compiler.build(mod, threads=threads)
         assert "call void @dtypelab_parallel" in exe.llvm_text()
@@ -90,7 +91,7 @@ def test_stages_that_run_together_give_the_same_bits(monkeypatch: pytest.MonkeyP
     mod = IRModule({"main": b.finish(y)})
     xs = [[normal(n, 3 + k, 13, 9) for k in range(6)] for n in (1, 3)]
     want = [compiler.build(mod)(*images) for images in xs]
-    monkeypatch.setattr("compiler.runtime.graph_entry.PARALLEL_WORK", 1)
+    monkeypatch.setattr("compiler.codegen.llvm.graph_entry.PARALLEL_WORK", 1)
     for threads in (2, 3, 8):
         exe = compiler.build(mod, threads=threads)
         assert sum(s.joins for k in exe.program.kernels for s in k.stages) > 3
@@ -155,7 +156,7 @@ def test_equal_workloads_compile_once() -> None:
     mod = IRModule({"main": b.finish(x)})
 
     def made() -> int:
-        stats = jit.statistics()
+        stats = cache.statistics()
         return stats["compiled"] + stats["loaded"]
 
     before = made()

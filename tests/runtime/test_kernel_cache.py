@@ -15,14 +15,13 @@ import compiler
 import quantize
 from compiler.build import optimize
 from compiler.codegen import cache
-from compiler.codegen.llvm import jit
+from compiler.codegen.kernel_abi import KernelAbi, Stage
 from compiler.errors import LoweringError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule
 from compiler.lowering.legalize import Legalized, legalize
 from compiler.runtime import kernels
-from compiler.runtime.kernel_abi import Native, Stage
-from compiler.runtime.kernels import Program
+from compiler.runtime.kernels import KernelSource
 from compiler.scheduling import rules
 from compiler.scheduling.tile_config import TileChoice
 from compiler.symbolic import Index, Var, imin
@@ -38,12 +37,13 @@ RNG = np.random.default_rng(0)
 BUILD = """
 import hashlib, sys
 import numpy as np, compiler
-from compiler.codegen.llvm import jit
+from compiler.codegen import cache
+from compiler.codegen.llvm import backend
 from compiler.runtime import kernels
 def broken(*_): raise AssertionError("a warm process must not come here")
 if sys.argv[1] == "warm":
     schedule, kernels.schedule_default = kernels.schedule_default, broken
-    kernels.lower_primfunc = broken
+    backend.lower_primfunc = broken
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 rng = np.random.default_rng(0)
@@ -58,14 +58,14 @@ if sys.argv[1] == "warm":
     kernels.schedule_default = schedule
 text = exe.as_text()
 print(*(hashlib.sha256(t).hexdigest() for t in (out.tobytes(), text.encode())),
-      jit.statistics()["compiled"], "pack" in text)
+      cache.statistics()["compiled"], "pack" in text)
 """
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
-    monkeypatch.setattr(kernels, "_natives", {})
+    monkeypatch.setattr(kernels, "_known", {})
     return tmp_path
 
 
@@ -103,11 +103,11 @@ def test_what_is_kept_of_a_kernel_comes_back(folder: Path, int8: bool) -> None:
         mod = quantize.quantize(mod, [RNG.standard_normal((4, 1, 28, 28)).astype(np.float32)])
     packed = 0
     for k in compiler.build(mod).program.kernels:
-        again = Native.from_json(k.native.to_json())
-        assert again.to_json() == k.native.to_json()
+        again = KernelAbi.from_json(k.abi.to_json())
+        assert again.to_json() == k.abi.to_json()
         assert [str(s) for s in again.stages] == [str(s) for s in k.stages]
         assert [str(t) for t in again.temps] == [str(t) for t in k.temps]
-        for number, order in k.native.packed.items():
+        for number, order in k.abi.packed.items():
             p = k.func.packed[k.func.params[number]]
             source = RNG.integers(0, 99, [int(n.const) for n in p.source.shape])
             np.testing.assert_array_equal(
@@ -137,8 +137,8 @@ def indices(draw: st.DrawFn, variables: tuple[Var, ...], depth: int = 2) -> Inde
 
 @given(indices((N, Var("m"))), st.integers(1, 99), st.integers(1, 99))
 def test_sizes_mean_the_same_after_they_were_kept(size: Index, n: int, m: int) -> None:
-    native = Native((Stage("f", size, size, True), Stage("g", None, size)), {}, (size,))
-    again = Native.from_json(native.to_json())
+    native = KernelAbi((Stage("f", size, size, True), Stage("g", None, size)), {}, (size,))
+    again = KernelAbi.from_json(native.to_json())
     env = {N: n, Var("m"): m}
     (first, second), (temp,) = again.stages, again.temps
     assert first.extent is not None
@@ -155,20 +155,20 @@ LOOPS = (Var("i", 4), Var("j", 6))
 @given(indices(LOOPS), indices(LOOPS))
 def test_index_maps_mean_the_same_after_they_were_kept(a: Index, b: Index) -> None:
     order = IndexMap(LOOPS, (a, b))
-    again = Native.from_json(Native((), {3: order}, ()).to_json()).packed[3]
+    again = KernelAbi.from_json(KernelAbi((), {3: order}, ()).to_json()).packed[3]
     source = np.arange(1, 99 * 40 + 1, dtype=np.int32).reshape(99, 40)
     np.testing.assert_array_equal(pack_array(again, source), pack_array(order, source))
 
 
 # ---- keys ----------------------------------------------------------------------------------------
 def test_the_values_of_constants_are_not_in_the_key(folder: Path) -> None:
-    before = jit.statistics()["compiled"]
+    before = cache.statistics()["compiled"]
     first = compiler.build(convolution(scale=0.5))
-    made = jit.statistics()["compiled"] - before
+    made = cache.statistics()["compiled"] - before
     second = compiler.build(convolution(scale=0.25))
     x = RNG.standard_normal((1, 16, 6, 6)).astype(np.float32)
     np.testing.assert_array_equal(first(x), second(x) * 2)
-    assert jit.statistics()["compiled"] - before == made
+    assert cache.statistics()["compiled"] - before == made
 
 
 def test_keys_tell_everything_apart_that_changes_code() -> None:
@@ -178,7 +178,7 @@ def test_keys_tell_everything_apart_that_changes_code() -> None:
         choices: dict[str, TileChoice] | None = None,
         change: Callable[[Legalized], Legalized] = lambda legal: legal,
     ) -> str:
-        return Program(change(loops(convolution(channels))), target, choices).key
+        return KernelSource(change(loops(convolution(channels))), target, choices).key
 
     def weight_as_input(legal: Legalized) -> Legalized:
         atoms = tuple(
@@ -207,7 +207,7 @@ def test_rules_from_outside_have_keys_of_what_they_make(
 ) -> None:
     """A rule may change its mind between processes: only what it made counts."""
     monkeypatch.setattr(rules, "_registered", [])
-    keys, texts = [Program(loops(convolution()), HOST, None).key], []
+    keys, texts = [KernelSource(loops(convolution()), HOST, None).key], []
     for unrolled in (False, True, True):
 
         def rule(s, stage, target, constants, unrolled=unrolled):
@@ -216,7 +216,7 @@ def test_rules_from_outside_have_keys_of_what_they_make(
             return True
 
         compiler.register_schedule_rule(rule, op="nn.conv2d")
-        program = Program(loops(convolution()), HOST, None)
+        program = KernelSource(loops(convolution()), HOST, None)
         keys.append(program.key)
         texts.append(str(program.scheduled().func))
         rules._registered.clear()

@@ -11,7 +11,7 @@ import pytest
 import compiler
 import datatypes
 import quantize
-from compiler.codegen.llvm import jit
+from compiler.codegen import cache
 
 ZOO = Path(__file__).parents[2] / "experiments" / "zoo"
 SHAPES: dict[str, tuple[Any, ...]] = {
@@ -43,7 +43,7 @@ def test_shipped_networks_at_any_batch_and_image_size(name: str, number_system: 
     elif number_system != "float32":
         mod = datatypes.change_dtype(mod, "float32", number_system)
     exe = compiler.build(mod)
-    before = jit.statistics()
+    before = cache.statistics()
     for count, *size in ((1, 12, 16), (3, 16, 21)):
         x = pictures(name, count, *size)
         want = compiler.evaluate(mod, x)
@@ -51,7 +51,7 @@ def test_shipped_networks_at_any_batch_and_image_size(name: str, number_system: 
             np.testing.assert_array_equal(exe(x), want)
         else:
             np.testing.assert_allclose(exe(x), want, rtol=1e-5, atol=1e-4)
-    assert jit.statistics() == before, "code was generated after the build"
+    assert cache.statistics() == before, "code was generated after the build"
 
 
 def test_one_build_of_an_mlp_serves_batches_of_1_2_and_64() -> None:
@@ -59,9 +59,9 @@ def test_one_build_of_an_mlp_serves_batches_of_1_2_and_64() -> None:
     assert "Tensor[(n, 1, 28, 28), float32]" in mod.astext()
     exe = compiler.build(mod)
     assert "dims n" in exe.as_text() or "[n]" in exe.as_text()
-    before = jit.statistics()
+    before = cache.statistics()
     every = pictures("mlp", 64)
     want = compiler.evaluate(mod, every)
     for n in (1, 2, 64, 1):
         np.testing.assert_allclose(exe(every[:n]), want[:n], rtol=1e-5, atol=1e-5)
-    assert jit.statistics() == before, "code was generated after the build"
+    assert cache.statistics() == before, "code was generated after the build"

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from compiler.codegen.llvm.scope import Scope
+from compiler.codegen.llvm.size_sums import SizeSums
 from compiler.errors import LoweringError
 from compiler.symbolic import Atom, Index, Quasi, Var
-from compiler.target.emit import LLVM_BYTES, Emitter, Val, memory_type
+from compiler.target.emit import LLVM_BYTES, Val, memory_type
 from compiler.tensor.lanes import lane_offsets, points
-from compiler.tensor.stmt import Buffer, PrimFunc
+from compiler.tensor.stmt import Buffer
 
-Registers = dict[tuple[Buffer, int, tuple[int, ...]], Val]
 Split = tuple[Index, tuple[int, ...], list[tuple[Quasi, int]]]
 
 
-class Place(NamedTuple):
+class Address(NamedTuple):
     """Where an access goes. Contiguity is in `offsets` (elements, per lane, relative to `const`);
     `pointer` None: a register buffer; `scattered`: lanes whose distances are only known at run
     time; `block`: the pointer is a multiple of so many elements, the buffer's last extent (0: it
@@ -27,19 +28,16 @@ class Place(NamedTuple):
     block: int = 0
 
 
-class Places:
-    """Mixin of the lowering: everything about addresses."""
+class Addresses:
+    """Positions in buffers, as addresses where code is being written.
 
-    e: Emitter
-    func: PrimFunc
-    env: dict[Var, int | Val]
-    lanes: list[tuple[Var, int]]
-    regs: Registers
-    memo: dict[object, Val]
-    cursor: dict[Buffer, tuple[Val, dict[Var, int]]]
-    written: set[Buffer]
-    _flats: dict[int, tuple[Index, tuple[Index, ...]]]
-    _splits: dict[tuple[Index, tuple[tuple[Var, int], ...]], Split]
+    `sums`: what computes long sums of dimensions once in a function, if anything does.
+    """
+
+    def __init__(self, scope: Scope, sums: SizeSums | None = None):
+        self.scope, self.e, self.sums = scope, scope.e, sums
+        self._flats: dict[int, tuple[Index, tuple[Index, ...]]] = {}
+        self._splits: dict[tuple[Index, tuple[tuple[Var, int], ...]], Split] = {}
 
     def flat_of(self, b: Buffer, idx: tuple[Index, ...]) -> Index:
         """Row-major position, remembered per index tuple."""
@@ -52,7 +50,7 @@ class Places:
         """The value of `i` if it is a constant here."""
         total = i.const
         for a, c in i.terms.items():
-            x = self.env.get(a) if isinstance(a, Var) else self._known_atom(a)
+            x = self.scope.env.get(a) if isinstance(a, Var) else self._known_atom(a)
             if not isinstance(x, int):
                 break
             total += c * x
@@ -62,32 +60,43 @@ class Places:
         return lo if lo is not None and lo == hi else None
 
     def _known_atom(self, a: Quasi) -> int | None:
-        if all(isinstance(self.env.get(v), int) for v in a.leaves()):
-            return int(a.eval(self.env))
+        if all(isinstance(self.scope.env.get(v), int) for v in a.leaves()):
+            return int(a.eval(self.scope.env))
         return None
 
     def runtime(self, i: Index) -> Val:
         """Emit an index expression as i64."""
+        sizes = Index() if self.sums is None else self.sums.part_of(i)
+        if self.sums is None or not sizes.terms:
+            return self._runtime(i)
+        total, rest = self.sums.value(sizes), i - sizes
+        return total if rest == 0 else self.e.bin("add nsw", total, self._runtime(rest))
+
+    def _runtime(self, i: Index) -> Val:
         e = self.e
         constant = self.known(i)
         if constant is not None:
             return e.const(constant, "i64")
-        key = ("rt", i, tuple(self.env[v] for v in sorted(i.vars(), key=lambda v: (v.name, id(v)))))
-        if key in self.memo:
-            return self.memo[key]
+        key = (
+            "rt",
+            i,
+            tuple(self.scope.env[v] for v in sorted(i.vars(), key=lambda v: (v.name, id(v)))),
+        )
+        if key in self.scope.memo:
+            return self.scope.memo[key]
         acc = e.const(i.const, "i64")
         for a, c in i.terms.items():
             x = self._atom(a)
             if c != 1:
                 x = e.bin("mul nsw", x, e.const(c, "i64"))
             acc = x if acc.name == "0" else e.bin("add nsw", acc, x)
-        self.memo[key] = acc
+        self.scope.memo[key] = acc
         return acc
 
     def _atom(self, a: Atom) -> Val:
         e = self.e
         if isinstance(a, Var):
-            x = self.env[a]
+            x = self.scope.env[a]
             return e.const(x, "i64") if isinstance(x, int) else x
         p, q = self.runtime(a.a), self.runtime(a.b)
         if a.op == "min":
@@ -109,13 +118,13 @@ class Places:
         one = e.op(f"zext {negative} to i64", "i64")
         return e.bin("sub", e.bin("sdiv", p, q), one)
 
-    def place(self, b: Buffer, flat: Index) -> Place:
+    def address(self, b: Buffer, flat: Index) -> Address:
         """Where the access at row-major position `flat` goes, for the current lanes."""
-        at = [v for v, _ in self.lanes]
-        extents = tuple(n for _, n in self.lanes)
+        at = [v for v, _ in self.scope.lanes]
+        extents = tuple(n for _, n in self.scope.lanes)
         base, offs, odd = self._split(flat)
         if odd:  # a // or % of a lane variable: look at every lane
-            bound = {v: x for v, x in self.env.items() if isinstance(x, int)}
+            bound = {v: x for v, x in self.scope.env.items() if isinstance(x, int)}
             per_lane = []
             for o, x in zip(offs, points(extents), strict=True):
                 m = {**bound, **dict(zip(at, x, strict=True))}
@@ -127,24 +136,26 @@ class Places:
             if any(s.terms for s in steps):
                 if b.scope == "register":
                     raise LoweringError(f"register buffer {b.name} indexed by a run-time value")
-                return Place(None, 0, (), tuple(self._scalar_place(b, base + p) for p in per_lane))
+                return Address(
+                    None, 0, (), tuple(self._scalar_address(b, base + p) for p in per_lane)
+                )
             base, offs = base + per_lane[0], tuple(s.const for s in steps)
         if b.scope == "register":
             position = self.known(base)
             if position is None:
                 raise LoweringError(f"register buffer {b.name} indexed by a run-time value {base}")
-            return Place(None, position, offs)
-        pointer, const = self._scalar_place(b, base)
-        return Place(pointer, const, offs, (), _block(b, base) if odd else 0)
+            return Address(None, position, offs)
+        pointer, const = self._scalar_address(b, base)
+        return Address(pointer, const, offs, (), _block(b, base) if odd else 0)
 
     def _split(self, flat: Index) -> Split:
         """`flat` as what all lanes share, the offsets of the lanes (the first is 0), and the atoms
         that mix lane variables with others; remembered."""
-        key = (flat, tuple(self.lanes))
+        key = (flat, tuple(self.scope.lanes))
         hit = self._splits.get(key)
         if hit is not None:
             return hit
-        at = {v for v, _ in self.lanes}
+        at = {v for v, _ in self.scope.lanes}
         rest: dict[Atom, int] = {}
         odd: list[tuple[Quasi, int]] = []
         for a, c in flat.terms.items():
@@ -155,24 +166,24 @@ class Places:
                 odd.append((a, c))
             else:
                 rest[a] = c
-        factors = tuple(flat.terms.get(v, 0) for v, _ in self.lanes)
-        offs = lane_offsets(tuple(n for _, n in self.lanes), factors)
+        factors = tuple(flat.terms.get(v, 0) for v, _ in self.scope.lanes)
+        offs = lane_offsets(tuple(n for _, n in self.scope.lanes), factors)
         out = self._splits[key] = (Index(rest, flat.const), offs, odd)
         return out
 
-    def _scalar_place(self, b: Buffer, flat: Index) -> tuple[Val, int]:
+    def _scalar_address(self, b: Buffer, flat: Index) -> tuple[Val, int]:
         """(pointer, constant element offset) of a position without lane variables."""
-        pointer, inc = self.cursor[b]
+        pointer, inc = self.scope.cursor[b]
         const, left = flat.const, dict[Atom, int]()
         for a, c in flat.terms.items():
             if isinstance(a, Var):
-                x = self.env[a]
+                x = self.scope.env[a]
                 if isinstance(x, int):
                     const += c * x
                 elif inc.get(a) != c:
                     left[a] = left.get(a, 0) + c - inc.get(a, 0)
             else:
-                bound = {v: x for v in a.leaves() if isinstance(x := self.env[v], int)}
+                bound = {v: x for v in a.leaves() if isinstance(x := self.scope.env[v], int)}
                 part = a.replaced(bound) * c
                 const += part.const
                 for inner, factor in part.terms.items():
@@ -183,12 +194,12 @@ class Places:
                 "at",
                 pointer.name,
                 rest,
-                tuple(str(self.env[v]) for v in sorted(rest.vars(), key=str)),
+                tuple(str(self.scope.env[v]) for v in sorted(rest.vars(), key=str)),
             )
-            if key not in self.memo:
+            if key not in self.scope.memo:
                 size = LLVM_BYTES[memory_type(b.dtype)]
-                self.memo[key] = self.e.at(pointer, self.runtime(rest * size))
-            pointer = self.memo[key]
+                self.scope.memo[key] = self.e.at(pointer, self.runtime(rest * size))
+            pointer = self.scope.memo[key]
         return pointer, const
 
 

@@ -4,9 +4,7 @@ next one."""
 from __future__ import annotations
 
 import functools
-import hashlib
 import re
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,12 +12,10 @@ from compiler.codegen import cache
 from compiler.codegen.llvm import half
 from compiler.errors import LoweringError
 from compiler.target.registry import Target
+from compiler.tensor.identity import digest as digest
 from compiler.types.providers import load_library_of
 
-lock = threading.RLock()
-"""Held while code is compiled and linked."""
 _addresses: dict[tuple[str, Target], int] = {}
-_stats = {"compiled": 0, "loaded": 0, "reused": 0}
 
 
 @functools.cache
@@ -42,11 +38,6 @@ def machine(target: Target, plain: bool = False) -> Any:
     return _fresh_machine(target, opt=0 if plain else 1)
 
 
-def digest(*parts: str) -> str:
-    """Short name for a piece of text."""
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-
-
 def compile_text(text: str, symbol: str, target: Target, plain: bool = False) -> int:
     """Address of function `symbol` defined in LLVM `text`; the symbol becomes callable by other
     code. `plain`: see `object_code`.
@@ -54,7 +45,7 @@ def compile_text(text: str, symbol: str, target: Target, plain: bool = False) ->
     Raises:
         LoweringError: LLVM rejects the text, or a C function it calls cannot be found.
     """
-    with lock:
+    with cache.lock:
         if (symbol, target) in _addresses:
             return address(symbol, target)
         name = cache.key(target, text, *(["plain"] if plain else []))
@@ -63,7 +54,7 @@ def compile_text(text: str, symbol: str, target: Target, plain: bool = False) ->
             code = object_code(text, target, plain)
             cache.store(name, code)
         else:
-            count("loaded")
+            cache.count("loaded")
         link(code, [symbol], target)
         return _addresses[symbol, target]
 
@@ -71,7 +62,7 @@ def compile_text(text: str, symbol: str, target: Target, plain: bool = False) ->
 def keeper(text: str, symbol: str, target: Target) -> Callable[[bytes], None] | None:
     """What takes the object code of `text`, which defines function `symbol`, if it has not been
     compiled by this process or another: `compile_text` need not wait for LLVM then."""
-    with lock:
+    with cache.lock:
         if (symbol, target) in _addresses or cache.load(cache.key(target, text)) is not None:
             return None
 
@@ -84,7 +75,7 @@ def keeper(text: str, symbol: str, target: Target) -> Callable[[bytes], None] | 
 
 def address(symbol: str, target: Target) -> int:
     """Address of a function that has been linked."""
-    count("reused")
+    cache.count("reused")
     return _addresses[symbol, target]
 
 
@@ -98,7 +89,7 @@ def link(code: bytes, symbols: Sequence[str], target: Target) -> None:
     """
     import llvmlite.binding as llvm
 
-    with lock:
+    with cache.lock:
         if all((s, target) in _addresses for s in symbols):
             return
         engine = _engine(target)  # without one, LLVM does not know the functions of this process
@@ -142,7 +133,7 @@ def object_code(text: str, target: Target, plain: bool = False) -> bytes:
     except RuntimeError as e:
         names = ", ".join(re.findall(r"^define .*?@(\w+)", text, re.MULTILINE))
         raise LoweringError(f"LLVM rejects the code generated for {names}: {e}") from None
-    count("compiled")
+    cache.count("compiled")
     # From the text: asking LLVM takes two calls a function, and a thread may wait at each.
     needs = re.findall(r"^declare .*?@([\w.$]+)\(", text, re.MULTILINE)
     head = " ".join(n for n in needs if not n.startswith("llvm."))
@@ -167,17 +158,6 @@ def _fresh_machine(target: Target, opt: int = 1) -> Any:
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=opt, codemodel="jitdefault", jit=True
     )
-
-
-def count(event: str) -> None:
-    """Note that code was "compiled", "loaded" from the cache on disk, or "reused"."""
-    _stats[event] += 1
-
-
-def statistics() -> dict[str, int]:
-    """How many pieces of code this process compiled, loaded from the cache on disk, and had
-    already."""
-    return dict(_stats)
 
 
 def clear_cache() -> int:

@@ -5,7 +5,7 @@ schedule.
   register;
 - unrolled loop: the body again, with the variable bound to an int; vector loop: the variable
   becomes lanes;
-- access: flat offset = int + lane pattern (+ what is not in the pointer), see `places`;
+- access: flat offset = int + lane pattern (+ what is not in the pointer), see `addresses`;
 - register buffer: SSA values keyed by (offset, lane pattern);
 - local buffer: memory on the stack;
 - attempt: a branch on whether any of the watched registers is NaN.
@@ -16,15 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compiler.codegen.llvm.access import Accesses
-from compiler.codegen.llvm.addresses import Registers, Split
-from compiler.codegen.llvm.parallel_tasks import Share, shares
+from compiler.codegen.llvm.accesses import Accesses
+from compiler.codegen.llvm.addresses import Addresses
 from compiler.codegen.llvm.scalars import Scalars
+from compiler.codegen.llvm.scope import Scope
 from compiler.codegen.llvm.size_sums import SizeSums
+from compiler.codegen.parallel_tasks import Numbering, parallel_tasks
 from compiler.errors import LoweringError
-from compiler.symbolic import Index, Var
-from compiler.target.emit import LLVM_BYTES, Emitter, Val, memory_type
-from compiler.tensor.expr import Expr
+from compiler.symbolic import Index
+from compiler.target.emit import LLVM_BYTES, Val, memory_type
+from compiler.target.registry import Target
 from compiler.tensor.lanes import points
 from compiler.tensor.stmt import (
     Attempt,
@@ -45,8 +46,8 @@ class NativeStage:
     """One top-level statement of a PrimFunc as an LLVM function.
 
     Called with a pointer per param, temp and table, an int64 per dim, and, if it has parallel
-    loops, the range [begin, end) of tasks to do (see `shares`); `extent` is the number of tasks,
-    None if the stage is sequential.
+    loops, the range [begin, end) of tasks to do (see `parallel_tasks`); `extent` is the number of
+    tasks, None if the stage is sequential.
     """
 
     symbol: str
@@ -55,54 +56,52 @@ class NativeStage:
 
 
 def lower_primfunc(
-    f: PrimFunc, tables: list[Buffer], enabled: frozenset[str] = frozenset()
+    f: PrimFunc, tables: list[Buffer], target: Target | None = None
 ) -> list[NativeStage]:
     """LLVM functions for the top-level statements of `f`, to be called in order.
 
     Args:
         f: scheduled and free of custom dtypes.
         tables: constant buffers that it reads, passed after its temporaries.
-        enabled: features of the target (`Target.enabled`) that instructions may be used of.
+        target: whose instructions may be used; None: any.
 
     Raises:
         LoweringError: an expression or schedule that cannot be lowered.
     """
     out = []
     for k, s in enumerate(f.body):
-        stage = _Lower(f, tables, s, enabled).run(f"{f.name}_{k}")
+        stage = _Lowering(f, tables, s, target).run(f"{f.name}_{k}")
         out.append(stage)
     return out
 
 
-def module_text(stages: Sequence[NativeStage]) -> str:
+def module_text(texts: Sequence[str]) -> str:
     """LLVM text of several functions, with what they declare written once."""
     declared: dict[str, None] = {}
     bodies = []
-    for s in stages:
-        head, define, body = s.text.partition("define ")
+    for text in texts:
+        head, define, body = text.partition("define ")
         declared.update(dict.fromkeys(head.splitlines()))
         bodies.append(define + body)
     return "\n".join([*declared, *bodies])
 
 
-class _Lower(SizeSums, Scalars, Accesses):
-    def __init__(self, func: PrimFunc, tables: list[Buffer], body: Stmt, enabled: frozenset[str]):
+class _Lowering:
+    """One function: statements, over what reads, writes and evaluates."""
+
+    def __init__(self, func: PrimFunc, tables: list[Buffer], body: Stmt, target: Target | None):
         self.func, self.body, self.tables = func, body, tables
-        self.enabled = enabled
-        self.e = Emitter()
-        self.env: dict[Var, int | Val] = {}
-        self.lanes: list[tuple[Var, int]] = []
-        self.regs: Registers = {}
-        self.memo: dict[object, Val] = {}
-        self.values: dict[Expr, Val] = {}
-        self.block = "entry"
-        self.written = {b for b, _, w, _ in accesses([body]) if w}
-        self.cursor: dict[Buffer, tuple[Val, dict[Var, int]]] = {}
-        self.shares: dict[int, Share] = {}
-        self._flats: dict[int, tuple[Index, tuple[Index, ...]]] = {}
+        self.constraint = "" if target is None else target.architecture.vector_constraint
+        self.scope = scope = Scope()
+        self.e = scope.e
         self.stack: list[str] = []
-        self.size_sums: dict[Index, Val] = {}
-        self._splits: dict[tuple[Index, tuple[tuple[Var, int], ...]], Split] = {}
+        self.addresses = Addresses(scope, SizeSums(scope, func.dims, self.stack))
+        written = {b for b, _, w, _ in accesses([body]) if w}
+        self.accesses = Accesses(scope, self.addresses, written, func.prefetch)
+        features = frozenset[str]() if target is None else target.enabled
+        self.scalars = Scalars(scope, self.addresses, self.accesses, features)
+        self.block = "entry"
+        self.tasks: dict[int, Numbering] = {}
 
     def run(self, symbol: str) -> NativeStage:
         e, f, s = self.e, self.func, self.body
@@ -110,11 +109,11 @@ class _Lower(SizeSums, Scalars, Accesses):
         for k, b in enumerate([*f.params, *f.temps, *self.tables]):
             name = f"%b{k}"
             params.append(f"ptr noalias nocapture {name}")
-            self.cursor[b] = (Val(name, "ptr"), {})
+            self.scope.cursor[b] = (Val(name, "ptr"), {})
         for k, v in enumerate(f.dims):
             params.append(f"i64 %d{k}")
-            self.env[v] = Val(f"%d{k}", "i64")
-        extent, self.shares = shares(s)
+            self.scope.env[v] = Val(f"%d{k}", "i64")
+        extent, self.tasks = parallel_tasks(s)
         if extent is not None:
             params += ["i64 %begin", "i64 %end"]
         self.stmts([s])
@@ -141,20 +140,20 @@ class _Lower(SizeSums, Scalars, Accesses):
                 self.store(s)
 
     def loop(self, s: For) -> None:
-        n = self.known(s.extent)
+        n = self.addresses.known(s.extent)
         if s.kind == "vector":
             if n is None:
                 raise LoweringError(
                     f"cannot vectorize {s.var}: extent {s.extent} is not constant here"
                 )
-            self.lanes.append((s.var, n))
+            self.scope.lanes.append((s.var, n))
             self.stmts(s.body)
-            self.lanes.pop()
-        elif id(s) in self.shares:
+            self.scope.lanes.pop()
+        elif id(s) in self.tasks:
             self.serial(s, n)
         elif n is not None and (s.kind == "unroll" or n <= 1):
             for i in range(n):
-                self.env[s.var] = i
+                self.scope.env[s.var] = i
                 self.iteration(s)
         elif s.kind == "unroll":
             raise LoweringError(f"cannot unroll {s.var}: extent {s.extent} is not constant here")
@@ -162,24 +161,25 @@ class _Lower(SizeSums, Scalars, Accesses):
             self.serial(s, n)
 
     def iteration(self, s: For) -> None:
-        saved = dict(self.cursor)
+        saved = dict(self.scope.cursor)
         for b in sorted(s.opaque, key=lambda b: b.name):
-            p, inc = self.cursor[b]
-            self.cursor[b] = (self.opaque_pointer(p, s.fence), inc)
+            p, inc = self.scope.cursor[b]
+            self.scope.cursor[b] = (self.opaque_pointer(p, s.fence), inc)
         self.stmts(s.body)
-        self.cursor = saved
+        self.scope.cursor = saved
 
     def opaque_pointer(self, p: Val, fence: bool) -> Val:
         """The pointer through empty inline asm. A fence also passes the register written last
         through it, which ties the loads that follow to the arithmetic before them."""
         e = self.e
-        last = next(reversed(self.regs.items())) if fence and self.regs else None
-        if last is None or last[1].t == "half":  # no register of most machines holds a half
+        last = next(reversed(self.scope.regs.items())) if fence and self.scope.regs else None
+        # No register of most machines holds a half.
+        if last is None or last[1].t == "half" or not self.constraint:
             return e.op(f'call ptr asm sideeffect "", "=r,0"(ptr {p.name})', "ptr")
         k, v = last
-        asm = 'asm sideeffect "", "=r,=v,0,1,~{memory}"'
+        asm = f'asm sideeffect "", "=r,={self.constraint},0,1,~{{memory}}"'
         pair = e.op(f"call {{ptr, {v.ty}}} {asm}(ptr {p.name}, {v})", "")
-        self.regs[k] = e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 1", v.t, v.n)
+        self.scope.regs[k] = e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 1", v.t, v.n)
         return e.op(f"extractvalue {{ptr, {v.ty}}} {pair.name}, 0", "ptr")
 
     def _steps(self, s: For) -> tuple[dict[Buffer, int], set[Buffer]]:
@@ -194,7 +194,7 @@ class _Lower(SizeSums, Scalars, Accesses):
             if idx is None:
                 steps.setdefault(b, set()).add(None)
                 continue
-            flat = self.flat_of(b, idx)
+            flat = self.addresses.flat_of(b, idx)
             mixed = any(v in a.leaves() for a in flat.terms if a is not v)
             steps.setdefault(b, set()).add(None if mixed else flat.terms.get(v, 0))
         out = {}
@@ -207,12 +207,12 @@ class _Lower(SizeSums, Scalars, Accesses):
     def serial(self, s: For, n: int | None) -> None:
         e, v = self.e, s.var
         steps, live = self._steps(s)
-        before = dict.fromkeys(self.regs)
+        before = dict.fromkeys(self.scope.regs)
         slots = [k for k in before if k[0] in live]
         begin = e.const(0, "i64")
-        end = e.const(n, "i64") if n is not None else self.runtime(s.extent)
+        end = e.const(n, "i64") if n is not None else self.addresses.runtime(s.extent)
         lo = s.extent.range()[0] if n is None else n
-        if id(s) in self.shares:
+        if id(s) in self.tasks:
             (begin, end), lo = self._range(s), 0
         label = e.fresh("loop")[1:]
         guarded = lo is None or lo < 1
@@ -225,17 +225,17 @@ class _Lower(SizeSums, Scalars, Accesses):
             e.lines.append(f"  br label %{label}")
         e.lines.append(f"{label}:")
         self.block = label
-        saved_memo, self.memo, saved_cursor = self.memo, {}, dict(self.cursor)
+        saved_memo, self.scope.memo, saved_cursor = self.scope.memo, {}, dict(self.scope.cursor)
         iv = Val(e.fresh("i"), "i64")
-        self.env[v] = iv
+        self.scope.env[v] = iv
         pointers = []
         for b, step in steps.items():
             q = Val(e.fresh("p"), "ptr")
             pointers.append((q, starts[b], step * LLVM_BYTES[memory_type(b.dtype)]))
-            self.cursor[b] = (q, {**self.cursor[b][1], v: step})
-        entry = {k: self.regs[k] for k in slots}
+            self.scope.cursor[b] = (q, {**self.scope.cursor[b][1], v: step})
+        entry = {k: self.scope.regs[k] for k in slots}
         heads = {k: Val(e.fresh("r"), entry[k].t, entry[k].n) for k in slots}
-        self.regs.update(heads)
+        self.scope.regs.update(heads)
         hole = len(e.lines)
         self.iteration(s)
         nxt = e.op(f"add nuw nsw {iv}, 1", "i64")
@@ -248,86 +248,91 @@ class _Lower(SizeSums, Scalars, Accesses):
         for k in slots:
             out.append(
                 f"  {heads[k].name} = phi {heads[k].ty} [{entry[k].name}, %{pre}], "
-                f"[{self.regs[k].name}, %{self.block}]"
+                f"[{self.scope.regs[k].name}, %{self.block}]"
             )
         e.lines[hole:hole] = out
         c = e.op(f"icmp slt {nxt}, {end.name}", "i1")
         e.lines += [f"  br {c}, label %{label}, label %{label}.x", f"{label}.x:"]
         if guarded:  # the loop may not have run: what the registers hold depends on it
-            self.regs = {k: r for k, r in self.regs.items() if k in before}
+            self.scope.regs = {k: r for k, r in self.scope.regs.items() if k in before}
             for k in slots:
-                last = self.regs[k]
-                self.regs[k] = e.op(
+                last = self.scope.regs[k]
+                self.scope.regs[k] = e.op(
                     f"phi {last.ty} [{entry[k].name}, %{pre}], [{last.name}, %{self.block}]",
                     last.t,
                     last.n,
                 )
-        self.block, self.memo, self.cursor = label + ".x", saved_memo, saved_cursor
+        self.block, self.scope.memo, self.scope.cursor = label + ".x", saved_memo, saved_cursor
 
     def _range(self, s: For) -> tuple[Val, Val]:
         """The iterations of a parallel loop that are among the tasks [%begin, %end)."""
-        e, share = self.e, self.shares[id(s)]
+        e, tasks = self.e, self.tasks[id(s)]
         bounds = [Val("%begin", "i64"), Val("%end", "i64")]
-        if share.stride == 1 and share.offset == 0 and share.aligned:
+        if tasks.stride == 1 and tasks.offset == 0 and tasks.aligned:
             return bounds[0], bounds[1]
         # Iteration i is task i * stride + offset: divide by the stride, rounding up.
-        stride, up = self.runtime(share.stride), self.runtime(share.stride - 1 - share.offset)
+        stride, up = (
+            self.addresses.runtime(tasks.stride),
+            self.addresses.runtime(tasks.stride - 1 - tasks.offset),
+        )
         found = []
         for bound in bounds:
             above = e.bin("add", bound, up)
-            if share.aligned:  # 0 <= offset < stride
+            if tasks.aligned:  # 0 <= offset < stride
                 found.append(e.bin("udiv", above, stride))
                 continue
             first = e.call("llvm.smax.i64", "i64", 1, [above, e.const(0, "i64")])
             at = e.bin("udiv", first, stride)
-            found.append(e.call("llvm.smin.i64", "i64", 1, [at, self.runtime(s.extent)]))
+            found.append(e.call("llvm.smin.i64", "i64", 1, [at, self.addresses.runtime(s.extent)]))
         return found[0], found[1]
 
     def attempt(self, s: Attempt) -> None:
         e = self.e
-        outer = dict(self.regs)
+        outer = dict(self.scope.regs)
         self.stmts(s.body)
-        values = [v for (b, _, _), v in self.regs.items() if b in s.watched]
+        values = [v for (b, _, _), v in self.scope.regs.items() if b in s.watched]
         unsure = self._any_nan(values)
         for b in {b for b, *_ in accesses(s.again) if b.scope == "local"}:
-            self.cursor[b] = (self._on_stack(b), {})
+            self.scope.cursor[b] = (self._on_stack(b), {})
         again, rest, done = (e.fresh(n)[1:] for n in ("again", "rest", "done"))
         e.lines += [f"  br {unsure}, label %{again}, label %{rest}"]
         for label, part in ((rest, s.rest), (again, s.again)):
             e.lines.append(f"{label}:")
             self.block = label
-            held = (dict(self.memo), dict(self.cursor), dict(self.regs))
+            held = (dict(self.scope.memo), dict(self.scope.cursor), dict(self.scope.regs))
             self.stmts(part)
-            self.memo, self.cursor, self.regs = held
+            self.scope.memo, self.scope.cursor, self.scope.regs = held
             e.lines.append(f"  br label %{done}")
         e.lines.append(f"{done}:")
-        self.block, self.regs = done, outer
+        self.block, self.scope.regs = done, outer
 
     def when(self, s: When) -> None:
-        self.values = {}
-        self.guarded(self.eval(s.condition), s.body)
+        self.scalars.values = {}
+        self.guarded(self.scalars.eval(s.condition), s.body)
 
     def pick(self, s: Pick) -> None:
-        self.values = {}
-        at = self.eval(s.at)
-        size = self.runtime(s.var.extent or Index())
+        self.scalars.values = {}
+        at = self.scalars.eval(s.at)
+        size = self.addresses.runtime(s.var.extent or Index())
         inside = self.e.op(f"icmp ult {at}, {size.name}", "i1")  # negative ones are large
-        self.env[s.var] = at
+        self.scope.env[s.var] = at
         self.guarded(inside, s.body)
 
     def guarded(self, holds: Val, statements: list[Stmt]) -> None:
         """Statements that run if a condition holds, which no lanes can differ in."""
         e = self.e
-        if self.lanes:
-            raise LoweringError(f"cannot vectorize {self.lanes[0][0]}: a condition is inside it")
+        if self.scope.lanes:
+            raise LoweringError(
+                f"cannot vectorize {self.scope.lanes[0][0]}: a condition is inside it"
+            )
         body, done = (e.fresh(n)[1:] for n in ("when", "done"))
         e.lines += [f"  br {holds}, label %{body}, label %{done}", f"{body}:"]
         self.block = body
-        held = (dict(self.memo), dict(self.cursor), dict(self.regs))
+        held = (dict(self.scope.memo), dict(self.scope.cursor), dict(self.scope.regs))
         self.stmts(statements)
-        self.memo, self.cursor, self.regs = held
+        self.scope.memo, self.scope.cursor, self.scope.regs = held
         e.lines += [f"  br label %{done}", f"{done}:"]
-        self.block, self.values = done, {}
+        self.block, self.scalars.values = done, {}
 
     def _any_nan(self, values: list[Val]) -> Val:
         """Whether any lane of any of the values is NaN."""
@@ -351,7 +356,7 @@ class _Lower(SizeSums, Scalars, Accesses):
         return out
 
     def _on_stack(self, b: Buffer) -> Val:
-        n = self.known(b.size)
+        n = self.addresses.known(b.size)
         if n is None:
             raise LoweringError(f"local buffer {b.name} needs a constant size")
         t = memory_type(b.dtype)
@@ -360,48 +365,50 @@ class _Lower(SizeSums, Scalars, Accesses):
         return p
 
     def _start(self, b: Buffer, step: int, begin: Val) -> Val:
-        p = self.cursor[b][0]
+        p = self.scope.cursor[b][0]
         if begin.name == "0":
             return p
         bytes_ = self.e.const(step * LLVM_BYTES[memory_type(b.dtype)], "i64")
         return self.e.at(p, self.e.bin("mul", begin, bytes_))
 
     def store(self, s: Store) -> None:
-        self.values = {}
-        flat = self.flat_of(s.buffer, s.idx)
+        self.scalars.values = {}
+        flat = self.addresses.flat_of(s.buffer, s.idx)
         if s.init is not None:
             raise LoweringError(f"stage {s.stage}: its reduction was not decomposed")
         if s.update:
-            self.write(s.buffer, flat, self.update(s, self.read(s.buffer, flat)))
+            self.accesses.write(
+                s.buffer, flat, self.scalars.update(s, self.accesses.read(s.buffer, flat))
+            )
         else:
-            self.write(s.buffer, flat, self.eval(s.value))
+            self.accesses.write(s.buffer, flat, self.scalars.eval(s.value))
 
     def intrin(self, s: Intrin) -> None:
-        it, saved, st = s.intrin, self.lanes, s.store
-        flat = self.flat_of(st.buffer, st.idx)
+        it, saved, st = s.intrin, self.scope.lanes, s.store
+        flat = self.addresses.flat_of(st.buffer, st.idx)
         acc: Val | None = None
-        place = None
+        address = None
         for _ in self._points(s, it.out_lanes):
-            self.values = {}
-            place = self.place(st.buffer, flat)
-            acc = self.read(st.buffer, flat, place) if st.update else None
+            self.scalars.values = {}
+            address = self.addresses.address(st.buffer, flat)
+            acc = self.accesses.read(st.buffer, flat, address) if st.update else None
         operands = []
         for n, names in it.lanes.items():
             row = []
             for _ in self._points(s, names):
-                self.values = {}
-                row.append(self.eval(s.leaves[n]))
+                self.scalars.values = {}
+                row.append(self.scalars.eval(s.leaves[n]))
             operands.append(row)
-        self.lanes = [(s.vars[n], it.loops[n]) for n in it.out_lanes]
-        self.write(st.buffer, flat, it.emit(self.e, acc, *operands), it.order, place)
-        self.lanes = saved
+        self.scope.lanes = [(s.vars[n], it.loops[n]) for n in it.out_lanes]
+        self.accesses.write(st.buffer, flat, it.emit(self.e, acc, *operands), it.order, address)
+        self.scope.lanes = saved
 
     def _points(self, s: Intrin, names: tuple[str, ...]) -> Iterator[None]:
         """Make the loops `names` of the tile lanes and step through the others."""
         loops = s.intrin.loops
-        self.lanes = [(s.vars[n], loops[n]) for n in names]
+        self.scope.lanes = [(s.vars[n], loops[n]) for n in names]
         todo = [n for n in loops if n not in names]
         for x in points([loops[n] for n in todo]):
             for n, i in zip(todo, x, strict=True):
-                self.env[s.vars[n]] = i
+                self.scope.env[s.vars[n]] = i
             yield

@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler.errors import LoweringError
 from compiler.target.emit import Emitter, Val, llvm_type
+from compiler.target.intrinsics.x86_range import limited
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT32, DType
 
 FLOAT16 = DType("float", 16)
@@ -161,10 +162,9 @@ def _float_to_odd(e: Emitter, a: Val) -> Val:
 
 def limit(e: Emitter, x: Val, most: Val, enabled: frozenset[str]) -> Val:
     """x, or `most` with its sign if its magnitude is above that; of NaN any number or NaN."""
-    if (x.t, x.n) == ("float", 16) and "avx512dq" in enabled:
-        lesser, everywhere, rounding = Val("2", "i32"), Val("-1", "i16"), Val("4", "i32")
-        args = [x, most, lesser, x, everywhere, rounding]
-        return e.call("llvm.x86.avx512.mask.range.ps.512", x.t, x.n, args)
+    found = limited(e, x, most, enabled)
+    if found is not None:
+        return found
     least = e.op(f"fneg {most}", x.t, x.n)
     for bound, beyond in ((most, "ogt"), (least, "olt")):
         outside = e.op(f"fcmp {beyond} {x}, {bound.name}", "i1", x.n)

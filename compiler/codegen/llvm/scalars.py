@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler.arithmetic.mathlib import EXPANSIONS, EXPANSIONS64, FLOAT16, narrow
-from compiler.codegen.llvm import look_up, rules
-from compiler.codegen.llvm.access import Accesses
+from compiler.codegen.llvm import rules
+from compiler.codegen.llvm.accesses import Accesses, from_memory, to_memory
+from compiler.codegen.llvm.addresses import Addresses
+from compiler.codegen.llvm.gathers import gather
+from compiler.codegen.llvm.scope import Scope
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, IntLike, Var
 from compiler.target.emit import LLVM_BYTES, Val, llvm_type, memory_type
+from compiler.target.intrinsics import x86_look_up
 from compiler.tensor.expr import (
     BinOp,
     Call,
@@ -39,19 +43,21 @@ class _Bound(Expr):
     dtype: DType
 
 
-class Scalars(Accesses):
-    """Mixin of the lowering: expressions to values."""
+class Scalars:
+    """Expressions to values.
 
-    values: dict[Expr, Val]
-    enabled: frozenset[str]
+    `features`: of the target, that instructions may be used of.
 
-    @property
-    def width(self) -> int:
-        """Number of lanes here."""
-        n = 1
-        for _, k in self.lanes:
-            n *= k
-        return n
+    Attributes:
+        values: what has been computed in this statement.
+    """
+
+    def __init__(
+        self, scope: Scope, addresses: Addresses, accesses: Accesses, features: frozenset[str]
+    ):
+        self.scope, self.e = scope, scope.e
+        self.addresses, self.accesses, self.features = addresses, accesses, features
+        self.values: dict[Expr, Val] = {}
 
     def eval(self, x: Expr) -> Val:
         """Value of an expression; a node met twice in one statement is computed once."""
@@ -60,14 +66,14 @@ class Scalars(Accesses):
         if x.dtype.is_custom:
             raise LoweringError(f"{x.dtype} was not lowered before code generation")
         if isinstance(x, Load):
-            return self.read(x.buffer, self.flat_of(x.buffer, x.idx))
+            return self.accesses.read(x.buffer, self.addresses.flat_of(x.buffer, x.idx))
         hit = self.values.get(x)
         if hit is None:
             hit = self.values[x] = self._eval(x)
         return hit
 
     def _eval(self, x: Expr) -> Val:
-        e, n = self.e, self.width
+        e, n = self.e, self.scope.width
         if isinstance(x, (FloatImm, IntImm)):
             return e.const(x.value, llvm_type(x.dtype), n)
         if isinstance(x, BinOp):
@@ -106,7 +112,7 @@ class Scalars(Accesses):
                 return self.eval(narrow(x.fn, bound[0]))
             splat = [e.splat(a, n) for a in args]
             if x.fn == "limit":
-                return rules.limit(e, splat[0], splat[1], self.enabled)
+                return rules.limit(e, splat[0], splat[1], self.features)
             return rules.function(e, x.fn, x.dtype, splat)
         raise LoweringError(f"no lowering for {type(x).__name__} {x!r}")
 
@@ -122,7 +128,7 @@ class Scalars(Accesses):
                 raise LoweringError(
                     f"stage {s.stage}: an Fma update needs a product, not {s.value!r}"
                 )
-            n = self.width
+            n = self.scope.width
             a, b = (self.e.splat(self.eval(k), n) for k in (s.value.a, s.value.b))
             return rules.function(self.e, "fma", dtype, [a, b, self.e.splat(old, n)])
         bounds = range_of(s.update)
@@ -137,10 +143,10 @@ class Scalars(Accesses):
         index = index_condition(x)
         if index is None:
             return []
-        at = [v for v, _ in self.lanes]
-        env: dict[Var, IntLike] = {v: k for v, k in self.env.items() if isinstance(k, int)}
+        at = [v for v, _ in self.scope.lanes]
+        env: dict[Var, IntLike] = {v: k for v, k in self.scope.env.items() if isinstance(k, int)}
         out = []
-        for p in points([n for _, n in self.lanes]):
+        for p in points([n for _, n in self.scope.lanes]):
             low, high = index.subst({**env, **dict(zip(at, p, strict=True))}).range()
             if low is None or low != high:
                 return []
@@ -148,57 +154,64 @@ class Scalars(Accesses):
         return out
 
     def _index(self, index: Index) -> Val:
-        e, at = self.e, [v for v, _ in self.lanes]
+        e, at = self.e, [v for v, _ in self.scope.lanes]
         lane_values = []
-        for x in points([n for _, n in self.lanes]):
-            lane_values.append(self.runtime(index.subst(dict(zip(at, x, strict=True)))))
+        for x in points([n for _, n in self.scope.lanes]):
+            lane_values.append(self.addresses.runtime(index.subst(dict(zip(at, x, strict=True)))))
         return e.gather_lanes(lane_values)
 
     def _gather(self, x: Gather) -> Val:
         e = self.e
         t = memory_type(x.buffer.dtype)
         for count in (1, 2):  # vectors of two registers are looked up by halves
-            found = look_up.permutation(x, self.width // count, self.enabled)
+            found = x86_look_up.permutation(x, self.scope.width // count, self.features)
             if found is not None:
                 return self._permuted(x, found, count)
-        base, inc = self.cursor[x.buffer]
+        base, inc = self.scope.cursor[x.buffer]
         byte = x.byte if x.dtype.nbytes == 1 else None
-        if byte is not None and self.width > 1 and not inc and look_up.BYTES in self.enabled:
-            return look_up.look_up_bytes(e, base, e.splat(self.eval(byte), self.width))
+        if (
+            byte is not None
+            and self.scope.width > 1
+            and not inc
+            and x86_look_up.looks_up_bytes(self.features)
+        ):
+            return x86_look_up.look_up_bytes(e, base, e.splat(self.eval(byte), self.scope.width))
         if inc:
             raise LoweringError(f"{x.buffer.name} is read at run-time positions in a moving loop")
-        if self.width == 1 and isinstance(x.at, BinOp) and x.at.op == "Add":
+        if self.scope.width == 1 and isinstance(x.at, BinOp) and x.at.op == "Add":
             # The parts one by one, as other look-ups in the same row share the first.
             for part in (x.at.a, x.at.b):
                 base = e.at(base, e.bin("mul", self.eval(part), e.const(LLVM_BYTES[t], "i64")))
-            return self._from_memory(x.buffer, e.load(base, 0, t, 1, LLVM_BYTES[t]))
-        position = e.splat(self.eval(x.at), self.width)
-        if self.width > 1 and LLVM_BYTES[t] >= 4:
-            return look_up.gather(e, base, position, t)
+            return from_memory(e, x.buffer, e.load(base, 0, t, 1, LLVM_BYTES[t]))
+        position = e.splat(self.eval(x.at), self.scope.width)
+        if self.scope.width > 1 and LLVM_BYTES[t] >= 4:
+            return gather(e, base, position, t)
         out = []
         for k in range(position.n):
             at = e.bin("mul", e.extract(position, k), e.const(LLVM_BYTES[t], "i64"))
             out.append(e.load(e.at(base, at), 0, t, 1, LLVM_BYTES[t]))
-        return self._from_memory(x.buffer, e.gather_lanes(out))
+        return from_memory(e, x.buffer, e.gather_lanes(out))
 
-    def _permuted(self, x: Gather, p: look_up.Permutation, count: int) -> Val:
+    def _permuted(self, x: Gather, p: x86_look_up.Permutation, count: int) -> Val:
         """The entries of a small table for `count` parts of the lanes."""
-        e, n = self.e, self.width // count
+        e, n = self.e, self.scope.width // count
         parts = []
         for k in range(count):
             lanes = list(range(k * n, (k + 1) * n))
 
             def part(at: Expr, lanes: list[int] = lanes) -> Val:
-                whole = e.splat(self.eval(at), self.width)
+                whole = e.splat(self.eval(at), self.scope.width)
                 return whole if count == 1 else e.shuffle(whole, whole, lanes)
 
-            parts.append(look_up.look_up(e, x, p, self.enabled, part))
-        return parts[0] if count == 1 else e.shuffle(parts[0], parts[1], list(range(self.width)))
+            parts.append(x86_look_up.look_up(e, x, p, self.features, part))
+        return (
+            parts[0] if count == 1 else e.shuffle(parts[0], parts[1], list(range(self.scope.width)))
+        )
 
     def _extern(self, x: CallExtern) -> Val:
         """Call of a C function, lane by lane. Narrow integers are extended as the C ABI expects."""
-        e, n = self.e, self.width
-        args = [e.splat(self._to_memory(self.eval(a)), n) for a in x.args]
+        e, n = self.e, self.scope.width
+        args = [e.splat(to_memory(e, self.eval(a)), n) for a in x.args]
         kinds = [_extension(a.dtype) for a in x.args]
         ret = memory_type(x.dtype)
         types = ", ".join(f"{a.t}{k}" for a, k in zip(args, kinds, strict=True))

@@ -2,47 +2,46 @@
 
 from __future__ import annotations
 
-from compiler.codegen.llvm.addresses import Places
-from compiler.symbolic import Atom, Index
-from compiler.target.emit import Emitter, Val
-from compiler.tensor.stmt import PrimFunc
+from collections.abc import Sequence
+
+from compiler.codegen.llvm.scope import Scope
+from compiler.symbolic import Atom, Index, Var
+from compiler.target.emit import Val
 
 MANY = 8
 """Dimensions in a sum beyond which it is computed once in a function."""
 
 
-class SizeSums(Places):
-    """Mixin of the lowering: sums of many dimensions, at the entry of the function.
+class SizeSums:
+    """Sums of many of the dimensions `dims`, whose lines go to `prologue`, at the entry of the
+    function.
 
     They go through empty inline asm. Without it LLVM would look at all of their terms again for
     every address that they are in: for ninety tensors that takes a minute.
     """
 
-    e: Emitter
-    func: PrimFunc
-    stack: list[str]
-    size_sums: dict[Index, Val]
+    def __init__(self, scope: Scope, dims: Sequence[Var], prologue: list[str]):
+        self.scope, self.dims, self.prologue = scope, dims, prologue
+        self._known: dict[Index, Val] = {}
 
-    def runtime(self, i: Index) -> Val:
-        """Emit an index expression as i64."""
+    def part_of(self, i: Index) -> Index:
+        """What of an index is a long sum of dimensions; 0 if it has none."""
         if len(i.terms) <= MANY:
-            return super().runtime(i)
-        dims = set[Atom](v for v in self.func.dims if isinstance(self.env.get(v), Val))
+            return Index()
+        dims = set[Atom](v for v in self.dims if isinstance(self.scope.env.get(v), Val))
         sizes = Index({a: c for a, c in i.terms.items() if a in dims})
-        if len(sizes.terms) <= MANY:
-            return super().runtime(i)
-        rest = i - sizes
-        total = self._sum_of_sizes(sizes)
-        return total if rest == 0 else self.e.bin("add nsw", total, super().runtime(rest))
+        return sizes if len(sizes.terms) > MANY else Index()
 
-    def _sum_of_sizes(self, i: Index) -> Val:
-        if i not in self.size_sums:
-            e = self.e
-            lines, e.lines = e.lines, self.stack
+    def value(self, i: Index) -> Val:
+        """A long sum as i64."""
+        if i not in self._known:
+            e = self.scope.e
+            lines, e.lines = e.lines, self.prologue
             acc = e.const(0, "i64")
             for a, c in i.terms.items():
-                x = self._atom(a)
+                x = self.scope.env[a] if isinstance(a, Var) else None
+                assert isinstance(x, Val)
                 acc = e.bin("add nsw", acc, x if c == 1 else e.bin("mul nsw", x, e.const(c, "i64")))
-            self.size_sums[i] = e.op(f'call i64 asm "", "=r,0"({acc})', "i64")
+            self._known[i] = e.op(f'call i64 asm "", "=r,0"({acc})', "i64")
             e.lines = lines
-        return self.size_sums[i]
+        return self._known[i]

@@ -21,7 +21,7 @@ from compiler.tensor.stmt import For, Stmt, walk_stmts
 
 
 @dataclass(frozen=True)
-class Share:
+class Numbering:
     """Iteration i of a parallel loop is task `i * stride + offset`; the offset is in terms of the
     loops around it. `aligned`: rounds are numbered innermost, so that 0 <= offset < stride."""
 
@@ -30,9 +30,9 @@ class Share:
     aligned: bool
 
 
-def shares(body: Stmt) -> tuple[Index | None, dict[int, Share]]:
-    """The number of tasks of a stage, None if it has no parallel loop; and the share of each of
-    these, by id.
+def parallel_tasks(body: Stmt) -> tuple[Index | None, dict[int, Numbering]]:
+    """The number of tasks of a stage, None if it has no parallel loop; and for each of these, by
+    id, how its iterations are numbered.
 
     Raises:
         LoweringError: a statement is in no parallel loop though others are; or the rounds of a
@@ -56,12 +56,12 @@ def shares(body: Stmt) -> tuple[Index | None, dict[int, Share]]:
     if all(x.loop.extent == extent and x.outer == 1 for x in found):
         total = sum((x.rounds for x in found), Index())
         for x in found:
-            out[id(x.loop)] = Share(before + x.round, total, True)
+            out[id(x.loop)] = Numbering(before + x.round, total, True)
             before = before + x.rounds
         return total * extent, out
     for x in found:
         offset = before + x.at * x.loop.extent * x.rounds + x.round
-        out[id(x.loop)] = Share(offset, x.rounds, False)
+        out[id(x.loop)] = Numbering(offset, x.rounds, False)
         before = before + x.outer * x.loop.extent * x.rounds
     return before, out
 

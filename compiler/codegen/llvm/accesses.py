@@ -1,11 +1,15 @@
-"""Loads and stores: vectors, splats, shuffles and registers for the lane patterns of `places`."""
+"""Loads and stores: vectors, splats, shuffles and registers for lane patterns."""
 
 from __future__ import annotations
 
-from compiler.codegen.llvm.addresses import Place, Places
+from collections.abc import Mapping
+from collections.abc import Set as AbstractSet
+
+from compiler.codegen.llvm.addresses import Address, Addresses
+from compiler.codegen.llvm.scope import Scope
 from compiler.errors import LoweringError
 from compiler.symbolic import Index
-from compiler.target.emit import LLVM_BYTES, Val, memory_type
+from compiler.target.emit import LLVM_BYTES, Emitter, Val, memory_type
 from compiler.tensor.lanes import classify, store_runs
 from compiler.tensor.stmt import Buffer
 
@@ -14,13 +18,27 @@ SOON = 1 << 13
 which keeps it longer."""
 
 
-class Accesses(Places):
-    """Mixin of the lowering: what is read and written."""
+class Accesses:
+    """What is read and written.
+
+    `written`: buffers that are stored to somewhere, so that what was loaded may be stale.
+    `prefetch`: bytes by which vector loads of a buffer are fetched ahead.
+    """
+
+    def __init__(
+        self,
+        scope: Scope,
+        addresses: Addresses,
+        written: AbstractSet[Buffer] = frozenset(),
+        prefetch: Mapping[Buffer, int] | None = None,
+    ):
+        self.scope, self.e, self.addresses = scope, scope.e, addresses
+        self.written, self.prefetch = written, prefetch or {}
 
     # ---- loads -----------------------------------------------------------------------------------
-    def read(self, b: Buffer, flat: Index, place: Place | None = None) -> Val:
+    def read(self, b: Buffer, flat: Index, address: Address | None = None) -> Val:
         """The lanes of `b` at `flat`."""
-        at = place or self.place(b, flat)
+        at = address or self.addresses.address(b, flat)
         e = self.e
         if b.scope == "register":
             return self._register(b, at)
@@ -30,18 +48,20 @@ class Accesses(Places):
         else:
             assert at.pointer is not None
             key = (at.pointer.name, at.const, at.offsets)
-            if key not in self.memo or b in self.written:
-                self.memo[key] = self._load_lanes(b, at.pointer, at.const, at.offsets, at.block)
-            out = self.memo[key]
-        return self._from_memory(b, out)
+            if key not in self.scope.memo or b in self.written:
+                self.scope.memo[key] = self._load_lanes(
+                    b, at.pointer, at.const, at.offsets, at.block
+                )
+            out = self.scope.memo[key]
+        return from_memory(self.e, b, out)
 
-    def _register(self, b: Buffer, at: Place) -> Val:
+    def _register(self, b: Buffer, at: Address) -> Val:
         """What a register holds: all its lanes, or the first of more that were written."""
-        hit = self.regs.get((b, at.const, at.offsets))
+        hit = self.scope.regs.get((b, at.const, at.offsets))
         if hit is not None:
             return hit
         n = len(at.offsets)
-        for (buffer, const, offsets), v in self.regs.items():
+        for (buffer, const, offsets), v in self.scope.regs.items():
             if buffer is b and const == at.const and offsets[:n] == at.offsets:
                 return self.e.shuffle(v, v, list(range(n)))
         parts = self._parts(b, at)
@@ -51,10 +71,10 @@ class Accesses(Places):
             f"register {b.name}+{at.const} read before it is written, or with other lanes"
         )
 
-    def _parts(self, b: Buffer, at: Place) -> list[Val]:
+    def _parts(self, b: Buffer, at: Address) -> list[Val]:
         """Equal registers that hold the lanes one after another; none, if that is not so."""
         n = len(at.offsets)
-        for k in sorted({len(offs) for x, _, offs in self.regs if x is b}, reverse=True):
+        for k in sorted({len(offs) for x, _, offs in self.scope.regs if x is b}, reverse=True):
             if k >= n or n % k:
                 continue
             keys = [
@@ -65,8 +85,8 @@ class Accesses(Places):
                 )
                 for j in range(0, n, k)
             ]
-            if all(key in self.regs for key in keys):
-                return [self.regs[key] for key in keys]
+            if all(key in self.scope.regs for key in keys):
+                return [self.scope.regs[key] for key in keys]
         return []
 
     def _joined(self, parts: list[Val]) -> Val:
@@ -84,13 +104,6 @@ class Accesses(Places):
             parts = [e.shuffle(a, c, list(range(a.n + c.n))) for a, c in pairs]
         return parts[0]
 
-    def _from_memory(self, b: Buffer, v: Val) -> Val:
-        return (
-            self.e.op(f"trunc {v} to {Val('', 'i1', v.n).ty}", "i1", v.n)
-            if b.dtype.kind == "bool"
-            else v
-        )
-
     def _load_lanes(
         self, b: Buffer, p: Val, const: int, offs: tuple[int, ...], block: int = 0
     ) -> Val:
@@ -103,9 +116,9 @@ class Accesses(Places):
             return e.splat(e.load(p, at, t, 1, size), n)
         if how.kind == "vector":
             align = max(b.align, size) if n * size >= 64 and b.align else size
-            if b in self.func.prefetch:
+            if b in self.prefetch:
                 e.decls["llvm.prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
-                distance = self.func.prefetch[b]
+                distance = self.prefetch[b]
                 ahead, keep = e.at(p, at + distance), 3 if distance <= SOON else 2
                 e.lines.append(f"  call void @llvm.prefetch.p0({ahead}, i32 0, i32 {keep}, i32 1)")
             return e.load(p, at, t, n, align)
@@ -168,14 +181,14 @@ class Accesses(Places):
         flat: Index,
         v: Val,
         order: tuple[int | None, ...] | None = None,
-        place: Place | None = None,
+        address: Address | None = None,
     ) -> None:
         """Store the lanes of `v`; `order[k]` is the element that lane k holds (None: none)."""
-        at = place or self.place(b, flat)
+        at = address or self.addresses.address(b, flat)
         e = self.e
         if at.scattered:
             size = LLVM_BYTES[memory_type(b.dtype)]
-            v = self._to_memory(v if order is not None else e.splat(v, len(at.scattered)))
+            v = to_memory(self.e, v if order is not None else e.splat(v, len(at.scattered)))
             for k, element in enumerate(order or range(len(at.scattered))):
                 if element is not None:
                     p, c = at.scattered[element]
@@ -183,11 +196,13 @@ class Accesses(Places):
             return
         v = e.splat(v, len(at.offsets)) if order is None else v
         if b.scope == "register":
-            self.regs.pop((b, at.const, at.offsets), None)  # keep the dict in order of writing
-            self.regs[b, at.const, at.offsets] = v
+            self.scope.regs.pop(
+                (b, at.const, at.offsets), None
+            )  # keep the dict in order of writing
+            self.scope.regs[b, at.const, at.offsets] = v
             return
         assert at.pointer is not None
-        v = self._to_memory(v)
+        v = to_memory(self.e, v)
         size = LLVM_BYTES[v.t]
         if v.n == 1:
             e.store(v, at.pointer, at.const * size, size)
@@ -197,9 +212,6 @@ class Accesses(Places):
             offs = tuple(None if k is None else at.offsets[k] for k in order)
         for o, sel in store_runs(offs):
             e.store(self._pick(v, sel, size), at.pointer, (at.const + o) * size, size)
-
-    def _to_memory(self, v: Val) -> Val:
-        return self.e.op(f"zext {v} to {Val('', 'i8', v.n).ty}", "i8", v.n) if v.t == "i1" else v
 
     def _pick(self, v: Val, sel: tuple[int, ...], size: int) -> Val:
         """The lanes `sel` of `v`; whole dwords are moved where that is possible."""
@@ -214,3 +226,15 @@ class Accesses(Places):
             w = e.bitcast(v, "i32", v.n // per)
             return e.shuffle(w, w, [i // per for i in sel[::per]])
         return e.shuffle(v, v, sel)
+
+
+def to_memory(e: Emitter, v: Val) -> Val:
+    """A value as it is in memory, where booleans are bytes."""
+    return e.op(f"zext {v} to {Val('', 'i8', v.n).ty}", "i8", v.n) if v.t == "i1" else v
+
+
+def from_memory(e: Emitter, b: Buffer, v: Val) -> Val:
+    """What was loaded from `b`, as it is in registers."""
+    if b.dtype.kind != "bool":
+        return v
+    return e.op(f"trunc {v} to {Val('', 'i1', v.n).ty}", "i1", v.n)

@@ -1,7 +1,7 @@
 """The loops that threads share: rows where there are some, channels where these cost less, and only
 loops whose iterations may run in any order."""
 
-from compiler.codegen.llvm.parallel_tasks import shares
+from compiler.codegen.parallel_tasks import parallel_tasks
 from compiler.scheduling import Schedule
 from compiler.scheduling.default import schedule_default
 from compiler.scheduling.parallelize import share_out
@@ -49,14 +49,14 @@ def rows_of(f: PrimFunc) -> set[int]:
 def test_a_convolution_is_shared_out_by_rows() -> None:
     f = convolution(1, 32, 64, 28)
     assert rows_of(f) == {2}
-    extent, _ = shares(f.body[-1])
+    extent, _ = parallel_tasks(f.body[-1])
     assert extent == 56  # 28 rows of two pairs of blocks: the shares of two threads are equal
 
 
 def test_small_maps_are_shared_out_by_channels_and_the_last_block_by_rows() -> None:
     f = convolution(1, 32, 96, 14)
     assert rows_of(f) == {0, 1, 2}
-    extent, share = shares(f.body[-1])
+    extent, share = parallel_tasks(f.body[-1])
     assert extent == 42
     (only,) = share.values()
     assert only.stride == 1
@@ -66,7 +66,7 @@ def test_an_odd_number_of_blocks_leaves_no_block_out() -> None:
     f = convolution(1, 32, 80, 28)
     assert rows_of(f) == {2}
     assert len(parallel_loops(f)) == 2  # pairs of blocks, and the last one
-    extent, _ = shares(f.body[-1])
+    extent, _ = parallel_tasks(f.body[-1])
     assert extent == 84
 
 
@@ -84,7 +84,7 @@ def test_many_images_are_shared_out_one_by_one() -> None:
 def test_a_symbolic_batch_is_shared_out_by_rows() -> None:
     f = convolution(Var("n"), 32, 64, 28)
     assert rows_of(f) == {2}
-    extent, _ = shares(f.body[-1])
+    extent, _ = parallel_tasks(f.body[-1])
     assert extent == Index.of(Var("n")) * 56
 
 
@@ -141,5 +141,5 @@ def test_a_last_block_by_itself_is_a_task_too() -> None:
     out = b.compute("y", (1, 1000), FLOAT32, lambda i, j: acc[i, j] + FloatImm(1.0, FLOAT32))
     f = b.finish([out])
     schedule_default(f, Target.parse("llvm -mcpu=x86-64-v4"), [w])
-    extent, _ = shares(f.body[-1])
+    extent, _ = parallel_tasks(f.body[-1])
     assert extent == 32  # 31 times two vectors of 16, and the last 8

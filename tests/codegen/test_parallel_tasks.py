@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from compiler.codegen.llvm import jit
 from compiler.codegen.llvm.lower import NativeStage, lower_primfunc
-from compiler.codegen.llvm.parallel_tasks import shares
+from compiler.codegen.parallel_tasks import parallel_tasks
 from compiler.errors import LoweringError
 from compiler.scheduling import Schedule
 from compiler.symbolic import Index, IntLike, Var
@@ -121,11 +121,11 @@ def test_what_cannot_be_shared_out_is_refused() -> None:
     assert isinstance(root, For)
     root.body.append(other)
     with pytest.raises(LoweringError, match="is in none"):
-        shares(root)
+        parallel_tasks(root)
     h = counting((3, 4, 5))
     t = Schedule(h)
     t.split("s.i0", 2, ("o", "i"))  # the inner extent is min(2, 3 - 2 o)
     t.reorder("s.i1", "o", "i")
     t.parallel("i")
     with pytest.raises(LoweringError, match="vary"):
-        shares(h.body[0])
+        parallel_tasks(h.body[0])

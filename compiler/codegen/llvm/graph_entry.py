@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from compiler.codegen.llvm.access import Accesses
-from compiler.runtime import pool
-from compiler.runtime.kernel_abi import Stage
-from compiler.runtime.rounding_flag import BEGIN, END, watch_text
-from compiler.symbolic import Index, Var
-from compiler.target.emit import Emitter, Val
+from compiler.codegen.kernel_abi import Stage
+from compiler.codegen.llvm.addresses import Addresses
+from compiler.codegen.llvm.scope import Scope
+from compiler.codegen.steps import ZERO, Pointer, Step
+from compiler.symbolic import Var
+from compiler.target.emit import Val
+from compiler.target.intrinsics.exception_flags import BEGIN, END, watch_text
 
-ZERO = Index()
-
-
-@dataclass(frozen=True)
-class Pointer:
-    """Where a tensor is: `base` is `input`, `output`, `constant` (with `index`) or `workspace`
-    (with a byte `offset`)."""
-
-    base: str
-    index: int = 0
-    offset: Index = ZERO
-
-
-@dataclass(frozen=True)
-class Step:
-    """A native stage with its pointer arguments and symbolic dimensions; `work` estimates the
-    scalar operations it does per call. Or, without a stage, a copy of `size` bytes between two
-    pointers, or the call of the function whose address is stored at `function`, with a table of
-    the pointers and one of all symbolic dimensions.
-
-    `watch`: the int32 that becomes 1 if the stage rounds. `when`: the int32 without which the stage
-    does not run. All are 0 at first.
-    """
-
-    stage: Stage | None
-    pointers: tuple[Pointer, ...]
-    dims: tuple[Var, ...] = ()
-    work: Index = ZERO
-    size: Index = ZERO
-    function: Pointer | None = None
-    watch: Pointer | None = None
-    when: Pointer | None = None
-
+POOL = "dtypelab_parallel"
+"""`void (void (ptr block, i64 begin, i64 end) *run, ptr block, i64 extent, i64 threads)`: the
+function that shares tasks out between threads."""
 
 PARALLEL_WORK = 1 << 13
 """Scalar operations below which a stage runs on one thread. So few take less time than fork and
@@ -55,26 +25,25 @@ SLICES = 1 << 16
 """What the tasks of stages that run together are divided into."""
 
 
-def driver_text(symbol: str, steps: Sequence[Step], dims: Sequence[Var], threads: int) -> str:
+def entry_text(symbol: str, steps: Sequence[Step], dims: Sequence[Var], threads: int) -> str:
     """LLVM text of `symbol(inputs, outputs, constants, workspace, dims)`: tables of pointers, the
     workspace, and the symbolic dimensions as int64."""
-    return _Driver(dims, threads).run(symbol, steps)
+    return _Entry(dims, threads).run(symbol, steps)
 
 
-class _Driver(Accesses):
+class _Entry:
     def __init__(self, dims: Sequence[Var], threads: int):
-        self.e = Emitter()
+        self.scope = Scope()
+        self.e, self.runtime = self.scope.e, Addresses(self.scope).runtime
         self.dims = list(dims)
         self.threads = threads
-        self.env: dict[Var, int | Val] = {}
-        self.memo: dict[object, Val] = {}
         self.wrappers: dict[str, str] = {}
         self.externs: dict[str, str] = {}
 
     def run(self, symbol: str, steps: Sequence[Step]) -> str:
         e = self.e
         for k, v in enumerate(self.dims):
-            self.env[v] = e.load(Val("%dims", "ptr"), 8 * k, "i64", 1, 8)
+            self.scope.env[v] = e.load(Val("%dims", "ptr"), 8 * k, "i64", 1, 8)
         for flag in dict.fromkeys(s.watch for s in steps if s.watch is not None):
             e.store(e.const(0, "i32"), self._pointer(flag), 0, 4)
         for group in _groups(steps):
@@ -101,9 +70,9 @@ class _Driver(Accesses):
         if p.base == "workspace":
             return e.at(Val("%workspace", "ptr"), self.runtime(p.offset))
         key = (p.base, p.index)
-        if key not in self.memo:
-            self.memo[key] = e.load(Val(f"%{p.base}", "ptr"), 8 * p.index, "ptr", 1, 8)
-        return self.memo[key]
+        if key not in self.scope.memo:
+            self.scope.memo[key] = e.load(Val(f"%{p.base}", "ptr"), 8 * p.index, "ptr", 1, 8)
+        return self.scope.memo[key]
 
     def _copy(self, s: Step) -> None:
         e = self.e
@@ -127,9 +96,9 @@ class _Driver(Accesses):
         wanted = e.op(f"icmp ne {value}, 0", "i1")
         run, done = (e.fresh(n)[1:] for n in ("when", "next"))
         e.lines += [f"  br {wanted}, label %{run}, label %{done}", f"{run}:"]
-        kept, self.memo = self.memo, dict(self.memo)
+        kept, self.scope.memo = self.scope.memo, dict(self.scope.memo)
         self._call(group)
-        self.memo = kept
+        self.scope.memo = kept
         e.lines += [f"  br label %{done}", f"{done}:"]
 
     def _call(self, group: Sequence[Step]) -> None:
@@ -158,13 +127,13 @@ class _Driver(Accesses):
         enough = e.op(f"icmp sge {self.runtime(work)}, {PARALLEL_WORK}", "i1")
         fork, inline, done = (e.fresh(n)[1:] for n in ("fork", "alone", "next"))
         e.lines += [f"  br {enough}, label %{fork}, label %{inline}", f"{inline}:"]
-        kept, self.memo = self.memo, dict(self.memo)
+        kept, self.scope.memo = self.scope.memo, dict(self.scope.memo)
         for stage in stages:
             self._alone(stage, args, watched)
         e.lines += [f"  br label %{done}", f"{fork}:"]
-        self.memo = dict(kept)
+        self.scope.memo = dict(kept)
         self._fork_join(stages, args, extents, watched)
-        self.memo = kept
+        self.scope.memo = kept
         e.lines += [f"  br label %{done}", f"{done}:"]
 
     def _alone(self, stage: Stage, args: Sequence[Val], watched: Val | None) -> None:
@@ -177,7 +146,7 @@ class _Driver(Accesses):
         self.e.lines += [call] if watched is None else _watched(call, watched.name)
 
     def _dim(self, v: Var) -> Val:
-        x = self.env[v]
+        x = self.scope.env[v]
         assert isinstance(x, Val)
         return x
 
@@ -196,14 +165,14 @@ class _Driver(Accesses):
         wrapper = self._wrapper(
             [s.symbol for s in stages], [a.t for a in args], watched is not None
         )
-        self.externs[pool.SYMBOL] = f"declare void @{pool.SYMBOL}(ptr, ptr, i64, i64)"
+        self.externs[POOL] = f"declare void @{POOL}(ptr, ptr, i64, i64)"
         given = [*args, *extents, *([] if watched is None else [watched])]
         block = e.op(f"alloca [{len(given)} x i64], align 8", "ptr")
         for k, a in enumerate(given):
             e.store(a, block, 8 * k, 8)
         extent = extents[0] if len(stages) == 1 else e.const(SLICES, "i64")
         job = f"ptr @{wrapper}, {block}, {extent}, i64 {self.threads}"
-        e.lines.append(f"  call void @{pool.SYMBOL}({job})")
+        e.lines.append(f"  call void @{POOL}({job})")
 
     def _wrapper(self, symbols: Sequence[str], types: Sequence[str], watched: bool) -> str:
         """A function that the pool can call: it takes the arguments, the extents of several stages

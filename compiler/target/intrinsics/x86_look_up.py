@@ -1,8 +1,7 @@
-"""Look-ups in constant tables, for all lanes at once.
+"""Look-ups in constant tables by permutations of registers, for all lanes at once (AVX2, AVX-512).
 
 A small table becomes one or two constant vectors, and a look-up one permutation of them, which
-reads the lower bits of the positions only. Longer tables are gathered from memory. Elements that
-cannot be gathered are loaded one by one (`compiler.codegen.llvm.scalars`).
+reads the lower bits of the positions only. A table of bytes is read from memory into four.
 """
 
 from __future__ import annotations
@@ -52,8 +51,7 @@ PERMUTATIONS = (
     Permutation(_X86 + "avx2.permps", "avx2", "float", 8, 8, "float"),
 )
 """In order of preference."""
-BYTES = "avx512vbmi"
-"""The feature of targets that look bytes up in such a table."""
+_BYTES = "avx512vbmi"
 
 
 def permutation(x: Gather, lanes: int, enabled: frozenset[str]) -> Permutation | None:
@@ -99,7 +97,7 @@ def look_up(
     """The entries of a table, on a target with the features `enabled`."""
     assert x.buffer.data is not None
     bits, field = 64 if p.t == "double" else 32, _field(x)
-    picked = "avx512vbmi" in enabled and bits * p.lanes == 512
+    picked = _BYTES in enabled and bits * p.lanes == 512
     if field is not None and picked and field[0].dtype.bits == bits:
         at = _picked(e, evaluate(field[0]), field[1])
     else:
@@ -144,6 +142,11 @@ def _sized(e: Emitter, at: Val, bits: int) -> Val:
     return e.op(f"{convert} {at} to <{at.n} x i{bits}>", f"i{bits}", at.n)
 
 
+def looks_up_bytes(enabled: frozenset[str]) -> bool:
+    """Whether a target with the features `enabled` has what `look_up_bytes` needs."""
+    return _BYTES in enabled
+
+
 def look_up_bytes(e: Emitter, table: Val, at: Val) -> Val:
     """The entries of a table of 256 bytes in memory, which four registers hold: two permutations
     (of AVX-512 VBMI) read the lower 7 bits of 64 positions, the sign chooses between them."""
@@ -164,17 +167,6 @@ def look_up_bytes(e: Emitter, table: Val, at: Val) -> Val:
         same = part if out.n == 64 else e.shuffle(part, part, [*range(64), *[None] * (out.n - 64)])
         out = e.shuffle(out, same, list(range(out.n + 64)))
     return out if out.n == at.n else e.shuffle(out, out, list(range(at.n)))
-
-
-def gather(e: Emitter, table: Val, at: Val, t: str) -> Val:
-    """The entries at the positions `at` of a table in memory, of elements of 4 or 8 bytes."""
-    v, pointers = Val("", t, at.n), f"<{at.n} x ptr>"
-    places = e.op(f"getelementptr inbounds {t}, ptr {table.name}, {at}", "ptr", at.n)
-    name = {"float": "f32", "double": "f64"}.get(t, t)
-    fn, mask = f"llvm.masked.gather.v{at.n}{name}.v{at.n}p0", f"<{at.n} x i1>"
-    e.decls[fn] = f"declare {v.ty} @{fn}({pointers}, {mask}, {v.ty})"
-    where = f"{pointers} align {LLVM_BYTES[t]} {places.name}"
-    return e.op(f"call {v.ty} @{fn}({where}, {mask} splat (i1 true), {v.ty} poison)", t, at.n)
 
 
 def _permute(e: Emitter, data: Array, at: Val, p: Permutation) -> Val:
@@ -201,6 +193,4 @@ def _vector(e: Emitter, entries: Array, t: str) -> Val:
     return Val(f"<{items}>", t, len(entries))
 
 
-__all__ = [
-    "BYTES", "Permutation", "gather", "look_up", "look_up_bytes", "permutation",
-]  # fmt: skip
+__all__ = ["Permutation", "look_up", "look_up_bytes", "looks_up_bytes", "permutation"]

@@ -1,22 +1,16 @@
 """Whether native code has rounded: the CPU's sticky flags of floating-point exceptions.
 
 IEEE 754 lets every operation whose result is not exact raise a flag that stays until it is cleared.
-On x86 these are bits of a thread's register MXCSR, which vector instructions set as well.
+On x86 these are bits of a thread's register MXCSR, which vector instructions set as well. Of other
+architectures they are not read (see `Architecture.flags`).
 """
 
 from __future__ import annotations
-
-from compiler.target.registry import Target
 
 BEGIN, END = "watch_begin", "watch_end"
 _RAISED = 0x39
 """Invalid operation, overflow, underflow, inexact. (Not: denormal operand, division by zero.)"""
 _ALL = 0x3F
-
-
-def can_watch(target: Target) -> bool:
-    """Whether the flags of a target's CPU can be read."""
-    return "sse2" in target.enabled
 
 
 def watch_text() -> str:

@@ -27,8 +27,8 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Native:
-    """A compiled loop nest.
+class KernelAbi:
+    """How a compiled loop nest is called (application binary interface).
 
     Attributes:
         stages: its functions, called in order.
@@ -40,7 +40,7 @@ class Native:
     packed: Mapping[int, IndexMap]
     temps: tuple[Index, ...]
 
-    def with_dims(self, names: Mapping[Var, Var]) -> Native:
+    def with_dims(self, names: Mapping[Var, Var]) -> KernelAbi:
         """The same with other names of dimensions."""
         stages = [
             replace(s, extent=s.extent and s.extent.subst(names), work=s.work.subst(names))
@@ -59,7 +59,7 @@ class Native:
         return json.dumps({"stages": stages, "packed": packed, "temps": temps})
 
     @staticmethod
-    def from_json(text: str) -> Native:
+    def from_json(text: str) -> KernelAbi:
         """The inverse of `to_json`; dimensions are told apart by their names."""
         given = json.loads(text)
         dims: dict[int | str, Var] = {}
@@ -67,7 +67,7 @@ class Native:
         def index(x: Any) -> Index:
             return _index_of(x, dims)
 
-        return Native(
+        return KernelAbi(
             tuple(
                 Stage(s, None if n is None else index(n), index(w), j)
                 for s, n, w, j in given["stages"]

@@ -1,0 +1,90 @@
+"""What generates code: one backend a kind of target, which turns loop nests, and the steps of an
+entry point, into text of its language, and text into object code.
+
+A backend knows nothing of graphs, and runs nothing: that is what a loader does
+(`compiler.runtime.loader`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from compiler.codegen.steps import Step
+from compiler.symbolic import Var
+from compiler.target.registry import Target
+from compiler.tensor.stmt import Buffer, PrimFunc
+
+
+@dataclass(frozen=True)
+class Code:
+    """Functions in a backend's language; `symbols` are those that others may call, in order.
+    `plain`: it only calls other code, so that optimizing it is not worth the time."""
+
+    symbols: tuple[str, ...]
+    text: str
+    plain: bool = False
+
+
+class Backend(Protocol):
+    """A code generator.
+
+    Attributes:
+        language: what intrinsics' emitters are registered under (`Intrinsic.emitter`).
+        separate: whether each kernel is compiled by itself, while others are still lowered, and
+            linked by the loader; else all code of a program is compiled as one (see `joined`).
+    """
+
+    language: str
+    separate: bool
+
+    def kernel(self, func: PrimFunc, tables: Sequence[Buffer], target: Target) -> Code:
+        """One function for each top-level statement of a scheduled loop nest without custom dtypes:
+        `func.name` with its number after it.
+
+        Each is called with a pointer per parameter, temporary and table, an int64 per dimension,
+        and, where the statement has parallel loops, the range [begin, end) of the tasks to do (see
+        `compiler.codegen.parallel_tasks`).
+
+        Raises:
+            LoweringError: an expression or schedule that cannot be lowered.
+        """
+
+    def entry(self, steps: Sequence[Step], dims: Sequence[Var], threads: int) -> Code:
+        """One function, `main_` and a digest, that does the steps in order.
+
+        It is called with tables of pointers to inputs, outputs and constants, the workspace, and a
+        table of the symbolic dimensions as int64.
+        """
+
+    def joined(self, codes: Sequence[Code]) -> Code:
+        """Several pieces as one, which declares once what they share."""
+
+    def prepare(self, target: Target) -> None:
+        """What `object` needs once a process, before threads call it."""
+
+    def object(self, code: Code, target: Target) -> bytes:
+        """Object code, for the loader of the same kind of target.
+
+        Raises:
+            LoweringError: the code is rejected.
+        """
+
+    def versions(self) -> tuple[str, ...]:
+        """What object code depends on besides text, target, and this package's source files."""
+
+
+def _llvm() -> Backend:
+    from compiler.codegen.llvm.backend import LLVM
+
+    return LLVM
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {"llvm": _llvm}
+"""Kind of target -> what gives its backend, which is imported when it is first wanted."""
+
+
+def backend_of(target: Target) -> Backend:
+    """The backend of a target's kind."""
+    return BACKENDS[target.kind]()

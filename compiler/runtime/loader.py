@@ -1,0 +1,73 @@
+"""What runs code: one loader a kind of target, which makes programs executables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from compiler.codegen.backend import BACKENDS, Backend
+from compiler.target.kinds import TargetKind, add_kind, remove_kind
+from compiler.target.registry import Target
+
+if TYPE_CHECKING:
+    from compiler.runtime.beside import Beside
+    from compiler.runtime.executable import GraphExecutable, Sized
+    from compiler.runtime.program import Program
+
+
+class Loader(Protocol):
+    """Takes object code of one backend to where it runs."""
+
+    def prepare(self, threads: int, beside: Beside) -> None:
+        """Have what programs with so many threads need compiled beside a build, if that must be."""
+
+    def link(self, code: bytes, symbols: Sequence[str], target: Target) -> None:
+        """Make the functions `symbols` in object code callable by code that is linked later. What
+        is there already stays. Loaders of backends that compile whole programs do nothing.
+
+        Raises:
+            LoweringError: a C function that the code calls cannot be found.
+        """
+
+    def load(self, program: Program, sized: Sized | None = None) -> GraphExecutable:
+        """The program, ready to run. `sized` compiles it for given sizes alone, where there may be
+        no elements.
+
+        Raises:
+            LoweringError: a C function that the code calls cannot be found.
+        """
+
+
+def _host() -> Loader:
+    from compiler.runtime.host import HOST
+
+    return HOST
+
+
+_loaders: dict[str, Callable[[], Loader]] = {"llvm": _host}
+
+
+def loader_of(target: Target) -> Loader:
+    """The loader of a target's kind."""
+    return _loaders[target.kind]()
+
+
+def register_target_kind(
+    kind: TargetKind, backend: Callable[[], Backend], loader: Callable[[], Loader]
+) -> None:
+    """Let modules be built for targets of a kind: `backend` and `loader` give what generates their
+    code and what runs it.
+
+    Raises:
+        UnsupportedError: there is a kind of that name.
+    """
+    add_kind(kind)
+    BACKENDS[kind.name] = backend
+    _loaders[kind.name] = loader
+
+
+def remove_target_kind(name: str) -> None:
+    """Forget a kind that was registered."""
+    remove_kind(name)
+    BACKENDS.pop(name, None)
+    _loaders.pop(name, None)

@@ -1,0 +1,141 @@
+"""Architectures and CPUs as data: what may be known of them without running on them.
+
+A new CPU is one `Cpu` here (or given to `register_cpu`), and, if it has instructions of its own, a
+file in `compiler.target.intrinsics`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What the CPUs of one instruction set have in common. Features have LLVM's names; of lists of
+    features with something else, the first that a CPU has counts.
+
+    Attributes:
+        name: how LLVM's triples begin.
+        pointer_bytes: of an address.
+        vectors: feature, bytes of a vector register, and how many of those there are.
+        isas: feature, and the name of the instruction set that kernels use then.
+        fma: features with a fused multiply-add.
+        flags: features with sticky flags of floating-point exceptions that
+            `compiler.target.intrinsics.exception_flags` can read.
+        vector_constraint: what inline assembly calls a vector register; empty: none is known.
+        pause: declaration and call of what a waiting loop tells the processor, if LLVM has that.
+    """
+
+    name: str
+    pointer_bytes: int = 8
+    vectors: tuple[tuple[str, int, int], ...] = ()
+    isas: tuple[tuple[str, str], ...] = ()
+    fma: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
+    vector_constraint: str = ""
+    pause: tuple[str, str] = ("", "")
+
+
+X86_64 = Architecture(
+    "x86_64",
+    vectors=(("avx512f", 64, 32), ("avx2", 32, 16), ("avx", 32, 16), ("sse2", 16, 16)),
+    isas=(
+        ("avx512vnni", "avx512_vnni"), ("avx512f", "avx512"), ("avxvnni", "avx_vnni"),
+        ("avx2", "avx2"), ("avx", "avx"), ("sse4.2", "sse4.2"), ("sse2", "sse2"),
+    ),
+    fma=("fma",),
+    flags=("sse2",),
+    vector_constraint="v",
+    pause=("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
+)  # fmt: skip
+AARCH64 = Architecture(
+    "aarch64",
+    vectors=(("neon", 16, 16),),  # of 32: tiles were chosen for as many as SSE has
+    isas=(("dotprod", "neon_dotprod"), ("neon", "neon")),
+    fma=("neon",),
+    vector_constraint="w",
+    pause=("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
+)
+_ARCHITECTURES = {"x86_64": X86_64, "amd64": X86_64, "aarch64": AARCH64, "arm64": AARCH64}
+
+
+def architecture(triple: str) -> Architecture:
+    """That of an LLVM triple; of one that is not known, what holds anywhere."""
+    name = triple.partition("-")[0]
+    return _ARCHITECTURES.get(name) or Architecture(name)
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """A CPU that targets can name.
+
+    Attributes:
+        name: what `-mcpu=` is given, and LLVM's name of it.
+        architecture: its instruction set.
+        features: those that kernels may use, by LLVM's names.
+        triple: of an LLVM target; empty: that of this machine.
+        flags: LLVM's feature string.
+        base: LLVM's name, where that is another.
+    """
+
+    name: str
+    architecture: Architecture
+    features: frozenset[str]
+    triple: str = ""
+    flags: str = ""
+    base: str = ""
+
+    @property
+    def llvm_name(self) -> str:
+        """LLVM's name of it."""
+        return self.base or self.name
+
+
+_V2 = frozenset({"sse2", "sse4.2"})
+_V3 = _V2 | {"avx", "avx2", "fma"}
+_V4 = _V3 | {"avx512f", "avx512bw", "avx512vl"}
+_WIDE = "-prefer-256-bit"
+"""So that LLVM uses the registers of 512 bits."""
+
+
+def _x86(name: str, features: frozenset[str]) -> Cpu:
+    return Cpu(name, X86_64, features, flags=_WIDE)
+
+
+_cpus: dict[str, Cpu] = {
+    c.name: c
+    for c in (
+        _x86("x86-64", frozenset({"sse2"})),
+        _x86("x86-64-v2", _V2),
+        _x86("x86-64-v3", _V3),
+        _x86("haswell", _V3),
+        _x86("x86-64-v4", _V4),
+        _x86("skylake-avx512", _V4),
+        _x86("cascadelake", _V4 | {"avx512vnni"}),
+        Cpu("neoverse-n1", AARCH64, frozenset({"neon", "dotprod"}), "aarch64-unknown-linux-gnu"),
+    )
+}
+
+
+def register_cpu(cpu: Cpu) -> Cpu:
+    """Let targets name a CPU.
+
+    Raises:
+        UnsupportedError: there is one of that name.
+    """
+    if cpu.name in _cpus:
+        raise UnsupportedError(f"there is a target CPU {cpu.name!r} already")
+    _cpus[cpu.name] = cpu
+    return cpu
+
+
+def remove_cpu(name: str) -> None:
+    """Forget a CPU, if there is one of that name."""
+    _cpus.pop(name, None)
+
+
+def cpus() -> dict[str, Cpu]:
+    """CPUs by name."""
+    return dict(_cpus)
