@@ -16,6 +16,7 @@ from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.index_ranges import index_ranges
 from compiler.runtime.inputs import symbolic_sizes
 from compiler.runtime.loader import loader_of
+from compiler.runtime.program import Program
 from compiler.runtime.program_builder import ProgramBuilder
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
@@ -90,11 +91,8 @@ def compile_graph(
 
     context = PassContext.current()
     mod = without_empty(mod)
-    lowerings = choose_lowerings(mod, dtype_lowering)
-    program = ProgramBuilder(_optimize(mod, target, lowerings), target, threads, dims).run()
-    program = replace(
-        program, sizes=tuple(sizes), assumed=tuple(assumed), lowerings=tuple(lowerings)
-    )
+    program = _program(mod, target, threads, dtype_lowering, dims)
+    program = replace(program, sizes=tuple(sizes), assumed=tuple(assumed))
 
     def sized(known: Mapping[Dim, int]) -> GraphExecutable:
         with context:
@@ -102,6 +100,36 @@ def compile_graph(
             return compile_graph(alone, target, threads, dtype_lowering)
 
     return loader_of(target).load(program, sized if program.dims else None)
+
+
+def compile_program(
+    mod: IRModule,
+    target: str | Target,
+    threads: int = 1,
+    dtype_lowering: str | None = None,
+) -> Program:
+    """What a loader makes an executable of, for a target that may be another machine than this
+    (see `Target.anywhere`): code and constants of `main`, which has no control flow.
+
+    Raises:
+        LoweringError, InputError, UnsupportedError: as `build`.
+    """
+    chosen = Target.anywhere(target) if isinstance(target, str) else target
+    sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
+    program = _program(without_empty(prepare(mod)), chosen, threads, dtype_lowering)
+    return replace(program, sizes=tuple(sizes), assumed=tuple(assumed))
+
+
+def _program(
+    mod: IRModule,
+    target: Target,
+    threads: int,
+    dtype_lowering: str | None,
+    dims: Iterable[Dim] = (),
+) -> Program:
+    lowerings = choose_lowerings(mod, dtype_lowering)
+    program = ProgramBuilder(_optimize(mod, target, lowerings), target, threads, dims).run()
+    return replace(program, lowerings=lowerings)
 
 
 def needs_machine(mod: IRModule) -> bool:

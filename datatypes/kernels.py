@@ -90,9 +90,9 @@ def compile_elementwise(
     from compiler.codegen.llvm.lower import lower_primfunc
     from compiler.lowering.custom_dtypes import lower_custom_dtypes
     from compiler.symbolic import Var
+    from compiler.target.identity import program_text
     from compiler.target.registry import Target
     from compiler.tensor.builder import PrimBuilder
-    from compiler.tensor.identity import program_text
 
     builder, n, chosen = PrimBuilder(name), Var("n"), Target.parse(target)
     operands = [builder.input(f"x{k}", (n,), dtype) for k, dtype in enumerate(inputs)]

@@ -72,7 +72,8 @@ class Backend(Protocol):
         """
 
     def versions(self) -> tuple[str, ...]:
-        """What object code depends on besides text, target, and this package's source files."""
+        """What object code depends on besides text, target, LLVM's version and this package's
+        source files."""
 
 
 def _llvm() -> Backend:

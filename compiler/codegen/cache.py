@@ -60,7 +60,15 @@ def key(target: Target, *program: str) -> str:
     `program` may be LLVM text, or any text from which the code follows, given the source files of
     this compiler.
     """
-    parts = (*versions(), _edited(), target.triple, target.cpu, target.features, *program)
+    parts = (
+        *versions(),
+        _edited(),
+        target.kind,
+        target.triple,
+        target.cpu,
+        target.features,
+        *program,
+    )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.codegen.backend import backend_of
 from compiler.codegen.llvm import jit
 from compiler.errors import UnsupportedError
 from compiler.runtime import pool
@@ -35,10 +36,12 @@ class HostLoader:
         """
         target = program.target
         if not target.runnable:
-            raise UnsupportedError(f"target {str(target)!r} is no machine like this one")
+            raise UnsupportedError(
+                f"target {str(target)!r} is for {target.triple}, unlike this machine"
+            )
         if program.threads > 1:
             pool.start()
-        for k in program.kernels:
+        for k in program.kernels if backend_of(target).separate else ():
             jit.link(k.code, [s.symbol for s in k.stages], target)
         jit.link(program.code, [program.symbol], target)
         return GraphExecutable(program, jit.address(program.symbol, target), sized)

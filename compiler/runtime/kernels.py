@@ -33,9 +33,10 @@ from compiler.scheduling.tuning_log import History
 from compiler.scheduling.user_schedules import arranged, start_reductions
 from compiler.symbolic import Index, Var
 from compiler.target import intrinsics
+from compiler.target.identity import program_text
 from compiler.target.kinds import kind_of
 from compiler.target.registry import Target
-from compiler.tensor.identity import digest, program_text
+from compiler.tensor.identity import digest
 from compiler.tensor.naming import buffers
 from compiler.tensor.packed_arrays import IndexMap, aligned_empty, pack_into
 from compiler.tensor.packed_arrays import aligned_copy as aligned_copy
@@ -377,7 +378,8 @@ def object_of(code: Code, target: Target) -> bytes:
         LoweringError: the code is rejected.
     """
     with cache.lock:
-        key = cache.key(target, code.text, *(["plain"] if code.plain else []))
+        parts = (code.text, *(["plain"] if code.plain else []), *backend_of(target).versions())
+        key = cache.key(target, *parts)
         if key in _objects:
             cache.count("reused")
             return _objects[key]

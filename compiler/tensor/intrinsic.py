@@ -1,28 +1,31 @@
-"""What a hardware instruction computes, declared as loops, and how LLVM spells it."""
+"""What a hardware instruction computes, declared as loops, and what writes it in the languages of
+backends."""
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from compiler.symbolic import Index, Var
-from compiler.target.emit import Emitter, Val, llvm_type
 from compiler.tensor.expr import BinOp, Call, Cast, Expr, FloatImm, IntImm, Load, index_vars, loads
 from compiler.tensor.stmt import Buffer, Store
 from compiler.types.dtypes import INT32, DType
 
-Emit = Callable[..., Val]
+Emit = Callable[..., Any]
+"""(what collects code, accumulator, *operands) -> result, in the terms of a backend: for LLVM those
+of `compiler.target.emit`."""
 
 
 @dataclass(eq=False)
 class Intrinsic:
     """One tensor intrinsic.
 
-    `semantics(*vars)` gives the Store it performs over placeholder buffers. Operands are handed to
-    `emit(emitter, accumulator, *operands)` as lists of vectors: one vector over the loops
-    `lanes[name]` for each point of the remaining loops.
+    `semantics(*vars)` gives the Store it performs over placeholder buffers. `emit` writes it: a
+    function for LLVM, or one by the language of each backend, where None, or none for a language,
+    means that its loops are written instead. Operands are handed to `emit(emitter, accumulator,
+    *operands)` as lists of vectors: one vector over the loops `lanes[name]` for each point of the
+    remaining loops.
 
     Attributes:
         loops: tile loop -> extent, outermost first.
@@ -36,7 +39,7 @@ class Intrinsic:
     loops: Mapping[str, int]
     lanes: Mapping[str, tuple[str, ...]]
     semantics: Callable[..., Store]
-    emit: Emit
+    emit: Emit | Mapping[str, Emit] | None
     out_lanes: tuple[str, ...] = ()
     order: tuple[int | None, ...] | None = None
     features: tuple[str, ...] = ()
@@ -59,21 +62,11 @@ class Intrinsic:
         """dtypes of the values that the pattern reads, in order."""
         return [n.dtype for n in loads(self.pattern.value)]
 
-    @functools.cached_property
-    def emitted(self) -> str:
-        """LLVM text for placeholder operands: what tells intrinsics of one name apart."""
-        e = Emitter()
-
-        def values(name: str, dtype: DType, lanes: tuple[str, ...]) -> list[Val]:
-            n = math.prod(self.loops[x] for x in lanes)
-            rows = math.prod(self.loops.values()) // n
-            return [Val(f"%{name}{k}", llvm_type(dtype), n) for k in range(rows)]
-
-        dtypes = {x.buffer.name: x.dtype for x in loads(self.pattern.value)}
-        acc = values("acc", self.pattern.buffer.dtype, self.out_lanes)[:1]
-        given = [values(n, dtypes[n], lanes) for n, lanes in self.lanes.items()]
-        out = self.emit(e, acc[0] if self.pattern.update else None, *given)
-        return "\n".join([*e.decls.values(), *e.lines, str(out), str(self.order)])
+    def emitter(self, language: str) -> Emit | None:
+        """What writes it in a backend's language; None: the backend writes `semantics`."""
+        if isinstance(self.emit, Mapping):
+            return self.emit.get(language)
+        return self.emit if language == "llvm" else None
 
     def computes(self, value: Expr) -> bool:
         """Whether `value` has the form of what the pattern stores, wherever its operands lie."""
@@ -123,7 +116,7 @@ class Intrinsic:
 def dot_product(
     name: str,
     lanes: int,
-    emit: Emit,
+    emit: Emit | Mapping[str, Emit] | None = None,
     steps: int = 4,
     data: str = "uint8",
     weight: str = "int8",
@@ -132,7 +125,8 @@ def dot_product(
     """The dot product c[o] += sum_i int32(a[o, i]) * int32(b[o, i]), o < lanes and i < steps.
 
     `emit(emitter, c, [a], [b])` gets vectors of `lanes` int32 and of `lanes * steps` values of
-    dtype `data` and `weight`, i innermost. A broadcast `a` just ignores o.
+    dtype `data` and `weight`, i innermost. A broadcast `a` just ignores o. `emit` by language, or
+    None: see `Intrinsic`.
     """
     c = Buffer("c", (Index.of(lanes),), INT32)
     a = Buffer("a", (Index.of(lanes), Index.of(steps)), DType.parse(data))

@@ -8,6 +8,7 @@ import pytest
 
 from compiler.scheduling import Schedule
 from compiler.symbolic import Var
+from compiler.target.identity import program_text
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import (
     BinOp,
@@ -23,7 +24,6 @@ from compiler.tensor.expr import (
     const,
     let,
 )
-from compiler.tensor.identity import program_text
 from compiler.tensor.intrinsic import dot_product
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, stores
 from compiler.types.dtypes import DType

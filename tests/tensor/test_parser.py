@@ -12,7 +12,7 @@ import datatypes
 import quantize
 from compiler.errors import ParseError
 from compiler.ir.expr import IRModule
-from compiler.tensor.identity import program_text
+from compiler.target.identity import program_text
 from compiler.tensor.parser import parse_primfunc
 from experiments import zoo
 from experiments.data import datasets

@@ -47,10 +47,7 @@ class LLVMBackend:
 
     def versions(self) -> tuple[str, ...]:
         """See Backend."""
-        import llvmlite
-        import llvmlite.binding as llvm
-
-        return (llvmlite.__version__, ".".join(map(str, llvm.llvm_version_info)))
+        return ()
 
 
 LLVM = LLVMBackend()

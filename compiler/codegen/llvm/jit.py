@@ -155,6 +155,8 @@ def _fresh_machine(target: Target, opt: int = 1) -> Any:
     import llvmlite.binding as llvm
 
     initialize()
+    if not target.runnable:
+        return _foreign_machine(target, opt)
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=opt, codemodel="jitdefault", jit=True
     )
@@ -163,6 +165,17 @@ def _fresh_machine(target: Target, opt: int = 1) -> Any:
 def clear_cache() -> int:
     """Remove the object code kept on disk; returns how many entries there were."""
     return cache.clear()
+
+
+def _foreign_machine(target: Target, opt: int) -> Any:
+    """Makes code for another machine, which a linker may put anywhere."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    return llvm.Target.from_triple(target.triple).create_target_machine(
+        cpu=target.cpu, features=target.features, opt=opt, reloc="pic"
+    )
 
 
 def assembly(text: str, target: Target) -> str:

@@ -385,6 +385,12 @@ class _Lowering:
 
     def intrin(self, s: Intrin) -> None:
         it, saved, st = s.intrin, self.scope.lanes, s.store
+        emit = it.emitter("llvm")
+        if emit is None:  # what it means, its lanes as lanes
+            for _ in self._points(s, it.out_lanes):
+                self.store(st)
+            self.scope.lanes = saved
+            return
         flat = self.addresses.flat_of(st.buffer, st.idx)
         acc: Val | None = None
         address = None
@@ -400,7 +406,7 @@ class _Lowering:
                 row.append(self.scalars.eval(s.leaves[n]))
             operands.append(row)
         self.scope.lanes = [(s.vars[n], it.loops[n]) for n in it.out_lanes]
-        self.accesses.write(st.buffer, flat, it.emit(self.e, acc, *operands), it.order, address)
+        self.accesses.write(st.buffer, flat, emit(self.e, acc, *operands), it.order, address)
         self.scope.lanes = saved
 
     def _points(self, s: Intrin, names: tuple[str, ...]) -> Iterator[None]:

@@ -1,0 +1,38 @@
+"""What LLVM code an intrinsic becomes."""
+
+from __future__ import annotations
+
+import math
+from weakref import WeakKeyDictionary
+
+from compiler.target.emit import Emitter, Val, llvm_type
+from compiler.tensor.expr import loads
+from compiler.tensor.intrinsic import Intrinsic
+from compiler.types.dtypes import DType
+
+_texts: WeakKeyDictionary[Intrinsic, str] = WeakKeyDictionary()
+
+
+def emitted(intrinsic: Intrinsic) -> str:
+    """LLVM text for placeholder operands, or the loops if there is none: what tells intrinsics of
+    one name apart."""
+    if intrinsic not in _texts:
+        _texts[intrinsic] = _emitted(intrinsic)
+    return _texts[intrinsic]
+
+
+def _emitted(it: Intrinsic) -> str:
+    e, emit = Emitter(), it.emitter("llvm")
+    if emit is None:
+        return f"{it.pattern.buffer!r}{it.pattern.idx} {it.pattern.update} {it.pattern.value!r}"
+
+    def values(name: str, dtype: DType, lanes: tuple[str, ...]) -> list[Val]:
+        n = math.prod(it.loops[x] for x in lanes)
+        rows = math.prod(it.loops.values()) // n
+        return [Val(f"%{name}{k}", llvm_type(dtype), n) for k in range(rows)]
+
+    dtypes = {x.buffer.name: x.dtype for x in loads(it.pattern.value)}
+    acc = values("acc", it.pattern.buffer.dtype, it.out_lanes)[:1]
+    given = [values(n, dtypes[n], lanes) for n, lanes in it.lanes.items()]
+    out = emit(e, acc[0] if it.pattern.update else None, *given)
+    return "\n".join([*e.decls.values(), *e.lines, str(out), str(it.order)])
