@@ -82,7 +82,13 @@ def _llvm() -> Backend:
     return LLVM
 
 
-BACKENDS: dict[str, Callable[[], Backend]] = {"llvm": _llvm}
+def _c() -> Backend:
+    from compiler.codegen.c.backend import C
+
+    return C
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {"llvm": _llvm, "c": _c}
 """Kind of target -> what gives its backend, which is imported when it is first wanted."""
 
 

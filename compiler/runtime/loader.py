@@ -44,7 +44,13 @@ def _host() -> Loader:
     return HOST
 
 
-_loaders: dict[str, Callable[[], Loader]] = {"llvm": _host}
+def _library() -> Loader:
+    from compiler.runtime.shared_library import LIBRARY
+
+    return LIBRARY
+
+
+_loaders: dict[str, Callable[[], Loader]] = {"llvm": _host, "c": _library}
 
 
 def loader_of(target: Target) -> Loader:

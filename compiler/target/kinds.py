@@ -20,7 +20,7 @@ class TargetKind:
     lowerings: str = "llvm"
 
 
-_kinds = {k.name: k for k in (TargetKind("llvm"),)}
+_kinds = {k.name: k for k in (TargetKind("llvm"), TargetKind("c"))}
 
 
 def add_kind(kind: TargetKind) -> None:

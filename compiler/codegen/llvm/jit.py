@@ -95,13 +95,7 @@ def link(code: bytes, symbols: Sequence[str], target: Target) -> None:
         engine = _engine(target)  # without one, LLVM does not know the functions of this process
         needs, _, content = code.partition(b"\n")
         for f in needs.decode().split():
-            if not llvm.address_of_symbol(f):
-                load_library_of(f)
-            if not llvm.address_of_symbol(f):
-                raise LoweringError(
-                    f"C function {f!r} is in no loaded library: load it with "
-                    "datatypes.load_library(path)"
-                )
+            function_address(f)
         if symbols != half.SYMBOLS:  # LLVM's calls are in no list of what the code needs
             called = [f for f in half.SYMBOLS if f.encode() in content]
             if not all(map(llvm.address_of_symbol, called)):
@@ -111,6 +105,26 @@ def link(code: bytes, symbols: Sequence[str], target: Target) -> None:
         for s in symbols:
             found = _addresses[s, target] = int(engine.get_function_address(s))
             llvm.add_symbol(s, found)
+
+
+def function_address(name: str) -> int:
+    """Where a C function is in this process; its library is loaded if a provider knows it.
+
+    Raises:
+        LoweringError: it cannot be found.
+    """
+    import llvmlite.binding as llvm
+
+    initialize()
+    if not llvm.address_of_symbol(name):
+        load_library_of(name)
+    found = llvm.address_of_symbol(name)
+    if not found:
+        raise LoweringError(
+            f"C function {name!r} is in no loaded library: load it with "
+            "datatypes.load_library(path)"
+        )
+    return int(found)
 
 
 def object_code(text: str, target: Target, plain: bool = False) -> bytes:

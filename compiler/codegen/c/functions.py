@@ -1,0 +1,79 @@
+"""Functions that are expressions themselves, and functions of other libraries, as C."""
+
+from __future__ import annotations
+
+import functools
+import re
+
+from compiler.arithmetic.mathlib import EXPANSIONS, EXPANSIONS64, narrow
+from compiler.codegen.c.expressions import Expressions
+from compiler.codegen.c.names import Names
+from compiler.codegen.c.types import FLOAT16, SHORT, c_type
+from compiler.errors import LoweringError
+from compiler.tensor.expr import CallExtern, Expr, LetVar
+from compiler.types.dtypes import FLOAT32, FLOAT64, DType
+
+
+@functools.cache
+def expansion(name: str) -> str | None:
+    """The definition of `exp_f32` and its like; None if a name is none of a function that is
+    written in additions and multiplications."""
+    fn, _, short = name.rpartition("_")
+    dtype = SHORT.get(short)
+    if dtype is None:
+        return None
+    x = LetVar("x", dtype)
+    body = _expanded(fn, dtype, x)
+    if body is None:
+        return None
+    names = Names()
+    names.taken.add("x")
+    e = Expressions(names, {}, {}, {x: "x"})
+    value = e.text(body)
+    lines = "\n".join(f"  {line}" for line in (*e.lines, f"return {value};"))
+    t = c_type(dtype)
+    return f"static inline {t} {name}({t} x) {{\n{lines}\n}}"
+
+
+def _expanded(fn: str, dtype: DType, x: Expr) -> Expr | None:
+    if dtype == FLOAT32 and fn in EXPANSIONS:
+        return EXPANSIONS[fn](x)
+    if dtype == FLOAT64 and fn in EXPANSIONS64:
+        return EXPANSIONS64[fn](x)
+    return narrow(fn, x) if dtype == FLOAT16 and fn in EXPANSIONS else None
+
+
+def declared(e: CallExtern) -> str:
+    """The declaration of the function that calls one of a library.
+
+    Raises:
+        LoweringError: it takes or gives float16, which C11 does not have.
+    """
+    dtypes = [e.dtype, *(a.dtype for a in e.args)]
+    if FLOAT16 in dtypes:
+        raise LoweringError(f"C has no float16, which {e.symbol} takes or gives")
+    result, *params = map(c_type, dtypes)
+    return f"static {result} {e.symbol}({', '.join(params) or 'void'});"
+
+
+_DECLARED = re.compile(r"^static (\w+) (\w+)\(([\w, ]*)\);$", re.MULTILINE)
+
+
+def external_symbols(text: str) -> list[str]:
+    """Functions of libraries that `text` declares (see `declared`)."""
+    return list(dict.fromkeys(found[2] for found in _DECLARED.finditer(text)))
+
+
+def external_calls(text: str, pointers: str) -> list[str]:
+    """Definitions of the functions of `external_symbols`: each calls what the array `pointers`
+    holds at its place."""
+    out: dict[str, str] = {}
+    for found in _DECLARED.finditer(text):
+        result, symbol, types = found.groups()
+        params = [] if types == "void" else types.split(", ")
+        given = ", ".join(f"{t} a{k}" for k, t in enumerate(params)) or "void"
+        passed = ", ".join(f"a{k}" for k in range(len(params)))
+        if symbol not in out:
+            call = f"(({result} (*)({types})){pointers}[{len(out)}])({passed})"
+            out[symbol] = f"static {result} {symbol}({given}) {{\n  return {call};\n}}"
+    return list(out.values())

@@ -1,0 +1,44 @@
+"""Identifiers of generated C, one for each thing in scope."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_WORDS = """auto break case char const continue default do double else enum extern float for goto if
+inline int long register restrict return short signed sizeof static struct switch typedef union
+unsigned void volatile while bool true false memcpy memset fabs fabsf sqrt sqrtf floor floorf ceil
+ceilf nearbyint nearbyintf fma fmaf exp log tanh erf sin cos tan asin acos atan sinh cosh asinh
+acosh atanh fmod pow main inputs outputs constants dims arena begin end y0 y1 yn j0 j1 jn gamma
+signgam index"""
+"""Words and names of C and its headers, and those that every function has."""
+
+
+class Names:
+    """Names that are taken, and what they stand for."""
+
+    def __init__(self) -> None:
+        self.taken: set[str] = set(_WORDS.split())
+
+    def new(self, wish: str) -> str:
+        """A name like `wish` that nothing else has, taken from now on."""
+        stem = re.sub(r"\W", "_", wish, flags=re.ASCII) or "v"
+        stem = stem if stem[0].isalpha() else f"v{stem}"
+        # Helpers are called add_i32 and f32_of_f16: nothing else may look like that.
+        stem = f"{stem}_" if re.search(r"_[fiub]\d+$", stem) else stem
+        name, k = stem, 0
+        while name in self.taken:
+            k += 1
+            name = f"{stem.rstrip('_')}_{k}"
+        self.taken.add(name)
+        return name
+
+    @contextmanager
+    def scope(self) -> Iterator[None]:
+        """Names that are taken within are free again behind it."""
+        before = set(self.taken)
+        try:
+            yield
+        finally:
+            self.taken = before

@@ -1,0 +1,64 @@
+"""The system's C compiler: `cc`, `gcc` or `clang`, or what the environment variable CC names."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from compiler.errors import LoweringError
+
+FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared", "-w")
+
+
+def command() -> list[str]:
+    """The words that begin a call of the compiler.
+
+    Raises:
+        LoweringError: there is none.
+    """
+    wanted = shlex.split(os.environ.get("CC", ""))
+    for words in [wanted] if wanted else [["cc"], ["gcc"], ["clang"]]:
+        found = shutil.which(words[0])
+        if found is not None:
+            return [found, *words[1:]]
+    name = wanted[0] if wanted else "cc, gcc or clang"
+    raise LoweringError(f"target 'c' needs a C compiler, but {name} is not installed: set CC")
+
+
+def version() -> str:
+    """What the compiler says it is, and how it is called.
+
+    Raises:
+        LoweringError: there is none.
+    """
+    return _version(tuple(command()))
+
+
+@functools.cache
+def _version(words: tuple[str, ...]) -> str:
+    said = subprocess.run([*words, "--version"], capture_output=True, text=True, check=False)
+    return "\n".join([*words, *FLAGS, said.stdout])
+
+
+def shared_library(source: str) -> bytes:
+    """The content of a shared library made of C source.
+
+    Raises:
+        LoweringError: there is no compiler, or it rejects the source.
+    """
+    words = command()
+    with tempfile.TemporaryDirectory(prefix="dtypelab-") as folder:
+        text, out = Path(folder, "program.c"), Path(folder, "program.so")
+        text.write_text(source, "utf-8")
+        call = [*words, *FLAGS, "-o", str(out), str(text), "-lm"]
+        done = subprocess.run(call, capture_output=True, text=True, check=False)
+        if done.returncode or not out.exists():
+            said = done.stderr.strip().splitlines()
+            first = next((x for x in said if "error" in x), said[0] if said else "it says nothing")
+            raise LoweringError(f"{words[0]} rejects the generated C: {first}")
+        return out.read_bytes()
