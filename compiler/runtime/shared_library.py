@@ -43,7 +43,8 @@ def opened(code: bytes) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     if addresses:
         table = (ctypes.c_size_t * len(addresses)).in_dll(library, FUNCTIONS)
-        table[:] = addresses
+        for k, at in enumerate(addresses):
+            table[k] = at
     return library
 
 

@@ -60,7 +60,8 @@ def kernel_text(f: PrimFunc, tables: Sequence[Buffer]) -> tuple[tuple[str, ...],
 
 def _operators(f: PrimFunc, s: Stmt) -> list[str]:
     known: Mapping[str, str] = f.attrs.get("operators", {})
-    return list(dict.fromkeys(known[x.stage] for x in stores([s]) if x.stage in known))
+    own = [known[x.stage] for x in stores([s]) if x.stage in known]
+    return list(dict.fromkeys(own or known.values()))  # schedules name some stages anew
 
 
 class _Stage:
