@@ -9,6 +9,7 @@ from pathlib import Path
 
 from compiler.codegen.c.backend import FUNCTIONS
 from compiler.codegen.llvm import jit
+from compiler.runtime.beside import Beside
 from compiler.runtime.executable import GraphExecutable, Sized
 from compiler.runtime.program import Program
 from compiler.target.registry import Target
@@ -16,6 +17,9 @@ from compiler.target.registry import Target
 
 class LibraryLoader:
     """See `compiler.runtime.loader.Loader`."""
+
+    def prepare(self, threads: int, beside: Beside) -> None:
+        """See Loader: there is nothing."""
 
     def link(self, code: bytes, symbols: Sequence[str], target: Target) -> None:
         """See Loader: programs are loaded whole."""

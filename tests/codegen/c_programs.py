@@ -20,6 +20,7 @@ from compiler.codegen.kernel_abi import Stage
 from compiler.codegen.parallel_tasks import parallel_tasks
 from compiler.codegen.steps import ZERO, Pointer, Step
 from compiler.ir.expr import IRModule
+from compiler.runtime.beside import Beside
 from compiler.runtime.executable import GraphExecutable, Sized
 from compiler.runtime.loader import register_target_kind, remove_target_kind
 from compiler.runtime.program import Program
@@ -51,6 +52,9 @@ class Together:
     def __init__(self) -> None:
         self.programs: list[Program] = []
         self._library: ctypes.CDLL | None = None
+
+    def prepare(self, threads: int, beside: Beside) -> None:
+        """See Loader."""
 
     def link(self, code: bytes, symbols: Sequence[str], target: Target) -> None:
         """See Loader."""
