@@ -41,7 +41,7 @@ def build(
 
     Args:
         mod: the module; it is optimized as the current PassContext says.
-        target: `llvm` for this host, or e.g. `llvm -mcpu=haswell`.
+        target: `llvm` for this host, or e.g. `llvm -mcpu=haswell`; `c` for C source, compiled here.
         threads: threads that kernels may use, at least 1.
         dtype_lowering: how custom datatypes are computed (see `compiler.lowering.choose`):
             "vector", "table", "library"; None chooses the fastest for each datatype.

@@ -28,7 +28,7 @@ class Step:
     the pointers and one of all symbolic dimensions.
 
     `watch`: the int32 that becomes 1 if the stage rounds. `when`: the int32 without which the stage
-    does not run. All are 0 at first.
+    does not run. All are 0 at first. `nodes`: of the model, for readers of the code.
     """
 
     stage: Stage | None
@@ -39,3 +39,4 @@ class Step:
     function: Pointer | None = None
     watch: Pointer | None = None
     when: Pointer | None = None
+    nodes: str = ""

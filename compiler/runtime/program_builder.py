@@ -76,6 +76,7 @@ class ProgramBuilder:
         self.joins = Joins()
         self.choices: list[Choice] = []
         self.rounds: set[int] = set()  # kernels that are not watched
+        self.nodes: dict[int, str] = {}  # of the model, by kernel
         self.conditions = Conditions({}, {})
         self.beside = Beside()
 
@@ -172,6 +173,8 @@ class ProgramBuilder:
                 inner[a.atom] if isinstance(a.atom, Var) else Constant.of(0)
                 for a in kernel.arguments
             )
+            origins = dict.fromkeys(o for b in f.bindings for o in b.origins)
+            self.nodes[len(self.kernels)] = ", ".join(origins)
             self._run(kernel, atoms, var)
         elif is_callee(value):
             self._run(self._called(value), value.args, var)
@@ -333,8 +336,16 @@ class ProgramBuilder:
         flags = [d.get(k) for d in (self.conditions.watch, self.conditions.when)]
         watch, when = (None if f is None else self.home[f] for f in flags)
         return [
-            Step(s, tuple(pointers), kernel.dims, work=s.work, watch=watch, when=when)
-            for s in kernel.stages
+            Step(
+                s,
+                tuple(pointers),
+                kernel.dims,
+                work=s.work,
+                watch=watch,
+                when=when,
+                nodes="" if number else self.nodes.get(k, ""),
+            )
+            for number, s in enumerate(kernel.stages)
         ]
 
     def _dims(self, steps: Sequence[Step]) -> list[Dim]:

@@ -195,6 +195,15 @@ def test_the_source_is_for_people() -> None:
     assert "fma_f32(x0[" in text
 
 
+def test_names_of_a_model_stay_in_comments() -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (3,), "float32")
+    y = b.call("exp", x, origins=("a */ int evil; /*", "b\nc \u202e"))
+    exe = compiler.build(IRModule({"main": b.finish(y)}), target="c")
+    assert "/* a * / int evil; / *, b\\nc \\u202e */" in exe.source
+    np.testing.assert_array_equal(exe(np.zeros(3, np.float32)), np.ones(3))
+
+
 def test_what_cannot_be_done_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="programs in C run on one thread: build with threads=1"):
         compiler.build(dense(), target="c", threads=2)

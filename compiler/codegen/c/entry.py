@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from compiler.codegen.c.indices import Scope, index_text
-from compiler.codegen.c.names import Names
+from compiler.codegen.c.names import Names, comment
 from compiler.codegen.steps import Pointer, Step
 from compiler.symbolic import Var
 
@@ -26,6 +26,7 @@ def entry_text(symbol: str, steps: Sequence[Step], dims: Sequence[Var]) -> str:
     for flag in dict.fromkeys(s.watch for s in steps if s.watch is not None):
         lines.append(f"*(int32_t *){_pointer(flag, scope)} = 0;")
     for s in steps:
+        lines += [comment(s.nodes)] if s.nodes else []
         lines += _step(s, scope)
     body = "\n".join(f"  {line}" for line in lines)
     return f"void {symbol}({_PARAMS}) {{\n{body}\n}}"

@@ -53,6 +53,8 @@ def declared(e: CallExtern) -> str:
     if FLOAT16 in dtypes:
         raise LoweringError(f"C has no float16, which {e.symbol} takes or gives")
     result, *params = map(c_type, dtypes)
+    if not re.fullmatch(r"[A-Za-z_]\w*", e.symbol, re.ASCII):
+        raise LoweringError(f"{e.symbol!r} is no name of a C function")
     return f"static {result} {e.symbol}({', '.join(params) or 'void'});"
 
 

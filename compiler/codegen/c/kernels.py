@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from compiler.codegen.c.expressions import Expressions, bare
 from compiler.codegen.c.functions import declared
 from compiler.codegen.c.indices import index_text
-from compiler.codegen.c.names import Names
+from compiler.codegen.c.names import Names, comment
 from compiler.codegen.c.types import c_type, literal, short_name
 from compiler.codegen.parallel_tasks import Numbering, parallel_tasks
 from compiler.errors import LoweringError
@@ -92,7 +92,7 @@ class _Stage:
             self._own(b)
         self.statement(self.body)
         head = f"KERNEL void {symbol}({', '.join(params) or 'void'}) {{"
-        what = f"/* {', '.join(operators)} */\n" if operators else ""
+        what = f"{comment(', '.join(operators))}\n" if operators else ""
         return "\n".join([what + head, *self.lines, "}"])
 
     def _own(self, b: Buffer) -> None:
@@ -172,7 +172,7 @@ class _Stage:
 
     def intrin(self, s: Intrin) -> None:
         with self.names.scope():
-            self.line(f"/* {s.intrin.name} */")
+            self.line(comment(s.intrin.name))
             for n, extent in s.intrin.loops.items():
                 i = self.scope[s.vars[n]] = self.names.new(s.vars[n].name)
                 self.line(f"for (int64_t {i} = 0; {i} < {extent}; ++{i}) {{")

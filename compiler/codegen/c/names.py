@@ -6,6 +6,15 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from compiler.files.printable import printable
+
+
+def comment(text: str) -> str:
+    """A comment of one line, whatever names a model has."""
+    inside = printable(text).replace("*/", "* /").replace("/*", "/ *")
+    return f"/* {inside} */"
+
+
 _WORDS = """auto break case char const continue default do double else enum extern float for goto if
 inline int long register restrict return short signed sizeof static struct switch typedef union
 unsigned void volatile while bool true false memcpy memset fabs fabsf sqrt sqrtf floor floorf ceil
