@@ -17,8 +17,6 @@ from compiler._lazy import lazy
 
 if TYPE_CHECKING:
     from quantize.annotation.annotate import annotate as annotate
-    from quantize.calibration.calibrate import calibrate as calibrate
-    from quantize.calibration.calibrate import quantize as quantize
     from quantize.config.qconfig import QConfig as QConfig
     from quantize.formats.blocks import define_block_format as define_block_format
     from quantize.onnx.export import export_onnx as export_onnx
@@ -26,12 +24,13 @@ if TYPE_CHECKING:
     from quantize.realization.realize import realize as realize
     from quantize.realization.simulate import simulate as simulate
     from quantize.reference.trace import trace_plan as trace_plan
+    from quantize.workflow import calibrate as calibrate
+    from quantize.workflow import quantize as quantize
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "quantize.annotation.annotate": ["annotate"],
-        "quantize.calibration.calibrate": ["calibrate", "quantize"],
         "quantize.config.qconfig": ["QConfig"],
         "quantize.onnx.export": ["export_onnx"],
         "quantize.plan.plan": ["Plan"],
@@ -39,5 +38,6 @@ __getattr__, __dir__, __all__ = lazy(
         "quantize.reference.trace": ["trace_plan"],
         "quantize.formats.blocks": ["define_block_format"],
         "quantize.realization.simulate": ["simulate"],
+        "quantize.workflow": ["calibrate", "quantize"],
     },
 )

@@ -254,7 +254,7 @@ def merit(task: Task, found: Array, reference: Array) -> tuple[float, float]:
 def sqnr_db(found: Array, reference: Array) -> float:
     """Signal to quantization noise ratio in decibels, input by input: all scores of a text
     recognizer in float64 would take gigabytes."""
-    from quantize.calibration.accuracy_target import sqnr
+    from quantize.search.accuracy_target import sqnr
 
     return sqnr(list(found), list(reference))
 

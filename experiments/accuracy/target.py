@@ -27,7 +27,7 @@ def run(task: Task, fields: dict[str, Any], by_answers: bool) -> bool:
         ConfigError: there is no target, or it is not reached.
     """
     import quantize
-    from quantize.calibration.accuracy_target import MEASURES
+    from quantize.search.accuracy_target import MEASURES
 
     def agreeing(found: Sequence[Any], reference: Sequence[Any]) -> float:
         return task.agreement(np.concatenate(found), np.concatenate(reference))

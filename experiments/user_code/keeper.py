@@ -52,7 +52,7 @@ _SHARED = (
     ),
     *("datatypes.retype", "datatypes.library", "datatypes.builtin.softposit"),
     *(
-        "quantize.calibration.calibrate",
+        "quantize.workflow",
         "quantize.realization.realize",
         "quantize.realization.simulate",
         "quantize.search.costs",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from compiler.ir.expr import Atom, Binding, Call, Function, If, TupleGetItem, Var, nested, uses
-from compiler.op.opdef import get_op
 from compiler.types.dtypes import FLOAT32
 from compiler.types.tensor_types import TensorType
 
@@ -66,13 +63,3 @@ def inner_calls(f: Function, path: str = "") -> dict[str, tuple[Binding, Call]]:
             out |= {inside + c.var.name: (c, call) for c, call in Graph(g).calls()}
             out |= inner_calls(g, inside)
     return out
-
-
-def call(op: str, *args: Atom, **attrs: Any) -> Call:
-    """A call of the operator named `op`.
-
-    Raises:
-        DtypelabError: there is none, or attributes do not fit it.
-    """
-    definition = get_op(op)
-    return Call(definition, args, definition.make_attrs(**attrs))

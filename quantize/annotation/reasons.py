@@ -28,7 +28,6 @@ from quantize.config.node_configs import excluded
 from quantize.config.overrides import Names
 from quantize.config.qconfig import QConfig
 from quantize.plan.fingerprint import of_sizes
-from quantize.realization.weight_only import weight_only_reason
 
 OF_SIZES = "it follows from sizes alone, and is a constant where these are given"
 TOO_LONG = "a table of more than 8 bits is too long"
@@ -38,6 +37,8 @@ TOO_WIDE = {
     LAYER_NORM: "layer norms of more than 8 bits have no integer form",
 }
 """Operator -> why it has no integer form for more than 8 bits."""
+LAYERS = ("nn.dense", "nn.conv1d", "nn.conv2d", "nn.conv3d")
+"""Operators whose weights alone may be integers."""
 
 
 def names_of(graph: Graph) -> dict[str, Names]:
@@ -294,4 +295,16 @@ def _weight_reason(call: Call) -> str:
     return ""
 
 
-__all__ = ["Reasons", "form_reason", "names_of"]
+def weight_only_reason(call: Call) -> str:
+    """Why the weights of a call stay float; empty if they can be integers."""
+    if str(call.op) not in LAYERS:
+        return "only the weights of dense layers and convolutions are integers"
+    weight = call.args[1]
+    if not isinstance(weight, Constant):
+        return "its weights are not constant"
+    if weight.dtype != FLOAT32 or not np.isfinite(weight.data).all():
+        return "its weights are not finite float32 numbers"
+    return ""
+
+
+__all__ = ["Reasons", "form_reason", "names_of", "weight_only_reason"]

@@ -1,13 +1,12 @@
-"""calibrate: runs a module over data and chooses the parameters of a plan."""
+"""What calibration does: it runs a module over data and chooses the parameters of a plan."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from itertools import chain
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from compiler.ir.expr import Call, Constant, IRModule, Var, tensor_type
 from compiler.runtime.inputs import named_inputs
 from compiler.transform.preparation import PREPARE_VERSION
 from compiler.types.dtypes import Array
-from quantize.annotation.annotate import Annotation, annotate, annotated, prepared
+from quantize.annotation.annotate import Annotation, annotate, annotated
 from quantize.annotation.graph import Graph
 from quantize.annotation.normalization import least_data_scale
 from quantize.annotation.op_facts import (
@@ -34,74 +33,25 @@ from quantize.calibration.not_finite import not_finite
 from quantize.calibration.observers import MinMax, Observer, observer
 from quantize.calibration.rescaling.choosing import chosen_factors, depends_on_data
 from quantize.calibration.rounding.layers import round_weights, wanted_inputs
-from quantize.calibration.running import Runner, processors
+from quantize.calibration.running import Runner
 from quantize.config.node_configs import same_values
 from quantize.config.qconfig import QConfig
 from quantize.plan.factors import rescaled
 from quantize.plan.fingerprint import fingerprint_of
-from quantize.plan.params import ValueParams, WeightParams, value_params, weight_params
+from quantize.plan.params import (
+    ValueParams,
+    WeightParams,
+    value_params,
+    weight_only_params,
+    weight_params,
+)
 from quantize.plan.plan import Plan
-from quantize.realization.weight_only import weight_only_params
-
-if TYPE_CHECKING:
-    from quantize.calibration.accuracy_target import Measure
 
 Batch = Array | Mapping[str, Array]
 
 
-def quantize(
-    mod: IRModule,
-    batches: Iterable[Batch],
-    config: QConfig | None = None,
-    boundary: bool = True,
-) -> IRModule:
-    """The integer graph of `mod`: `realize(mod, calibrate(mod, batches, config))`.
-
-    Raises:
-        See `calibrate`.
-    """
-    from quantize.realization.realize import realize
-
-    mod = prepared(mod)  # once for both
-    return realize(mod, calibrate(mod, batches, config), boundary=boundary)
-
-
-def calibrate(
-    mod: IRModule,
-    batches: Iterable[Batch],
-    config: QConfig | None = None,
-    threads: int | None = None,
-    measure: Measure | None = None,
-) -> Plan:
-    """A plan whose ranges are those of the values that `batches` give rise to.
-
-    Memory does not grow with the number of batches, unless the configuration searches (it has
-    `mean_weight_bits` or `float_macs`): then all of them are kept, to be run again. The same
-    batches give the same plan, with any number of threads.
-
-    Args:
-        mod: a float32 module, prepared or not.
-        batches: arrays (modules with one input) or name -> array dicts, batch dimension first; a
-            single array of the input's rank, or a single dict, is one batch.
-        config: the scheme; without it the recommended 8-bit scheme.
-        threads: threads that the network runs on; as many as this process has processors, if none
-            are given.
-        measure: judges the first result of a quantized network, batch by batch, against float32's,
-            for `config.target`: more is better. Without it, `config.target_metric` does.
-
-    Raises:
-        InputError: no data, data of the wrong shape or dtype, or values that are NaN or infinite.
-        ConfigError: a pattern of `config.skip` fits no node, or one of `config.accumulate` or
-            `config.overrides` decides nothing; `config.target` is not reached.
-    """
-    config = config or QConfig()
-    threads = processors() if threads is None else threads
-    if config.searches:
-        from quantize.calibration.accuracy_target import search
-
-        kept = _kept(mod, batches)
-        again = partial(calibrate, prepared(mod), kept, threads=threads)
-        return search(mod, kept, config, again, threads, measure)
+def calibrated(mod: IRModule, batches: Iterable[Batch], config: QConfig, threads: int) -> Plan:
+    """The plan of a configuration that searches nothing; see `quantize.calibrate`."""
     annotation = annotate(mod, config)
     original, given = annotation.module, _as_batches(annotation.module, batches)
     looks = depends_on_data(annotation, config)
@@ -164,7 +114,7 @@ def _first(
     return found, chain(taken, batches)
 
 
-def _kept(mod: IRModule, batches: Any) -> list[Mapping[str, Array]]:
+def named_batches(mod: IRModule, batches: Any) -> list[Mapping[str, Array]]:
     """All batches, by name."""
     names = [p.name for p in mod.main.params]
     return [

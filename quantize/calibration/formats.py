@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
+from compiler.ir.expr import Atom, Call, Constant, Var
 from compiler.types.dtypes import Array
 from quantize.annotation.annotate import Annotation
-from quantize.annotation.format_nodes import observed_values, operand_formats
+from quantize.annotation.format_nodes import (
+    block_axis,
+    flat_blocks,
+    format_of,
+    observed_values,
+    operands,
+)
 from quantize.annotation.graph import Graph
+from quantize.calibration.format_scales import (
+    FormatObserver,
+    powers_of_two,
+    rounded_scale,
+    weight_scales,
+    with_room,
+)
 from quantize.calibration.observers import MinMax, Observer
 from quantize.config.qconfig import QConfig
-from quantize.plan.format_scales import FormatObserver, powers_of_two, with_room
-from quantize.plan.operand_format import OperandFormat
+from quantize.formats.blocks import block_format
+from quantize.formats.element import element
+from quantize.formats.operand_format import FLOAT, OperandFormat
 
 
 class Several:
@@ -74,3 +91,39 @@ class FormatWatch:
                 found = with_room(found, reach, powers_of_two(config))
             out[name] = found
         return out
+
+
+# ---- choosing ------------------------------------------------------------------------------------
+def operand_formats(
+    call: Call, config: QConfig, seen: Mapping[str, FormatObserver]
+) -> tuple[OperandFormat, ...]:
+    """The formats of a node's two factors, from what was seen of the values they are."""
+    return tuple(_operand(call, k, a, config, seen) for k, a in enumerate(operands(call)))
+
+
+def _operand(
+    call: Call, k: int, a: Atom, config: QConfig, seen: Mapping[str, FormatObserver]
+) -> OperandFormat:
+    name = format_of(call, k, config)
+    if name == FLOAT:
+        return OperandFormat(FLOAT)
+    if (block := block_format(name)) is not None:
+        axis, flat = block_axis(call, k), flat_blocks(call, k)
+        if block.powers:
+            return OperandFormat(
+                name, axis=axis, flat=flat, scale_rounding=config.block_scale_rounding
+            )
+        largest = float(np.abs(a.data).max()) if isinstance(a, Constant) else seen[_name(a)].reach
+        unit = rounded_scale(block.unit(largest), powers_of_two(config))
+        return OperandFormat(name, (unit,), axis, flat=flat)
+    e = element(name)
+    if isinstance(a, Constant):
+        scales = weight_scales(a.data, e, config)
+        group = config.weight_group_size if config.weight_granularity == "group" else 0
+        return OperandFormat(name, scales, 0, group)
+    return OperandFormat(name, (seen[_name(a)].scale(e),))
+
+
+def _name(a: Atom) -> str:
+    assert isinstance(a, Var)
+    return a.name

@@ -9,7 +9,7 @@ from compiler.op.accumulate import MODES
 from compiler.op.accumulator_width import FORM, width
 from quantize.formats.blocks import block_format, block_formats
 from quantize.formats.element import element
-from quantize.plan.operand_format import FLOAT
+from quantize.formats.operand_format import FLOAT
 
 if TYPE_CHECKING:
     from quantize.config.qconfig import QConfig

@@ -97,7 +97,7 @@ class QConfig:
             on average; 0 for none (see `quantize.search.mixed_precision`).
         float_macs: share of the multiply-accumulates that sensitive nodes may do in float.
         target: `target_metric` on the calibration data that must be reached, with as few of these
-            nodes in float as are found to do (see `quantize.calibration.accuracy_target`); 0 for
+            nodes in float as are found to do (see `quantize.search.accuracy_target`); 0 for
             all of them.
         target_metric: `agreement`, the share of inputs with float32's answer, or `sqnr` of the
             first result in decibels.

@@ -6,7 +6,7 @@ import math
 
 from quantize.formats.blocks import block_format
 from quantize.formats.element import element
-from quantize.plan.operand_format import FLOAT, OperandFormat, flattened
+from quantize.formats.operand_format import FLOAT, OperandFormat, flattened
 
 
 def format_bits(name: str) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from compiler.types.dtypes import Array
 from quantize.config.qconfig import QConfig
 from quantize.plan.packing import packed, unpacked
-from quantize.plan.scales import ends, largest, least_error, zeros
+from quantize.plan.scales import ends, in_groups, largest, least_error, zeros
 
 BLOCK = 1 << 15
 """Weights that are worked on at a time."""
@@ -260,3 +260,16 @@ def weight_params(
     if config.weight_granularity == "tensor":
         scales = scales.max(keepdims=True)
     return replace(found, scales=tuple(exact(float(s), config) for s in scales))
+
+
+def weight_only_params(weight: Array, config: QConfig) -> WeightParams:
+    """Scales of a layer's weights, the output channel first, as `config` chooses them."""
+    group = config.weight_group_size if config.weight_granularity == "group" else 0
+    bits, kind = config.weight_bits, config.weight_range
+    rows = weight.reshape(1 if config.weight_granularity == "tensor" else len(weight), -1)
+    if group:
+        rows = in_groups(rows, group)
+    search = least_error if config.weight_calibrate == "mse" else largest
+    scales = tuple(exact(float(s), config) for s in search(rows, bits, kind))
+    zero = () if kind == "restricted" else tuple(map(int, zeros(rows, bits, kind)))
+    return WeightParams(scales, bits, zero_points=zero, group=group)

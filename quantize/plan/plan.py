@@ -15,6 +15,7 @@ from compiler.files.printable import printable
 from compiler.files.reading import parse_json, read_text
 from compiler.files.writing import write_whole
 from quantize.config.qconfig import QConfig
+from quantize.formats.operand_format import OperandFormat, operand_dict, operands_of
 from quantize.plan.entries import (
     MOST,
     as_integer,
@@ -33,7 +34,6 @@ from quantize.plan.entries import (
 )
 from quantize.plan.factors import Factors
 from quantize.plan.node_plan import SEQUENTIAL, NodePlan
-from quantize.plan.operand_format import OperandFormat, operand_dict, operands_of
 from quantize.plan.params import ValueParams, WeightParams
 
 PLAN_VERSION = 2

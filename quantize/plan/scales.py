@@ -60,3 +60,9 @@ def least_error(rows: Array, bits: int, kind: str) -> Array:
         error = np.square(np.clip(np.rint(w / unit), low, high) * unit - w).sum(axis=1)
         best, least = np.where(error < least, scale, best), np.minimum(error, least)
     return best
+
+
+def in_groups(rows: Array, size: int) -> Array:
+    """Rows [N, K] as those of groups [N * ceil(K / size), size], filled up with zeros."""
+    filled = np.pad(rows, ((0, 0), (0, -rows.shape[1] % size)))
+    return filled.reshape(-1, size)

@@ -30,11 +30,12 @@ from compiler.ir.expr import (
 )
 from compiler.ir.substitution import with_operands
 from compiler.passes.infer_type import infer_value
+from compiler.passes.rewrite import call
 from compiler.transform.dead_code import live
 from compiler.types.dtypes import FLOAT32, INT16
 from quantize.annotation.annotate import prepared
 from quantize.annotation.constants import constant_grid
-from quantize.annotation.graph import Graph, call
+from quantize.annotation.graph import Graph
 from quantize.annotation.op_facts import (
     ACTIVATIONS,
     LAYER_NORM,

@@ -10,12 +10,12 @@ import numpy as np
 
 from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
+from compiler.passes import rewrite
 from compiler.types.dtypes import FLOAT32, Array, custom
-from quantize.annotation import graph
 from quantize.annotation.format_nodes import CONV, format_reason, operands
 from quantize.formats.blocks import block_format
 from quantize.formats.element import element
-from quantize.plan.operand_format import FLOAT, OperandFormat, rounded_array, rounding_call
+from quantize.formats.operand_format import FLOAT, OperandFormat, rounded_array, rounding_call
 
 if TYPE_CHECKING:
     from quantize.plan.plan import Plan
@@ -48,12 +48,12 @@ class FormatNodes:
         attrs = replace(call.attrs, accumulate=self.plan.nodes[name].accumulate)
         dtype = element(formats[0].format).dtype
         sums = r.b.bind(Call(call.op, tuple(codes), attrs), f"{name}_{dtype.name}", b.origins)
-        real = r.b.bind(graph.call("cast", sums, dtype=str(FLOAT32)), f"{name}_sums", b.origins)
+        real = r.b.bind(rewrite.call("cast", sums, dtype=str(FLOAT32)), f"{name}_sums", b.origins)
         scale = Constant(result_scale(call, formats), FLOAT32)
-        value = graph.call("multiply", real, scale)
+        value = rewrite.call("multiply", real, scale)
         for bias in call.args[2:]:
             scaled = r.b.bind(value, f"{name}_scaled", b.origins)
-            value = graph.call("nn.bias_add", scaled, bias, axis=channels_of(call))
+            value = rewrite.call("nn.bias_add", scaled, bias, axis=channels_of(call))
         return r.named(b.var, value, b.origins)
 
     def _codes(self, a: Atom, f: OperandFormat) -> Atom:
@@ -67,9 +67,11 @@ class FormatNodes:
             self.codes[key] = Constant(np.asarray(codes, e.dtype.storage), e.dtype)
         elif key not in self.codes:
             bind, name = self.rewriter.b.bind, a.name if isinstance(a, Var) else "operand"
-            x = bind(graph.call("divide", a, Constant.of(f.scales[0], FLOAT32)), f"{name}_scaled")
-            x = bind(graph.call("clip", x, a_min=e.low, a_max=e.high), f"{name}_clipped")
-            self.codes[key] = bind(graph.call("cast", x, dtype=str(e.dtype)), f"{name}_{f.format}")
+            x = bind(rewrite.call("divide", a, Constant.of(f.scales[0], FLOAT32)), f"{name}_scaled")
+            x = bind(rewrite.call("clip", x, a_min=e.low, a_max=e.high), f"{name}_clipped")
+            self.codes[key] = bind(
+                rewrite.call("cast", x, dtype=str(e.dtype)), f"{name}_{f.format}"
+            )
         return self.codes[key]
 
     def _stored(self, a: Atom, f: OperandFormat) -> Atom:

@@ -13,12 +13,11 @@ from compiler.types.dtypes import Array
 from quantize.annotation.functions import members
 from quantize.annotation.graph import INSIDE, Graph, inner_calls
 from quantize.annotation.op_facts import ACTIVATIONS, is_weighted
-from quantize.annotation.reasons import OF_SIZES, form_reason
+from quantize.annotation.reasons import OF_SIZES, form_reason, weight_only_reason
 from quantize.plan.fingerprint import has_fingerprint, may_vanish
 from quantize.plan.node_plan import SEQUENTIAL, NodePlan
 from quantize.plan.plan import Plan
 from quantize.realization.formats import check_node
-from quantize.realization.weight_only import weight_only_reason
 
 
 def check_model(module: IRModule, graph: Graph, plan: Plan) -> None:

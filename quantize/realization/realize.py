@@ -11,10 +11,10 @@ from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var, tensor_type
 from compiler.op.qnn.requantize import MULTIPLIERS
 from compiler.op.qnn.softmax import exponentials
+from compiler.passes.rewrite import call
 from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, Array, DType
 from quantize.annotation.constants import FACTOR, summand_bits
 from quantize.annotation.functions import table
-from quantize.annotation.graph import call
 from quantize.annotation.normalization import layer_norm_constants
 from quantize.annotation.op_facts import activations, product_terms, reach_of
 from quantize.annotation.requantization import check_fits, check_shift, limits, ratio, units

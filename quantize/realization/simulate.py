@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var
+from compiler.passes.rewrite import call
 from compiler.types.dtypes import Array
 from quantize.annotation.constants import FACTOR, summand_bits
 from quantize.annotation.functions import members
-from quantize.annotation.graph import call
 from quantize.plan.node_plan import SEQUENTIAL
 from quantize.plan.params import ValueParams, WeightParams
 from quantize.plan.plan import Plan

@@ -12,8 +12,8 @@ import math
 from compiler.ir.expr import Atom, Constant, IRModule, tensor_type
 from compiler.transform.analysis import Kept, ModelCost, cost
 from quantize.formats.blocks import block_format
+from quantize.formats.operand_format import OperandFormat
 from quantize.formats.storage import format_bits, operand_bits
-from quantize.plan.operand_format import OperandFormat
 from quantize.plan.params import ValueParams, WeightParams
 from quantize.plan.plan import Plan
 from quantize.realization.realize import Realizer

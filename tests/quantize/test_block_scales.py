@@ -23,8 +23,8 @@ from compiler.transform.preparation import prepare
 from compiler.types.dtypes import Array
 from quantize import Plan, QConfig, calibrate
 from quantize.formats.element import element
+from quantize.formats.operand_format import OperandFormat, rounded_array
 from quantize.formats.storage import operand_bits
-from quantize.plan.operand_format import OperandFormat, rounded_array
 
 
 # ---- scales that are powers of two ---------------------------------------------------------------

@@ -24,8 +24,8 @@ from experiments.cli.main import run_command
 from experiments.measure import metrics
 from quantize import Plan, QConfig
 from quantize.annotation.annotate import prepared
-from quantize.calibration import accuracy_target
-from quantize.calibration.accuracy_target import _blocks, agreement, sqnr
+from quantize.search import accuracy_target
+from quantize.search.accuracy_target import _blocks, agreement, sqnr
 from quantize.search.mixed_precision import Choice, chosen
 from quantize.search.sensitivity import sensitivities
 

@@ -20,7 +20,7 @@ from compiler.types.dtypes import FLOAT32, Array
 from datatypes.formats import Format, get
 from quantize import Plan, QConfig, calibrate, realize
 from quantize.annotation.annotate import prepared
-from quantize.plan.operand_format import OperandFormat
+from quantize.formats.operand_format import OperandFormat
 
 
 def native(name: str, **fields: Any) -> QConfig:

@@ -24,7 +24,7 @@ from compiler.types.tensor_types import TensorType
 from experiments.accuracy import tasks
 from quantize import Plan, QConfig, calibrate, realize
 from quantize.annotation.annotate import prepared
-from quantize.plan.operand_format import OperandFormat
+from quantize.formats.operand_format import OperandFormat
 
 Run = Callable[[Binding, Call, list[Array]], Any]
 

@@ -20,10 +20,10 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule
 from compiler.types.dtypes import FLOAT32, Array
 from quantize import Plan, QConfig, annotate, calibrate, realize, simulate
+from quantize.calibration.format_scales import FormatObserver, weight_scales
 from quantize.formats.blocks import block_format, define_block_format
 from quantize.formats.element import element
-from quantize.plan.format_scales import FormatObserver, weight_scales
-from quantize.plan.operand_format import OperandFormat, rounded_array
+from quantize.formats.operand_format import OperandFormat, rounded_array
 from quantize.reference.trace import trace_plan
 
 FP8 = QConfig(weight_dtype="float8_e4m3fn", activation_dtype="float8_e4m3fn")

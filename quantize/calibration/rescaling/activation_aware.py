@@ -19,7 +19,7 @@ from quantize.calibration.rounding.moments import grouped, moments
 from quantize.calibration.rounding.network_walk import NetworkWalk
 from quantize.config.qconfig import QConfig
 from quantize.plan.factors import Factors, Network, channel_axis, constant, per_weight, rounded
-from quantize.realization.weight_only import weight_only_params
+from quantize.plan.params import weight_only_params
 
 EXPONENTS = np.linspace(0, 1, 21)
 """What is tried as a."""

@@ -15,8 +15,8 @@ from compiler.interpret.graph import call_reference
 from compiler.ir.expr import Atom, Call, Constant, Var
 from compiler.op.qnn.formats import SCALE_ROUNDINGS
 from compiler.passes.infer_type import infer_value
+from compiler.passes.rewrite import call
 from compiler.types.dtypes import FLOAT32, Array
-from quantize.annotation import graph
 from quantize.formats.blocks import block_format
 from quantize.formats.element import element
 
@@ -77,13 +77,13 @@ def rounding_call(a: Atom, f: OperandFormat) -> Call:
         }  # fmt: skip
         attrs |= {} if f.scale_rounding == "floor" else {"scale_rounding": f.scale_rounding}
         attrs |= {"step": e.step} if f.scale_rounding == "even" else {}
-        return graph.call(
+        return call(
             "qnn.simulated_blocks", a, dtype=str(e.dtype), low=e.low, high=e.high, axis=f.axis,
             block=block.block, **attrs,
         )  # fmt: skip
     e = element(f.format)
     scales = f.scale_array(a.data.shape if isinstance(a, Constant) else ())
-    return graph.call(
+    return call(
         "qnn.simulated_cast", a, Constant.of(scales, FLOAT32), dtype=str(e.dtype), low=e.low,
         high=e.high, axis=f.axis,
     )  # fmt: skip

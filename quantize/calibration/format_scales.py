@@ -19,8 +19,9 @@ from compiler.types.dtypes import Array
 from quantize.calibration.observers import Histogram, Observer, observer
 from quantize.config.qconfig import QConfig
 from quantize.formats.element import Element, element
-from quantize.plan.operand_format import OperandFormat
+from quantize.formats.operand_format import OperandFormat
 from quantize.plan.params import power_of_two
+from quantize.plan.scales import in_groups
 
 _OCTAVES = range(-4, 13)
 _EIGHTHS = range(-7, 8)
@@ -120,7 +121,7 @@ def weight_scales(weight: Array, e: Element, config: QConfig) -> tuple[float, ..
     if config.weight_granularity == "tensor":
         rows = rows.reshape(1, -1)
     elif config.weight_granularity == "group":
-        rows = _groups(rows, config.weight_group_size)
+        rows = in_groups(rows, config.weight_group_size)
     largest = np.abs(rows).max(axis=1)
     powers = powers_of_two(config)
     if config.compute == "native":
@@ -135,12 +136,6 @@ def weight_scales(weight: Array, e: Element, config: QConfig) -> tuple[float, ..
         return np.asarray(((e.rounded(rows / s) * s - rows) ** 2).sum(axis=1))
 
     return tuple(least_errors(list(largest / e.target), errors, powers))
-
-
-def _groups(rows: Array, size: int) -> Array:
-    """Rows [O, K] as rows of groups [O * ceil(K / size), size], filled up with zeros."""
-    missing = -rows.shape[1] % size
-    return np.pad(rows, ((0, 0), (0, missing))).reshape(-1, size)
 
 
 def least_errors(covering: Sequence[float], errors: Errors, powers: bool) -> list[float]:
