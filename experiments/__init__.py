@@ -15,8 +15,8 @@ from compiler._lazy import lazy
 if TYPE_CHECKING:
     from experiments.data.datasets import register_dataset as register_dataset
     from experiments.measure.scoring import register_metric as register_metric
+    from experiments.page.notebook import read_results as read_results
     from experiments.page.writing import report as report
-    from experiments.results.store import read_results as read_results
     from experiments.results.terminal import results_table as results_table
     from experiments.running.reproduction import reproduce as reproduce
     from experiments.running.runner import sweep as sweep
@@ -32,7 +32,7 @@ __getattr__, __dir__, __all__ = lazy(
         "experiments.running.runner": ["sweep"],
         "experiments.measure.scoring": ["register_metric"],
         "experiments.spec.specification": ["load_spec"],
-        "experiments.results.store": ["read_results"],
+        "experiments.page.notebook": ["read_results"],
         "experiments.results.terminal": ["results_table"],
         "experiments.zoo": ["register_model"],
     },

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from experiments.cli.main import cli
-from experiments.results.store import read_results
+from experiments.results.store import read_rows
 from experiments.results.terminal import results_table
 
 ROOT = Path(__file__).parent.parent
@@ -68,7 +68,7 @@ def test_nothing_that_differs_is_taken_for_what_is_shown() -> None:
 
 
 def test_the_table_is_that_of_the_recorded_results() -> None:
-    rows = read_results(ROOT / "results" / "quickstart.csv")
+    rows = read_rows(ROOT / "results" / "quickstart.csv")
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(results_table(rows))
     table = "\n".join(line.rstrip() for line in console.export_text().splitlines())

@@ -14,7 +14,7 @@ import numpy as np
 from compiler.errors import ConfigError
 from compiler.files.printable import printable, printable_lines
 from experiments.data import datasets
-from experiments.data.feeds import Feed, filled
+from experiments.feeds import Feed, filled
 from experiments.systems import pipeline
 from experiments.zoo import model_files
 

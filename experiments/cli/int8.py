@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from compiler.errors import ConfigError, DtypelabError
-from experiments.data.feeds import ROWS
+from experiments.feeds import ROWS
 from experiments.spec.overrides import value_of
 from experiments.systems import number_systems, pipeline
 from experiments.zoo import model_files

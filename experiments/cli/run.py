@@ -11,7 +11,7 @@ import numpy as np
 
 from compiler.types.elements import numbers
 from experiments.data.archives import write_npz
-from experiments.data.feeds import Feed, run_in_calls
+from experiments.feeds import Feed, run_in_calls
 from experiments.files import atomic_path, check_outputs
 from experiments.systems import pipeline, schemes
 from experiments.zoo import model_files

@@ -16,7 +16,7 @@ from experiments.measure.multiplicity import HOLM, adjusted, warning
 from experiments.results import export as tables
 from experiments.results.column_meanings import SYSTEM
 from experiments.results.row_names import OUTPUT, judged_outputs, system_names
-from experiments.results.store import read_results
+from experiments.results.store import read_rows
 
 from .columns_help import WithColumns
 from .common import json_option, print_json, say, say_text
@@ -128,7 +128,7 @@ def _read(path: Path, asked: Container[str]) -> pd.DataFrame:
     """A file of layers or of results, these with the columns that are asked for and in no file."""
     if is_layers(path):
         return read_layers(path)
-    rows = read_results(path)
+    rows = read_rows(path)
     if SYSTEM in asked:
         rows = rows.assign(**{SYSTEM: system_names(rows)})
     if OUTPUT in asked:

@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from compiler.errors import ConfigError, InputError, unknown
 from experiments import zoo
+from experiments.feeds import ROWS, WHOLE, Examples, Feed
 from experiments.files import sha256
 from experiments.user_code import activity, adapters
 from experiments.zoo import model_files
-
-from .feeds import ROWS, WHOLE, Examples, Feed
+from experiments.zoo.digits import normalise_mnist
 
 Array = NDArray[Any]
 
@@ -28,7 +28,6 @@ CALIB = "_calib"
 #: Names that a single array may have when the model has one input.
 _ANONYMOUS = {"x", "arr_0"}
 NO_LABELS: Array = np.zeros(0, np.int64)
-MNIST_MEAN, MNIST_STD = 0.1307, 0.3081
 
 
 @dataclass(frozen=True)
@@ -147,12 +146,6 @@ class Dataset:
             )
         order = np.random.default_rng(seed).permutation(len(self.calibration))
         return self.calibration[order[:count]]
-
-
-def normalise_mnist(pixels: Array) -> NDArray[np.float32]:
-    """uint8 digits [n, 28, 28] or [n, 1, 28, 28] -> ((x / 255) - mean) / std as float32 NCHW."""
-    scaled = pixels.reshape(-1, 1, 28, 28).astype(np.float32) / np.float32(255)
-    return (scaled - np.float32(MNIST_MEAN)) / np.float32(MNIST_STD)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from compiler.errors import ConfigError, DtypelabError, ModelError, unknown
 from experiments.data.datasets import Dataset
-from experiments.data.feeds import Feed, sample_of
+from experiments.feeds import Feed, sample_of
 from experiments.zoo import model_files
 
 from . import metric_choice

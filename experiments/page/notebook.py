@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from compiler._html import escaped
 from experiments.measure.multiplicity import adjusted, warning
 from experiments.results.row_names import Merit, merits, system_names
 from experiments.results.schema import COLUMNS
+from experiments.results.store import read_rows
 from experiments.results.terminal import not_finite_note
 
 _HEAD = (
@@ -46,6 +48,15 @@ class Results(pd.DataFrame):
         from .picture import pareto_svg
 
         return f"{_table(self)}{pareto_svg(self)}"
+
+
+def read_results(path: str | os.PathLike[str]) -> Results:
+    """The rows of a results file; see `experiments.results.store.read_rows`.
+
+    Raises:
+        ConfigError: as that does.
+    """
+    return Results(read_rows(path))
 
 
 def _table(rows: pd.DataFrame) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import DtypelabError
-from experiments.data.feeds import Examples, Feed, elements_of, sample_of
+from experiments.feeds import Examples, Feed, elements_of, sample_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -21,11 +21,11 @@ from compiler.errors import ConfigError
 from compiler.files.printable import printable
 from experiments.files import atomic_path, check_outputs
 from experiments.layers.table import EVENTS, layers_path, read_layers
-from experiments.measure import disturbance as noise
+from experiments.measure import disturbance
 from experiments.measure.multiplicity import HOLM, adjusted, warning
 from experiments.results.column_meanings import meaning
 from experiments.results.row_names import merits, system_names
-from experiments.results.store import read_results
+from experiments.results.store import read_rows
 from experiments.spec.recorded_config import code_files, config_of
 
 from . import palette, tables, value_pictures
@@ -136,7 +136,7 @@ def report(
 
 def _rows(results: str | os.PathLike[str]) -> pd.DataFrame:
     """The rows of a results file, of which there must be some."""
-    table = read_results(results)
+    table = read_rows(results)
     if table.empty:
         raise ConfigError(f"{results} has no rows yet; run its sweep first")
     return table
@@ -255,8 +255,8 @@ def _axis(column: str) -> dict[str, Any]:
 
 
 def _disturbance(latency_noise: str) -> dict[str, str]:
-    reasons = noise.read(latency_noise)
-    return {"disturbed": ", ".join(reasons), "disturbance": noise.explained(reasons)}
+    reasons = disturbance.read(latency_noise)
+    return {"disturbed": ", ".join(reasons), "disturbance": disturbance.explained(reasons)}
 
 
 def _summary(rows: list[dict[str, Any]]) -> str:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
-from experiments.measure import disturbance as noise
+from experiments.measure import disturbance
 from experiments.measure.statistics import SIGNIFICANT, Z95, holm
 
 from .row_names import OUTPUT, Merit, judged_outputs, merits, system_names
@@ -152,8 +152,8 @@ def _speed(was: _Row, now: _Row) -> str:
     )
     if any(map(math.isnan, (*fastest, *slowest))):
         return ""
-    disturbed = {reason for row in (was, now) for reason in noise.read(row["latency_noise"])}
-    if max(fastest) <= min(slowest) or disturbed & {noise.PREEMPTED, noise.LOADED}:
+    disturbed = {reason for row in (was, now) for reason in disturbance.read(row["latency_noise"])}
+    if max(fastest) <= min(slowest) or disturbed & {disturbance.PREEMPTED, disturbance.LOADED}:
         return "noise"
     return "faster" if fastest[1] < fastest[0] else "slower"
 

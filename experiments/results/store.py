@@ -120,8 +120,8 @@ class ResultsFile:
         return False
 
     def read(self) -> pd.DataFrame:
-        """The whole file as a table; see `read_results`."""
-        return read_results(self.path)
+        """The whole file as a table; see `read_rows`."""
+        return read_rows(self.path)
 
     def _create(self, resume: bool) -> bool:
         """Make the file if need be; whether that was needed."""
@@ -215,7 +215,7 @@ class ResultsFile:
         self._status, self._seen = found, seen
 
 
-def read_results(path: str | os.PathLike[str]) -> pd.DataFrame:
+def read_rows(path: str | os.PathLike[str]) -> pd.DataFrame:
     """A results file as a table: text columns hold strings ("" when empty), the others numbers.
 
     A CSV, or a Parquet file made of one by `dtypelab table --export`. Its columns may stand in
@@ -225,12 +225,12 @@ def read_results(path: str | os.PathLike[str]) -> pd.DataFrame:
         ConfigError: the file cannot be read or is not a results file of this schema version or an
             earlier one, or a cell does not hold what it must.
     """
-    from experiments.page.notebook import Results
+    import pandas as pd
 
     if is_parquet(path):
-        return Results(_current(read_parquet(path), Path(path)))
+        return _current(read_parquet(path), Path(path))
     data = read_bytes(path, "results", most=RESULTS)
-    return Results(values_of(foreign_cells(data, path), path))
+    return pd.DataFrame(values_of(foreign_cells(data, path), path))
 
 
 def _current(table: pd.DataFrame, path: Path) -> pd.DataFrame:
@@ -294,5 +294,5 @@ __all__ = [
     "VOLATILE_COLUMNS",
     "ResultsFile",
     "Value",
-    "read_results",
+    "read_rows",
 ]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from compiler.files.printable import printable
-from experiments.measure import disturbance as noise
+from experiments.measure import disturbance
 from experiments.measure.scoring import is_share
 
 from .row_names import judged_outputs, system_names
@@ -20,7 +20,7 @@ _PERCENT = ("{:.2f}", "{:+.2f}")
 
 
 def results_table(rows: pd.DataFrame) -> RenderableType:
-    """Results rows (see `read_results`) for `rich` to print: one line a cell, under their models.
+    """Rows of `experiments.read_results` for `rich` to print: one line a cell, under their models.
 
     Top-1 and other shares are in percent and their drop in percentage points; a metric other than
     top-1 stands with the name of its network. SQNR is in dB against the float32 network, KiB the
@@ -60,7 +60,7 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
             by = f" ({merit})" if merit and not judged else ""
             by += f", output {output!r}" if output else ""
             table.add_row(Text(printable(model + by), "bold"))
-        reasons = noise.read(row["latency_noise"])
+        reasons = disturbance.read(row["latency_noise"])
         disturbed |= {*reasons}
         figures = [
             _number(row["n_eval"], "{:.0f}"),
@@ -83,7 +83,7 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
             noted.setdefault(row["notes"], []).append(f"{model} {system}")
         if not ok:
             failures.append(Text(printable(f"{model} {system}: {row['error']}"), "red"))
-    notes = [Text(f"* {noise.explained(disturbed)}", "yellow")] if disturbed else []
+    notes = [Text(f"* {disturbance.explained(disturbed)}", "yellow")] if disturbed else []
     told = [Text(printable(f"{', '.join(rows)}: {note}"), "yellow") for note, rows in noted.items()]
     return Group(table, *notes, *not_finite, *told, *failures)
 

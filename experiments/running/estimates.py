@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from compiler.files.printable import printable
 from experiments.data.datasets import Dataset
-from experiments.data.feeds import Sample, sample_of
+from experiments.feeds import Sample, sample_of
 from experiments.measure.speedup import SETTLE_S
 from experiments.spec.cells import Cell
 from experiments.systems import number_systems
@@ -139,12 +139,12 @@ def _width(bits: int) -> int:
 
 
 def _recorded(results: Iterable[str | os.PathLike[str]]) -> dict[str, float]:
-    from experiments.results.store import read_results
+    from experiments.results.store import read_rows
 
     found: dict[str, float] = {}
     for path in results:
         if os.path.isfile(path):
-            rows = read_results(path)
+            rows = read_rows(path)
             rows = rows[rows["status"] == "ok"]
             found.update(zip(rows["config_hash"], rows["duration_s"].astype(float), strict=True))
     return found

@@ -152,9 +152,9 @@ def find_row(results: str | os.PathLike[str], row_id: str) -> dict[str, Value]:
     Raises:
         ConfigError: the file is none, or there is no such row, or several.
     """
-    from experiments.results.store import read_results
+    from experiments.results.store import read_rows
 
-    rows = read_results(results).to_dict("records")
+    rows = read_rows(results).to_dict("records")
     if not rows:
         raise ConfigError(f"{results} has no rows yet; run its sweep first")
     found = [row for row in rows if str(row["config_hash"]).startswith(row_id)]

@@ -14,8 +14,8 @@ from experiments.files import check_outputs
 from experiments.layers.table import LayersFile, layers_path
 from experiments.results.store import ResultsFile
 from experiments.spec.cells import Cell, SweepSpec, Workload
+from experiments.spec.identity import pass_context
 from experiments.spec.specification import load_apart
-from experiments.systems.identity import pass_context
 from experiments.user_code import temporary
 
 from .progress import sweep_progress
@@ -113,7 +113,9 @@ def sweep(
         if results.remove_if_empty() and layers is not None:
             layers.remove_if_of(run_id)
         raise
-    table = results.read().set_index("config_hash", drop=False)
+    from experiments.page.notebook import Results
+
+    table = Results(results.read()).set_index("config_hash", drop=False)
     return table.loc[hashes].reset_index(drop=True)
 
 

@@ -10,19 +10,20 @@ from datetime import UTC, datetime
 
 from compiler.errors import ConfigError
 from experiments.data.datasets import Dataset
-from experiments.data.feeds import Examples, elements_of, sample_of
+from experiments.feeds import Examples, elements_of, sample_of
 from experiments.layers.table import Line, layer_lines
-from experiments.measure import disturbance as noise
-from experiments.measure.accuracy_columns import accuracy
-from experiments.measure.energy import memory_microjoules, microjoules
+from experiments.measure import disturbance
 from experiments.measure.speedup import Protocol, Speedup, measure_speedup
 from experiments.results.schema import COLUMNS, SCHEMA_VERSION, Value
+from experiments.spec import own_code
 from experiments.spec.cells import Cell, Workload
 from experiments.systems import pipeline, rounding_seeds
+from experiments.systems.energy import memory_microjoules, microjoules
 from experiments.systems.schemes import Scheme
-from experiments.user_code import activity, adapters, own_code
+from experiments.user_code import activity, adapters
 
 from . import provenance
+from .accuracy_columns import accuracy
 from .work import evaluation_batch
 
 _FLOAT32 = Scheme("float32", "float32", "float32")
@@ -251,7 +252,7 @@ def _latency_columns(found: Speedup) -> dict[str, Value]:
         "latency_rounds": found.latency.runs,
         "latency_lost": found.lost,
         "latency_load": found.load,
-        "latency_noise": noise.written(found.noise),
+        "latency_noise": disturbance.written(found.noise),
     }
 
 

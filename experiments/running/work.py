@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from experiments.data.datasets import Dataset
-from experiments.data.feeds import elements_of, sample_of
+from experiments.feeds import elements_of, sample_of
 from experiments.spec.cells import Cell
 from experiments.zoo import model_files
 

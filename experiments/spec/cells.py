@@ -11,11 +11,13 @@ from typing import Any
 
 from experiments.data.datasets import Dataset
 from experiments.layers.table import LayerRequest
-from experiments.systems import identity, rounding_seeds, schemes
+from experiments.systems import rounding_seeds, schemes
 from experiments.systems.schemes import Scheme
 from experiments.user_code import adapters
 from experiments.user_code.adapters import Adapter
 from experiments.zoo import model_files
+
+from . import identity
 
 LATENCY = ("warmup", "runs", "batch", "precision", "budget_s")
 

@@ -13,10 +13,11 @@ from typing import Any, TypeVar
 from compiler.errors import ConfigError, unknown
 from experiments.data.datasets import Dataset
 from experiments.layers.table import LayerRequest
-from experiments.measure.energy import check_key
+from experiments.systems.energy import check_key
 from experiments.systems.rounding_seeds import random_formats
-from experiments.user_code import adapters, isolation, own_code
+from experiments.user_code import adapters, isolation
 
+from . import own_code
 from .axes import AXES, SETTINGS, Axes, AxesReader, Overrides, common_settings, settings_of, settled
 from .cells import Cell, Settings, SweepSpec, Workload
 from .overrides import overridden

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from compiler.errors import InputError
 from compiler.types.elements import numbers
-from experiments.data.feeds import UNKNOWN, Examples, Feed, Sample, call_of, filled, run_in_calls
+from experiments.feeds import UNKNOWN, Examples, Feed, Sample, call_of, filled, run_in_calls
 from experiments.measure.plan_columns import plan_columns
 from experiments.user_code import activity
 from experiments.zoo import model_files

@@ -11,8 +11,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from .identity import words
-from .schemes import Option, Scheme
+from .schemes import Option, Scheme, names_in
 
 if TYPE_CHECKING:
     from datatypes.formats import Format
@@ -22,7 +21,7 @@ def random_formats(scheme: Scheme) -> dict[str, Format]:
     """The formats in a scheme that round stochastically, by name."""
     from datatypes.formats.catalogue import find
 
-    found = {name: find(name) for name in sorted(words(scheme.dtype, scheme.options))}
+    found = {name: find(name) for name in sorted(names_in(scheme.dtype, scheme.options))}
     return {n: f for n, f in found.items() if f is not None and f.rounding == "stochastic"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -193,3 +194,14 @@ def thaw(value: Option) -> Any:
         return value
     pairs = [item for item in value if isinstance(item, tuple)]
     return {key: thaw(inner) for key, inner in pairs} if pairs else list(value)
+
+
+def names_in(*values: Any) -> set[str]:
+    """All that could be names in texts, and in tuples of them."""
+    found: set[str] = set()
+    for value in values:
+        if isinstance(value, str):
+            found |= {*re.findall(r"[A-Za-z_]\w*", value)}
+        elif isinstance(value, tuple):
+            found |= names_in(*value)
+    return found

@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.errors import ConfigError, DtypelabError, InputError, unknown
 from experiments import zoo
-from experiments.data.feeds import (
+from experiments.feeds import (
     EACH,
     ROWS,
     UNKNOWN,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.data.datasets import MNIST_MEAN, MNIST_STD, normalise_mnist
+from experiments.zoo.digits import MNIST_MEAN, MNIST_STD, normalise_mnist
 
 CALIBRATION_IMAGES = 200
 BATCH = 64

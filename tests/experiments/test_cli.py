@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from experiments import zoo
 from experiments.cli.main import cli, run_command
 from experiments.data import datasets
-from experiments.results.store import COLUMNS, read_results
+from experiments.results.store import COLUMNS, read_rows
 
 Capture = pytest.CaptureFixture[str]
 
@@ -357,7 +357,7 @@ def test_sweep_writes_and_shows_its_rows(tmp_path: Path, capsys: Capture) -> Non
     content = as_json(capsys, "sweep", str(spec), "-o", str(out), "--resume")
     assert content["failed"] == 0
     assert list(content["rows"][0]) == list(COLUMNS)
-    assert read_results(out)["metric"].tolist() == [0.978]
+    assert read_rows(out)["metric"].tolist() == [0.978]
 
 
 def test_imports_are_light() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from compiler.errors import InputError
 from compiler.symbolic import Var
 from compiler.types.tensor_types import TensorType
-from experiments.data.feeds import (
+from experiments.feeds import (
     EACH,
     ROWS,
     UNKNOWN,

@@ -18,7 +18,7 @@ from experiments.page.writing import page_data
 from experiments.results import comparison
 from experiments.results import export as tables
 from experiments.results import terminal as table
-from experiments.results.store import COLUMNS, SCHEMA_VERSION, ResultsFile, read_results
+from experiments.results.store import COLUMNS, SCHEMA_VERSION, ResultsFile, read_rows
 from experiments.running import reproduction
 from experiments.spec.recorded_config import code_files, config_of
 
@@ -72,9 +72,9 @@ def test_the_same_rows_are_read_and_continued(
     path = tmp_path / "r.csv"
     path.write_bytes(FORMS[form]())
     if form != "spaces":  # of texts they are part
-        pd.testing.assert_frame_equal(read_results(path), read_results(RECORDED))
+        pd.testing.assert_frame_equal(read_rows(path), read_rows(RECORDED))
     resumed = ResultsFile(path, resume=True)
-    assert list(resumed.status) == read_results(RECORDED)["config_hash"].tolist()
+    assert list(resumed.status) == read_rows(RECORDED)["config_hash"].tolist()
     assert path.read_bytes() == current(tmp_path_factory.mktemp("current"))
     assert [p.name for p in tmp_path.iterdir()] == ["r.csv"]
 
@@ -83,7 +83,7 @@ def test_columns_of_others_are_read_and_not_lost(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     lines = [[*row[:5], "note" if k == 0 else f"n{k}", *row[5:]] for k, row in enumerate(ROWS)]
     path.write_bytes(written(lines))
-    rows = read_results(path)
+    rows = read_rows(path)
     assert list(rows.columns) == [*COLUMNS, "note"]
     assert rows["note"].tolist() == [f"n{k}" for k in range(1, len(ROWS))]
     with pytest.raises(ConfigError, match="not ours, which would be lost: note"):
@@ -118,7 +118,7 @@ def test_what_is_wrong_is_named_and_left_alone(
 ) -> None:
     path = tmp_path / "r.csv"
     path.write_bytes(data())
-    for action in (read_results, lambda p: ResultsFile(p, resume=True)):
+    for action in (read_rows, lambda p: ResultsFile(p, resume=True)):
         with pytest.raises(ConfigError, match=message):
             action(path)
     assert path.read_bytes() == data()
@@ -127,7 +127,7 @@ def test_what_is_wrong_is_named_and_left_alone(
 @pytest.mark.parametrize("without", ["n_eval", "metric", "size_bytes", "metric_name", "scheme"])
 @pytest.mark.parametrize("first", [True, False])
 def test_pictures_are_drawn_of_rows_that_do_not_say_everything(without: str, first: bool) -> None:
-    rows = read_results(RECORDED).copy()
+    rows = read_rows(RECORDED).copy()
     texts = without in ("metric_name", "scheme")
     rows.loc[[0] if first else rows.index, without] = "" if texts else float("nan")
     assert pareto_svg(rows, "size_bytes").endswith("</svg>")
@@ -137,7 +137,7 @@ USES: tuple[Callable[[Path, pd.DataFrame], object], ...] = (
     lambda path, rows: table.results_table(rows),
     lambda path, rows: rows._repr_html_(),
     lambda path, rows: [tables.export(rows, form) for form in tables.FORMATS],
-    lambda path, rows: comparison.compare(rows, read_results(RECORDED)),
+    lambda path, rows: comparison.compare(rows, read_rows(RECORDED)),
     lambda path, rows: page_data(path),
     lambda path, rows: tables.pivot(rows, "model", "scheme", "metric"),
     lambda path, rows: reproduction.code_of(path, "1"),
@@ -149,7 +149,7 @@ USES: tuple[Callable[[Path, pd.DataFrame], object], ...] = (
 def use(path: Path, ways: Iterable[Callable[[Path, pd.DataFrame], object]]) -> str:
     """How far a file gets; what is read is used in these ways."""
     try:
-        rows = read_results(path)
+        rows = read_rows(path)
     except DtypelabError:
         return "refused"
     for way in ways:

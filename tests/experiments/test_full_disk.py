@@ -16,7 +16,7 @@ import pytest
 import experiments
 from compiler.errors import ConfigError
 from experiments.cli.main import run_command
-from experiments.results.store import COLUMNS, read_results
+from experiments.results.store import COLUMNS, read_rows
 from experiments.user_code import isolation
 
 #: What writes -> its arguments, in which {o} is the file that it writes and {i} a folder of inputs.
@@ -118,7 +118,7 @@ def test_a_sweep_on_a_full_disk_keeps_whole_rows_and_goes_on_later(
     assert out.exists() or not (tmp_path / "r.layers.csv").exists()
     assert run_full(arguments, resource.RLIM_INFINITY)[0] == 0
     assert out.read_bytes().startswith(rows[: rows.rfind(b"\n") + 1])
-    assert read_results(out)["status"].tolist() == ["ok"] * 3
+    assert read_rows(out)["status"].tolist() == ["ok"] * 3
 
 
 @pytest.mark.usefixtures("fake")

@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 import experiments
-from experiments.measure import disturbance as noise
+from experiments.measure import disturbance
 
 BUSY = {
     "counting": "while True: pass",
@@ -55,14 +55,16 @@ def swept(out: Path, **changes: Any) -> pd.DataFrame:
 
 
 def reasons(rows: pd.DataFrame) -> list[set[str]]:
-    return [set(noise.read(said)) for said in rows["latency_noise"]]
+    return [set(disturbance.read(said)) for said in rows["latency_noise"]]
 
 
 @pytest.mark.thorough
 def test_a_busy_process_beside_it_is_flagged(tmp_path: Path) -> None:
     with beside("counting", 1):
         rows = swept(tmp_path / "r.csv", models=["mnist_dwsep"], n_eval=1)
-    assert all({noise.LOADED, noise.PREEMPTED} & said for said in reasons(rows)), rows.iloc[0]
+    assert all({disturbance.LOADED, disturbance.PREEMPTED} & said for said in reasons(rows)), (
+        rows.iloc[0]
+    )
     assert (rows["latency_load"] > 0.25).all()
 
 
@@ -74,7 +76,7 @@ def test_on_a_loaded_machine_noise_is_flagged_and_int8_is_as_many_times_as_fast_
 ) -> None:
     for attempt in range(3):
         quiet = swept(tmp_path / f"quiet{attempt}.csv")
-        if not any(said & {noise.LOADED, noise.PREEMPTED} for said in reasons(quiet)):
+        if not any(said & {disturbance.LOADED, disturbance.PREEMPTED} for said in reasons(quiet)):
             break
     else:
         pytest.skip(f"this machine is not quiet: {quiet['latency_noise'].tolist()}")
@@ -85,7 +87,7 @@ def test_on_a_loaded_machine_noise_is_flagged_and_int8_is_as_many_times_as_fast_
     ):
         ratio = after["speedup_vs_fp32"] / before["speedup_vs_fp32"]
         print(work, processes, after["model"], after["scheme"], f"{ratio:.3f}", *said)
-        assert said & {noise.LOADED, noise.PREEMPTED}
+        assert said & {disturbance.LOADED, disturbance.PREEMPTED}
         assert 0.9 <= ratio <= 1.1
 
 
@@ -94,5 +96,5 @@ def test_two_threads_on_a_loaded_machine_are_flagged(tmp_path: Path) -> None:
     """Their speed-up is that of what they are left, which nothing here could correct."""
     with beside("counting", os.cpu_count() or 1):
         rows = swept(tmp_path / "r.csv", threads=[2])
-    assert all(noise.LOADED in said for said in reasons(rows))
+    assert all(disturbance.LOADED in said for said in reasons(rows))
     assert rows["latency_lost"].isna().all()

@@ -19,8 +19,9 @@ import compiler
 import quantize
 from compiler.files.printable import printable, printable_lines
 from experiments.cli.main import run_command
+from experiments.page.notebook import read_results
 from experiments.results import export as tables
-from experiments.results.store import COLUMNS, SCHEMA_VERSION, ResultsFile, read_results
+from experiments.results.store import COLUMNS, SCHEMA_VERSION, ResultsFile
 
 NAME = "=x\x1b[31m\nFORGED line\r\u202e[/]<b>|&{%\\"
 

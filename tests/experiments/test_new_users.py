@@ -20,7 +20,7 @@ from experiments.cli.common import load_feed, read_shape
 from experiments.cli.main import run_command
 from experiments.data import datasets
 from experiments.measure import outputs
-from experiments.results.store import read_results
+from experiments.results.store import read_rows
 
 Capture = pytest.CaptureFixture[str]
 
@@ -109,7 +109,7 @@ def test_every_verb(capsys: Capture, tmp_path: Path, name: str) -> None:
     )
     succeed(capsys, "sweep", spec, "--dry-run")
     succeed(capsys, "sweep", spec, "-o", results)
-    rows = read_results(results)
+    rows = read_rows(results)
     assert list(rows["status"]) == ["ok"] * 3
     assert [json.loads(c).get("output") for c in rows["config"]] == [JUDGED.get(name)] * 3
     assert rows["sqnr_db"].iloc[1] > 10
@@ -144,7 +144,7 @@ def test_a_sweep_of_the_first_tier(capsys: Capture, tmp_path: Path) -> None:
         'schemes = ["int8_channel"]\nn_calib = 4\nlatency = {runs = 0}\n',
     )
     succeed(capsys, "sweep", spec, "-o", results)
-    (row,) = read_results(results).to_dict("records")
+    (row,) = read_rows(results).to_dict("records")
     assert (row["status"], json.loads(row["config"])["output"]) == ("ok", "output")
 
 

@@ -13,7 +13,7 @@ from compiler.errors import ConfigError
 from experiments.cli.main import run_command
 from experiments.layers.table import layers_path, read_layers
 from experiments.results import export as tables
-from experiments.results.store import COLUMNS, read_results
+from experiments.results.store import COLUMNS, read_rows
 
 QUICKSTART = Path(__file__).parents[2] / "results" / "quickstart.csv"
 
@@ -38,9 +38,9 @@ def study(tmp_path: Path, fake: None) -> Path:
 
 def test_a_parquet_copy_reads_as_the_csv_does_bit_for_bit(tmp_path: Path) -> None:
     copy = exported(QUICKSTART, tmp_path / "copy.parquet")
-    pd.testing.assert_frame_equal(read_results(copy), read_results(QUICKSTART), check_exact=True)
+    pd.testing.assert_frame_equal(read_rows(copy), read_rows(QUICKSTART), check_exact=True)
     back = exported(copy, tmp_path / "back.csv")
-    pd.testing.assert_frame_equal(read_results(back), read_results(QUICKSTART), check_exact=True)
+    pd.testing.assert_frame_equal(read_rows(back), read_rows(QUICKSTART), check_exact=True)
 
 
 def test_tables_pages_and_comparisons_take_parquet(
@@ -71,10 +71,10 @@ def test_layers_too(study: Path) -> None:
 
 
 def test_a_copy_of_an_earlier_schema_version_is_read(tmp_path: Path) -> None:
-    rows = read_results(QUICKSTART)
+    rows = read_rows(QUICKSTART)
     first = COLUMNS.index("metric_drop_low")
     rows[list(COLUMNS[:first])].to_parquet(tmp_path / "old.parquet")
-    old = read_results(tmp_path / "old.parquet")
+    old = read_rows(tmp_path / "old.parquet")
     assert tuple(old) == COLUMNS
     assert old["p_value"].isna().all()
     assert set(old["metric_name"]) == {""}
@@ -87,7 +87,7 @@ def test_chosen_columns_and_rows_only(tmp_path: Path) -> None:
     assert list(chosen) == ["model", "scheme", "metric"]
     assert set(chosen["model"]) == {"mnist_mlp"}
     with pytest.raises(ConfigError, match="is not a dtypelab results file"):
-        read_results(tmp_path / "some.parquet")
+        read_rows(tmp_path / "some.parquet")
 
 
 @pytest.mark.parametrize("suffix", tables.SUFFIXES)
@@ -118,9 +118,9 @@ def test_what_cannot_be_exported(
 def test_files_that_are_no_parquet_are_refused(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_text("model,metric\n")
     with pytest.raises(ConfigError, match=r"cannot read .*x\.parquet as Parquet"):
-        read_results(tmp_path / "x.parquet")
+        read_rows(tmp_path / "x.parquet")
     with pytest.raises(ConfigError, match=r"cannot read .*none\.parquet"):
-        read_results(tmp_path / "none.parquet")
+        read_rows(tmp_path / "none.parquet")
 
 
 def test_a_sweep_does_not_append_to_parquet(tmp_path: Path, fake: None) -> None:

@@ -17,10 +17,10 @@ from compiler.transform.analysis import cost
 from compiler.transform.preparation import prepare
 from experiments import zoo
 from experiments.cli.main import cli, run_command
-from experiments.measure.energy import microjoules
 from experiments.results.store import COLUMNS, ResultsFile, Value
 from experiments.running import reproduction
 from experiments.systems import number_systems
+from experiments.systems.energy import microjoules
 
 SPEC: dict[str, Any] = {
     "models": ["mnist_mlp", "mnist_dwsep"],

@@ -18,7 +18,8 @@ from compiler.tensor.expr import Expr
 from datatypes import registry
 from experiments.data import datasets
 from experiments.measure import scoring
-from experiments.systems import identity, schemes
+from experiments.spec import identity
+from experiments.systems import schemes
 
 pytestmark = pytest.mark.usefixtures("forgotten")
 

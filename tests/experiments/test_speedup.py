@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.measure import disturbance as noise
+from experiments.measure import disturbance
 from experiments.measure.machine_load import Usage, others_load
 from experiments.measure.speedup import (
     Instruments,
@@ -250,10 +250,10 @@ def test_95_of_100_intervals_hold_the_true_speedup() -> None:
 
 
 def test_noise_is_read_as_it_is_written() -> None:
-    for reasons in ((), (noise.LOADED,), tuple(noise.MEANINGS)):
-        assert noise.read(noise.written(reasons)) == reasons
-    assert noise.written(()) == "none"
-    assert noise.read("") == noise.read(math.nan) == noise.read(None) == ()
+    for reasons in ((), (disturbance.LOADED,), tuple(disturbance.MEANINGS)):
+        assert disturbance.read(disturbance.written(reasons)) == reasons
+    assert disturbance.written(()) == "none"
+    assert disturbance.read("") == disturbance.read(math.nan) == disturbance.read(None) == ()
 
 
 def test_rounds_change_their_order() -> None:

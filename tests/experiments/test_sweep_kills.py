@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from experiments.layers.table import layers_path, read_layers
-from experiments.results.store import VOLATILE_COLUMNS, read_results
+from experiments.results.store import VOLATILE_COLUMNS, read_rows
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "slow_sweep.py"
@@ -58,12 +58,12 @@ def size(out: Path) -> int:
 
 def rows(out: Path) -> int:
     """Complete rows; a sweep that was killed before its header was written has none."""
-    return len(read_results(out)) if size(out) else 0
+    return len(read_rows(out)) if size(out) else 0
 
 
 def tables(out: Path) -> tuple[Table, Table]:
     """Results and layers without what may differ, in an order that does not depend on luck."""
-    results = read_results(out).drop(columns=list(VOLATILE_COLUMNS)).sort_values("config_hash")
+    results = read_rows(out).drop(columns=list(VOLATILE_COLUMNS)).sort_values("config_hash")
     layers = read_layers(layers_path(out)).drop(columns="run_id").sort_values("config_hash")
     return results.reset_index(drop=True), layers.reset_index(drop=True)
 

@@ -11,7 +11,7 @@ import pytest
 
 import experiments
 from compiler.errors import ConfigError
-from experiments.results.store import COLUMNS, VOLATILE_COLUMNS, read_results
+from experiments.results.store import COLUMNS, VOLATILE_COLUMNS, read_rows
 from experiments.systems import pipeline
 
 SPEC: dict[str, Any] = {
@@ -33,7 +33,7 @@ def test_every_cell_is_a_row(tmp_path: Path) -> None:
     out = tmp_path / "r.csv"
     table = experiments.sweep(SPEC, out)
     assert list(table.columns) == list(COLUMNS)
-    pd.testing.assert_frame_equal(table, read_results(out))
+    pd.testing.assert_frame_equal(table, read_rows(out))
     schemes = ["float32", "int8_tensor", "bfloat16", "posit16_es1"]
     assert table["scheme"].tolist() == schemes * 2
     assert table["status"].tolist() == ["ok"] * 8
@@ -214,7 +214,7 @@ def test_a_sweep_killed_again_and_again_ends_like_one_that_was_not(
     """SIGKILL at random moments of the sweep's work, resumed each time."""
     whole, killed = tmp_path / "whole.csv", tmp_path / "killed.csv"
     assert start(whole).wait(timeout=120) == 0
-    expected = read_results(whole)
+    expected = read_rows(whole)
     assert expected["status"].tolist() == ["ok"] * (8 * (1 + 2 + 2 + 1))
     seed = random.randrange(2**32)
     print("seed", seed)
@@ -229,12 +229,12 @@ def test_a_sweep_killed_again_and_again_ends_like_one_that_was_not(
         time.sleep(generator.uniform(0, longest))
         process.send_signal(signal.SIGKILL)
         process.wait(timeout=30)
-        rows = len(read_results(killed))
+        rows = len(read_rows(killed))
         assert rows >= kept
         kept, kills = rows, kills + 1
     assert kills >= times // 4, f"too few kills fell into the sweep's work (seed {seed})"
     assert start(killed).wait(timeout=120) == 0
-    result = read_results(killed)
+    result = read_rows(killed)
     assert result["config_hash"].is_unique
     pd.testing.assert_frame_equal(stable(result), stable(expected))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["killed.csv", "whole.csv"]

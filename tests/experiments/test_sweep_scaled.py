@@ -11,7 +11,8 @@ import pytest
 import datatypes
 import experiments
 from compiler.errors import ConfigError
-from experiments.systems import identity, schemes
+from experiments.spec import identity
+from experiments.systems import schemes
 from quantize.formats.blocks import define_block_format
 
 SMALL = {"models": ["mnist_mlp"], "n_eval": 60, "n_calib": 40, "latency": {"warmup": 0, "runs": 0}}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compiler.errors import ConfigError
-from experiments.results.store import COLUMNS, ResultsFile, read_results
+from experiments.results.store import COLUMNS, ResultsFile, read_rows
 
 
 def row(key: str, **values: Any) -> dict[str, Any]:
@@ -63,7 +63,7 @@ def test_files_of_an_earlier_version_are_read_and_continued(version: int, tmp_pa
     ResultsFile(path).append(row("a", metric=0.5, error='with, "quotes"'))
     new = path.read_bytes()
     old = as_version(version, path)
-    table = read_results(path)
+    table = read_rows(path)
     assert list(table.columns) == list(COLUMNS)
     assert (table["metric"][0], table["config"][0]) == (0.5, "")
     assert math.isnan(table["p_value"][0])
@@ -126,7 +126,7 @@ def test_a_row_torn_at_any_byte_is_dropped_and_nothing_else(tmp_path: Path) -> N
     whole = path.read_bytes()
     for length in range(len(kept), len(whole)):
         path.write_bytes(whole[:length])
-        assert read_results(path)["config_hash"].tolist() == ["a"], length
+        assert read_rows(path)["config_hash"].tolist() == ["a"], length
         again = ResultsFile(path, resume=True)
         assert path.read_bytes() == kept, length
         again.append(row("c"))
@@ -167,7 +167,7 @@ def test_foreign_files_are_left_alone(tmp_path: Path, text: str, message: str) -
     with pytest.raises(ConfigError, match=message):
         ResultsFile(path, resume=True)
     with pytest.raises(ConfigError, match=message):
-        read_results(path)
+        read_rows(path)
     assert path.read_bytes() == before
 
 

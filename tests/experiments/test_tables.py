@@ -11,7 +11,7 @@ from compiler.errors import ConfigError
 from experiments.cli.main import run_command
 from experiments.results import export as tables
 from experiments.results.comparison import compare
-from experiments.results.store import COLUMNS, ResultsFile, read_results
+from experiments.results.store import COLUMNS, ResultsFile, read_rows
 
 
 def results(path: Path, shift: float = 0.0, slow: float = 1.0) -> pd.DataFrame:
@@ -28,7 +28,7 @@ def results(path: Path, shift: float = 0.0, slow: float = 1.0) -> pd.DataFrame:
                     for e, v in (("min", 1.0), ("median", 1.1), ("p90", 1.2))
                 }
             )
-    return read_results(path)
+    return read_rows(path)
 
 
 def test_conditions(tmp_path: Path) -> None:

@@ -13,12 +13,12 @@ from typing import Any
 from experiments import zoo
 from experiments.data import datasets
 from experiments.measure import scoring
-from experiments.spec.cells import SweepSpec
-from experiments.systems import identity
-from experiments.systems.schemes import Scheme
+from experiments.systems.schemes import Scheme, names_in
+from experiments.user_code import adapters
+from experiments.user_code.fingerprints import Fingerprint
 
-from . import adapters
-from .fingerprints import Fingerprint
+from . import identity
+from .cells import SweepSpec
 
 
 def in_specification(spec: Mapping[str, Any] | SweepSpec) -> bool:
@@ -35,7 +35,7 @@ def in_specification(spec: Mapping[str, Any] | SweepSpec) -> bool:
     from datatypes import registry
 
     own_rules = "rules" in identity.compiling()
-    return own_rules or bool(registry.registered(identity.words(*texts)))
+    return own_rules or bool(registry.registered(names_in(*texts)))
 
 
 def of_scheme(scheme: Scheme) -> str:
@@ -44,7 +44,7 @@ def of_scheme(scheme: Scheme) -> str:
     from datatypes import registry
     from datatypes.library import libraries_of
 
-    found = registry.registered(identity.words(scheme.dtype, scheme.options))
+    found = registry.registered(names_in(scheme.dtype, scheme.options))
     if not found:
         return ""
     fingerprint = Fingerprint()

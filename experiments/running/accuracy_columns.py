@@ -12,13 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.data.datasets import Dataset
+from experiments.measure import metric_choice, metrics, scoring
+from experiments.measure.scoring import Metric
+from experiments.measure.statistics import (
+    PairedDifference,
+    one_sided_loss,
+    paired_difference,
+    paired_figures,
+)
 from experiments.results.schema import Value
 from experiments.spec.cells import Cell
 from experiments.user_code import activity
-
-from . import metric_choice, metrics, scoring
-from .scoring import Metric
-from .statistics import PairedDifference, one_sided_loss, paired_difference, paired_figures
 
 Array = NDArray[Any]
 

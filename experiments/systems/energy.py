@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from experiments.systems import number_systems
+from . import number_systems
 
 #: The key of what moving a byte costs.
 MEMORY = "memory"

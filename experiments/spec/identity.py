@@ -7,20 +7,18 @@ version of this program is a column of its own.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from experiments.files import sha256
 from experiments.measure import scoring
+from experiments.systems.schemes import Scheme, names_in
 from experiments.user_code import adapters
 from experiments.user_code.fingerprints import Fingerprint
 
-from .schemes import Scheme
-
 if TYPE_CHECKING:
-    from experiments.spec.cells import Cell
+    from .cells import Cell
 
 
 def definitions(scheme: Scheme) -> dict[str, Any]:
@@ -36,7 +34,7 @@ def definitions(scheme: Scheme) -> dict[str, Any]:
     from datatypes.formats.hashing import digest
     from quantize.formats.blocks import block_format, defined_block_format
 
-    names = words(scheme.dtype, scheme.options)
+    names = names_in(scheme.dtype, scheme.options)
     for block in filter(None, map(block_format, sorted(names))):
         names |= {block.element, block.scale}
     print_ = Fingerprint()
@@ -48,7 +46,7 @@ def definitions(scheme: Scheme) -> dict[str, Any]:
             break
         print_ = Fingerprint()
         registered = {use: print_.of(function) for use, function in found.items()}
-        names |= words(tuple(print_.texts))
+        names |= names_in(tuple(print_.texts))
     blocks = {n: asdict(b) for n in sorted(names) if (b := defined_block_format(n))}
     formats = {n: digest(f) for n in sorted(names) if (f := defined(n))}
     kinds = {
@@ -58,17 +56,6 @@ def definitions(scheme: Scheme) -> dict[str, Any]:
         "libraries": _libraries(print_.texts) if registered else [],
     }
     return {kind: content for kind, content in kinds.items() if content}
-
-
-def words(*values: Any) -> set[str]:
-    """All that could be names in texts, and in tuples of them."""
-    found: set[str] = set()
-    for value in values:
-        if isinstance(value, str):
-            found |= {*re.findall(r"[A-Za-z_]\w*", value)}
-        elif isinstance(value, tuple):
-            found |= words(*value)
-    return found
 
 
 def _libraries(symbols: Iterable[str]) -> list[str]:
