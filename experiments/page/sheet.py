@@ -12,7 +12,7 @@ from compiler.errors import ConfigError, unknown
 from compiler.files.printable import printable
 from experiments.files import atomic_path, check_outputs
 from experiments.results.row_names import system_names
-from experiments.results.store import read_results
+from experiments.results.store import read_rows
 
 from .labels import shortened
 from .palette import looks
@@ -44,7 +44,7 @@ def sheet(
             be written.
     """
     check_outputs([out], [results])
-    rows = read_results(results)
+    rows = read_rows(results)
     if rows.empty:
         raise ConfigError(f"{results} has no rows yet; run its sweep first")
     for name in models:

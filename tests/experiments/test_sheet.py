@@ -11,7 +11,7 @@ from experiments.cli.main import run_command
 from experiments.page.picture import COSTS
 from experiments.page.sheet import sheet, sheet_svg
 from experiments.results.row_names import system_names
-from experiments.results.store import read_results
+from experiments.results.store import read_rows
 
 ROOT = Path(__file__).parents[2]
 RECORDED = ROOT / "results" / "recorded.csv"
@@ -34,7 +34,7 @@ def test_readme_shows_what_its_command_makes(tmp_path: Path) -> None:
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize("cost", COSTS)
 def test_every_mark_is_explained(cost: str) -> None:
-    rows = read_results(RECORDED)
+    rows = read_rows(RECORDED)
     picture = ET.fromstring(sheet_svg(rows, cost))
     words = {t.text for t in picture.iter("{http://www.w3.org/2000/svg}title")}
     assert set(system_names(rows)) <= words
