@@ -32,6 +32,7 @@ from .quantize import quantize
 from .report import report
 from .reproduce import reproduce
 from .run import run
+from .schema import schema
 from .sweep import sweep
 from .table import table
 from .tune import tune
@@ -71,7 +72,7 @@ def cli(context: click.Context, files: tuple[Path, ...]) -> None:
 
 for verb in (
     *(inspect, run, quantize, plan, compare, bench, tune, dtype),
-    *(sweep, table, report, reproduce, zoo, cache),
+    *(sweep, schema, table, report, reproduce, zoo, cache),
 ):
     cli.add_command(verb)
 

@@ -49,6 +49,9 @@ AXES = {
     "repeats": "repeat",
 }
 
+#: What the table of a network may say of it, besides settings.
+ELEMENT_KEYS = ("model", "dataset", "metric", "output")
+
 
 @dataclass(frozen=True)
 class Given:
@@ -151,7 +154,7 @@ class AxesReader:
     def _subject(self, top: Reader, index: int, item: Any) -> Item[Subject]:
         """A network: a name, or a table with the key model."""
         reader = _table(top, "models", index, item, "model")
-        reader.only(["model", "dataset", "metric", "output", *SETTINGS])
+        reader.only([*ELEMENT_KEYS, *SETTINGS])
         name = reader.text("model")
         model = self._model(reader, name)
         keys = ("dataset", "metric", "output")

@@ -29,7 +29,7 @@ T = TypeVar("T")
 SPEC_FOLDER = Path(__file__).resolve().parents[1] / "specs"
 
 _RULES = ("include", "exclude", "override")
-_KEYS = (
+KEYS = (
     *AXES,
     *("seed", "repeat", "dataset", "metric", "output", "adapters", "energy", "layers", "latency"),
     *("n_eval", "n_calib", "timeout_s", "memory_gib", *_RULES),
@@ -114,7 +114,7 @@ def _opened(
 
 
 def _validate(top: Reader, folder: Path) -> SweepSpec:
-    top.only(_KEYS)
+    top.only(KEYS)
     files = tuple(str(folder / name) for name in top.texts("adapters", ()))
     for index, file in enumerate(files):
         top.checked(partial(_install, file), "adapters", index)

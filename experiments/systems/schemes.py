@@ -15,12 +15,14 @@ Kind: TypeAlias = Literal["float32", "int8", "scaled", "format"]
 
 _INT8 = {"int8_tensor": "tensor", "int8_channel": "channel"}
 #: Other names of options: short ones of `quantize.QConfig` fields, and what `compiler.build` says.
-_ALIASES = {
+ALIASES = {
     "granularity": "weight_granularity",
     "calibrator": "calibrate",
     "dtype_lowering": "lowering",
 }
-_FORMAT_OPTIONS = ("accumulate", "lowering")
+FORMAT_OPTIONS = ("accumulate", "lowering")
+#: What is no format, nor a block format.
+NAMES = ("float32", "int8", *_INT8, "scaled")
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
     """
     from . import number_systems
 
-    given = {_ALIASES.get(key, key): value for key, value in (options or {}).items()}
+    given = {ALIASES.get(key, key): value for key, value in (options or {}).items()}
     if name == "float32":
         if given:
             raise ConfigError(f"scheme 'float32' takes no option {next(iter(given))!r}")
@@ -107,12 +109,12 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
     except DtypelabError as error:
         if name.startswith(("custom[", "{")):
             raise
-        names = ["float32", "int8", *_INT8, "scaled", *number_systems.block_format_names()]
+        names = [*NAMES, *number_systems.block_format_names()]
         names += number_systems.format_names()
         raise ConfigError(unknown("scheme or format", name, names)) from error
     for key, value in given.items():
-        if key not in _FORMAT_OPTIONS:
-            raise ConfigError(unknown(f"option of format {name!r}", key, _FORMAT_OPTIONS))
+        if key not in FORMAT_OPTIONS:
+            raise ConfigError(unknown(f"option of format {name!r}", key, FORMAT_OPTIONS))
         if not isinstance(value, str):
             raise ConfigError(f"option {key} of format {name!r} must be a string, not {value!r}")
     if "lowering" in given:

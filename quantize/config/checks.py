@@ -14,7 +14,7 @@ from compiler.op.qnn.requantize import ROUNDINGS
 if TYPE_CHECKING:
     from quantize.config.qconfig import QConfig
 
-_CHOICES: dict[str, tuple[str, ...]] = {
+CHOICES: dict[str, tuple[str, ...]] = {
     "calibrate": (
         "minmax",
         "moving_average",
@@ -41,7 +41,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "weight_rounding": ("nearest", "adaround", "gptq"),
     "target_metric": ("agreement", "sqnr"),
 }
-_RANGES: dict[str, tuple[float, float]] = {
+RANGES: dict[str, tuple[float, float]] = {
     "percentile": (50.0, 100.0),
     "kl_bins": (256, 65536),
     "momentum": (0.0, 0.999999),
@@ -58,9 +58,10 @@ _RANGES: dict[str, tuple[float, float]] = {
     "float_macs": (0.0, 1.0),
     "target": (0.0, 1000.0),
 }
-_NAMES = ("weight_dtype", "activation_dtype")
-_WORDS = {"smoothing": "auto"}
+NAMES = ("weight_dtype", "activation_dtype")
+WORDS = {"smoothing": "auto"}
 """What a field may be besides a number."""
+FLAGS = ("activation_symmetric", "equalize", "activation_aware")
 
 
 def check_fields(config: QConfig) -> None:
@@ -69,21 +70,21 @@ def check_fields(config: QConfig) -> None:
     Raises:
         ConfigError: a value does not fit.
     """
-    for name, choices in _CHOICES.items():
+    for name, choices in CHOICES.items():
         value = getattr(config, name)
         if value not in choices:
             raise ConfigError(unknown(f"value of {name}", str(value), choices))
-    for name in _NAMES:
+    for name in NAMES:
         if not isinstance(value := getattr(config, name), str):
             raise ConfigError(f"{name} must be the name of a format, not {value!r}")
-    for name, (low, high) in _RANGES.items():
+    for name, (low, high) in RANGES.items():
         value = getattr(config, name)
-        if name in _WORDS and value == _WORDS[name]:
+        if name in WORDS and value == WORDS[name]:
             continue
         kinds = (int, float) if isinstance(low, float) else int
         if isinstance(value, bool) or not isinstance(value, kinds) or not low <= value <= high:
             number = "a number" if isinstance(low, float) else "an integer"
-            word = f"{_WORDS[name]!r} or " if name in _WORDS else ""
+            word = f"{WORDS[name]!r} or " if name in WORDS else ""
             raise ConfigError(
                 f"{name} must be {word}{number} from {low:g} to {high:g}, not {value!r}"
             )
@@ -98,7 +99,7 @@ def check_fields(config: QConfig) -> None:
             f"weight_bits={config.weight_bits} does not go with weight_range='asymmetric', whose "
             "distances from the zero point int16 does not hold: use 15 or fewer"
         )
-    for name in ("activation_symmetric", "equalize", "activation_aware"):
+    for name in FLAGS:
         if not isinstance(value := getattr(config, name), bool):
             raise ConfigError(f"{name} must be true or false, not {value!r}")
     if config.target and not config.float_macs:

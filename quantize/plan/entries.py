@@ -17,6 +17,12 @@ from quantize.plan.params import ValueParams, WeightParams
 
 MOST = 1 << 63
 """No number of multiply-accumulates is larger."""
+LARGEST_GROUP = 1 << 20
+VALUE_DTYPES = ("int8", "uint8", "int16")
+#: Entries that may be left out, and what they are then.
+NODE_DEFAULTS: dict[str, Any] = {"accumulate": SEQUENTIAL, "function_of": ""}
+VALUE_DEFAULTS: dict[str, Any] = {"restricted": False}
+WEIGHT_DEFAULTS: dict[str, Any] = {"shift": [], "rounding": "", "zero_points": [], "group": 0}
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -65,8 +71,7 @@ def node_of(name: str, data: Any) -> NodePlan:
     Raises:
         ConfigError: it is not such data.
     """
-    rest = {"accumulate": SEQUENTIAL, "function_of": ""}
-    given = {**rest, **data} if isinstance(data, dict) else data
+    given = {**NODE_DEFAULTS, **data} if isinstance(data, dict) else data
     d = entries(f"node {name!r}", given, NodePlan)
     what = f"node {name!r}"
     if d["decision"] not in DECISIONS:
@@ -111,11 +116,10 @@ def value_of(name: str, data: Any) -> ValueParams:
     Raises:
         ConfigError: it is not such data.
     """
-    given = {"restricted": False, **data} if isinstance(data, dict) else data
+    given = {**VALUE_DEFAULTS, **data} if isinstance(data, dict) else data
     d = entries(f"value {name!r}", given, ValueParams)
-    dtypes = ("int8", "uint8", "int16")
-    if d["dtype"] not in dtypes:
-        raise ConfigError(f"value {name!r}: {unknown('dtype', str(d['dtype']), dtypes)}")
+    if d["dtype"] not in VALUE_DTYPES:
+        raise ConfigError(f"value {name!r}: {unknown('dtype', str(d['dtype']), VALUE_DTYPES)}")
     if not isinstance(d["restricted"], bool):
         raise ConfigError(f"value {name!r}: restricted must be true or false")
     most = 16 if d["dtype"] == "int16" else 8
@@ -132,8 +136,7 @@ def weight_of(name: str, data: Any) -> WeightParams:
     Raises:
         ConfigError: it is not such data.
     """
-    absent = {"shift": [], "rounding": "", "zero_points": [], "group": 0}
-    given = {**absent, **data} if isinstance(data, dict) else data
+    given = {**WEIGHT_DEFAULTS, **data} if isinstance(data, dict) else data
     d = entries(f"weights of {name!r}", given, WeightParams)
     if not isinstance(d["scales"], list) or not d["scales"]:
         raise ConfigError(f"weights of {name!r}: scales must be a list of numbers")
@@ -144,7 +147,7 @@ def weight_of(name: str, data: Any) -> WeightParams:
             f"weights of {name!r}: shift must be a list of numbers, not {short(shift)}"
         )
     bits = as_integer(f"weights of {name!r}: bits", d["bits"], 2, 16)
-    group = as_integer(f"weights of {name!r}: group", d["group"], 0, 1 << 20)
+    group = as_integer(f"weights of {name!r}: group", d["group"], 0, LARGEST_GROUP)
     if not isinstance(d["rounding"], str):
         raise ConfigError(f"weights of {name!r}: rounding must be text, not {short(d['rounding'])}")
     zeros = _zero_points(name, d["zero_points"], bits, len(scales))

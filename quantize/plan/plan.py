@@ -37,6 +37,8 @@ from quantize.plan.node_plan import SEQUENTIAL, NodePlan
 from quantize.plan.params import ValueParams, WeightParams
 
 PLAN_VERSION = 2
+PLAN_DEFAULTS: dict[str, Any] = {"factors": {}, "formats": {}, "steps": []}
+"""Entries that a saved plan may leave out, and what they are then."""
 
 
 @dataclass(frozen=True)
@@ -188,8 +190,7 @@ class Plan:
         Raises:
             ConfigError: another version, unknown or missing entries, or values that do not fit.
         """
-        optional: dict[str, Any] = {"factors": {}, "formats": {}, "steps": []}
-        d = entries("plan", {**optional, **data} if isinstance(data, dict) else data, Plan)
+        d = entries("plan", {**PLAN_DEFAULTS, **data} if isinstance(data, dict) else data, Plan)
         if d["version"] != PLAN_VERSION:
             raise ConfigError(
                 f"the plan has version {short(d['version'])}, not {PLAN_VERSION}: calibrate again"
