@@ -14,7 +14,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.interpret.graph": ["evaluate"],
         "compiler.interpret.iterations": ["limit_iterations"],
         "compiler.build": ["build", "optimize"],
-        "compiler.runtime.assumptions": ["Assumption", "assumptions"],
+        "compiler.boundary.assumptions": ["Assumption", "assumptions"],
         "compiler.runtime.executable": ["Executable"],
         "compiler.saved.executables": ["load"],
         "compiler.executors": ["create_executor"],
@@ -45,7 +45,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.tensor.intrinsic": ["Intrinsic", "dot_product"],
         "compiler.scheduling.user_schedules": ["schedule"],
         "compiler.scheduling.rules": ["register_schedule_rule"],
-        "compiler.runtime.external": ["register_func"],
+        "compiler.boundary.external": ["register_func"],
         "compiler.scheduling.tuning_log": ["apply_history_best"],
         "compiler.tuning.tuner": ["tune"],
         "compiler.errors": [

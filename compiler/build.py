@@ -6,15 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from compiler.arithmetic.stochastic import random_dtype
+from compiler.boundary.assumptions import Assumption, assumptions
+from compiler.boundary.elements import elements_of
+from compiler.boundary.index_ranges import index_ranges
+from compiler.boundary.inputs import symbolic_sizes
 from compiler.errors import InputError
 from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGetItem, Var, atom_type
 from compiler.lowering.choose import DtypeLowering, choose_lowerings, forms_of
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
-from compiler.runtime.assumptions import Assumption, assumptions
 from compiler.runtime.executable import Executable, GraphExecutable
-from compiler.runtime.index_ranges import index_ranges
-from compiler.runtime.inputs import symbolic_sizes
 from compiler.runtime.loader import loader_of
 from compiler.runtime.program import Program
 from compiler.runtime.program_builder import ProgramBuilder
@@ -26,7 +27,6 @@ from compiler.transform.fold_empty import without_empty
 from compiler.transform.instantiate import with_sizes
 from compiler.transform.preparation import prepare
 from compiler.types.dtypes import INT16
-from compiler.types.elements import elements_of
 from compiler.types.tensor_types import TensorType
 
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from compiler.boundary.assumptions import assumptions
+from compiler.boundary.elements import ELEMENTS, elements_of
+from compiler.boundary.index_ranges import INDICES, index_ranges
+from compiler.boundary.inputs import symbolic_sizes
 from compiler.build import compile_graph, needs_machine
 from compiler.errors import InputError, UnsupportedError, unknown
 from compiler.interpret.graph import evaluate
 from compiler.ir.expr import Function, IRModule
-from compiler.runtime.assumptions import assumptions
 from compiler.runtime.executable import Executable
-from compiler.runtime.index_ranges import INDICES, index_ranges
-from compiler.runtime.inputs import symbolic_sizes
 from compiler.target.registry import Target
 from compiler.transform.preparation import prepare
-from compiler.types.elements import ELEMENTS, elements_of
 from compiler.vm.build import build_machine
 
 KINDS = ("interpret", "debug", "graph", "vm")

@@ -24,9 +24,10 @@ from compiler.ir.expr import (
     nested,
     operands,
 )
+from compiler.ir.function_calls import is_callee
+from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_nested, with_operands
 from compiler.op.accumulate import MODES, unknown_mode
-from compiler.op.function_calls import is_callee
 from compiler.op.opdef import OpDef
 from compiler.types.dtypes import FLOAT32, Array, DType, custom, span
 from compiler.types.names import unique
@@ -268,7 +269,6 @@ class _Retype:
 
     def cast(self, a: Var, dtype: DType) -> Var:
         from compiler.op.opdef import get_op
-        from compiler.passes.infer_type import infer_value
 
         name = unique(f"{a.name}_{dtype.name or dtype}", self.names)
         op = get_op("cast")
@@ -335,8 +335,6 @@ def _dtype(a: Atom) -> DType | None:
 
 def _infer(b: Binding, value: Value) -> Any:
     """Type of the retyped value of a binding."""
-    from compiler.passes.infer_type import infer_value
-
     try:
         return infer_value(value)
     except TypeInferenceError as error:

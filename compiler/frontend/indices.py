@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from compiler.boundary.index_ranges import IndexRange
 from compiler.errors import ModelError
 from compiler.frontend.node import Graph, Node
 from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
 from compiler.passes.rewrite import op_name
-from compiler.runtime.index_ranges import IndexRange
 from compiler.symbolic import Dim, Index, dim
 
 _SAME_ELEMENTS = (

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from compiler.boundary.assumptions import assumptions, check_assumptions
 from compiler.errors import DtypelabError, InputError
 from compiler.frontend.graph_import import GraphImport
 from compiler.frontend.limits import Budget
 from compiler.frontend.signature import input_types
 from compiler.ir.expr import tensor_type
-from compiler.runtime.assumptions import assumptions, check_assumptions
 from compiler.symbolic import Index, Var
 
 Shapes = Mapping[str, Sequence[int | str | None]]

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from compiler.boundary.index_ranges import IndexRange
 from compiler.errors import ModelError, UnsupportedError
 from compiler.frontend.assuming import Assuming
 from compiler.frontend.limits import Budget
 from compiler.frontend.values import Imported, Symbolic, numbers
 from compiler.ir.expr import Atom, Constant, Function, TupleGetItem, Value, Var, tensor_type
-from compiler.runtime.index_ranges import IndexRange
 from compiler.symbolic import Dim, Index, dim
 from compiler.symbolic import Var as Dimension
 from compiler.types.dtypes import Array, DType

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compiler.boundary.elements import ELEMENTS
+from compiler.boundary.index_ranges import INDICES
 from compiler.errors import ModelError, UnsupportedError, nearest
 from compiler.frontend import library  # noqa: F401  (each registers its converters)
 from compiler.frontend.function_body import has_body
@@ -17,9 +19,7 @@ from compiler.frontend.model_file import opset_of, read_model
 from compiler.frontend.node import CONVERTERS
 from compiler.frontend.schema import operator_key
 from compiler.ir.expr import IRModule
-from compiler.runtime.index_ranges import INDICES
 from compiler.transform.use_integers import with_integers
-from compiler.types.elements import ELEMENTS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -46,7 +46,7 @@ def from_onnx(
     constants. The bindings' `origins` are the names of the ONNX nodes they come from (of a node's
     first output when it has no name). `mod.attrs` holds `opset`, `producer`, `ir_version`, and the
     model's own `inputs` and `outputs` names in order. Those of types that numpy does not have are
-    arrays of ml_dtypes (see `compiler.types.elements`).
+    arrays of ml_dtypes (see `compiler.boundary.elements`).
 
     Args:
         model: path, serialized bytes, or a ModelProto.

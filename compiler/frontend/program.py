@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from compiler.boundary.index_ranges import IndexRange
 from compiler.errors import UnequalSizes, UnsupportedError
 from compiler.frontend.assuming import Assuming
 from compiler.frontend.computed_dimensions import computed_dimensions
@@ -15,7 +16,7 @@ from compiler.frontend.value_names import ValueNames
 from compiler.frontend.values import Imported, Symbolic
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, Constant, Function, Value, Var, tensor_type
-from compiler.runtime.index_ranges import IndexRange
+from compiler.ir.inference import infer_value
 from compiler.symbolic import Dim, Index
 from compiler.symbolic import Var as Dimension
 from compiler.types.dtypes import INT64
@@ -50,7 +51,6 @@ class Program:
     ) -> Atom:
         """See Graph."""
         from compiler.op.opdef import get_op
-        from compiler.passes.infer_type import infer_value
 
         self.budget.step()
         shape = attrs.get("newshape", ()) if op == "reshape" else ()

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from compiler.boundary.elements import stored
 from compiler.errors import ModelError, UnsupportedError, unknown
 from compiler.frontend.element_types import element_dtype
 from compiler.ir.expr import Constant
 from compiler.symbolic import Dim, Index, Var, dim
-from compiler.types.elements import stored
 from compiler.types.tensor_types import TensorType
 
 if TYPE_CHECKING:

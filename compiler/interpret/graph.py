@@ -11,6 +11,11 @@ import numpy as np
 from compiler.arithmetic.arrays import arithmetic
 from compiler.arithmetic.rounding_sites import Places
 from compiler.arithmetic.stochastic import node_number
+from compiler.boundary.assumptions import assumed, assumptions, check_assumptions
+from compiler.boundary.elements import elements_of
+from compiler.boundary.index_ranges import check_indices, index_ranges
+from compiler.boundary.inputs import bind_inputs, check_sizes, symbolic_sizes
+from compiler.boundary.shapes import bind_dims, match_shape, sizes, stack_rows
 from compiler.errors import InputError, OutOfMemoryError
 from compiler.interpret.callees import evaluate_call
 from compiler.interpret.iterations import endless, most_iterations
@@ -31,17 +36,12 @@ from compiler.ir.expr import (
     atom_type,
     tensor_type,
 )
-from compiler.op.function_calls import is_callee
+from compiler.ir.function_calls import is_callee
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
-from compiler.runtime.assumptions import assumed, assumptions, check_assumptions
-from compiler.runtime.index_ranges import check_indices, index_ranges
-from compiler.runtime.inputs import bind_inputs, check_sizes, symbolic_sizes
-from compiler.runtime.shapes import bind_dims, match_shape, sizes, stack_rows
 from compiler.symbolic import Index
 from compiler.symbolic import Var as SymbolicVar
 from compiler.types.dtypes import Array, DType
-from compiler.types.elements import elements_of
 from compiler.types.tensor_types import TensorType
 
 MOST_FRAMES = 100_000
@@ -86,7 +86,7 @@ def evaluate(mod: IRModule, /, *args: Any, **kwargs: Any) -> Any:
     Returns:
         The output array, or a list of arrays if there are several. Values of custom dtypes are
         their storage integers, but for the outputs that a model declares so (see
-        `compiler.types.elements`).
+        `compiler.boundary.elements`).
 
     Raises:
         InputError: an input is missing, unknown, or of the wrong rank, shape or dtype; sizes found

@@ -16,6 +16,7 @@ from compiler.ir.expr import (
     Value,
     Var,
 )
+from compiler.ir.inference import infer_value
 from compiler.symbolic import IntLike
 from compiler.types.names import unique
 from compiler.types.tensor_types import TensorType, TupleType, Type
@@ -63,8 +64,6 @@ class FunctionBuilder:
 
     def bind(self, value: Value, name: str = "", origins: Sequence[str] = ()) -> Var:
         """Bind any value to a fresh variable of its inferred type."""
-        from compiler.passes.infer_type import infer_value
-
         var = Var(self.fresh(name or str(len(self.bindings))), infer_value(value))
         self.bindings.append(Binding(var, value, tuple(origins)))
         return var

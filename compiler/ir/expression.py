@@ -31,6 +31,7 @@ from compiler.ir.expr import (
     Var,
     atom_type,
 )
+from compiler.ir.inference import infer_value
 from compiler.ir.overloads import Overloads
 from compiler.symbolic import IntLike
 from compiler.symbolic import Var as Dim
@@ -211,8 +212,6 @@ def expression(make: Make, needs: Sequence[Operand], bodies: Sequence[Body] = ()
     Raises:
         TypeInferenceError: what it needs does not fit.
     """
-    from compiler.passes.infer_type import infer_value
-
     functions = [Function(b.params, (), tuple(map(_stand_in, b.results))) for b in bodies]
     value = make([_stand_in(x) for x in needs], functions)
     return Expr(make, tuple(needs), tuple(bodies), infer_value(value))

@@ -30,9 +30,10 @@ from compiler.ir.expr import (
     Value,
     Var,
 )
+from compiler.ir.function_calls import CALL_TIR, CALLS, Callee
 from compiler.ir.graph_form import nested_name
+from compiler.ir.inference import infer_module
 from compiler.ir.metadata_parser import read_metadata
-from compiler.op.function_calls import CALL_TIR, CALLS, Callee
 from compiler.op.opdef import OpDef, get_op
 from compiler.tensor.parser import take_primfuncs
 from compiler.tensor.stmt import PrimFunc
@@ -65,9 +66,7 @@ def parse(text: str) -> IRModule:
     if not found:
         raise ParseError("line 1, column 1: there is no function here")
     functions = {name: found[name][1] for name in sorted(found, key=lambda n: found[n][0])}
-    from compiler.passes.infer_type import InferType
-
-    return InferType()(IRModule(functions, attrs))
+    return infer_module(IRModule(functions, attrs))
 
 
 @dataclass

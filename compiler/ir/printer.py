@@ -26,8 +26,8 @@ from compiler.ir.expr import (
     Var,
     nested,
 )
+from compiler.ir.function_calls import CALL_TIR, is_callee
 from compiler.ir.graph_form import marked, printed_inside
-from compiler.op.function_calls import CALL_TIR, is_callee
 from compiler.tensor.printer import primfunc_text
 from compiler.tensor.stmt import Buffer
 

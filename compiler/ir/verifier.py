@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from compiler.errors import DtypelabError, VerifyError
-from compiler.interpret.callees import callee
 from compiler.ir.expr import Call, Constant, Function, GlobalVar, IRModule, Var, nested, operands
-from compiler.op.function_calls import CALL_TIR
+from compiler.ir.function_calls import CALL_TIR
+from compiler.ir.inference import infer_value
+from compiler.ir.tensor_programs import callee
 from compiler.op.opdef import OpDef
 
 
@@ -28,8 +29,6 @@ def verify(mod: IRModule, typed: bool = True) -> None:
 
 def _function(f: Function, where: str, typed: bool, mod: IRModule) -> None:
     """Check a function whose captured variables are defined."""
-    from compiler.passes.infer_type import infer_value
-
     defined: set[Var] = set(f.captures)
     names: set[str] = {v.name for v in defined}
     if len(names) < len(defined):

@@ -97,7 +97,7 @@ def _reshape(a: ReshapeAttrs, old: Sequence[Dim]) -> tuple[Dim, ...]:
         new[holes[0]] = dim(Index.of(size) // known)
     size, made = product(old), product(new)
     # A symbolic remainder may be a division that does not simplify: it is checked when it runs (see
-    # compiler.runtime.assumptions).
+    # compiler.boundary.assumptions).
     if not holes or (isinstance(size, int) and isinstance(made, int)):
         require_equal([(size, made)], f"{text}: the sizes differ")
     return tuple(new)

@@ -28,6 +28,7 @@ from compiler.ir.expr import (
     nested,
     operands,
 )
+from compiler.ir.inference import infer_value
 from compiler.ir.substitution import substitute, with_nested, with_operands
 from compiler.types.names import unique
 
@@ -136,16 +137,12 @@ class ExprMutator:
     def emit(self, value: Value, name: str = "") -> Var:
         """Bind `value` to a variable before the binding that is being rewritten; it is known to
         come from the same imported nodes."""
-        from compiler.passes.infer_type import infer_value
-
         var = Var(unique(name or str(len(self._bindings)), self._names), infer_value(value))
         self._bindings.append(Binding(var, value, self._origins))
         return var
 
     def visit_function(self, f: Function) -> Function:
         """A function rewritten (the same object if nothing changed)."""
-        from compiler.passes.infer_type import infer_value
-
         outer = (self._bindings, self._names, self._origins, self._constants)
         self._bindings, self._names, self._constants = [], self._names | names_in(f), {}
         new: dict[Var, Atom] = {}

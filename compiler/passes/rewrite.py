@@ -16,8 +16,9 @@ from compiler.ir.expr import (
     names_in,
     uses,
 )
+from compiler.ir.inference import infer_value
 from compiler.ir.substitution import substitute
-from compiler.transform.dead_code import live
+from compiler.passes.live import live
 from compiler.types.names import unique
 
 
@@ -137,8 +138,6 @@ def call(op: str, *args: Atom, **attrs: object) -> Call:
 
 def typed(name: str, value: Value, origins: Sequence[str]) -> Binding:
     """A binding of a new variable of the type that `value` has."""
-    from compiler.passes.infer_type import infer_value
-
     return Binding(Var(name, infer_value(value)), value, tuple(origins))
 
 

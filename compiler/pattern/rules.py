@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compiler.errors import TypeInferenceError
 from compiler.ir.expr import Atom, Binding, Constant, Function, IRModule, Value, Var
-from compiler.passes.infer_type import infer_value
+from compiler.ir.inference import infer_value
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.passes.nested import through_nested
 from compiler.passes.rewrite import Rewriter, union

@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from compiler.boundary.assumptions import check_assumptions
+from compiler.boundary.elements import Elements
+from compiler.boundary.external import Linkage
+from compiler.boundary.index_ranges import IndexRange, check_indices
+from compiler.boundary.inputs import bind_inputs, check_sizes
 from compiler.codegen.backend import backend_of
 from compiler.errors import InputError, OutOfMemoryError
 from compiler.lowering.choose import DtypeLowering
-from compiler.runtime.assumptions import check_assumptions
 from compiler.runtime.disassembly import counts, instructions
-from compiler.runtime.external import Linkage
-from compiler.runtime.index_ranges import IndexRange, check_indices
-from compiler.runtime.inputs import bind_inputs, check_sizes
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.runtime.program import Program
 from compiler.symbolic import Index, Var
 from compiler.target.registry import Target
 from compiler.types.dtypes import Array
-from compiler.types.elements import Elements
 from compiler.types.tensor_types import TensorType, Type
 
 KNOWN_SIZES = 64

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from compiler.boundary.inputs import bind_inputs
 from compiler.codegen.llvm import jit
 from compiler.codegen.steps import Pointer, Step
 from compiler.errors import InputError
 from compiler.runtime.executable import Executable, GraphExecutable
-from compiler.runtime.inputs import bind_inputs
 from compiler.runtime.kernels import aligned_copy
 
 

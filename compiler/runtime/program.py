@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.boundary.assumptions import Assumption
+from compiler.boundary.external import External
 from compiler.codegen.backend import Code
 from compiler.codegen.steps import Step
 from compiler.lowering.choose import DtypeLowering
-from compiler.runtime.assumptions import Assumption
-from compiler.runtime.external import External
 from compiler.runtime.kernels import Kernel
 from compiler.symbolic import Index, Var
 from compiler.target.registry import Target

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from compiler.boundary.external import External
 from compiler.codegen.backend import backend_of
 from compiler.codegen.steps import Pointer, Step
 from compiler.errors import LoweringError, ScheduleError
-from compiler.interpret.callees import callee
 from compiler.ir.expr import (
     Atom,
     Call,
@@ -24,12 +24,12 @@ from compiler.ir.expr import (
     atom_type,
     tensor_type,
 )
+from compiler.ir.function_calls import CALL_TIR, is_callee
+from compiler.ir.tensor_programs import callee
 from compiler.lowering.legalize import Legalized, known_finite
-from compiler.op.function_calls import CALL_TIR, is_callee
 from compiler.op.opdef import OpDef
 from compiler.runtime.beside import Beside
 from compiler.runtime.concat_in_place import Joins, joined, returned
-from compiler.runtime.external import External
 from compiler.runtime.kernels import (
     Kernel,
     aligned_copy,

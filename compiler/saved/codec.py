@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from compiler.boundary.assumptions import Assumption
+from compiler.boundary.external import External
 from compiler.codegen.kernel_abi import Stage, index_from_json, index_to_json
 from compiler.codegen.steps import Pointer, Step
 from compiler.lowering.choose import DtypeLowering
-from compiler.runtime.assumptions import Assumption
-from compiler.runtime.external import External
 from compiler.symbolic import Index, Var
 from compiler.types.dtypes import DType
 from compiler.types.tensor_types import FuncType, TensorType, TupleType

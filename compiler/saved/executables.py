@@ -9,19 +9,19 @@ import zipfile
 import zlib
 from typing import Any
 
+from compiler.boundary.elements import elements_among
+from compiler.boundary.index_ranges import ranges_among
 from compiler.codegen.backend import Code
 from compiler.codegen.kernel_abi import KernelAbi
 from compiler.errors import ModelError
 from compiler.files.reading import ARRAYS, open_file
 from compiler.runtime.executable import Executable, GraphExecutable
-from compiler.runtime.index_ranges import ranges_among
 from compiler.runtime.kernels import Compiled, Kernel, Written
 from compiler.runtime.loader import loader_of
 from compiler.runtime.program import Program
 from compiler.saved.codec import decode, encode
 from compiler.saved.file import Reader, Writer, header, target_of
 from compiler.target.registry import Target
-from compiler.types.elements import elements_among
 from compiler.types.tensor_types import TensorType
 from compiler.vm.build import VMExecutable
 from compiler.vm.machine import Image

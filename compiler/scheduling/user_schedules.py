@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.interpret.callees import tensor_program
 from compiler.ir.expr import IRModule
+from compiler.ir.tensor_programs import tensor_program
 from compiler.scheduling import Schedule
 from compiler.symbolic import Var
 from compiler.tensor.copying import Copy

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler.errors import TypeInferenceError
+from compiler.ir import function_calls as calls
 from compiler.ir.expr import Atom, Call
 from compiler.ir.expression import Expr, expression, operand
-from compiler.op import function_calls as calls
 from compiler.op.opdef import OpDef
 from compiler.symbolic import IntLike, Var
 from compiler.tensor.stmt import PrimFunc

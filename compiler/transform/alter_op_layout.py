@@ -33,9 +33,9 @@ from compiler.ir.expr import (
     operands,
     tensor_type,
 )
+from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_operands
 from compiler.op.opdef import Fusion, OpDef, get_op
-from compiler.passes.infer_type import infer_value
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.target.registry import Target
 from compiler.transform.channel_blocks import (

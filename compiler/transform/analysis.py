@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from compiler.boundary.smallest_sizes import smallest_sizes
 from compiler.errors import DtypelabError
 from compiler.ir.expr import (
     Atom,
@@ -23,11 +24,10 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.op.opdef import OpDef
-from compiler.runtime.movement import movement
-from compiler.runtime.smallest_sizes import smallest_sizes
 from compiler.symbolic import Index, IntLike, product
 from compiler.symbolic import Var as Dim
 from compiler.transform.fuse_ops import fused
+from compiler.transform.movement import movement
 from compiler.types.dtypes import DType
 from compiler.types.tensor_types import TensorType, TupleType
 
@@ -68,10 +68,10 @@ class ModelCost:
         bit_operations: every multiply-accumulate times the widths of its two operands.
         activation_bytes: the most that is alive at once between kernels, constants apart; operators
             are fused as the current PassContext says.
-        traffic_bytes: what these kernels read and write (see `compiler.runtime.movement`), and
+        traffic_bytes: what these kernels read and write (see `compiler.transform.movement`), and
             `parameter_bytes`, read once.
         assumed: symbolic dimension -> the size that all of these take it for: the smallest that the
-            module takes (see `compiler.runtime.smallest_sizes`), 1 for what is found at run time.
+            module takes (see `compiler.boundary.smallest_sizes`), 1 for what is found at run time.
     """
 
     macs: int

@@ -12,11 +12,11 @@ import numpy as np
 from compiler.arithmetic.stochastic import random_dtype
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
+from compiler.ir.inference import infer_value
 from compiler.op.accumulate import EXACT_BITS, exact_bits
 from compiler.op.common import known_shape
 from compiler.op.nn.pool import AvgPool2dAttrs
 from compiler.op.opdef import get_op
-from compiler.passes.infer_type import infer_value
 from compiler.passes.rewrite import Rewriter, op_name
 from compiler.symbolic import Index
 from compiler.types.dtypes import FLOAT64, Array, DType, custom, span

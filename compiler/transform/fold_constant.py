@@ -18,7 +18,7 @@ from compiler.ir.expr import (
     atom_type,
     tensor_type,
 )
-from compiler.op.function_calls import is_callee
+from compiler.ir.function_calls import is_callee
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.passes.rewrite import Rewriter, op_name
 from compiler.types.dtypes import Array

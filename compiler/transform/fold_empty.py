@@ -19,8 +19,8 @@ from compiler.ir.expr import (
     atom_type,
     tensor_type,
 )
+from compiler.ir.function_calls import is_callee
 from compiler.ir.substitution import substitute
-from compiler.op.function_calls import is_callee
 from compiler.op.opdef import OpDef
 from compiler.passes.rewrite import op_name
 from compiler.types.tensor_types import TensorType, TupleType

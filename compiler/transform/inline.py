@@ -8,9 +8,9 @@ from dataclasses import replace
 from compiler.errors import ConfigError, unknown
 from compiler.ir.call_graph import callees_first, globals_of
 from compiler.ir.expr import Binding, Call, Function, GlobalVar, IRModule, Var, names_in
+from compiler.passes.live import live
 from compiler.passes.manager import ModulePass, PassContext
 from compiler.passes.nested import through_nested
-from compiler.transform.dead_code import live
 from compiler.transform.instantiate import brings_sizes, instantiated
 
 MOST_BINDINGS = 10_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.ir.expr import Binding, Call, Function, GlobalVar, IRModule, Var, names_in, operands
+from compiler.passes.live import live
 from compiler.passes.manager import ModulePass, PassContext
 from compiler.passes.nested import through_nested
-from compiler.transform.dead_code import live
 from compiler.transform.instantiate import brings_sizes
 from compiler.types.names import unique
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.ir.expr import Atom, Binding, Call, Function, IRModule, Value, Var, atom_type
+from compiler.ir.function_calls import call_tir
 from compiler.lowering.legalize import legalize
-from compiler.op.function_calls import call_tir
 from compiler.op.opdef import OpDef
 from compiler.passes.manager import ModulePass, PassContext
 from compiler.passes.nested import through_nested

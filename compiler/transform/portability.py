@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compiler.ir.expr import Binding, Call, Function, IRModule, nested, tensor_type
-from compiler.op.function_calls import is_callee
+from compiler.ir.function_calls import is_callee
 from compiler.op.opdef import OpDef
 
 

@@ -31,10 +31,10 @@ from compiler.ir.expr import (
     names_in,
     operands,
 )
+from compiler.ir.function_calls import CALL_TIR, Callee, is_callee
+from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_operands
-from compiler.op.function_calls import CALL_TIR, Callee, is_callee
 from compiler.op.opdef import OpDef, get_op
-from compiler.passes.infer_type import infer_value
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.types.dtypes import Array, DType, VectorDType, custom
 from compiler.types.names import unique

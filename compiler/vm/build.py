@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from compiler.boundary.assumptions import Assumption, assumptions, check_assumptions
+from compiler.boundary.inputs import symbolic_sizes
 from compiler.build import compile_graph
 from compiler.ir.expr import Function, IRModule, Var, atom_type, tensor_type
-from compiler.runtime.assumptions import Assumption, assumptions, check_assumptions
 from compiler.runtime.executable import Executable, GraphExecutable
-from compiler.runtime.inputs import symbolic_sizes
 from compiler.runtime.kernels import Kernel
 from compiler.symbolic import Var as Dim
 from compiler.target.registry import Target

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from compiler.boundary.shapes import bind_dims, match_shape, stack_rows
 from compiler.errors import InputError, OutOfMemoryError
 from compiler.interpret.graph import MOST_FRAMES
 from compiler.interpret.iterations import endless, most_iterations
 from compiler.runtime.executable import GraphExecutable
-from compiler.runtime.shapes import bind_dims, match_shape, stack_rows
 from compiler.symbolic import Var as Dim
 from compiler.types.dtypes import Array
 from compiler.vm.bytecode import (

@@ -169,7 +169,7 @@ def shapes_given(path: Path, shapes: Sequence[str]) -> model_files.Shapes:
         DtypelabError: there is no such input, or the shape does not fit it.
         click.UsageError: one is not INPUT=1x3x224x224.
     """
-    from compiler.runtime.inputs import input_called
+    from compiler.boundary.inputs import input_called
 
     names = model_files.input_names(path)
     found = {input_called(name, names): shape for name, shape in map(read_shape, shapes)}

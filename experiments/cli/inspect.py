@@ -96,8 +96,8 @@ def _needs_content(wanted: ModelNeeds) -> dict[str, Any]:
 
 
 def _module_content(module: IRModule) -> dict[str, Any]:
+    from compiler.boundary.assumptions import assumptions
     from compiler.ir.expr import atom_type
-    from compiler.runtime.assumptions import assumptions
     from compiler.transform.analysis import cost
     from compiler.transform.use_integers import UseIntegers
 

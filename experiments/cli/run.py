@@ -9,7 +9,7 @@ from typing import Any
 import click
 import numpy as np
 
-from compiler.types.elements import numbers
+from compiler.boundary.elements import numbers
 from experiments.data.archives import write_npz
 from experiments.feeds import Feed, run_in_calls
 from experiments.files import atomic_path, check_outputs

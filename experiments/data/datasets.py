@@ -252,7 +252,7 @@ def named_arrays(
     Raises:
         InputError: there is another array.
     """
-    from compiler.runtime.inputs import input_called
+    from compiler.boundary.inputs import input_called
 
     labels = {"y", "labels"} - {*names}
     found = {k: a for k, a in arrays.items() if k not in labels}

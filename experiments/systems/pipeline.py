@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.boundary.elements import numbers
 from compiler.errors import InputError
-from compiler.types.elements import numbers
 from experiments.feeds import UNKNOWN, Examples, Feed, Sample, call_of, filled, run_in_calls
 from experiments.measure.plan_columns import plan_columns
 from experiments.user_code import activity

@@ -193,8 +193,8 @@ def feed(path: Path, arrays: Mapping[str, Array], what: str, shapes: Shapes = ()
     Raises:
         DtypelabError: see `feeds.feed_of` and `bind_inputs`; or the file is no model.
     """
-    from compiler.runtime.inputs import bind_inputs
-    from compiler.types.elements import exact_codes
+    from compiler.boundary.elements import exact_codes
+    from compiler.boundary.inputs import bind_inputs
     from compiler.types.tensor_types import TensorType
 
     interface = _interface(path, _stamp(path))
@@ -245,8 +245,8 @@ def _alike(path: Path, types: Mapping[str, TensorType], shapes: Shapes) -> froze
 @lru_cache(maxsize=64)
 def _same_as(path: Path, batch: Dim, shapes: Shapes, stamps: tuple[Stamp, ...]) -> frozenset[Dim]:
     """The dimensions that a model assumes to be equal to one, in its branches too."""
+    from compiler.boundary.assumptions import assumptions
     from compiler.ir.expr import nested
-    from compiler.runtime.assumptions import assumptions
 
     try:
         functions = [load_model(path, shapes).main]
@@ -382,7 +382,7 @@ def _only_batch(
 ) -> int | None:
     """The number of examples that a model which declares none takes for granted all the same, for
     example by a reshape to sizes that it fixes; None where several fit."""
-    from compiler.runtime.assumptions import assumptions, only_size
+    from compiler.boundary.assumptions import assumptions, only_size
 
     try:
         return only_size(assumptions(load_for_batch(path, sample_shape, "N")), "N")

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from compiler.boundary.inputs import named_inputs
 from compiler.errors import InputError
 from compiler.ir.expr import Call, Constant, IRModule, Var, tensor_type
-from compiler.runtime.inputs import named_inputs
 from compiler.transform.preparation import PREPARE_VERSION
 from compiler.types.dtypes import Array
 from quantize.annotation.annotate import Annotation, annotate, annotated

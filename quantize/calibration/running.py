@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from compiler.boundary.inputs import bind_inputs
 from compiler.ir.expr import IRModule, Var, tensor_type
-from compiler.runtime.inputs import bind_inputs
 from compiler.transform.alter_op_layout import ANY_LAYOUT
 from compiler.types.dtypes import Array
 

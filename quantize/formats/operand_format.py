@@ -13,8 +13,8 @@ import numpy as np
 from compiler.errors import ConfigError, unknown
 from compiler.interpret.graph import call_reference
 from compiler.ir.expr import Atom, Call, Constant, Var
+from compiler.ir.inference import infer_value
 from compiler.op.qnn.formats import SCALE_ROUNDINGS
-from compiler.passes.infer_type import infer_value
 from compiler.passes.rewrite import call
 from compiler.types.dtypes import FLOAT32, Array
 from quantize.formats.blocks import block_format

@@ -20,9 +20,9 @@ from compiler.ir.expr import (
     tensor_type,
     uses,
 )
+from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_operands
 from compiler.op.opdef import get_op
-from compiler.passes.infer_type import infer_value
 from compiler.types.dtypes import FLOAT32, Array
 
 LAYERS = ("nn.dense", "nn.conv2d")

@@ -28,10 +28,10 @@ from compiler.ir.expr import (
     operands,
     tensor_type,
 )
+from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_operands
-from compiler.passes.infer_type import infer_value
+from compiler.passes.live import live
 from compiler.passes.rewrite import call
-from compiler.transform.dead_code import live
 from compiler.types.dtypes import FLOAT32, INT16
 from quantize.annotation.annotate import prepared
 from quantize.annotation.constants import constant_grid

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.boundary.inputs import bind_inputs
 from compiler.errors import ConfigError, UnsupportedError
 from compiler.interpret.graph import call_reference
 from compiler.ir.expr import (
@@ -31,7 +32,6 @@ from compiler.ir.expr import (
 )
 from compiler.op.opdef import OpDef, Quantized
 from compiler.passes.manager import PassContext
-from compiler.runtime.inputs import bind_inputs
 from compiler.types.dtypes import Array
 from quantize.plan.factors import rescaled
 from quantize.plan.params import ValueParams

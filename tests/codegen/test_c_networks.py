@@ -14,15 +14,15 @@ from c_programs import needs_compiler, same_bits
 import compiler
 import datatypes
 import quantize
+from compiler.boundary.external import register_func, remove_func
 from compiler.codegen import cache
 from compiler.codegen.c import system_compiler
 from compiler.codegen.c.backend import C
 from compiler.errors import InputError, LoweringError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.function_calls import call_packed
+from compiler.ir.function_calls import call_packed
 from compiler.runtime import kernels
-from compiler.runtime.external import register_func, remove_func
 from compiler.target.registry import Target
 from compiler.tensor.stmt import For
 from compiler.types.dtypes import Array

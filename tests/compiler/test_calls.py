@@ -9,10 +9,10 @@ import pytest
 
 import compiler
 import datatypes
+from compiler.boundary.external import register_func, remove_func
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.function_calls import call_dps_packed, call_packed, call_tir
-from compiler.runtime.external import register_func, remove_func
+from compiler.ir.function_calls import call_dps_packed, call_packed, call_tir
 from compiler.symbolic import IntLike, Var
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import const

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import compiler
+from compiler.boundary.external import register_func, remove_func
 from compiler.ir.expr import IRModule
 from compiler.passes.manager import _passes, find_pass, load_passes
-from compiler.runtime.external import register_func, remove_func
 from compiler.transform import AlterOpLayout, BindParams, Pass, PassContext, VerifyInstrument
 from compiler.transform.represent_custom_dtypes import HoldForms
 from compiler.types.dtypes import Array

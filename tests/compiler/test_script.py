@@ -6,10 +6,10 @@ from __future__ import annotations
 import numpy as np
 
 import compiler
+from compiler.boundary.external import remove_func
+from compiler.ir import function_calls as calls
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op import function_calls as calls
-from compiler.runtime.external import remove_func
 from compiler.script import (
     Buffer,
     Tensor,

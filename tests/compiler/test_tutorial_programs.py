@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import compiler
-from compiler.runtime.external import register_func, remove_func
+from compiler.boundary.external import register_func, remove_func
 from compiler.script import (
     Buffer,
     Tensor,

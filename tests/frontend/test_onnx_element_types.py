@@ -14,11 +14,11 @@ from onnx_models import model
 
 import compiler
 import datatypes
+from compiler.boundary.elements import numbers
 from compiler.errors import UnsupportedError
 from compiler.frontend.element_types import NARROW, bounds
 from compiler.frontend.onnx_importer import from_onnx
 from compiler.interpret.graph import evaluate
-from compiler.types.elements import numbers
 
 node = helper.make_node
 X = np.float32([-3e38, -9, -8.5, -2.5, -0.1, 0, 0.5, 1.49, 2.5, 7.5, 20, 447, 465, 3e38, np.inf])

@@ -15,7 +15,7 @@ import datatypes
 import quantize
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule, Var
-from compiler.op.function_calls import CALL_TIR
+from compiler.ir.function_calls import CALL_TIR
 from compiler.op.opdef import get_op
 from compiler.transform import LegalizeOps
 from compiler.types.dtypes import Array

@@ -13,7 +13,7 @@ from compiler.errors import DtypelabError, TypeInferenceError
 from compiler.interpret import loop_nests as interp
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.function_calls import call_tir
+from compiler.ir.function_calls import call_tir
 from compiler.scheduling.default import schedule_default
 from compiler.scheduling.independent import check_independent
 from compiler.symbolic import Var

@@ -13,11 +13,11 @@ from onnx import TensorProto, helper
 
 import compiler
 import datatypes
+from compiler.boundary.elements import FORMATS, NARROW, numbers
 from compiler.errors import InputError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.types.dtypes import Array
-from compiler.types.elements import FORMATS, NARROW, numbers
 
 CODES = {
     "bfloat16": TensorProto.BFLOAT16,

@@ -14,12 +14,12 @@ import pytest
 
 import compiler
 import datatypes
+from compiler.boundary import external
+from compiler.boundary.external import register_func
 from compiler.errors import DtypelabError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.function_calls import call_dps_packed, call_packed
-from compiler.runtime import external
-from compiler.runtime.external import register_func
+from compiler.ir.function_calls import call_dps_packed, call_packed
 from compiler.symbolic import Var
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType

@@ -11,7 +11,7 @@ import compiler
 from compiler.interpret import loop_nests as interp
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.function_calls import call_tir
+from compiler.ir.function_calls import call_tir
 from compiler.scheduling.user_schedules import conventional
 from compiler.symbolic import Index
 from compiler.tensor.parser import parse_primfunc

@@ -12,7 +12,7 @@ import compiler
 import datatypes
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule
-from compiler.op.function_calls import call_dps_packed, call_packed
+from compiler.ir.function_calls import call_dps_packed, call_packed
 from compiler.transform import EliminateCommonSubexpr, FoldConstant, Sequential
 from compiler.transform.eliminate_common import eliminate_common
 from compiler.types.tensor_types import TensorType

@@ -9,9 +9,9 @@ from simplify_cases import Net, conv, f, same_results, stats
 
 from compiler.ir.expr import Var
 from compiler.passes.instruments import VerifyInstrument
+from compiler.passes.live import live
 from compiler.passes.manager import PassContext
 from compiler.symbolic import Var as Dimension
-from compiler.transform.dead_code import live
 from compiler.transform.preparation import prepare
 
 CHANNELS = 4

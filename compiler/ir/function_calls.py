@@ -2,7 +2,7 @@
 
 The callee takes its operands and then the tensors that it shall fill, which are allocated outside.
 It must leave its operands as they are. These operators are in no registry: what they do is known
-from the module, or from `compiler.runtime.external`, and not from a definition.
+from the module, or from `compiler.boundary.external`, and not from a definition.
 """
 
 from __future__ import annotations

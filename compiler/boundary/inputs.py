@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from compiler.boundary.elements import stored
 from compiler.errors import InputError, unknown
 from compiler.ir.expr import Function
 from compiler.symbolic import Index, Quasi, Var
 from compiler.types.dtypes import Array
-from compiler.types.elements import stored
 from compiler.types.names import identifier
 from compiler.types.tensor_types import TensorType, TupleType, shape_text
 

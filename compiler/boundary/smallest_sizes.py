@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from compiler.boundary.assumptions import Assumption, assumptions
+from compiler.boundary.inputs import clamped, symbolic_sizes
 from compiler.ir.expr import Function, tensor_type
-from compiler.runtime.assumptions import Assumption, assumptions
-from compiler.runtime.inputs import clamped, symbolic_sizes
 from compiler.symbolic import Index, Var
 from compiler.types.dtypes import Array
 
