@@ -63,7 +63,7 @@ def build(
     if needs_machine(mod):
         from compiler.vm.build import build_machine
 
-        exe = build_machine(mod, chosen, threads, dtype_lowering, assumed)
+        exe = build_machine(compile_graph, mod, chosen, threads, dtype_lowering, assumed)
     else:
         exe = compile_graph(mod, chosen, threads, dtype_lowering, sizes, (), assumed)
     exe.elements, exe.indices = elements, indices

@@ -49,7 +49,7 @@ class Executor:
         mod = prepare(mod)
         exe: Executable
         if self.kind == "vm":
-            exe = build_machine(mod, self.target, self.threads, None, assumed)
+            exe = build_machine(compile_graph, mod, self.target, self.threads, None, assumed)
         elif needs_machine(mod):
             raise UnsupportedError("the graph executor runs no control flow: use the vm executor")
         else:

@@ -20,7 +20,7 @@ _BINARY = (*oracle.ARITHMETIC, "Max", "Min", *COMPARISONS)
 
 
 class RegisteredType:
-    """A custom datatype of the compiler (see `compiler.types.dtypes.CustomDType`).
+    """A custom datatype of the compiler (see `compiler.tensor.custom_dtypes.LoweredDType`).
 
     An operation is lowered by the function registered for it; else, for a described format, by a
     built-in lowering. Its meaning on arrays is the format's exact description, unless a lowering

@@ -210,8 +210,7 @@ class NumpyArithmetic(Choice):
 
     def lowest(self) -> Array:
         """See Arithmetic."""
-        least = -np.inf if self.dtype.is_float else np.iinfo(self._np).min
-        return np.asarray(least, self._np)
+        return np.asarray(self.dtype.least, self._np)
 
     def cast(self, a: Array, source: DType) -> Array:
         """See Arithmetic."""

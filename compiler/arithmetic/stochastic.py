@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from compiler.types.dtypes import Array, CustomDType, DType, custom
-
-if TYPE_CHECKING:
-    from compiler.tensor.expr import Expr
+from compiler.tensor.custom_dtypes import LoweredDType
+from compiler.tensor.expr import Expr
+from compiler.types.dtypes import Array, DType, custom
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +29,7 @@ class Place:
 
 
 @runtime_checkable
-class RandomDType(CustomDType, Protocol):
+class RandomDType(LoweredDType, Protocol):
     """A custom datatype that may round stochastically: `random` says whether it does.
 
     Then Add, Sub, Mul, Div, fma and conversions to it are given their place. Constants have none:

@@ -35,6 +35,7 @@ from compiler.ir.graph_form import nested_name
 from compiler.ir.inference import infer_module
 from compiler.ir.metadata_parser import read_metadata
 from compiler.op.opdef import OpDef, get_op
+from compiler.target.intrinsics import named_intrinsics
 from compiler.tensor.parser import take_primfuncs
 from compiler.tensor.stmt import PrimFunc
 from compiler.types.dtypes import DType
@@ -56,7 +57,9 @@ def parse(text: str) -> IRModule:
     """
     program, _, metadata = text.partition("#[metadata]\n")
     constants, attrs, origins = read_metadata(metadata, program.count("\n") + 1)
-    rest, programs = take_primfuncs(program, {k: c.data for k, c in constants.items()})
+    rest, programs = take_primfuncs(
+        program, {k: c.data for k, c in constants.items()}, named_intrinsics()
+    )
     parser = _Parser(rest, constants, origins)
     found: dict[str, tuple[int, Function | PrimFunc]] = {**programs}
     while not parser.done:

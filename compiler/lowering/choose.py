@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from compiler.arithmetic.stochastic import random_dtype
 from compiler.errors import InputError, LoweringError, unknown
 from compiler.ir.expr import Call, IRModule, operands
-from compiler.types.dtypes import DType, VectorDType, custom
+from compiler.tensor.custom_dtypes import VectorDType, lane_of
+from compiler.types.dtypes import DType, custom
 from compiler.types.tensor_types import TensorType
 
 LOWERINGS = ("library", "table", "vector")
@@ -69,12 +70,6 @@ def forms_of(choices: tuple[DtypeLowering, ...]) -> dict[DType, DType]:
     forms = {"table": "table", "library": ""}
     held = {c.dtype: forms.get(c.lowering, str(lane_of(c.dtype))) for c in choices}
     return {dtype: dtype.in_form(form) for dtype, form in held.items() if form}
-
-
-def lane_of(dtype: DType) -> DType | None:
-    """FLOAT32 or FLOAT64; None if the custom dtype has no vector lowering."""
-    kind = custom(dtype.name)
-    return kind.lanes(dtype) if isinstance(kind, VectorDType) else None
 
 
 def _choose(dtype: DType, wanted: str | None, fused: bool) -> DtypeLowering:

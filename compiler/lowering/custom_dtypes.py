@@ -15,6 +15,7 @@ import numpy as np
 from compiler.arithmetic.stochastic import Place, RandomDType
 from compiler.errors import LoweringError
 from compiler.lowering.tables import by_table
+from compiler.tensor.custom_dtypes import VectorDType, lowered
 from compiler.tensor.expr import (
     At,
     BinOp,
@@ -45,7 +46,7 @@ from compiler.tensor.stmt import (
     accesses,
     stores,
 )
-from compiler.types.dtypes import FLOAT64, CustomDType, DType, VectorDType, custom
+from compiler.types.dtypes import FLOAT64, CustomDType, DType, custom
 
 _DEPTH = 8
 
@@ -243,7 +244,7 @@ class _Lowering:
     def called(self, kind: CustomDType, node: Expr, place: Place | None = None) -> Expr:
         """What the datatype makes of an operation on codes, which rounds at `place`."""
         if place is None:
-            return kind.lower(node, self.target)
+            return lowered(kind).lower(node, self.target)
         assert isinstance(kind, RandomDType)
         return kind.lower_at(node, self.target, place)
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler.arithmetic import fused_multiply_add as fused
+from compiler.arithmetic import fused_multiply_add
 from compiler.op.common import ExprArithmetic, broadcast_all, one_dtype, read, require, type_of
 from compiler.op.elementwise import elementwise
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, register_op
@@ -81,7 +81,7 @@ def _join(ar: Any, a: JoinAttrs, *values: Any) -> Any:
 
 def _add_to_odd(ar: Any, a: Any, b: Any) -> Any:
     if not isinstance(ar, ExprArithmetic):
-        return fused.add_to_odd(a, b)
+        return fused_multiply_add.add_to_odd(a, b)
     return let(a, lambda a: let(b, lambda b: let(a + b, lambda s: _to_odd(a, b, s))))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler.errors import TypeInferenceError
-from compiler.ir import function_calls as calls
+from compiler.ir import function_calls
 from compiler.ir.expr import Atom, Call
 from compiler.ir.expression import Expr, expression, operand
 from compiler.op.opdef import OpDef
@@ -80,9 +80,9 @@ def call_tir(
         TypeInferenceError: `func` is neither.
     """
     if isinstance(func, str):
-        return _call(calls.CALL_DPS_PACKED, func, args, _type(out, dtype))
+        return _call(function_calls.CALL_DPS_PACKED, func, args, _type(out, dtype))
     if isinstance(func, ProgramName):
-        return _call(calls.CALL_TIR, func.name, args, _type(out, dtype))
+        return _call(function_calls.CALL_TIR, func.name, args, _type(out, dtype))
     raise TypeInferenceError(f"{func!r} is neither a tensor program here nor a function's name")
 
 
@@ -92,8 +92,8 @@ def call_packed(
     """A call of a registered function that has effects: it is made once for each run, in order.
     Without `out` it fills nothing; see `call_tir`."""
     if isinstance(out, list | tuple) and not out:
-        return _call(calls.CALL_PACKED, func, args, TupleType(()))
-    return _call(calls.CALL_PACKED, func, args, _type(out, dtype))
+        return _call(function_calls.CALL_PACKED, func, args, TupleType(()))
+    return _call(function_calls.CALL_PACKED, func, args, _type(out, dtype))
 
 
 def _type(out: Any, dtype: str | DType | None) -> Type:
@@ -109,6 +109,6 @@ def _call(op: OpDef, func: str, args: Sequence[Any], out: Type) -> Expr:
         raise TypeInferenceError(f"the operands of {func} stand in parentheses: (x,)")
 
     def make(atoms: Sequence[Atom], _: object) -> Call:
-        return Call(op, tuple(atoms), calls.Callee(func, out))
+        return Call(op, tuple(atoms), function_calls.Callee(func, out))
 
     return expression(make, tuple(map(operand, args)))

@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from compiler.errors import ParseError, unknown
 from compiler.symbolic import Index, Var
-from compiler.target.intrinsics import named_intrinsics
 from compiler.tensor.expr_parser import Line
+from compiler.tensor.intrinsic import Intrinsic
 from compiler.tensor.printer import UPDATES
 from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import (
@@ -34,14 +35,15 @@ from compiler.types.tokens import Token
 KINDS = ("unroll", "vector", "parallel")
 _SCOPES = {"register": "register", "local": "local", "constant": "constant", "source": "global"}
 _UPDATES = {symbol: update for update, symbol in UPDATES.items()}
+NO_INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType({})
 _HEAD = re.compile(r"^primfunc @", re.MULTILINE)
 _END = re.compile(r"^\}[ \t]*$", re.MULTILINE)
 
 
 def take_primfuncs(
-    text: str, constants: Mapping[int, Array]
+    text: str, constants: Mapping[int, Array], intrinsics: Mapping[str, Intrinsic]
 ) -> tuple[str, dict[str, tuple[int, PrimFunc]]]:
-    """Read the PrimFuncs among the functions of a module's text.
+    """Read the PrimFuncs among the functions of a module's text, which may name `intrinsics`.
 
     Returns:
         The text with blanks in their places; and name -> (where it begins, PrimFunc).
@@ -57,7 +59,7 @@ def take_primfuncs(
         if end is None:
             raise ParseError(f"line {first}, column 1: no line '}}' ends this function")
         part = text[head.start() : end.end()]
-        f = _Parser(part, first, constants).func()
+        f = _Parser(part, first, constants, intrinsics).func()
         if f.name in found:
             raise ParseError(f"line {first}, column 10: @{f.name} is defined twice")
         found[f.name] = head.start(), f
@@ -66,13 +68,13 @@ def take_primfuncs(
     return "".join([*rest, text[at:]]), found
 
 
-def parse_primfunc(text: str) -> PrimFunc:
-    """The PrimFunc that was printed as `text`.
+def parse_primfunc(text: str, intrinsics: Mapping[str, Intrinsic] = NO_INTRINSICS) -> PrimFunc:
+    """The PrimFunc that was printed as `text`, which may name `intrinsics`.
 
     Raises:
         ParseError: names line and column.
     """
-    rest, found = take_primfuncs(text, {})
+    rest, found = take_primfuncs(text, {}, intrinsics)
     if rest.strip() or len(found) != 1:
         raise ParseError("line 1, column 1: expected one primfunc")
     ((_, f),) = found.values()
@@ -80,13 +82,19 @@ def parse_primfunc(text: str) -> PrimFunc:
 
 
 class _Parser:
-    def __init__(self, text: str, first: int, constants: Mapping[int, Array]):
+    def __init__(
+        self,
+        text: str,
+        first: int,
+        constants: Mapping[int, Array],
+        intrinsics: Mapping[str, Intrinsic],
+    ):
         self.rows = [
             (len(row) - len(row.lstrip()), first + k, row)
             for k, row in enumerate(text.splitlines())
             if row.strip() and not row.lstrip().startswith("//")
         ]
-        self.constants = constants
+        self.constants, self.intrinsics = constants, intrinsics
         self.at = 0
         self.indices: dict[str, Var] = {}
         self.buffers: dict[str, Buffer] = {}
@@ -309,7 +317,7 @@ class _Parser:
 
     def intrin(self, line: Line, t: Token) -> Intrin:
         """`instruction<v<extent, ...>: store`."""
-        known = named_intrinsics()
+        known = self.intrinsics
         if t.text not in known:
             raise line.error(unknown("instruction", t.text, known), t.at)
         intrin, outer = known[t.text], dict(self.indices)

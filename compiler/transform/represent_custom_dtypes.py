@@ -36,7 +36,8 @@ from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_operands
 from compiler.op.opdef import OpDef, get_op
 from compiler.passes.manager import FunctionPass, PassContext
-from compiler.types.dtypes import Array, DType, VectorDType, custom
+from compiler.tensor.custom_dtypes import VectorDType
+from compiler.types.dtypes import Array, DType, custom
 from compiler.types.names import unique
 from compiler.types.tensor_types import TensorType, TupleType, Type
 

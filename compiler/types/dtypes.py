@@ -17,16 +17,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from compiler.errors import DtypelabError, unknown
 from compiler.types.providers import load_providers
-
-if TYPE_CHECKING:
-    from compiler.tensor.expr import Expr
 
 Array = npt.NDArray[Any]
 T = TypeVar("T")
@@ -136,6 +133,11 @@ class DType:
         return DType("float" if self.lane else "uint", self.storage_bits)
 
     @property
+    def least(self) -> float | int:
+        """The least value of a built-in float or integer type: minus infinity if it has one."""
+        return float("-inf") if self.is_float else int(np.iinfo(self.storage).min)
+
+    @property
     def code(self) -> DType:
         """The same dtype in the form of codes."""
         return DType(self.kind, self.bits, self.name)
@@ -166,7 +168,8 @@ BOOL = DType("bool", 8)
 
 @runtime_checkable
 class CustomDType(Protocol):
-    """What the compiler must know of a custom datatype called `name`.
+    """What must be known of the values of a custom datatype called `name`; what compiled code makes
+    of its operations is in `compiler.tensor.custom_dtypes`.
 
     The scalar operations are named as tensor-level expressions name them: `Add Sub Mul Div Max Min
     LT LE GT GE EQ NE`, `Cast`, `FloatImm`, and functions by their own name (`sqrt exp log tanh
@@ -174,16 +177,6 @@ class CustomDType(Protocol):
     """
 
     name: str
-
-    def lower(self, node: Expr, target: str) -> Expr:
-        """Rewrite one scalar operation whose operands already are storage integers.
-
-        `node` still carries the custom dtype; the result has no custom dtype in it.
-
-        Raises:
-            compiler.errors.LoweringError: the operation has no lowering for this dtype and target.
-        """
-        ...
 
     def apply(self, op: str, dtype: DType, *args: Array) -> Array:
         """Oracle: `op` on storage arrays (broadcasting); comparisons give bool arrays.
@@ -203,54 +196,6 @@ class CustomDType(Protocol):
 
     def lowest(self, dtype: DType) -> int:
         """Storage integer of the least value: minus infinity, or the most negative number."""
-        ...
-
-
-@runtime_checkable
-class VectorDType(CustomDType, Protocol):
-    """A custom datatype that may have a *vector* lowering: its values are held in lanes (float32 or
-    float64 numbers equal to them; NaN for NaN and NaR), and every operation is an expression of
-    ordinary float and integer operations whose result is rounded to the datatype.
-
-    `dtype` is without a lane in every argument. Operands of custom dtype are given as
-    `compiler.lowering.custom_dtypes.Lane`; what comes back is an expression of the lane's dtype (a
-    comparison: bool; a cast to a built-in dtype: that). A lane may be -0.0 where the datatype has
-    no signed zero; it encodes as zero.
-    """
-
-    def lanes(self, dtype: DType) -> DType | None:
-        """FLOAT32 or FLOAT64; None if `dtype` has no vector lowering."""
-        ...
-
-    def lanes_reason(self, dtype: DType) -> str:
-        """Why these lanes, or why none: words that continue "because"."""
-        ...
-
-    def slow_sums(self, dtype: DType) -> str:
-        """Why sums of products of ordinary numbers are slow in lanes, in words that continue
-        "because"; empty where they are not."""
-        ...
-
-    def vector(self, node: Expr, deferred: bool) -> Expr:
-        """One scalar operation (BinOp, Cast, Call) on lanes.
-
-        Args:
-            node: the operation, with the custom dtype in it.
-            deferred: Add and Mul in a sum may be cheaper and give NaN where they are not sure of
-                the result, as long as the NaN stays; such a sum is done again without `deferred`.
-        """
-        ...
-
-    def from_bits(self, bits: Expr, dtype: DType) -> Expr:
-        """The lane of a code, which is an expression of the storage integer's dtype."""
-        ...
-
-    def to_bits(self, value: Expr, dtype: DType) -> Expr:
-        """The code of a lane; the inverse of `from_bits`."""
-        ...
-
-    def lane_array(self, codes: Array, dtype: DType) -> Array:
-        """Lanes of an array of codes."""
         ...
 
 

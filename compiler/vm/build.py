@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from compiler.boundary.assumptions import Assumption, assumptions, check_assumptions
 from compiler.boundary.inputs import symbolic_sizes
-from compiler.build import compile_graph
 from compiler.ir.expr import Function, IRModule, Var, atom_type, tensor_type
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.kernels import Kernel
@@ -18,16 +17,20 @@ from compiler.vm.dims import needed
 from compiler.vm.lower import lower
 from compiler.vm.machine import Image, Machine
 
+CompileGraph = Callable[..., GraphExecutable]
+"""`compiler.build.compile_graph`, which lies above."""
+
 
 def build_machine(
+    compile_graph: CompileGraph,
     mod: IRModule,
     target: Target,
     threads: int,
     dtype_lowering: str | None,
     assumed: Iterable[Assumption] = (),
 ) -> VMExecutable:
-    """Compile `main` of a prepared module, and what it calls. `assumed`: what `main` takes for
-    granted.
+    """Compile `main` of a prepared module, and what it calls, with `compile_graph` for the regions
+    without control flow. `assumed`: what `main` takes for granted.
 
     Raises:
         LoweringError: an operator or a custom datatype has no lowering; names it.

@@ -13,8 +13,7 @@ from compiler.tensor.expr import binary as operation
 from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import BOOL, FLOAT64, INT64, DType
 from datatypes import oracle
-from datatypes.builtin import round_to_odd as odd
-from datatypes.builtin import softposit
+from datatypes.builtin import round_to_odd, softposit
 from datatypes.builtin.common import code, look_up, storage
 from datatypes.builtin.decoding import TABLE_BITS, decode
 from datatypes.formats import Binades, Format, binades, interval_starts, sorted_codes
@@ -36,7 +35,7 @@ def arithmetic(fmt: Format, op: str, a: Expr, b: Expr) -> Expr | None:
         return None
     if oracle.double_rounding_is_innocuous(fmt):
         return BinOp(op, x, y, FLOAT64)
-    return let(x, lambda x: let(y, lambda y: odd.operation(op, x, y)))
+    return let(x, lambda x: let(y, lambda y: round_to_odd.operation(op, x, y)))
 
 
 def multiply_add(fmt: Format, *codes: Expr) -> Expr | None:
@@ -60,9 +59,9 @@ def fused(fmt: Format, a: Expr, b: Expr, c: Expr) -> Expr:
 
     def result(a: Expr, b: Expr, c: Expr) -> Expr:
         if fmt.nbits > TABLE_BITS:
-            return odd.multiply_add(a, b, c)
+            return round_to_odd.multiply_add(a, b, c)
         # A product of two values has at most 53 bits.
-        return let(a * b, lambda p: odd.operation("Add", p, c))
+        return let(a * b, lambda p: round_to_odd.operation("Add", p, c))
 
     return let(a, lambda x: let(b, lambda y: let(c, lambda z: result(x, y, z))))
 

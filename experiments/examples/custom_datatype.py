@@ -4,7 +4,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import compiler
+from compiler import build, from_onnx
 from datatypes import change_dtype, create_lower_func, load_library, register, register_op
 from experiments import zoo
 from experiments.data import datasets
@@ -36,6 +36,5 @@ def register_chop() -> None:
 
 if __name__ == "__main__":
     register_chop()
-    resnet = compiler.from_onnx(zoo.FOLDER / "mnist_resnet8.onnx")
-    executable = compiler.build(change_dtype(resnet, "float32", "custom[chop]20"))
-    print(executable(datasets.load("mnist1k").x[:100]).argmax(axis=1))
+    net = change_dtype(from_onnx(zoo.FOLDER / "mnist_resnet8.onnx"), "float32", "custom[chop]20")
+    print(build(net)(datasets.load("mnist1k").x[:100]).argmax(axis=1))

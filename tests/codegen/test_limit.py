@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.interpret import loop_nests as interp
+from compiler.interpret import loop_nests
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import call, const
 from compiler.types.dtypes import FLOAT32, FLOAT64, DType
@@ -28,5 +28,5 @@ def test_magnitudes_are_limited_and_signs_kept(dtype: DType, target: str) -> Non
     source, out = b.input("x", x.shape, dtype), b.buffer("out", x.shape, dtype)
     b.stage(out, {"i": x.size}, lambda i: ((i,), call("limit", source[i], const(0.5, dtype))))
     got = np.zeros_like(x)
-    interp.run(b.finish([out]), [x, got])
+    loop_nests.run(b.finish([out]), [x, got])
     np.testing.assert_array_equal(got, want)

@@ -10,7 +10,7 @@ import pytest
 
 from compiler.codegen.llvm import jit
 from compiler.codegen.llvm.lower import lower_primfunc
-from compiler.interpret import loop_nests as interp
+from compiler.interpret import loop_nests
 from compiler.lowering.tables import table
 from compiler.target.registry import Target
 from compiler.tensor.builder import PrimBuilder
@@ -76,7 +76,7 @@ def test_look_ups_equal_the_interpreter(
     f = looked_up(entries, position, lanes)
     at = rng.integers(-(2**31), 2**31, 64).astype(position)
     want = np.zeros(64, dtype)
-    interp.run(f, [at, want])
+    loop_nests.run(f, [at, want])
     got, _ = run(f, entries, at, target)
     np.testing.assert_array_equal(got, want)
 
@@ -161,7 +161,7 @@ def test_positions_inside_numbers(size: int, place: int, number: str, target: st
     for entries in (table("entries", rng.random(size).astype(floats)), alike_in_both_halves(size)):
         f = looked_up_in_bits(entries, number, place)
         want = np.zeros(64, entries.dtype.storage)
-        interp.run(f, [numbers, want])
+        loop_nests.run(f, [numbers, want])
         got, _ = run(f, entries, numbers, target)
         np.testing.assert_array_equal(got, want)
 

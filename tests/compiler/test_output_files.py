@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compiler.errors import ConfigError
-from compiler.files import writing as output_files
+from compiler.files import writing
 from compiler.files.writing import atomic_path, check_outputs, check_writable, write_whole
 
 
@@ -111,7 +111,7 @@ def test_a_fifo_gives_its_reader_all_of_it(tmp_path: Path, monkeypatch: pytest.M
     write_whole(fifo, content)
     reader.join(20)
     assert read == [content]
-    monkeypatch.setattr(output_files, "PATIENCE", 0.05)
+    monkeypatch.setattr(writing, "PATIENCE", 0.05)
     with pytest.raises(ConfigError, match="a FIFO that nobody reads"):
         write_whole(fifo, content)
     assert fifo.is_fifo()

@@ -7,7 +7,7 @@ import numpy as np
 
 import compiler
 from compiler.boundary.external import remove_func
-from compiler.ir import function_calls as calls
+from compiler.ir import function_calls
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.script import (
@@ -46,7 +46,7 @@ def run(f: PrimFunc, *args: Array, outs: list[Tensor]) -> list[Array]:
     """The results of the program compiled, like those of the walk in numpy; its text reads back."""
     b = FunctionBuilder()
     params = [b.param(f"x{k}", a.shape, str(a.dtype)) for k, a in enumerate(args)]
-    t = b.bind(calls.call_tir("f", params, TupleType(tuple(o.type for o in outs))))
+    t = b.bind(function_calls.call_tir("f", params, TupleType(tuple(o.type for o in outs))))
     main = b.finish(*(b.get(t, k) for k in range(len(outs))))
     mod = IRModule({"f": f, "main": main})
     compiler.verify(mod)

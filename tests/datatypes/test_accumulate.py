@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import compiler
 import datatypes
-from compiler.arithmetic import fused_multiply_add as fused
+from compiler.arithmetic import fused_multiply_add
 from compiler.errors import TypeInferenceError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
@@ -113,7 +113,7 @@ def test_the_reference_of_a_dot_product_is_that_of_exact_rationals(
 def test_fused_multiply_add_of_float64_is_correctly_rounded(v: list[float]) -> None:
     a, b, c = v
     want = float(Fraction(a) * Fraction(b) + Fraction(c))
-    assert float(fused.multiply_add(np.array(a), np.array(b), np.array(c))) == want
+    assert float(fused_multiply_add.multiply_add(np.array(a), np.array(b), np.array(c))) == want
 
 
 def check_layer(name: str, fmt: str, mode: str, lowering: str | None = None) -> None:

@@ -201,7 +201,7 @@ def test_all_pairs(name: str, op: str) -> None:
 
 def test_lowered_loops_mean_the_same_in_the_interpreter() -> None:
     """The expressions that code is generated from, walked over numpy arrays instead."""
-    from compiler.interpret import loop_nests as interp
+    from compiler.interpret import loop_nests
     from compiler.lowering.custom_dtypes import lower_custom_dtypes
     from compiler.symbolic import Index
     from compiler.tensor.builder import PrimBuilder
@@ -219,7 +219,7 @@ def test_lowered_loops_mean_the_same_in_the_interpreter() -> None:
         lowered, _ = lower_custom_dtypes(builder.finish([out]), "llvm")
         a, b = some_codes(fmt, 9, 60)[:40], some_codes(fmt, 10, 60)[:40]
         got = np.zeros(40, fmt.storage)
-        interp.run(lowered, [a, b, got])
+        loop_nests.run(lowered, [a, b, got])
         np.testing.assert_array_equal(got, oracle.apply(fmt, "Mul", a, b))
 
 

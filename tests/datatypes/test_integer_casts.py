@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 
 import compiler
 import datatypes
-from compiler.interpret import loop_nests as interp
+from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.symbolic import Var
@@ -83,7 +83,7 @@ def interpreted(kind: str, to: str, x: Array) -> Array:
     p = b.input("x", x.shape, dtype_of(kind))
     out = b.compute("y", p.shape, DType.parse(to), lambda i: cast(p[i], DType.parse(to)))
     y = np.zeros(x.shape, to)
-    interp.run(b.finish([out]), [x, y])
+    loop_nests.run(b.finish([out]), [x, y])
     return y
 
 

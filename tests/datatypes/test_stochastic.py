@@ -19,8 +19,9 @@ import compiler
 import datatypes
 from compiler.arithmetic.arrays import arithmetic
 from compiler.arithmetic.scalar_functions import FUNCTIONS
+from compiler.build import optimize
 from compiler.errors import LoweringError, UnsupportedError
-from compiler.interpret import loop_nests as interp
+from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Function, IRModule
 from compiler.lowering.legalize import legalize
@@ -283,7 +284,7 @@ def test_the_printed_loops_interpreted_give_the_same_bits(fmt: Format) -> None:
     mod = datatypes.change_dtype(IRModule({"main": b.finish(y)}), "float32", fmt)
     data = RNG.standard_normal((2, 3)).astype(np.float32)
     value, arrays = data, {}
-    optimized = compiler.build.optimize(mod)
+    optimized = optimize(mod)
     arrays[optimized.main.params[0]] = value
     for binding in optimized.main.bindings:
         assert isinstance(binding.value, Call)
@@ -295,7 +296,7 @@ def test_the_printed_loops_interpreted_give_the_same_bits(fmt: Format) -> None:
         ]
         out = legal.func.params[-1]
         arrays[binding.var] = np.zeros([int(n.const) for n in out.shape], out.dtype.storage)
-        interp.run(legal.func, [*given_arrays, arrays[binding.var]])
+        loop_nests.run(legal.func, [*given_arrays, arrays[binding.var]])
     (result,) = optimized.main.results
     np.testing.assert_array_equal(arrays[result], compiler.evaluate(mod, data))
 

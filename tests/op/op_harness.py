@@ -9,7 +9,7 @@ import numpy as np
 
 import compiler
 from compiler.arithmetic.arrays import arithmetic
-from compiler.interpret import loop_nests as interp
+from compiler.interpret import loop_nests
 from compiler.interpret.graph import resolve_attrs
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
@@ -74,7 +74,7 @@ def check_agreement(
         assert (w.shape, w.dtype) == (known(t, dims), t.dtype.storage)
     func = lowered(op, made, types)
     got = [np.zeros(w.shape, w.dtype) for w in wanted]
-    interp.run(func, [*args, *got], dims)
+    loop_nests.run(func, [*args, *got], dims)
     compiled = run_compiled(name, attrs, types, args)
     for g, c, w in zip(got, compiled, wanted, strict=True):
         assert_same(g, w, tolerant=False)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import compiler
 import datatypes
 from compiler.errors import DtypelabError, TypeInferenceError
-from compiler.interpret import loop_nests as interp
+from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.ir.function_calls import call_tir
@@ -150,7 +150,7 @@ def test_picked_positions_print_and_mean_what_runs(op: str) -> None:
     func, want = kernel(mod), compiler.build(mod)(*operands)
     assert " pick " in str(func)
     out = np.empty_like(want)
-    interp.run(parse_primfunc(str(func)), [*operands, out])
+    loop_nests.run(parse_primfunc(str(func)), [*operands, out])
     assert (
         out.tobytes() == want.tobytes() == np.asarray(compiler.evaluate(mod, *operands)).tobytes()
     )
@@ -186,7 +186,7 @@ def test_what_a_person_writes_with_picked_positions_runs_in_its_order(statement:
     func = parse_primfunc(WRITTEN.replace("STATEMENT", statement))
     x, at = np.arange(1, 7, dtype=np.float32), np.array([1, 0, 3, 1, -1])
     want = np.empty_like(x)
-    interp.run(func, [x, at, want])
+    loop_nests.run(func, [x, at, want])
     b = FunctionBuilder()
     operands = [b.param("x", (6,), FLOAT32), b.param("at", (5,), INT64)]
     y = b.bind(call_tir("shifted", operands, TensorType.of((6,), FLOAT32)))

@@ -9,7 +9,7 @@ import numpy as np
 
 import compiler
 from compiler.arithmetic.arrays import arithmetic
-from compiler.interpret import loop_nests as interp
+from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.op.opdef import get_op
@@ -46,7 +46,7 @@ def check(name: str, *args: Any, **attrs: Any) -> Array:
     b = PrimBuilder("f")
     func = b.finish([op.lower(b, made, *(b.input("p", u.shape, u.dtype) for u in types))])
     got = np.zeros(want.shape, want.dtype)
-    interp.run(func, [*arrays, got])
+    loop_nests.run(func, [*arrays, got])
     np.testing.assert_array_equal(got, want)
     check_compiled(name, arrays, want, ["llvm"], **attrs)
     return want

@@ -19,7 +19,7 @@ from compiler.passes.manager import PassContext
 from compiler.types.tensor_types import TensorType
 from quantize import QConfig
 from quantize.annotation.annotate import prepared
-from quantize.calibration import calibrate as calibration
+from quantize.calibration import calibrate
 from quantize.calibration.formats import Several
 from quantize.calibration.observers import MeanSigma, MinMax, MovingAverage, Percentile, PerChannel
 from quantize.calibration.running import Runner
@@ -80,7 +80,7 @@ def test_plans_do_not_depend_on_the_order(
             super().__init__(module, wanted, threads)
 
     plan = quantize.calibrate(net(name), [x[:25], x[25:]], config)
-    monkeypatch.setattr(calibration, "Runner", InOrder)
+    monkeypatch.setattr(calibrate, "Runner", InOrder)
     assert quantize.calibrate(net(name), [x[:25], x[25:]], config) == plan
     assert asked == [how != "sigma"]  # whose sums are rounded
 

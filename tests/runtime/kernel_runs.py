@@ -10,7 +10,7 @@ import numpy as np
 
 import compiler
 from compiler.codegen.llvm import jit
-from compiler.interpret import loop_nests as interp
+from compiler.interpret import loop_nests
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.symbolic import Index, Var
 from compiler.tensor.stmt import SLACK
@@ -62,7 +62,7 @@ def interpreted(kernel: Kernel, arrays: list[Array], dims: Dims | None = None) -
     """Outputs of the scalar interpreter, which walks the same scheduled loops."""
     given = [a.copy() for a in arrays]
     with np.errstate(all="ignore"):
-        interp.run(kernel.func, given, dims)
+        loop_nests.run(kernel.func, given, dims)
     return given[len(kernel.arguments) :]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from compiler.codegen.llvm import jit
 from compiler.codegen.llvm.lower import lower_primfunc
-from compiler.interpret import loop_nests as interp
+from compiler.interpret import loop_nests
 from compiler.runtime.kernels import aligned_copy
 from compiler.symbolic import Var
 from compiler.target.registry import Target
@@ -36,7 +36,7 @@ def interpret(
     """Last output of the interpreter."""
     given = buffers(func, arrays)
     with np.errstate(all="ignore"):
-        interp.run(func, given, dims)
+        loop_nests.run(func, given, dims)
     return given[-1]
 
 

@@ -17,7 +17,7 @@ from toy_lanes import LIMIT, TOY_LANES
 
 import compiler
 from compiler.errors import LoweringError, UnsupportedError
-from compiler.interpret import loop_nests as interp
+from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.runtime.executable import Executable
@@ -135,7 +135,7 @@ def kernel_inputs(exe: Executable, x: Array) -> Array:
         ]
         out = np.zeros([int(n.const) for n in f.params[-1].shape], f.params[-1].dtype.storage)
         with np.errstate(all="ignore"):
-            interp.run(f, [*given, out])
+            loop_nests.run(f, [*given, out])
         value = out
     assert not held
     return value
@@ -174,7 +174,7 @@ def test_only_tiles_with_doubtful_sums_are_computed_again() -> None:
     f = kernel.func
     packed = next(a.array for a in kernel.arguments if a.array is not None)
     out = np.zeros((64, 16), np.float32)
-    interp.run(f, [x, packed.reshape([int(n.const) for n in f.params[1].shape]), out])
+    loop_nests.run(f, [x, packed.reshape([int(n.const) for n in f.params[1].shape]), out])
     lost = (out != want).any(axis=1)
     assert lost[40]
     assert lost.sum() < 32

@@ -13,6 +13,7 @@ import quantize
 from compiler.errors import ParseError
 from compiler.ir.expr import IRModule
 from compiler.target.identity import program_text
+from compiler.target.intrinsics import named_intrinsics
 from compiler.tensor.parser import parse_primfunc
 from experiments import zoo
 from experiments.data import datasets
@@ -22,7 +23,7 @@ def test_every_kind_of_statement_reads_back() -> None:
     for name, make in VARIANTS.items():
         if "table" not in name:
             f = make()
-            assert program_text(parse_primfunc(str(f))) == program_text(f), name
+            assert program_text(parse_primfunc(str(f), named_intrinsics())) == program_text(f), name
 
 
 FORMATS = {"float32": None, "posit16_es1": None, "posit8_es0": "table", "bfloat16": "library"}
@@ -49,7 +50,7 @@ def test_int8_kernels_with_instructions_read_back() -> None:
     digits = datasets.load("mnist1k")
     mod = compiler.from_onnx(zoo.FOLDER / "mnist_resnet8.onnx")
     exe = compiler.build(quantize.quantize(mod, [digits.x[:64]]))
-    read = [(k.func, parse_primfunc(str(k.func))) for k in exe.program.kernels]
+    read = [(k.func, parse_primfunc(str(k.func), named_intrinsics())) for k in exe.program.kernels]
     assert all(program_text(f) == program_text(g) for f, g in read)
     assert any("<" in line.split(":")[0] for f, _ in read for line in str(f).splitlines()[1:])
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from written_programs import N, programs
 
 import compiler
-from compiler.interpret import loop_nests as interp
+from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.ir.function_calls import call_tir
@@ -43,7 +43,7 @@ def check(f: PrimFunc, g: PrimFunc, n: int, seed: int) -> None:
     compiler.verify(mod)
     given = arrays(f, n, seed)
     walked = [a.copy() for a in given]
-    interp.run(f, walked, {N: n})
+    loop_nests.run(f, walked, {N: n})
     got = compiler.build(mod)(*given)
     outs = got if isinstance(got, list) else [got]
     for have, want in zip(outs, walked[len(walked) - f.outputs :], strict=True):

@@ -15,7 +15,7 @@ from growing_programs import PROGRAMS
 
 import compiler
 from compiler.ir.expr import IRModule
-from compiler.passes import manager as passes
+from compiler.passes import manager
 from compiler.transform import Sequential
 
 MOST = 15.0
@@ -26,8 +26,8 @@ SAMPLE = ("network", "ladder", "closures")
 
 def actions() -> dict[str, Callable[[IRModule], object]]:
     """Every pass that needs no argument, by its name, and what else goes through whole programs."""
-    passes.load_passes()
-    package = {n: p for n, p in passes._passes.items() if p.__module__.startswith("compiler.")}
+    manager.load_passes()
+    package = {n: p for n, p in manager._passes.items() if p.__module__.startswith("compiler.")}
     made: dict[str, Callable[[IRModule], object]] = {
         name: p() for name, p in package.items() if name and name not in NEEDS_ARGUMENTS
     }

@@ -22,6 +22,7 @@ from compiler.op.qnn.quantize import along, require_scale, scale_at
 from compiler.op.stored import Stored
 from compiler.symbolic import Index, IntLike, ceil_div, imin
 from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.custom_dtypes import lane_of
 from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
 from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import FLOAT32, INT32, Array, DType
@@ -204,8 +205,6 @@ def _raised(attrs: SimulatedBlocksAttrs) -> int:
 
 # ---- loop nests ----------------------------------------------------------------------------------
 def _rounded_expr(dtype: DType, x: Expr, low: float, high: float) -> Expr:
-    from compiler.lowering.choose import lane_of
-
     lane = lane_of(dtype)
     held = dtype if lane is None else dtype.in_form(str(lane))
     return cast(cast(minimum(maximum(x, low), high), held), FLOAT32)

@@ -287,9 +287,7 @@ def lowest(dtype: DType) -> Expr:
     """The least value of `dtype`, minus infinity if it has one (what max-pooling starts from)."""
     if dtype.is_custom:
         return Call("lowest", (), dtype)
-    from compiler.arithmetic.arrays import arithmetic
-
-    return const(arithmetic(dtype).lowest().item(), dtype)
+    return const(dtype.least, dtype)
 
 
 # ---- traversal -----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.lowering import custom_dtypes as lower_custom
+from compiler.lowering import custom_dtypes
 from compiler.tensor.expr import BinOp, Expr, call, let, select
 from compiler.tensor.stmt import Attempt
 from datatypes import registry, vector
@@ -99,7 +99,7 @@ def test_tiles_that_are_never_computed_again_are_caught(
         return Attempt(body, watched, rest, rest)
 
     change("Add", True, unsure_of_large_numbers)
-    monkeypatch.setattr(lower_custom, "Attempt", never_again)
+    monkeypatch.setattr(custom_dtypes, "Attempt", never_again)
     assert wrong(dense()) > 0
     for which in range(len(sums.CONVOLUTIONS)):
         assert wrong(convolution(which)) > 0, sums.CONVOLUTIONS[which].name

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from vector_support import ARITHMETIC, binary_kernel, dtype_of, lane_of, lowered, some_pairs
 
-from compiler.interpret import loop_nests as interp
+from compiler.interpret import loop_nests
 from compiler.lowering.custom_dtypes import Lane
 from compiler.symbolic import Index
 from compiler.tensor.builder import PrimBuilder
@@ -39,7 +39,7 @@ def test_interpreter_and_machine_code(name: str, op: str, deferred: bool) -> Non
     out = builder.compute("out", (a.size,), BOOL if compares else lane, body)
     got = np.zeros(a.size, bool if compares else a.dtype)
     with np.errstate(all="ignore"):
-        interp.run(builder.finish([out]), [a, b, got])
+        loop_nests.run(builder.finish([out]), [a, b, got])
     np.testing.assert_array_equal(got, binary_kernel(name, op, deferred, "llvm")(a, b))
 
 
@@ -54,6 +54,6 @@ def test_fma_of_float64_is_rounded_once() -> None:
         (np.inf, 0.0, 1.0, np.nan),
     ):
         with np.errstate(all="ignore"):
-            got = interp.fma(a, b, c, lane_of(get("posit32_es2")))
+            got = loop_nests.fma(a, b, c, lane_of(get("posit32_es2")))
         np.testing.assert_array_equal(got, want)
         assert np.signbit(got) == np.signbit(want) or np.isnan(want)
