@@ -14,10 +14,10 @@ from compiler.types.providers import libraries
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
-        "datatypes.codec": ["decode", "encode"],
-        "datatypes.defining": ["define"],
+        "datatypes.custom.codec": ["decode", "encode"],
+        "datatypes.custom.defining": ["define"],
         "datatypes.formats": ["Format", "get", "list_formats", "to_ml_dtypes"],
-        "datatypes.library": ["load_library"],
+        "datatypes.c_libraries.library": ["load_library"],
         "datatypes.lowering": [
             "call_pure_extern",
             "create_lower_func",
@@ -25,22 +25,16 @@ __getattr__, __dir__, __all__ = lazy(
             "lower_call_pure_extern",
             "lower_ite",
         ],
-        "datatypes.registry": [
-            "register",
-            "register_min_func",
-            "register_op",
-            "registered_types",
-            "type_code",
-            "type_name",
-        ],
-        "datatypes.retype": ["change_dtype"],
+        "datatypes.custom.registration": ["register", "register_min_func", "register_op"],
+        "datatypes.registry": ["registered_types", "type_code", "type_name"],
+        "datatypes.retype.change_dtype": ["change_dtype"],
     },
 )
 
 
 def _format(name: str) -> CustomDType | None:
     """The datatype of the built-in format called `name`, which needs no registration."""
-    from datatypes.custom_type import described
+    from datatypes.custom.custom_type import described
 
     return described(name)
 
@@ -49,7 +43,7 @@ def _notation(name: str) -> str | None:
     """`custom[NAME]BITS` for the name of a built-in format."""
     if not name.isidentifier():
         return None
-    from datatypes.custom_type import described
+    from datatypes.custom.custom_type import described
 
     found = described(name)
     return f"custom[{name}]{found.fmt.nbits}" if found and found.fmt else None
@@ -57,7 +51,7 @@ def _notation(name: str) -> str | None:
 
 def _library(function: str) -> None:
     """Load SoftPosit's library if a C function is one of its."""
-    from datatypes.softposit import SIGNATURES
+    from datatypes.c_libraries.softposit import SIGNATURES
 
     if function in SIGNATURES:
         from datatypes.builtin.softposit import load_functions

@@ -18,7 +18,7 @@ from compiler.tensor.expr import (
     const,
 )
 from compiler.types.dtypes import FLOAT32, DType
-from datatypes.library import require_symbol
+from datatypes.c_libraries.library import require_symbol
 from datatypes.registry import LowerFunc, MinFunc, Operation
 
 Widths = Mapping["int | tuple[int, int]", str]

@@ -8,7 +8,7 @@
 - `stochastic`: the same for stochastic rounding, with random bits from the place;
 - `compare`, `functions`: order and functions of one operand, for all.
 
-Every one gives the bits of `datatypes.oracle`.
+Every one gives the bits of `datatypes.arithmetic.oracle`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from compiler.arithmetic.stochastic import PLACED, Place
 from compiler.errors import LoweringError
 from compiler.tensor.expr import COMPARISONS, BinOp, Call, Cast, Expr
-from datatypes import oracle
+from datatypes.arithmetic import oracle
 from datatypes.builtin import (
     bfloat16,
     compare,

@@ -10,7 +10,7 @@ from compiler.lowering.tables import table
 from compiler.tensor.expr import Expr, call, maximum, minimum
 from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import FLOAT64
-from datatypes import mathfun, oracle
+from datatypes.arithmetic import mathfun, oracle
 from datatypes.builtin import softposit, through_float64
 from datatypes.builtin.common import look_up
 from datatypes.builtin.decoding import TABLE_BITS, decode

@@ -1,4 +1,4 @@
-"""Logarithmic formats of more than 8 bits: `datatypes.logarithms` as expressions."""
+"""Logarithmic formats of more than 8 bits: `datatypes.arithmetic.logarithms` as expressions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from compiler.lowering.tables import table
 from compiler.tensor.expr import Expr, cast, const, let, maximum, minimum, select
 from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import INT32
-from datatypes import logarithms
+from datatypes.arithmetic import logarithms
 from datatypes.builtin.common import look_up, storage
 from datatypes.formats import Format
 

@@ -10,7 +10,7 @@ from compiler.lowering.tables import table
 from compiler.tensor.expr import Expr, cast
 from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import INT32
-from datatypes import oracle
+from datatypes.arithmetic import oracle
 from datatypes.builtin.common import look_up
 from datatypes.formats import Format
 

@@ -1,4 +1,4 @@
-"""float64 operations rounded to odd, as expressions: `datatypes.oracle` does the same on arrays.
+"""float64 operations rounded to odd, as expressions; on arrays: `datatypes.arithmetic.oracle`.
 
 A result rounded to odd can be rounded again, by any rule, to fewer bits (Boldo and Melquiond 2008).
 """

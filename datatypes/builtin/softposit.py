@@ -6,10 +6,10 @@ from functools import cache
 
 from compiler.tensor.expr import CallExtern, Expr
 from compiler.types.dtypes import FLOAT64
-from datatypes import softposit
 from datatypes.builtin.common import storage
+from datatypes.c_libraries import softposit
+from datatypes.c_libraries.library import load_library
 from datatypes.formats import Format
-from datatypes.library import load_library
 
 PREFIXES = {"posit8_es0": "p8", "posit16_es1": "p16", "posit32_es2": "p32"}
 _SUFFIXES = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div"}

@@ -12,7 +12,7 @@ from compiler.tensor.expr import BinOp, Expr, call, cast, const, let, select
 from compiler.tensor.expr import binary as operation
 from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import BOOL, FLOAT64, INT64, DType
-from datatypes import oracle
+from datatypes.arithmetic import oracle
 from datatypes.builtin import round_to_odd, softposit
 from datatypes.builtin.common import code, look_up, storage
 from datatypes.builtin.decoding import TABLE_BITS, decode

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT32, INT64, UINT8, Array, DType
-from datatypes import mathfun, oracle
+from datatypes.arithmetic import mathfun, oracle
 from datatypes.formats import Format, Power, Special, decode, encode
 from datatypes.proof import integers, peers, rational, samples
 from datatypes.proof.judge import ROUNDINGS, TABULATED_BITS, Judge

@@ -1,7 +1,8 @@
 """What an operation of a format means, on arrays of codes: what compiled code is compared with.
 
-Up to 16 bits: `integers`, and for functions the correctly rounded tables of `datatypes.mathfun`.
-Wider formats: `datatypes.oracle`, in float64 rounded to odd, and Fractions where it does not reach.
+Up to 16 bits: `integers`, and for functions the correctly rounded tables of
+`datatypes.arithmetic.mathfun`. Wider formats: `datatypes.arithmetic.oracle`, in float64 rounded to
+odd, and Fractions where it does not reach.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from compiler.types.dtypes import Array
-from datatypes import mathfun, oracle
+from datatypes.arithmetic import mathfun, oracle
 from datatypes.formats import Format, as_float, decode, encode, ordered_values
 from datatypes.proof import integers, rational
 

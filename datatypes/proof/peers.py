@@ -16,10 +16,10 @@ import numpy as np
 
 from compiler.tensor.expr import CallExtern, Expr, cast, const
 from compiler.types.dtypes import BOOL, INT32, Array, DType
-from datatypes import softposit
+from datatypes.c_libraries import softposit
+from datatypes.c_libraries.library import load_library
 from datatypes.formats import Format, decode
 from datatypes.kernels import Elementwise, compile_elementwise
-from datatypes.library import load_library
 
 SOFTPOSIT, ML_DTYPES, NUMPY = "SoftPosit", "ml_dtypes", "numpy"
 

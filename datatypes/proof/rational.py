@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from datatypes import logarithms
+from datatypes.arithmetic import logarithms
 from datatypes.formats import Format, Special, Value
 from datatypes.formats.value import ZERO
 

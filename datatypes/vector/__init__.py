@@ -9,7 +9,7 @@ other expression. All of it is derived from the format's description:
 - `rounding`: rounding to the format;
 - `operations`, `codes`: arithmetic, functions and conversions.
 
-Every one gives the bits of `datatypes.oracle`.
+Every one gives the bits of `datatypes.arithmetic.oracle`.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from datatypes import oracle
+from datatypes.arithmetic import oracle
 from datatypes.builtin import decoding
 from datatypes.formats import Format, binades, value_table
 from datatypes.formats.fixed import FixedCode

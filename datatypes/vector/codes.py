@@ -49,7 +49,7 @@ def values(fmt: Format) -> Buffer:
 @lru_cache(maxsize=512)
 def results(fmt: Format, fn: str) -> Buffer:
     """The lane of fn(x) for every code x of a format of at most 16 bits."""
-    from datatypes import oracle
+    from datatypes.arithmetic import oracle
 
     codes = oracle.apply(fmt, fn, np.arange(fmt.mask + 1))
     return table(f"{fmt.name}_{fn}_lanes", lane_array(fmt, codes))

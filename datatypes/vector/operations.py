@@ -17,7 +17,7 @@ from compiler.tensor.expr import (
     select,
 )
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType
-from datatypes import mathfun, oracle
+from datatypes.arithmetic import mathfun, oracle
 from datatypes.builtin import decoding, functions, through_float64
 from datatypes.formats import Format, as_float
 from datatypes.vector import deferred

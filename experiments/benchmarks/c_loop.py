@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from datatypes import encode, get, softposit
+from datatypes import encode, get
+from datatypes.c_libraries import softposit
 
 _SOURCE = """
 #include <stdint.h>

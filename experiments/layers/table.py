@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from experiments.measure.layer_errors import LayerError
 
 EVENTS = ("overflow", "underflow", "nan", "absorbed")
-"""Columns of what `datatypes.events` counts; empty where it was not asked for."""
+"""Columns of what `datatypes.custom.events` counts; empty where it was not asked for."""
 _TEXT = (
     *("run_id", "config_hash", "model", "scheme", "accumulate"),
     *("value", "operator", "origins", "shape"),

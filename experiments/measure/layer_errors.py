@@ -16,7 +16,7 @@ from .traced import traced
 
 if TYPE_CHECKING:
     from compiler.ir.expr import Binding, IRModule
-    from datatypes.events import Events
+    from datatypes.custom.events import Events
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def layer_errors(
         InputError: the inputs do not fit or are empty, or no value is common to both modules.
     """
     from compiler.interpret.graph import trace
-    from datatypes.events import counting
+    from datatypes.custom.events import counting
 
     if any(np.ndim(x) and not np.size(x) for x in inputs):
         raise InputError("the inputs are empty: give at least one to compare on")

@@ -59,7 +59,7 @@ def definitions(scheme: Scheme) -> dict[str, Any]:
 
 
 def _libraries(symbols: Iterable[str]) -> list[str]:
-    from datatypes.library import libraries_of
+    from datatypes.c_libraries.library import libraries_of
 
     return sorted(map(sha256, libraries_of(symbols)))
 

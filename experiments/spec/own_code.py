@@ -42,7 +42,7 @@ def of_scheme(scheme: Scheme) -> str:
     """The lowering functions and C functions of the user that a scheme computes with, in words;
     empty if there are none."""
     from datatypes import registry
-    from datatypes.library import libraries_of
+    from datatypes.c_libraries.library import libraries_of
 
     found = registry.registered(names_in(scheme.dtype, scheme.options))
     if not found:

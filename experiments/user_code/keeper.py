@@ -50,7 +50,11 @@ _SHARED = (
         "compiler.transform.analysis",
         "compiler.transform.preparation",
     ),
-    *("datatypes.retype", "datatypes.library", "datatypes.builtin.softposit"),
+    *(
+        "datatypes.retype.change_dtype",
+        "datatypes.c_libraries.library",
+        "datatypes.builtin.softposit",
+    ),
     *(
         "quantize.workflow",
         "quantize.realization.realize",

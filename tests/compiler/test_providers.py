@@ -128,7 +128,7 @@ def test_another_package_provides_formats_through_its_metadata(tmp_path: Path) -
     (info / "entry_points.txt").write_text("[dtypelab.formats]\nmine = mine_formats\n")
     (tmp_path / "mine_formats.py").write_text(
         "from compiler.types.dtypes import notations, resolvers\n"
-        "import datatypes.custom_type as r\n"
+        "import datatypes.custom.custom_type as r\n"
         "resolvers.append(lambda n: r.described('posit8_es1') if n == 'mine' else None)\n"
         "notations.append(lambda n: 'custom[mine]8' if n == 'mine' else None)\n"
     )

@@ -15,7 +15,8 @@ from variants import VARIANTS, defined_variants
 
 from compiler.errors import DtypelabError, LoweringError, UnsupportedError
 from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT8, Array, DType, custom
-from datatypes import kernels, mathfun, oracle
+from datatypes import kernels
+from datatypes.arithmetic import mathfun, oracle
 from datatypes.formats import Format, decode, encode, get, list_formats
 
 EXTRA = ["lns12_7", "lns5_1", "posit31_es2", "posit10_es1", "takum12", "fixed12_5", "float12_e5m6"]

@@ -14,7 +14,7 @@ from variants import VARIANTS
 
 import datatypes
 from compiler.errors import DtypelabError, UnsupportedError
-from datatypes import logarithms, oracle
+from datatypes.arithmetic import logarithms, oracle
 from datatypes.formats import (
     Format,
     Power,

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pytest
 
 from compiler.errors import InputError, UnsupportedError
-from datatypes import mathfun
+from datatypes.arithmetic import mathfun
 from datatypes.formats import (
     Format,
     Power,

@@ -13,7 +13,7 @@ from compiler.ir.expr import Call, Constant, IRModule, tensor_type
 from compiler.ir.verifier import verify
 from compiler.op.opdef import get_op
 from compiler.types.dtypes import Array
-from datatypes import oracle
+from datatypes.arithmetic import oracle
 from datatypes.formats import Format, get
 
 RNG = np.random.default_rng(3)

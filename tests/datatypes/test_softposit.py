@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from compiler.errors import DtypelabError
-from datatypes import softposit
+from datatypes.c_libraries import softposit
 from datatypes.formats import decode, encode, get, interval_starts, posit
 
 

@@ -28,7 +28,7 @@ from compiler.lowering.legalize import legalize
 from compiler.scheduling import Schedule, rules
 from compiler.types.dtypes import Array, DType
 from compiler.types.tensor_types import TensorType
-from datatypes import mathfun, oracle
+from datatypes.arithmetic import mathfun, oracle
 from datatypes.formats import Format, add, catalogue, encode, get, ordered_values
 from datatypes.formats.randomness import random_bits
 from experiments import zoo

@@ -11,7 +11,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.transform.preparation import prepare
 from compiler.types import dtypes
-from datatypes.events import Events
+from datatypes.custom.events import Events
 from experiments import zoo
 from experiments.data import datasets
 from experiments.measure.layer_errors import layer_errors

@@ -147,7 +147,7 @@ def test_interpreting_grows_with_the_multiply_accumulates(
 ) -> None:
     """What is estimated for another network's layers is to this one's as the scalar operations are
     that are done for them, within a factor of 3."""
-    from datatypes.custom_type import RegisteredType
+    from datatypes.custom.custom_type import RegisteredType
 
     done = Counter[str]()
     apply = RegisteredType.apply

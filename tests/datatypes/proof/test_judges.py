@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import datatypes
 from compiler.types.dtypes import Array
-from datatypes import softposit
+from datatypes.c_libraries import softposit
 from datatypes.formats import Format, Special, get
 from datatypes.proof import integers, peers, rational, samples
 from datatypes.proof.judge import Judge

@@ -12,7 +12,8 @@ import pytest
 from compiler.lowering.tables import table
 from compiler.tensor.expr import BinOp, Cast, Expr, Gather, cast, select
 from compiler.types.dtypes import BOOL, Array, DType
-from datatypes import builtin, mathfun, registry
+from datatypes import builtin, registry
+from datatypes.arithmetic import mathfun
 from datatypes.builtin import through_float64
 from datatypes.formats import Binades, get
 from datatypes.lowering import stored

@@ -19,7 +19,8 @@ from vector_support import (
 )
 
 from compiler.types.dtypes import Array
-from datatypes import oracle, vector
+from datatypes import vector
+from datatypes.arithmetic import oracle
 from datatypes.formats import Format, encode, get
 from datatypes.vector import magic
 from datatypes.vector.choice import chosen

@@ -27,7 +27,8 @@ from vector_support import (
 )
 
 from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT8, Array, DType
-from datatypes import kernels, oracle, vector
+from datatypes import kernels, vector
+from datatypes.arithmetic import oracle
 from datatypes.formats import Format, decode, encode, get, list_formats
 
 EXTRA = [

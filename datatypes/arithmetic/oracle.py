@@ -22,7 +22,7 @@ from compiler.arithmetic.fused_multiply_add import product_error, to_odd
 from compiler.arithmetic.stochastic import PLACED
 from compiler.errors import UnsupportedError
 from compiler.tensor.expr import COMPARISONS
-from datatypes import logarithms, mathfun
+from datatypes.arithmetic import logarithms, mathfun
 from datatypes.formats import Format, decode, encode
 from datatypes.formats.fixed import FixedCode
 

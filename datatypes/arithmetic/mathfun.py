@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.errors import InputError, UnsupportedError, unknown
-from datatypes import logarithms
+from datatypes.arithmetic import logarithms
 from datatypes.formats import Format, decode, encode, get
 from datatypes.formats.value import Number, Special
 

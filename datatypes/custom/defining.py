@@ -10,7 +10,7 @@ from typing import Any
 import numpy.typing as npt
 
 from compiler.errors import DtypelabError, unknown
-from datatypes import oracle
+from datatypes.arithmetic import oracle
 from datatypes.builtin import decoding
 from datatypes.formats import Format, Special, Value, add, get, minifloat
 from datatypes.formats.checks import check_values

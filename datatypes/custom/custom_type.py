@@ -10,11 +10,12 @@ from compiler.arithmetic.stochastic import Place
 from compiler.errors import DtypelabError, LoweringError
 from compiler.tensor.expr import COMPARISONS, Expr, FloatImm, IntImm
 from compiler.types.dtypes import FLOAT32, FLOAT64, Array, DType
-from datatypes import kernels, oracle, registry
+from datatypes import kernels, registry
+from datatypes.arithmetic import oracle
+from datatypes.arithmetic.value_grid import span as formats_span
 from datatypes.formats import Format, encode, get
 from datatypes.formats.randomness import random_bits
 from datatypes.registry import Operation, type_name_of
-from datatypes.value_grid import span as formats_span
 
 _BINARY = (*oracle.ARITHMETIC, "Max", "Min", *COMPARISONS)
 

@@ -12,8 +12,8 @@ from compiler.arithmetic.stochastic import Place
 from compiler.ir.expr import IRModule
 from compiler.lowering.choose import custom_dtypes
 from compiler.types.dtypes import Array, DType, custom, register_custom
-from datatypes import oracle
-from datatypes.custom_type import RegisteredType
+from datatypes.arithmetic import oracle
+from datatypes.custom.custom_type import RegisteredType
 from datatypes.formats import Format, decode
 
 _SUMS = ("Add", "Sub")

@@ -32,9 +32,9 @@ from compiler.op.opdef import OpDef
 from compiler.types.dtypes import FLOAT32, Array, DType, custom, span
 from compiler.types.names import unique
 from compiler.types.tensor_types import TensorType, TupleType, Type
-from datatypes.defining import define
+from datatypes.custom.defining import define
 from datatypes.formats import Format, get
-from datatypes.retype_control import is_control, retyped_control, with_dtype
+from datatypes.retype.control_flow import is_control, retyped_control, with_dtype
 
 Target = str | DType | Format
 

@@ -1,0 +1,1 @@
+"""What the operations of a described format mean: exact, on arrays of codes."""

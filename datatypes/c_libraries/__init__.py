@@ -1,0 +1,1 @@
+"""C libraries whose functions compiled code calls; SoftPosit is one."""

@@ -1,0 +1,1 @@
+"""change_dtype: a module in another number format."""
