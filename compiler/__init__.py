@@ -3,9 +3,12 @@
 from typing import TYPE_CHECKING
 
 from compiler._lazy import lazy
+from compiler.passes import pipeline as _pipeline
 
 if TYPE_CHECKING:  # the function, not the module of its name
     from compiler.build import build as build
+
+_pipeline.comes_from("compiler.build")
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,

@@ -1,9 +1,11 @@
-"""build: a module becomes an Executable."""
+"""The pipeline from import to machine code, as one table; and build: a module becomes an
+Executable."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from compiler.arithmetic.stochastic import random_dtype
 from compiler.boundary.assumptions import Assumption, assumptions
@@ -15,6 +17,7 @@ from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGet
 from compiler.lowering.choose import DtypeLowering, choose_lowerings, forms_of
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
+from compiler.passes.pipeline import Pipeline, Stage, Step, passes, register, run, sequence
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.loader import loader_of
 from compiler.runtime.program import Program
@@ -23,11 +26,96 @@ from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
 from compiler.target.intrinsics import for_target
 from compiler.target.registry import Target
-from compiler.transform.fold_empty import without_empty
 from compiler.transform.instantiate import with_sizes
 from compiler.transform.preparation import prepare
 from compiler.types.dtypes import INT16
 from compiler.types.tensor_types import TensorType
+
+
+@dataclass(frozen=True)
+class Job:
+    """What passes are told of a build: what it is for, and how custom datatypes are computed."""
+
+    target: Target
+    lowerings: tuple[DtypeLowering, ...]
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether no rounding is stochastic: these go by positions in unblocked results."""
+        return not any(random_dtype(choice.dtype) for choice in self.lowerings)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the target multiplies pairs of int16."""
+        every = for_target(self.target)
+        return any(i.steps and i.operand_dtypes == [INT16, INT16] for i in every)
+
+
+PassStep = partial(Step, is_pass=True)
+
+# Everything that happens to a program, from import to machine code, in order; nothing else orders
+# passes. Plans name the values that "prepare" leaves (see PREPARE_VERSION): quantize, retype and
+# build begin with it. Each step is a pass of compiler.transform, or a function with its place.
+PIPELINE = register(
+    Pipeline(
+        (
+            Stage("import", "a module that from_onnx has read, if it is quantized",
+                  passes("UseIntegers")),
+            Stage("prepare", "a module", passes(
+                  "InferType", "SimplifyInference", "FoldConstant", "FoldBatchNorm", "FoldConstant",
+                  "RecoverLayerNorm", "DeadCodeElimination")),
+            Stage("bytecode", "a module with control flow; its regions go through what follows",
+                  (Step("lower", "compiler.vm.build:bytecode"),)),
+            Stage("emptiness", "a module without control flow, or a region",
+                  (Step("without_empty", "compiler.transform.fold_empty:without_empty"),)),
+            Stage("stronger", "the same", passes(
+                  "CanonicalizeOps", "FoldScaleAxis", "EliminateCommonSubexpr",
+                  "CombineParallelConv2D", "CombineParallelDense", "CombineParallelBatchMatmul"),
+                  level=3),
+            Stage("exact sums", "the same",
+                  (PassStep("SplitExact",
+                            given=lambda job: (job.target.exception_flags, job.pairs)),)),
+            Stage("custom datatypes", "the same",
+                  (PassStep("HoldForms", given=lambda job: (forms_of(job.lowerings),)),)),
+            Stage("layouts", "the same", (
+                  PassStep("FoldZeroPoint"),
+                  PassStep("AlterOpLayout", given=lambda job: (job.target,),
+                       when=lambda job: job.deterministic, note="unless roundings are stochastic"),
+                  PassStep("FoldConstant",
+                       when=lambda job: job.deterministic, note="unless roundings are stochastic"),
+            )),
+            Stage("fusion", "the same",
+                  (PassStep("FuseOps", "compiler.transform.fuse_ops:fused",
+                        note="disabled, it makes a kernel of each operator"),)),
+            Stage("loops", "the function of a kernel",
+                  (Step("legalize", "compiler.lowering.legalize:legalize"),)),
+            Stage("schedule", "its loop nest, unless that was compiled before", (
+                  Step("check_independent", "compiler.runtime.nests:checked",
+                       when=lambda nest: nest.arranged, note="of loops that somebody scheduled"),
+                  Step("start_reductions", "compiler.runtime.nests:started",
+                       when=lambda nest: nest.arranged, note="of loops that somebody scheduled"),
+                  Step("schedule_default", "compiler.runtime.nests:scheduled",
+                       when=lambda nest: not nest.arranged,
+                       note="of others: inline, simplify, tile, vectorize, share out"),
+            )),
+            Stage("custom datatypes in loops", "the same",
+                  (Step("lower_custom_dtypes", "compiler.runtime.nests:on_builtin_dtypes"),)),
+            Stage("code", "the same", (Step("kernel", "compiler.runtime.nests:code"),)),
+            Stage("machine code", "the code of a kernel, beside those that are still to come", (
+                  Step("object", "compiler.codegen.backend:Backend.object", outside=True),
+                  Step("link", "compiler.runtime.loader:Loader.link", outside=True),
+            )),
+            Stage("program", "all kernels", (
+                  Step("entry", "compiler.codegen.backend:Backend.entry", outside=True),
+                  Step("load", "compiler.runtime.loader:Loader.load", outside=True),
+            )),
+        ),
+        on_request=passes(
+            "BindParams", "Inline", "LambdaLift", "LegalizeOps", "PrintIR", "ToANormalForm",
+            "ToGraphNormalForm",
+        ),
+    )
+)  # fmt: skip
 
 
 def build(
@@ -90,7 +178,7 @@ def compile_graph(
     from compiler.passes.manager import PassContext
 
     context = PassContext.current()
-    mod = without_empty(mod)
+    mod = run("emptiness", mod)
     program = _program(mod, target, threads, dtype_lowering, dims)
     program = replace(program, sizes=tuple(sizes), assumed=tuple(assumed))
 
@@ -116,7 +204,7 @@ def compile_program(
     """
     chosen = Target.anywhere(target) if isinstance(target, str) else target
     sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
-    program = _program(without_empty(prepare(mod)), chosen, threads, dtype_lowering)
+    program = _program(run("emptiness", prepare(mod)), chosen, threads, dtype_lowering)
     return replace(program, sizes=tuple(sizes), assumed=tuple(assumed))
 
 
@@ -158,27 +246,7 @@ def optimize(
 
 
 def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...]) -> IRModule:
-    from compiler.passes.manager import Pass, PassContext, Sequential
-    from compiler.transform.alter_op_layout import AlterOpLayout
-    from compiler.transform.fold_constant import FoldConstant
-    from compiler.transform.fold_zero_point import FoldZeroPoint
-    from compiler.transform.fuse_ops import fused
-    from compiler.transform.represent_custom_dtypes import HoldForms
-    from compiler.transform.split_exact import SplitExact
-
-    pairs = any(i.steps and i.operand_dtypes == [INT16, INT16] for i in for_target(target))
-    context = PassContext.current()
-    passes: list[Pass] = []
-    if context.opt_level > 2 or context.required_pass:  # else they are not even imported
-        from compiler.transform.stronger import stronger
-
-        passes += stronger()
-    passes += [
-        SplitExact(target.exception_flags, pairs),
-        HoldForms(forms_of(lowerings)),
-        FoldZeroPoint(),
-    ]
-    if not any(random_dtype(choice.dtype) for choice in lowerings):
-        # Stochastic rounding goes by positions in unblocked results.
-        passes += [AlterOpLayout(target), FoldConstant()]
-    return fused(Sequential(passes, name="layouts")(mod))  # kernels are what the executor runs
+    stages = ["stronger", "exact sums", "custom datatypes", "layouts"]
+    mod = sequence(stages, "layouts", Job(target, lowerings))(mod)
+    fused: IRModule = run("fusion", mod)  # kernels are what the executor runs
+    return fused

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -85,10 +85,12 @@ def _conversion(source: DType, dest: DType, _changes: int) -> Elementwise:
 def compile_elementwise(
     name: str, inputs: Sequence[DType], result: DType, body: Body, target: str = "llvm"
 ) -> Elementwise:
-    """Compile `out[i] = body(a[i], b[i], ...)` for a target that this host can run."""
+    """Compile `out[i] = body(a[i], b[i], ...)` for a target that this host can run, with the
+    pipeline's stages for loop nests; its loop runs as it is written."""
     from compiler.codegen.llvm import jit
-    from compiler.codegen.llvm.lower import lower_primfunc
-    from compiler.lowering.custom_dtypes import lower_custom_dtypes
+    from compiler.passes.pipeline import run
+    from compiler.runtime.kernels import Scheduled
+    from compiler.runtime.nests import Nest
     from compiler.symbolic import Var
     from compiler.target.identity import program_text
     from compiler.target.registry import Target
@@ -97,10 +99,11 @@ def compile_elementwise(
     builder, n, chosen = PrimBuilder(name), Var("n"), Target.parse(target)
     operands = [builder.input(f"x{k}", (n,), dtype) for k, dtype in enumerate(inputs)]
     out = builder.compute("out", (n,), result, lambda i: body(*(x[i] for x in operands)))
-    function, tables = lower_custom_dtypes(builder.finish([out]), chosen.kind)
-    symbol = f"elementwise_{name}_{jit.digest(program_text(function))}"
-    (stage,) = lower_primfunc(replace(function, name=symbol), tables, chosen)
-    address = jit.compile_text(stage.text, stage.symbol, chosen)
-    pointers: list[Any] = [ctypes.c_void_p] * (len(inputs) + 1 + len(tables))
+    nest = Nest(builder.finish([out]), chosen, arranged=True)
+    nest = run("custom datatypes in loops", run("schedule", nest))
+    symbol = f"elementwise_{name}_{jit.digest(program_text(nest.func))}"
+    made = Scheduled(nest.func, nest.tables, symbol).code(chosen)
+    address = jit.compile_text(made.text, *made.symbols, chosen)
+    pointers: list[Any] = [ctypes.c_void_p] * (len(inputs) + 1 + len(nest.tables))
     entry = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(address)
-    return Elementwise(entry, result, tuple(t.data for t in tables if t.data is not None))
+    return Elementwise(entry, result, tuple(t.data for t in nest.tables if t.data is not None))

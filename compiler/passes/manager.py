@@ -7,16 +7,17 @@ infrastructure, which users know.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError, unknown
 from compiler.ir.expr import Function, IRModule
 from compiler.passes.nested import through_nested
+
+if TYPE_CHECKING:
+    from compiler.passes.pipeline import Step
 
 
 class PassInstrument:
@@ -27,6 +28,13 @@ class PassInstrument:
 
     def after(self, mod: IRModule, pass_: Pass) -> None:
         """Called with the module a pass has made."""
+
+    def before_step(self, step: Step, subject: Any) -> None:
+        """Called as a function of the pipeline that is no pass is about to be given `subject`: a
+        module, the function of a kernel, or its loop nest."""
+
+    def after_step(self, step: Step, given: Any) -> None:
+        """Called with what such a function gave."""
 
 
 class _State(threading.local):
@@ -39,7 +47,8 @@ _state = _State()
 
 @dataclass(frozen=True)
 class PassContext:
-    """Which passes run, and how; use it in a `with` statement.
+    """Which passes run, and how; use it in a `with` statement. Printed, it is the table of the
+    compiler's pipeline, and says of every pass whether it runs.
 
     Attributes:
         opt_level: passes of a higher level are skipped (0: only what is needed to be correct).
@@ -77,11 +86,20 @@ class PassContext:
     def __exit__(self, *exc: object) -> None:
         _state.stack.pop()
 
-    def enables(self, pass_: Pass) -> bool:
+    def enables(self, pass_: Pass | type[Pass]) -> bool:
         """Whether `pass_` runs in this context."""
         if pass_.name in self.disabled_pass:
             return False
         return pass_.name in self.required_pass or pass_.opt_level <= self.opt_level
+
+    def table(self) -> str:
+        """Every stage and pass from import to machine code, in order, and which of them run."""
+        from compiler.passes.record import pipeline_table
+
+        return pipeline_table(self)
+
+    def __str__(self) -> str:
+        return self.table()
 
 
 @dataclass(frozen=True)
@@ -177,8 +195,16 @@ class Sequential(ModulePass):
     their level; not again, though, while the module is still the one that they have left.
     """
 
-    def __init__(self, passes: Sequence[Pass], opt_level: int = 0, name: str = "sequential"):
+    def __init__(
+        self,
+        passes: Sequence[Pass],
+        opt_level: int = 0,
+        name: str = "sequential",
+        steps: Sequence[Step] = (),
+    ):
+        """`steps`: what the passes are in the compiler's pipeline, if they are from there."""
         self.passes, self.opt_level, self.name = list(passes), opt_level, name
+        self.steps = tuple(steps)
 
     def transform(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """Run the enabled passes.
@@ -216,13 +242,11 @@ _other_options = {"tune.log"}
 
 
 def load_passes() -> None:
-    """Import the modules of passes, so that all of them are known by name."""
-    import compiler.passes
-    import compiler.transform
+    """Import the passes of the compiler's pipeline, and those that run on request, so that all of
+    them are known by name."""
+    from compiler.passes.pipeline import pipeline
 
-    for here in (compiler.passes, compiler.transform):
-        for module in pkgutil.iter_modules(here.__path__):
-            importlib.import_module(f"{here.__name__}.{module.name}")
+    pipeline().load_passes()
 
 
 def find_pass(name: str) -> Pass:

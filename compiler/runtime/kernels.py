@@ -21,20 +21,19 @@ from compiler.codegen.kernel_abi import KernelAbi, Stage
 from compiler.codegen.parallel_tasks import parallel_tasks
 from compiler.errors import ConfigError, LoweringError, ScheduleError
 from compiler.ir.expr import Atom, Constant, Function
-from compiler.lowering.custom_dtypes import lower_custom_dtypes, uses_custom
-from compiler.lowering.legalize import Legalized, legalize
+from compiler.lowering.custom_dtypes import uses_custom
+from compiler.lowering.legalize import Legalized
+from compiler.passes.pipeline import run
 from compiler.runtime.beside import Beside
 from compiler.runtime.loader import loader_of
+from compiler.runtime.nests import Nest
 from compiler.scheduling import rules
-from compiler.scheduling.default import schedule_default
-from compiler.scheduling.independent import check_independent
 from compiler.scheduling.tile_config import TileChoice
 from compiler.scheduling.tuning_log import History
-from compiler.scheduling.user_schedules import arranged, start_reductions
+from compiler.scheduling.user_schedules import arranged
 from compiler.symbolic import Index, Var
 from compiler.target import intrinsics
 from compiler.target.identity import program_text
-from compiler.target.kinds import kind_of
 from compiler.target.registry import Target
 from compiler.tensor.identity import digest
 from compiler.tensor.naming import buffers
@@ -68,7 +67,8 @@ class Scheduled:
     def code(self, target: Target) -> Code:
         """Its functions, in the language of the target's backend."""
         named = replace(self.func, name=self.symbol)
-        return backend_of(target).kernel(named, self.tables, target)
+        made: Code = run("code", Nest(named, target, tables=self.tables))
+        return made
 
 
 class KernelSource:
@@ -116,15 +116,14 @@ class KernelSource:
         """
         with self._lock:
             if self._scheduled is None:
-                if self._arranged:
-                    check_independent(self._func)
-                    start_reductions(self._func)
-                else:
-                    schedule_default(self._func, self._target, self._constants, self._choices)
-                func, tables = lower_custom_dtypes(self._func, kind_of(self._target.kind).lowerings)
+                nest = Nest(
+                    self._func, self._target, self._arranged, self._constants, self._choices
+                )
+                nest = run("custom datatypes in loops", run("schedule", nest))
+                func = nest.func
                 plain = re.sub(r"\W", "_", func.name, flags=re.ASCII)  # a person may have named it
                 symbol = f"{plain}_{digest(program_text(func), str(self._target))}"
-                self._scheduled = Scheduled(func, tuple(tables), symbol)
+                self._scheduled = Scheduled(func, nest.tables, symbol)
             return self._scheduled
 
 
@@ -250,7 +249,7 @@ def build_kernel(
         LoweringError: an operation has no lowering for its dtype and target.
         ConfigError: the tiles of the history do not fit.
     """
-    legal = legalize(f)
+    legal: Legalized = run("loops", f)
     record = history.find(legal.func) if history is not None else None
     if record is None or history is None:
         return compile_kernel(legal, target, beside=beside)

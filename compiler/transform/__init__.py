@@ -22,6 +22,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.fold_batch_norm": ["FoldBatchNorm"],
         "compiler.transform.fold_constant": ["FoldConstant"],
         "compiler.transform.fold_scale_axis": ["FoldScaleAxis"],
+        "compiler.transform.fold_zero_point": ["FoldZeroPoint"],
         "compiler.transform.fuse_ops": ["FuseOps"],
         "compiler.passes.infer_type": ["InferType"],
         "compiler.transform.inline": ["Inline"],
@@ -30,6 +31,9 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.normal_forms": ["ToANormalForm", "ToGraphNormalForm"],
         "compiler.transform.preparation": ["prepare"],
         "compiler.transform.recover_layer_norm": ["RecoverLayerNorm"],
+        "compiler.transform.represent_custom_dtypes": ["HoldForms"],
         "compiler.transform.simplify_inference": ["SimplifyInference"],
+        "compiler.transform.split_exact": ["SplitExact"],
+        "compiler.transform.use_integers": ["UseIntegers"],
     },
 )  # fmt: skip

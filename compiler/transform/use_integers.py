@@ -30,8 +30,9 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.op.opdef import OpDef, Quantized
-from compiler.passes.manager import FunctionPass, PassContext, Sequential
+from compiler.passes.manager import FunctionPass, PassContext
 from compiler.passes.nested import through_nested
+from compiler.passes.pipeline import sequence
 from compiler.passes.rewrite import Rewriter, call, op_name, typed
 from compiler.pattern.rules import Refusal
 from compiler.transform.integer_forms import (
@@ -362,5 +363,6 @@ class _Walk:
 
 
 def with_integers(mod: IRModule) -> IRModule:
-    """The module after UseIntegers, if the current PassContext enables it."""
-    return Sequential([UseIntegers()])(mod)
+    """The module as the pipeline's stage "import" leaves it, if the current PassContext enables its
+    passes."""
+    return sequence(["import"], "import")(mod)

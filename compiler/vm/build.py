@@ -8,13 +8,14 @@ from typing import Any
 from compiler.boundary.assumptions import Assumption, assumptions, check_assumptions
 from compiler.boundary.inputs import symbolic_sizes
 from compiler.ir.expr import Function, IRModule, Var, atom_type, tensor_type
+from compiler.passes.pipeline import run
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.kernels import Kernel
 from compiler.symbolic import Var as Dim
 from compiler.target.registry import Target
 from compiler.types.dtypes import Array
 from compiler.vm.dims import needed
-from compiler.vm.lower import lower
+from compiler.vm.lower import Compile, lower
 from compiler.vm.machine import Image, Machine
 
 CompileGraph = Callable[..., GraphExecutable]
@@ -42,13 +43,18 @@ def build_machine(
         sizes, own = symbolic_sizes(f), assumptions(f)
         return compile_graph(region, target, threads, dtype_lowering, sizes, needed(f), own)
 
-    image, f = lower(mod, compile_region), mod.main
+    image, f = run("bytecode", (mod, compile_region)), mod.main
     names = list(mod.attrs.get("outputs", ()))
     if len(names) != len(f.results):
         names = [r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(f.results)]
     inputs = [(p.name, tensor_type(p)) for p in f.params]
     outputs = list(zip(names, map(atom_type, f.results), strict=True))
     return VMExecutable(image, inputs, outputs, target, threads, tuple(assumed))
+
+
+def bytecode(given: tuple[IRModule, Compile]) -> Image:
+    """The bytecode of a module, with what compiles its regions."""
+    return lower(*given)
 
 
 class VMExecutable(Executable):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+import compiler
 from compiler.errors import ConfigError, UnsupportedError
 from experiments.files import atomic_path, check_outputs
 from experiments.zoo import model_files
@@ -34,11 +35,40 @@ if TYPE_CHECKING:
     "--graph", type=click.Path(path_type=Path), metavar="OUT.svg",
     help="Draw the optimized graph: operators, shapes, dtypes, fused groups.",
 )  # fmt: skip
+@click.option(
+    "--passes",
+    is_flag=True,
+    help="Build it, and print every pass from import to machine code: whether it ran, what it "
+    "changed, how long it took.",
+)
+@click.option("--target", default="llvm", show_default=True, metavar="T", help="Of --passes.")
+@click.option(
+    "--opt-level",
+    type=click.IntRange(0, 4),
+    default=2,
+    show_default=True,
+    metavar="0..4",
+    help="Of --passes: passes of a higher level do not run.",
+)
+@click.option(
+    "--required-pass",
+    multiple=True,
+    metavar="PASS",
+    help="Of --passes: runs whatever its level; repeat it for several.",
+)
+@click.option(
+    "--disabled-pass",
+    multiple=True,
+    metavar="PASS",
+    help="Of --passes: does not run; repeat it for several.",
+)
 @shape_option
 @json_option
 def inspect(
-    model: str, text: bool, graph: Path | None, shapes: Sequence[str], as_json: bool
-) -> None:
+    model: str, text: bool, graph: Path | None, passes: bool, target: str, opt_level: int,
+    required_pass: Sequence[str], disabled_pass: Sequence[str], shapes: Sequence[str],
+    as_json: bool,
+) -> None:  # fmt: skip
     """Show what a model is made of, before anything runs: inputs, outputs, operators, cost.
 
     The operators of the file are reported first, with those that are not supported and what comes
@@ -46,12 +76,15 @@ def inspect(
     the exit status is 2. Of a model with open sizes, what these must be like is said. What a
     quantized model leaves in float is named, with the reason. MACs (multiply-accumulates) are for
     one input. The picture is made by graphviz where it is installed, and by our own layout
-    elsewhere.
+    elsewhere. --passes shows the pipeline, and what each of its passes did to this model; kernels
+    that were compiled before are not scheduled again.
 
-    Example: dtypelab inspect mnist_resnet8 --text
+    Example: dtypelab inspect mnist_resnet8 --passes --opt-level 3
     """
     import datatypes  # noqa: F401  (formats are element types of models too)
     from compiler.frontend.requirements import needs
+    from compiler.passes.manager import PassContext
+    from compiler.passes.record import PipelineRecord
 
     if graph is not None and graph.suffix != ".svg":
         raise ConfigError(f"--graph {graph}: the picture is SVG; give a name that ends in .svg")
@@ -60,7 +93,14 @@ def inspect(
     fixed = shapes_given(path, shapes)
     wanted = needs(path, dict(fixed))
     content: dict[str, Any] = {"model": model, **_needs_content(wanted)}
-    module = None if wanted.problem else model_files.load_model(path, fixed)
+    record = PipelineRecord()
+    instruments = [record] if passes else []
+    context = PassContext(opt_level, required_pass, disabled_pass, instruments=instruments)
+    with context:
+        module = None if wanted.problem else model_files.load_model(path, fixed)
+        if module is not None and passes:
+            compiler.build(module, target)
+            content["passes"] = record.rows(context)
     if module is not None:
         content |= _module_content(module)
         if text:
@@ -71,6 +111,8 @@ def inspect(
         say(*_lines(wanted, content))
         if text and module is not None:
             say_text("\n" + content["text"])
+        if passes and module is not None:
+            say_text("\n" + record.table(context))
     if module is None:
         raise UnsupportedError(wanted.problem)
     if graph is not None:

@@ -1,0 +1,79 @@
+"""Loop nests on their way to code: what the stages of the pipeline that work on loops do to one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from compiler.codegen.backend import Code, backend_of
+from compiler.lowering.custom_dtypes import lower_custom_dtypes
+from compiler.scheduling.default import schedule_default
+from compiler.scheduling.independent import check_independent
+from compiler.scheduling.tile_config import TileChoice
+from compiler.scheduling.user_schedules import start_reductions
+from compiler.target.kinds import kind_of
+from compiler.target.registry import Target
+from compiler.tensor.stmt import Buffer, PrimFunc
+
+
+@dataclass
+class Nest:
+    """A loop nest, which the stages change.
+
+    Attributes:
+        func: the loops.
+        target: what they will run on.
+        arranged: whether its loops are to run as they are written.
+        constants: the parameters whose arrays are known at build time.
+        choices: register tiles for some stages instead of the rule's.
+        tables: look-up tables that it reads.
+    """
+
+    func: PrimFunc
+    target: Target
+    arranged: bool = False
+    constants: Collection[Buffer] = ()
+    choices: Mapping[str, TileChoice] = field(default_factory=dict)
+    tables: tuple[Buffer, ...] = ()
+
+
+def checked(n: Nest) -> Nest:
+    """Raise LoweringError where loops that are to run side by side depend on each other."""
+    check_independent(n.func)
+    return n
+
+
+def started(n: Nest) -> Nest:
+    """With the initialisations of reductions as statements."""
+    start_reductions(n.func)
+    return n
+
+
+def scheduled(n: Nest) -> Nest:
+    """As the rules schedule it.
+
+    Raises:
+        ScheduleError: a choice does not fit.
+    """
+    schedule_default(n.func, n.target, n.constants, n.choices)
+    return n
+
+
+def on_builtin_dtypes(n: Nest) -> Nest:
+    """Without custom datatypes.
+
+    Raises:
+        LoweringError: an operation has no lowering for its dtype and target.
+    """
+    n.func, tables = lower_custom_dtypes(n.func, kind_of(n.target.kind).lowerings)
+    n.tables = tuple(tables)
+    return n
+
+
+def code(n: Nest) -> Code:
+    """Its functions, in the language of the target's backend.
+
+    Raises:
+        LoweringError: an expression or schedule that cannot be lowered.
+    """
+    return backend_of(n.target).kernel(n.func, n.tables, n.target)
