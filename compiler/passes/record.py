@@ -195,7 +195,7 @@ class PipelineRecord(PassInstrument):
                     "level": "" if w.step is None else level_of(step),
                     "ran": ran, "times": w.count, "operators_before": w.before,
                     "operators_after": w.after, "changed": w.changed, "ms": w.ms,
-                    "effect": w.effect(), "note": "" if w.count else step.note,
+                    "effect": w.effect(), "note": step.note if ran == "no" else "",
                 }
             )  # fmt: skip
         return rows
@@ -205,7 +205,7 @@ class PipelineRecord(PassInstrument):
         head = ("stage", "step", "level", "ran", "operators", "ms", "")
         rows = [
             (r["stage"], r["step"], r["level"], r["ran"], r["effect"],
-             f"{r['ms']:.1f}" if r["times"] else "", r["note"])
+             f"{r['ms']:.3f}" if r["times"] else "", r["note"])
             for r in self.rows(context)
         ]  # fmt: skip
         return aligned([head, *rows])

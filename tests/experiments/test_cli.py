@@ -123,6 +123,27 @@ def test_inspect_reports_operators_that_are_missing(tmp_path: Path, capsys: Capt
     assert "unsupported operators: Softmx" in shown.err
 
 
+def test_inspect_shows_what_every_pass_did(capsys: Capture) -> None:
+    command = ["inspect", "mnist_mlp", "--passes", "--disabled-pass", "FoldBatchNorm"]
+    steps = [(r["stage"], r["step"], r["ran"]) for r in as_json(capsys, *command)["passes"]]
+    assert steps[:5] == [
+        ("import", "UseIntegers", "no"),
+        ("prepare", "InferType", "yes"),
+        ("prepare", "SimplifyInference", "yes"),
+        ("prepare", "FoldConstant", "yes"),
+        ("prepare", "FoldBatchNorm", "disabled"),
+    ]
+    assert ("stronger", "CanonicalizeOps", "no, at level 2") in steps
+    table = succeed(capsys, *command, "--opt-level", "3", "--required-pass", "CombineParallelDense")
+    lines = {words[-1]: line for line in table.splitlines() if (words := line[:53].split())}
+    assert "3  " in lines["CanonicalizeOps"]
+    assert " yes " in lines["CanonicalizeOps"]
+    assert " required " in lines["CombineParallelDense"]
+    assert "4 -> 4 in 3 kernels" in lines["FuseOps"]
+    assert run_command(["inspect", "mnist_mlp", "--passes", "--disabled-pass", "FuseOp"]) == 2
+    assert "did you mean 'FuseOps'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("graphviz", [True, False])
 def test_inspect_draws_the_graph(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch, graphviz: bool
