@@ -103,7 +103,8 @@ def compile_elementwise(
     nest = run("custom datatypes in loops", run("schedule", nest))
     symbol = f"elementwise_{name}_{jit.digest(program_text(nest.func))}"
     made = Scheduled(nest.func, nest.tables, symbol).code(chosen)
-    address = jit.compile_text(made.text, *made.symbols, chosen)
+    (function,) = made.symbols
+    address = jit.compile_text(made.text, function, chosen)
     pointers: list[Any] = [ctypes.c_void_p] * (len(inputs) + 1 + len(nest.tables))
     entry = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(address)
     return Elementwise(entry, result, tuple(t.data for t in nest.tables if t.data is not None))

@@ -139,7 +139,7 @@ def test_inspect_shows_what_every_pass_did(capsys: Capture) -> None:
     assert "3  " in lines["CanonicalizeOps"]
     assert " yes " in lines["CanonicalizeOps"]
     assert " required " in lines["CombineParallelDense"]
-    assert "4 -> 4 in 3 kernels" in lines["FuseOps"]
+    assert "4 -> 4 in 2 kernels" in lines["FuseOps"]
     assert run_command(["inspect", "mnist_mlp", "--passes", "--disabled-pass", "FuseOp"]) == 2
     assert "did you mean 'FuseOps'" in capsys.readouterr().err
 
