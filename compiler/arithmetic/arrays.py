@@ -11,14 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from compiler.arithmetic import c_library, extremes, over_arrays
+from compiler.arithmetic import extremes, over_arrays
 from compiler.arithmetic import fused_multiply_add as fused
-from compiler.arithmetic.mathlib import EXPANSIONS
 from compiler.arithmetic.rounding_sites import Places
-from compiler.arithmetic.scalar_functions import BITS, COMPARE, EXACT, FUNCTIONS
+from compiler.arithmetic.scalar_functions import BITS, COMPARE
 from compiler.arithmetic.stochastic import PLACED, random_dtype
 from compiler.errors import UnsupportedError
-from compiler.types.dtypes import FLOAT32, FLOAT64, Array, CustomDType, DType, custom
+from compiler.types.dtypes import Array, CustomDType, DType, custom
 
 
 class Choice:
@@ -80,7 +79,7 @@ class Arithmetic(Protocol):
         ...
 
     def call(self, fn: str, a: Array) -> Array:
-        """A unary function of FUNCTIONS."""
+        """A unary function of scalar_functions.FUNCTIONS."""
         ...
 
     def remainder(self, a: Array, b: Array) -> Array:
@@ -183,21 +182,9 @@ class NumpyArithmetic(Choice):
         return np.asarray(COMPARE[op](a, b))
 
     def call(self, fn: str, a: Array) -> Array:
-        """See Arithmetic. exp, log, tanh, sigmoid, erf and rsqrt of float32 are the expressions of
-        `compiler.arithmetic.mathlib`, those of float16 are correctly rounded; the rest is the C
-        library's function of float64, rounded once."""
-        if fn not in FUNCTIONS or not self.dtype.is_float:
-            raise UnsupportedError(f"no function {fn} of {self.dtype}")
-        if self.dtype == FLOAT32 and fn in EXPANSIONS:
-            return over_arrays.unary(EXPANSIONS[fn], a)
-        with np.errstate(all="ignore"):
-            if fn in EXACT or (self.dtype.bits == 16 and fn in EXPANSIONS):
-                return FUNCTIONS[fn](np.asarray(a, np.float64)).astype(self._np)
-            if fn == "rsqrt":
-                return np.asarray(1.0 / np.sqrt(a))
-            if fn == "sigmoid":
-                return np.asarray(1.0 / (1.0 + c_library.rounded("exp", FLOAT64, 0.0 - a)))
-        return c_library.rounded(fn, self.dtype, a)
+        """See Arithmetic. What has a body in float32 is that expression there, and correctly
+        rounded in float16; the rest is the C library's function of float64, rounded once."""
+        return over_arrays.function(fn, self.dtype, a)
 
     def remainder(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""

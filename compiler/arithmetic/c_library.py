@@ -6,10 +6,11 @@ numpy has functions of its own, which differ from the C library's in the last bi
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
-from compiler.arithmetic.scalar_functions import FUNCTIONS
+from compiler.arithmetic.scalar_function import ScalarFunction
 from compiler.types.dtypes import Array, DType
 
 _NEAR = 1 << 5
@@ -18,29 +19,29 @@ _DIGITS = {16: 10, 32: 23}
 _NORMAL = {16: 2.0**-13, 32: 2.0**-125}
 
 
-def rounded(fn: str, dtype: DType, *args: Array) -> Array:
+def rounded(f: ScalarFunction, dtype: DType, *args: Array) -> Array:
     """The C library's float64 function of float operands, rounded once to `dtype`.
 
     Where a narrower result cannot depend on the last bits of float64, numpy's (which does many
     numbers at once) serves as well.
     """
     wide = np.broadcast_arrays(*(np.asarray(a, np.float64) for a in args))
-    numpys = np.power if fn == "pow" else FUNCTIONS[fn]
     with np.errstate(all="ignore"):
-        found = np.array(numpys(*wide), np.float64)
+        found = np.array(f.numpy(*wide), np.float64)
     unsure = np.isfinite(found) & _between(found, dtype.bits)
     if unsure.any():
-        rows = zip(*(w[unsure].tolist() for w in wide), strict=True)
-        found[unsure] = [_called(fn, *row) for row in rows]
+        rows = zip(found[unsure].tolist(), *(w[unsure].tolist() for w in wide), strict=True)
+        function = getattr(math, str(f.c))
+        found[unsure] = [_called(function, *row) for row in rows]
     with np.errstate(all="ignore"):
         return np.asarray(found.astype(dtype.storage))
 
 
-def _called(fn: str, *args: float) -> float:
+def _called(function: Callable[..., float], near: float, *args: float) -> float:
     try:
-        return float(getattr(math, fn)(*args))
+        return float(function(*args))
     except OverflowError:  # a result next to the largest number
-        return math.copysign(math.inf, args[0] if fn != "exp" else 1)
+        return math.copysign(math.inf, near)
 
 
 def _between(x: Array, bits: int) -> Array:

@@ -128,8 +128,21 @@ def rsqrt(x: Expr) -> Expr:
     return 1.0 / call("sqrt", x)
 
 
-def _sigmoid64(x: Expr) -> Expr:
+def sigmoid64(x: Expr) -> Expr:
+    """1 / (1 + e^-x), of float64: with the C library's exp."""
     return 1.0 / (1.0 + call("exp", 0.0 - x))
+
+
+def through_float32(fn: str, x: Expr, half: Sequence[tuple[int, int]]) -> Expr:
+    """A function of a float16 operand, correctly rounded: its body in float32, but for the few
+    operands where that rounds twice (`half`: codes of operands and of right results; all 65536 were
+    tried)."""
+    out = cast(call(fn, cast(x, FLOAT32)), FLOAT16)
+    code = call("bits", x, dtype=UINT16)
+    for operand, result in half:
+        right = call("bits", const(result, UINT16), dtype=FLOAT16)
+        out = select(code.equal(operand), right, out)
+    return out
 
 
 def narrow(fn: str, x: Expr) -> Expr:
@@ -148,5 +161,5 @@ EXPANSIONS: dict[str, Callable[[Expr], Expr]] = {
 }  # fmt: skip
 """What a float32 `Call` of these functions means."""
 
-EXPANSIONS64: dict[str, Callable[[Expr], Expr]] = {"sigmoid": _sigmoid64, "rsqrt": rsqrt}
+EXPANSIONS64: dict[str, Callable[[Expr], Expr]] = {"sigmoid": sigmoid64, "rsqrt": rsqrt}
 """What a float64 `Call` of these functions means; the C library has the others."""

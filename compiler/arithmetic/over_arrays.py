@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from compiler.arithmetic import extremes
+from compiler.arithmetic import c_library, extremes
 from compiler.arithmetic import fused_multiply_add as fused
-from compiler.arithmetic.scalar_functions import BITS, COMPARE
-from compiler.errors import LoweringError
+from compiler.arithmetic.mathlib import FLOAT16
+from compiler.arithmetic.scalar_functions import BITS, COMPARE, FUNCTIONS
+from compiler.errors import LoweringError, UnsupportedError
 from compiler.tensor.expr.named import LetVar
 from compiler.tensor.expr.node import BinOp, Call, Cast, Expr, FloatImm, IntImm, Select
 from compiler.types.dtypes import FLOAT32, Array, DType
@@ -24,6 +25,27 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide,
     "Max": extremes.maximum, "Min": extremes.minimum, **COMPARE, **BITS,
 }  # fmt: skip
+
+
+def function(fn: str, dtype: DType, *args: Array) -> Array:
+    """A function of `FUNCTIONS` of arrays of a built-in float dtype, element by element: the bits
+    that compiled code gives.
+
+    Raises:
+        UnsupportedError: there is no such function of the dtype.
+    """
+    f = FUNCTIONS.get(fn)
+    if f is None or not dtype.is_float:
+        raise UnsupportedError(f"no function {fn} of {dtype}")
+    body = f.body(dtype)
+    if body is not None and dtype != FLOAT16:
+        return unary(body, args[0], dtype)
+    with np.errstate(all="ignore"):
+        if f.exact:
+            return np.asarray(f.numpy(*args))
+        if body is not None:  # of float16: correctly rounded, as float64's result shows
+            return f.numpy(np.asarray(args[0], np.float64)).astype(dtype.storage)
+    return c_library.rounded(f, dtype, *args)
 
 
 def unary(function: Callable[[Expr], Expr], x: Array, dtype: DType = FLOAT32) -> Array:
@@ -74,8 +96,6 @@ def _computed(e: Expr, known: dict[Expr, Any]) -> Any:
         if e.fn == "rint_i32":
             bounded = np.clip(np.rint(operands[0]), -(2.0**31), 2.0**31 - 128)
             return np.nan_to_num(bounded).astype(np.int32)
-        if e.fn in ("abs", "sqrt"):
-            return getattr(np, e.fn)(operands[0])
-        if e.fn == "round":
-            return np.rint(operands[0])
+        if e.fn in FUNCTIONS:
+            return function(e.fn, e.dtype, *operands)
     raise LoweringError(f"arrays do not know {type(e).__name__} {e!r}")

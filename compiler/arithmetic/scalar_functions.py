@@ -1,4 +1,8 @@
-"""What the functions, bit operations and comparisons of tensor expressions mean in numpy."""
+"""What scalar functions, bit operations and comparisons of tensor expressions mean: a record each.
+
+A function is added by its record here. What computes functions (references, loop nests, backends,
+number formats, scripts, ONNX) asks the record; nothing else lists names.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from compiler.arithmetic import enclosures, mathlib
+from compiler.arithmetic.scalar_function import ScalarFunction
 from compiler.types.dtypes import Array
 
+_INF, _NAN = math.inf, math.nan
 _erf: Callable[[Array], Array] = np.vectorize(math.erf, otypes=[np.float64])
 
 
@@ -18,34 +25,81 @@ def _sigmoid(x: Array) -> Array:
     return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
 
 
-FUNCTIONS: dict[str, Callable[[Array], Array]] = {
-    "exp": np.exp,
-    "log": np.log,
-    "tanh": np.tanh,
-    "sigmoid": _sigmoid,
-    "erf": lambda x: _erf(x) if x.size else x,
-    "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x),
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "round": np.rint,
-    "sin": np.sin,
-    "cos": np.cos,
-    "tan": np.tan,
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "sinh": np.sinh,
-    "cosh": np.cosh,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-}
-"""Unary functions that tensor expressions may call, in float64: to within a few units in the last
-place of what they mean. `compiler.arithmetic.arrays` says what that is in each dtype."""
+_RECORDS = (
+    ScalarFunction(
+        "floor", np.floor, llvm="llvm.floor", c="floor", exact=True, integral=True, trend=1,
+        onnx="Floor",
+    ),
+    ScalarFunction(
+        "ceil", np.ceil, llvm="llvm.ceil", c="ceil", exact=True, integral=True, trend=1,
+        onnx="Ceil",
+    ),
+    ScalarFunction(
+        "round", np.rint, llvm="llvm.roundeven", c="rint", exact=True, integral=True, trend=1,
+        symmetry="odd", onnx="Round",
+    ),
+    ScalarFunction(
+        "sqrt", np.sqrt, llvm="llvm.sqrt", c="sqrt", exact=True, enclose=enclosures.sqrt,
+        limits=(_NAN, _INF), domain=(0, _INF), power=0.5, trend=1, onnx="Sqrt",
+    ),
+    ScalarFunction(
+        "rsqrt", lambda x: 1.0 / np.sqrt(x), single=mathlib.rsqrt, double=mathlib.rsqrt,
+        enclose=enclosures.rsqrt, limits=(_NAN, 0.0), domain=(0, _INF), power=-0.5, trend=-1,
+    ),
+    ScalarFunction(
+        "exp", np.exp, c="exp", single=mathlib.exp, half=((0x1F79, 0x3C07), (0x25CF, 0x3C17)),
+        enclose=enclosures.exp, limits=(0.0, _INF), far=enclosures.FAR, trend=1, onnx="Exp",
+    ),
+    ScalarFunction(
+        "log", np.log, c="log", single=mathlib.log, half=((0x1D78, 0xC53B),),
+        enclose=enclosures.log, limits=(_NAN, _INF), domain=(0, _INF), trend=1, onnx="Log",
+    ),
+    ScalarFunction(
+        "tanh", np.tanh, c="tanh", single=mathlib.tanh, enclose=enclosures.tanh,
+        limits=(-1.0, 1.0), trend=1, symmetry="odd", onnx="Tanh",
+    ),
+    ScalarFunction(
+        "sigmoid", _sigmoid, single=mathlib.sigmoid, double=mathlib.sigmoid64,
+        half=(
+            (0x1A00, 0x3801), (0x1F00, 0x3803), (0x2180, 0x3805), (0x9F80, 0x37F9),
+            (0xA140, 0x37F6), (0xA1C0, 0x37F5), (0xB13F, 0x3758),
+        ),
+        enclose=enclosures.sigmoid, limits=(0.0, 1.0), far=enclosures.FAR, trend=1,
+        onnx="Sigmoid",
+    ),
+    ScalarFunction(
+        "erf", lambda x: _erf(x) if x.size else x, c="erf", single=mathlib.erf,
+        half=((0x1612, 0x16D9), (0x9612, 0x96D9)), enclose=enclosures.erf, limits=(-1.0, 1.0),
+        trend=1, symmetry="odd", onnx="Erf",
+    ),
+    ScalarFunction("sin", np.sin, c="sin", symmetry="odd", onnx="Sin"),
+    ScalarFunction("cos", np.cos, c="cos", symmetry="even", onnx="Cos"),
+    ScalarFunction("tan", np.tan, c="tan", symmetry="odd", onnx="Tan"),
+    ScalarFunction(
+        "asin", np.arcsin, c="asin", domain=(-1, 1), trend=1, symmetry="odd", onnx="Asin"
+    ),
+    ScalarFunction("acos", np.arccos, c="acos", domain=(-1, 1), trend=-1, onnx="Acos"),
+    ScalarFunction("atan", np.arctan, c="atan", trend=1, symmetry="odd", onnx="Atan"),
+    ScalarFunction("sinh", np.sinh, c="sinh", trend=1, symmetry="odd", onnx="Sinh"),
+    ScalarFunction("cosh", np.cosh, c="cosh", symmetry="even", onnx="Cosh"),
+    ScalarFunction("asinh", np.arcsinh, c="asinh", trend=1, symmetry="odd", onnx="Asinh"),
+    ScalarFunction("acosh", np.arccosh, c="acosh", domain=(1, _INF), trend=1, onnx="Acosh"),
+    ScalarFunction(
+        "atanh", np.arctanh, c="atanh", domain=(-1, 1), trend=1, symmetry="odd", onnx="Atanh"
+    ),
+    # Parts of what operators compute, which are none themselves.
+    ScalarFunction(
+        "abs", np.abs, operator=False, llvm="llvm.fabs", c="fabs", exact=True, symmetry="even"
+    ),
+    ScalarFunction("fmod", np.fmod, arity=2, operator=False, c="fmod", exact=True),
+    ScalarFunction("pow", np.power, arity=2, operator=False, c="pow"),
+)  # fmt: skip
 
-EXACT = ("sqrt", "floor", "ceil", "round")
-"""Those whose float64 result, rounded to a narrower float, is right; numpy has them to the bit."""
+FUNCTIONS = {f.name: f for f in _RECORDS}
+"""Every scalar function of real numbers, by name."""
+
+UNARY = {name: f for name, f in FUNCTIONS.items() if f.operator}
+"""Those of one operand that are operators, too."""
 
 
 BITS: dict[str, Any] = {

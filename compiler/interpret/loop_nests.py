@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.arithmetic import c_library
+from compiler.arithmetic import over_arrays
 from compiler.arithmetic.arrays import Arithmetic, arithmetic
 from compiler.arithmetic.rounding_sites import Places
 from compiler.arithmetic.scalar_functions import BITS
@@ -213,13 +213,11 @@ class _Interpreter:
             return np.clip(args[0], -args[1], args[1])
         if e.fn == "rint_i32":
             return np.int32(np.clip(np.rint(args[0]), -(2.0**31), 2.0**31 - 1))
-        if e.fn == "abs":
+        if e.fn == "abs":  # of integers, too
             return np.abs(args[0])
-        if e.fn == "pow":
-            return c_library.rounded("pow", e.dtype, *args)[()]
-        if e.fn == "fmod":
-            return np.fmod(*args)
-        return np.asarray(arithmetic(e.dtype).call(e.fn, np.asarray(args[0])))[()]
+        if e.dtype.is_custom:
+            return np.asarray(arithmetic(e.dtype).call(e.fn, np.asarray(args[0])))[()]
+        return over_arrays.function(e.fn, e.dtype, *map(np.asarray, args))[()]
 
 
 def fma(a: Any, b: Any, c: Any, dtype: DType) -> Any:

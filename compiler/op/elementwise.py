@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.arithmetic import scalar_functions
 from compiler.errors import TypeInferenceError
 from compiler.op.common import ExprArithmetic, broadcast_all, one_dtype, read, require, type_of
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
@@ -113,23 +114,15 @@ for _name, _op in (
     elementwise(_name, _compare, 2, f"boolean tensor of a {_op} b", result=BOOL, accepts=_any)
 
 
-_TRIGONOMETRY = (
-    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
-)  # fmt: skip
-
-
 # ---- one operand ---------------------------------------------------------------------------------
-for _fn in (
-    "exp", "log", "sqrt", "rsqrt", "sigmoid", "tanh", "erf", "floor", "ceil", "round",
-    *_TRIGONOMETRY,
-):  # fmt: skip
+for _f in scalar_functions.UNARY.values():
 
-    def _function(ar: Any, _: NoAttrs, x: Any, fn: str = _fn) -> Any:
+    def _function(ar: Any, _: NoAttrs, x: Any, fn: str = _f.name) -> Any:
         return ar.call(fn, x)
 
-    # Trigonometry has no correctly rounded form in number formats: it stays with built-in floats.
-    _accepts = _float if _fn in _TRIGONOMETRY else _real
-    elementwise(_fn, _function, 1, f"{_fn}(x)", accepts=_accepts)
+    # What has no correctly rounded form in number formats stays with built-in floats.
+    _accepts = _real if _f.in_formats else _float
+    elementwise(_f.name, _function, 1, f"{_f.name}(x)", accepts=_accepts)
 
 
 def _negative(ar: Any, _: NoAttrs, x: Any) -> Any:

@@ -15,14 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.errors import InputError
 from datatypes.formats import Format
 from datatypes.formats.logarithmic import LogarithmCode
 
 Array = npt.NDArray[Any]
-
-ROOTS = ("sqrt", "rsqrt")
-"""Functions that halve the exponent; a half of a unit goes to the even code."""
 
 _DOUBTFUL = 1e-6
 """float64 corrections, in units of the last place, that may be wrong to so much are done again."""
@@ -37,16 +35,18 @@ def code_of(fmt: Format) -> LogarithmCode:
 
 
 def apply(fmt: Format, op: str, *codes: Array) -> Array:
-    """Add, Sub, Mul, Div, sqrt or rsqrt on arrays of codes, which broadcast; correctly rounded."""
+    """Add, Sub, Mul, Div, or a function that is a power (sqrt, rsqrt), on arrays of codes, which
+    broadcast; correctly rounded. A power multiplies the exponent; of ties, the even code."""
     bias, nan = code_of(fmt).bias, fmt.sign_bit
     numbers = [np.asarray(c).astype(np.int64) for c in codes]
     invalid = np.logical_or.reduce(np.broadcast_arrays(*(c == nan for c in numbers)))
     a, b = numbers[0], numbers[-1]
     x, y = a & (nan - 1), b & (nan - 1)
     sign = (a ^ b) & nan
-    if op in ROOTS:
-        root = np.rint((x - bias) / 2 + bias if op == "sqrt" else bias - (x - bias) / 2)
-        invalid |= (a > nan) | ((op == "rsqrt") & (x == 0))
+    power = FUNCTIONS[op].power if op in FUNCTIONS else None
+    if power is not None:
+        root = np.rint((x - bias) * power + bias)
+        invalid |= (a > nan) | ((power < 0) & (x == 0))
         return _packed(fmt, np.where(x == 0, 0, root.astype(np.int64)), 0 * x, invalid)
     if op == "Mul":
         return _packed(fmt, np.where((x == 0) | (y == 0), 0, x + y - bias), sign, invalid)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.arithmetic.fused_multiply_add import product_error, to_odd
+from compiler.arithmetic.scalar_functions import UNARY
 from compiler.arithmetic.stochastic import PLACED
 from compiler.errors import UnsupportedError
 from compiler.tensor.expr import COMPARISONS
@@ -29,9 +30,7 @@ from datatypes.formats.fixed import FixedCode
 Array = npt.NDArray[Any]
 
 ARITHMETIC = ("Add", "Sub", "Mul", "Div")
-ROUNDINGS: dict[str, Callable[[Array], Array]] = {
-    "floor": np.floor, "ceil": np.ceil, "round": np.rint,
-}  # fmt: skip
+ROUNDINGS = {f.name: f.numpy for f in UNARY.values() if f.integral}
 """Functions to an integral value, which need not be in the format."""
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {

@@ -6,20 +6,17 @@ from functools import lru_cache
 
 import numpy as np
 
+from compiler.arithmetic.scalar_function import ScalarFunction
+from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.lowering.tables import table
 from compiler.tensor.expr import Expr, call, maximum, minimum
 from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import FLOAT64
-from datatypes.arithmetic import mathfun, oracle
+from datatypes.arithmetic import oracle
 from datatypes.builtin import softposit, through_float64
 from datatypes.builtin.common import look_up
 from datatypes.builtin.decoding import TABLE_BITS, decode
 from datatypes.formats import Format
-
-FLOAT64_FUNCTIONS = ("exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt", *oracle.ROUNDINGS)
-FAR = 700.0
-"""exp(+-FAR) is beyond the range of every format, but not of float64: what is too large or
-too small for the format is then rounded by the format's own rule."""
 
 
 def lower(fmt: Format, fn: str, a: Expr) -> Expr | None:
@@ -28,20 +25,25 @@ def lower(fmt: Format, fn: str, a: Expr) -> Expr | None:
     Correctly rounded up to 16 bits. Wider formats take the C library's float64 function and round
     its result, which is within one unit in the last place (sqrt, floor, ceil, round: exact).
     """
-    if fmt.nbits <= TABLE_BITS:
-        if fn not in mathfun.FUNCTIONS and fn not in oracle.ROUNDINGS:
-            return None
-        return look_up(results(fmt, fn), a)
-    if fn not in FLOAT64_FUNCTIONS:
+    f = FUNCTIONS.get(fn)
+    if f is None or not f.in_formats:
         return None
+    if fmt.nbits <= TABLE_BITS:
+        return look_up(results(fmt, fn), a)
     if fn == "sqrt" and fmt.name in softposit.PREFIXES:
         return softposit.sqrt(fmt, a)
     x, fmt = decode(fmt, a), oracle.functions_format(fmt)
     if x is None:
         return None
-    if fn in ("exp", "sigmoid"):
-        x = minimum(maximum(x, -FAR), FAR)
-    return through_float64.encode(fmt, call(fn, x, dtype=FLOAT64))
+    return through_float64.encode(fmt, in_float64(f, x))
+
+
+def in_float64(f: ScalarFunction, x: Expr) -> Expr:
+    """f of a float64, from which a format rounds: what is too large or too small for the format
+    still is a number other than 0, which is rounded by the format's own rule."""
+    if f.far is not None:
+        x = minimum(maximum(x, -f.far), f.far)
+    return call(f.name, x, dtype=FLOAT64)
 
 
 @lru_cache(maxsize=256)

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from compiler.arithmetic.scalar_functions import UNARY
 from compiler.errors import DtypelabError, unknown
 
 BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min")
-UNARY = ("exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt", "floor", "ceil", "round")
+FUNCTIONS = tuple(f.name for f in UNARY.values() if f.in_formats)
 PAIRS_BITS = 8
 """Widest format whose pairs of operands are tabulated."""
 
@@ -21,7 +22,7 @@ class OperationTable:
     """One operation of a format of at most 8 bits, replaced by a table of result codes.
 
     Attributes:
-        op: one of `BINARY` or `UNARY`.
+        op: one of `BINARY` or `FUNCTIONS`.
         codes: one byte for every operand code, or pair of them (the first in the upper bits).
     """
 
@@ -34,7 +35,7 @@ class OperationTable:
     def results(self, *operands: npt.NDArray[np.generic]) -> npt.NDArray[np.uint8]:
         """Result codes for arrays of operand codes, which broadcast."""
         entries: npt.NDArray[np.uint8] = np.frombuffer(self.codes, np.uint8)
-        if self.op in UNARY:
+        if self.op in FUNCTIONS:
             return np.asarray(entries[operands[0]])
         side = 1 << (len(entries).bit_length() // 2)
         return np.asarray(entries.reshape(side, side)[operands])
@@ -49,7 +50,7 @@ def operation_tables(
         name: of the format, for messages.
         nbits: its width, at most 8.
         tables: operation -> array of codes, [2**nbits, 2**nbits] (first operand, second operand)
-            for `BINARY`, [2**nbits] for `UNARY`.
+            for `BINARY`, [2**nbits] for `FUNCTIONS`.
 
     Raises:
         DtypelabError: an unknown operation, a wrong shape, or entries that are no codes.
@@ -61,10 +62,10 @@ def operation_tables(
     made = []
     count = 1 << nbits
     for op, table in sorted(tables.items()):
-        if op not in (*BINARY, *UNARY):
-            raise DtypelabError(unknown("operation", op, [*BINARY, *UNARY]))
+        if op not in (*BINARY, *FUNCTIONS):
+            raise DtypelabError(unknown("operation", op, [*BINARY, *FUNCTIONS]))
         entries = np.asarray(table)
-        wanted = (count,) if op in UNARY else (count, count)
+        wanted = (count,) if op in FUNCTIONS else (count, count)
         if entries.shape != wanted:
             raise DtypelabError(
                 f"format {name!r}: the table of {op} has shape {entries.shape}, but {nbits} bits "

@@ -6,15 +6,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from compiler.arithmetic.scalar_functions import UNARY
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT32, INT64, UINT8, Array, DType
 from datatypes.arithmetic import mathfun, oracle
 from datatypes.formats import Format, Power, Special, decode, encode
 from datatypes.proof import integers, peers, rational, samples
-from datatypes.proof.judge import ROUNDINGS, TABULATED_BITS, Judge
+from datatypes.proof.judge import TABULATED_BITS, Judge
 from datatypes.proof.report import Operands, Row, compared
 from datatypes.proof.subject import FUNCTIONS, Subject
 
-EXACT = ("negative", "abs", "nn.relu", "sqrt", *ROUNDINGS)
+EXACT = tuple(fn for fn in FUNCTIONS if fn not in UNARY or UNARY[fn].exact)
 """Functions that are exact or correctly rounded in formats of any width."""
 _TUPLES = 2000
 
@@ -73,8 +74,8 @@ def functions_judged(judge: Judge, fn: str, rng: np.random.Generator) -> Iterato
     results = judge.function(fn, codes)
     values, images = decode(fmt, codes), decode(fmt, results)
     proper = np.isfinite(values) & (values != 0) & np.isfinite(images)
-    if fn in ("log", "sqrt", "rsqrt"):
-        proper &= values > 0
+    if fn in UNARY:
+        proper &= UNARY[fn].inside(values)
     chosen = np.flatnonzero(proper)[:100]
     refined = [mathfun.refine(fmt, fn, int(code)) for code in codes[chosen]]
     operands, got = codes[chosen], results[chosen]

@@ -7,7 +7,6 @@ odd, and Fractions where it does not reach.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -23,7 +22,6 @@ COMPARISONS: dict[str, Callable[[Array, Array], Array]] = {
     "LT": np.less, "LE": np.less_equal, "GT": np.greater, "GE": np.greater_equal,
     "EQ": np.equal, "NE": np.not_equal,
 }  # fmt: skip
-ROUNDINGS = {"floor": math.floor, "ceil": math.ceil, "round": round}
 TABULATED_BITS = 16
 
 
@@ -95,7 +93,7 @@ class Judge:
 
     def function(self, fn: str, codes: Array) -> Array:
         """A function of one operand, correctly rounded, on an array of codes."""
-        if fn in ROUNDINGS:
+        if fn in oracle.ROUNDINGS:
             return self.encode(oracle.ROUNDINGS[fn](decode(self.fmt, codes)))
         if fn == "negative":
             return self.arithmetic("Sub", self._zero(), codes)

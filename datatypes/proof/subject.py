@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 import compiler
+from compiler.arithmetic.scalar_functions import UNARY
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.types.dtypes import Array, DType
@@ -21,10 +22,7 @@ OPERATORS = {
     "Min": "minimum", "LT": "less", "GT": "greater", "EQ": "equal",
 }  # fmt: skip
 """Scalar operation -> operator of two operands."""
-FUNCTIONS = (
-    "negative", "abs", "nn.relu", "floor", "ceil", "round", "sqrt", "rsqrt", "exp", "log", "tanh",
-    "sigmoid", "erf",
-)  # fmt: skip
+FUNCTIONS = ("negative", "abs", "nn.relu", *(f.name for f in UNARY.values() if f.in_formats))
 """Operators of one operand."""
 TARGETS = ("llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2")
 """One for every way that kernels are generated."""

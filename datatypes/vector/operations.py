@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.tensor.expr import (
     COMPARISONS,
     BinOp,
@@ -12,12 +13,10 @@ from compiler.tensor.expr import (
     cast,
     const,
     let,
-    maximum,
-    minimum,
     select,
 )
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT64, DType
-from datatypes.arithmetic import mathfun, oracle
+from datatypes.arithmetic import oracle
 from datatypes.builtin import decoding, functions, through_float64
 from datatypes.formats import Format, as_float
 from datatypes.vector import deferred
@@ -98,20 +97,16 @@ def function(fmt: Format, fn: str, x: Expr) -> Expr | None:
     Correctly rounded up to 16 bits. Wider formats take the float64 function that their library
     lowering takes (see `datatypes.builtin.functions`), and round its result once.
     """
-    if fn in oracle.ROUNDINGS:
+    f = FUNCTIONS.get(fn)
+    if f is None or not f.in_formats:
+        return None
+    if f.integral:
         return _rounded_once(fmt, call(fn, cast(x, chosen(fmt).arithmetic.dtype)))
     if fn == "sqrt":
         return _rounded_once(fmt, _sqrt(fmt, cast(x, chosen(fmt).arithmetic.dtype)))
     if fmt.nbits <= decoding.TABLE_BITS:
-        if fn not in mathfun.FUNCTIONS:
-            return None
         return Gather(results(fmt, fn), cast(to_bits(fmt, x), INT64))
-    if fn not in functions.FLOAT64_FUNCTIONS:
-        return None
-    x = cast(x, FLOAT64)
-    if fn in ("exp", "sigmoid"):
-        x = minimum(maximum(x, -functions.FAR), functions.FAR)
-    return _rounded_once(fmt, call(fn, x))
+    return _rounded_once(fmt, functions.in_float64(f, cast(x, FLOAT64)))
 
 
 def _sqrt(fmt: Format, x: Expr) -> Expr:

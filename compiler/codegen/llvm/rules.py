@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.errors import LoweringError
 from compiler.target.emit import Emitter, Val, llvm_type
 from compiler.target.intrinsics.x86_range import limited
@@ -30,15 +31,6 @@ _INT = {
 }
 _FCMP = {"LT": "olt", "LE": "ole", "GT": "ogt", "GE": "oge", "EQ": "oeq", "NE": "une"}
 _ICMP = {"LT": "lt", "LE": "le", "GT": "gt", "GE": "ge", "EQ": "eq", "NE": "ne"}
-_INTRINSIC = {
-    "sqrt": "llvm.sqrt", "floor": "llvm.floor", "ceil": "llvm.ceil", "round": "llvm.roundeven",
-    "abs": "llvm.fabs", "fma": "llvm.fma",
-}  # fmt: skip
-_LIBM = {
-    "exp", "log", "tanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-    "asinh", "acosh", "atanh", "fmod", "pow",
-}  # fmt: skip
-_THROUGH_DOUBLE = _LIBM - {"exp", "log", "tanh", "erf"}
 
 
 def suffix(v: Val) -> str:
@@ -185,13 +177,15 @@ def function(e: Emitter, fn: str, dtype: DType, args: Sequence[Val]) -> Val:
         return e.call(f"llvm.lrint.{suffix(Val('', 'i32', a.n))}.{suffix(a)}", "i32", a.n, args)
     if fn == "abs" and dtype.kind == "int":
         return e.call(f"llvm.abs.{suffix(a)}", a.t, a.n, [a, Val("false", "i1")])
-    if dtype.is_float and fn in _INTRINSIC:
-        return e.call(f"{_INTRINSIC[fn]}.{suffix(a)}", a.t, a.n, args)
-    if fn in _LIBM and a.t == "double":
+    f = FUNCTIONS.get(fn)
+    intrinsic = "llvm.fma" if fn == "fma" else None if f is None else f.llvm
+    if intrinsic is not None and dtype.is_float:
+        return e.call(f"{intrinsic}.{suffix(a)}", a.t, a.n, args)
+    if f is not None and f.c is not None and a.t == "double":
         return e.gather_lanes(
-            [e.call(fn, "double", 1, [e.extract(x, k) for x in args]) for k in range(a.n)]
+            [e.call(f.c, "double", 1, [e.extract(x, k) for x in args]) for k in range(a.n)]
         )
-    if fn in _THROUGH_DOUBLE and dtype.is_float:
+    if f is not None and f.c is not None and dtype.is_float:
         wide = [cast(e, x, dtype, FLOAT64) for x in args]
         return cast(e, function(e, fn, FLOAT64, wide), FLOAT64, dtype)
     raise LoweringError(f"no function {fn} of {dtype}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler.arithmetic.mathlib import EXPANSIONS, EXPANSIONS64, FLOAT16, narrow
+from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.codegen.llvm import rules
 from compiler.codegen.llvm.accesses import Accesses, from_memory, to_memory
 from compiler.codegen.llvm.addresses import Addresses
@@ -32,7 +32,7 @@ from compiler.tensor.expr import (
 from compiler.tensor.lanes import points
 from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import Store
-from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, DType
+from compiler.types.dtypes import BOOL, DType
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,12 +104,9 @@ class Scalars:
         if isinstance(x, Call):
             args = [self.eval(a) for a in x.args]
             bound = [_Bound(v, a.dtype) for v, a in zip(args, x.args, strict=True)]
-            if x.dtype == FLOAT32 and x.fn in EXPANSIONS:
-                return self.eval(EXPANSIONS[x.fn](bound[0]))
-            if x.dtype == FLOAT64 and x.fn in EXPANSIONS64:
-                return self.eval(EXPANSIONS64[x.fn](bound[0]))
-            if x.dtype == FLOAT16 and x.fn in EXPANSIONS:
-                return self.eval(narrow(x.fn, bound[0]))
+            body = FUNCTIONS[x.fn].body(x.dtype) if x.fn in FUNCTIONS else None
+            if body is not None:
+                return self.eval(body(bound[0]))
             splat = [e.splat(a, n) for a in args]
             if x.fn == "limit":
                 return rules.limit(e, splat[0], splat[1], self.features)
