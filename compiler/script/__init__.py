@@ -5,7 +5,10 @@ a statement, `with dataflow()` a part without effects. Expressions are Python's 
 values; what a program may use is listed here.
 """
 
+import builtins
+
 from compiler._lazy import lazy
+from compiler.arithmetic.scalar_functions import UNARY
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,
@@ -16,9 +19,10 @@ __getattr__, __dir__, __all__ = lazy(
             "unroll", "vectorized",
         ],
         "compiler.script.scalars": [
-            "boolean", "cast", "exp", "float16", "float32", "float64", "floor", "fma", "int8",
-            "int16", "int32", "int64", "log", "maximum", "minimum", "select", "sqrt", "tanh",
-            "uint8", "uint16", "uint32", "uint64",
+            "boolean", "cast", "float16", "float32", "float64", "fma", "int8", "int16", "int32",
+            "int64", "maximum", "minimum", "select", "uint8", "uint16", "uint32", "uint64",
+            # Those whose names mean something else in Python are not for `import *`.
+            *(name for name in UNARY if not hasattr(builtins, name)),
         ],
         "compiler.script.graph_values": ["call_packed", "call_tir", "dataflow", "output", "Tensor"],
     },

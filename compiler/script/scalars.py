@@ -3,10 +3,12 @@ on indices (loops, dimensions) and on elements of buffers."""
 
 from __future__ import annotations
 
+import builtins
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from compiler.arithmetic.scalar_functions import UNARY
 from compiler.errors import TypeInferenceError
 from compiler.ir.expression import call
 from compiler.ir.overloads import Overloads
@@ -113,7 +115,22 @@ def _function(name: str) -> Callable[[Any], Expr]:
     return apply
 
 
-exp, log, sqrt, tanh, floor = map(_function, ("exp", "log", "sqrt", "tanh", "floor"))
+def beside_builtin(name: str) -> Callable[..., Any]:
+    """The function of Python called `name`, of scalars of programs ours: `round`."""
+    ours, pythons = _function(name), getattr(builtins, name)
+
+    def apply(x: Any, *more: Any) -> Any:
+        return pythons(x, *more) if more or not _is_symbolic(x) else ours(x)
+
+    return apply
+
+
+def __getattr__(name: str) -> Callable[[Any], Expr]:
+    """Every scalar function of one operand, by its name."""
+    if name not in UNARY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _function(name)
+
 
 # ---- what operators mean -------------------------------------------------------------------------
 _COMPARE = {"Lt": "LT", "LtE": "LE", "Gt": "GT", "GtE": "GE", "Eq": "EQ", "NotEq": "NE"}

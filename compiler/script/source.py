@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from compiler.arithmetic.scalar_functions import UNARY
 from compiler.errors import DtypelabError, ParseError
 from compiler.script import loops, scalars
 
@@ -96,6 +97,7 @@ def _builtins() -> dict[str, Any]:
         "max": scalars.maximum,
         "min": scalars.minimum,
         "range": loops.counted,
+        **{name: scalars.beside_builtin(name) for name in UNARY if hasattr(builtins, name)},
     }
     return {**vars(builtins), **own}
 
