@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from compiler.arithmetic.scalar_functions import UNARY
 from compiler.frontend.choices import each_value, flag
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, constant_of, numbers, scalar
@@ -13,40 +14,15 @@ from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.types.dtypes import BOOL
 
 _UNARY = {
+    **{f.onnx: f.name for f in UNARY.values() if f.onnx is not None},
     "Relu": "nn.relu",
     "HardSwish": "nn.hard_swish",
-    "Sigmoid": "sigmoid",
-    "Tanh": "tanh",
     "Neg": "negative",
     "Abs": "abs",
-    "Exp": "exp",
-    "Log": "log",
-    "Sqrt": "sqrt",
-    "Floor": "floor",
-    "Ceil": "ceil",
-    "Erf": "erf",
-    "Round": "round",
     "Sign": "sign",
     "Not": "logical_not",
     "BitwiseNot": "bitwise_not",
     "IsNaN": "isnan",
-    **{
-        f.capitalize(): f
-        for f in (
-            "sin",
-            "cos",
-            "tan",
-            "asin",
-            "acos",
-            "atan",
-            "sinh",
-            "cosh",
-            "asinh",
-            "acosh",
-            "atanh",
-        )
-    },
-    "Dropout": "nn.dropout",
 }
 
 _BINARY = {
@@ -70,7 +46,7 @@ _BINARY = {
 _VARIADIC = {"Sum": "add", "Max": "maximum", "Min": "minimum"}
 
 
-@converts(*(op for op in _UNARY if op != "Dropout"))
+@converts(*_UNARY)
 def unary(n: Node) -> Imported:
     """One operand, no attributes."""
     return n.call(_UNARY[n.op], n.atom(0))

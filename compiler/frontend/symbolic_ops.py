@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.arithmetic.scalar_functions import UNARY
 from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, Symbolic, symbolic
 from compiler.ir.expr import Constant
@@ -189,6 +190,9 @@ _COMPARE: dict[str, Evaluate] = {
     "Greater": _elementwise(lambda a, b: _decided(a, b, False, False, True)),
 }
 
+_ROUNDINGS = tuple(f.onnx for f in UNARY.values() if f.integral and f.onnx is not None)
+"""To a whole number, which a dimension is."""
+
 _EVALUATE: dict[str, Evaluate] = {
     "Identity": lambda n, x: x,
     "Cast": _cast,
@@ -207,9 +211,7 @@ _EVALUATE: dict[str, Evaluate] = {
     "Mod": _elementwise(_remainder),
     "Neg": lambda n, x: -x,
     "ReduceProd": _product,
-    "Floor": lambda n, x: x,
-    "Ceil": lambda n, x: x,
-    "Round": lambda n, x: x,
+    **dict.fromkeys(_ROUNDINGS, lambda n, x: x),
     "Where": _where,
     **_COMPARE,
 }
@@ -219,6 +221,6 @@ _BY_BOUNDS = {*_COMPARE, "Div", "Max", "Min", "Mod"}
 
 _ON_FLOATS = {
     "Identity", "Cast", "Gather", "Slice", "Concat", "Squeeze", "Unsqueeze", "Reshape", "Add",
-    "Sub", "Mul", "Floor", "Ceil", "Round",
+    "Sub", "Mul", *_ROUNDINGS,
 }  # fmt: skip
 """What gives whole numbers for whole numbers."""
