@@ -5,6 +5,7 @@ Conditions depend on integers and flags only, so that rounding never decides whe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 import compiler
+from compiler.arithmetic.scalar_functions import UNARY
 from compiler.ir.expression import Expr, Operand
 from compiler.symbolic import Var as Dim
 from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
@@ -22,7 +24,8 @@ FLAG, COUNT = TensorType.of((), "bool"), TensorType.of((), "int64")
 PAIR, MAP = TupleType((MATRIX, VECTOR)), FuncType((MATRIX,), MATRIX)
 TYPES: tuple[Type, ...] = (MATRIX, MATRIX, MATRIX, VECTOR, FLAG, COUNT, PAIR, MAP)
 WEIGHT = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
-UNARY = ("nn.relu", "negative", "tanh", "sigmoid", "abs")
+BOUNDED = [f.name for f in UNARY.values() if f.enclose and max(map(abs, f.limits)) < math.inf]
+FUNCTIONS = ("nn.relu", "negative", "abs", *BOUNDED)
 BINARY = ("add", "subtract", "multiply", "maximum", "minimum")
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
@@ -85,7 +88,7 @@ class Generator:
             return self.of(MAP, scope)(x)
         if kind == 6 and self.helpers:
             return self.pick(self.helpers)(self.of(COUNT, scope), x)
-        return compiler.call(self.pick(UNARY), x)
+        return compiler.call(self.pick(FUNCTIONS), x)
 
     def vector(self, scope: list[Operand]) -> Operand:
         kind = self.pick(range(4)) if self.left > 0 else 0
@@ -95,7 +98,7 @@ class Generator:
             return compiler.call(self.pick(BINARY), self.of(VECTOR, scope), self.of(VECTOR, scope))
         if kind == 3:
             return self.of(PAIR, scope)[1]
-        return compiler.call(self.pick(UNARY), self.of(VECTOR, scope))
+        return compiler.call(self.pick(FUNCTIONS), self.of(VECTOR, scope))
 
     def flag(self, scope: list[Operand]) -> Operand:
         a, b = self.of(COUNT, scope), self.draw(st.integers(-2, 4))

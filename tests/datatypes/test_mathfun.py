@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from compiler.arithmetic.scalar_functions import UNARY
 from compiler.errors import InputError, UnsupportedError
 from datatypes.arithmetic import mathfun
 from datatypes.formats import (
@@ -29,7 +30,6 @@ from datatypes.formats import (
 COMPUTING = [name for name in list_formats() if not get(name).storage_only]
 EIGHT = [name for name in COMPUTING if get(name).nbits <= 8]
 SIXTEEN = [name for name in COMPUTING if get(name).nbits == 16]
-FUNCTIONS = ["exp", "log", "tanh", "sigmoid", "erf", "sqrt", "rsqrt"]
 DIGITS = 90
 BEYOND = Decimal(2) ** 1001
 
@@ -110,6 +110,9 @@ REFERENCE: dict[str, Callable[[Decimal], Decimal]] = {
 }
 
 
+FUNCTIONS = list(REFERENCE)
+
+
 def expected(fmt_name: str, function: str, code: int) -> int:
     """Code of f(x) for a finite nonzero x in the domain, from the reference alone."""
     fmt = get(fmt_name)
@@ -133,12 +136,12 @@ def in_decimal(x: Fraction | Power) -> Decimal:
 
 def in_domain(function: str, x: npt.NDArray[Any]) -> npt.NDArray[Any]:
     inside = np.isfinite(x) & (x != 0)
-    return inside & (x > 0) if function in ("log", "sqrt", "rsqrt") else inside
+    return inside & UNARY[function].inside(x)
 
 
 def halves(fmt: Format, function: str) -> bool:
     """Whether results are at ties, which digits do not tell (see test_logarithmic)."""
-    return fmt.logarithmic and function in ("sqrt", "rsqrt")
+    return fmt.logarithmic and UNARY[function].power is not None
 
 
 @pytest.mark.sampled(9)

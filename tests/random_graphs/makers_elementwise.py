@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.arithmetic.scalar_functions import UNARY
 from random_graphs.drawing import BOOL, INT64, Drawing, draws
 from random_graphs.numbers_drawn import is_float
 from random_graphs.oracle import BFLOAT16, code_of
@@ -11,12 +12,11 @@ from random_graphs.oracle import BFLOAT16, code_of
 FLOAT32 = np.dtype(np.float32)
 
 
-@draws(
-    "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Cos", "Cosh", "Erf", "Exp",
-    "Floor", "Identity", "IsNaN", "Log", "Neg", "Not", "Reciprocal", "Relu", "Round", "Sigmoid",
-    "Sign", "Sin", "Sinh", "Sqrt", "Tan", "Tanh", "HardSwish", "Softplus", "Softsign", "Mish",
-    "BitwiseNot", "Size",
-)  # fmt: skip
+_PLAIN = {"Abs", "Identity", "IsNaN", "Neg", "Not", "Reciprocal", "Relu", "Sign"}
+_OTHERS = ("HardSwish", "Softplus", "Softsign", "Mish", "BitwiseNot", "Size")
+
+
+@draws(*dict.fromkeys((*sorted({f.onnx for f in UNARY.values() if f.onnx} | _PLAIN), *_OTHERS)))
 def unary(g: Drawing, op: str) -> None:
     g.node(op, [g.value(g.dtype(op))])
 

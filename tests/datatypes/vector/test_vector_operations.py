@@ -26,6 +26,7 @@ from vector_support import (
     unary_kernel,
 )
 
+from compiler.arithmetic.scalar_functions import UNARY
 from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, UINT8, Array, DType
 from datatypes import kernels, vector
 from datatypes.arithmetic import oracle
@@ -45,7 +46,7 @@ NAMES = [*(name for name in list_formats() if not get(name).irregular), *EXTRA]
 SHORT = [n for n in NAMES if get(n).nbits <= 8]
 MEDIUM = [n for n in NAMES if 8 < get(n).nbits <= 16]
 FEW = ["posit8_es0", "posit16_es1", "posit32_es2", "bfloat16", "float8_e4m3fn", "takum16"]
-FUNCTIONS = ("sqrt", "floor", "ceil", "round", "exp", "log", "tanh", "sigmoid", "erf", "rsqrt")
+FUNCTIONS = [f.name for f in UNARY.values() if f.in_formats]
 OUTSIDE = np.array([0.0, -0.0, math.inf, -math.inf, math.nan, 1e300, -1e300, 1e-300, -1e-300])
 
 
