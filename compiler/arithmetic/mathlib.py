@@ -15,7 +15,7 @@ the Elementary Functions, 1980) and truncated series; erf by Chebyshev fits of e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
 from compiler.types.dtypes import FLOAT32, INT32, UINT16, DType
@@ -37,19 +37,6 @@ _LOG_ERFC = (
     0.02638421207666397, -0.11000879853963852, -0.6319087743759155, -1.1301807165145874,
     0.0003060615563299507,
 )  # fmt: skip
-
-
-_ROUNDED_TWICE: dict[str, tuple[tuple[int, int], ...]] = {
-    "exp": ((0x1F79, 0x3C07), (0x25CF, 0x3C17)),
-    "log": ((0x1D78, 0xC53B),),
-    "sigmoid": (
-        (0x1A00, 0x3801), (0x1F00, 0x3803), (0x2180, 0x3805), (0x9F80, 0x37F9), (0xA140, 0x37F6),
-        (0xA1C0, 0x37F5), (0xB13F, 0x3758),
-    ),
-    "erf": ((0x1612, 0x16D9), (0x9612, 0x96D9)),
-}  # fmt: skip
-"""Codes of the float16 operands (all 65536 were tried) whose float32 result lies, by its error, in
-the middle between two float16 numbers or beyond, and of the right results."""
 
 
 def fma(a: Expr, b: Expr, c: Expr) -> Expr:
@@ -143,23 +130,3 @@ def through_float32(fn: str, x: Expr, half: Sequence[tuple[int, int]]) -> Expr:
         right = call("bits", const(result, UINT16), dtype=FLOAT16)
         out = select(code.equal(operand), right, out)
     return out
-
-
-def narrow(fn: str, x: Expr) -> Expr:
-    """A function of EXPANSIONS of a float16 operand, correctly rounded: through float32, but for
-    the few operands where that rounds twice."""
-    out = cast(call(fn, cast(x, FLOAT32)), FLOAT16)
-    code = call("bits", x, dtype=UINT16)
-    for operand, result in _ROUNDED_TWICE.get(fn, ()):
-        right = call("bits", const(result, UINT16), dtype=FLOAT16)
-        out = select(code.equal(operand), right, out)
-    return out
-
-
-EXPANSIONS: dict[str, Callable[[Expr], Expr]] = {
-    "exp": exp, "log": log, "tanh": tanh, "sigmoid": sigmoid, "erf": erf, "rsqrt": rsqrt,
-}  # fmt: skip
-"""What a float32 `Call` of these functions means."""
-
-EXPANSIONS64: dict[str, Callable[[Expr], Expr]] = {"sigmoid": sigmoid64, "rsqrt": rsqrt}
-"""What a float64 `Call` of these functions means; the C library has the others."""

@@ -35,7 +35,7 @@ _RECORDS = (
         onnx="Ceil",
     ),
     ScalarFunction(
-        "round", np.rint, llvm="llvm.roundeven", c="rint", exact=True, integral=True, trend=1,
+        "round", np.rint, llvm="llvm.roundeven", c="nearbyint", exact=True, integral=True, trend=1,
         symmetry="odd", onnx="Round",
     ),
     ScalarFunction(

@@ -26,7 +26,6 @@ FLOATS = (DType("float", 16), FLOAT32, FLOAT64)
 ENCLOSED = [f.name for f in UNARY.values() if f.enclose is not None]
 EXCEPTIONS = {
     "compiler/frontend/converters_recurrent.py": "activations that ONNX gives recurrent layers",
-    "compiler/arithmetic/mathlib.py": "until backends ask records",
     "compiler/transform/use_integers.py": "until it asks operators",
     "quantize/onnx/operators.py": "until it asks operators",
 }

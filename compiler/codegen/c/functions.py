@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 import re
 
-from compiler.arithmetic.mathlib import EXPANSIONS, EXPANSIONS64, narrow
+from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.codegen.c.expressions import Expressions
 from compiler.codegen.c.names import Names
 from compiler.codegen.c.types import FLOAT16, SHORT, c_type
 from compiler.errors import LoweringError
-from compiler.tensor.expr import CallExtern, Expr, LetVar
-from compiler.types.dtypes import FLOAT32, FLOAT64, DType
+from compiler.tensor.expr import CallExtern, LetVar
 
 
 @functools.cache
@@ -22,25 +21,17 @@ def expansion(name: str) -> str | None:
     dtype = SHORT.get(short)
     if dtype is None:
         return None
-    x = LetVar("x", dtype)
-    body = _expanded(fn, dtype, x)
+    body = FUNCTIONS[fn].body(dtype) if fn in FUNCTIONS else None
     if body is None:
         return None
+    x = LetVar("x", dtype)
     names = Names()
     names.taken.add("x")
     e = Expressions(names, {}, {}, {x: "x"})
-    value = e.text(body)
+    value = e.text(body(x))
     lines = "\n".join(f"  {line}" for line in (*e.lines, f"return {value};"))
     t = c_type(dtype)
     return f"static inline {t} {name}({t} x) {{\n{lines}\n}}"
-
-
-def _expanded(fn: str, dtype: DType, x: Expr) -> Expr | None:
-    if dtype == FLOAT32 and fn in EXPANSIONS:
-        return EXPANSIONS[fn](x)
-    if dtype == FLOAT64 and fn in EXPANSIONS64:
-        return EXPANSIONS64[fn](x)
-    return narrow(fn, x) if dtype == FLOAT16 and fn in EXPANSIONS else None
 
 
 def declared(e: CallExtern) -> str:

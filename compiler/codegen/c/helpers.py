@@ -11,15 +11,13 @@ import functools
 import re
 from collections.abc import Callable
 
+from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.codegen.c.types import FLOAT16, SHORT, c_type, short_name, unsigned_type
 from compiler.types.dtypes import FLOAT32, DType
 
-LIBRARY = (
-    "exp", "log", "tanh", "erf", "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh",
-    "asinh", "acosh", "atanh", "fmod", "pow",
-)  # fmt: skip
-"""Functions of the C library that programs call, in double."""
-ROUNDED = {"sqrt": "sqrt", "floor": "floor", "ceil": "ceil", "round": "nearbyint", "abs": "fabs"}
+LIBRARY = {name: f.c for name, f in FUNCTIONS.items() if f.c and not f.llvm}
+"""Functions -> those of the C library that programs call, in double."""
+ROUNDED = {name: f.c for name, f in FUNCTIONS.items() if f.c and f.llvm}
 """Functions whose result in every float is the right one -> C's, in double."""
 _WRAPPING = {"add": "+", "sub": "-", "mul": "*"}
 
@@ -108,9 +106,9 @@ def helper(name: str) -> str | None:
         body = "f64_bits_u64(UINT64_C(0x7ff0000000000000))"
         return f"static inline double f64_inf(void) {{\n  return {body};\n}}"
     if words[0] == "library" and words[1] in LIBRARY:
-        types = ", ".join(["double"] * (2 if words[1] in ("pow", "fmod") else 1))
+        types = ", ".join(["double"] * FUNCTIONS[words[1]].arity)
         # Volatile: compilers compute functions of constants, better in the last bit.
-        return f"static double (*const volatile {name})({types}) = {words[1]};"
+        return f"static double (*const volatile {name})({types}) = {LIBRARY[words[1]]};"
     if len(words) == 2 and words[1] in SHORT:
         dtype = SHORT[words[1]]
         return _of_floats(words[0], dtype) if dtype.is_float else _of_integers(words[0], dtype)
@@ -154,8 +152,9 @@ return x >= 0x1p{bits}{suffix} ? {most} : ({c_type(to)})x;"""
 def _of_floats(fn: str, dtype: DType) -> str | None:
     short, t = short_name(dtype), c_type(dtype)
     name, suffix = f"{fn}_{short}", "f" if dtype == FLOAT32 else ""
-    params = {"pow": "xy", "fmod": "xy", "max": "ab", "min": "ab", "fma": "abc", "limit": "xm"}
+    params = {"max": "ab", "min": "ab", "fma": "abc", "limit": "xm"}
     given = params.get(fn, "ab" if fn in ("add", "sub", "mul", "div") else "x")
+    given = "xy"[: FUNCTIONS[fn].arity] if fn in FUNCTIONS else given
     if dtype == FLOAT16 and fn != "abs":
         return _of_halves(fn, name, given)
     if fn in ("max", "min"):  # NaN if one is NaN; +0 is larger than -0
