@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.arithmetic.arrays import Arithmetic
+from compiler.op.facts import Moves
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.stmt import Buffer
@@ -42,6 +43,7 @@ register_op(
         fusion=Fusion.INJECTIVE,
         quantized=Quantized.SAME,
         view=True,
+        moves=Moves.SAME,
         doc="Its operand, which shall be computed on a device. This compiler has one device; "
         "passes of yours may make something of it.",
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.errors import TypeInferenceError
+from compiler.op.facts import Moves
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, dim
 from compiler.tensor.builder import PrimBuilder
@@ -63,6 +64,7 @@ ASSUME = register_op(
         fusion=Fusion.ELEMENTWISE,  # so that it takes part in any layout
         quantized=Quantized.SAME,
         view=True,
+        moves=Moves.SAME,
         doc="its operand, two sizes being equal (or not): checked when the program is called",
     )
 )

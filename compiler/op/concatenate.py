@@ -11,7 +11,8 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.errors import TypeInferenceError
 from compiler.op.common import axis_of, one_dtype, require, type_of
-from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.op.facts import Moves
+from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.symbolic import Dim, Index, dim
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.stmt import Buffer
@@ -103,7 +104,7 @@ def _lower_split(b: PrimBuilder, a: SplitAttrs, x: Buffer) -> tuple[Buffer, ...]
     return tuple(parts)
 
 
-for _definition in (
+CONCATENATE, SPLIT = register_ops(
     OpDef(
         "concatenate",
         _infer_concatenate,
@@ -113,6 +114,8 @@ for _definition in (
         (1, None),
         Fusion.INJECTIVE,
         Quantized.SAME,
+        moves=Moves.JOIN,
+        in_order=True,
         doc="operands one after the other along an axis",
     ),
     OpDef(
@@ -122,7 +125,7 @@ for _definition in (
         _lower_split,
         SplitAttrs,
         quantized=Quantized.SAME,
+        moves=Moves.SPLIT,
         doc="a tuple of consecutive parts along an axis",
     ),
-):
-    register_op(_definition)
+)

@@ -11,6 +11,7 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import check_mode, finished, sums
 from compiler.op.common import one_dtype, require, type_of
+from compiler.op.facts import Summation
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.reduce import total, total_of_products
 from compiler.symbolic import Dim, Index, IntLike, product
@@ -142,7 +143,8 @@ def _lower(b: PrimBuilder, a: EinsumAttrs, *xs: Buffer) -> Buffer:
     return finished(b, held, "einsum_round", out, None)
 
 
-register_op(
+EINSUM = register_op(
     OpDef("einsum", _infer, _reference, _lower, EinsumAttrs, (1, None), Fusion.ANCHOR, terms=_terms,
+          summation=Summation((0, 1), products=True),
           doc="sum of products over the letters that the result does not have")
 )  # fmt: skip

@@ -13,10 +13,11 @@ import numpy as np
 from compiler.arithmetic import scalar_functions
 from compiler.errors import TypeInferenceError
 from compiler.op.common import ExprArithmetic, broadcast_all, one_dtype, read, require, type_of
+from compiler.op.facts import IntegerForm
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.stmt import Buffer
-from compiler.types.dtypes import BOOL, DType
+from compiler.types.dtypes import BOOL, Array, DType
 from compiler.types.tensor_types import TensorType
 
 Scalar = Callable[..., Any]
@@ -49,10 +50,12 @@ def elementwise(
     accepts: Check = _number,
     result: DType | None = None,
     quantized: Quantized = Quantized.FLOAT,
+    **facts: Any,
 ) -> OpDef:
     """Register an operator whose operands broadcast as numpy's do and share one dtype.
 
-    `result`: dtype of the result where it is not that of the operands.
+    `result`: dtype of the result where it is not that of the operands. `facts`: further fields of
+    `OpDef`.
     """
 
     def infer(_: Any, types: Sequence[TensorType]) -> TensorType:
@@ -80,24 +83,42 @@ def elementwise(
             quantized,
             numbered=True,
             doc=doc,
+            **facts,
         )
     )
 
 
 # ---- two operands --------------------------------------------------------------------------------
-for _name, _method, _quantized in (
-    ("add", "add", Quantized.INTEGER),
-    ("subtract", "sub", Quantized.INTEGER),
-    ("multiply", "mul", Quantized.INTEGER),
-    ("divide", "div", Quantized.FLOAT),
-    ("maximum", "maximum", Quantized.FLOAT),
-    ("minimum", "minimum", Quantized.FLOAT),
-):
-
-    def _binary(ar: Any, _: NoAttrs, a: Any, b: Any, method: str = _method) -> Any:
+def _binary(name: str, method: str, **facts: Any) -> OpDef:
+    def apply(ar: Any, _: NoAttrs, a: Any, b: Any) -> Any:
         return getattr(ar, method)(a, b)
 
-    elementwise(_name, _binary, 2, f"{_name} of two tensors, broadcasting", quantized=_quantized)
+    return elementwise(name, apply, 2, f"{name} of two tensors, broadcasting", **facts)
+
+
+def _difference(_: NoAttrs, c: Sequence[Array], first: bool) -> tuple[Array | None, Array]:
+    return (np.array([-1.0]), c[0]) if first else (None, -c[0])
+
+
+def _quotient(_: NoAttrs, c: Sequence[Array], first: bool) -> tuple[Array, None] | None:
+    return None if first or not c[0].all() else (1.0 / c[0], None)
+
+
+ADD = _binary(
+    "add", "add", quantized=Quantized.INTEGER, integer_form=IntegerForm.SUM, function=True,
+    commutes=True, affine=lambda a, c, first: (None, c[0]),
+)  # fmt: skip
+SUBTRACT = _binary(
+    "subtract", "sub", quantized=Quantized.INTEGER, integer_form=IntegerForm.DIFFERENCE,
+    function=True, affine=_difference,
+)  # fmt: skip
+MULTIPLY = _binary(
+    "multiply", "mul", quantized=Quantized.INTEGER, integer_form=IntegerForm.PRODUCT,
+    function=True, commutes=True, affine=lambda a, c, first: (c[0], None),
+)  # fmt: skip
+DIVIDE = _binary("divide", "div", function=True, affine=_quotient)
+MAXIMUM = _binary("maximum", "maximum", commutes=True)
+MINIMUM = _binary("minimum", "minimum", commutes=True)
 
 for _name, _op in (
     ("less", "LT"),
@@ -111,7 +132,10 @@ for _name, _op in (
     def _compare(ar: Any, _: NoAttrs, a: Any, b: Any, op: str = _op) -> Any:
         return ar.compare(op, a, b)
 
-    elementwise(_name, _compare, 2, f"boolean tensor of a {_op} b", result=BOOL, accepts=_any)
+    elementwise(
+        _name, _compare, 2, f"boolean tensor of a {_op} b", result=BOOL, accepts=_any,
+        commutes=_op in ("EQ", "NE"),
+    )  # fmt: skip
 
 
 # ---- one operand ---------------------------------------------------------------------------------
@@ -122,7 +146,9 @@ for _f in scalar_functions.UNARY.values():
 
     # What has no correctly rounded form in number formats stays with built-in floats.
     _accepts = _real if _f.in_formats else _float
-    elementwise(_f.name, _function, 1, f"{_f.name}(x)", accepts=_accepts)
+    # Quantized models spell functions out in float between integers.
+    _spelled_out = _f.in_formats and not _f.integral and bool(_f.onnx)
+    elementwise(_f.name, _function, 1, f"{_f.name}(x)", accepts=_accepts, function=_spelled_out)
 
 
 def _negative(ar: Any, _: NoAttrs, x: Any) -> Any:
@@ -137,9 +163,12 @@ def _relu(ar: Any, _: NoAttrs, x: Any) -> Any:
     return ar.maximum(x, ar.const(0))
 
 
-elementwise("negative", _negative, 1, "-0 - x")
-elementwise("abs", _abs, 1, "max(x, -0 - x)")
-elementwise("nn.relu", _relu, 1, "max(x, 0)", quantized=Quantized.INTEGER)
+elementwise("negative", _negative, 1, "-0 - x", function=True)
+ABS = elementwise("abs", _abs, 1, "max(x, -0 - x)", function=True)
+RELU = elementwise(
+    "nn.relu", _relu, 1, "max(x, 0)", quantized=Quantized.INTEGER,
+    clips=lambda a: (0.0, math.inf), homogeneous=True,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -162,7 +191,10 @@ def _clip(ar: Any, a: ClipAttrs, x: Any) -> Any:
     return x
 
 
-elementwise("clip", _clip, 1, "min(max(x, a_min), a_max)", ClipAttrs, quantized=Quantized.INTEGER)
+CLIP = elementwise(
+    "clip", _clip, 1, "min(max(x, a_min), a_max)", ClipAttrs, quantized=Quantized.INTEGER,
+    clips=lambda a: (a.a_min, a.a_max),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -245,4 +277,7 @@ for _name, _scalar, _attrs, _doc in (
         "c = min(max(x, -7.25), 7.25)",
     ),
 ):
-    elementwise(_name, _scalar, 1, _doc, _attrs, accepts=_real)
+    elementwise(
+        _name, _scalar, 1, _doc, _attrs, accepts=_real, function=True,
+        homogeneous=_scalar is _leaky_relu,
+    )  # fmt: skip

@@ -132,13 +132,13 @@ def _infer_if_exact(_: NoAttrs, types: Sequence[TensorType]) -> TensorType:
     return sure
 
 
-register_op(
+JOIN = register_op(
     OpDef(
         "join", _infer_join, _join, _lower_join, JoinAttrs, (1, None), Fusion.ELEMENTWISE,
         doc="the sum of numbers on ascending grids, rounded to odd",
     )
 )  # fmt: skip
-register_op(
+IF_EXACT = register_op(
     OpDef(
         "if_exact", _infer_if_exact, lambda ar, a, quick, sure: sure,
         lambda b, a, quick, sure: b.compute("sure", sure.shape, sure.dtype, lambda *i: sure[i]),
@@ -189,7 +189,7 @@ def _lower_add(b: PrimBuilder, a: NoAttrs, *xs: Buffer) -> Buffer:
     return b.compute("odd", t.shape, t.dtype, lambda *i: _add(ar, a, *(read(x, i) for x in xs)))
 
 
-register_op(
+ADD_TO_ODD = register_op(
     OpDef(
         "add_to_odd", _infer_add, _add, _lower_add, NoAttrs, (2, 3), Fusion.ELEMENTWISE,
         rounds=True, doc="the sum of two or three numbers, rounded to odd",

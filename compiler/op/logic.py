@@ -28,8 +28,13 @@ for _name, _op in (("and", "And"), ("or", "Or"), ("xor", "Xor")):
     def _bitwise(ar: Any, _: NoAttrs, a: Any, b: Any, op: str = _op) -> Any:
         return ar.bitwise(op, a, b)
 
-    elementwise(f"logical_{_name}", _bitwise, 2, f"a {_name} b, of truth values", accepts=_boolean)
-    elementwise(f"bitwise_{_name}", _bitwise, 2, f"a {_name} b, bit by bit", accepts=_integer)
+    _doc = f"a {_name} b"
+    elementwise(
+        f"logical_{_name}", _bitwise, 2, f"{_doc}, of truth values", accepts=_boolean, commutes=True
+    )
+    elementwise(
+        f"bitwise_{_name}", _bitwise, 2, f"{_doc}, bit by bit", accepts=_integer, commutes=True
+    )
 
 
 def _logical_not(ar: Any, _: NoAttrs, x: Any) -> Any:

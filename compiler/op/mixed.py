@@ -20,7 +20,7 @@ from compiler.op.common import (
     require,
     type_of,
 )
-from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
+from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_ops
 from compiler.tensor import expr
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.stmt import Buffer
@@ -118,7 +118,7 @@ def _lower_bias_add(b: PrimBuilder, a: BiasAddAttrs, x: Buffer, bias: Buffer) ->
     return b.compute("bias_add", x.shape, x.dtype, lambda *i: x[i] + bias[i[axis]])
 
 
-for _definition in (
+POWER, WHERE, CAST, BIAS_ADD = register_ops(
     OpDef(
         "power",
         _infer_power,
@@ -126,6 +126,7 @@ for _definition in (
         _lower_power,
         arity=(2, 2),
         fusion=Fusion.ELEMENTWISE,
+        function=True,
         doc="a to the power b: the C library's float64 function, rounded once",
     ),
     OpDef(
@@ -145,6 +146,7 @@ for _definition in (
         CastAttrs,
         fusion=Fusion.ELEMENTWISE,
         numbered=True,
+        in_order=True,
         doc="values in another dtype; float to integer goes toward zero",
     ),
     OpDef(
@@ -157,7 +159,7 @@ for _definition in (
         Fusion.ELEMENTWISE,
         Quantized.INTEGER,
         numbered=True,
+        affine=lambda a, bias, first: (None, bias[0]),
         doc="x + bias along an axis",
     ),
-):
-    register_op(_definition)
+)

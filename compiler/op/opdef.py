@@ -9,6 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import DtypelabError, TypeInferenceError, unknown
 from compiler.op.attribute_types import declared, fits, text
+from compiler.op.facts import (
+    Affine,
+    Average,
+    Clips,
+    Contraction,
+    IntegerForm,
+    Moves,
+    Summation,
+)
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, Type
 
@@ -88,6 +97,15 @@ class OpDef:
             is compiled to a kernel of its own.
         stored: (attrs, operand types) -> what a program keeps of it beside its operands, as their
             dtypes have them (see `compiler.op.stored`), for reports.
+        contraction, summation, average, integer_form, moves, clips, affine: see
+            `compiler.op.facts`.
+        homogeneous: f(x * s) = f(x) * s for scales s > 0 along the channels, which it keeps apart.
+        commutes: op(a, b) is op(b, a), bit for bit.
+        function: where all operands but one are scalars, a function of each of its elements, which
+            a table can hold between grids of few integers.
+        in_order: elements keep their order: where the result has the type of the first operand, it
+            is that operand.
+        blocked: takes data in NCHW[x]c as it takes it in NCHW, and gives its result so.
     """
 
     name: str
@@ -110,6 +128,18 @@ class OpDef:
     in_float32: bool = False
     at_source: bool = False
     stored: Callable[[Any, Sequence[TensorType]], Stored] | None = None
+    contraction: Contraction | None = None
+    summation: Summation | None = None
+    average: Average | None = None
+    moves: Moves | None = None
+    clips: Clips | None = None
+    affine: Affine | None = None
+    homogeneous: bool = False
+    commutes: bool = False
+    function: bool = False
+    in_order: bool = False
+    blocked: bool = False
+    integer_form: IntegerForm | None = None
     doc: str = field(default="", compare=False)
 
     def check_attribute(self, name: str) -> None:
@@ -172,6 +202,15 @@ def register_op(definition: OpDef) -> OpDef:
         raise DtypelabError(f"operator {definition.name!r} is already registered")
     _ops[definition.name] = definition
     return definition
+
+
+def register_ops(*definitions: OpDef) -> tuple[OpDef, ...]:
+    """Add several operators to the registry.
+
+    Raises:
+        DtypelabError: a name is taken.
+    """
+    return tuple(map(register_op, definitions))
 
 
 def get_op(name: str) -> OpDef:

@@ -10,6 +10,7 @@ from typing import Any
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.common import axes_of, fold, known_shape, require, shared, shared_expr, type_of
+from compiler.op.facts import Average, Division, Summation, Undivided
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
@@ -157,10 +158,31 @@ def lower_mean(
     return b.compute(name, acc.shape, x.dtype, lambda *i: shared_expr(acc[i], count, x.dtype))
 
 
+# ---- sums and means ------------------------------------------------------------------------------
+def over_axes(a: Any, rank: int) -> tuple[tuple[int, ...], bool]:
+    """The axes of a reduction, and whether they stay."""
+    return ((a.axis,) if isinstance(a.axis, int) else a.axis), a.keepdims
+
+
+MEAN_OF_ONE = Average(over_axes, "qnn.mean")
+
+
+def _summation(reference: Callable[..., Array]) -> Summation:
+    products = reference in (total_of_products, mean_of_products)
+
+    def undivided(a: SumAttrs, *_: Sequence[int]) -> Undivided:
+        name = "sum_products" if products else "sum"
+        return Undivided(name, {"axis": a.axis, "keepdims": a.keepdims})
+
+    means = reference in (mean, mean_of_products)
+    division = Division(undivided) if means else None
+    return Summation((0, 1) if products else (0,), products, not products, division)
+
+
 # ---- operators -----------------------------------------------------------------------------------
 def _register(
     name: str, reference: Callable[..., Array], update: str, quantized: Quantized, doc: str
-) -> None:
+) -> OpDef:
     products = reference in (total_of_products, mean_of_products)
     attrs = SumAttrs if products or reference in (total, mean) else ReduceAttrs
 
@@ -192,7 +214,7 @@ def _register(
             return lower_mean(b, name, x, over, a.keepdims, mode, *w)
         return lower_fold(b, name, x, over, update, a.keepdims, mode, *w)
 
-    register_op(
+    return register_op(
         OpDef(
             name,
             infer,
@@ -203,21 +225,25 @@ def _register(
             fusion=Fusion.ANCHOR,
             quantized=quantized,
             terms=terms if attrs is SumAttrs else None,
+            summation=_summation(reference) if attrs is SumAttrs else None,
+            average=MEAN_OF_ONE if reference is mean else None,
             numbered=True,
             doc=doc,
         )
     )
 
 
-for _name, _reference, _update, _quantized, _doc in (
-    ("sum", total, "Add", Quantized.FLOAT, "sum over axes, row-major"),
-    ("mean", mean, "Add", Quantized.INTEGER, "sum over axes, then one division"),
-    ("sum_products", total_of_products, "Add", Quantized.FLOAT,
-     "sum over axes, row-major, of products of two operands of one type"),
-    ("mean_products", mean_of_products, "Add", Quantized.FLOAT,
-     "mean over axes of products of two operands of one type"),
-    ("prod", product_of, "Mul", Quantized.FLOAT, "product over axes, row-major"),
-    ("max", largest, "Max", Quantized.SAME, "largest value over axes"),
-    ("min", smallest, "Min", Quantized.SAME, "smallest value over axes"),
-):  # fmt: skip
-    _register(_name, _reference, _update, _quantized, _doc)
+SUM, MEAN, SUM_PRODUCTS, MEAN_PRODUCTS, PROD, MAX, MIN = (
+    _register(*_row)
+    for _row in (
+        ("sum", total, "Add", Quantized.FLOAT, "sum over axes, row-major"),
+        ("mean", mean, "Add", Quantized.INTEGER, "sum over axes, then one division"),
+        ("sum_products", total_of_products, "Add", Quantized.FLOAT,
+         "sum over axes, row-major, of products of two operands of one type"),
+        ("mean_products", mean_of_products, "Add", Quantized.FLOAT,
+         "mean over axes of products of two operands of one type"),
+        ("prod", product_of, "Mul", Quantized.FLOAT, "product over axes, row-major"),
+        ("max", largest, "Max", Quantized.SAME, "largest value over axes"),
+        ("min", smallest, "Min", Quantized.SAME, "smallest value over axes"),
+    )
+)  # fmt: skip

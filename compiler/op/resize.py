@@ -10,6 +10,7 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.errors import TypeInferenceError
 from compiler.op.common import require, require_rank, type_of
+from compiler.op.facts import Moves
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, Index, Var, dim
 from compiler.tensor.builder import PrimBuilder
@@ -168,6 +169,7 @@ register_op(
         Resize2dAttrs,
         fusion=Fusion.INJECTIVE,
         quantized=Quantized.SAME,
+        moves=Moves.SELECT,
         doc="nearest-neighbour scaling of NCHW data",
     )
 )

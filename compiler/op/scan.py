@@ -10,6 +10,7 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.common import axis_of, require
+from compiler.op.facts import Summation
 from compiler.op.opdef import OpDef, register_op
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.builder import PrimBuilder
@@ -106,8 +107,9 @@ def _register(name: str, update: str, neutral: int, doc: str) -> None:
     def terms(a: ScanAttrs, types: Sequence[TensorType]) -> IntLike:
         return types[0].shape[a.axis]
 
+    adds = Summation() if update == "Add" else None
     counted = terms if update == "Add" else None
-    register_op(OpDef(name, infer, reference, lower, attrs, terms=counted, doc=doc))
+    register_op(OpDef(name, infer, reference, lower, attrs, terms=counted, summation=adds, doc=doc))
 
 
 _register("cumsum", "Add", 0, "sum of the elements up to each, along an axis")

@@ -11,7 +11,8 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axes_of, known_shape, read, require, type_of, unflatten
-from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
+from compiler.op.facts import Moves
+from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op, register_ops
 from compiler.symbolic import Dim, Index, dim, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import index_value
@@ -23,7 +24,7 @@ NewShape = Callable[[Any, Sequence[Dim]], tuple[Dim, ...]]
 
 
 # ---- the same elements in row-major order under another shape ------------------------------------
-def _register_reshape(name: str, new_shape: NewShape, attrs: type, doc: str) -> None:
+def _register_reshape(name: str, new_shape: NewShape, attrs: type, doc: str) -> OpDef:
     def infer(a: Any, types: Sequence[TensorType]) -> TensorType:
         return TensorType(new_shape(a, types[0].shape), types[0].dtype)
 
@@ -33,7 +34,7 @@ def _register_reshape(name: str, new_shape: NewShape, attrs: type, doc: str) -> 
     def lower(b: PrimBuilder, a: Any, x: Buffer) -> Buffer:
         return _copy_flat(b, name.removeprefix("nn."), x, infer(a, [type_of(x)]).shape)
 
-    register_op(
+    return register_op(
         OpDef(
             name,
             infer,
@@ -43,6 +44,8 @@ def _register_reshape(name: str, new_shape: NewShape, attrs: type, doc: str) -> 
             fusion=Fusion.INJECTIVE,
             quantized=Quantized.SAME,
             view=True,
+            moves=Moves.VIEW,
+            in_order=True,
             doc=doc,
         )
     )
@@ -153,14 +156,16 @@ def _expand_dims(a: ExpandDimsAttrs, old: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(1 if k in new else next(rest) for k in range(rank))
 
 
-for _name, _new_shape, _attrs, _doc in (
-    ("reshape", _reshape, ReshapeAttrs, "the elements, row-major, under another shape"),
-    ("nn.batch_flatten", _batch_flatten, NoAttrs, "all but the first axis become one"),
-    ("flatten", _flatten, FlattenAttrs, "a matrix: axes before and from `axis`"),
-    ("squeeze", _squeeze, SqueezeAttrs, "without axes of length 1"),
-    ("expand_dims", _expand_dims, ExpandDimsAttrs, "with new axes of length 1"),
-):
-    _register_reshape(_name, _new_shape, _attrs, _doc)
+RESHAPE, BATCH_FLATTEN, FLATTEN, SQUEEZE, EXPAND_DIMS = (
+    _register_reshape(*_row)
+    for _row in (
+        ("reshape", _reshape, ReshapeAttrs, "the elements, row-major, under another shape"),
+        ("nn.batch_flatten", _batch_flatten, NoAttrs, "all but the first axis become one"),
+        ("flatten", _flatten, FlattenAttrs, "a matrix: axes before and from `axis`"),
+        ("squeeze", _squeeze, SqueezeAttrs, "without axes of length 1"),
+        ("expand_dims", _expand_dims, ExpandDimsAttrs, "with new axes of length 1"),
+    )
+)
 
 
 # ---- transpose, broadcast_to ---------------------------------------------------------------------
@@ -235,7 +240,7 @@ def _lower_shape_of(b: PrimBuilder, _: NoAttrs, x: Buffer) -> Buffer:
     return out
 
 
-for _definition in (
+TRANSPOSE, BROADCAST_TO, SHAPE_OF = register_ops(
     OpDef(
         "transpose",
         _infer_transpose,
@@ -244,6 +249,7 @@ for _definition in (
         TransposeAttrs,
         fusion=Fusion.INJECTIVE,
         quantized=Quantized.SAME,
+        moves=Moves.PERMUTE,
         doc="axes in another order",
     ),
     OpDef(
@@ -254,6 +260,8 @@ for _definition in (
         BroadcastToAttrs,
         fusion=Fusion.INJECTIVE,
         quantized=Quantized.SAME,
+        moves=Moves.REPEAT,
+        in_order=True,
         doc="the operand repeated along axes of length 1, as numpy broadcasts",
     ),
     OpDef(
@@ -263,5 +271,4 @@ for _definition in (
         _lower_shape_of,
         doc="the operand's dimensions as an int64 vector",
     ),
-):
-    register_op(_definition)
+)

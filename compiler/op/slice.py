@@ -11,7 +11,8 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, require, type_of
 from compiler.op.concatenate import copy_into
-from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.op.facts import Moves
+from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.symbolic import Dim, Index, ceil_div, dim, imax, imin
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Gather, const, index_value, maximum, minimum, select
@@ -197,7 +198,7 @@ def _lower_pad(b: PrimBuilder, a: PadAttrs, x: Buffer) -> Buffer:
     )
 
 
-for _definition in (
+STRIDED_SLICE, TAKE, PAD = register_ops(
     OpDef(
         "strided_slice",
         _infer_slice,
@@ -206,6 +207,7 @@ for _definition in (
         StridedSliceAttrs,
         fusion=Fusion.INJECTIVE,
         quantized=Quantized.SAME,
+        moves=Moves.SELECT,
         doc="every stride-th element between bounds, per axis",
     ),
     OpDef(
@@ -216,6 +218,7 @@ for _definition in (
         TakeAttrs,
         (2, 2),
         quantized=Quantized.SAME,
+        moves=Moves.SELECT,
         doc="elements of the data at integer indices along an axis",
     ),
     OpDef(
@@ -226,7 +229,8 @@ for _definition in (
         PadAttrs,
         fusion=Fusion.INJECTIVE,
         quantized=Quantized.INTEGER,
+        moves=Moves.PAD,
+        in_order=True,
         doc="borders of a constant, or reflected or repeated data",
     ),
-):
-    register_op(_definition)
+)

@@ -12,6 +12,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.common import need_constant, require, require_rank, type_of
 from compiler.op.contraction import check_bias, result_dtype
+from compiler.op.facts import Contraction, Summation
 from compiler.op.layout import block_of, blocked, unblocked
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.op.stored import Stored, zero_points
@@ -213,6 +214,8 @@ CONV2D = register_op(
         lambda a, types: product(types[1].shape[1:]) + 1,
         numbered=True,
         stored=_stored,
+        contraction=Contraction(data=1, weights=1, units=0, channels=1, kernel=2),
+        summation=Summation((0, 1), products=True, itself=False),
         doc="data NCHW or NCHW[x]c, weight OIHW, optional bias [O] of the result's dtype",
     )
 )

@@ -12,7 +12,8 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import Sums, accumulation, check_mode, finished, sums
 from compiler.op.common import known_shape, need_constant, read, require, require_rank, type_of
 from compiler.op.contraction import check_bias, result_dtype
-from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.op.facts import Contraction, Summation
+from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
@@ -188,7 +189,7 @@ def _stored(a: DenseAttrs | MatmulAttrs, types: Sequence[TensorType]) -> Stored:
     return Stored(zero_points(*((z, t.dtype) for z, t in zip(zeros, types, strict=False))))
 
 
-for _definition in (
+DENSE, MATMUL = register_ops(
     OpDef(
         "nn.dense",
         _infer_dense,
@@ -202,6 +203,8 @@ for _definition in (
         lambda a, types: types[1].shape[1] + 1,
         numbered=True,
         stored=_stored,
+        contraction=Contraction(data=-1, weights=-1, units=0, channels=-1),
+        summation=Summation((0, 1), products=True, itself=False),
         doc="data [..., K], weight [N, K], optional bias [N] -> [..., N]",
     ),
     OpDef(
@@ -217,7 +220,8 @@ for _definition in (
         lambda a, types: types[0].shape[-1],
         numbered=True,
         stored=_stored,
+        contraction=Contraction(data=-1, weights=-2, units=-1, channels=-1),
+        summation=Summation((0, 1), products=True, itself=False),
         doc="numpy's matmul: [..., M, K] times [..., K, N], batch dimensions broadcast",
     ),
-):
-    register_op(_definition)
+)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import check_mode
 from compiler.op.common import (
@@ -17,7 +19,8 @@ from compiler.op.common import (
     require,
     type_of,
 )
-from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.op.facts import IntegerForm, Moves
+from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.reduce import largest, lower_fold, lower_mean, mean, mean_of_products, total
 from compiler.symbolic import product
 from compiler.tensor.builder import PrimBuilder
@@ -181,6 +184,18 @@ def _lower_log_softmax(b: PrimBuilder, a: SoftmaxAttrs, x: Buffer) -> Buffer:
     return b.compute("log_softmax", x.shape, x.dtype, lambda *i: d[i] - read(log, i))
 
 
+def _affine(
+    a: BatchNormAttrs, statistics: Sequence[Array], first: bool
+) -> tuple[Array, Array] | None:
+    """gamma / sqrt(var + epsilon) and beta - mean * scale."""
+    if len(statistics) < 4:
+        return None
+    gamma, beta, mean, var = statistics
+    with np.errstate(all="ignore"):
+        scale = gamma / np.sqrt(var + a.epsilon)
+    return scale, beta - mean * scale
+
+
 # ---- dropout -------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class DropoutAttrs:
@@ -201,7 +216,7 @@ def _lower_dropout(b: PrimBuilder, _: DropoutAttrs, x: Buffer) -> Buffer:
     return b.compute("dropout", type_of(x).shape, x.dtype, lambda *i: x[i])
 
 
-for _definition in (
+BATCH_NORM, LAYER_NORM, SOFTMAX, LOG_SOFTMAX, DROPOUT = register_ops(
     OpDef(
         "nn.batch_norm",
         _infer_batch_norm,
@@ -210,6 +225,7 @@ for _definition in (
         BatchNormAttrs,
         (5, 5),
         Fusion.ELEMENTWISE,
+        affine=_affine,
         doc="data, gamma, beta, mean, variance; the statistics are parameters",
     ),
     OpDef(
@@ -223,6 +239,7 @@ for _definition in (
         quantized=Quantized.INTEGER,
         terms=lambda a, types: product(types[0].shape[a.axis % types[0].rank :]),
         numbered=True,
+        integer_form=IntegerForm.LAYER_NORM,
         doc="data, gamma, optional beta; statistics over the axes from `axis` to the last",
     ),
     OpDef(
@@ -235,6 +252,7 @@ for _definition in (
         terms=lambda a, types: types[0].shape[a.axis],
         quantized=Quantized.INTEGER,
         numbered=True,
+        integer_form=IntegerForm.SOFTMAX,
         doc="exp(x - max) / sum",
     ),
     OpDef(
@@ -257,7 +275,8 @@ for _definition in (
         fusion=Fusion.ELEMENTWISE,
         quantized=Quantized.SAME,
         view=True,
+        moves=Moves.SAME,
+        in_order=True,
         doc="its operand: nothing is dropped in inference",
     ),
-):
-    register_op(_definition)
+)

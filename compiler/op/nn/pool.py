@@ -11,7 +11,8 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.common import require, require_rank, shared, shared_expr, type_of
-from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.op.facts import Average, Division, Summation, Undivided
+from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.reduce import lower_mean, mean
 from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import Dim, Index, IntLike, product
@@ -20,6 +21,8 @@ from compiler.tensor.expr import const, lowest
 from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, shape_text
+
+Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -188,7 +191,29 @@ def _lower_global(b: PrimBuilder, a: GlobalPoolAttrs, x: Buffer) -> Buffer:
     return lower_mean(b, "global_avg_pool", x, range(2, len(x.shape)), mode=a.accumulate)
 
 
-for _definition in (
+# ---- what of it is a sum, or is done on integers -------------------------------------------------
+def _sums_under_windows(a: AvgPool2dAttrs, x: Sizes, out: Sizes) -> Undivided:
+    """Sums under sliding windows: a convolution of each channel with ones."""
+    # The last window may reach beyond the padding, or not as far.
+    after = [
+        max(0, (n - 1) * s + (k - 1) * d + 1 - size - before)
+        for n, s, k, d, size, before in zip(
+            out[2:], a.strides, a.pool_size, a.dilation, x[2:], a.padding[:2], strict=True
+        )
+    ]
+    how = {"strides": a.strides, "padding": (*a.padding[:2], *after), "dilation": a.dilation}
+    return Undivided("nn.conv2d", {**how, "groups": x[1]}, (x[1], 1, *a.pool_size))
+
+
+def _divisors(a: AvgPool2dAttrs, x: Sizes, out: Sizes) -> Array:
+    return divisors(a, x[2:], out[2:])
+
+
+def _sums_of_positions(_: GlobalPoolAttrs, x: Sizes, __: Sizes) -> Undivided:
+    return Undivided("sum", {"axis": tuple(range(2, len(x))), "keepdims": True})
+
+
+MAX_POOL2D, AVG_POOL2D, GLOBAL_AVG_POOL2D = register_ops(
     OpDef(
         "nn.max_pool2d",
         _infer,
@@ -197,6 +222,8 @@ for _definition in (
         MaxPool2dAttrs,
         fusion=Fusion.ANCHOR,
         quantized=Quantized.SAME,
+        homogeneous=True,
+        blocked=True,
         doc="largest value under a sliding window; padding is ignored",
     ),
     OpDef(
@@ -209,6 +236,10 @@ for _definition in (
         fusion=Fusion.ANCHOR,
         quantized=Quantized.INTEGER,
         numbered=True,
+        summation=Summation(division=Division(_sums_under_windows, _divisors)),
+        average=Average(None, "qnn.avg_pool2d"),
+        homogeneous=True,
+        blocked=True,
         doc="mean under a sliding window",
     ),
     OpDef(
@@ -221,7 +252,9 @@ for _definition in (
         fusion=Fusion.ANCHOR,
         quantized=Quantized.INTEGER,
         numbered=True,
+        summation=Summation(division=Division(_sums_of_positions)),
+        average=Average(lambda a, rank: (tuple(range(2, rank)), True), "qnn.mean"),
+        homogeneous=True,
         doc="mean over all spatial positions, which stay with length 1",
     ),
-):
-    register_op(_definition)
+)

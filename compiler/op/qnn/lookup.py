@@ -47,7 +47,7 @@ def _lower(b: PrimBuilder, _: Any, x: Buffer, table: Buffer) -> Buffer:
     return b.compute("looked_up", x.shape, table.dtype, element)
 
 
-register_op(
+LOOKUP = register_op(
     OpDef(
         "qnn.lookup", _infer, _reference, _lower, NoAttrs, (2, 2), Fusion.ELEMENTWISE, tables=(1,),
         doc="data (int8 or uint8), table [256]: the entry at the position that the bits of an "

@@ -18,10 +18,12 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axes_of, index_expr, require, require_rank, type_of
+from compiler.op.facts import Average
 from compiler.op.nn.pool import AvgPool2dAttrs, outputs
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.quantize import centred, clipped, integer_dtype, require_integer
 from compiler.op.qnn.requantize import ROUNDINGS, multiplier_bits, rescaled, scaled
+from compiler.op.reduce import over_axes
 from compiler.op.stored import Stored, zero_points
 from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import IntLike, product
@@ -232,13 +234,14 @@ def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer
 MEAN = register_op(
     OpDef(
         "qnn.mean", _mean_type, _mean, _lower_mean, QuantizedMeanAttrs, fusion=Fusion.ANCHOR,
-        stored=_stored, doc="mean of integers over axes, on the result's grid",
+        stored=_stored, average=Average(over_axes, ""),
+        doc="mean of integers over axes, on the result's grid",
     )
 )  # fmt: skip
 AVG_POOL2D = register_op(
     OpDef(
         "qnn.avg_pool2d", _pool_type, _pool, _lower_pool, QuantizedAvgPool2dAttrs,
-        fusion=Fusion.ANCHOR, stored=_stored,
+        fusion=Fusion.ANCHOR, stored=_stored, average=Average(None, ""), blocked=True,
         doc="mean of integers under a window, on the result's grid",
     )
 )  # fmt: skip
