@@ -10,7 +10,7 @@ import numpy as np
 from compiler.errors import InputError
 from compiler.ir.expr import Binding, Call, Function, IRModule
 from compiler.op.assume import ASSUME
-from compiler.op.opdef import OpDef
+from compiler.op.shapes import RESHAPE
 from compiler.symbolic import Dim, Facts, Index, Var, dim
 from compiler.symbolic.facts import period
 from compiler.symbolic.index import without_shared
@@ -106,7 +106,7 @@ def assumed(b: Binding) -> tuple[Assumption, ...]:
             known = isinstance(a.size, int) and isinstance(a.equal, int)
             return () if known else (Assumption(a.size, a.equal, a.node or _name(b), True),)
         return _assumption(a.size, a.equal, a.node or _name(b))
-    if isinstance(v.op, OpDef) and v.op.name == "reshape":
+    if v.op is RESHAPE:
         old, new = v.args[0].type, b.var.type
         if isinstance(old, TensorType) and isinstance(new, TensorType) and old.size != new.size:
             return _assumption(old.size, new.size, _name(b))

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from compiler.symbolic import Dim
 from compiler.types.dtypes import Array
+
+Shape = tuple[Dim, ...]
 
 
 @dataclass(frozen=True)
@@ -63,8 +66,8 @@ class Division:
             by as many as each has terms.
     """
 
-    sums: Callable[[Any, tuple[int, ...], tuple[int, ...]], Undivided]
-    counts: Callable[[Any, tuple[int, ...], tuple[int, ...]], Array] | None = None
+    sums: Callable[[Any, Shape, Shape], Undivided]
+    counts: Callable[[Any, Shape, Shape], Array] | None = None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.common import axes_of, fold, known_shape, require, shared, shared_expr, type_of
-from compiler.op.facts import Average, Division, Summation, Undivided
+from compiler.op.facts import Average, Division, Shape, Summation, Undivided
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
@@ -170,7 +170,7 @@ MEAN_OF_ONE = Average(over_axes, "qnn.mean")
 def _summation(reference: Callable[..., Array]) -> Summation:
     products = reference in (total_of_products, mean_of_products)
 
-    def undivided(a: SumAttrs, *_: Sequence[int]) -> Undivided:
+    def undivided(a: SumAttrs, _: Shape, __: Shape) -> Undivided:
         name = "sum_products" if products else "sum"
         return Undivided(name, {"axis": a.axis, "keepdims": a.keepdims})
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from compiler.boundary.assumptions import Assumed, assumed
 from compiler.ir.effects import effectful
 from compiler.ir.expr import Binding, Call, Function, Var, operands
-from compiler.op.opdef import OpDef
+from compiler.op.assume import ASSUME
 
 
 def live(f: Function) -> Function:
@@ -50,5 +50,4 @@ def _only_said(f: Function, kept: Sequence[Binding]) -> list[Var]:
 
 
 def _assumes(b: Binding) -> bool:
-    op = b.value.op if isinstance(b.value, Call) else None
-    return isinstance(op, OpDef) and op.name == "assume"
+    return isinstance(b.value, Call) and b.value.op is ASSUME

@@ -18,6 +18,7 @@ from compiler.ir.expr import (
 )
 from compiler.ir.inference import infer_value
 from compiler.ir.substitution import substitute
+from compiler.op.opdef import OpDef, get_op
 from compiler.passes.live import live
 from compiler.types.names import unique
 
@@ -30,6 +31,12 @@ def union(*origins: Sequence[str]) -> tuple[str, ...]:
 def op_name(value: Value | None) -> str:
     """Name of the operator that `value` calls; empty for anything else."""
     return getattr(value.op, "name", "") if isinstance(value, Call) else ""
+
+
+def op_of(value: Value | None) -> OpDef | None:
+    """The operator that `value` calls, None for anything else: what facts are asked of."""
+    op = value.op if isinstance(value, Call) else None
+    return op if isinstance(op, OpDef) else None
 
 
 class Rewriter:
@@ -128,11 +135,9 @@ class Rewriter:
         return live(self.f.with_body(bindings, self.f.results))
 
 
-def call(op: str, *args: Atom, **attrs: object) -> Call:
-    """A call of the operator named `op`."""
-    from compiler.op.opdef import get_op
-
-    definition = get_op(op)
+def call(op: str | OpDef, *args: Atom, **attrs: object) -> Call:
+    """A call of an operator, which may be given by its name."""
+    definition = get_op(op) if isinstance(op, str) else op
     return Call(definition, args, definition.make_attrs(**attrs))
 
 

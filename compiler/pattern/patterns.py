@@ -121,11 +121,17 @@ def constant(name: str = "", value: Any = None) -> Pattern:
 
 
 # ---- operators and tuples ------------------------------------------------------------------------
+_MISSING = object()
+"""The value of an attribute that an operator does not have."""
+
+
 @dataclass(frozen=True, eq=False)
 class OpPattern(Pattern):
-    """A call of an operator; call the pattern with patterns for its operands (none: any)."""
+    """A call of an operator (`op` says which in words, `fits` decides); call the pattern with
+    patterns for its operands (none: any)."""
 
     op: str
+    fits: Callable[[OpDef], bool]
     attrs: tuple[tuple[str, Any], ...]
     args: tuple[Pattern, ...] | None = None
     name: str = ""
@@ -144,11 +150,13 @@ class OpPattern(Pattern):
         if isinstance(b, Mismatch):
             return b
         v = b.value
-        if not isinstance(v, Call) or not isinstance(v.op, OpDef) or v.op.name != self.op:
+        if not isinstance(v, Call) or not isinstance(v.op, OpDef) or not self.fits(v.op):
             return found.mismatch(a, f"is {described(v)}, not {self.op}")
         for key, wanted in self.attrs:
-            value = getattr(v.attrs, key)
-            if not (wanted(value) if callable(wanted) else value == wanted):
+            value = getattr(v.attrs, key, _MISSING)
+            if value is not _MISSING and not (
+                wanted(value) if callable(wanted) else value == wanted
+            ):
                 expected = "" if callable(wanted) else f", not {wanted!r}"
                 return found.mismatch(a, f"has {key}={value!r}{expected}")
         if self.args is not None and len(self.args) != len(v.args):
@@ -189,17 +197,28 @@ class _TupleOf(Pattern):
         return _each(self.fields, b.value.fields, scope, found.through(b))
 
 
-def is_op(op: str, **attrs: Any) -> OpPattern:
-    """A call of the operator with these attributes: values, or functions that tell whether a value
-    will do.
+def is_op(op: str | OpDef, **attrs: Any) -> OpPattern:
+    """A call of the operator, which may be given by its name, with these attributes: values, or
+    functions that tell whether a value will do.
 
     Raises:
         compiler.errors.DtypelabError: there is no such operator or attribute.
     """
-    definition = get_op(op)
+    definition = get_op(op) if isinstance(op, str) else op
     for key in attrs:
         definition.check_attribute(key)
-    return OpPattern(op, tuple(attrs.items()))
+    return OpPattern(definition.name, lambda d: d is definition, tuple(attrs.items()))
+
+
+def op_that(what: str, fits: Callable[[OpDef], bool], **attrs: Any) -> OpPattern:
+    """A call of any operator of which a fact holds, with these attributes where it has them.
+
+    Args:
+        what: which operators these are, in words that follow "not": "a contraction".
+        fits: the fact.
+        attrs: as those of `is_op`.
+    """
+    return OpPattern(what, fits, tuple(attrs.items()))
 
 
 def item(inner: Pattern, index: int) -> Pattern:

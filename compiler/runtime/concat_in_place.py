@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from compiler.ir.expr import Binding, Call, Constant, Function, Tuple, TupleGetItem, Var
+from compiler.op.facts import Moves
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 from compiler.types.tensor_types import TensorType
@@ -45,7 +46,7 @@ def joined(f: Function) -> tuple[Var, ...]:
         return ()
     parts = tuple(a for a in call.args if isinstance(a, Var))
     t = f.bindings[0].var.type
-    if not isinstance(call.op, OpDef) or call.op.name != "concatenate":
+    if not isinstance(call.op, OpDef) or call.op.moves is not Moves.JOIN:
         return ()
     if len(set(parts)) != len(call.args) or not isinstance(t, TensorType):
         return ()

@@ -35,7 +35,11 @@ from compiler.ir.expr import (
 )
 from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_operands
-from compiler.op.opdef import Fusion, OpDef, get_op
+from compiler.op.facts import Moves
+from compiler.op.layout import LAYOUT_TRANSFORM
+from compiler.op.opdef import Fusion, OpDef
+from compiler.op.reduce import MEAN
+from compiler.op.shapes import RESHAPE
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.target.registry import Target
 from compiler.transform.channel_blocks import (
@@ -48,7 +52,7 @@ from compiler.transform.channel_blocks import (
     placed,
     shuffles,
 )
-from compiler.transform.layout_rules import MEANS, POOLS, OpLayout, default_rule, layout_rule
+from compiler.transform.layout_rules import OpLayout, default_rule, is_mean, layout_rule
 from compiler.types.tensor_types import TensorType
 
 ANY_LAYOUT = "any_layout"
@@ -124,9 +128,8 @@ class _Layouts:
         self.bindings.append(Binding(var, value, origins))
         return var
 
-    def _call(self, op: str, *args: Atom, **attrs: Any) -> Call:
-        definition = get_op(op)
-        return Call(definition, args, definition.make_attrs(**attrs))
+    def _call(self, op: OpDef, *args: Atom, **attrs: Any) -> Call:
+        return Call(op, args, op.make_attrs(**attrs))
 
     def _keep(self, b: Binding) -> None:
         value = with_operands(b.value, [self._as_plain(a) for a in operands(b.value)])
@@ -138,7 +141,7 @@ class _Layouts:
             return a
         ((block, var),) = list(self.blocks[a].items())[:1]
         value = self._call(
-            "layout_transform",
+            LAYOUT_TRANSFORM,
             var,
             src_layout=f"NCHW{block.size}c",
             channels=channels_of(a),
@@ -156,7 +159,7 @@ class _Layouts:
                 value = self._between(held[alike[0]], channels_of(a), alike[0], block)
             else:
                 value = self._call(
-                    "layout_transform",
+                    LAYOUT_TRANSFORM,
                     self._as_plain(a),
                     dst_layout=f"NCHW{block.size}c",
                     dst_groups=block.groups,
@@ -170,14 +173,14 @@ class _Layouts:
             return None
         if (a, block) not in self.constants:
             layout = f"NCHW{block.size}c"
-            value = self._call("layout_transform", a, dst_layout=layout, dst_groups=block.groups)
+            value = self._call(LAYOUT_TRANSFORM, a, dst_layout=layout, dst_groups=block.groups)
             self.constants[a, block] = self._emit(f"constant_{block.size}c", value)
         return self.constants[a, block]
 
     def _between(self, x: Var, channels: int, src: Blocks, dst: Blocks, shuffle: int = 1) -> Call:
         layout = f"NCHW{src.size}c"
         return self._call(
-            "layout_transform", x, src_layout=layout, dst_layout=layout, channels=channels,
+            LAYOUT_TRANSFORM, x, src_layout=layout, dst_layout=layout, channels=channels,
             src_groups=src.groups, dst_groups=dst.groups, shuffle=shuffle,
         )  # fmt: skip
 
@@ -197,11 +200,11 @@ class _Layouts:
         v = b.value
         if not isinstance(v, Call) or not isinstance(v.op, OpDef):
             return False
-        name = v.op.name
-        rule = layout_rule(name, self.target)
+        op = v.op
+        rule = layout_rule(op.name, self.target)
         types = [atom_type(a) for a in v.args]
         wanted = rule(v.attrs, types, self.lanes, self.target) if rule is not None else None
-        if name == "nn.conv2d":
+        if op.contraction is not None and hasattr(v.attrs, "data_layout"):
             if (v.attrs.data_layout, v.attrs.out_layout) != ("NCHW", "NCHW"):
                 return False  # somebody chose already
             return wanted is not None and self._convolution(b, v, wanted)
@@ -218,13 +221,13 @@ class _Layouts:
             block = min(blocks, key=lambda x: x.groups)
         if b.var in self.shuffles:
             return self._shuffle(b, self.shuffles[b.var], block)
-        if name in POOLS:
+        if op.blocked:
             return self._define(b, replace(v, args=(self._read(v.args[0], block),)), block)
-        if name in MEANS:
+        if is_mean(op):
             return self._mean(b, v, block)
-        if name == "concatenate":
+        if op.moves is Moves.JOIN:
             return self._concatenate(b, v, block)
-        if v.op.fusion is Fusion.ELEMENTWISE:
+        if op.fusion is Fusion.ELEMENTWISE:
             return self._elementwise(b, v, block)
         return False
 
@@ -302,10 +305,9 @@ class _Layouts:
         return self._define(b, Call(v.op, (x, *map(self._as_plain, rest)), attrs), into)
 
     def _mean(self, b: Binding, v: Call, block: Blocks) -> bool:
-        assert isinstance(v.op, OpDef)
-        if v.op.name == "nn.global_avg_pool2d":
+        if not hasattr(v.attrs, "axis"):  # over all positions
             value: Call = self._call(
-                "mean",
+                MEAN,
                 self._read(v.args[0], block),
                 axis=(2, 3),
                 keepdims=True,
@@ -325,14 +327,14 @@ class _Layouts:
         whole = self._emit(
             f"{b.var.name}_11",
             self._call(
-                "layout_transform",
+                LAYOUT_TRANSFORM,
                 apart,
                 src_layout=f"NCHW{block.size}c",
                 channels=channels,
                 src_groups=block.groups,
             ),
         )
-        value = self._call("reshape", whole, newshape=(0, channels))
+        value = self._call(RESHAPE, whole, newshape=(0, channels))
         self.bindings.append(Binding(b.var, value, b.origins))
         self.plain.add(b.var)
         return True

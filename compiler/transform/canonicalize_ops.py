@@ -6,15 +6,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.ir.expr import Call, Constant, Value, Var, tensor_type
+from compiler.op.elementwise import ADD
+from compiler.op.facts import Moves
+from compiler.op.mixed import BIAS_ADD
+from compiler.op.opdef import OpDef
+from compiler.op.shapes import RESHAPE
 from compiler.passes.rewrite import Rewriter, call, typed
-from compiler.pattern.patterns import Pattern, constant, either, is_op, wildcard
+from compiler.pattern.patterns import Pattern, constant, is_op, op_that, wildcard
 from compiler.pattern.rules import Rule, RulePass
 from compiler.pattern.search import Found
 
-COMMUTATIVE = ("add", "multiply", "maximum", "minimum", "equal", "not_equal", "logical_and",
-               "logical_or", "logical_xor", "bitwise_and", "bitwise_or", "bitwise_xor")  # fmt: skip
-VIEWS = ("squeeze", "expand_dims", "flatten", "nn.batch_flatten")
-"""Operators that only give a value another shape."""
+
+def _gives_shape(op: OpDef) -> bool:
+    """Whether an operator only gives a value another shape, but is not reshape itself."""
+    return op.moves is Moves.VIEW and op is not RESHAPE
 
 
 def _bias_add(found: Found, r: Rewriter) -> Value | str:
@@ -27,9 +32,9 @@ def _bias_add(found: Found, r: Rewriter) -> Value | str:
         bias = Constant(bias.data.reshape(-1, *[1] * ones), bias.dtype)
     elif ones:
         shape = (*tensor_type(bias).shape, *[1] * ones)
-        wider = call("reshape", bias, newshape=shape)
+        wider = call(RESHAPE, bias, newshape=shape)
         bias = r.emit(typed(r.fresh(f"{b.var.name}_bias"), wider, b.origins))
-    return call("add", found["x"], bias)
+    return call(ADD, found["x"], bias)
 
 
 def _constant_last(found: Found, r: Rewriter) -> Value | str:
@@ -42,15 +47,17 @@ def _constant_last(found: Found, r: Rewriter) -> Value | str:
 def _as_reshape(found: Found, r: Rewriter) -> Value | str:
     """The same memory under the shape of the result."""
     shape = tensor_type(found.var("y")).shape
-    return call("reshape", found["x"], newshape=shape, allowzero=0 in shape)
+    return call(RESHAPE, found["x"], newshape=shape, allowzero=0 in shape)
 
 
 def _variable(found: Found) -> str | None:
     return None if isinstance(found["x"], Var) else "both operands are constants"
 
 
-_SWAPPED: Pattern = either(
-    *(is_op(op).bind("y")(constant("c"), wildcard("x")).where(_variable) for op in COMMUTATIVE)
+_SWAPPED: Pattern = (
+    op_that("an operator that commutes", lambda op: op.commutes)
+    .bind("y")(constant("c"), wildcard("x"))
+    .where(_variable)
 )
 
 
@@ -61,9 +68,9 @@ class CanonicalizeOps(RulePass):
     name = "CanonicalizeOps"
     opt_level = 3
     rules = (
-        Rule("bias_add as add", is_op("nn.bias_add").bind("y")(wildcard("x"), wildcard("bias")),
+        Rule("bias_add as add", is_op(BIAS_ADD).bind("y")(wildcard("x"), wildcard("bias")),
              _bias_add),
         Rule("constant last", _SWAPPED, _constant_last),
-        Rule("view as reshape", either(*(is_op(op).bind("y")(wildcard("x")) for op in VIEWS)),
-             _as_reshape),
+        Rule("view as reshape",
+             op_that("squeeze or the like", _gives_shape).bind("y")(wildcard("x")), _as_reshape),
     )  # fmt: skip

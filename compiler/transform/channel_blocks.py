@@ -9,6 +9,7 @@ import numpy as np
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, Var, operands, tensor_type
 from compiler.op.layout import filled_channels
 from compiler.op.opdef import OpDef
+from compiler.op.shapes import RESHAPE, TRANSPOSE
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType
 
@@ -82,11 +83,10 @@ def shuffles(f: Function) -> dict[Var, tuple[Binding, Binding, int]]:
     found = {}
     for last in calls.values():
         chain = [last]
-        for name in ("reshape", "transpose", "reshape"):
+        for op in (RESHAPE, TRANSPOSE, RESHAPE):
             v = chain[-1].value
             assert isinstance(v, Call)
-            assert isinstance(v.op, OpDef)
-            if v.op.name != name:
+            if v.op is not op:
                 break
             if len(chain) == 3:
                 groups = _shuffled(chain[2], chain[1], last)

@@ -25,8 +25,10 @@ from compiler.ir.expr import (
     Var,
     tensor_type,
 )
+from compiler.op.concatenate import CONCATENATE, SPLIT
+from compiler.op.opdef import OpDef
 from compiler.passes.manager import FunctionPass, PassContext
-from compiler.passes.rewrite import Rewriter, call, op_name, typed, union
+from compiler.passes.rewrite import Rewriter, call, typed, union
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class CombineParallel(FunctionPass):
 
     opt_level = 4
     required = ("InferType",)
-    operator = ""
+    operator: OpDef
 
     def __init__(self, min_num_branches: int = 3):
         if min_num_branches < 2:
@@ -87,7 +89,7 @@ class CombineParallel(FunctionPass):
         found: dict[Hashable, list[tuple[Binding, Branch]]] = {}
         for b in f.bindings:
             v = b.value
-            if not isinstance(v, Call) or op_name(v) != self.operator:
+            if not isinstance(v, Call) or v.op is not self.operator:
                 continue
             branch = None if random_dtype(tensor_type(b.var).dtype) else self.branch(v)
             if branch is None:
@@ -114,12 +116,12 @@ def _combined(r: Rewriter, group: Sequence[tuple[Binding, Branch]]) -> dict[Var,
         arrays = [a.data for a in atoms if isinstance(a, Constant)]
         if len(arrays) == len(atoms):
             return Constant(np.concatenate(arrays, axis), tensor_type(atoms[0]).dtype)
-        value = call("concatenate", *atoms, axis=axis)
+        value = call(CONCATENATE, *atoms, axis=axis)
         return r.emit(typed(r.fresh(f"{stem}_operand"), value, origins))
 
     args = (first.value.args[0], *starmap(joined, zip(operands[1:], branch.axes, strict=False)))
     product = r.emit(typed(r.fresh(stem), Call(first.value.op, args, first.value.attrs), origins))
     sizes = tuple(x.size for _, x in group)
-    parts = call("split", product, sizes=sizes, axis=branch.split)
+    parts = call(SPLIT, product, sizes=sizes, axis=branch.split)
     whole = r.emit(typed(r.fresh(f"{stem}_parts"), parts, origins))
     return {b.var: (whole, k) for k, (b, _) in enumerate(group)}

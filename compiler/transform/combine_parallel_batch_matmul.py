@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compiler.ir.expr import Call, tensor_type
+from compiler.op.nn.dense import MATMUL
 from compiler.transform.combine_parallel import Branch, CombineParallel
 
 
@@ -11,7 +12,7 @@ class CombineParallelBatchMatmul(CombineParallel):
     differ in values and columns only."""
 
     name = "CombineParallelBatchMatmul"
-    operator = "nn.matmul"
+    operator = MATMUL
 
     def branch(self, call: Call) -> Branch | None:
         """Second operands are joined along their columns."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compiler.ir.expr import Call, tensor_type
+from compiler.op.nn.conv import CONV2D
 from compiler.transform.combine_parallel import Branch, CombineParallel
 
 
@@ -11,7 +12,7 @@ class CombineParallelConv2D(CombineParallel):
     Inception's blocks."""
 
     name = "CombineParallelConv2D"
-    operator = "nn.conv2d"
+    operator = CONV2D
 
     def branch(self, call: Call) -> Branch | None:
         """Weights and biases are joined along the output channels."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compiler.ir.expr import Call, tensor_type
+from compiler.op.nn.dense import DENSE
 from compiler.transform.combine_parallel import Branch, CombineParallel
 
 
@@ -11,7 +12,7 @@ class CombineParallelDense(CombineParallel):
     queries, keys and values."""
 
     name = "CombineParallelDense"
-    operator = "nn.dense"
+    operator = DENSE
 
     def branch(self, call: Call) -> Branch | None:
         """Weights and biases are joined along the units."""

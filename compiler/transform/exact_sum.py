@@ -14,16 +14,12 @@ from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.ir.inference import infer_value
 from compiler.op.accumulate import EXACT_BITS, exact_bits
-from compiler.op.common import known_shape
-from compiler.op.nn.pool import AvgPool2dAttrs
-from compiler.op.opdef import get_op
-from compiler.passes.rewrite import Rewriter, op_name
-from compiler.symbolic import Index
+from compiler.op.facts import Summation
+from compiler.op.mixed import CAST
+from compiler.op.opdef import OpDef, get_op
+from compiler.passes.rewrite import Rewriter, op_of
+from compiler.symbolic import Dim, Index
 from compiler.types.dtypes import FLOAT64, Array, DType, custom, span
-
-PRODUCTS = ("nn.conv2d", "nn.dense", "nn.matmul", "sum_products", "mean_products")
-SCATTERS = ("scatter_elements", "scatter_nd")
-SUMS = ("sum", "mean", "nn.avg_pool2d", "nn.global_avg_pool2d", "cumsum", *SCATTERS)
 
 
 @dataclass(frozen=True)
@@ -48,17 +44,16 @@ class ExactSum:
     @staticmethod
     def of(r: Rewriter, b: Binding) -> ExactSum | None:
         """The sum that a binding is; None where it is none, or need not be replaced."""
-        v, name = b.value, op_name(b.value)
-        if name not in (*PRODUCTS, *SUMS, "einsum") or not isinstance(v, Call):
+        v, op = b.value, op_of(b.value)
+        if op is None or op.summation is None or not isinstance(v, Call):
             return None
-        if v.attrs.accumulate != "exact" or (name in SCATTERS and v.attrs.reduction != "add"):
+        if v.attrs.accumulate != "exact" or not op.summation.holds(v.attrs):
             return None
         types = [tensor_type(a) for a in v.args]
-        definition = get_op(name)
-        assert definition.terms is not None
-        dtype, terms = types[0].dtype, definition.terms(v.attrs, types)
-        products = name in PRODUCTS or (name == "einsum" and len(v.args) > 1)
-        if exact_bits(dtype, terms, products) <= EXACT_BITS and name not in PRODUCTS:
+        assert op.terms is not None
+        dtype, terms = types[0].dtype, op.terms(v.attrs, types)
+        products = op.summation.products and len(v.args) > 1
+        if op.summation.itself and exact_bits(dtype, terms, products) <= EXACT_BITS:
             return None  # the operator itself adds up float64
         return ExactSum(r, b, dtype, Index.of(terms).const, products)
 
@@ -69,12 +64,27 @@ class ExactSum:
         return self.b.value
 
     @property
+    def op(self) -> OpDef:
+        """The operator."""
+        assert isinstance(self.value.op, OpDef)
+        return self.value.op
+
+    @property
+    def summation(self) -> Summation:
+        """How the operator adds up."""
+        assert self.op.summation is not None
+        return self.op.summation
+
+    @property
     def operands(self) -> tuple[Atom, ...]:
         """What is made parts of: both factors, or all that has terms."""
         args = self.value.args
-        if op_name(self.value) in SCATTERS:
-            return args[0], args[2]
-        return args[: 2 if self.products else 1]
+        return tuple(args[k] for k in self.summation.operands if k < len(args))
+
+    @property
+    def shapes(self) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+        """Of the first operand and of the result."""
+        return tensor_type(self.value.args[0]).shape, tensor_type(self.b.var).shape
 
     def range_of(self, a: Atom) -> tuple[int, int]:
         """The grid of an operand and a power of two above its magnitude; constants have less."""
@@ -103,47 +113,31 @@ class ExactSum:
 
     # ---- operators -------------------------------------------------------------------------------
     def apply(self, args: Sequence[Atom]) -> Atom:
-        """The operator itself on float64."""
-        v, name = self.value, op_name(self.value)
-        if name == "nn.avg_pool2d":
-            return self.under_windows(args[0], v.attrs)
-        if name == "nn.global_avg_pool2d":
-            axes = tuple(range(2, tensor_type(args[0]).rank))
-            return self.call("sum", args[0], axis=axes, keepdims=True)
-        if name in ("mean", "mean_products"):
-            op = name.replace("mean", "sum")
-            return self.call(op, *args, axis=v.attrs.axis, keepdims=v.attrs.keepdims)
-        if name in SCATTERS:
-            args = (args[0], v.args[1], args[1])
-        changes = {"accumulate": "sequential", "out_dtype": ""}
-        has = {f.name for f in fields(v.attrs)}
-        attrs = replace(v.attrs, **{k: x for k, x in changes.items() if k in has})
-        return self.emit(Call(v.op, tuple(args), attrs))
+        """The operator itself on float64; of a mean, what is divided."""
+        v, held = self.value, self.summation
+        if held.division is not None:
+            sums = held.division.sums(v.attrs, *self.shapes)
+            ones = [Constant(np.ones(sums.ones), FLOAT64)] if sums.ones else []
+            return self.call(sums.op, *args, *ones, **sums.attrs)
+        if 1 in held.operands or len(held.operands) == 1:  # what follows is a bias
+            return self.emit(Call(v.op, tuple(args), self._plain(v.attrs)))
+        given = dict(zip(held.operands, args, strict=True))
+        every = tuple(given.get(k, a) for k, a in enumerate(v.args))
+        return self.emit(Call(v.op, every, self._plain(v.attrs)))
 
-    def under_windows(self, x: Atom, a: AvgPool2dAttrs) -> Atom:
-        """Sums under sliding windows: a convolution of each channel with ones."""
-        channels, *sizes = sizes_of(x)
-        outputs = sizes_of(self.b.var)[1:]
-        # The last window may reach beyond the padding, or not as far.
-        after = [
-            max(0, (n - 1) * s + (k - 1) * d + 1 - size - before)
-            for n, s, k, d, size, before in zip(
-                outputs, a.strides, a.pool_size, a.dilation, sizes, a.padding[:2], strict=True
-            )
-        ]
-        ones = Constant(np.ones((channels, 1, *a.pool_size)), FLOAT64)
-        padding = (*a.padding[:2], *after)
-        return self.call(
-            "nn.conv2d", x, ones, strides=a.strides, padding=padding, dilation=a.dilation,
-            groups=channels,
-        )  # fmt: skip
+    @staticmethod
+    def _plain(attrs: Any) -> Any:
+        """Attributes of sums of float64."""
+        changes = {"accumulate": "sequential", "out_dtype": ""}
+        has = {f.name for f in fields(attrs)}
+        return replace(attrs, **{k: x for k, x in changes.items() if k in has})
 
     def wide(self, a: Atom) -> Atom:
         """`a` in float64."""
         if isinstance(a, Constant):
             return Constant(self.decoded(a), FLOAT64)
         if a not in self.widened:
-            self.widened[a] = self.call("cast", a, dtype="float64")
+            self.widened[a] = self.call(CAST, a, dtype="float64")
         return self.widened[a]
 
     def decoded(self, a: Constant) -> Array:
@@ -165,12 +159,12 @@ class ExactSum:
         return Constant(np.asarray(value, np.float64), FLOAT64)
 
     @staticmethod
-    def named(op: str, *args: Atom, **attrs: Any) -> Call:
+    def named(op: str | OpDef, *args: Atom, **attrs: Any) -> Call:
         """A call that is not bound yet."""
-        definition = get_op(op)
+        definition = get_op(op) if isinstance(op, str) else op
         return Call(definition, args, definition.make_attrs(**attrs))
 
-    def call(self, op: str, *args: Atom, **attrs: Any) -> Atom:
+    def call(self, op: str | OpDef, *args: Atom, **attrs: Any) -> Atom:
         """The result of an operator, in a new binding."""
         return self.emit(self.named(op, *args, **attrs))
 
@@ -201,11 +195,6 @@ def check_numbered(what: str, dtype: DType, terms: int) -> None:
             f"exact {what} of {terms} terms of {dtype}, which rounds stochastically, "
             f"need more than {EXACT_BITS} bits; accumulate in float64"
         )
-
-
-def sizes_of(a: Atom) -> tuple[int, ...]:
-    """Channels, height and width, which must be known."""
-    return known_shape(tensor_type(a).shape[1:4])
 
 
 def width_of(bits: int, n: int) -> int:

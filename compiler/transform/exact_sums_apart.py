@@ -12,8 +12,12 @@ import numpy as np
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Call, Constant, tensor_type
 from compiler.op.accumulate import EXACT_BITS, exact_bits
+from compiler.op.einsum import EINSUM
+from compiler.op.elementwise import ADD, DIVIDE, MULTIPLY, SUBTRACT
+from compiler.op.nn.norm import LAYER_NORM, LOG_SOFTMAX, SOFTMAX
 from compiler.op.opdef import OpDef
-from compiler.passes.rewrite import Rewriter, call, op_name, typed
+from compiler.op.reduce import MAX, MEAN, MEAN_PRODUCTS, SUM
+from compiler.passes.rewrite import Rewriter, call, op_of, typed
 from compiler.symbolic import Index
 from compiler.transform.exact_sum import check_numbered
 from compiler.types.dtypes import custom
@@ -28,7 +32,7 @@ class _Steps:
         self.r, self.b = r, b
         self.bindings: list[Binding] = []
 
-    def do(self, op: str, *args: Atom, **attrs: Any) -> Atom:
+    def do(self, op: str | OpDef, *args: Atom, **attrs: Any) -> Atom:
         """The result of an operator, in a new binding."""
         return self.bind(call(op, *args, **attrs))
 
@@ -52,44 +56,43 @@ def apart(r: Rewriter, b: Binding) -> list[Binding]:
     Raises:
         LoweringError: exact sums of this operator cannot be taken apart.
     """
-    v, name = b.value, op_name(b.value)
-    if name not in _RULES or not isinstance(v, Call) or v.attrs.accumulate != _EXACT:
+    v, op = b.value, op_of(b.value)
+    if op not in _RULES or not isinstance(v, Call) or v.attrs.accumulate != _EXACT:
         return [b]
-    assert isinstance(v.op, OpDef)
-    assert v.op.terms is not None
-    rule, products = _RULES[name]
+    assert op.terms is not None
+    rule, products = _RULES[op]
     types = [tensor_type(a) for a in v.args]
-    terms = v.op.terms(v.attrs, types)
+    terms = op.terms(v.attrs, types)
     if exact_bits(types[0].dtype, terms, products) <= EXACT_BITS:
         return [b]
     steps = _Steps(r, b)
     last = rule(steps, v)
     if last is None:
         return [b]
-    check_numbered(f"sums of {name}", types[0].dtype, Index.of(terms).const)
+    check_numbered(f"sums of {op}", types[0].dtype, Index.of(terms).const)
     r.changed = True
     return [*steps.bindings, Binding(b.var, last, b.origins)]
 
 
 def _softmax(s: _Steps, v: Call) -> Call:
     (x,), axis = v.args, (v.attrs.axis,)
-    d = s.do("subtract", x, s.do("max", x, axis=axis, keepdims=True))
+    d = s.do(SUBTRACT, x, s.do(MAX, x, axis=axis, keepdims=True))
     e = s.do("exp", d)
-    total = s.do("sum", e, axis=axis, keepdims=True, accumulate=_EXACT)
-    if op_name(v) == "nn.softmax":
-        return call("divide", e, total)
-    return call("subtract", d, s.do("log", total))
+    total = s.do(SUM, e, axis=axis, keepdims=True, accumulate=_EXACT)
+    if v.op is SOFTMAX:
+        return call(DIVIDE, e, total)
+    return call(SUBTRACT, d, s.do("log", total))
 
 
 def _layer_norm(s: _Steps, v: Call) -> Call:
     x, gamma, *beta = v.args
     t = tensor_type(x)
     axes = tuple(range(v.attrs.axis % t.rank, t.rank))
-    d = s.do("subtract", x, s.do("mean", x, axis=axes, keepdims=True, accumulate=_EXACT))
-    var = s.do("mean_products", d, d, axis=axes, keepdims=True, accumulate=_EXACT)
-    deviation = s.do("sqrt", s.do("add", var, s.number(v.attrs.epsilon)))
-    y = call("multiply", s.do("divide", d, deviation), gamma)
-    return call("add", s.bind(y), *beta) if beta else y
+    d = s.do(SUBTRACT, x, s.do(MEAN, x, axis=axes, keepdims=True, accumulate=_EXACT))
+    var = s.do(MEAN_PRODUCTS, d, d, axis=axes, keepdims=True, accumulate=_EXACT)
+    deviation = s.do("sqrt", s.do(ADD, var, s.number(v.attrs.epsilon)))
+    y = call(MULTIPLY, s.do(DIVIDE, d, deviation), gamma)
+    return call(ADD, s.bind(y), *beta) if beta else y
 
 
 def _einsum(s: _Steps, v: Call) -> Call | None:
@@ -105,15 +108,15 @@ def _einsum(s: _Steps, v: Call) -> Call | None:
             f"and with '->', not {v.attrs.equation!r}"
         )
     held = "".join(dict.fromkeys("".join(names)))
-    product = s.do("einsum", *first, equation=f"{','.join(names)}->{held}")
+    product = s.do(EINSUM, *first, equation=f"{','.join(names)}->{held}")
     attrs = replace(v.attrs, equation=f"{held},{final}->{result}")
     return Call(v.op, (product, last), attrs)
 
 
-_RULES: dict[str, tuple[Callable[[_Steps, Call], Call | None], bool]] = {
-    "nn.softmax": (_softmax, False),
-    "nn.log_softmax": (_softmax, False),
-    "nn.layer_norm": (_layer_norm, True),
-    "einsum": (_einsum, True),
+_RULES: dict[OpDef, tuple[Callable[[_Steps, Call], Call | None], bool]] = {
+    SOFTMAX: (_softmax, False),
+    LOG_SOFTMAX: (_softmax, False),
+    LAYER_NORM: (_layer_norm, True),
+    EINSUM: (_einsum, True),
 }
 """How an operator is taken apart, and whether its sums are of products."""

@@ -6,12 +6,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, Var, tensor_type
+from compiler.ir.expr import (
+    Atom,
+    Binding,
+    Call,
+    Constant,
+    Function,
+    IRModule,
+    Value,
+    Var,
+    tensor_type,
+)
+from compiler.op.facts import Contraction
 from compiler.passes.manager import FunctionPass, PassContext
-from compiler.passes.rewrite import Rewriter, op_name, same_type, union
+from compiler.passes.rewrite import Rewriter, op_of, same_type, union
 from compiler.types.dtypes import Array
-
-_WEIGHTED = ("nn.conv2d", "nn.dense")
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,21 +32,19 @@ class Affine:
     shift: Array | None
 
 
-def channel_axis(op: str, rank: int) -> int:
-    """The axis of a weighted operator's result that its weights' first axis gives."""
-    return 1 if op == "nn.conv2d" else rank - 1
+def layer(value: Value | None) -> Contraction | None:
+    """The contraction that `value` calls, if its weights are rows, one for each output channel, as
+    those of a convolution or a dense layer."""
+    op = op_of(value)
+    of = None if op is None else op.contraction
+    return of if of is not None and of.by_rows else None
 
 
-def batch_norm_affine(call: Call) -> Affine | None:
-    """gamma / sqrt(var + epsilon) and beta - mean * scale of a batch_norm of constants."""
-    data, *statistics = call.args
-    constants = [a.data.astype(np.float64) for a in statistics if isinstance(a, Constant)]
-    if len(constants) < 4 or not isinstance(data, Var) or not tensor_type(data).dtype.is_float:
-        return None
-    gamma, beta, mean, var = constants
-    with np.errstate(all="ignore"):
-        scale = gamma / np.sqrt(var + call.attrs.epsilon)
-    return Affine(data, scale, beta - mean * scale)
+def channel_axis(value: Value, rank: int) -> int:
+    """The axis of a layer's result, of `rank`, that its weights' first axis gives."""
+    of = layer(value)
+    assert of is not None
+    return of.channels % rank
 
 
 def along(c: Constant, axis: int, rank: int) -> Array | None:
@@ -50,35 +57,34 @@ def along(c: Constant, axis: int, rank: int) -> Array | None:
     return c.data.astype(np.float64).reshape(-1)
 
 
+def affine_of(value: Call) -> Affine | None:
+    """`value` as a scale and shift along its attribute `axis`: gamma / sqrt(var + epsilon) and beta
+    - mean * scale of a batch_norm of constants, a bias_add's bias."""
+    op, (data, *others) = op_of(value), value.args
+    constants = [a.data.astype(np.float64) for a in others if isinstance(a, Constant)]
+    if op is None or op.affine is None or len(constants) < len(others):
+        return None
+    if not isinstance(data, Var) or not tensor_type(data).dtype.is_float:
+        return None
+    found = op.affine(value.attrs, constants, False)
+    return None if found is None else Affine(data, *found)
+
+
 def affine(value: Call, axis: int, rank: int) -> Affine | None:
     """`value` as a scale and shift along `axis` of its data operand, or None."""
-    name = op_name(value)
-    if name == "nn.batch_norm":
-        return batch_norm_affine(value) if value.attrs.axis % rank == axis else None
-    if name == "nn.bias_add":
-        data, bias = value.args
-        if not isinstance(bias, Constant) or value.attrs.axis % rank != axis:
-            return None
-        return Affine(data, None, bias.data.astype(np.float64)) if isinstance(data, Var) else None
-    if name not in ("add", "subtract", "multiply", "divide"):
+    op = op_of(value)
+    if op is None or op.affine is None:
         return None
+    if hasattr(value.attrs, "axis"):
+        return affine_of(value) if value.attrs.axis % rank == axis else None
     first, second = value.args
     flipped = isinstance(first, Constant)
     data, other = (second, first) if flipped else (first, second)
     if not isinstance(data, Var) or not isinstance(other, Constant):
         return None
     c = along(other, axis, rank)
-    if c is None:
-        return None
-    if name == "add":
-        return Affine(data, None, c)
-    if name == "subtract":
-        return Affine(data, np.array([-1.0]) if flipped else None, c if flipped else -c)
-    if name == "multiply":
-        return Affine(data, c, None)
-    if flipped or not c.all():
-        return None
-    return Affine(data, 1.0 / c, None)
+    found = None if c is None else op.affine(value.attrs, [c], flipped)
+    return None if found is None else Affine(data, *found)
 
 
 def folds_into(r: Rewriter, data: Atom) -> Binding | None:
@@ -87,7 +93,7 @@ def folds_into(r: Rewriter, data: Atom) -> Binding | None:
     It must be read once, have constant weights (and bias), and compute in float32 or float64.
     """
     made = r.producer(data)
-    if made is None or not r.used_once(made.var) or op_name(made.value) not in _WEIGHTED:
+    if made is None or not r.used_once(made.var) or layer(made.value) is None:
         return None
     call = made.value
     assert isinstance(call, Call)
@@ -117,7 +123,7 @@ def _fold(r: Rewriter, b: Binding) -> Binding | None:
         if made is None or not same_type(made.var, b.var):
             continue
         rank = tensor_type(made.var).rank
-        change = affine(b.value, channel_axis(op_name(made.value), rank), rank)
+        change = affine(b.value, channel_axis(made.value, rank), rank)
         if change is None or change.data is not made.var:
             return None
         assert isinstance(made.value, Call)

@@ -19,8 +19,9 @@ from compiler.ir.expr import (
     tensor_type,
 )
 from compiler.ir.function_calls import is_callee
+from compiler.op.shapes import SHAPE_OF
 from compiler.passes.manager import FunctionPass, PassContext
-from compiler.passes.rewrite import Rewriter, op_name
+from compiler.passes.rewrite import Rewriter
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, TupleType, Type
 
@@ -48,7 +49,7 @@ def _fields(value: Value, out: Var) -> list[Array] | None:
         return None
     if effectful(value) or is_callee(value):  # what a call of a program does is not known here
         return None
-    if op_name(value) == "shape_of" and isinstance(t, TensorType):
+    if value.op is SHAPE_OF and isinstance(t, TensorType):
         shape = tensor_type(value.args[0]).shape
         if all(isinstance(d, int) for d in shape):
             return [np.asarray(shape, t.dtype.storage)]

@@ -21,8 +21,8 @@ from compiler.ir.expr import (
 )
 from compiler.ir.function_calls import is_callee
 from compiler.ir.substitution import substitute
+from compiler.op.facts import Moves
 from compiler.op.opdef import OpDef
-from compiler.passes.rewrite import op_name
 from compiler.types.tensor_types import TensorType, TupleType
 
 
@@ -94,7 +94,7 @@ def _simpler(value: Value, out: Var) -> Value:
             for a, x in zip(arrays, types, strict=True)
             if isinstance(x, TensorType)
         ]
-    elif op_name(value) == "concatenate":
+    elif value.op.moves is Moves.JOIN:
         kept = tuple(a for a in value.args if not _is_empty(a))
         return kept[0] if len(kept) == 1 else replace(value, args=kept)
     else:

@@ -11,15 +11,17 @@ from dataclasses import replace
 import numpy as np
 
 from compiler.ir.expr import Call, Constant, Value, tensor_type
-from compiler.passes.rewrite import Rewriter, op_name
+from compiler.op.elementwise import MULTIPLY
+from compiler.op.opdef import OpDef
+from compiler.passes.rewrite import Rewriter
 from compiler.pattern.patterns import (
-    OpPattern,
     Pattern,
     any_order,
     constant,
     dominates,
     either,
     is_op,
+    op_that,
     wildcard,
 )
 from compiler.pattern.rules import Rule, RulePass
@@ -27,10 +29,10 @@ from compiler.pattern.search import Found
 from compiler.transform.fold_batch_norm import Affine, along, channel_axis, scaled
 from compiler.types.dtypes import Array
 
-HOMOGENEOUS = ("nn.relu", "nn.leaky_relu", "nn.max_pool2d", "nn.avg_pool2d",
-               "nn.global_avg_pool2d")  # fmt: skip
-"""Operators f for which f(x * s) = f(x) * s where s > 0, along the channels of a convolution."""
-_PLAIN = {"input_zero_point": 0, "accumulate": "sequential"}
+_PLAIN = {
+    "input_zero_point": 0, "accumulate": "sequential", "data_layout": "NCHW", "out_layout": "NCHW",
+    "padding_value": 0,
+}  # fmt: skip
 
 
 def _floats(found: Found) -> str | None:
@@ -46,13 +48,12 @@ def _floats(found: Found) -> str | None:
 
 def _layer(*operands: Pattern) -> Pattern:
     """A convolution or dense layer with constant weights, with or without a bias."""
-    ops: list[OpPattern] = [
-        is_op("nn.conv2d", data_layout="NCHW", out_layout="NCHW", padding_value=0, **_PLAIN),
-        is_op("nn.dense", **_PLAIN),
-    ]
-    with_bias = (*operands, constant("bias"))
-    every = [op.bind("layer")(*args) for op in ops for args in (operands, with_bias)]
-    return either(*every).where(_floats)
+    op = op_that("a convolution or dense layer", _by_rows, **_PLAIN).bind("layer")
+    return either(op(*operands), op(*operands, constant("bias"))).where(_floats)
+
+
+def _by_rows(op: OpDef) -> bool:
+    return op.contraction is not None and op.contraction.by_rows
 
 
 def _scale(c: Constant, axis: int, rank: int) -> Array | str:
@@ -69,10 +70,10 @@ def _forward(found: Found, r: Rewriter) -> Value | str:
     rank = tensor_type(found["x"]).rank
     if tensor_type(found["x"]) != tensor_type(found["scaled"]):
         return "the scale gives the data another shape"
-    scale = _scale(found.constant("scale"), channel_axis(op_name(call), rank), rank)
+    scale = _scale(found.constant("scale"), channel_axis(call, rank), rank)
     if isinstance(scale, str):
         return scale
-    groups = call.attrs.groups if op_name(call) == "nn.conv2d" else 1
+    groups = getattr(call.attrs, "groups", 1)
     units, inputs, *kernel = weight.data.shape
     rows = np.broadcast_to(scale, (groups * inputs,)).reshape(groups, 1, inputs, *[1] * len(kernel))
     parts = weight.data.reshape(groups, units // groups, inputs, *kernel) * rows
@@ -84,7 +85,7 @@ def _backward(found: Found, r: Rewriter) -> Value | str:
     layer = found.called("layer")
     assert isinstance(layer.value, Call)
     before, after = tensor_type(layer.var), tensor_type(found["scaled"])
-    axis = channel_axis(op_name(layer.value), before.rank)
+    axis = channel_axis(layer.value, before.rank)
     last = found["data"]
     if tensor_type(last) != after:
         return "the scale gives the data another shape"
@@ -103,7 +104,7 @@ def _backward(found: Found, r: Rewriter) -> Value | str:
 
 
 def _product(data: Pattern) -> Pattern:
-    return any_order(is_op("multiply").bind("scaled"), data, constant("scale"))
+    return any_order(is_op(MULTIPLY).bind("scaled"), data, constant("scale"))
 
 
 class FoldScaleAxis(RulePass):
@@ -116,7 +117,7 @@ class FoldScaleAxis(RulePass):
         Rule("scale before", _layer(_product(wildcard("x")).once(), constant("weight")), _forward),
         Rule("scale behind",
              dominates(_layer(wildcard(), constant("weight")),
-                       either(*(is_op(op) for op in HOMOGENEOUS)),
+                       op_that("homogeneous", lambda op: op.homogeneous),
                        _product(wildcard("data"))),
              _backward),
     )  # fmt: skip

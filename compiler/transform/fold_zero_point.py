@@ -14,12 +14,11 @@ import numpy as np
 
 from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, Var, names_in, tensor_type
 from compiler.op.accumulator_width import width
-from compiler.op.opdef import OpDef, get_op
+from compiler.op.qnn.quantize import TO_UNSIGNED
 from compiler.passes.manager import FunctionPass, PassContext
+from compiler.transform.fold_batch_norm import layer
 from compiler.types.dtypes import INT8, INT16, UINT8, Array, DType
 from compiler.types.names import unique
-
-_OPS = ("nn.conv2d", "nn.dense")
 
 
 class FoldZeroPoint(FunctionPass):
@@ -44,7 +43,10 @@ def _is(a: object, b: object) -> bool:
 
 def _fold(b: Binding, names: set[str]) -> list[Binding]:
     v = b.value
-    if not (isinstance(v, Call) and isinstance(v.op, OpDef) and v.op.name in _OPS):
+    if not isinstance(v, Call) or layer(v) is None:
+        return [b]
+    padded, fills = any(getattr(v.attrs, "padding", ())), hasattr(v.attrs, "padding_value")
+    if padded and not fills:  # padding could not hold the zero point
         return [b]
     limit = width(v.attrs.accumulate)
     if limit is not None and limit.saturates:  # at every step, of what x - z gives
@@ -70,13 +72,13 @@ def _fold(b: Binding, names: set[str]) -> list[Binding]:
     # int32 wraps, as the accumulator does.
     folded = Constant(total.astype(np.int64).astype(dtype.storage), dtype)
     attrs = replace(v.attrs, input_zero_point=0)
-    if v.op.name == "nn.conv2d":
+    if fills:
         attrs = replace(attrs, padding_value=z)
     return [*first, replace(b, value=Call(v.op, (data, weight, folded), attrs))]
 
 
 def _unsigned(x: Var, origins: tuple[str, ...], names: set[str]) -> Binding:
-    op = get_op("qnn.to_unsigned")
+    op = TO_UNSIGNED
     name = unique(f"{x.name}_unsigned", names)
     var = Var(name, tensor_type(x).with_dtype(UINT8))
     return Binding(var, Call(op, (x,), op.make_attrs()), origins)

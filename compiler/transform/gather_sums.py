@@ -16,16 +16,21 @@ from dataclasses import replace
 import numpy as np
 
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, Var, tensor_type
-from compiler.passes.rewrite import Rewriter, call, op_name, typed
+from compiler.op.concatenate import CONCATENATE
+from compiler.op.elementwise import ADD, MULTIPLY
+from compiler.op.facts import Moves
+from compiler.op.nn.dense import MATMUL
+from compiler.op.opdef import OpDef
+from compiler.op.reduce import MEAN, MEAN_PRODUCTS, SUM, SUM_PRODUCTS
+from compiler.op.shapes import BROADCAST_TO, EXPAND_DIMS, RESHAPE
+from compiler.op.slice import STRIDED_SLICE
+from compiler.passes.rewrite import Rewriter, call, op_of, typed
 from compiler.symbolic import Dim
 from compiler.types.dtypes import DType, custom
 
-_MOVES = ("strided_slice", "nn.pad", "take", "reshape", "transpose", "expand_dims", "squeeze",
-          "broadcast_to")  # fmt: skip
-"""Operators of which a product can be moved by moving its factors."""
-_ALONG = {"nn.conv2d": (1, 1), "nn.dense": (-1, -1), "nn.matmul": (-1, -2)}
-"""Axes of the operands over which a contraction sums."""
-_PRODUCTS = {"sum": "sum_products", "mean": "mean_products"}
+_MOVES = {*Moves} - {Moves.JOIN, Moves.SPLIT}
+"""How a product can be moved by moving its factors."""
+_PRODUCTS = {SUM: SUM_PRODUCTS, MEAN: MEAN_PRODUCTS}
 
 
 def gather_sums(
@@ -56,7 +61,7 @@ class _Gather:
         self.inner = {
             first
             for b in f.bindings
-            if op_name(b.value) == "add" and isinstance(b.value, Call)
+            if isinstance(b.value, Call) and b.value.op is ADD
             for first in b.value.args[:1]
             if isinstance(first, Var) and first in made and self._joined(made[first], b)
         }
@@ -67,11 +72,11 @@ class _Gather:
 
     def visit(self, b: Binding) -> None:
         """Append a binding, gathered if it is the last of a sum."""
-        value, name = None, op_name(b.value)
+        value, op = None, op_of(b.value)
         if isinstance(b.value, Call) and self.alike(b, b):
-            if name == "add" and b.var not in self.inner:
+            if op is ADD and b.var not in self.inner:
                 value = self.chain(b, self.terms(b))
-            elif name in _PRODUCTS:
+            elif op in _PRODUCTS:
                 value = self.of_products(b, b.value)
         if value is None:
             self.r.keep(b)
@@ -89,7 +94,7 @@ class _Gather:
         assert isinstance(b.value, Call)
         first, second = b.value.args
         before = self.part(first, b)
-        if before is None or op_name(before.value) != "add":
+        if before is None or op_of(before.value) is not ADD:
             return [first, second]
         return [*self.terms(before), second]
 
@@ -104,30 +109,31 @@ class _Gather:
         known = [p for p in pairs if p is not None]
         if len(known) == len(pairs):
             stacks = [self.stacked(b, column, shape) for column in zip(*known, strict=True)]
-            return call("sum_products", *stacks, axis=(0,))
-        return call("sum", self.stacked(b, terms, shape), axis=(0,))
+            return call(SUM_PRODUCTS, *stacks, axis=(0,))
+        return call(SUM, self.stacked(b, terms, shape), axis=(0,))
 
     def of_products(self, b: Binding, v: Call) -> Call | None:
         """A sum or mean of products."""
-        found = self.factors(v.args[0], b)
-        if found is None:
+        found, op = self.factors(v.args[0], b), op_of(v)
+        if found is None or op is None:
             return None
         shape = tensor_type(v.args[0]).shape
         both = [self.widened(a, shape, b) for a in found]
-        return call(_PRODUCTS[op_name(v)], *both, axis=v.attrs.axis, keepdims=v.attrs.keepdims)
+        return call(_PRODUCTS[op], *both, axis=v.attrs.axis, keepdims=v.attrs.keepdims)
 
     def contraction(self, b: Binding, terms: Sequence[Atom]) -> Call | None:
         """One contraction in place of several that are added."""
         made = [p.value for a in terms if (p := self.part(a, b)) is not None]
         calls = [v for v in made if isinstance(v, Call) and len(v.args) == 2]
         first = calls[0] if calls else None
-        if first is None or op_name(first) not in _ALONG or len(calls) < len(terms):
+        of = None if first is None or not isinstance(first.op, OpDef) else first.op.contraction
+        if first is None or of is None or len(calls) < len(terms):
             return None
-        if any(op_name(v) != op_name(first) or v.attrs != first.attrs for v in calls):
+        if any(v.op is not first.op or v.attrs != first.attrs for v in calls):
             return None
         groups = getattr(first.attrs, "groups", 1)
         operands = []
-        for k, axis in enumerate(_ALONG[op_name(first)]):
+        for k, axis in enumerate((of.data, of.weights)):
             parts = [v.args[k] for v in calls]
             if len({self._across(a, axis) for a in parts}) > 1:
                 return None
@@ -141,9 +147,9 @@ class _Gather:
         if found is None or all(x is None for x, _ in found):
             return None
         rows = tensor_type(b.var).shape[0]
-        one = self.emit(b, call("broadcast_to", _one(tensor_type(b.var).dtype), shape=(rows, 1)))
+        one = self.emit(b, call(BROADCAST_TO, _one(tensor_type(b.var).dtype), shape=(rows, 1)))
         left = self.side_by_side(b, [one if x is None else x for x, _ in found], 1, 1)
-        return call("nn.matmul", left, self.side_by_side(b, [w for _, w in found], 0, 1))
+        return call(MATMUL, left, self.side_by_side(b, [w for _, w in found], 0, 1))
 
     def products(
         self, a: Atom, b: Binding, made: Binding | None
@@ -151,14 +157,14 @@ class _Gather:
         """What adds up to `a`, [rows, columns], which `made` computes: x and w for a product of
         matrices, None and a row for one that is added to every row; None: something else."""
         if made is not None and isinstance(made.value, Call):
-            v, name = made.value, op_name(made.value)
-            if name == "nn.matmul" and all(tensor_type(x).rank == 2 for x in v.args):
+            v = made.value
+            if v.op is MATMUL and all(tensor_type(x).rank == 2 for x in v.args):
                 return [(v.args[0], v.args[1])]
-            if name == "add":
+            if v.op is ADD:
                 both = [self.products(x, b, self.part(x, b)) for x in v.args]
                 known = [p for p in both if p is not None]
                 return [*known[0], *known[1]] if len(known) == 2 else None
-            if name == "strided_slice" and v.attrs.axes == (1,) and tensor_type(a).rank == 2:
+            if v.op is STRIDED_SLICE and v.attrs.axes == (1,) and tensor_type(a).rank == 2:
                 inner = self.products(v.args[0], b, self.part(v.args[0], b))
                 return inner and [(x, self._move(made, v, w, b)) for x, w in inner]
         row = _row(a)
@@ -175,37 +181,37 @@ class _Gather:
         """The parts behind each other along an axis, those of each group together."""
         if groups == 1:
             rank = tensor_type(parts[0]).rank
-            return self.emit(b, call("concatenate", *parts, axis=axis % rank))
+            return self.emit(b, call(CONCATENATE, *parts, axis=axis % rank))
         batch, channels, *size = tensor_type(parts[0]).shape
         assert isinstance(channels, int)
         apart = (batch, groups, channels // groups, *size)
-        split = [self.emit(b, call("reshape", a, newshape=apart)) for a in parts]
-        joined = self.emit(b, call("concatenate", *split, axis=2))
-        return self.emit(b, call("reshape", joined, newshape=(batch, channels * len(parts), *size)))
+        split = [self.emit(b, call(RESHAPE, a, newshape=apart)) for a in parts]
+        joined = self.emit(b, call(CONCATENATE, *split, axis=2))
+        return self.emit(b, call(RESHAPE, joined, newshape=(batch, channels * len(parts), *size)))
 
     def stacked(self, b: Binding, terms: Sequence[Atom], shape: Sequence[Dim]) -> Atom:
         """The terms, of `shape`, behind each other along a new first axis."""
         wide = [self.widened(a, shape, b) for a in terms]
-        rows = [self.emit(b, call("expand_dims", a, axes=(0,))) for a in wide]
-        return self.emit(b, call("concatenate", *rows, axis=0))
+        rows = [self.emit(b, call(EXPAND_DIMS, a, axes=(0,))) for a in wide]
+        return self.emit(b, call(CONCATENATE, *rows, axis=0))
 
     def widened(self, a: Atom, shape: Sequence[Dim], b: Binding) -> Atom:
         """`a` broadcast to a shape."""
         if tensor_type(a).shape == tuple(shape):
             return a
-        return self.emit(b, call("broadcast_to", a, shape=tuple(shape)))
+        return self.emit(b, call(BROADCAST_TO, a, shape=tuple(shape)))
 
     def factors(self, a: Atom, b: Binding) -> tuple[Atom, Atom] | None:
         """What the node of `b` multiplies, and may move then, to get `a`."""
         made = self.part(a, b)
         if made is None or not isinstance(made.value, Call):
             return None
-        v, name = made.value, op_name(made.value)
-        if name == "multiply":
+        v = made.value
+        if v.op is MULTIPLY:
             return v.args[0], v.args[1]
-        if name not in _MOVES or (name == "nn.pad" and (v.attrs.mode, v.attrs.value) != (
-            "constant", 0.0
-        )):  # fmt: skip
+        if not isinstance(v.op, OpDef) or v.op.moves not in _MOVES:
+            return None
+        if v.op.moves is Moves.PAD and (v.attrs.mode, v.attrs.value) != ("constant", 0.0):
             return None
         found = self.factors(v.args[0], b)
         if found is None:

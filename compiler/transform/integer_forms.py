@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 
 from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
-from compiler.passes.rewrite import Rewriter, call, op_name, typed
+from compiler.op.qnn import add as qnn_add
+from compiler.op.qnn.lookup import LOOKUP
+from compiler.op.qnn.requantize import REQUANTIZE
+from compiler.passes.rewrite import Rewriter, call, op_of, typed
 from compiler.types.dtypes import FLOAT32, Array, DType
 
 
@@ -106,9 +109,7 @@ def of_grid(g: Grid) -> Form:
 
     def make(t: Target) -> Call:
         scale = Constant.of(ratio(g.scale, t.scale), FLOAT32)
-        return call(
-            "qnn.requantize", g.atom, scale, axis=0, input_zero_point=g.zero_point, **t.attrs()
-        )
+        return call(REQUANTIZE, g.atom, scale, axis=0, input_zero_point=g.zero_point, **t.attrs())
 
     return Form(make, g.reach)
 
@@ -118,7 +119,7 @@ def of_sums(sums: Var, unit: Array, axis: int, reach: float) -> Form:
 
     def make(t: Target) -> Call:
         scale = Constant.of(unit / np.float32(t.scale), FLOAT32)
-        return call("qnn.requantize", sums, scale, axis=axis, **t.attrs())
+        return call(REQUANTIZE, sums, scale, axis=axis, **t.attrs())
 
     return Form(make, reach)
 
@@ -128,7 +129,7 @@ def of_sum(a: Grid, b: Grid) -> Form:
 
     def make(t: Target) -> Call:
         return call(
-            "qnn.add", a.atom, b.atom, a_scale=ratio(a.scale, t.scale),
+            qnn_add.ADD, a.atom, b.atom, a_scale=ratio(a.scale, t.scale),
             b_scale=ratio(b.scale, t.scale), a_zero_point=a.zero_point,
             b_zero_point=b.zero_point, **t.attrs(),
         )  # fmt: skip
@@ -148,16 +149,14 @@ def of_moved(r: Rewriter, form: Form, value: Call, stem: str) -> Form:
 
 def of_average(g: Grid, value: Call) -> Form:
     """The form of a mean over axes or under a window."""
-    attrs, rank, name = value.attrs, tensor_type(value.args[0]).rank, op_name(value)
+    attrs, rank, op = value.attrs, tensor_type(value.args[0]).rank, op_of(value)
+    assert op is not None
+    assert op.average is not None
+    integer, given = op.average.integer, op.average.integer_attrs(attrs, rank)
 
     def make(t: Target) -> Call:
         how = {"ratio": ratio(g.scale, t.scale), "input_zero_point": g.zero_point, **t.attrs()}
-        if name == "nn.avg_pool2d":
-            return call("qnn.avg_pool2d", g.atom, **vars(attrs), **how)
-        if name == "mean":
-            axes = (attrs.axis,) if isinstance(attrs.axis, int) else attrs.axis
-            return call("qnn.mean", g.atom, axis=axes, keepdims=attrs.keepdims, **how)
-        return call("qnn.mean", g.atom, axis=tuple(range(2, rank)), keepdims=True, **how)
+        return call(integer, g.atom, **given, **how)
 
     return Form(make, g.reach)
 
@@ -188,7 +187,7 @@ def of_function(g: Grid, values: Array) -> Form:
             units = values / np.float32(t.scale)
         q = np.rint(np.nan_to_num(units.astype(np.float64), nan=-np.inf)) + t.zero_point
         table = np.clip(q, t.qmin, t.qmax).astype(t.dtype)
-        return call("qnn.lookup", g.atom, Constant(table, DType.parse(t.dtype)))
+        return call(LOOKUP, g.atom, Constant(table, DType.parse(t.dtype)))
 
     return Form(make, 0.0)
 

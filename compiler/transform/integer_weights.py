@@ -10,13 +10,15 @@ import numpy as np
 from compiler.arithmetic.arrays import arithmetic
 from compiler.ir.expr import Atom, Binding, Call, Constant, tensor_type
 from compiler.op.common import channelwise
+from compiler.op.facts import Moves
 from compiler.op.opdef import OpDef
-from compiler.passes.rewrite import Rewriter, op_name
+from compiler.op.qnn.quantize import DEQUANTIZE
+from compiler.passes.rewrite import Rewriter, op_of
 from compiler.transform.integer_forms import Grid
 from compiler.types.dtypes import INT8, INT64, Array
 
 MOST = 2**31 - 1
-_RESHAPING = ("transpose", "reshape", "expand_dims", "squeeze")
+_RESHAPING = (Moves.VIEW, Moves.PERMUTE)
 _SHORTENED = 2.0**-12
 """Of a bias, what may be missing at its far end: less than a tenth of a step of 8 bits."""
 
@@ -47,10 +49,13 @@ def weights_of(r: Rewriter, a: Atom, turned: bool = False) -> Weights | None:
     """
     moves: list[Call] = []
     made = r.producer(a)
-    while made is not None and isinstance(made.value, Call) and op_name(made.value) in _RESHAPING:
+    while made is not None and isinstance(made.value, Call):
+        op = op_of(made.value)
+        if op is None or op.moves not in _RESHAPING:
+            break
         moves.append(made.value)
         made = r.producer(made.value.args[0])
-    if made is None or not isinstance(made.value, Call) or op_name(made.value) != "qnn.dequantize":
+    if made is None or not isinstance(made.value, Call) or made.value.op is not DEQUANTIZE:
         return None
     data, scale = made.value.args
     if not isinstance(data, Constant) or not isinstance(scale, Constant):
@@ -76,7 +81,7 @@ def weights_of(r: Rewriter, a: Atom, turned: bool = False) -> Weights | None:
 
 def _integers(made: Binding | None) -> tuple[Array, Array] | None:
     """(int64 integers minus their zero point, float32 scales) of a dequantized constant."""
-    if made is None or not isinstance(made.value, Call) or op_name(made.value) != "qnn.dequantize":
+    if made is None or not isinstance(made.value, Call) or made.value.op is not DEQUANTIZE:
         return None
     data, scale = made.value.args
     if not isinstance(data, Constant) or not isinstance(scale, Constant):

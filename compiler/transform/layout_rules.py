@@ -7,13 +7,25 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler.errors import InputError
-from compiler.op.opdef import Fusion, get_op
+from compiler.op.attribute_types import declared
+from compiler.op.facts import Moves
+from compiler.op.nn.conv import CONV2D
+from compiler.op.opdef import Fusion, OpDef, get_op
 from compiler.target.registry import Target
 from compiler.types.dtypes import UINT8
 from compiler.types.tensor_types import TensorType
 
-POOLS = ("nn.max_pool2d", "nn.avg_pool2d", "qnn.avg_pool2d")
-MEANS = ("mean", "qnn.mean", "nn.global_avg_pool2d")
+
+def is_mean(op: OpDef) -> bool:
+    """Whether an operator is a mean over axes, of floats or integers."""
+    return op.average is not None and op.average.axes is not None
+
+
+def takes_rule(op: OpDef) -> bool:
+    """Whether an operator can work on blocks of channels, so that a rule may choose them."""
+    laid_out = "data_layout" in declared(op.attrs)
+    joins = op.moves is Moves.JOIN
+    return laid_out or joins or op.blocked or is_mean(op) or op.fusion is Fusion.ELEMENTWISE
 
 
 @dataclass(frozen=True)
@@ -73,7 +85,7 @@ def default_rule(
     return OpLayout(lanes, lanes, steps)
 
 
-_rules: dict[tuple[str, str], LayoutRule] = {("nn.conv2d", ""): default_rule}
+_rules: dict[tuple[str, str], LayoutRule] = {(CONV2D.name, ""): default_rule}
 _shipped = dict(_rules)
 
 
@@ -93,8 +105,7 @@ def register_alter_op_layout(op: str, rule: LayoutRule, target: str = "") -> Lay
         InputError: the operator works in NCHW only.
         UnsupportedError: the target is unknown.
     """
-    known = op in ("nn.conv2d", "concatenate", *POOLS, *MEANS)
-    if not known and get_op(op).fusion is not Fusion.ELEMENTWISE:
+    if not takes_rule(get_op(op)):
         raise InputError(f"{op} works in NCHW only: it takes no layout rule")
     _rules[op, str(Target.parse(target)) if target else ""] = rule
     return rule

@@ -7,23 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compiler.ir.expr import Atom, Binding, Call, Function, IRModule, Var, nested
+from compiler.op.einsum import EINSUM
+from compiler.op.elementwise import ADD, MULTIPLY, SUBTRACT
 from compiler.op.opdef import OpDef
-
-#: Operators whose result is a sum of products or terms, nothing else (as that of a softmax is not).
-_SUMS = frozenset(
-    {
-        *("nn.conv2d", "nn.conv2d_transpose", "nn.dense", "nn.matmul", "einsum"),
-        *("sum", "mean", "sum_products", "mean_products", "nn.avg_pool2d"),
-        *("nn.global_avg_pool2d", "cumsum", "scatter_add"),
-    }
-)
-#: What a sum goes through to another one and is still a part of it.
-_THROUGH = frozenset(
-    {
-        *("multiply", "strided_slice", "nn.pad", "take", "reshape", "transpose", "expand_dims"),
-        *("squeeze", "broadcast_to", "concatenate"),
-    }
-)
 
 
 def partial_sums(mod: IRModule) -> dict[str, tuple[str, ...]]:
@@ -51,18 +37,18 @@ def _found(f: Function) -> Iterator[tuple[str, str]]:
             yield from _found(g)
         if not isinstance(call, Call) or not isinstance(call.op, OpDef):
             continue
-        name, own = call.op.name, frozenset(b.origins)
+        op, own = call.op, frozenset(b.origins)
         formed = getattr(call.attrs, "accumulate", "sequential") != "sequential"
-        is_sum = formed and name in _SUMS
+        is_sum = formed and op.summation is not None and op.summation.holds(call.attrs)
         nodes = frozenset[str]().union(
             *(parts[a] & own for a in call.args if isinstance(a, Var) and a in parts)
         )
-        factors = name == "einsum" and formed and len(call.args) > 2
-        if (nodes and (is_sum or name in ("add", "subtract"))) or factors:
+        factors = is_sum and op is EINSUM and len(call.args) > 2
+        if (nodes and (is_sum or op is ADD or op is SUBTRACT)) or factors:
             yield from ((origin, b.var.name) for origin in sorted(own if factors else nodes))
         if is_sum:
             parts[b.var] = own
-        elif nodes and name in _THROUGH:
+        elif nodes and (op is MULTIPLY or op.moves is not None):  # still a part of a sum
             parts[b.var] = nodes
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from compiler.ir.expr import Binding, Call, Function, IRModule, nested, tensor_type
 from compiler.ir.function_calls import is_callee
+from compiler.op.einsum import EINSUM
 from compiler.op.opdef import OpDef
 
 
@@ -41,6 +42,6 @@ def _sums_floats(b: Binding) -> bool:
     if not isinstance(call, Call) or not isinstance(call.op, OpDef):
         return False
     # einsum of several operands is written as a matrix product wherever it is one
-    if call.op.macs is None and (call.op.name != "einsum" or len(call.args) < 2):
+    if call.op.macs is None and (call.op is not EINSUM or len(call.args) < 2):
         return False
     return any(tensor_type(a).dtype.is_float for a in call.args[:2])

@@ -13,19 +13,22 @@ from typing import Any
 import numpy as np
 
 from compiler.ir.expr import Atom, Call, Constant, Value, tensor_type
-from compiler.passes.rewrite import Rewriter, call, op_name
+from compiler.op.elementwise import ADD, DIVIDE, MULTIPLY, SUBTRACT
+from compiler.op.nn.norm import LAYER_NORM
+from compiler.op.reduce import MEAN
+from compiler.passes.rewrite import Rewriter, call, op_of
 from compiler.pattern.patterns import Pattern, any_order, constant, is_op, wildcard
 from compiler.pattern.rules import Rule, RulePass
 from compiler.pattern.search import Found
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, broadcast
 
-_MULTIPLY, _ADD, _SUBTRACT = is_op("multiply"), is_op("add"), is_op("subtract")
-_CENTER = is_op("mean", keepdims=True)(wildcard("x"))
+_MULTIPLY, _ADD, _SUBTRACT = is_op(MULTIPLY), is_op(ADD), is_op(SUBTRACT)
+_CENTER = is_op(MEAN, keepdims=True)(wildcard("x"))
 _CENTRED = _SUBTRACT(wildcard("x"), _CENTER)
-_VARIANCE = is_op("mean", keepdims=True)(_MULTIPLY(_CENTRED, _CENTRED))
+_VARIANCE = is_op(MEAN, keepdims=True)(_MULTIPLY(_CENTRED, _CENTRED))
 _DEVIATION = is_op("sqrt")(any_order(_ADD, _VARIANCE, constant("epsilon")))
-_INVERSE = is_op("divide")(constant("one", 1.0), _DEVIATION)
+_INVERSE = is_op(DIVIDE)(constant("one", 1.0), _DEVIATION)
 _FACTOR = any_order(_MULTIPLY.bind("factor"), _INVERSE, constant("gain")) | _INVERSE.bind("factor")
 
 
@@ -46,12 +49,12 @@ def _normalized(found: Found, r: Rewriter) -> Value | str:
     if any(c is None for c in constants):
         return "its gain or offset does not fit the axes that are normalized"
     attrs: dict[str, Any] = {"axis": axis - t.rank, "epsilon": float(epsilon.reshape(()))}
-    return call("nn.layer_norm", found["x"], *(c for c in constants if c is not None), **attrs)
+    return call(LAYER_NORM, found["x"], *(c for c in constants if c is not None), **attrs)
 
 
 def _first_axis(found: Found, rank: int) -> int | str:
     """The axis from which all means are taken; or why there is none."""
-    means = [b.value for b in found.bindings if op_name(b.value) == "mean"]
+    means = [b.value for b in found.bindings if op_of(b.value) is MEAN]
     seen = {_axes(v, rank) for v in means if isinstance(v, Call)}
     axes, *others = seen
     if others:
@@ -82,7 +85,7 @@ def _over(c: Constant, t: TensorType, axis: int) -> Constant | None:
 
 
 def _layer_norm(*constants: Pattern) -> Pattern:
-    return is_op("nn.layer_norm").bind("norm")(wildcard("x"), *constants).once()
+    return is_op(LAYER_NORM).bind("norm")(wildcard("x"), *constants).once()
 
 
 def _with_gain(found: Found, r: Rewriter) -> Value | str:
@@ -113,7 +116,7 @@ class RecoverLayerNorm(RulePass):
     name = "RecoverLayerNorm"
     opt_level = 0
     rules = (
-        Rule("quotient as layer_norm", is_op("divide")(_CENTRED, _DEVIATION), _normalized),
+        Rule("quotient as layer_norm", is_op(DIVIDE)(_CENTRED, _DEVIATION), _normalized),
         Rule("product as layer_norm", any_order(_MULTIPLY, _CENTRED, _FACTOR), _normalized),
         Rule(
             "sum of products as layer_norm",

@@ -34,7 +34,8 @@ from compiler.ir.expr import (
 from compiler.ir.function_calls import CALL_TIR, Callee, is_callee
 from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_operands
-from compiler.op.opdef import OpDef, get_op
+from compiler.op.mixed import CAST
+from compiler.op.opdef import OpDef
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.tensor.custom_dtypes import VectorDType
 from compiler.types.dtypes import Array, DType, custom
@@ -116,7 +117,7 @@ class _Forms:
         return self.bind(f"{stem}_codes", Tuple(tuple(plain)), origins)
 
     def cast(self, a: Atom, dtype: DType, origins: tuple[str, ...]) -> Var:
-        op = get_op("cast")
+        op = CAST
         stem = a.name if isinstance(a, Var) else "output"
         value = Call(op, (a,), op.make_attrs(dtype=str(dtype)))
         return self.bind(f"{stem}_{dtype.form or 'codes'}", value, origins)

@@ -5,32 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, tensor_type
+from compiler.op.elementwise import ADD, MULTIPLY
+from compiler.op.facts import Moves
+from compiler.op.nn.norm import BATCH_NORM
 from compiler.passes.manager import FunctionPass, PassContext
-from compiler.passes.rewrite import Rewriter, call, op_name, same_type, typed
-from compiler.transform.fold_batch_norm import batch_norm_affine, channel_axis, folds_into
+from compiler.passes.rewrite import Rewriter, call, op_of, same_type, typed
+from compiler.transform.fold_batch_norm import affine_of, channel_axis, folds_into
 from compiler.types.dtypes import Array
-
-_SAME_ORDER = frozenset(
-    {
-        "nn.dropout", "cast", "reshape", "flatten", "nn.batch_flatten", "squeeze", "expand_dims",
-        "broadcast_to", "concatenate", "nn.pad",
-    }
-)  # fmt: skip
-"""Operators that do nothing when their result has the type of their first operand.
-
-None of them reorders elements; concatenate and pad only add some, which would change the type.
-"""
 
 
 def _identity(b: Binding) -> Atom | None:
     """The operand that the binding's value equals, or None."""
     v = b.value
-    if not isinstance(v, Call) or isinstance(v.op, Function) or not v.args:
+    op = op_of(v)
+    if not isinstance(v, Call) or op is None or not v.args:
         return None
-    first, name = v.args[0], op_name(v)
-    if name in _SAME_ORDER and same_type(first, b.var):
+    first = v.args[0]
+    if op.in_order and same_type(first, b.var):
         return first
-    if name == "transpose":
+    if op.moves is Moves.PERMUTE:
         axes = tuple(a % len(v.attrs.axes) for a in v.attrs.axes)
         return first if axes == tuple(range(len(axes))) else None
     return None
@@ -39,15 +32,15 @@ def _identity(b: Binding) -> Atom | None:
 def _scale_and_shift(r: Rewriter, b: Binding) -> bool:
     """Write a batch_norm with constant statistics, which cannot be folded, as multiply and add."""
     v = b.value
-    if not isinstance(v, Call) or op_name(v) != "nn.batch_norm":
+    if not isinstance(v, Call) or v.op is not BATCH_NORM:
         return False
-    change = batch_norm_affine(v)
+    change = affine_of(v)
     if change is None or change.scale is None or change.shift is None:
         return False
     t = tensor_type(b.var)
     axis = v.attrs.axis % t.rank
     made = folds_into(r, change.data)
-    if made is not None and channel_axis(op_name(made.value), t.rank) == axis:
+    if made is not None and channel_axis(made.value, t.rank) == axis:
         return False
     shape = [-1 if k == axis else 1 for k in range(axis, t.rank)]
 
@@ -55,9 +48,9 @@ def _scale_and_shift(r: Rewriter, b: Binding) -> bool:
         with np.errstate(over="ignore"):
             return Constant(values.reshape(shape).astype(t.dtype.storage), t.dtype)
 
-    product = call("multiply", change.data, constant(change.scale))
+    product = call(MULTIPLY, change.data, constant(change.scale))
     scaled = r.emit(typed(r.fresh(f"{b.var.name}_scale"), product, b.origins))
-    r.emit(Binding(b.var, call("add", scaled, constant(change.shift)), b.origins))
+    r.emit(Binding(b.var, call(ADD, scaled, constant(change.shift)), b.origins))
     return True
 
 

@@ -22,7 +22,9 @@ import numpy as np
 
 from compiler.ir.expr import Atom, Call, Constant
 from compiler.op.accumulate import EXACT_BITS
-from compiler.passes.rewrite import op_name
+from compiler.op.elementwise import MULTIPLY
+from compiler.op.exact_sum_parts import ADD_TO_ODD
+from compiler.op.mixed import CAST
 from compiler.transform.exact_sum import ExactSum, last_bit, width_of
 from compiler.types.dtypes import FLOAT32, INT16, INT32, Array, DType, custom, span
 
@@ -85,7 +87,7 @@ def quick_sum(s: ExactSum, sure: int) -> Atom | None:
     sums = [
         s.apply([x, q, *(map(s.wide, bias) if k == home else ())]) for k, q in enumerate(w.values)
     ]
-    return sums[0] if n == 1 else s.call("add_to_odd", *sums)
+    return sums[0] if n == 1 else s.call(ADD_TO_ODD, *sums)
 
 
 def _spread(s: ExactSum, a: Atom) -> int:
@@ -111,11 +113,11 @@ def integer_sum(s: ExactSum) -> Atom | None:
     """The sum of products of int16, if values are so many units of one grid and int32 is known
     to hold the sum; None if not. (Converting what is no number is an invalid operation.)"""
     v = s.value
-    grid, name = span(s.dtype), op_name(v)
+    grid, contraction = span(s.dtype), s.op.contraction
     assert grid is not None
     first, *rest = v.args
     known = [s.decoded(a) for a in rest if isinstance(a, Constant)]
-    if name not in ("nn.conv2d", "nn.dense"):
+    if contraction is None or not contraction.by_rows:
         return None
     if grid[1] - grid[0] > 15:
         return None
@@ -125,12 +127,12 @@ def integer_sum(s: ExactSum) -> Atom | None:
     bias = [_in_units(k, 2 * grid[0]) for k in known[1:]]
     if weights.shape[1] % 2 or not _fit(weights, bias, grid):
         return None
-    x = s.call("cast", first, dtype="float32")
-    x = s.call("multiply", x, Constant(np.asarray(2.0 ** -grid[0], np.float32), FLOAT32))
-    x = s.call("cast", x, dtype="int16")
+    x = s.call(CAST, first, dtype="float32")
+    x = s.call(MULTIPLY, x, Constant(np.asarray(2.0 ** -grid[0], np.float32), FLOAT32))
+    x = s.call(CAST, x, dtype="int16")
     attrs = replace(v.attrs, accumulate="sequential", out_dtype="int32")
     constants = [Constant(weights.astype(np.int16), INT16)]
     constants += [Constant(b.astype(np.int32), INT32) for b in bias]
     total = s.emit(Call(v.op, (x, *constants), attrs))
-    wide = s.call("cast", total, dtype="float64")
-    return s.call("multiply", wide, s.scalar(2.0 ** (2 * grid[0])))
+    wide = s.call(CAST, total, dtype="float64")
+    return s.call(MULTIPLY, wide, s.scalar(2.0 ** (2 * grid[0])))

@@ -21,10 +21,13 @@ import numpy as np
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Constant, Function, IRModule
 from compiler.op.accumulate import EXACT_BITS
-from compiler.op.nn.pool import divisors
+from compiler.op.elementwise import ABS, ADD, DIVIDE
+from compiler.op.exact_sum_parts import IF_EXACT, JOIN
+from compiler.op.mixed import CAST, WHERE
+from compiler.op.shapes import RESHAPE
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.passes.rewrite import Rewriter, op_name
-from compiler.transform.exact_sum import ExactSum, check_numbered, sizes_of, width_of
+from compiler.transform.exact_sum import ExactSum, check_numbered, width_of
 from compiler.transform.exact_sums_apart import apart
 from compiler.transform.speculative_exact_sums import integer_sum, quick_sum
 from compiler.types.dtypes import custom
@@ -86,12 +89,12 @@ class SplitExact(FunctionPass):
         quick = self.quick_sum(s, prod(n for n, _ in shares))
         total = _sure_sum(s, ranges, shares)
         if quick is not None:
-            total = s.call("if_exact", quick, total)
-        last = s.named("cast", total, dtype=str(s.dtype))
+            total = s.call(IF_EXACT, quick, total)
+        last = s.named(CAST, total, dtype=str(s.dtype))
         counts = _counts(s)
         if counts is not None:
             check_numbered("means", s.dtype, s.terms)
-            last = s.named("divide", s.emit(last), counts)
+            last = s.named(DIVIDE, s.emit(last), counts)
         s.r.changed = True
         s.r.keep(Binding(s.b.var, last, s.b.origins))
 
@@ -115,11 +118,11 @@ def _sure_sum(
         sums = _added(s, sums)
     total = sums[0][1]
     if len(sums) > 1:
-        total = s.call("join", *(v for _, v in sums), grids=tuple(g for g, _ in sums))
+        total = s.call(JOIN, *(v for _, v in sums), grids=tuple(g for g, _ in sums))
     if prod(n for n, _ in shares) > 1 and s.has_infinity():
         raw = s.apply([s.wide(a) for a in s.operands])
-        number = s.call("less", s.call("abs", raw), s.scalar(np.inf))
-        total = s.call("where", number, total, raw)
+        number = s.call("less", s.call(ABS, raw), s.scalar(np.inf))
+        total = s.call(WHERE, number, total, raw)
     return total
 
 
@@ -128,7 +131,7 @@ def _added(s: ExactSum, sums: Sequence[tuple[int, Atom]]) -> list[tuple[int, Ato
     out: list[tuple[int, Atom]] = []
     for grid, value in sums:
         if out and out[-1][0] == grid:
-            out[-1] = (grid, s.call("add", out[-1][1], value))
+            out[-1] = (grid, s.call(ADD, out[-1][1], value))
         else:
             out.append((grid, value))
     return out
@@ -158,14 +161,11 @@ def _terms(s: ExactSum, low: int, _: int, n: int, width: int) -> list[tuple[int,
 
 def _counts(s: ExactSum) -> Constant | None:
     """What the sums of a mean are divided by."""
-    v, name = s.value, op_name(s.value)
-    if name in ("mean", "mean_products", "nn.global_avg_pool2d"):
-        count = np.asarray(s.terms)
-    elif name == "nn.avg_pool2d":
-        sizes, outputs = (sizes_of(a)[1:] for a in (v.args[0], s.b.var))
-        count = divisors(v.attrs, sizes, outputs)
-    else:
+    division = s.summation.division
+    if division is None:
         return None
+    counts = division.counts
+    count = np.asarray(s.terms) if counts is None else counts(s.value.attrs, *s.shapes)
     codes = custom(s.dtype.name).encode(count.astype(np.float64), s.dtype)
     return Constant(np.asarray(codes, s.dtype.storage), s.dtype)
 
@@ -206,7 +206,9 @@ def _fits(s: ExactSum, shares: Sequence[tuple[int, int]]) -> bool:
 def _bias(s: ExactSum, bias: Atom, grids: Sequence[int]) -> list[tuple[int, Atom]]:
     """The bias, the last term, in parts on the grids of the sums."""
     wide = s.wide(bias)
-    if op_name(s.value) == "nn.conv2d":
-        wide = s.call("reshape", wide, newshape=(1, -1, 1, 1))
+    assert s.op.contraction is not None
+    kernel = s.op.contraction.kernel
+    if kernel:
+        wide = s.call(RESHAPE, wide, newshape=(1, -1, *[1] * kernel))
     descending = tuple(sorted(set(grids), reverse=True))
     return list(zip(descending, s.on_grids(wide, descending), strict=True))

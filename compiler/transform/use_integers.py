@@ -11,7 +11,6 @@ integers of the accumulator.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -29,11 +28,16 @@ from compiler.ir.expr import (
     Var,
     tensor_type,
 )
+from compiler.op.elementwise import ADD
+from compiler.op.facts import Moves
+from compiler.op.nn.dense import DENSE, MATMUL
 from compiler.op.opdef import OpDef, Quantized
+from compiler.op.qnn.quantize import DEQUANTIZE, QUANTIZE
+from compiler.op.shapes import TRANSPOSE
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.passes.nested import through_nested
 from compiler.passes.pipeline import sequence
-from compiler.passes.rewrite import Rewriter, call, op_name, typed
+from compiler.passes.rewrite import Rewriter, call, op_of, typed
 from compiler.pattern.rules import Refusal
 from compiler.transform.integer_forms import (
     Form,
@@ -59,14 +63,6 @@ from compiler.transform.integer_weights import (
 )
 from compiler.types.dtypes import FLOAT32, INT32, Array
 from compiler.types.tensor_types import TensorType
-
-WEIGHTED = ("nn.conv2d", "nn.dense")
-AVERAGES = ("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
-FUNCTIONS = (
-    "sigmoid", "tanh", "erf", "exp", "negative", "abs", "sqrt", "log", "nn.leaky_relu", "nn.gelu",
-    "nn.hard_sigmoid", "nn.hard_swish", "add", "subtract", "multiply", "divide", "power",
-)  # fmt: skip
-"""Operators that are functions of one value where their other operands are scalars."""
 
 
 class UseIntegers(FunctionPass):
@@ -108,8 +104,7 @@ class _Walk:
 
     def run(self) -> Function:
         """The rewritten function; the same object if nothing changed."""
-        ops = {op_name(b.value) for b in self.f.bindings}
-        if "qnn.dequantize" not in ops:
+        if all(op_of(b.value) is not DEQUANTIZE for b in self.f.bindings):
             return self.f
         for b in map(self.r.read, self.f.bindings):
             if not self._rewritten(b):
@@ -122,26 +117,26 @@ class _Walk:
 
     def _rewritten(self, b: Binding) -> bool:
         """Whether the binding was replaced; what it is worth is noted in any case."""
-        v, name = b.value, op_name(b.value)
+        v, op = b.value, op_of(b.value)
         if isinstance(v, TupleGetItem):
             return self._field(b, v)
-        if not isinstance(v, Call) or not isinstance(v.op, OpDef):
+        if not isinstance(v, Call) or op is None:
             return False
-        if name == "qnn.dequantize":
+        if op is DEQUANTIZE:
             self._dequantized(b.var, v)
             return False
-        if name == "qnn.quantize":
+        if op is QUANTIZE:
             return self._quantized(b, v)
-        if name in WEIGHTED or name == "nn.matmul":
+        if op.contraction is not None:
             if tensor_type(b.var).dtype != FLOAT32:
                 return False
-            return self._weighted(b, v) if name in WEIGHTED else self._product(b, v)
-        if name in ("nn.relu", "clip"):
-            self._bounded(b.var, v)
+            return self._weighted(b, v) if op.contraction.by_rows else self._product(b, v)
+        if op.clips is not None:
+            self._bounded(b.var, v, op.clips(v.attrs))
             return False
-        if name == "nn.pad":
+        if op.moves is Moves.PAD:
             return self._padded(b, v)
-        if name != "concatenate" and v.op.quantized == Quantized.SAME:
+        if op.moves is not Moves.JOIN and op.quantized == Quantized.SAME:
             return self._moved(b, v)
         self._noted(b, v)
         return False
@@ -191,7 +186,7 @@ class _Walk:
         """Let `b` be the real value of `g`."""
         self.grids[b.var] = g
         scale = Constant.of(g.scale, FLOAT32)
-        real = call("qnn.dequantize", g.atom, scale, zero_point=g.zero_point)
+        real = call(DEQUANTIZE, g.atom, scale, zero_point=g.zero_point)
         self.r.emit(Binding(b.var, real, b.origins))
 
     # ---- what moves values -----------------------------------------------------------------------
@@ -236,27 +231,25 @@ class _Walk:
         return True
 
     # ---- what has a form of its own --------------------------------------------------------------
-    def _bounded(self, var: Var, v: Call) -> None:
+    def _bounded(self, var: Var, v: Call, bounds: tuple[float, float]) -> None:
         form = self.form(v.args[0])
         if form is not None:
-            low, high = (0.0, math.inf)
-            if op_name(v) == "clip":
-                low, high = v.attrs.a_min, v.attrs.a_max
-            self.forms[var] = form.clipped(low, high)
+            self.forms[var] = form.clipped(*bounds)
 
     def _noted(self, b: Binding, v: Call) -> None:
         """Remember the form of a sum, an average, a concatenation or a function."""
-        name = op_name(v)
+        op = op_of(v)
+        assert op is not None
         grids = [self.grids.get(a) if isinstance(a, Var) else None for a in v.args]
         known = [g for g in grids if g is not None]
         every = len(known) == len(grids) > 0
-        if name == "add" and every and any(isinstance(g.atom, Var) for g in known):
+        if op is ADD and every and any(isinstance(g.atom, Var) for g in known):
             self.forms[b.var] = of_sum(known[0], known[1])
-        elif name in AVERAGES and every:
+        elif op.average is not None and every:
             self.forms[b.var] = of_average(known[0], v)
-        elif name == "concatenate" and every:
+        elif op.moves is Moves.JOIN and every:
             self.forms[b.var] = of_concatenation(self.r, known, v, b.var.name)
-        elif name in FUNCTIONS:
+        elif op.function:
             self._function(b.var, v)
 
     def _function(self, var: Var, v: Call) -> None:
@@ -289,10 +282,10 @@ class _Walk:
             weights = weights_of(self.r, w, turned=True)
             if weights is not None:
                 attrs = {"accumulate": v.attrs.accumulate, "out_dtype": v.attrs.out_dtype}
-                if self._contraction(b, call("nn.dense", x, w, **attrs), x, weights, ()):
+                if self._contraction(b, call(DENSE, x, w, **attrs), x, weights, ()):
                     return True
-                turned = bound(self.r, f"{b.var.name}_weight", call("transpose", w, axes=(1, 0)))
-                self.r.emit(Binding(b.var, call("nn.dense", x, turned, **attrs), b.origins))
+                turned = bound(self.r, f"{b.var.name}_weight", call(TRANSPOSE, w, axes=(1, 0)))
+                self.r.emit(Binding(b.var, call(DENSE, x, turned, **attrs), b.origins))
                 return True
         return self._activations(b, v)
 
@@ -322,16 +315,19 @@ class _Walk:
         self, b: Binding, v: Call, g: Grid, weights: Weights, bias: Sequence[Constant], unit: Array,
         reach: float,
     ) -> None:  # fmt: skip
+        op = op_of(v)
+        assert op is not None
+        assert op.contraction is not None
         how = {**vars(v.attrs), "out_dtype": "int32", "input_zero_point": g.zero_point}
         sums: Var | None = None
         for part in int8_parts(weights.q):
-            made = call(str(v.op), g.atom, part, *(bias if sums is None else ()), **how)
+            made = call(op, g.atom, part, *(bias if sums is None else ()), **how)
             one = bound(self.r, f"{b.var.name}_acc", made, b.origins)
             sums = one if sums is None else bound(
-                self.r, f"{b.var.name}_acc", call("add", sums, one), b.origins
+                self.r, f"{b.var.name}_acc", call(ADD, sums, one), b.origins
             )  # fmt: skip
         assert sums is not None
-        axis = 1 if op_name(v) == "nn.conv2d" else tensor_type(b.var).rank - 1
+        axis = op.contraction.channels % tensor_type(b.var).rank
         self._wide(b, sums, unit, axis, reach)
 
     def _activations(self, b: Binding, v: Call) -> bool:
@@ -347,7 +343,7 @@ class _Walk:
         if not isinstance(inner, int) or inner * left.above * right.above > MOST:
             return self._refuse(b, f"sums of {inner} products could overflow int32")
         made = call(
-            "nn.matmul", left.atom, right.atom, out_dtype="int32", input_zero_point=left.zero_point,
+            MATMUL, left.atom, right.atom, out_dtype="int32", input_zero_point=left.zero_point,
             weight_zero_point=right.zero_point,
         )  # fmt: skip
         sums = bound(self.r, f"{b.var.name}_acc", made, b.origins)
@@ -358,7 +354,7 @@ class _Walk:
     def _wide(self, b: Binding, sums: Var, unit: Array, axis: int, reach: float) -> None:
         """Let `b` be the real value of int32 sums."""
         scale = Constant.of(unit, FLOAT32)
-        self.r.emit(Binding(b.var, call("qnn.dequantize", sums, scale, axis=axis), b.origins))
+        self.r.emit(Binding(b.var, call(DEQUANTIZE, sums, scale, axis=axis), b.origins))
         self.forms[b.var] = of_sums(sums, unit, axis, reach)
 
 

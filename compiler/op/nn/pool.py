@@ -10,8 +10,8 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
-from compiler.op.common import require, require_rank, shared, shared_expr, type_of
-from compiler.op.facts import Average, Division, Summation, Undivided
+from compiler.op.common import known_shape, require, require_rank, shared, shared_expr, type_of
+from compiler.op.facts import Average, Division, Shape, Summation, Undivided
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.reduce import lower_mean, mean
 from compiler.op.window import LOOPS, Skip, Window, source, windows
@@ -21,8 +21,6 @@ from compiler.tensor.expr import const, lowest
 from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, shape_text
-
-Sizes = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -192,24 +190,31 @@ def _lower_global(b: PrimBuilder, a: GlobalPoolAttrs, x: Buffer) -> Buffer:
 
 
 # ---- what of it is a sum, or is done on integers -------------------------------------------------
-def _sums_under_windows(a: AvgPool2dAttrs, x: Sizes, out: Sizes) -> Undivided:
+def _sums_under_windows(a: AvgPool2dAttrs, x: Shape, out: Shape) -> Undivided:
     """Sums under sliding windows: a convolution of each channel with ones."""
+    channels, *sizes = known_shape(x[1:4])
     # The last window may reach beyond the padding, or not as far.
     after = [
         max(0, (n - 1) * s + (k - 1) * d + 1 - size - before)
         for n, s, k, d, size, before in zip(
-            out[2:], a.strides, a.pool_size, a.dilation, x[2:], a.padding[:2], strict=True
+            known_shape(out[2:4]),
+            a.strides,
+            a.pool_size,
+            a.dilation,
+            sizes,
+            a.padding[:2],
+            strict=True,
         )
     ]
     how = {"strides": a.strides, "padding": (*a.padding[:2], *after), "dilation": a.dilation}
-    return Undivided("nn.conv2d", {**how, "groups": x[1]}, (x[1], 1, *a.pool_size))
+    return Undivided("nn.conv2d", {**how, "groups": channels}, (channels, 1, *a.pool_size))
 
 
-def _divisors(a: AvgPool2dAttrs, x: Sizes, out: Sizes) -> Array:
-    return divisors(a, x[2:], out[2:])
+def _divisors(a: AvgPool2dAttrs, x: Shape, out: Shape) -> Array:
+    return divisors(a, known_shape(x[2:4]), known_shape(out[2:4]))
 
 
-def _sums_of_positions(_: GlobalPoolAttrs, x: Sizes, __: Sizes) -> Undivided:
+def _sums_of_positions(_: GlobalPoolAttrs, x: Shape, __: Shape) -> Undivided:
     return Undivided("sum", {"axis": tuple(range(2, len(x))), "keepdims": True})
 
 
