@@ -120,3 +120,8 @@ _RULES: dict[OpDef, tuple[Callable[[_Steps, Call], Call | None], bool]] = {
     EINSUM: (_einsum, True),
 }
 """How an operator is taken apart, and whether its sums are of products."""
+
+
+def sums_inside() -> frozenset[OpDef]:
+    """The operators that are taken apart."""
+    return frozenset(_RULES)
