@@ -12,7 +12,6 @@ from compiler.passes.manager import PassContext
 from compiler.symbolic import Index
 from quantize.annotation.graph import INSIDE, Graph, inner_calls
 from quantize.annotation.op_facts import (
-    ACTIVATIONS,
     chain_end,
     clips_itself,
     data_of,
@@ -26,6 +25,7 @@ from quantize.annotation.reasons import Reasons, names_of
 from quantize.config.node_configs import node_configs
 from quantize.config.overrides import Names
 from quantize.config.qconfig import QConfig
+from quantize.plan.call_facts import clips
 from quantize.plan.node_plan import NodePlan
 
 
@@ -139,7 +139,7 @@ def _macs(call: Call, result: Var) -> int:
 
 def _folds(graph: Graph, b: Binding, call: Call, reasons: Reasons) -> bool:
     """Whether the producer's own clipping does this activation."""
-    if getattr(call.op, "name", "") not in ACTIVATIONS:
+    if clips(call) is None:
         return False
     (x,) = call.args
     p = graph.at.get(x) if isinstance(x, Var) else None

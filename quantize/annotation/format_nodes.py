@@ -8,25 +8,24 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
-from compiler.op.opdef import OpDef
 from compiler.types.dtypes import FLOAT32
 from quantize.config.qconfig import QConfig
 from quantize.formats.blocks import block_format
 from quantize.formats.operand_format import FLOAT
+from quantize.plan.call_facts import contraction, contraction_of
 
-CONV, DENSE, PRODUCT = "nn.conv2d", "nn.dense", "nn.matmul"
 OTHERS = "only factors of convolutions, dense layers and matrix products are in number formats"
 
 
 def format_reason(call: Call, config: QConfig) -> str:
     """Why a call is not computed on numbers of the format that `config` names; empty if it is."""
-    op = call.op.name if isinstance(call.op, OpDef) else ""
-    if op not in (CONV, DENSE, PRODUCT):
+    axes = contraction_of(call)
+    if axes is None:
         return OTHERS
     data = operands(call)
     if not all(tensor_type(a).dtype == FLOAT32 for a in data):
         return "its operands are not float32"
-    if op == PRODUCT:
+    if not axes.by_rows:
         if any(isinstance(a, Constant) for a in data):
             return "an operand is constant"
     elif isinstance(data[0], Constant) or not all(isinstance(a, Constant) for a in call.args[1:]):
@@ -50,22 +49,22 @@ def operands(call: Call) -> Sequence[Atom]:
 def block_axis(call: Call, k: int) -> int:
     """The axis of operand `k` that products are summed along, which blocks run along: input
     channels of convolutions (see `flat_blocks`)."""
-    op, rank = str(call.op), tensor_type(call.args[k]).rank
-    if op == CONV:
-        return 1
-    return rank - 2 if op == PRODUCT and k == 1 else rank - 1
+    axes = contraction(call)
+    axis = axes.weights if k == 1 else axes.data
+    return axis if axis >= 0 else tensor_type(call.args[k]).rank + axis
 
 
 def flat_blocks(call: Call, k: int) -> bool:
     """Whether blocks of operand `k` run on through the axes behind `block_axis`: weights that have
     one input channel (depthwise) are summed along the positions of the kernel alone. What they
     multiply keeps blocks along the channels: the windows of its positions overlap."""
-    return str(call.op) == CONV and k == 1 and tensor_type(call.args[1]).shape[1] == 1
+    axes = contraction(call)
+    return bool(axes.kernel) and k == 1 and tensor_type(call.args[1]).shape[axes.weights] == 1
 
 
 def format_of(call: Call, k: int, config: QConfig) -> str:
     """The format that a configuration names for operand `k`."""
-    weight = k == 1 and str(call.op) != PRODUCT
+    weight = k == 1 and contraction(call).by_rows
     return config.weight_dtype if weight else config.activation_dtype
 
 

@@ -20,7 +20,7 @@ from compiler.op.opdef import Fusion, OpDef, get_op
 from compiler.types.dtypes import FLOAT32, Array, DType
 from compiler.types.tensor_types import TensorType
 from quantize.annotation.graph import Graph
-from quantize.annotation.op_facts import ACTIVATIONS
+from quantize.plan.call_facts import clips
 from quantize.plan.params import ValueParams
 
 CODES = np.arange(256, dtype=np.uint8)
@@ -85,7 +85,7 @@ def _clips(graph: Graph, v: Var, root: Var) -> bool:
     """Whether `v` is a relu or clip of `root`."""
     b = graph.at.get(v)
     call = b.value if b is not None else None
-    return isinstance(call, Call) and str(call.op) in ACTIVATIONS and call.args == (root,)
+    return isinstance(call, Call) and bool(clips(call)) and call.args == (root,)
 
 
 def members(graph: Graph, end: Var, root: Var) -> list[Binding]:

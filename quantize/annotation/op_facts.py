@@ -8,72 +8,61 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
-from compiler.op.opdef import OpDef, Quantized
+from compiler.op.opdef import OpDef
 from quantize.annotation.graph import Graph
 from quantize.annotation.normalization import layer_norm_reach
+from quantize.plan.call_facts import ARITHMETIC, Form, form, form_of
 from quantize.plan.node_plan import NodePlan
 from quantize.plan.params import ValueParams
-
-ACTIVATIONS = ("nn.relu", "clip")
-"""Operators that a producer's clipping can do."""
-PRODUCT = "nn.matmul"
-"""The operator that multiplies activations with activations."""
-AVERAGES = ("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
-SOFTMAX = "nn.softmax"
-LAYER_NORM = "nn.layer_norm"
-BINARY = ("add", "subtract", "multiply")
-"""Operators of two activations, or of one and a constant."""
 
 
 # ---- calls ---------------------------------------------------------------------------------------
 def activations(call: Call) -> Sequence[Atom]:
     """The operands of a call that are quantized as activations."""
-    name = getattr(call.op, "name", "")
-    if name in BINARY:
+    if form(call) in ARITHMETIC:
         return [a for a in call.args if isinstance(a, Var)]
-    return call.args if name in ("concatenate", PRODUCT) else call.args[:1]
+    return call.args if form(call) in (Form.JOIN, Form.MATMUL) else call.args[:1]
 
 
 def is_weighted(call: Call) -> bool:
     """Whether a call has weights, an accumulator and a requantize (conv2d, dense)."""
-    return isinstance(call.op, OpDef) and call.op.quantized == Quantized.WEIGHTED
+    return form(call) == Form.WEIGHTED
 
 
 def multiplies(call: Call) -> bool:
     """Whether a call sums products in an int32 accumulator, which is narrowed only where integers
     are wanted."""
-    return is_weighted(call) or getattr(call.op, "name", "") == PRODUCT
+    return form(call) in (Form.WEIGHTED, Form.MATMUL)
 
 
 def moves(op: OpDef) -> bool:
     """Whether an operator only moves values, so that it may as well move integers."""
-    return (op.quantized == Quantized.SAME and op.name != "concatenate") or op.name == "nn.pad"
+    return form_of(op) in (Form.MOVE, Form.PAD)
 
 
 def has_clipping(call: Call) -> bool:
     """Whether the integer form of a call ends with clipping, which can do an activation."""
-    return getattr(call.op, "name", "") in (*BINARY, *AVERAGES) or multiplies(call)
+    return form(call) in (*ARITHMETIC, Form.AVERAGE) or multiplies(call)
 
 
 def has_own_params(call: Call, node: NodePlan) -> bool:
     """Whether a call's integer result has parameters of its own, not those of its operand."""
-    named = getattr(call.op, "name", "") in ("concatenate", SOFTMAX, LAYER_NORM)
-    return bool(node.function_of) or has_clipping(call) or named
+    own = form(call) in (Form.JOIN, Form.SOFTMAX, Form.LAYER_NORM)
+    return bool(node.function_of) or has_clipping(call) or own
 
 
 def reach_of(call: Call, data: Sequence[ValueParams]) -> float:
     """The largest magnitude of the result of a call without weights; of a layer norm, whatever the
     data."""
-    name = getattr(call.op, "name", "")
-    if name == LAYER_NORM:
+    if form(call) == Form.LAYER_NORM:
         return layer_norm_reach(call)
     reaches = [d.reach for d in data]
     reaches += [float(np.abs(a.data).max()) for a in call.args if isinstance(a, Constant)]
-    if name == PRODUCT:
+    if form(call) == Form.MATMUL:
         return product_terms(call) * reaches[0] * reaches[1]
-    if name == "multiply":
+    if form(call) == Form.MULTIPLY:
         return reaches[0] * reaches[-1]
-    return sum(reaches) if name in BINARY else max(reaches[: len(data)])
+    return sum(reaches) if form(call) in ARITHMETIC else max(reaches[: len(data)])
 
 
 def product_terms(call: Call) -> int:

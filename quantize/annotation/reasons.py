@@ -7,38 +7,27 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
-from compiler.op.opdef import OpDef, Quantized
+from compiler.op.opdef import OpDef
 from compiler.types.dtypes import FLOAT32
 from quantize.annotation.format_nodes import format_reason
 from quantize.annotation.functions import inside, unary_functions
 from quantize.annotation.graph import Graph, is_float32
 from quantize.annotation.normalization import layer_norm_reason
-from quantize.annotation.op_facts import (
-    ACTIVATIONS,
-    AVERAGES,
-    BINARY,
-    LAYER_NORM,
-    PRODUCT,
-    SOFTMAX,
-    activations,
-    moves,
-    multiplies,
-)
+from quantize.annotation.op_facts import activations, moves, multiplies
 from quantize.config.node_configs import excluded
 from quantize.config.overrides import Names
 from quantize.config.qconfig import QConfig
+from quantize.plan.call_facts import ARITHMETIC, Form, clips, contraction_of, form
 from quantize.plan.fingerprint import of_sizes
 
 OF_SIZES = "it follows from sizes alone, and is a constant where these are given"
 TOO_LONG = "a table of more than 8 bits is too long"
 TOO_WIDE = {
-    "multiply": "products of more than 8 bits have no integer form",
-    SOFTMAX: TOO_LONG,
-    LAYER_NORM: "layer norms of more than 8 bits have no integer form",
+    Form.MULTIPLY: "products of more than 8 bits have no integer form",
+    Form.SOFTMAX: TOO_LONG,
+    Form.LAYER_NORM: "layer norms of more than 8 bits have no integer form",
 }
-"""Operator -> why it has no integer form for more than 8 bits."""
-LAYERS = ("nn.dense", "nn.conv1d", "nn.conv2d", "nn.conv3d")
-"""Operators whose weights alone may be integers."""
+"""Integer forms that are not for more than 8 bits, and why."""
 
 
 def names_of(graph: Graph) -> dict[str, Names]:
@@ -97,7 +86,7 @@ class Reasons:
                 continue
             if b.var.name in self.skipped:
                 self.of[b.var] = f"excluded by {self.skipped[b.var.name]}"
-            elif b.var not in self.of and _name(call) in ACTIVATIONS:
+            elif b.var not in self.of and clips(call):
                 p = self.graph.producer(call.args[0])
                 if p is not None and self.of.get(p.var) and b.var not in self.functions:
                     self.of[b.var] = f"it reads %{p.var.name}, which stays float"
@@ -108,9 +97,9 @@ class Reasons:
         if root is None:
             reason = form_reason(call)
             wide = not reason and any(self._bits(a) > 8 for a in activations(call))
-            if wide and _name(call) in TOO_WIDE:
-                return TOO_WIDE[_name(call)]
-            left = _name(call) == LAYER_NORM and self.config.layer_norm == "float"
+            if wide and form(call) in TOO_WIDE:
+                return TOO_WIDE[form(call)]
+            left = form(call) == Form.LAYER_NORM and self.config.layer_norm == "float"
             return "layer_norm='float' leaves it in float" if left and not reason else reason
         return TOO_LONG if self._bits(root) > 8 else ""
 
@@ -155,7 +144,7 @@ class Reasons:
             given = p is not None and self.is_integer(p)
             if (
                 not given
-                and _name(call) != LAYER_NORM
+                and form(call) != Form.LAYER_NORM
                 and (
                     root is not None or not moves(op) or len(inner) < len(self.graph.readers(b.var))
                 )
@@ -170,12 +159,12 @@ class Reasons:
 
     def _elementwise(self, b: Binding, call: Call, data: Sequence[Atom]) -> str:
         """Why a function, product, difference, or sum with a constant is better left in float."""
-        if _name(call) == SOFTMAX and self.config.softmax == "float":
+        if form(call) == Form.SOFTMAX and self.config.softmax == "float":
             return "softmax='float' leaves it in float"
         function, constant = b.var in self.functions, _has_constant(call)
-        if not function and _name(call) not in BINARY:
+        if not function and form(call) not in ARITHMETIC:
             return ""
-        if not function and _name(call) == "add" and not constant:
+        if not function and form(call) == Form.ADD and not constant:
             return ""
         what = "functions" if function else "arithmetic"
         wanted = getattr(self.config, what)
@@ -183,11 +172,11 @@ class Reasons:
             return f"{what}='float' leaves it in float"
         if wanted == "integer":
             return ""
-        if _name(call) == "subtract" and any(_is_mean(self.graph, a) for a in data):
+        if form(call) == Form.SUBTRACT and any(_is_mean(self.graph, a) for a in data):
             return "it takes a mean off its data: normalizations are better left in float"
         inner = self.integer_readers(b.var)
         p = self._accumulator(data[0]) if function or constant else None
-        normalized = any(isinstance(r.value, Call) and _name(r.value) == SOFTMAX for r in inner)
+        normalized = any(isinstance(r.value, Call) and form(r.value) == Form.SOFTMAX for r in inner)
         if p is not None and not normalized:
             return f"it is computed from the accumulator of %{p.name}, which saves a rounding"
         if constant and not function and all(self._sums(r) for r in inner):
@@ -195,7 +184,7 @@ class Reasons:
         return ""
 
     def _sums(self, r: Binding) -> bool:
-        return isinstance(r.value, Call) and _name(r.value) in BINARY
+        return isinstance(r.value, Call) and form(r.value) in ARITHMETIC
 
     def _accumulator(self, a: Atom) -> Var | None:
         """The sums of products that `a` is, perhaps moved or clipped, if nothing else wants their
@@ -208,7 +197,7 @@ class Reasons:
                 return None
             if multiplies(p.value):
                 return p.var if self.is_integer(p) else None
-            if not moves(p.value.op) and _name(p.value) not in ACTIVATIONS:
+            if not moves(p.value.op) and not clips(p.value):
                 return None
             a = p.value.args[0]
         return None
@@ -217,14 +206,10 @@ class Reasons:
         """Whether a reader would be as good in float, and only passes integers on if it must."""
         call = r.value
         assert isinstance(call, Call)
-        if r.var in self.functions or (_name(call) in BINARY and _has_constant(call)):
+        if r.var in self.functions or (form(call) in ARITHMETIC and _has_constant(call)):
             return True
-        passes = _name(call) in ACTIVATIONS or (isinstance(call.op, OpDef) and moves(call.op))
+        passes = bool(clips(call)) or (isinstance(call.op, OpDef) and moves(call.op))
         return passes and all(self._takes_reals(x) for x in self.integer_readers(r.var))
-
-
-def _name(call: Call) -> str:
-    return getattr(call.op, "name", "")
 
 
 def _has_constant(call: Call) -> bool:
@@ -233,30 +218,28 @@ def _has_constant(call: Call) -> bool:
 
 def _is_mean(graph: Graph, a: Atom) -> bool:
     p = graph.producer(a)
-    return p is not None and isinstance(p.value, Call) and _name(p.value) == "mean"
+    if p is None or not isinstance(p.value, Call) or form(p.value) != Form.AVERAGE:
+        return False
+    return hasattr(p.value.attrs, "axis")  # over the pixels of an image, it is no normalization
 
 
 # ---- alone ---------------------------------------------------------------------------------------
 def form_reason(call: Call) -> str:
     """Why a call has no integer form, as far as it alone tells; empty if it has one."""
-    if not isinstance(call.op, OpDef) or call.op.quantized == Quantized.FLOAT:
+    if form(call) == Form.NONE:
         return "it has no integer form"
-    op = call.op
     data = activations(call)
     if not data or not all(is_float32(a) for a in data if isinstance(a, Var)):
         return "its operands are not float32"
     if any(isinstance(a, Constant) for a in data):
         return "an operand is constant"
-    if op.quantized == Quantized.WEIGHTED:
+    if form(call) == Form.WEIGHTED:
         return _weight_reason(call)
-    known = (*BINARY, "nn.pad", PRODUCT, SOFTMAX, LAYER_NORM, *ACTIVATIONS, *AVERAGES)
-    if op.quantized == Quantized.INTEGER and op.name not in known:
-        return "it has no integer form"
-    if op.name in BINARY:
+    if form(call) in ARITHMETIC:
         return _constant_reason(call)
-    if op.name == LAYER_NORM:
+    if form(call) == Form.LAYER_NORM:
         return layer_norm_reason(call)
-    return _product_reason(call) if op.name == PRODUCT else ""
+    return _product_reason(call) if form(call) == Form.MATMUL else ""
 
 
 def _constant_reason(call: Call) -> str:
@@ -297,7 +280,8 @@ def _weight_reason(call: Call) -> str:
 
 def weight_only_reason(call: Call) -> str:
     """Why the weights of a call stay float; empty if they can be integers."""
-    if str(call.op) not in LAYERS:
+    axes = contraction_of(call)
+    if axes is None or not axes.by_rows:
         return "only the weights of dense layers and convolutions are integers"
     weight = call.args[1]
     if not isinstance(weight, Constant):

@@ -19,7 +19,6 @@ from quantize.annotation.annotate import Annotation, annotate, annotated
 from quantize.annotation.graph import Graph
 from quantize.annotation.normalization import least_data_scale
 from quantize.annotation.op_facts import (
-    LAYER_NORM,
     chain_end,
     clips_itself,
     data_of,
@@ -36,6 +35,7 @@ from quantize.calibration.rounding.layers import round_weights, wanted_inputs
 from quantize.calibration.running import Runner
 from quantize.config.node_configs import same_values
 from quantize.config.qconfig import QConfig
+from quantize.plan.call_facts import Form, form
 from quantize.plan.factors import rescaled
 from quantize.plan.fingerprint import fingerprint_of
 from quantize.plan.params import (
@@ -213,7 +213,7 @@ def _parameters(
     weights: dict[str, WeightParams] = {}
     floors: dict[str, float] = {}
     for b, call in graph.calls():
-        if nodes[b.var.name].decision == "integer" and nodes[b.var.name].op == LAYER_NORM:
+        if nodes[b.var.name].decision == "integer" and form(call) == Form.LAYER_NORM:
             name = source(graph, nodes, call.args[0]).name
             floors[name] = max(floors.get(name, 0.0), least_data_scale(call))
 
@@ -265,7 +265,7 @@ def _share_concatenated(
     configs = annotation.configs
     for b, call in reversed(graph.calls()):
         node = annotation.nodes[b.var.name]
-        if node.op == "concatenate" and node.decision == "integer":
+        if form(call) == Form.JOIN and node.decision == "integer":
             for a in call.args:
                 assert isinstance(a, Var)
                 shared = a.name in values and len(graph.uses[a]) == 1

@@ -11,6 +11,7 @@ from compiler.types.dtypes import Array
 from quantize.annotation.graph import Graph
 from quantize.annotation.op_facts import is_weighted
 from quantize.config.qconfig import QConfig
+from quantize.plan.call_facts import contraction
 from quantize.plan.node_plan import NodePlan
 
 INPUTS = 64
@@ -75,14 +76,14 @@ def _read(layers: Mapping[str, Binding]) -> dict[Var, int]:
         assert isinstance(b.value, Call)
         data = b.value.args[0]
         assert isinstance(data, Var)
-        out[data] = 1 if channel_axis(b) == 1 else -1
+        out[data] = contraction(b.value).data
     return out
 
 
 def channel_axis(b: Binding) -> int:
     """The axis of the channels of a layer's result."""
-    is_conv = isinstance(b.value, Call) and str(b.value.op) == "nn.conv2d"
-    return 1 if is_conv else tensor_type(b.var).rank - 1
+    assert isinstance(b.value, Call)
+    return contraction(b.value).channels % tensor_type(b.var).rank
 
 
 @np.errstate(over="ignore", invalid="ignore")

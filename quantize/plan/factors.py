@@ -22,19 +22,9 @@ from compiler.ir.expr import (
 )
 from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_operands
-from compiler.op.opdef import get_op
+from compiler.op.opdef import OpDef, get_op
 from compiler.types.dtypes import FLOAT32, Array
-
-LAYERS = ("nn.dense", "nn.conv2d")
-"""Operators whose weights a factor can be put into."""
-EQUIVARIANT = (
-    "nn.relu",
-    "nn.leaky_relu",
-    "nn.max_pool2d",
-    "nn.avg_pool2d",
-    "nn.global_avg_pool2d",
-)
-"""Operators whose result is divided when their operand is, by anything positive."""
+from quantize.plan.call_facts import Form, contraction, contraction_of, form
 
 
 @dataclass(frozen=True)
@@ -150,9 +140,9 @@ class Network:
     def maker(self, v: Var) -> Var | None:
         """The layer whose results are `v`, up to equivariant operators that nothing else reads."""
         call = self.calls.get(v)
-        if call is None or (str(call.op) in LAYERS and not self.divides(v)):
+        if call is None or (is_layer(call) and not self.divides(v)):
             return None
-        if str(call.op) in LAYERS:
+        if is_layer(call):
             return v
         (x, *_) = call.args
         passes = equivariant(call) and isinstance(x, Var) and len(self.uses[x]) == 1
@@ -163,15 +153,15 @@ class Network:
         call = self.calls.get(v)
         if call is None:
             return False
-        op, (x, *rest) = str(call.op), call.args
+        x, *rest = call.args
         last = channel_axis(v) == tensor_type(v).rank - 1
         fixed = all(isinstance(a, Constant) for a in rest)
-        if op in LAYERS:
-            return fixed and last == (op == "nn.dense")
+        if is_layer(call):
+            return fixed and contraction(call).channels % tensor_type(v).rank == channel_axis(v)
         vectors = fixed and last and all(tensor_type(a).shape == (channels(v),) for a in rest)
-        if op in ("multiply", "nn.layer_norm"):
+        if form(call) in (Form.MULTIPLY, Form.LAYER_NORM):
             return vectors
-        passes = equivariant(call) or (op == "add" and vectors)
+        passes = equivariant(call) or (form(call) == Form.ADD and vectors)
         return passes and isinstance(x, Var) and len(self.uses[x]) == 1 and self.divides(x)
 
     def _divide(self, v: Var, divisors: Array) -> None:
@@ -181,7 +171,7 @@ class Network:
             self._replace(
                 v, {k: a / divisors.reshape(-1, *[1] * (a.ndim - 1)) for k, a in arrays.items()}
             )
-        if equivariant(call) or str(call.op) == "add":
+        if equivariant(call) or form(call) == Form.ADD:
             assert isinstance(call.args[0], Var)
             self._divide(call.args[0], divisors)
 
@@ -211,12 +201,18 @@ def constant(a: Atom) -> Array:
     return np.asarray(a.data, np.float64)
 
 
+def is_layer(call: Call) -> bool:
+    """Whether a call has weights that a factor can be put into."""
+    axes = contraction_of(call)
+    return axes is not None and axes.by_rows
+
+
 def equivariant(call: Call) -> bool:
-    """Whether dividing a call's operand by channel divides its result."""
-    if str(call.op) == "nn.pad":
+    """Whether dividing a call's operand by channel, by anything positive, divides its result."""
+    if form(call) == Form.PAD:
         a = call.attrs
         return (a.mode != "constant" or a.value == 0) and tuple(a.pad_width[1]) == (0, 0)
-    return str(call.op) in EQUIVARIANT
+    return isinstance(call.op, OpDef) and call.op.homogeneous
 
 
 def channel_axis(v: Var) -> int:
@@ -232,10 +228,11 @@ def channels(v: Var) -> Any:
 
 def reads(call: Call, value: Var) -> bool:
     """Whether a call is a layer that multiplies the channels of `value` with constant weights."""
-    images = tensor_type(value).rank == 4
+    rank = tensor_type(value).rank
     return (
-        str(call.op) == ("nn.conv2d" if images else "nn.dense")
+        is_layer(call)
         and call.args[0] == value
+        and contraction(call).data % rank == channel_axis(value)
         and all(isinstance(a, Constant) for a in call.args[1:])
     )
 

@@ -10,7 +10,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from compiler.ir.expr import Call, Constant, Function, IRModule, Var
-from compiler.op.opdef import OpDef, Quantized
+from compiler.op.opdef import OpDef
+from quantize.plan.call_facts import Form, form
 
 _PLAIN = (bool, float, str)
 _known: WeakKeyDictionary[IRModule, str] = WeakKeyDictionary()
@@ -73,7 +74,7 @@ def _fingerprint(module: IRModule, whole: bool = False, sizes: bool = False) -> 
         if not isinstance(b.value, Call) or b.var in known_sizes:
             continue
         op, attrs = b.value.op, b.value.attrs
-        weighted = isinstance(op, OpDef) and op.quantized == Quantized.WEIGHTED
+        weighted = form(b.value) == Form.WEIGHTED
         read = [seen.get(a, a.name) for a in b.value.args if isinstance(a, Var)]
         read = [name for name in read if name not in named_sizes]
         if not whole and isinstance(op, OpDef) and may_vanish(op.name, b.value) and read:

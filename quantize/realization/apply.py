@@ -36,15 +36,8 @@ from compiler.types.dtypes import FLOAT32, INT16
 from quantize.annotation.annotate import prepared
 from quantize.annotation.constants import constant_grid
 from quantize.annotation.graph import Graph
-from quantize.annotation.op_facts import (
-    ACTIVATIONS,
-    LAYER_NORM,
-    PRODUCT,
-    SOFTMAX,
-    chain_end,
-    clips_itself,
-    is_weighted,
-)
+from quantize.annotation.op_facts import chain_end, clips_itself, is_weighted
+from quantize.plan.call_facts import Form, form
 from quantize.plan.factors import rescaled
 from quantize.plan.node_plan import SEQUENTIAL, NodePlan
 from quantize.plan.params import ValueParams, WeightParams
@@ -79,19 +72,18 @@ class PlanRewriter(Forms):
         #: What atoms beside those of `grid` hold integers of.
         self.integers_of: dict[Atom, ValueParams | WeightParams] = {}
         self.in_formats = FormatNodes(self, plan)
-        self.forms: dict[str, Callable[[Result], None]] = {
-            "add": self.add,
-            "subtract": self.subtract,
-            SOFTMAX: self.softmax,
-            LAYER_NORM: self.layer_norm,
-            "multiply": self.multiply,
-            "mean": self.average,
-            "nn.global_avg_pool2d": self.average,
-            "nn.avg_pool2d": self.average,
-            "concatenate": self.concatenate,
-            "nn.pad": self.pad,
-            PRODUCT: self.product,
-            **dict.fromkeys(ACTIVATIONS, self.activation),
+        self.forms: dict[Form, Callable[[Result], None]] = {
+            Form.ADD: self.add,
+            Form.SUBTRACT: self.subtract,
+            Form.MULTIPLY: self.multiply,
+            Form.MATMUL: self.product,
+            Form.AVERAGE: self.average,
+            Form.SOFTMAX: self.softmax,
+            Form.LAYER_NORM: self.layer_norm,
+            Form.JOIN: self.concatenate,
+            Form.PAD: self.pad,
+            Form.CLIP: self.activation,
+            Form.MOVE: self.move,
         }
         check_model(original, self.graph, plan)
 
@@ -171,7 +163,7 @@ class PlanRewriter(Forms):
         elif is_weighted(call):
             self.weighted(result, self.plan.weights[b.var.name])
         else:
-            self.forms.get(getattr(call.op, "name", ""), self.move)(result)
+            self.forms[form(call)](result)
 
     def _chain(self, b: Binding, end: Binding) -> list[Binding]:
         """`b` and the activations folded into it."""

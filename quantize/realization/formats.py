@@ -12,10 +12,11 @@ from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.passes import rewrite
 from compiler.types.dtypes import FLOAT32, Array, custom
-from quantize.annotation.format_nodes import CONV, format_reason, operands
+from quantize.annotation.format_nodes import format_reason, operands
 from quantize.formats.blocks import block_format
 from quantize.formats.element import element
 from quantize.formats.operand_format import FLOAT, OperandFormat, rounded_array, rounding_call
+from quantize.plan.call_facts import contraction
 
 if TYPE_CHECKING:
     from quantize.plan.plan import Plan
@@ -53,7 +54,7 @@ class FormatNodes:
         value = rewrite.call("multiply", real, scale)
         for bias in call.args[2:]:
             scaled = r.b.bind(value, f"{name}_scaled", b.origins)
-            value = rewrite.call("nn.bias_add", scaled, bias, axis=channels_of(call))
+            value = rewrite.call("nn.bias_add", scaled, bias, axis=contraction(call).channels)
         return r.named(b.var, value, b.origins)
 
     def _codes(self, a: Atom, f: OperandFormat) -> Atom:
@@ -87,18 +88,12 @@ class FormatNodes:
         return self.rounded[a, f]
 
 
-def channels_of(call: Call) -> int:
-    """The axis of the channels of a result."""
-    return 1 if str(call.op) == CONV else -1
-
-
 def result_scale(call: Call, formats: Sequence[OperandFormat]) -> Array:
     """float32 units of sums of products of scaled factors, in a shape that broadcasts."""
     scales = np.multiply.outer(*(np.asarray(f.scales, np.float64) for f in formats)).reshape(-1)
     if len(scales) == 1:
         return np.asarray(scales[0], np.float32)
-    after = tensor_type(call.args[0]).rank - 2 if str(call.op) == CONV else 0
-    return scales.reshape(-1, *[1] * after).astype(np.float32)
+    return scales.reshape(-1, *[1] * contraction(call).kernel).astype(np.float32)
 
 
 def check_node(name: str, call: Call, plan: Plan) -> None:

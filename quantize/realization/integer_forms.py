@@ -5,10 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-import numpy as np
-
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.types.dtypes import Array, DType
+from quantize.plan.call_facts import clips, contraction
 from quantize.plan.params import ValueParams, WeightParams
 
 
@@ -113,14 +112,14 @@ def weights_of(r: Result, weights: WeightParams) -> tuple[Array, Array | None]:
 
 def channel_axis(r: Result) -> int:
     """The axis of a conv2d's or dense's result that its channels are on."""
-    return 1 if str(r.call.op) == "nn.conv2d" else tensor_type(r.binding.var).rank - 1
+    return contraction(r.call).channels % tensor_type(r.binding.var).rank
 
 
 def activation_bounds(call: Call) -> tuple[float, float]:
     """The real bounds that a relu or clip keeps its result in."""
-    if getattr(call.op, "name", "") == "nn.relu":
-        return 0.0, np.inf
-    return call.attrs.a_min, call.attrs.a_max
+    bounds = clips(call)
+    assert bounds is not None, "only activations are folded"
+    return bounds
 
 
 def clipped_bounds(inner: tuple[float, float], outer: tuple[float, float]) -> tuple[float, float]:

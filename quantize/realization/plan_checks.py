@@ -12,8 +12,9 @@ from compiler.transform.preparation import PREPARE_VERSION
 from compiler.types.dtypes import Array
 from quantize.annotation.functions import members
 from quantize.annotation.graph import INSIDE, Graph, inner_calls
-from quantize.annotation.op_facts import ACTIVATIONS, is_weighted
+from quantize.annotation.op_facts import is_weighted
 from quantize.annotation.reasons import OF_SIZES, form_reason, weight_only_reason
+from quantize.plan.call_facts import clips
 from quantize.plan.fingerprint import has_fingerprint, may_vanish
 from quantize.plan.node_plan import SEQUENTIAL, NodePlan
 from quantize.plan.plan import Plan
@@ -41,7 +42,7 @@ def check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
         op = getattr(call.op, "name", "function")
         if op != node.op:
             raise ConfigError(f"{other}: node {name!r} is {op}, not {node.op}")
-        if node.decision == "folded" and op not in ACTIVATIONS:
+        if node.decision == "folded" and not clips(call):
             raise ConfigError(f"node {name!r} ({op}) cannot be folded: it is not an activation")
         if node.decision != "float" and name in inner:
             raise ConfigError(f"node {name!r} ({op}) cannot be {node.decision}: {INSIDE}")

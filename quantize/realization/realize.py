@@ -9,6 +9,7 @@ import numpy as np
 
 from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Call, Constant, IRModule, Var, tensor_type
+from compiler.op.opdef import OpDef
 from compiler.op.qnn.requantize import MULTIPLIERS
 from compiler.op.qnn.softmax import exponentials
 from compiler.passes.rewrite import call
@@ -287,16 +288,11 @@ class Realizer(PlanRewriter):
             "output_zero_point": out.zero_point, "rounding": self.rounding,
             **limits(out, r.bounds),
         }  # fmt: skip
-        a = r.call.attrs
-        if str(r.call.op) == "nn.avg_pool2d":
-            value = call("qnn.avg_pool2d", x.atom, **vars(a), **attrs)
-        elif str(r.call.op) == "mean":
-            axes = (a.axis,) if isinstance(a.axis, int) else a.axis
-            value = call("qnn.mean", x.atom, axis=axes, keepdims=a.keepdims, **attrs)
-        else:
-            axes = tuple(range(2, tensor_type(r.call.args[0]).rank))
-            value = call("qnn.mean", x.atom, axis=axes, keepdims=True, **attrs)
-        self._keep(r, value, out)
+        op, rank = r.call.op, tensor_type(r.call.args[0]).rank
+        assert isinstance(op, OpDef)
+        assert op.average is not None
+        how = op.average.integer_attrs(r.call.attrs, rank)
+        self._keep(r, call(op.average.integer, x.atom, **how, **attrs), out)
 
     def concatenate(self, r: Result) -> None:
         """concatenate, of operands requantized to the result's parameters where they differ."""

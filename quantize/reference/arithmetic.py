@@ -164,31 +164,34 @@ def steps_matter(mode: str) -> bool:
 
 
 def convolved(x: Array, w: Array, bias: Array | None, a: Any, mode: str) -> Array:
-    """NCHW `x` (zero where padded) with OIHW weights; `a` are the attributes of nn.conv2d."""
-    g, per_group, (kh, kw) = a.groups, w.shape[1], w.shape[2:]
-    top, left, bottom, right = a.padding
-    x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    n, _, height, wide = x.shape
-    rows = (height - (kh - 1) * a.dilation[0] - 1) // a.strides[0] + 1
-    columns = (wide - (kw - 1) * a.dilation[1] - 1) // a.strides[1] + 1
-    xs = x.reshape(n, g, per_group, height, wide)
-    ws = w.reshape(g, w.shape[0] // g, per_group, kh, kw)
+    """`x` [N, C, *sizes] (zero where padded) with weights [O, C / groups, *kernel]; `a` are the
+    attributes of a convolution."""
+    g, per_group, kernel = a.groups, w.shape[1], w.shape[2:]
+    rank = len(kernel)
+    x = np.pad(x, ((0, 0), (0, 0), *zip(a.padding[:rank], a.padding[rank:], strict=True)))
+    n, _, *sizes = x.shape
+    steps = list(zip(sizes, kernel, a.strides, a.dilation, strict=True))
+    out = [(size - (taps - 1) * apart - 1) // step + 1 for size, taps, step, apart in steps]
+    xs = x.reshape(n, g, per_group, *sizes)
+    ws = w.reshape(g, w.shape[0] // g, per_group, *kernel)
 
-    def tap(i: int, j: int, c: slice) -> Array:
-        ys = slice(i * a.dilation[0], i * a.dilation[0] + (rows - 1) * a.strides[0] + 1)
-        zs = slice(j * a.dilation[1], j * a.dilation[1] + (columns - 1) * a.strides[1] + 1)
-        data = xs[:, :, c, ys, zs][..., :: a.strides[0], :: a.strides[1]]
-        out = np.einsum("ngchw,goc->ngohw", data, ws[:, :, c, i, j], optimize=True)
-        return np.asarray(out)
+    def tap(at: tuple[int, ...], c: slice) -> Array:
+        under: tuple[Any, ...] = tuple(
+            slice(i * apart, i * apart + (count - 1) * step + 1, step)
+            for i, count, (_, _, step, apart) in zip(at, out, steps, strict=True)
+        )
+        k: tuple[Any, ...] = at
+        data, weight = xs[:, :, c, *under], ws[:, :, c, *k]
+        return np.asarray(np.einsum("ngc...,goc->ngo...", data, weight, optimize=True))
 
     each = range(per_group) if steps_matter(mode) else range(1)
     size = 1 if steps_matter(mode) else per_group
     terms = [
-        tap(i, j, slice(c, c + size)) for c in each for i in range(kh) for j in range(kw)
+        tap(at, slice(c, c + size)) for c in each for at in np.ndindex(*kernel)
     ]  # one input channel after the other, as sums that saturate are pinned
-    start = np.zeros((n, g, w.shape[0] // g, rows, columns))
-    late = None if bias is None else bias.reshape(g, -1, 1, 1)
-    return accumulated(terms, late, mode, start).reshape(n, w.shape[0], rows, columns)
+    start = np.zeros((n, g, w.shape[0] // g, *out))
+    late = None if bias is None else bias.reshape(g, -1, *[1] * rank)
+    return accumulated(terms, late, mode, start).reshape(n, w.shape[0], *out)
 
 
 def multiplied(x: Array, w: Array, bias: Array | None, mode: str) -> Array:
@@ -203,20 +206,19 @@ def multiplied(x: Array, w: Array, bias: Array | None, mode: str) -> Array:
 def window_sums(x: Array, a: Any, size: Sequence[int], border: float = 0.0) -> Array:
     """Sums under the windows of a pooling with attributes `a`, [..., *size]; padding holds
     `border`, and what lies beyond it nothing."""
-    top, left, bottom, right = a.padding
-    lead = [(0, 0)] * (x.ndim - 2)
-    x = np.pad(x, [*lead, (top, bottom), (left, right)], constant_values=border)
-    reach = [
-        (n - 1) * s + (k - 1) * d + 1
-        for n, s, k, d in zip(size, a.strides, a.pool_size, a.dilation, strict=True)
-    ]
-    more = [max(0, r - n) for r, n in zip(reach, x.shape[-2:], strict=True)]
-    x = np.pad(x, [*lead, (0, more[0]), (0, more[1])])
-    total = np.zeros((*x.shape[:-2], *size))
-    for i in range(a.pool_size[0]):
-        for j in range(a.pool_size[1]):
-            y, z = i * a.dilation[0], j * a.dilation[1]
-            total += x[..., y:, z:][..., :: a.strides[0], :: a.strides[1]][
-                ..., : size[0], : size[1]
-            ]
+    k = len(size)
+    lead = [(0, 0)] * (x.ndim - k)
+    pads = list(zip(a.padding[:k], a.padding[k:], strict=True))
+    x = np.pad(x, [*lead, *pads], constant_values=border)
+    steps = list(zip(size, a.strides, a.pool_size, a.dilation, strict=True))
+    reach = [(n - 1) * step + (taps - 1) * apart + 1 for n, step, taps, apart in steps]
+    more = [(0, max(0, r - n)) for r, n in zip(reach, x.shape[-k:], strict=True)]
+    x = np.pad(x, [*lead, *more])
+    total = np.zeros((*x.shape[:-k], *size))
+    for at in np.ndindex(*a.pool_size):
+        under: tuple[Any, ...] = tuple(
+            slice(i * apart, i * apart + (n - 1) * step + 1, step)
+            for i, (n, step, _, apart) in zip(at, steps, strict=True)
+        )
+        total += x[..., *under]
     return total

@@ -1,10 +1,10 @@
 """What each operator's integer form computes, for `quantize.reference.trace`.
 
-Each operator with an integer form has a rule in RULES. To add one, write a function that takes a
+Each integer form of operators has a rule in RULES. To add one, write a function that takes a
 Node and returns a Grid (an operator that moves integers) or a Pending (one whose result has
 parameters of its own), and register it:
 
-    @rule("nn.matmul")
+    @rule(Form.MATMUL)
     def product(n: Node) -> Pending:
         unit = np.asarray(n.grid(0).params.scale * n.grid(1).params.scale)
         sums = np.matmul(n.above_zero(0), n.above_zero(1))
@@ -26,6 +26,7 @@ from compiler.ir.expr import Binding, Call, Constant, tensor_type
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 from compiler.types.dtypes import FLOAT64, Array
+from quantize.plan.call_facts import Form, clips, contraction, form
 from quantize.plan.params import ValueParams
 from quantize.reference import arithmetic as integers
 
@@ -59,9 +60,9 @@ class Pending:
 
 def bounds_of(call: Call) -> tuple[float, float]:
     """The real bounds of a relu or clip."""
-    if str(call.op) == "nn.relu":
-        return 0.0, math.inf
-    return call.attrs.a_min, call.attrs.a_max
+    bounds = clips(call)
+    assert bounds is not None
+    return bounds
 
 
 # ---- rules ---------------------------------------------------------------------------------------
@@ -107,22 +108,21 @@ class Node:
 
 
 Rule = Callable[[Node], Grid | Pending]
-RULES: dict[str, Rule] = {}
-"""Operator -> how its integer form is computed."""
-MOVES = "an operator that moves values"
+RULES: dict[Form, Rule] = {}
+"""Integer form of an operator -> how it is computed."""
 
 
-def rule(*ops: str) -> Callable[[Rule], Rule]:
-    """Decorator: the function is the rule of these operators."""
+def rule(*forms: Form) -> Callable[[Rule], Rule]:
+    """Decorator: the function is the rule of operators of these forms."""
 
     def register(f: Rule) -> Rule:
-        RULES.update(dict.fromkeys(ops, f))
+        RULES.update(dict.fromkeys(forms, f))
         return f
 
     return register
 
 
-@rule("nn.conv2d", "nn.dense")
+@rule(Form.WEIGHTED)
 def weighted(n: Node) -> Pending:
     """Sums of products with integer weights, in the node's accumulator."""
     name, data = n.binding.var.name, n.grid(0).params
@@ -135,15 +135,16 @@ def weighted(n: Node) -> Pending:
         mode, low, high = integers.WIDE, -(2.0**52), 2.0**52
     bias = None if given is None else np.clip(np.rint(given / unit), low, high)
     x, w = n.above_zero(0), params.quantized(weight).astype(np.float64)
-    if str(n.call.op) == "nn.dense":
-        sums = integers.multiplied(x, w, bias, mode)
-    else:
+    kernel = contraction(n.call).kernel
+    if kernel:
         sums = integers.convolved(x, w, bias, n.attrs, mode)
-        unit = unit.reshape(-1, 1, 1)
+        unit = unit.reshape(-1, *[1] * kernel)
+    else:
+        sums = integers.multiplied(x, w, bias, mode)
     return Pending(lambda out: n.scaled(sums, unit, out), sums, unit)
 
 
-@rule("nn.matmul")
+@rule(Form.MATMUL)
 def product(n: Node) -> Pending:
     """Sums of products of two activations."""
     sums = np.matmul(n.above_zero(0), n.above_zero(1))
@@ -151,12 +152,12 @@ def product(n: Node) -> Pending:
     return Pending(lambda out: n.scaled(sums, unit, out), sums, unit)
 
 
-@rule("add", "subtract")
+@rule(Form.ADD, Form.SUBTRACT)
 def add(n: Node) -> Pending:
     """The sum or difference of two products with scales."""
     arithmetic = n.walk.plan.config.requantize
     (a, unit), (b, other) = (n.operand(i, 16 if arithmetic == "gemmlowp" else 24) for i in (0, 1))
-    sign = -1.0 if str(n.call.op) == "subtract" else 1.0
+    sign = -1.0 if form(n.call) == Form.SUBTRACT else 1.0
     data = [x for x in n.call.args if not isinstance(x, Constant)]
     both = len(data) == 2 and all(n.walk.grid(x).params.dtype in ("int8", "uint8") for x in data)
 
@@ -169,14 +170,14 @@ def add(n: Node) -> Pending:
     return Pending(rounded)
 
 
-@rule("multiply")
+@rule(Form.MULTIPLY)
 def multiply(n: Node) -> Pending:
     """Exact products."""
     (a, unit), (b, other) = (n.operand(i, 16) for i in (0, 1))
     return Pending(lambda out: n.scaled(a * b, np.asarray(unit * other), out))
 
 
-@rule("nn.softmax")
+@rule(Form.SOFTMAX)
 def softmax(n: Node) -> Pending:
     """Exponentials with 15 bits behind the point, exact sums, one float32 quotient a row."""
     q, axis = n.grid(0).q, n.attrs.axis
@@ -191,7 +192,7 @@ def softmax(n: Node) -> Pending:
     return Pending(rounded)
 
 
-@rule("nn.layer_norm")
+@rule(Form.LAYER_NORM)
 def layer_norm(n: Node) -> Pending:
     """Of Python's integers, which no sum overflows; the formulas of `compiler.op.qnn.layer_norm`,
     with the variance summed from the distances."""
@@ -218,18 +219,18 @@ def layer_norm(n: Node) -> Pending:
     return Pending(rounded)
 
 
-@rule("mean", "nn.global_avg_pool2d", "nn.avg_pool2d")
+@rule(Form.AVERAGE)
 def average(n: Node) -> Pending:
     """An exact sum, times the quotient of the scales' ratio and the count (of float32 in that
     arithmetic, else of float64); by a fixed-point product where others are shifts."""
     x, a = n.above_zero(0), n.attrs
-    if str(n.call.op) == "nn.avg_pool2d":
+    if hasattr(a, "pool_size"):
         size = n.result_shape()[2:]
         total = integers.window_sums(x, a, size)
         border = float(a.count_include_pad)
         count = integers.window_sums(np.ones((1, 1, *x.shape[2:])), a, size, border)
     else:
-        pooled = str(n.call.op) == "nn.global_avg_pool2d"
+        pooled = not hasattr(a, "axis")
         axes = range(2, x.ndim) if pooled else np.atleast_1d(a.axis).astype(int)
         axis = tuple(k % x.ndim for k in axes) or tuple(range(x.ndim))
         total = x.sum(axis, keepdims=pooled or a.keepdims)
@@ -248,7 +249,7 @@ def average(n: Node) -> Pending:
     return Pending(rounded)
 
 
-@rule("concatenate")
+@rule(Form.JOIN)
 def concatenate(n: Node) -> Grid:
     """Operands on other grids are scaled to the result's."""
     out = n.walk.plan.values[n.binding.var.name]
@@ -263,7 +264,7 @@ def concatenate(n: Node) -> Grid:
     return Grid(np.concatenate(parts, axis=n.attrs.axis), out)
 
 
-@rule("nn.relu", "clip")
+@rule(Form.CLIP)
 def activation(n: Node) -> Grid:
     """Integers between those nearest to the bounds."""
     x = n.grid(0)
@@ -271,14 +272,14 @@ def activation(n: Node) -> Grid:
     return Grid(np.clip(x.q, low, high), x.params)
 
 
-@rule("nn.pad")
+@rule(Form.PAD)
 def pad(n: Node) -> Grid:
     """Padded with the integer nearest to the value."""
     value = integers.clipped(n.attrs.value, n.grid(0).params)
     return _moved(n, replace(n.attrs, value=value))
 
 
-@rule(MOVES)
+@rule(Form.MOVE)
 def move(n: Node) -> Grid:
     """The operator itself, on integers."""
     return _moved(n, n.attrs)

@@ -30,14 +30,15 @@ from compiler.ir.expr import (
     tensor_type,
     uses,
 )
-from compiler.op.opdef import OpDef, Quantized
+from compiler.op.opdef import OpDef
 from compiler.passes.manager import PassContext
 from compiler.types.dtypes import Array
+from quantize.plan.call_facts import form_of
 from quantize.plan.factors import rescaled
 from quantize.plan.params import ValueParams
 from quantize.plan.plan import Plan
 from quantize.reference import arithmetic as integers
-from quantize.reference.rules import MOVES, RULES, Grid, Node, Pending, bounds_of
+from quantize.reference.rules import RULES, Grid, Node, Pending, bounds_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,12 +135,11 @@ class Walk:
         elif node is not None and node.function_of:
             self._keep(b.var, self._table(b.var, node.function_of))
         elif decision == "integer":
-            name = op.name if op.name in RULES or op.quantized != Quantized.SAME else MOVES
-            if name not in RULES:
+            if form_of(op) not in RULES:
                 raise UnsupportedError(
                     f"%{b.var.name}: {op.name} has no rule in quantize.reference.trace"
                 )
-            found = RULES[name](Node(self, b, call))
+            found = RULES[form_of(op)](Node(self, b, call))
             if isinstance(found, Grid):
                 self._keep(b.var, found)
             else:

@@ -15,7 +15,7 @@ from quantize.calibration.rescaling.measured_smoothing import measured_smoothing
 from quantize.calibration.rescaling.smoothquant import smoothable, smoothing
 from quantize.calibration.running import Runner
 from quantize.config.qconfig import QConfig
-from quantize.plan.factors import LAYERS, Factors, channel_axis, channels, rescaled
+from quantize.plan.factors import Factors, channel_axis, channels, rescaled
 
 AUTO = "auto"
 
@@ -42,8 +42,7 @@ def chosen_factors(
     if config.smoothing == AUTO and not config.activation_aware:
         norms = {v: r for v, r in normalized(module, annotation).items() if v.name not in factors}
         return {**factors, **measured_smoothing(module, annotation, norms, list(inputs), threads)}
-    layers = LAYERS if config.activation_aware else ("nn.dense",)
-    found = smoothable(module, annotation.nodes, layers)
+    found = smoothable(module, annotation.nodes, kernels=config.activation_aware)
     found = {v: readers for v, readers in found.items() if v.name not in factors}
     if config.activation_aware:
         return {**factors, **activation_aware(module, annotation, found, list(inputs), threads)}

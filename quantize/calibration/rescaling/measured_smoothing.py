@@ -17,11 +17,11 @@ from compiler.ir.expr import Call, Constant, IRModule, Var
 from compiler.types.dtypes import Array
 from quantize.annotation.annotate import Annotation
 from quantize.annotation.graph import Graph
-from quantize.annotation.op_facts import LAYER_NORM
 from quantize.calibration.observers import observer
 from quantize.calibration.rescaling.smoothquant import smoothable, smoothing
 from quantize.calibration.running import Runner
 from quantize.config.qconfig import QConfig
+from quantize.plan.call_facts import Form, form
 from quantize.plan.factors import Factors, Network, channels, per_weight
 from quantize.plan.params import ValueParams, value_params, weight_params
 
@@ -48,7 +48,7 @@ def normalized(module: IRModule, annotation: Annotation) -> dict[Var, tuple[Var,
 
 def _has_outliers(call: Call) -> bool:
     """Whether a call is a layer norm whose gain amplifies some channels."""
-    gain = call.args[1] if str(call.op) == LAYER_NORM and len(call.args) > 1 else None
+    gain = call.args[1] if form(call) == Form.LAYER_NORM and len(call.args) > 1 else None
     if not isinstance(gain, Constant):
         return False
     sizes = np.abs(gain.data)

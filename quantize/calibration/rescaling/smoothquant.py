@@ -7,21 +7,22 @@ outliers, such as a layer norm's, then leave the others more of the 8 bits.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from compiler.ir.expr import IRModule, Var
 from compiler.types.dtypes import Array
 from quantize.calibration.rescaling.cross_layer_equalization import largest_read
+from quantize.plan.call_facts import contraction
 from quantize.plan.factors import Factors, Network, channels, reads, rounded
 from quantize.plan.node_plan import NodePlan
 
 
 def smoothable(
-    module: IRModule, nodes: Mapping[str, NodePlan], layers: Sequence[str] = ("nn.dense",)
+    module: IRModule, nodes: Mapping[str, NodePlan], kernels: bool = False
 ) -> dict[Var, tuple[Var, ...]]:
-    """Values that layers with integer weights read -> these layers.
+    """Values that layers with integer weights read -> these layers; convolutions too if `kernels`.
 
     Not a value that is itself made of integers, unless the layers that make it can divide it: a
     multiplication would stand between integers.
@@ -33,7 +34,7 @@ def smoothable(
             dict.fromkeys(
                 b.var
                 for b in network.uses.get(v, [])
-                if b is not None and _quantized(network, b.var, v, nodes, layers)
+                if b is not None and _quantized(network, b.var, v, nodes, kernels)
             )
         )
         whole = len(readers) == len(network.uses.get(v, []))
@@ -70,9 +71,11 @@ def smoothing(
 
 
 def _quantized(
-    network: Network, reader: Var, v: Var, nodes: Mapping[str, NodePlan], layers: Sequence[str]
+    network: Network, reader: Var, v: Var, nodes: Mapping[str, NodePlan], kernels: bool
 ) -> bool:
     node = nodes.get(reader.name)
     call = network.calls.get(reader)
     integer = node is not None and node.decision in ("integer", "weights")
-    return call is not None and integer and str(call.op) in layers and reads(call, v)
+    if call is None or not integer or not reads(call, v):
+        return False
+    return kernels or not contraction(call).kernel

@@ -14,10 +14,10 @@ import numpy as np
 from compiler.errors import ConfigError
 from compiler.ir.expr import Binding, Call, Constant
 from compiler.types.dtypes import Array
+from quantize.plan.call_facts import contraction_of
 
 COLUMNS = 4096
 """Columns taken from a batch at most, chosen at random."""
-CONVOLUTIONS = ("nn.conv1d", "nn.conv2d", "nn.conv3d")
 
 
 def grouped(layer: Binding, weight: Array) -> Array:
@@ -28,8 +28,8 @@ def grouped(layer: Binding, weight: Array) -> Array:
         ConfigError: the operator's weights are not rows of outputs.
     """
     assert isinstance(layer.value, Call)
-    op = str(layer.value.op)
-    if op != "nn.dense" and op not in CONVOLUTIONS:
+    op, axes = layer.value.op, contraction_of(layer.value)
+    if axes is None or not axes.by_rows:
         raise ConfigError(
             f"the weights of {layer.var.name!r} ({op}) are rounded to nearest only: set "
             f"weight_rounding='nearest' in overrides of {layer.var.name!r}"

@@ -1,0 +1,91 @@
+"""What `OpDef` says of the operator of a call; nothing of calls of functions."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from compiler.errors import DtypelabError
+from compiler.ir.expr import Call
+from compiler.op.facts import Contraction, IntegerForm, Moves
+from compiler.op.opdef import OpDef, Quantized
+
+
+class Form(Enum):
+    """What an operator is on integers: each has a method of `quantize.realization` and a rule of
+    `quantize.reference`.
+
+    WEIGHTED: sums of products with weights. MATMUL: of two activations. ADD, SUBTRACT, MULTIPLY: of
+    two activations, or of one and a constant. JOIN: several values side by side. PAD: adds elements
+    of its own. MOVE: any other operator that moves or selects values. NONE: it stays float.
+    """
+
+    WEIGHTED = "weighted"
+    MATMUL = "matmul"
+    ADD = "add"
+    SUBTRACT = "subtract"
+    MULTIPLY = "multiply"
+    AVERAGE = "average"
+    SOFTMAX = "softmax"
+    LAYER_NORM = "layer_norm"
+    CLIP = "clip"
+    JOIN = "join"
+    PAD = "pad"
+    MOVE = "move"
+    NONE = "none"
+
+
+ARITHMETIC = (Form.ADD, Form.SUBTRACT, Form.MULTIPLY)
+_BY_FORM = {
+    IntegerForm.SUM: Form.ADD,
+    IntegerForm.DIFFERENCE: Form.SUBTRACT,
+    IntegerForm.PRODUCT: Form.MULTIPLY,
+    IntegerForm.SOFTMAX: Form.SOFTMAX,
+    IntegerForm.LAYER_NORM: Form.LAYER_NORM,
+}
+_BY_MOVE = {Moves.JOIN: Form.JOIN, Moves.PAD: Form.PAD}
+
+
+def form_of(op: OpDef) -> Form:
+    """The integer form of an operator, by its facts."""
+    if op.quantized == Quantized.FLOAT:
+        return Form.NONE
+    if op.contraction is not None:
+        return Form.WEIGHTED if op.contraction.by_rows else Form.MATMUL
+    if op.average is not None:
+        return Form.AVERAGE
+    if op.integer_form is not None:
+        return _BY_FORM[op.integer_form]
+    if op.clips is not None:
+        return Form.CLIP
+    if op.moves in _BY_MOVE:
+        return _BY_MOVE[op.moves]
+    return Form.MOVE if op.quantized == Quantized.SAME else Form.NONE
+
+
+def form(call: Call) -> Form:
+    """The integer form of what a call calls, if it alone counts."""
+    return form_of(call.op) if isinstance(call.op, OpDef) else Form.NONE
+
+
+def contraction(call: Call) -> Contraction:
+    """The axes of a call that sums products.
+
+    Raises:
+        DtypelabError: it is none.
+    """
+    found = contraction_of(call)
+    if found is None:
+        raise DtypelabError(f"{call.op} is no contraction")
+    return found
+
+
+def contraction_of(call: Call) -> Contraction | None:
+    """The axes of a call that sums products; None if it is none."""
+    return call.op.contraction if isinstance(call.op, OpDef) else None
+
+
+def clips(call: Call) -> tuple[float, float] | None:
+    """The real bounds of an activation (relu, clip), which its producer's clipping can do; None of
+    other calls."""
+    found = call.op.clips if isinstance(call.op, OpDef) else None
+    return found(call.attrs) if found is not None else None
