@@ -11,7 +11,7 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.errors import TypeInferenceError
 from compiler.op.common import axis_of, one_dtype, require, type_of
-from compiler.op.facts import Moves
+from compiler.op.facts import Moves, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.symbolic import Dim, Index, dim
 from compiler.tensor.builder import PrimBuilder
@@ -116,6 +116,7 @@ CONCATENATE, SPLIT = register_ops(
         Quantized.SAME,
         moves=Moves.JOIN,
         in_order=True,
+        onnx=onnx_node("Concat", "axis"),
         doc="operands one after the other along an axis",
     ),
     OpDef(

@@ -13,7 +13,7 @@ import numpy as np
 from compiler.arithmetic import scalar_functions
 from compiler.errors import TypeInferenceError
 from compiler.op.common import ExprArithmetic, broadcast_all, one_dtype, read, require, type_of
-from compiler.op.facts import IntegerForm
+from compiler.op.facts import IntegerForm, onnx_node
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.stmt import Buffer
@@ -106,27 +106,27 @@ def _quotient(_: NoAttrs, c: Sequence[Array], first: bool) -> tuple[Array, None]
 
 ADD = _binary(
     "add", "add", quantized=Quantized.INTEGER, integer_form=IntegerForm.SUM, function=True,
-    commutes=True, affine=lambda a, c, first: (None, c[0]),
+    commutes=True, affine=lambda a, c, first: (None, c[0]), onnx=onnx_node("Add"),
 )  # fmt: skip
 SUBTRACT = _binary(
     "subtract", "sub", quantized=Quantized.INTEGER, integer_form=IntegerForm.DIFFERENCE,
-    function=True, affine=_difference,
+    function=True, affine=_difference, onnx=onnx_node("Sub"),
 )  # fmt: skip
 MULTIPLY = _binary(
     "multiply", "mul", quantized=Quantized.INTEGER, integer_form=IntegerForm.PRODUCT,
-    function=True, commutes=True, affine=lambda a, c, first: (c[0], None),
+    function=True, commutes=True, affine=lambda a, c, first: (c[0], None), onnx=onnx_node("Mul"),
 )  # fmt: skip
-DIVIDE = _binary("divide", "div", function=True, affine=_quotient)
-MAXIMUM = _binary("maximum", "maximum", commutes=True)
-MINIMUM = _binary("minimum", "minimum", commutes=True)
+DIVIDE = _binary("divide", "div", function=True, affine=_quotient, onnx=onnx_node("Div"))
+MAXIMUM = _binary("maximum", "maximum", commutes=True, onnx=onnx_node("Max"))
+MINIMUM = _binary("minimum", "minimum", commutes=True, onnx=onnx_node("Min"))
 
-for _name, _op in (
-    ("less", "LT"),
-    ("less_equal", "LE"),
-    ("greater", "GT"),
-    ("greater_equal", "GE"),
-    ("equal", "EQ"),
-    ("not_equal", "NE"),
+for _name, _op, _onnx in (
+    ("less", "LT", "Less"),
+    ("less_equal", "LE", ""),
+    ("greater", "GT", "Greater"),
+    ("greater_equal", "GE", ""),
+    ("equal", "EQ", "Equal"),
+    ("not_equal", "NE", ""),
 ):
 
     def _compare(ar: Any, _: NoAttrs, a: Any, b: Any, op: str = _op) -> Any:
@@ -134,7 +134,7 @@ for _name, _op in (
 
     elementwise(
         _name, _compare, 2, f"boolean tensor of a {_op} b", result=BOOL, accepts=_any,
-        commutes=_op in ("EQ", "NE"),
+        commutes=_op in ("EQ", "NE"), onnx=onnx_node(_onnx) if _onnx else None,
     )  # fmt: skip
 
 
@@ -148,7 +148,10 @@ for _f in scalar_functions.UNARY.values():
     _accepts = _real if _f.in_formats else _float
     # Quantized models spell functions out in float between integers.
     _spelled_out = _f.in_formats and not _f.integral and bool(_f.onnx)
-    elementwise(_f.name, _function, 1, f"{_f.name}(x)", accepts=_accepts, function=_spelled_out)
+    elementwise(
+        _f.name, _function, 1, f"{_f.name}(x)", accepts=_accepts, function=_spelled_out,
+        onnx=onnx_node(_f.onnx) if _f.onnx else None,
+    )  # fmt: skip
 
 
 def _negative(ar: Any, _: NoAttrs, x: Any) -> Any:
@@ -163,11 +166,11 @@ def _relu(ar: Any, _: NoAttrs, x: Any) -> Any:
     return ar.maximum(x, ar.const(0))
 
 
-elementwise("negative", _negative, 1, "-0 - x", function=True)
-ABS = elementwise("abs", _abs, 1, "max(x, -0 - x)", function=True)
+elementwise("negative", _negative, 1, "-0 - x", function=True, onnx=onnx_node("Neg"))
+ABS = elementwise("abs", _abs, 1, "max(x, -0 - x)", function=True, onnx=onnx_node("Abs"))
 RELU = elementwise(
     "nn.relu", _relu, 1, "max(x, 0)", quantized=Quantized.INTEGER,
-    clips=lambda a: (0.0, math.inf), homogeneous=True,
+    clips=lambda a: (0.0, math.inf), homogeneous=True, onnx=onnx_node("Relu"),
 )  # fmt: skip
 
 
@@ -264,20 +267,23 @@ def _gelu(ar: Any, a: GeluAttrs, x: Any) -> Any:
     return ar.mul(half, ar.add(ar.const(1), bend))
 
 
-for _name, _scalar, _attrs, _doc in (
-    ("nn.leaky_relu", _leaky_relu, LeakyReluAttrs, "max(x, 0) + alpha * min(x, 0)"),
-    ("nn.hard_sigmoid", _hard_sigmoid, HardSigmoidAttrs, "min(max(alpha * x + beta, 0), 1)"),
-    ("nn.hard_swish", _hard_swish, HardSwishAttrs, "x * min(max(alpha * x + beta, 0), 1)"),
+for _name, _scalar, _attrs, _written, _doc in (
+    ("nn.leaky_relu", _leaky_relu, LeakyReluAttrs, onnx_node("LeakyRelu", "alpha"),
+     "max(x, 0) + alpha * min(x, 0)"),
+    ("nn.hard_sigmoid", _hard_sigmoid, HardSigmoidAttrs, onnx_node("HardSigmoid", "alpha", "beta"),
+     "min(max(alpha * x + beta, 0), 1)"),
+    ("nn.hard_swish", _hard_swish, HardSwishAttrs, None, "x * min(max(alpha * x + beta, 0), 1)"),
     (
         "nn.gelu",
         _gelu,
         GeluAttrs,
+        None,
         "(0.5 * x) * (1 + erf(x / sqrt(2))); tanh: "
         "(0.5 * x) * (1 + tanh(sqrt(2/pi) * (c + 0.044715 * (c * c * c)))), "
         "c = min(max(x, -7.25), 7.25)",
     ),
-):
+):  # fmt: skip
     elementwise(
         _name, _scalar, 1, _doc, _attrs, accepts=_real, function=True,
-        homogeneous=_scalar is _leaky_relu,
+        homogeneous=_scalar is _leaky_relu, onnx=_written,
     )  # fmt: skip

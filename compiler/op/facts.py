@@ -3,7 +3,7 @@ contractions, sums, means, moves of elements, and scales and shifts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -148,3 +148,23 @@ Affine = Callable[[Any, Sequence[Array], bool], tuple[Array | None, Array | None
 """(attrs, the constant operands in float64, whether they come first) -> scale (None: 1) and shift
 (None: 0) of the other operand; None: it is none with these. Constants go along the attribute `axis`
 of the operators that have it, and broadcast elsewhere."""
+
+
+@dataclass(frozen=True)
+class OnnxNode:
+    """The ONNX node of the same meaning over the same operands.
+
+    Attributes:
+        name: its operator.
+        attributes: ONNX's attribute -> the attribute here.
+        axes: the attribute `axis` is ONNX's second operand, and left out if it means all axes.
+    """
+
+    name: str
+    attributes: Mapping[str, str]
+    axes: bool = False
+
+
+def onnx_node(name: str, *same: str, axes: bool = False, **renamed: str) -> OnnxNode:
+    """An ONNX node with attributes of the `same` names, and `renamed` ones as ONNX=ours."""
+    return OnnxNode(name, {**{n: n for n in same}, **renamed}, axes)

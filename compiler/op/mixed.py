@@ -20,6 +20,7 @@ from compiler.op.common import (
     require,
     type_of,
 )
+from compiler.op.facts import onnx_node
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_ops
 from compiler.tensor import expr
 from compiler.tensor.builder import PrimBuilder
@@ -127,6 +128,7 @@ POWER, WHERE, CAST, BIAS_ADD = register_ops(
         arity=(2, 2),
         fusion=Fusion.ELEMENTWISE,
         function=True,
+        onnx=onnx_node("Pow"),
         doc="a to the power b: the C library's float64 function, rounded once",
     ),
     OpDef(
@@ -136,6 +138,7 @@ POWER, WHERE, CAST, BIAS_ADD = register_ops(
         _lower_where,
         arity=(3, 3),
         fusion=Fusion.ELEMENTWISE,
+        onnx=onnx_node("Where"),
         doc="x where the condition holds, else y",
     ),
     OpDef(

@@ -16,6 +16,7 @@ from compiler.op.facts import (
     Contraction,
     IntegerForm,
     Moves,
+    OnnxNode,
     Summation,
 )
 from compiler.types.dtypes import Array
@@ -106,6 +107,8 @@ class OpDef:
         in_order: elements keep their order: where the result has the type of the first operand, it
             is that operand.
         blocked: takes data in NCHW[x]c as it takes it in NCHW, and gives its result so.
+        onnx: the ONNX node that it is written as, if that is a plain one (contractions, views and
+            clips are written by those facts; see `quantize.onnx.operators`).
     """
 
     name: str
@@ -140,6 +143,7 @@ class OpDef:
     in_order: bool = False
     blocked: bool = False
     integer_form: IntegerForm | None = None
+    onnx: OnnxNode | None = None
     doc: str = field(default="", compare=False)
 
     def check_attribute(self, name: str) -> None:

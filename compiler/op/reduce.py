@@ -10,7 +10,7 @@ from typing import Any
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.common import axes_of, fold, known_shape, require, shared, shared_expr, type_of
-from compiler.op.facts import Average, Division, Shape, Summation, Undivided
+from compiler.op.facts import Average, Division, Shape, Summation, Undivided, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
@@ -181,7 +181,12 @@ def _summation(reference: Callable[..., Array]) -> Summation:
 
 # ---- operators -----------------------------------------------------------------------------------
 def _register(
-    name: str, reference: Callable[..., Array], update: str, quantized: Quantized, doc: str
+    name: str,
+    reference: Callable[..., Array],
+    update: str,
+    quantized: Quantized,
+    doc: str,
+    onnx: str = "",
 ) -> OpDef:
     products = reference in (total_of_products, mean_of_products)
     attrs = SumAttrs if products or reference in (total, mean) else ReduceAttrs
@@ -227,6 +232,7 @@ def _register(
             terms=terms if attrs is SumAttrs else None,
             summation=_summation(reference) if attrs is SumAttrs else None,
             average=MEAN_OF_ONE if reference is mean else None,
+            onnx=onnx_node(onnx, "keepdims", axes=True) if onnx else None,
             numbered=True,
             doc=doc,
         )
@@ -236,14 +242,15 @@ def _register(
 SUM, MEAN, SUM_PRODUCTS, MEAN_PRODUCTS, PROD, MAX, MIN = (
     _register(*_row)
     for _row in (
-        ("sum", total, "Add", Quantized.FLOAT, "sum over axes, row-major"),
-        ("mean", mean, "Add", Quantized.INTEGER, "sum over axes, then one division"),
+        ("sum", total, "Add", Quantized.FLOAT, "sum over axes, row-major", "ReduceSum"),
+        ("mean", mean, "Add", Quantized.INTEGER, "sum over axes, then one division",
+         "ReduceMean"),
         ("sum_products", total_of_products, "Add", Quantized.FLOAT,
          "sum over axes, row-major, of products of two operands of one type"),
         ("mean_products", mean_of_products, "Add", Quantized.FLOAT,
          "mean over axes of products of two operands of one type"),
         ("prod", product_of, "Mul", Quantized.FLOAT, "product over axes, row-major"),
-        ("max", largest, "Max", Quantized.SAME, "largest value over axes"),
-        ("min", smallest, "Min", Quantized.SAME, "smallest value over axes"),
+        ("max", largest, "Max", Quantized.SAME, "largest value over axes", "ReduceMax"),
+        ("min", smallest, "Min", Quantized.SAME, "smallest value over axes", "ReduceMin"),
     )
 )  # fmt: skip

@@ -11,7 +11,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axes_of, known_shape, read, require, type_of, unflatten
-from compiler.op.facts import Moves
+from compiler.op.facts import Moves, onnx_node
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op, register_ops
 from compiler.symbolic import Dim, Index, dim, product
 from compiler.tensor.builder import PrimBuilder
@@ -269,6 +269,7 @@ TRANSPOSE, BROADCAST_TO, SHAPE_OF = register_ops(
         _infer_shape_of,
         _shape_of,
         _lower_shape_of,
+        onnx=onnx_node("Shape"),
         doc="the operand's dimensions as an int64 vector",
     ),
 )

@@ -11,7 +11,7 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, require, type_of
 from compiler.op.concatenate import copy_into
-from compiler.op.facts import Moves
+from compiler.op.facts import Moves, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.symbolic import Dim, Index, ceil_div, dim, imax, imin
 from compiler.tensor.builder import PrimBuilder
@@ -219,6 +219,7 @@ STRIDED_SLICE, TAKE, PAD = register_ops(
         (2, 2),
         quantized=Quantized.SAME,
         moves=Moves.SELECT,
+        onnx=onnx_node("Gather", "axis"),
         doc="elements of the data at integer indices along an axis",
     ),
     OpDef(

@@ -8,6 +8,7 @@ Runtimes recognize the pattern and run integer kernels of their own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,7 @@ from compiler.ir.expr import (
     Var,
     tensor_type,
 )
+from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 from compiler.types.dtypes import Array
 from compiler.types.names import unique
@@ -121,8 +123,6 @@ class Writer:
         """
         from onnx import helper
 
-        from quantize.onnx.operators import OPERATORS
-
         problems: list[str] = []
         for p, name in zip(self.f.params, self.inputs, strict=True):
             self._names[p] = name
@@ -132,12 +132,12 @@ class Writer:
                 self._names[r] = name
         for b in self.f.bindings:
             op = getattr(b.value.op, "name", "function") if isinstance(b.value, Call) else ""
-            if isinstance(b.value, Call) and op not in OPERATORS:
+            if isinstance(b.value, Call) and _writer(b.value) is None:
                 problems.append(f"{op} (%{b.var.name})")
                 continue
             if not problems:
                 try:
-                    self._binding(b, OPERATORS)
+                    self._binding(b)
                 except UnsupportedError as e:
                     problems.append(f"{op} (%{b.var.name}: {e})")
         if problems:
@@ -153,7 +153,7 @@ class Writer:
         ]
         return helper.make_graph(self.nodes, "main", *infos, self.initializers)
 
-    def _binding(self, b: Binding, operators: Any) -> None:
+    def _binding(self, b: Binding) -> None:
         v = b.value
         if isinstance(v, TupleGetItem):
             assert isinstance(v.value, Var)
@@ -161,7 +161,9 @@ class Writer:
         elif isinstance(v, Tuple):
             self._fields[b.var] = [self.name(a) for a in v.fields]
         elif isinstance(v, Call):
-            operators[v.op.name](self, v, b.var)  # type: ignore[union-attr]
+            write = _writer(v)
+            assert write is not None, "what cannot be written is listed before"
+            write(self, v, b.var)
         elif isinstance(v, Var | Constant):
             self.alias(b.var, self.name(v))
         else:
@@ -220,6 +222,12 @@ class Writer:
     def step(self, op: str, inputs: list[str], stem: str, **attrs: Any) -> str:
         """Append a node with an intermediate result."""
         return self.node(op, inputs, self.fresh(stem), **attrs)
+
+
+def _writer(call: Call) -> Callable[[Writer, Call, Var], None] | None:
+    from quantize.onnx.operators import writer
+
+    return writer(call.op) if isinstance(call.op, OpDef) else None
 
 
 def _value_info(name: str, t: TensorType) -> Any:

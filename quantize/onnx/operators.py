@@ -1,22 +1,56 @@
-"""How each operator is written as ONNX nodes: one entry per operator."""
+"""How each operator is written as ONNX nodes: by its facts, or by a function here."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from compiler.errors import UnsupportedError
 from compiler.ir.expr import Call, Constant, Var, atom_type, tensor_type
+from compiler.op.facts import Contraction, Moves, OnnxNode
+from compiler.op.opdef import OpDef, get_op
 from compiler.symbolic import Index
 from compiler.types.dtypes import DType
 from compiler.types.tensor_types import TupleType
 from quantize.onnx.export import Writer
 from quantize.onnx.sizes import shape, size
+from quantize.plan.call_facts import clips
 
 Operator = Callable[[Writer, Call, Var], None]
+OPERATORS: dict[OpDef, Operator] = {}
+"""What writes calls of operators that are no plain node (`OpDef.onnx`), and of which no other fact
+says how."""
+
+
+def writes(name: str) -> Callable[[Operator], Operator]:
+    """Decorator: the function writes calls of the operator called `name`.
+
+    Raises:
+        DtypelabError: there is none.
+    """
+
+    def register(f: Operator) -> Operator:
+        OPERATORS[get_op(name)] = f
+        return f
+
+    return register
+
+
+def writer(op: OpDef) -> Operator | None:
+    """What writes calls of an operator; None if nothing does."""
+    if op in OPERATORS:
+        return OPERATORS[op]
+    if op.contraction is not None:
+        return partial(_contraction, axes=op.contraction)
+    if op.onnx is not None:
+        return partial(_plain, node=op.onnx)
+    if op.moves == Moves.VIEW:
+        return _reshape
+    return _clip if op.clips is not None else None
 
 
 def _args(w: Writer, call: Call) -> list[str]:
@@ -28,17 +62,16 @@ def _integers(w: Writer, values: Sequence[Any]) -> str:
 
 
 # ---- one node each -------------------------------------------------------------------------------
-def _plain(op: str, *names: str, **renamed: str) -> Operator:
-    """A node with the same operands; attributes `names`, and `renamed` ones as ONNX=ours."""
-
-    def write(w: Writer, call: Call, out: Var) -> None:
-        attrs = {n: _attr(getattr(call.attrs, n)) for n in names}
-        attrs |= {n: _attr(getattr(call.attrs, ours)) for n, ours in renamed.items()}
-        if attrs.get("dilations") == [1, 1]:
-            del attrs["dilations"]  # the default, which some runtimes' integer pooling rejects
-        w.node(op, _args(w, call), w.out(out), **attrs)
-
-    return write
+def _plain(w: Writer, call: Call, out: Var, node: OnnxNode) -> None:
+    """One node with the same operands, as the operator says."""
+    attrs = {theirs: _attr(getattr(call.attrs, ours)) for theirs, ours in node.attributes.items()}
+    if set(attrs.get("dilations", ())) == {1}:
+        del attrs["dilations"]  # the default, which some runtimes' integer pooling rejects
+    args = _args(w, call)
+    if node.axes:
+        axes = (call.attrs.axis,) if isinstance(call.attrs.axis, int) else call.attrs.axis
+        args += [_integers(w, axes)] if axes else []
+    w.node(node.name, args, w.out(out), **attrs)
 
 
 def _attr(value: Any) -> Any:
@@ -47,12 +80,8 @@ def _attr(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _pool(op: str, *names: str) -> Operator:
-    window = {"kernel_shape": "pool_size", "pads": "padding", "dilations": "dilation"}
-    return _plain(op, "strides", "ceil_mode", *names, **window)
-
-
 # ---- quantization --------------------------------------------------------------------------------
+@writes("qnn.simulated_quantize")
 def _simulated_quantize(w: Writer, call: Call, out: Var) -> None:
     # QuantizeLinear rounds halves to even, whatever `a.halves` says.
     x, scale = _args(w, call)
@@ -70,6 +99,7 @@ def _simulated_quantize(w: Writer, call: Call, out: Var) -> None:
     w.node("DequantizeLinear", [q, scale, zero], w.out(out))
 
 
+@writes("qnn.dequantize")
 def _dequantize(w: Writer, call: Call, out: Var) -> None:
     q, unit = call.args
     if isinstance(q, Constant) and isinstance(unit, Constant) and str(q.dtype) == "int64":
@@ -87,6 +117,15 @@ def _dequantize(w: Writer, call: Call, out: Var) -> None:
 
 
 # ---- weighted operators --------------------------------------------------------------------------
+def _contraction(w: Writer, call: Call, out: Var, axes: Contraction) -> None:
+    if axes.kernel:
+        _convolution(w, call, out)
+    elif axes.by_rows:
+        _dense(w, call, out)
+    else:
+        w.node("MatMul", _args(w, call), w.out(out))
+
+
 def _dense(w: Writer, call: Call, out: Var) -> None:
     x, weight, *bias = _args(w, call)
     if tensor_type(call.args[0]).rank == 2:
@@ -100,7 +139,7 @@ def _dense(w: Writer, call: Call, out: Var) -> None:
     w.node("Add", [product, *bias], w.out(out))
 
 
-def _conv2d(w: Writer, call: Call, out: Var) -> None:
+def _convolution(w: Writer, call: Call, out: Var) -> None:
     kernel = list(tensor_type(call.args[1]).static_shape[2:])
     a = call.attrs
     w.node(
@@ -111,7 +150,7 @@ def _conv2d(w: Writer, call: Call, out: Var) -> None:
 
 # ---- elementwise ---------------------------------------------------------------------------------
 def _clip(w: Writer, call: Call, out: Var) -> None:
-    low, high = call.attrs.a_min, call.attrs.a_max
+    low, high = clips(call) or (-math.inf, math.inf)
     (x,) = _args(w, call)
     if (low, high) == (0, math.inf):
         w.node("Relu", [x], w.out(out))
@@ -121,6 +160,7 @@ def _clip(w: Writer, call: Call, out: Var) -> None:
     w.node("Clip", [x, *ends], w.out(out))
 
 
+@writes("nn.hard_swish")
 def _hard_swish(w: Writer, call: Call, out: Var) -> None:
     (x,) = _args(w, call)
     a = call.attrs
@@ -128,6 +168,7 @@ def _hard_swish(w: Writer, call: Call, out: Var) -> None:
     w.node("Mul", [x, gate], w.out(out))
 
 
+@writes("nn.gelu")
 def _gelu(w: Writer, call: Call, out: Var) -> None:
     (x,) = _args(w, call)
     half, one, root, cubic = (w.constant(np.float32(v)) for v in (0.5, 1.0, math.sqrt(2), 0.044715))
@@ -143,6 +184,7 @@ def _gelu(w: Writer, call: Call, out: Var) -> None:
     w.node("Mul", [scaled, w.step("Add", [one, bend], f"{out.name}_bend")], w.out(out))
 
 
+@writes("nn.bias_add")
 def _bias_add(w: Writer, call: Call, out: Var) -> None:
     x, bias = _args(w, call)
     rank = tensor_type(call.args[0]).rank
@@ -150,6 +192,7 @@ def _bias_add(w: Writer, call: Call, out: Var) -> None:
     w.node("Add", [x, w.step("Reshape", [bias, to], f"{out.name}_bias")], w.out(out))
 
 
+@writes("cast")
 def _cast(w: Writer, call: Call, out: Var) -> None:
     from onnx import helper
 
@@ -178,12 +221,14 @@ def _reshape(w: Writer, call: Call, out: Var) -> None:
     w.node("Reshape", [w.name(call.args[0]), to], w.out(out))
 
 
+@writes("transpose")
 def _transpose(w: Writer, call: Call, out: Var) -> None:
     rank = tensor_type(out).rank
     axes = [k % rank for k in call.attrs.axes] or list(reversed(range(rank)))
     w.node("Transpose", _args(w, call), w.out(out), perm=axes)
 
 
+@writes("broadcast_to")
 def _broadcast_to(w: Writer, call: Call, out: Var) -> None:
     """Sizes that stay are 1, which stretches nothing."""
     old, new = tensor_type(call.args[0]).shape, tensor_type(out).shape
@@ -192,6 +237,7 @@ def _broadcast_to(w: Writer, call: Call, out: Var) -> None:
     w.node("Expand", [w.name(call.args[0]), shape(w, dims)], w.out(out))
 
 
+@writes("split")
 def _split(w: Writer, call: Call, out: Var) -> None:
     t = atom_type(out)
     assert isinstance(t, TupleType)
@@ -204,6 +250,7 @@ def _split(w: Writer, call: Call, out: Var) -> None:
     w.node("Split", inputs, w.fields(out, len(sizes)), axis=axis)
 
 
+@writes("strided_slice")
 def _slice(w: Writer, call: Call, out: Var) -> None:
     a = call.attrs
     n = len(a.begin)
@@ -211,6 +258,7 @@ def _slice(w: Writer, call: Call, out: Var) -> None:
     w.node("Slice", [w.name(call.args[0]), *(shape(w, p) for p in parts)], w.out(out))
 
 
+@writes("nn.pad")
 def _pad(w: Writer, call: Call, out: Var) -> None:
     a = call.attrs
     widths = _integers(w, [p[0] for p in a.pad_width] + [p[1] for p in a.pad_width])
@@ -220,6 +268,7 @@ def _pad(w: Writer, call: Call, out: Var) -> None:
     w.node("Pad", inputs, w.out(out), mode=a.mode)
 
 
+@writes("image.resize2d")
 def _resize(w: Writer, call: Call, out: Var) -> None:
     a = call.attrs
     x = w.name(call.args[0])
@@ -233,75 +282,16 @@ def _resize(w: Writer, call: Call, out: Var) -> None:
     )  # fmt: skip
 
 
+@writes("arange")
 def _arange(w: Writer, call: Call, out: Var) -> None:
     zero, one = w.constant(0, np.int64), w.constant(1, np.int64)
     end = w.step("Squeeze", [size(w, call.attrs.size)], f"{out.name}_end")
     w.node("Range", [zero, end, one], w.out(out))
 
 
-# ---- reductions and normalization ----------------------------------------------------------------
-def _reduction(op: str) -> Operator:
-    def write(w: Writer, call: Call, out: Var) -> None:
-        a = call.attrs
-        axes = (a.axis,) if isinstance(a.axis, int) else a.axis
-        inputs = [w.name(call.args[0]), *([_integers(w, axes)] if axes else [])]
-        w.node(op, inputs, w.out(out), keepdims=int(a.keepdims))
-
-    return write
-
-
+# ---- normalization -------------------------------------------------------------------------------
+@writes("nn.batch_norm")
 def _batch_norm(w: Writer, call: Call, out: Var) -> None:
     if call.attrs.axis != 1:
         raise UnsupportedError(f"ONNX normalizes axis 1, not {call.attrs.axis}")
     w.node("BatchNormalization", _args(w, call), w.out(out), epsilon=call.attrs.epsilon)
-
-
-OPERATORS: dict[str, Operator] = {
-    **{
-        ours: _plain(theirs)
-        for ours, theirs in {
-            "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "maximum": "Max",
-            "minimum": "Min", "less": "Less", "greater": "Greater", "equal": "Equal",
-            "power": "Pow",
-            "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "tanh": "Tanh", "sigmoid": "Sigmoid",
-            "erf": "Erf", "floor": "Floor", "ceil": "Ceil", "round": "Round", "negative": "Neg",
-            "abs": "Abs", "nn.relu": "Relu", "where": "Where", "nn.dropout": "Identity",
-            "assume": "Identity", "nn.matmul": "MatMul",
-            "nn.global_avg_pool2d": "GlobalAveragePool", "shape_of": "Shape",
-        }.items()
-    },
-    "clip": _clip,
-    "cast": _cast,
-    "nn.leaky_relu": _plain("LeakyRelu", "alpha"),
-    "nn.hard_sigmoid": _plain("HardSigmoid", "alpha", "beta"),
-    "nn.hard_swish": _hard_swish,
-    "nn.gelu": _gelu,
-    "nn.bias_add": _bias_add,
-    "nn.conv2d": _conv2d,
-    "nn.dense": _dense,
-    "nn.max_pool2d": _pool("MaxPool"),
-    "nn.avg_pool2d": _pool("AveragePool", "count_include_pad"),
-    "nn.batch_norm": _batch_norm,
-    "nn.layer_norm": _plain("LayerNormalization", "axis", "epsilon"),
-    "nn.softmax": _plain("Softmax", "axis"),
-    "nn.log_softmax": _plain("LogSoftmax", "axis"),
-    **dict.fromkeys(
-        ("reshape", "nn.batch_flatten", "flatten", "squeeze", "expand_dims"), _reshape
-    ),
-    "transpose": _transpose,
-    "arange": _arange,
-    "broadcast_to": _broadcast_to,
-    "concatenate": _plain("Concat", "axis"),
-    "split": _split,
-    "strided_slice": _slice,
-    "take": _plain("Gather", "axis"),
-    "nn.pad": _pad,
-    "image.resize2d": _resize,
-    "sum": _reduction("ReduceSum"),
-    "mean": _reduction("ReduceMean"),
-    "max": _reduction("ReduceMax"),
-    "min": _reduction("ReduceMin"),
-    "qnn.simulated_quantize": _simulated_quantize,
-    "qnn.dequantize": _dequantize,
-}  # fmt: skip
-"""Operator name -> what writes a call of it."""

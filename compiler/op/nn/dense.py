@@ -12,7 +12,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import Sums, accumulation, check_mode, finished, sums
 from compiler.op.common import known_shape, need_constant, read, require, require_rank, type_of
 from compiler.op.contraction import check_bias, result_dtype
-from compiler.op.facts import Contraction, Summation
+from compiler.op.facts import Contraction, Summation, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import Dim, IntLike, product
@@ -222,6 +222,7 @@ DENSE, MATMUL = register_ops(
         stored=_stored,
         contraction=Contraction(data=-1, weights=-2, units=-1, channels=-1),
         summation=Summation((0, 1), products=True, itself=False),
+        onnx=onnx_node("MatMul"),
         doc="numpy's matmul: [..., M, K] times [..., K, N], batch dimensions broadcast",
     ),
 )

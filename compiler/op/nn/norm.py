@@ -19,7 +19,7 @@ from compiler.op.common import (
     require,
     type_of,
 )
-from compiler.op.facts import IntegerForm, Moves
+from compiler.op.facts import IntegerForm, Moves, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.reduce import largest, lower_fold, lower_mean, mean, mean_of_products, total
 from compiler.symbolic import product
@@ -240,6 +240,7 @@ BATCH_NORM, LAYER_NORM, SOFTMAX, LOG_SOFTMAX, DROPOUT = register_ops(
         terms=lambda a, types: product(types[0].shape[a.axis % types[0].rank :]),
         numbered=True,
         integer_form=IntegerForm.LAYER_NORM,
+        onnx=onnx_node("LayerNormalization", "axis", "epsilon"),
         doc="data, gamma, optional beta; statistics over the axes from `axis` to the last",
     ),
     OpDef(
@@ -253,6 +254,7 @@ BATCH_NORM, LAYER_NORM, SOFTMAX, LOG_SOFTMAX, DROPOUT = register_ops(
         quantized=Quantized.INTEGER,
         numbered=True,
         integer_form=IntegerForm.SOFTMAX,
+        onnx=onnx_node("Softmax", "axis"),
         doc="exp(x - max) / sum",
     ),
     OpDef(
@@ -264,6 +266,7 @@ BATCH_NORM, LAYER_NORM, SOFTMAX, LOG_SOFTMAX, DROPOUT = register_ops(
         fusion=Fusion.ANCHOR,
         terms=lambda a, types: types[0].shape[a.axis],
         numbered=True,
+        onnx=onnx_node("LogSoftmax", "axis"),
         doc="(x - max) - log(sum(exp(x - max)))",
     ),
     OpDef(
@@ -277,6 +280,7 @@ BATCH_NORM, LAYER_NORM, SOFTMAX, LOG_SOFTMAX, DROPOUT = register_ops(
         view=True,
         moves=Moves.SAME,
         in_order=True,
+        onnx=onnx_node("Identity"),
         doc="its operand: nothing is dropped in inference",
     ),
 )

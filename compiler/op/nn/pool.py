@@ -11,7 +11,7 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, sums
 from compiler.op.common import known_shape, require, require_rank, shared, shared_expr, type_of
-from compiler.op.facts import Average, Division, Shape, Summation, Undivided
+from compiler.op.facts import Average, Division, Shape, Summation, Undivided, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.reduce import lower_mean, mean
 from compiler.op.window import LOOPS, Skip, Window, source, windows
@@ -218,6 +218,13 @@ def _sums_of_positions(_: GlobalPoolAttrs, x: Shape, __: Shape) -> Undivided:
     return Undivided("sum", {"axis": tuple(range(2, len(x))), "keepdims": True})
 
 
+_WINDOW: dict[str, Any] = {
+    "kernel_shape": "pool_size",
+    "strides": "strides",
+    "pads": "padding",
+    "dilations": "dilation",
+    "ceil_mode": "ceil_mode",
+}
 MAX_POOL2D, AVG_POOL2D, GLOBAL_AVG_POOL2D = register_ops(
     OpDef(
         "nn.max_pool2d",
@@ -229,6 +236,7 @@ MAX_POOL2D, AVG_POOL2D, GLOBAL_AVG_POOL2D = register_ops(
         quantized=Quantized.SAME,
         homogeneous=True,
         blocked=True,
+        onnx=onnx_node("MaxPool", **_WINDOW),
         doc="largest value under a sliding window; padding is ignored",
     ),
     OpDef(
@@ -245,6 +253,7 @@ MAX_POOL2D, AVG_POOL2D, GLOBAL_AVG_POOL2D = register_ops(
         average=Average(None, "qnn.avg_pool2d"),
         homogeneous=True,
         blocked=True,
+        onnx=onnx_node("AveragePool", "count_include_pad", **_WINDOW),
         doc="mean under a sliding window",
     ),
     OpDef(
@@ -260,6 +269,7 @@ MAX_POOL2D, AVG_POOL2D, GLOBAL_AVG_POOL2D = register_ops(
         summation=Summation(division=Division(_sums_of_positions)),
         average=Average(lambda a, rank: (tuple(range(2, rank)), True), "qnn.mean"),
         homogeneous=True,
+        onnx=onnx_node("GlobalAveragePool"),
         doc="mean over all spatial positions, which stay with length 1",
     ),
 )
