@@ -1,36 +1,9 @@
-"""Imports every family of operators; each module registers its own."""
+"""Imports every file of this folder, each of which registers its operators."""
 
-from compiler.op import (  # noqa: F401
-    annotation,
-    assume,
-    bitcast,
-    concatenate,
-    einsum,
-    elementwise,
-    exact_sum_parts,
-    layout,
-    logic,
-    mixed,
-    reduce,
-    resize,
-    scan,
-    scatter,
-    search,
-    shapes,
-    sizes,
-    slice,
-    suppression,
-)
-from compiler.op.nn import conv, dense, norm  # noqa: F401
-from compiler.op.nn import pool as nn_pool  # noqa: F401
-from compiler.op.qnn import (  # noqa: F401
-    add,
-    formats,
-    layer_norm,
-    lookup,
-    multiply,
-    pool,
-    quantize,
-    requantize,
-    softmax,
-)
+from importlib import import_module
+from pkgutil import walk_packages
+
+import compiler.op
+
+for _module in walk_packages(compiler.op.__path__, "compiler.op."):
+    import_module(_module.name)

@@ -5,7 +5,6 @@ Only correctly rounded functions (exp, log, sqrt) are taken from the arithmetic 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.arithmetic.arrays import arithmetic
+from compiler.op.opdef import all_ops
 from compiler.types.dtypes import Array, DType
 from datatypes.formats import Format, minifloat
 
@@ -133,19 +133,16 @@ def _einsum3(o: Oracle, x: Any, y: Any, z: Any) -> list[Number]:
     ]
 
 
-def _windows(shape: Sequence[int], kernel: tuple[int, int]) -> Any:
-    return itertools.product(*(range(n - k + 1) for n, k in zip(shape, kernel, strict=True)))
-
-
-def _conv2d(o: Oracle, x: Any, w: Any) -> Any:
-    """[1, channels, height, width], no padding."""
+def _convolution(o: Oracle, x: Any, w: Any) -> Any:
+    """[1, channels, *sizes] with kernels of as many axes, no padding."""
     outputs, inputs, *kernel = w.shape
-    height, width = (n - k + 1 for n, k in zip(x.shape[2:], kernel, strict=True))
-    out = np.empty((1, outputs, height, width), object)
-    for at in np.ndindex(outputs, height, width):
-        taps = np.ndindex(inputs, *kernel)
-        terms = [(x[0, c, at[1] + i, at[2] + j], w[at[0], c, i, j]) for c, i, j in taps]
-        out[(0, *at)] = o.sum(terms)
+    sizes = [n - k + 1 for n, k in zip(x.shape[2:], kernel, strict=True)]
+    out = np.empty((1, outputs, *sizes), object)
+    for unit, *at in np.ndindex(outputs, *sizes):
+        taps = list(np.ndindex(inputs, *kernel))
+        under = [(c, *(i + k for i, k in zip(at, tap, strict=True))) for c, *tap in taps]
+        terms = [(x[(0, *i)], w[(unit, *tap)]) for i, tap in zip(under, taps, strict=True)]
+        out[(0, unit, *at)] = o.sum(terms)
     return out
 
 
@@ -206,10 +203,16 @@ SUMS = [
         {"equation": "ij->i"}),
     Sum("einsum", [(3, 9), (9, 2)], _matmul, {"equation": "ij,jk->ik"}),
     Sum("einsum", [(3, 9)] * 3, _einsum3, {"equation": "ij,ij,ij->i"}),
-    Sum("nn.conv2d", [(1, 2, 3, 3), (2, 2, 2, 2)], _conv2d),
+    Sum("nn.conv2d", [(1, 2, 3, 3), (2, 2, 2, 2)], _convolution),
     Sum("nn.avg_pool2d", [(1, 2, 3, 3)], _avg_pool, {"pool_size": (2, 2)}),
     Sum("nn.global_avg_pool2d", [(1, 2, 3, 3)], _global),
     Sum("scatter_elements", [(4,), (8,)], _scattered, {"reduction": "add"}, POSITIONS),
     Sum("scatter_nd", [(4,), (8,)], _scattered, {"reduction": "add"}, POSITIONS[:, None]),
 ]  # fmt: skip
-"""At least one for every operator that adds up."""
+"""At least one for every operator that adds up; those of convolutions that have none follow from
+their axes."""
+for _op in all_ops().values():
+    _axes = _op.contraction
+    if _axes is not None and _axes.kernel and _op.name not in {s.op for s in SUMS}:
+        _data, _kernel = (1, 2, *[3] * _axes.kernel), (2, 2, *[2] * _axes.kernel)
+        SUMS.append(Sum(_op.name, [_data, _kernel], _convolution))

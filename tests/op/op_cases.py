@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from toy_dtype import TOY
 from compiler.arithmetic.arrays import arithmetic
 from compiler.arithmetic.scalar_function import ScalarFunction
 from compiler.arithmetic.scalar_functions import UNARY
+from compiler.op.opdef import OpDef, all_ops
 from compiler.symbolic import Var
 from compiler.types.dtypes import BOOL, INT8, INT64, UINT8, Array, DType
 from compiler.types.tensor_types import TensorType
@@ -384,3 +385,30 @@ CASES: list[Case] = [
     ),
     Case("image.resize2d", [(1, 2, "n", "n")], {"scales": (2.0, 2.0)}),
 ]  # fmt: skip
+
+
+def cases_of(op: OpDef) -> list[Case]:
+    """Calls that follow from what is true of an operator: of contractions, and of functions and
+    moves that need no attributes."""
+    axes = op.contraction
+    if axes is not None and axes.kernel:
+        k = axes.kernel
+        plain = [("n", 2, *[6] * k), (3, 2, *[3] * k)]
+        grouped = [(1, 4, *[9] * k), (6, 2, *[3] * k), (6,)]
+        attrs = {"strides": (2,) * k, "dilation": (2,) * k, "padding": (1,) * k + (2,) * k}
+        return [Case(op.name, plain), Case(op.name, grouped, attrs | {"groups": 2})]
+    if axes is not None:
+        return [Case(op.name, [("n", 3), (4, 3) if axes.by_rows else (3, 4)])]
+    alone = op.arity == (1, 1) and all(has_default(f) for f in fields(op.attrs))
+    told = op.function or op.homogeneous or op.clips is not None or op.moves is not None
+    return [Case(op.name, [("n", 3)], low=0.1, high=3)] if alone and told else []
+
+
+def has_default(f: Field[Any]) -> bool:
+    """Whether an attribute may be left out."""
+    return f.default is not MISSING or f.default_factory is not MISSING
+
+
+for _op in all_ops().values():
+    if _op.name not in {c.op for c in CASES} and not _op.name.startswith("qnn."):
+        CASES += cases_of(_op)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, IRModule, tensor_type
+from compiler.op.opdef import all_ops
 from compiler.op.qnn.requantize import ROUNDINGS
 from compiler.symbolic import Var
 from compiler.types.dtypes import Array
@@ -19,6 +21,12 @@ ACCUMULATORS = [
     "sequential",
     *(f"int{bits}_{how}" for bits in (12, 16, 20, 24, 32) for how in ("wrap", "saturate")),
 ]
+CONTRACTIONS = [
+    (op.name, op.contraction.kernel)
+    for op in all_ops().values()
+    if op.contraction is not None and op.contraction.kernel not in (0, 2)
+]
+"""Convolutions along other axes than those of an image: how many."""
 
 
 class Net:
@@ -62,6 +70,19 @@ class Net:
         self.x = self.b.call(
             "nn.conv2d", self.x, w, *self.bias(out), groups=groups, padding=pads, **attrs
         )
+
+    def contraction(self) -> None:
+        """Of another rank: images are seen with as many axes as its kernels have."""
+        name, rank = CONTRACTIONS[int(self.rng.integers(len(CONTRACTIONS)))]
+        c, *sizes = self.shape()[1:]
+        groups = int(self.rng.choice([g for g in (1, 2, c) if c % g == 0]))
+        out = groups * int(self.rng.integers(1, 5))
+        seen = (math.prod(sizes), *[1] * (rank - 1))
+        x = self.b.call("reshape", self.x, newshape=(-1, c, *seen))
+        w = self.weights(out, c // groups, 3, *[1] * (rank - 1))
+        apart = {"dilation": (2, *[1] * (rank - 1)), "padding": (2, *[0] * (rank - 1)) * 2}
+        y = self.b.call(name, x, w, *self.bias(out), groups=groups, **apart)
+        self.x = self.b.call("reshape", y, newshape=(-1, out, *sizes))
 
     def relu(self) -> None:
         self.x = self.b.call("nn.relu", self.x)
@@ -177,6 +198,7 @@ class Net:
 STEPS = (
     "conv", "conv", "relu", "clip", "residual", "max_pool", "avg_pool", "branches", "halves", "pad",
     "softmax", "norm", "norm", "function", "function", "gate", "arithmetic", "arithmetic",
+    *["contraction"] * len(CONTRACTIONS),
 )  # fmt: skip
 
 
