@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
+from compiler.op.elementwise import RELU
 from compiler.types.dtypes import Array
 from datatypes.arithmetic import mathfun, oracle
 from datatypes.formats import Format, as_float, decode, encode, ordered_values
@@ -99,7 +100,7 @@ class Judge:
             return self.arithmetic("Sub", self._zero(), codes)
         if fn == "abs":
             return self.extreme("Max", codes, self.function("negative", codes))
-        if fn == "nn.relu":
+        if fn == RELU.name:
             return self.extreme("Max", codes, np.full_like(codes, self.fmt.zero(False)))
         if self.fmt.nbits <= TABULATED_BITS:
             return mathfun.table(self.fmt, fn)[codes]

@@ -10,7 +10,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from compiler.ir.expr import Call, Constant, Function, IRModule, Var
+from compiler.op.assume import ASSUME
 from compiler.op.opdef import OpDef
+from compiler.op.shapes import SHAPE_OF
+from compiler.op.slice import STRIDED_SLICE
 from quantize.plan.call_facts import Form, form
 
 _PLAIN = (bool, float, str)
@@ -48,7 +51,7 @@ def of_sizes(f: Function) -> set[Var]:
     for b in f.bindings:
         if isinstance(b.value, Call) and isinstance(b.value.op, OpDef):
             reads = [a for a in b.value.args if isinstance(a, Var)]
-            if b.value.op.name == "shape_of" or all(a in found for a in reads):
+            if b.value.op is SHAPE_OF or all(a in found for a in reads):
                 found.add(b.var)
     return found
 
@@ -56,9 +59,9 @@ def of_sizes(f: Function) -> set[Var]:
 def may_vanish(op: str, call: Call | None = None) -> bool:
     """Whether an operator (or a certain call of it) is in a model with open sizes, but not in the
     same one with given sizes: what is assumed of sizes, and slices, which may take all there is."""
-    if op == "strided_slice":
+    if op == STRIDED_SLICE.name:
         return call is None or all(s == 1 for s in call.attrs.strides)
-    return op == "assume"
+    return op == ASSUME.name
 
 
 def _fingerprint(module: IRModule, whole: bool = False, sizes: bool = False) -> str:

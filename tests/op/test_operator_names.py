@@ -15,14 +15,19 @@ ROOT = Path(__file__).parent.parent.parent
 DEFINED = ("compiler/op/", "compiler/frontend/")
 #: Rooms whose words are also those of scalar functions, machine instructions and sizes: there,
 #: only names with a dot are operators'.
-SCALARS = tuple(
-    f"compiler/{room}/"
-    for room in (
-        *("symbolic", "types", "tensor", "arithmetic", "target", "codegen", "interpret", "script"),
-    )
+SCALARS = (
+    "datatypes/",
+    "experiments/",
+    *(
+        f"compiler/{room}/"
+        for room in (
+            *("symbolic", "types", "tensor", "arithmetic", "target", "codegen", "interpret"),
+            "script",
+        )
+    ),
 )
-SIZES = {"min", "max"}
-"""Compared, these are what symbolic sizes are made of."""
+WORDS = {"min", "max", "floor", "tanh"}
+"""Compared, these are what symbolic sizes are made of, a rounding of scales, and an attribute."""
 FAMILIES = re.compile(r"(nn|qnn|image|annotation)\.[a-z_0-9]+")
 MAKERS = {"call", "get_op", "is_op", "self._call", "self._with", "s.call", "s.do", "s.named"}
 """Functions whose first operand is an operator's name."""
@@ -72,7 +77,7 @@ def lists(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield node.lineno, found
         asked: list[str] = []
         if isinstance(node, ast.Compare):
-            asked = [n for n in known([node.left, *node.comparators], where) if n not in SIZES]
+            asked = [n for n in known([node.left, *node.comparators], where) if n not in WORDS]
         elif isinstance(node, ast.MatchValue):
             asked = known([node.value], where)
         if isinstance(node, ast.expr | ast.MatchValue) and asked:
@@ -93,14 +98,14 @@ def unknown(path: Path) -> Iterator[tuple[int, str]]:
                 yield node.lineno, str(first.value)
 
 
-@pytest.mark.parametrize("package", ["compiler"])
+@pytest.mark.parametrize("package", ["compiler", "quantize", "datatypes", "experiments"])
 def test_no_list_of_operators(package: str) -> None:
     """What a pass does with an operator follows from facts that the operator states."""
     found = {str(f.relative_to(ROOT)): held for f in files(package) if (held := list(lists(f)))}
     assert not found
 
 
-@pytest.mark.parametrize("package", ["compiler"])
+@pytest.mark.parametrize("package", ["compiler", "quantize", "datatypes", "experiments"])
 def test_names_are_registered(package: str) -> None:
     """A name with a typo would never match."""
     found = {str(f.relative_to(ROOT)): bad for f in files(package) if (bad := list(unknown(f)))}
