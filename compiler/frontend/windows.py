@@ -59,12 +59,6 @@ def two(values: Sequence[int], fill: int) -> Pair:
     return (fill, values[0]) if len(values) == 1 else (values[0], values[1])
 
 
-def four(pads: Sequence[Pair]) -> tuple[int, int, int, int]:
-    """(top, left, bottom, right)."""
-    (top, bottom), (left, right) = [(0, 0), *pads] if len(pads) == 1 else pads
-    return top, left, bottom, right
-
-
 @dataclass(frozen=True)
 class Windows:
     """How a window moves along every spatial axis; `pads` are (before, after)."""
@@ -74,12 +68,15 @@ class Windows:
     dilation: Sequence[int]
     pads: Sequence[Pair]
 
-    def attrs(self) -> dict[str, Any]:
-        """As attributes of a 2-D operator; of three axes, the last two."""
+    def attrs(self, axes: int = 2) -> dict[str, Any]:
+        """As attributes of an operator of so many axes: of more, the last ones; of fewer, others
+        come first, of length 1. Padding is what is before every axis, then what is behind."""
+        more = max(0, axes - len(self.kernel))
+        pads = [(0, 0)] * more + list(self.pads[-axes:])
         return {
-            "strides": two(self.strides[-2:], 1),
-            "padding": four(self.pads[-2:]),
-            "dilation": two(self.dilation[-2:], 1),
+            "strides": (1,) * more + tuple(self.strides[-axes:]),
+            "padding": (*(before for before, _ in pads), *(after for _, after in pads)),
+            "dilation": (1,) * more + tuple(self.dilation[-axes:]),
         }
 
 
