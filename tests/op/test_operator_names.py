@@ -18,6 +18,8 @@ DEFINED = ("compiler/op/", "compiler/frontend/")
 SCALARS = (
     "datatypes/",
     "experiments/",
+    "quantize/config/json_schema.py",
+    "quantize/plan/json_schema.py",
     *(
         f"compiler/{room}/"
         for room in (
