@@ -48,7 +48,6 @@ EXCEPTIONS = {
     ("compiler.runtime.executable", "compiler.saved.executables"): (
         "Executable.save: what a user has in hand is what is saved; `saved` makes it of files again"
     ),
-    ("compiler.passes.manager", "compiler.transform"): "passes are found by name in their folder",
 }
 """(importer, imported) -> why it may."""
 
