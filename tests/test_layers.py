@@ -43,7 +43,7 @@ ROOMS = {
 """Folders and files of a package, bottom to top. A file imports from its own room and from those
 before it, at load time, lazily, for types, or by a module's name in a string. `__init__`: the
 public names."""
-QUOTED = re.compile(r"""["']([a-z_]\w*(?:\.\w+)+)["']""")
+QUOTED = re.compile(r"""["']([a-z_]\w*(?:\.\w+)+)(?::[^"'\s]*)?["']""")
 EXCEPTIONS = {
     ("compiler.runtime.executable", "compiler.saved.executables"): (
         "Executable.save: what a user has in hand is what is saved; `saved` makes it of files again"
@@ -165,6 +165,8 @@ def test_imports_go_down_the_rooms(package: str) -> None:
         "def g() -> None:\n    from pkg.high.part import f",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from pkg.high import f",
         "import importlib\nf = importlib.import_module('pkg.high.part').f",
+        "import pkgutil\nf = pkgutil.resolve_name('pkg.high.part:f')",
+        "import pkgutil\ndef g(name: str) -> None:\n    pkgutil.resolve_name(f'pkg.high:{name}')",
         "from pkg import f",
     ],
 )

@@ -33,8 +33,8 @@ class Step:
 
     Attributes:
         name: of the pass or function.
-        function: where the function is: "package.module:name"; "" for passes, which
-            `compiler.transform` has by name. It takes and gives what goes through its stage.
+        function: where the function is: "package.module:name"; "" for passes, which one package
+            has by name (see `comes_from`). It takes and gives what goes through its stage.
         outside: whether the function is a method of the target's backend or loader, which are
             called, partly by other threads, as code gets ready: instruments do not see it.
         is_pass: whether `name` is that of a pass; the function, if there is one, runs it.
@@ -54,7 +54,7 @@ class Step:
 
     def load(self) -> Any:
         """The class of the pass, or the function."""
-        return pkgutil.resolve_name(self.function or f"compiler.transform:{self.name}")
+        return pkgutil.resolve_name(self.function or f"{_passes}:{self.name}")
 
 
 def passes(*names: str) -> tuple[Step, ...]:
@@ -102,14 +102,15 @@ class Pipeline:
 
 
 # ---- which one -----------------------------------------------------------------------------------
-_home = ""
+_home, _passes = "", ""
 _registered: list[Pipeline] = []
 
 
-def comes_from(module: str) -> None:
-    """Say which module registers the pipeline as it is imported."""
-    global _home
-    _home = module
+def comes_from(module: str, passes: str) -> None:
+    """Say which module registers the pipeline as it is imported, and which package has the passes
+    by name."""
+    global _home, _passes
+    _home, _passes = module, passes
 
 
 def register(pipeline: Pipeline) -> Pipeline:
