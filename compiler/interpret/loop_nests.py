@@ -4,7 +4,7 @@ schedules and code generation."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -15,6 +15,7 @@ from compiler.arithmetic.arrays import Arithmetic, arithmetic
 from compiler.arithmetic.rounding_sites import Places
 from compiler.arithmetic.scalar_functions import BITS
 from compiler.errors import LoweringError
+from compiler.interpret.threads import Sharing, in_turn, iterations
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import (
     COMPARISONS,
@@ -38,6 +39,7 @@ from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import (
     SLACK,
     Attempt,
+    Barrier,
     Buffer,
     For,
     Intrin,
@@ -46,6 +48,8 @@ from compiler.tensor.stmt import (
     Stmt,
     Store,
     When,
+    family,
+    walk_stmts,
 )
 from compiler.types.dtypes import BOOL, FLOAT64, Array, DType
 
@@ -72,8 +76,9 @@ class _Interpreter:
         self.env: dict[Var, int] = dict(dims)
         self.memory: dict[Buffer, Array] = dict(zip(func.params, arrays, strict=True))
         self.temps = set(func.temps)
-        self.started: set[tuple[int, tuple[int, ...]]] = set()
+        self.started: set[tuple[int, int, tuple[int, ...]]] = set()
         self.bound: dict[LetVar, Any] = {}
+        self.sharing: list[Sharing] = []  # of the blocks and the threads around
 
     def array(self, b: Buffer) -> Array:
         if b.data is not None:
@@ -85,7 +90,9 @@ class _Interpreter:
 
     def body(self, stmts: list[Stmt]) -> None:
         for s in stmts:
-            if isinstance(s, For):
+            if isinstance(s, For) and family(s):
+                (self.threads if family(s) == "threadIdx" else self.blocks)(s)
+            elif isinstance(s, For):
                 for i in range(int(s.extent.value(self.env))):
                     self.env[s.var] = i
                     self.body(s.body)
@@ -108,8 +115,67 @@ class _Interpreter:
                 if 0 <= at < int(Index.of(s.var.extent or 0).value(self.env)):
                     self.env[s.var] = at
                     self.body(s.body)
-            else:
+            elif isinstance(s, Store):
                 self.store(s)
+
+    # ---- grids -----------------------------------------------------------------------------------
+    def blocks(self, s: For) -> None:
+        chain, each = iterations(s, self.env)
+        self.sharing.append(Sharing("block", ("global",)))
+        for k, values in enumerate(each):
+            self.sharing[-1].current = k
+            self.env.update(values)
+            self.fresh("shared", "local", "register")
+            self.body(chain[-1].body)
+        self.sharing.pop()
+
+    def fresh(self, *scopes: str) -> None:
+        """Forget what is in memory that does not outlive an iteration."""
+        self.memory = {b: a for b, a in self.memory.items() if b.scope not in scopes}
+
+    def threads(self, s: For) -> None:
+        chain, each = iterations(s, self.env)
+        own = ("local", "register")
+        self.fresh(*own)
+        held = [dict[Buffer, Array]() for _ in each]
+        outer, last = dict(self.env), [0]
+
+        def resume(k: int) -> None:
+            """Let thread k have its own loop variables and memory."""
+            held[last[0]] = {b: a for b, a in self.memory.items() if b.scope in own}
+            environments[last[0]] = self.env
+            self.fresh(*own)
+            self.memory.update(held[k])
+            self.env, last[0] = environments[k], k
+
+        environments = [{**outer, **values} for values in each]
+        self.sharing.append(Sharing("thread", ("global", "shared")))
+        if each:
+            self.env = environments[0]
+            in_turn([self.thread(chain[-1].body) for _ in each], resume, self.sharing[-1])
+        self.sharing.pop()
+        self.fresh(*own)
+        self.env = outer
+
+    def thread(self, stmts: list[Stmt]) -> Iterator[Barrier]:
+        """Run the statements of one thread, up to a barrier at a time."""
+        for s in stmts:
+            if isinstance(s, Barrier):
+                yield s
+            elif isinstance(s, For) and any(isinstance(x, Barrier) for x, _, _ in walk_stmts([s])):
+                for i in range(int(s.extent.value(self.env))):
+                    self.env[s.var] = i
+                    yield from self.thread(s.body)
+            else:
+                self.body([s])
+
+    def touched(self, b: Buffer, idx: tuple[int, ...], stored: bool) -> None:
+        """Note an access to memory that other iterations may access."""
+        position = 0
+        for i, n in zip(idx, self.array(b).shape, strict=True):
+            position = position * n + i
+        for s in self.sharing:
+            (s.store if stored else s.load)(b, position)
 
     def at(self, idx: tuple[Index, ...]) -> tuple[int, ...]:
         return tuple(int(i.value(self.env)) for i in idx)
@@ -118,7 +184,10 @@ class _Interpreter:
         idx, out = self.at(s.idx), self.array(s.buffer)
         if any(i < 0 for i in idx):
             raise LoweringError(f"stage {s.stage} stores outside {s.buffer.name}: {idx}")
-        if s.init is not None and (key := (id(s), idx)) not in self.started:
+        if self.sharing:
+            self.touched(s.buffer, idx, True)
+        own = self.sharing[-1].current if self.sharing and s.buffer.scope != "global" else 0
+        if s.init is not None and (key := (id(s), own, idx)) not in self.started:
             self.started.add(key)  # not decomposed: the first visit of an element starts from init
             out[idx] = self.value(s.init)
         place = s.value if s.update and isinstance(s.value, At) else None
@@ -159,7 +228,10 @@ class _Interpreter:
         if isinstance(e, Load):
             return self.load(e)
         if isinstance(e, Gather):
-            return self.array(e.buffer).reshape(-1)[int(self.value(e.at))]
+            position, flat = int(self.value(e.at)), self.array(e.buffer).reshape(-1)
+            for x in self.sharing:
+                x.load(e.buffer, position)
+            return flat[position]
         if isinstance(e, FloatImm):
             return arithmetic(e.dtype).const(e.value)[()]
         if isinstance(e, IntImm):
@@ -190,6 +262,8 @@ class _Interpreter:
         """The element; beyond the end of a row lies the next row, and beyond a temporary zeros.
         Parameters may be anybody's memory: beyond them nothing may be read."""
         idx, a = self.at(e.idx), self.array(e.buffer)
+        if self.sharing:
+            self.touched(e.buffer, idx, False)
         if any(i < 0 for i in idx):
             raise LoweringError(f"load outside {e.buffer.name}: {idx}")
         if all(i < n for i, n in zip(idx, a.shape, strict=True)):

@@ -35,6 +35,7 @@ from compiler.tensor.naming import values
 from compiler.tensor.register_sums import in_memory, lives, register_sums
 from compiler.tensor.stmt import (
     Attempt,
+    Barrier,
     Buffer,
     For,
     Intrin,
@@ -172,6 +173,8 @@ class _Lowering:
             return When(self.value(s.condition), self.body(s.body))
         if isinstance(s, Pick):
             return replace(s, at=self.value(s.at), body=self.body(s.body))
+        if isinstance(s, Barrier):
+            return s
         assert isinstance(s, Store)
         if s.init is not None:
             raise LoweringError(f"stage {s.stage}: its reduction was not decomposed")

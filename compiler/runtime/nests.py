@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from compiler.codegen.backend import Code, backend_of
+from compiler.codegen.grids import refuse_grid
 from compiler.lowering.custom_dtypes import lower_custom_dtypes
-from compiler.scheduling.default import schedule_default
+from compiler.scheduling.default import schedule_for
 from compiler.scheduling.independent import check_independent
 from compiler.scheduling.tile_config import TileChoice
 from compiler.scheduling.user_schedules import start_reductions
@@ -50,12 +51,12 @@ def started(n: Nest) -> Nest:
 
 
 def scheduled(n: Nest) -> Nest:
-    """As the rules schedule it.
+    """As the rules for the target's kind schedule it.
 
     Raises:
         ScheduleError: a choice does not fit.
     """
-    schedule_default(n.func, n.target, n.constants, n.choices)
+    schedule_for(n.target)(n.func, n.target, n.constants, n.choices)
     return n
 
 
@@ -63,9 +64,13 @@ def on_builtin_dtypes(n: Nest) -> Nest:
     """Without custom datatypes.
 
     Raises:
-        LoweringError: an operation has no lowering for its dtype and target.
+        LoweringError: an operation has no lowering for its dtype and target, or a loop is of a grid
+            of threads, which the target does not have.
     """
-    n.func, tables = lower_custom_dtypes(n.func, kind_of(n.target.kind).lowerings)
+    kind = kind_of(n.target.kind)
+    if not kind.grid:
+        refuse_grid(n.func, kind.name)
+    n.func, tables = lower_custom_dtypes(n.func, kind.lowerings)
     n.tables = tuple(tables)
     return n
 

@@ -7,7 +7,7 @@ where it is contiguous. Anything else runs as written.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from compiler.errors import ScheduleError
 from compiler.lowering.custom_dtypes import works_on_codes
@@ -19,10 +19,21 @@ from compiler.scheduling.select import choose_tile, consumer, tileable, widen_bl
 from compiler.scheduling.tile import Tile, read_once
 from compiler.scheduling.tile_config import TileChoice, retile
 from compiler.symbolic import Index, Var
+from compiler.target.kinds import kind_of
 from compiler.target.registry import Target
 from compiler.tensor.expr import CallExtern, Cast, Expr, Gather, IndexValue, Load, loads, walk
 from compiler.tensor.simplify import simplify
 from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, stores
+
+DefaultSchedule = Callable[
+    [PrimFunc, Target, Collection[Buffer], Mapping[str, TileChoice] | None], None
+]
+"""(loop nests, target, constant parameters, chosen tiles): schedules them in place."""
+
+
+def schedule_for(target: Target) -> DefaultSchedule:
+    """The default schedule of the machines that a target's kind is of."""
+    return SCHEDULES[kind_of(target.kind).schedules]
 
 
 def schedule_default(
@@ -224,3 +235,7 @@ def _hinders_lanes(e: Expr) -> bool:
 
 def _hides(flat: Index, v: Var) -> bool:
     return any(v in a.leaves() for a in flat.terms if not isinstance(a, Var))
+
+
+SCHEDULES: dict[str, DefaultSchedule] = {"cpu": schedule_default}
+"""Kind of machine (`TargetKind.schedules`) -> how loop nests are scheduled for it by default."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from compiler.errors import ScheduleError, unknown
 from compiler.symbolic import Index, IntLike, Var, imin
 from compiler.tensor.expr import Select, index_condition, walk
-from compiler.tensor.stmt import Buffer, For, PrimFunc, Stmt, Store, clone, stores, walk_stmts
+from compiler.tensor.stmt import AXES, Buffer, For, PrimFunc, Stmt, Store, clone, stores, walk_stmts
 
 Found = tuple[For, tuple[For, ...], list[Stmt]]
 
 
 class LoopPrimitives:
-    """split, reorder, fuse, peel, unroll, vectorize, parallel, opaque, prefetch."""
+    """split, reorder, fuse, peel, unroll, vectorize, parallel, bind, opaque, prefetch."""
 
     func: PrimFunc
 
@@ -203,6 +203,17 @@ class LoopPrimitives:
         together. In a top-level loop nest that has parallel loops, every statement must be in
         one."""
         self._mark("parallel", (name,))
+
+    def bind(self, name: str, axis: str) -> None:
+        """Make the iterations blocks of a grid, or threads of their block: `blockIdx.x`,
+        `threadIdx.y` ...
+
+        Raises:
+            ScheduleError: there is no such axis.
+        """
+        if axis not in AXES:
+            raise ScheduleError(unknown("axis of a grid", axis, AXES))
+        self._mark(axis, (name,))
 
     def opaque(self, name: str, *buffers: Buffer, fence: bool = False) -> None:
         """Each iteration reads `buffers` through a pointer LLVM cannot see through: loads are not

@@ -14,10 +14,14 @@ class TargetKind:
     Attributes:
         name: the first word of the targets' texts.
         lowerings: the kind that lowering functions of datatypes are registered for.
+        schedules: the machines that default schedules are made for (`compiler.scheduling.default`).
+        grid: whether it has grids of threads.
     """
 
     name: str
     lowerings: str = "llvm"
+    schedules: str = "cpu"
+    grid: bool = False
 
 
 _kinds = {k.name: k for k in (TargetKind("llvm"), TargetKind("c"))}

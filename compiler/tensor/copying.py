@@ -22,6 +22,7 @@ from compiler.tensor.expr import (
 )
 from compiler.tensor.stmt import (
     Attempt,
+    Barrier,
     Buffer,
     For,
     Intrin,
@@ -162,7 +163,7 @@ class Copy:
         if isinstance(s, Pick):
             at = self.expr(s.at)
             return Pick(self.var(s.var), at, self.body(s.body))
-        return self.store(s)
+        return Barrier() if isinstance(s, Barrier) else self.store(s)
 
     def store(self, s: Store) -> Store:
         """A copy of a Store."""

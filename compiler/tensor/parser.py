@@ -17,7 +17,9 @@ from compiler.tensor.intrinsic import Intrinsic
 from compiler.tensor.printer import UPDATES
 from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import (
+    AXES,
     Attempt,
+    Barrier,
     Buffer,
     For,
     Intrin,
@@ -32,8 +34,11 @@ from compiler.tensor.wellformed import check_program
 from compiler.types.dtypes import INT64, Array
 from compiler.types.tokens import Token
 
-KINDS = ("unroll", "vector", "parallel")
-_SCOPES = {"register": "register", "local": "local", "constant": "constant", "source": "global"}
+KINDS = ("unroll", "vector", "parallel", *AXES)
+_SCOPES = {
+    "register": "register", "local": "local", "shared": "shared", "constant": "constant",
+    "source": "global",
+}  # fmt: skip
 _UPDATES = {symbol: update for update, symbol in UPDATES.items()}
 NO_INTRINSICS: Mapping[str, Intrinsic] = MappingProxyType({})
 _HEAD = re.compile(r"^primfunc @", re.MULTILINE)
@@ -239,6 +244,9 @@ class _Parser:
         line = self.line()
         if line.accept_all("attempt", ":"):
             return self.attempt(line, depth)
+        if line.accept("barrier"):
+            line.end()
+            return Barrier()
         if line.accept("when"):
             condition = line.expr()
             line.take(":")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from compiler.tensor.naming import distinct
 from compiler.tensor.stmt import (
     Attempt,
+    Barrier,
     Buffer,
     For,
     Intrin,
@@ -96,6 +97,8 @@ def _body(body: list[Stmt], depth: int, lines: list[str]) -> None:
         elif isinstance(s, When):
             lines.append(f"{pad}when {s.condition!r}:")
             _body(s.body, depth + 1, lines)
+        elif isinstance(s, Barrier):
+            lines.append(f"{pad}barrier")
         elif isinstance(s, Pick):
             lines.append(f"{pad}pick {s.var} in {s.var.extent} at {s.at!r}:")
             _body(s.body, depth + 1, lines)

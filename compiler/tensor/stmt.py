@@ -27,8 +27,9 @@ class Buffer:
     """A tensor in memory, row-major.
 
     `scope`: `global` (a pointer parameter), `register` (values that stay in registers; every index
-    must become a constant), `local` (memory of the kernel's own) or `constant` (a table, in
-    `data`). `finite`: known to hold neither NaN nor infinities.
+    must become a constant), `local` (memory of the kernel's own, or of each thread), `shared`
+    (memory of the threads of one block) or `constant` (a table, in `data`). `finite`: known to hold
+    neither NaN nor infinities.
     """
 
     name: str
@@ -70,7 +71,8 @@ class Buffer:
 @dataclass(eq=False)
 class For:
     """`for var in range(extent)`. `kind`: serial, unroll, vector (becomes lanes), parallel
-    (threads may share its iterations).
+    (threads may share its iterations), or an axis of a grid (see AXES): each iteration is a block
+    of threads, or a thread of its block.
 
     `whole`: iterations [0, whole) run a full inner tile (set by split). `opaque`: buffers whose
     pointer LLVM must not see through in each iteration; with `fence`, loads may not cross
@@ -89,6 +91,15 @@ class For:
         """Number of iterations."""
         assert self.var.extent is not None
         return self.var.extent
+
+
+AXES = tuple(f"{of}.{axis}" for of in ("blockIdx", "threadIdx") for axis in "xyz")
+"""Kinds of loops over the blocks of a grid, and over the threads of a block."""
+
+
+def family(loop: For) -> str:
+    """`blockIdx` or `threadIdx`; empty for a loop that is no axis of a grid."""
+    return loop.kind.partition(".")[0] if loop.kind in AXES else ""
 
 
 @dataclass(eq=False)
@@ -157,7 +168,12 @@ class Pick:
     body: list[Stmt]
 
 
-Stmt = For | Store | Intrin | Attempt | When | Pick
+@dataclass(eq=False)
+class Barrier:
+    """The threads of a block wait for each other; then each sees what the others have stored."""
+
+
+Stmt = For | Store | Intrin | Attempt | When | Pick | Barrier
 
 
 @dataclass(frozen=True)
@@ -235,7 +251,7 @@ def walk_stmts(
 def stores(body: list[Stmt]) -> Iterator[Store]:
     """Every Store below `body`, also inside tensorized statements."""
     for s, _, _ in walk_stmts(body):
-        if not isinstance(s, (For, Attempt, When, Pick)):
+        if not isinstance(s, (For, Attempt, When, Pick, Barrier)):
             yield s.store if isinstance(s, Intrin) else s
 
 
@@ -244,7 +260,7 @@ def accesses(
 ) -> Iterator[tuple[Buffer, tuple[Index, ...] | None, bool, tuple[For, ...]]]:
     """Yield (buffer, indices, is a store, enclosing loops); indices None: a run-time position."""
     for s, path, _ in walk_stmts(body):
-        if isinstance(s, (For, Attempt)):
+        if isinstance(s, (For, Attempt, Barrier)):
             continue
         if isinstance(s, When):
             read: tuple[Expr | None, ...] = (s.condition,)
@@ -269,7 +285,7 @@ def innermost_work(s: Stmt) -> Index:
     out = Index()
     spare = {id(y) for x, _, _ in walk_stmts([s]) if isinstance(x, Attempt) for y in x.again}
     for x, path, _ in walk_stmts([s]):
-        if not isinstance(x, (For, Attempt, When, Pick)) and not spare & {
+        if not isinstance(x, (For, Attempt, When, Pick, Barrier)) and not spare & {
             id(y) for y in (*path, x)
         }:
             n = Index.of(1)
@@ -303,12 +319,15 @@ def clone(s: Stmt, m: Mapping[Var, IntLike]) -> Stmt:
     if isinstance(s, Pick):
         v = Var(s.var.name, s.var.extent and s.var.extent.subst(m))
         return Pick(v, subst(s.at, m), [clone(x, {**m, s.var: v}) for x in s.body])
+    if isinstance(s, Barrier):
+        return Barrier()
     init = None if s.init is None else subst(s.init, m)
     idx = tuple(i.subst(m) for i in s.idx)
     return Store(s.stage, s.buffer, idx, subst(s.value, m), s.update, init)
 
 
 __all__ = [
-    "SLACK", "Attempt", "Buffer", "For", "Intrin", "Packed", "Pick", "PrimFunc", "Stmt", "Store",
-    "When", "accesses", "clone", "innermost_work", "loads", "stores", "walk_stmts",
+    "AXES", "SLACK", "Attempt", "Barrier", "Buffer", "For", "Intrin", "Packed", "Pick", "PrimFunc",
+    "Stmt", "Store", "When", "accesses", "clone", "family", "innermost_work", "loads", "stores",
+    "walk_stmts",
 ]  # fmt: skip

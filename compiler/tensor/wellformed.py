@@ -11,6 +11,7 @@ from compiler.symbolic import Index, Var
 from compiler.tensor.expr import Load, walk
 from compiler.tensor.stmt import (
     Attempt,
+    Barrier,
     Buffer,
     For,
     Intrin,
@@ -18,6 +19,8 @@ from compiler.tensor.stmt import (
     PrimFunc,
     Store,
     When,
+    accesses,
+    family,
     stores,
     walk_stmts,
 )
@@ -37,12 +40,13 @@ def check_program(f: PrimFunc) -> None:
     for s, path, _ in walk_stmts(f.body):
         if isinstance(s, (When, Pick)):
             guarded |= {id(x) for x, _, _ in walk_stmts(s.body)}
-        elif not isinstance(s, (For, Attempt)):
+        elif not isinstance(s, (For, Attempt, Barrier)):
             # An extent that depends on other loops guards what is in it, as a condition does.
             runs = id(s) not in guarded and all(
                 v.extent is None for loop in path for v in loop.extent.vars()
             )
             check_store(s.store if isinstance(s, Intrin) else s, f.params if runs else [])
+    check_grid(f)
     inputs = f.params[: len(f.params) - f.outputs]
     written = {s.buffer for s in stores(f.body)}
     known = {v for b in f.params for d in b.shape for v in d.vars()}
@@ -55,6 +59,38 @@ def check_program(f: PrimFunc) -> None:
     for b in f.params[len(inputs) :]:
         if b not in written:
             raise TypeInferenceError(f"{f.name} never stores into its output {b.name}")
+
+
+def check_grid(f: PrimFunc) -> None:
+    """Refuse loops over blocks and threads that are no grid, barriers that not all threads come to,
+    and shared memory outside of blocks.
+
+    Raises:
+        TypeInferenceError: one of these, by name.
+    """
+    for s, path, _ in walk_stmts(f.body):
+        around = [family(loop) for loop in path]
+        if isinstance(s, For) and family(s):
+            if any(loop.kind == s.kind for loop in path):
+                raise TypeInferenceError(f"{f.name}: loop {s.var} is a {s.kind} inside another")
+            if "threadIdx" in around and (family(s) == "blockIdx" or around[-1] != "threadIdx"):
+                raise TypeInferenceError(
+                    f"{f.name}: loop {s.var} ({s.kind}) must be directly inside the thread loops, "
+                    "and these inside the blocks"
+                )
+            if "threadIdx" in around and len(path[-1].body) > 1:
+                raise TypeInferenceError(f"{f.name}: loop {s.var} must be alone in {path[-1].var}")
+            if s.extent.vars() & {loop.var for loop in path}:
+                raise TypeInferenceError(f"{f.name}: the extent of {s.var} varies")
+        if isinstance(s, Barrier) and "threadIdx" not in around:
+            raise TypeInferenceError(f"{f.name}: a barrier outside of thread loops")
+        if isinstance(s, (When, Pick, Attempt)):
+            inside = [s.body] if isinstance(s, (When, Pick)) else list(s.parts)
+            if any(isinstance(x, Barrier) for part in inside for x, _, _ in walk_stmts(part)):
+                raise TypeInferenceError(f"{f.name}: a barrier that some threads may not come to")
+    for b, _, _, path in accesses(f.body):
+        if b.scope == "shared" and not any(map(family, path)):
+            raise TypeInferenceError(f"{f.name}: {b.name} is shared by the threads of no block")
 
 
 def check_store(s: Store, params: list[Buffer]) -> None:

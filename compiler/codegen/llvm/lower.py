@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from compiler.codegen.grids import refuse_grid
 from compiler.codegen.llvm.accesses import Accesses
 from compiler.codegen.llvm.addresses import Addresses
 from compiler.codegen.llvm.scalars import Scalars
@@ -66,8 +67,9 @@ def lower_primfunc(
         target: whose instructions may be used; None: any.
 
     Raises:
-        LoweringError: an expression or schedule that cannot be lowered.
+        LoweringError: an expression or schedule that cannot be lowered, as a grid of threads.
     """
+    refuse_grid(f, "llvm")
     out = []
     for k, s in enumerate(f.body):
         stage = _Lowering(f, tables, s, target).run(f"{f.name}_{k}")
@@ -136,7 +138,7 @@ class _Lowering:
                 self.when(s)
             elif isinstance(s, Pick):
                 self.pick(s)
-            else:
+            elif isinstance(s, Store):
                 self.store(s)
 
     def loop(self, s: For) -> None:
