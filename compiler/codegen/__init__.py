@@ -1,1 +1,1 @@
-"""Loop nests to LLVM IR text. Knows nothing of any operator."""
+"""Loop nests and entry points to code, one folder a backend. Knows nothing of any operator."""

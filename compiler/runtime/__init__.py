@@ -1,1 +1,1 @@
-"""Running compiled modules: inputs, memory plan, executable."""
+"""Programs as data, the loaders that run them, executables: inputs, memory plan, thread pool."""

@@ -16,7 +16,7 @@ from compiler.boundary.external import Linkage
 from compiler.boundary.index_ranges import IndexRange, check_indices
 from compiler.boundary.inputs import bind_inputs, check_sizes
 from compiler.codegen.backend import backend_of
-from compiler.errors import InputError, OutOfMemoryError
+from compiler.errors import InputError, OutOfMemoryError, UnsupportedError
 from compiler.lowering.choose import DtypeLowering
 from compiler.runtime.disassembly import counts, instructions
 from compiler.runtime.kernels import Kernel, aligned_copy
@@ -121,7 +121,14 @@ class Executable:
         raise NotImplementedError
 
     def llvm_text(self) -> str:
-        """`source` of targets whose code LLVM makes."""
+        """`source` of targets whose code LLVM makes.
+
+        Raises:
+            UnsupportedError: its code is in another language.
+        """
+        language = backend_of(self.target).language
+        if language != "llvm":
+            raise UnsupportedError(f"the code is in {language}, not LLVM's: see `source`")
         return self.source
 
     def save(self, path: str | os.PathLike[str]) -> None:

@@ -1,1 +1,1 @@
-"""Targets as data, the writer of LLVM text, and what instruction sets offer."""
+"""Targets as data: kinds, CPUs, what instruction sets offer; and the writer of LLVM text."""

@@ -105,7 +105,9 @@ def test_code_is_made_for_a_machine_that_is_not_here() -> None:
 
 def test_a_program_runs_where_a_loader_takes_it() -> None:
     program = compile_program(convolution(), "llvm")
-    np.testing.assert_array_equal(HOST.load(program)(X), compiler.evaluate(convolution(), X))
+    exe = HOST.load(program)
+    np.testing.assert_array_equal(exe(X), compiler.evaluate(convolution(), X))
+    assert exe.llvm_text() == exe.source
 
 
 def test_what_is_not_known_of_an_architecture_holds_anywhere() -> None:
@@ -119,6 +121,7 @@ def test_what_is_not_known_of_an_architecture_holds_anywhere() -> None:
 class WholeBackend(LLVMBackend):
     """LLVM, all of a program at once."""
 
+    language = "LLVM in one piece"
     separate = False
 
     def joined(self, codes: Sequence[Code]) -> Code:
@@ -153,6 +156,8 @@ def test_a_kind_of_target_is_a_backend_and_a_loader() -> None:
         assert program.target.kind == "whole"
         assert not any(k.code for k in program.kernels)
         assert all(s.symbol in exe.source for k in program.kernels for s in k.stages)
+        with pytest.raises(UnsupportedError, match="the code is in LLVM in one piece"):
+            exe.llvm_text()
         plain = compiler.build(convolution())
         np.testing.assert_array_equal(exe(X), plain(X))
         with pytest.raises(UnsupportedError, match="there is a kind of target 'whole' already"):

@@ -12,6 +12,7 @@ from compiler.codegen.llvm.lower import lower_primfunc
 from compiler.errors import LoweringError, ScheduleError, TypeInferenceError
 from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
+from compiler.ir.function_calls import call_tir
 from compiler.lowering.legalize import Legalized
 from compiler.runtime.kernels import KernelSource
 from compiler.runtime.loader import register_target_kind, remove_target_kind
