@@ -13,7 +13,7 @@ from compiler.types.tensor_types import TensorType
 
 
 @dataclass
-class Joins:
+class Concatenations:
     """Values that lie inside others: root -> (root of the other, bytes before it there)."""
 
     inside: dict[int, tuple[int, Index]] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Joins:
         return root, offset
 
 
-def joined(f: Function) -> tuple[Var, ...]:
+def concatenated(f: Function) -> tuple[Var, ...]:
     """The parameters that a primitive function concatenates, where it does nothing else, and they
     lie one after another in the result; else none."""
     if len(f.bindings) != 1 or not isinstance(call := f.bindings[0].value, Call):

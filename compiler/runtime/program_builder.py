@@ -29,7 +29,7 @@ from compiler.ir.tensor_programs import callee
 from compiler.lowering.legalize import Legalized, known_finite
 from compiler.op.opdef import OpDef
 from compiler.runtime.beside import Beside
-from compiler.runtime.concat_in_place import Joins, joined, returned
+from compiler.runtime.concat_in_place import Concatenations, concatenated, returned
 from compiler.runtime.kernels import (
     Kernel,
     aligned_copy,
@@ -40,7 +40,7 @@ from compiler.runtime.kernels import (
 from compiler.runtime.loader import loader_of
 from compiler.runtime.memory import Lifetime, plan_memory
 from compiler.runtime.program import Program
-from compiler.runtime.rounding_fallback import Choice, Conditions, conditions
+from compiler.runtime.rounding_fallback import Conditions, Fallback, conditions
 from compiler.scheduling.tuning_log import active_history
 from compiler.scheduling.user_schedules import with_own_loops
 from compiler.symbolic import Index
@@ -73,8 +73,8 @@ class ProgramBuilder:
         self.root: dict[Var, tuple[int, ...]] = {}
         self.types: list[TensorType] = []
         self.home: dict[int, Pointer] = {}
-        self.joins = Joins()
-        self.choices: list[Choice] = []
+        self.concatenations = Concatenations()
+        self.fallbacks: list[Fallback] = []
         self.rounds: set[int] = set()  # kernels that are not watched
         self.nodes: dict[int, str] = {}  # of the model, by kernel
         self.conditions = Conditions({}, {})
@@ -157,7 +157,7 @@ class ProgramBuilder:
             count = _leaves(var.type)
             self.root[var] = self._roots(value.value)[first : first + count]
         elif isinstance(value, Call) and isinstance(value.op, Function):
-            if self._join(value.op, value.args, var):
+            if self._concatenate(value.op, value.args, var):
                 return
             f = value.op
             names: dict[Dim, Dim] = {}
@@ -181,14 +181,14 @@ class ProgramBuilder:
         elif isinstance(value, Call):  # a view: the operand's memory under another shape
             assert isinstance(value.op, OpDef)
             assert value.op.view, f"{value.op} is in no kernel"
-            second = value.op.second_if_rounded and not self._choose(value)
+            second = value.op.second_if_rounded and not self._fall_back(value)
             self.root[var] = self._roots(value.args[second])
         else:
             self.root[var] = self._roots(value)
 
-    def _join(self, f: Function, args: Sequence[Atom], var: Var) -> bool:
+    def _concatenate(self, f: Function, args: Sequence[Atom], var: Var) -> bool:
         """Let what a concatenation joins be computed in the memory of its result, if it can be."""
-        if not (wanted := joined(f)):
+        if not (wanted := concatenated(f)):
             return False
         given = dict(zip(f.params, args, strict=True))
         parts = [a for p in wanted if isinstance(a := given[p], Var)]
@@ -198,13 +198,13 @@ class ProgramBuilder:
         if len(parts) != len(args) or var in kept or choosing:
             return False
         roots = [r for a in parts for r in self.root[a]]
-        made = {r for *_, outs in self.kernels for r in outs} | self.joins.wholes
-        taken = {r for v in kept for r in self.root.get(v, ())} | self.joins.inside.keys()
+        made = {r for *_, outs in self.kernels for r in outs} | self.concatenations.wholes
+        taken = {r for v in kept for r in self.root.get(v, ())} | self.concatenations.inside.keys()
         if len(set(roots)) != len(parts) or not made - taken >= set(roots):
             return False
         whole = self._new(tensor_type(var))
         self.root[var] = (whole,)
-        self.joins.add(whole, [(r, self.types[r]) for r in roots])
+        self.concatenations.add(whole, [(r, self.types[r]) for r in roots])
         return True
 
     def _run(self, what: Kernel | External, atoms: tuple[Atom, ...], var: Var) -> None:
@@ -229,7 +229,7 @@ class ProgramBuilder:
         except ScheduleError as e:
             raise LoweringError(f"@{name}: {e}") from None
 
-    def _choose(self, value: Call) -> bool:
+    def _fall_back(self, value: Call) -> bool:
         """Let both operands be computed into the memory of the first; False where kernels do not
         compute both, so that the second one is to be taken."""
         (first,), (second,) = map(self._roots, value.args)
@@ -237,7 +237,7 @@ class ProgramBuilder:
         if first == second or not all(writers):
             return False
         flag = self._new(TensorType((16,), INT32))  # a cache line of its own
-        self.choices.append(Choice(flag, *map(frozenset, writers)))
+        self.fallbacks.append(Fallback(flag, *map(frozenset, writers)))
         for k in writers[1]:
             kernel, atoms, outs = self.kernels[k]
             if any(first in self._roots(a) for a in atoms):
@@ -276,11 +276,11 @@ class ProgramBuilder:
         last: dict[int, int] = {}
         for k, (_, atoms, outs) in enumerate(self.kernels):
             for part in [*(r for a in atoms if isinstance(a, Var) for r in self.root[a]), *outs]:
-                r, _ = self.joins.place(part)
+                r, _ = self.concatenations.place(part)
                 if r not in self.home:
                     first.setdefault(r, k)
                     last[r] = k
-        for c in self.choices:
+        for c in self.fallbacks:
             first[c.flag], last[c.flag] = 0, self.conditions.last(c.flag)
         tensors = list(first)
         lifetimes = [
@@ -295,8 +295,8 @@ class ProgramBuilder:
         plan = plan_memory([*lifetimes, *temps])
         for r, offset in zip(tensors, plan.offsets, strict=False):
             self.home[r] = Pointer("workspace", offset=offset)
-        for part in self.joins.inside:
-            whole, before = self.joins.place(part)
+        for part in self.concatenations.inside:
+            whole, before = self.concatenations.place(part)
             self.home[part] = Pointer("workspace", offset=self.home[whole].offset + before)
         rest = iter(plan.offsets[len(tensors) :])
         placed = [
@@ -314,7 +314,7 @@ class ProgramBuilder:
         # What is called besides kernels always runs.
         outside = {r for k, _, outs in self.kernels if isinstance(k, External) for r in outs}
         kept = {r for a in self.f.results for r in self._roots(a)} | outside
-        found = conditions(self.choices, reads, [set(outs) for *_, outs in self.kernels], kept)
+        found = conditions(self.fallbacks, reads, [set(outs) for *_, outs in self.kernels], kept)
         return replace(found, watch={k: f for k, f in found.watch.items() if k not in self.rounds})
 
     def _steps(self, k: int, temps: Sequence[Pointer]) -> list[Step]:

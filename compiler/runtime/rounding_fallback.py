@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Choice:
+class Fallback:
     """The second of two ways to compute one value is taken if the first one rounds.
 
     Attributes:
@@ -35,21 +35,21 @@ class Conditions:
 
 
 def conditions(
-    choices: Sequence[Choice],
+    fallbacks: Sequence[Fallback],
     reads: Sequence[AbstractSet[int]],
     writes: Sequence[AbstractSet[int]],
     kept: Collection[int],
 ) -> Conditions:
-    """What the choices, inner ones first, mean for every kernel.
+    """What the fallbacks, inner ones first, mean for every kernel.
 
     Args:
-        choices: of the program.
+        fallbacks: of the program.
         reads, writes: roots that each kernel reads and writes.
         kept: roots that are needed besides: results and what is no kernel's.
     """
     watch: dict[int, int] = {}
     when: dict[int, int] = {}
-    for c in choices:
+    for c in fallbacks:
         for k in _alone(c.first, reads, writes, kept):
             watch.setdefault(k, c.flag)
         for k in _alone(c.second, reads, writes, kept):

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler.build import build, optimize
-from compiler.errors import ConfigError, DtypelabError
+from compiler.codegen.backend import backend_of
+from compiler.errors import ConfigError, DtypelabError, UnsupportedError
 from compiler.ir.expr import Call, Constant, Function, IRModule
 from compiler.lowering.legalize import legalize
 from compiler.runtime.executable import Executable
@@ -131,12 +132,15 @@ def tune(
     Raises:
         ConfigError: a budget or number of trials that is not positive, a log that cannot be
             written, or a file that is none.
-        DtypelabError: the module cannot be built.
+        DtypelabError: the module cannot be built, or the target's kernels cannot be called one by
+            one.
     """
     if not budget_s > 0 or (trials is not None and trials < 1):
         raise ConfigError(f"tuning needs a positive budget, not {budget_s} s, {trials} trials")
     check_log(log)
     chosen, start = Target.parse(target), time.perf_counter()
+    if not backend_of(chosen).separate:
+        raise UnsupportedError(f"kernels of target {chosen.text!r} cannot be timed one by one")
     tuner = _Tuner(chosen, seed, start, budget_s, progress, trials)
     with quiet(), apply_records(()):
         tasks = _tasks(optimize(mod, chosen), chosen)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import compiler
-from compiler.errors import ConfigError
+from compiler.errors import ConfigError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.scheduling.tile_config import TileChoice
@@ -252,6 +252,8 @@ def test_wrong_results_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_wrong_arguments(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="positive budget"):
         tune(net(), budget_s=0, log=tmp_path / "a")
+    with pytest.raises(UnsupportedError, match="'c' cannot be timed one by one"):
+        tune(net(), target="c", log=tmp_path / "a")
     with pytest.raises(ConfigError, match=r"cannot write .*there is no folder"):
         tune(net(), log=tmp_path / "missing" / "a")
     other = tmp_path / "notes.txt"

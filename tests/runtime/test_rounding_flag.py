@@ -11,7 +11,7 @@ import compiler
 from compiler.errors import LoweringError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.runtime.rounding_fallback import Choice, conditions
+from compiler.runtime.rounding_fallback import Fallback, conditions
 
 TARGETS = ["llvm", "llvm -mcpu=haswell", "llvm -mcpu=x86-64"]
 BIG = 2.0**53
@@ -92,9 +92,9 @@ def test_only_what_one_way_alone_needs_is_watched_or_left_out() -> None:
     # Kernel 0 serves both ways; 1, 2 end in the first (root 12), 3, 4 in the second; 5 reads it.
     reads = [{9}, {10}, {11}, {10}, {13}, {12}]
     writes = [{10}, {11}, {12}, {13}, {12}, {14}]
-    choice = Choice(99, frozenset({2}), frozenset({4}))
-    found = conditions([choice], reads, writes, {14})
+    fallback = Fallback(99, frozenset({2}), frozenset({4}))
+    found = conditions([fallback], reads, writes, {14})
     assert found.watch == {1: 99, 2: 99}
     assert found.when == {3: 99, 4: 99}
     assert found.last(99) == 4
-    assert conditions([choice], reads, writes, {14, 13}).when == {4: 99}
+    assert conditions([fallback], reads, writes, {14, 13}).when == {4: 99}
