@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.boundary.inputs import bind_inputs
+from compiler.codegen.backend import backend_of
 from compiler.codegen.llvm import jit
 from compiler.codegen.steps import Pointer, Step
 from compiler.errors import InputError
@@ -34,10 +35,13 @@ def profile(exe: Executable, /, *args: Any, runs: int = 20, **kwargs: Any) -> li
     that run only if others have rounded (`Step.when`).
 
     Raises:
-        compiler.errors.InputError: the inputs do not fit, or `exe` has control flow.
+        compiler.errors.InputError: the inputs do not fit, or `exe` has control flow, or is
+            compiled as a whole.
     """
     if not isinstance(exe, GraphExecutable):
         raise InputError("a program with control flow has no fixed order of stages to time")
+    if not backend_of(exe.target).separate:
+        raise InputError(f"stages of target {str(exe.target)!r} cannot be called one by one")
     p = exe.program
     arrays, dims = bind_inputs(p.inputs, args, kwargs)
     outs = exe.run(arrays, dims)

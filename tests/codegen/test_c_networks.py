@@ -18,11 +18,12 @@ from compiler.boundary.external import register_func, remove_func
 from compiler.codegen import cache
 from compiler.codegen.c import system_compiler
 from compiler.codegen.c.backend import C
-from compiler.errors import InputError, LoweringError
+from compiler.errors import InputError, LoweringError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.ir.function_calls import call_packed
 from compiler.runtime import kernels
+from compiler.runtime.profile import profile
 from compiler.target.registry import Target
 from compiler.tensor.stmt import For
 from compiler.types.dtypes import Array
@@ -193,6 +194,14 @@ def test_the_source_is_for_people() -> None:
     assert "/* nn.dense, tanh */" in text
     assert "static inline float tanh_f32(float x)" in text
     assert "fma_f32(x0[" in text
+
+
+def test_stages_are_not_measured_alone(tmp_path: Path) -> None:
+    exe = compiler.build(dense(), target="c")
+    with pytest.raises(InputError, match="stages of target 'c' cannot be called one by one"):
+        profile(exe, rows(3))
+    with pytest.raises(UnsupportedError, match="cannot be timed one by one"):
+        compiler.tune(dense(), target="c", log=tmp_path / "log.jsonl", budget_s=1)
 
 
 def test_names_of_a_model_stay_in_comments() -> None:

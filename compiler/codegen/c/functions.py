@@ -25,9 +25,7 @@ def expansion(name: str) -> str | None:
     if body is None:
         return None
     x = LetVar("x", dtype)
-    names = Names()
-    names.taken.add("x")
-    e = Expressions(names, {}, {}, {x: "x"})
+    e = Expressions(Names("x"), {}, {}, {x: "x"})
     value = e.text(body(x))
     lines = "\n".join(f"  {line}" for line in (*e.lines, f"return {value};"))
     t = c_type(dtype)

@@ -7,7 +7,7 @@ Registers are small arrays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from compiler.codegen.c.expressions import Expressions, bare
 from compiler.codegen.c.functions import declared
@@ -46,11 +46,12 @@ def kernel_text(f: PrimFunc, tables: Sequence[Buffer]) -> tuple[tuple[str, ...],
         LoweringError: an expression or statement that C cannot say; names kernel and operator.
     """
     called = [x for e in values(f) for x in walk(e) if isinstance(x, CallExtern)]
+    symbols = {x.symbol for x in called}
     names, parts = [], list(dict.fromkeys(map(declared, called)))
     for k, s in enumerate(f.body):
         operators = _operators(f, s)
         try:
-            parts.append(_Stage(f, s, tables).run(f"{f.name}_{k}", operators))
+            parts.append(_Stage(f, s, tables, symbols).run(f"{f.name}_{k}", operators))
         except LoweringError as e:
             of = f" ({', '.join(operators)})" if operators else ""
             raise LoweringError(f"{f.name}{of}: {e}") from None
@@ -65,17 +66,18 @@ def _operators(f: PrimFunc, s: Stmt) -> list[str]:
 
 
 class _Stage:
-    def __init__(self, f: PrimFunc, body: Stmt, tables: Sequence[Buffer]):
+    def __init__(
+        self, f: PrimFunc, body: Stmt, tables: Sequence[Buffer], external: Collection[str]
+    ):
         self.f, self.body, self.tables = f, body, tables
-        self.names, self.scope = Names(), dict[Var, str]()
+        self.names, self.scope = Names(external), dict[Var, str]()
         self.buffers = dict[Buffer, str]()
         self.tasks: Mapping[int, Numbering] = {}
         self.depth, self.lines = 1, list[str]()
 
     def run(self, symbol: str, operators: Sequence[str]) -> str:
         f = self.f
-        symbols = {x.symbol for e in values(f) for x in walk(e) if isinstance(x, CallExtern)}
-        self.names.taken |= {symbol, *symbols}
+        self.names.taken.add(symbol)
         written = {b for b, _, w, _ in accesses([self.body]) if w}
         params = []
         for b in (*f.params, *f.temps, *self.tables):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from compiler.files.printable import printable
@@ -27,13 +27,14 @@ signgam index"""
 class Names:
     """Names that are taken, and what they stand for."""
 
-    def __init__(self) -> None:
-        self.taken: set[str] = set(_WORDS.split())
+    def __init__(self, more: Collection[str] = ()) -> None:
+        self.taken: set[str] = {*_WORDS.split(), *more}
 
     def new(self, wish: str) -> str:
         """A name like `wish` that nothing else has, taken from now on."""
         stem = re.sub(r"\W", "_", wish, flags=re.ASCII) or "v"
         stem = stem if stem[0].isalpha() else f"v{stem}"
+        stem = f"{stem}_" if len(stem) > 2 and stem.isupper() else stem  # headers have macros
         # Helpers are called add_i32 and f32_of_f16: nothing else may look like that.
         stem = f"{stem}_" if re.search(r"_[fiub]\d+$", stem) else stem
         name, k = stem, 0
