@@ -66,6 +66,8 @@ def run_text(symbol: str, entry: str) -> str:
     return f"""/* The constants of a program that stands alone: whoever links it fills the table. */
 const void *net_constants[{count}];
 
+/* All memory comes from the caller: the arena, at a multiple of 64, is for intermediate values. It
+ * may run several times at once, over arenas of their own. */
 int net_run(const void *const *inputs, void *const *outputs, const int64_t *dims, void *arena) {{
   {symbol}(inputs, outputs, net_constants, arena, dims);
   return 0;

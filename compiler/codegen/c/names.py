@@ -19,8 +19,8 @@ _WORDS = """auto break case char const continue default do double else enum exte
 inline int long register restrict return short signed sizeof static struct switch typedef union
 unsigned void volatile while bool true false memcpy memset fabs fabsf sqrt sqrtf floor floorf ceil
 ceilf nearbyint nearbyintf fma fmaf exp log tanh erf sin cos tan asin acos atan sinh cosh asinh
-acosh atanh fmod pow main inputs outputs constants dims arena begin end y0 y1 yn j0 j1 jn gamma
-signgam index"""
+acosh atanh fmod pow main inputs outputs constants dims arena table begin end y0 y1 yn j0 j1 jn
+gamma signgam index"""
 """Words and names of C and its headers, and those that every function has."""
 
 
