@@ -109,6 +109,11 @@ def test_lowerings_and_sums_of_formats(fmt: str, accumulate: str, lowering: str 
     assert same_bits(c(rows(5)), compiler.evaluate(mod, rows(5)))
 
 
+def test_a_cpu_without_fused_multiply_add() -> None:
+    exe = compiler.build(dense(), target="c -mcpu=x86-64")
+    assert same_bits(exe(rows(5)), compiler.build(dense(), target="llvm -mcpu=x86-64")(rows(5)))
+
+
 def test_the_second_way_runs_only_if_the_first_one_rounds() -> None:
     b = FunctionBuilder()
     x = b.param("x", (4, 6), "float64")

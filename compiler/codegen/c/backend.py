@@ -90,7 +90,7 @@ class CBackend:
             LoweringError: there is no C compiler, or it rejects the code.
         """
         head = " ".join(external_symbols(code.text)).encode()
-        library = system_compiler.shared_library(code.text)
+        library = system_compiler.shared_library(code.text, system_compiler.of_target(target))
         cache.count("compiled")
         return head + b"\n" + library
 

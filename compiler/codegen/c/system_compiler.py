@@ -8,9 +8,12 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from compiler.errors import LoweringError
+from compiler.target.cpus import X86_64
+from compiler.target.registry import Target
 
 FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared", "-w")
 
@@ -45,7 +48,13 @@ def _version(words: tuple[str, ...]) -> str:
     return "\n".join([*words, *FLAGS, said.stdout])
 
 
-def shared_library(source: str) -> bytes:
+def of_target(target: Target) -> tuple[str, ...]:
+    """Flags of a target: fused multiply-adds are instructions where it has them. Nothing else
+    depends on it, as loops and their order are those of its schedules."""
+    return ("-mfma",) if target.fma and target.architecture is X86_64 else ()
+
+
+def shared_library(source: str, flags: Sequence[str] = ()) -> bytes:
     """The content of a shared library made of C source.
 
     Raises:
@@ -55,7 +64,7 @@ def shared_library(source: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="dtypelab-") as folder:
         text, out = Path(folder, "program.c"), Path(folder, "program.so")
         text.write_text(source, "utf-8")
-        call = [*words, *FLAGS, "-o", str(out), str(text), "-lm"]
+        call = [*words, *FLAGS, *flags, "-o", str(out), str(text), "-lm"]
         done = subprocess.run(call, capture_output=True, text=True, check=False)
         if done.returncode or not out.exists():
             said = done.stderr.strip().splitlines()
