@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
 
-from compiler.ir.expr import Constant, IRModule
+from compiler.ir.expr import IRModule
+from compiler.transform.analysis import cost
 from experiments.accuracy import tasks
 from experiments.accuracy.networks import merit, scores
-from experiments.accuracy.share import integer_share
 from experiments.accuracy.tasks import Task
 from experiments.files import atomic_path, check_writable
 from experiments.measure import metrics
@@ -114,6 +114,7 @@ def run(
 def measure(task: Task, methods: Mapping[str, Method]) -> list[Line]:
     """The lines of a network, printed as they are found."""
     import quantize
+    from quantize.search.costs import mean_weight_bits
 
     module = task.module()
     reference, calibrated = (scores(module, x) for x in (task.batches, task.calibration))
@@ -130,13 +131,13 @@ def measure(task: Task, methods: Mapping[str, Method]) -> list[Line]:
             Line(
                 task.name,
                 name,
-                mean_bits(module, plan),
+                mean_weight_bits(module, plan),
                 100 * float(right.mean()),
                 100 * float(task.right(found).mean()),
                 100 * task.agreement(found, reference),
                 metrics.sqnr_db(found, reference),
                 merit(task, scores(realized, task.calibration), calibrated)[1],
-                100 * (plan.coverage if plan.formats else integer_share(realized)),
+                100 * (plan.coverage if plan.formats else cost(realized).integer_share),
                 seconds,
                 paired_difference(right, task.right(found)),
             )
@@ -155,31 +156,3 @@ def text(line: Line) -> str:
         f"  agrees {line.agreement:6.2f} %  {line.db:5.1f} dB (calibration data"
         f" {line.calibration_db:.1f})  {line.share:5.1f} % covered  {line.seconds:.1f} s"
     )
-
-
-def mean_bits(module: IRModule, plan: Plan) -> float:
-    """Bits of a weight on average, over the weights that are integers or numbers of formats."""
-    from quantize.annotation.annotate import annotate
-    from quantize.annotation.graph import Graph
-
-    total, held = 0, 0.0
-    for b, call in Graph(annotate(module).module.main).calls():
-        bits = _weight_bits(plan, b.var.name)
-        for weight in call.args[1:2]:
-            if bits and isinstance(weight, Constant):
-                total, held = total + weight.data.size, held + weight.data.size * bits
-    return held / total if total else 0.0
-
-
-def _weight_bits(plan: Plan, node: str) -> float:
-    """Bits of a node's weights; 0 if the plan says nothing of them."""
-    from quantize.formats.blocks import block_format
-    from quantize.formats.storage import format_bits
-
-    if node in plan.weights:
-        return plan.weights[node].bits
-    if node not in plan.formats:
-        return 0
-    name = plan.formats[node][1].format
-    block = block_format(name)
-    return format_bits(name) if block is None else block.bits

@@ -17,8 +17,8 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.transform.analysis import cost
 from experiments.accuracy import tasks
-from experiments.accuracy.share import integer_share
 from experiments.accuracy.tasks import Task
 from experiments.benchmarks import calibration, models, peer
 from experiments.benchmarks.report import Row
@@ -93,7 +93,7 @@ class Entry:
 
     Attributes:
         n: inputs that the figures are over.
-        share: of the multiply-accumulates in 8-bit integers, on the realized graph of `best`.
+        share: of the multiply-accumulates in integers, on the realized graph of `best`.
         change: what `best` loses to float32, input by input.
         seconds: calibrator -> times of calibration, ours and onnxruntime's.
     """
@@ -120,7 +120,7 @@ class Entry:
             what = f"{self.model} {name}"
             found.append(Row(f"{what}, {self.metric}", figures.right, "%", least=right))
             found.append(Row(f"{what}, SQNR", figures.db, "dB", least=db))
-        title = f"{self.model} multiply-accumulates in int8"
+        title = f"{self.model} multiply-accumulates in integers"
         found.append(Row(title, 100 * self.share, "%", least=100 * LEAST_SHARE))
         return [*found, *calibration.rows(f"{self.model} calibration,", self.seconds)]
 
@@ -225,7 +225,7 @@ def measure(task: Task, candidates: Mapping[str, Mapping[str, Any]], rounds: int
         _theirs(task, module, reference) if rounds else RECORDED.get(task.name),
         _figures("default", task, default, reference),
         _figures(best, task, ours, reference),
-        integer_share(realized[best]),
+        cost(realized[best]).integer_share,
         paired_difference(task.right(reference), task.right(ours)),
         calibration.times(module, task.path, task.calibration, rounds) if rounds else {},
     )

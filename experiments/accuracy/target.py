@@ -9,8 +9,8 @@ import click
 import numpy as np
 
 from compiler.errors import ConfigError
+from compiler.transform.analysis import cost
 from experiments.accuracy.networks import scores
-from experiments.accuracy.share import integer_share
 from experiments.accuracy.tasks import Task
 from experiments.measure.statistics import paired_difference
 
@@ -47,12 +47,12 @@ def run(task: Task, fields: dict[str, Any], by_answers: bool) -> bool:
     on_calibration = [scores(m, task.calibration) for m in (module, realized)]
     judge = agreeing if by_answers else MEASURES[config.target_metric]
     reached = judge(on_calibration[1:], on_calibration[:1])
-    share = integer_share(realized)
+    share = cost(realized).integer_share
     what = "agreement of answers" if by_answers else config.target_metric
     held = reached >= config.target and 1 - share <= config.float_macs
     click.echo(
         f"{task.name}: {what} {reached:.4g} on calibration data, target {config.target:g}; "
-        f"{100 * share:.2f} % of the multiply-accumulates in int8, at least "
+        f"{100 * share:.2f} % of the multiply-accumulates in integers, at least "
         f"{100 * (1 - config.float_macs):g} %  {'PASS' if held else 'FAIL'}"
     )
     right = [task.right(scores(m, task.batches)) for m in (module, realized)]

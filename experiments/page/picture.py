@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from compiler._html import escaped
 from compiler.errors import ConfigError, unknown
+from experiments.results import pareto
 from experiments.results.column_meanings import meaning
 from experiments.results.row_names import Merit, merits, system_names
 
@@ -120,17 +121,8 @@ def front(points: Sequence[_Point]) -> list[_Point]:
     """
     most = max(p.inputs for p in points)
     points = [p for p in points if p.inputs == most]
-    best = [
-        p
-        for p in points
-        if not any(
-            o.worth >= p.worth
-            and o.saving >= p.saving
-            and (o.worth, o.saving) != (p.worth, p.saving)
-            for o in points
-        )
-    ]
-    return sorted(best, key=lambda p: p.cost)
+    best = pareto.front((p.saving for p in points), (p.worth for p in points))
+    return sorted((points[k] for k in best), key=lambda p: p.cost)
 
 
 def _panel(points: Sequence[_Point], merit: Merit, cost: str) -> str:

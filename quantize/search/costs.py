@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 
-from compiler.ir.expr import Atom, Constant, IRModule, tensor_type
+from compiler.ir.expr import Atom, Call, Constant, IRModule, tensor_type
 from compiler.transform.analysis import Kept, ModelCost, cost
+from quantize.annotation.annotate import prepared
 from quantize.formats.blocks import block_format
 from quantize.formats.operand_format import OperandFormat
 from quantize.formats.storage import format_bits, operand_bits
@@ -71,3 +72,30 @@ def _numbers(a: Atom, f: OperandFormat) -> Kept:
         block = block_format(f.format)
         more -= 32 * len(f.scales) if block is None or not block.powers else 0
     return Kept(f.format, width, more)
+
+
+def mean_weight_bits(mod: IRModule, plan: Plan) -> float:
+    """Bits of a weight on average, over the weights that are integers or numbers of formats: of
+    blocks with their share of a scale. 0 if there are none.
+
+    Args:
+        mod: the float32 module, prepared or not.
+    """
+    total, held = 0, 0.0
+    for b in prepared(mod).main.bindings:
+        bits = _weight_bits(plan, b.var.name)
+        for weight in b.value.args[1:2] if isinstance(b.value, Call) else ():
+            if bits and isinstance(weight, Constant):
+                total, held = total + weight.data.size, held + weight.data.size * bits
+    return held / total if total else 0.0
+
+
+def _weight_bits(plan: Plan, node: str) -> float:
+    """Bits of a node's weights; 0 if the plan says nothing of them."""
+    if node in plan.weights:
+        return plan.weights[node].bits
+    if node not in plan.formats:
+        return 0
+    name = plan.formats[node][1].format
+    block = block_format(name)
+    return format_bits(name) if block is None else block.bits

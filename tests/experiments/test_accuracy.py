@@ -15,10 +15,10 @@ import quantize
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.transform.analysis import cost
 from experiments.accuracy import networks, tasks
 from experiments.accuracy.__main__ import main
 from experiments.accuracy.networks import Entry, Figures
-from experiments.accuracy.share import integer_share
 from experiments.accuracy.tasks import Task
 from experiments.benchmarks import calibration
 from experiments.benchmarks.calibration import Times
@@ -37,13 +37,13 @@ def test_share_is_counted_on_the_realized_graph() -> None:
     """Every multiply-accumulate of a layer left in float is missing from it, and no other."""
     task = digits()
     module = task.module()
-    assert integer_share(quantize.annotate(module).module) == 0
+    assert cost(quantize.annotate(module).module).integer_share == 0
     plan = quantize.calibrate(module, task.calibration, quantize.QConfig(bias_correction="none"))
-    assert integer_share(quantize.realize(module, plan)) == 1
+    assert cost(quantize.realize(module, plan)).integer_share == 1
     macs = {name: node.macs for name, node in plan.nodes.items() if name in plan.weights}
     left = list(macs)[2]
     config = quantize.QConfig(skip=(left,), bias_correction="none")
-    share = integer_share(quantize.quantize(module, task.calibration, config))
+    share = cost(quantize.quantize(module, task.calibration, config)).integer_share
     assert share == pytest.approx(1 - macs[left] / sum(macs.values()))
 
 
@@ -54,7 +54,7 @@ def test_products_of_activations_count_too() -> None:
     real = b.call("cast", x, dtype="float32")
     w = b.call("nn.dense", real, b.const(np.ones((5, 4), np.float32)))
     module = IRModule({"main": b.finish(z, w)})
-    assert integer_share(module) == 0.5
+    assert cost(module).integer_share == 0.5
 
 
 def test_words_are_read_greedily() -> None:

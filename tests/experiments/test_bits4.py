@@ -16,6 +16,7 @@ from experiments.accuracy.__main__ import main
 from experiments.accuracy.tasks import Task
 from quantize.annotation.annotate import is_weighted
 from quantize.annotation.graph import Graph
+from quantize.search.costs import mean_weight_bits
 
 
 def digits(name: str) -> Task:
@@ -66,7 +67,7 @@ def test_bits_of_weights_are_weighed_by_their_number() -> None:
     graph = Graph(quantize.annotate(module).module.main)
     sizes = {b.var.name: _size(call.args[1]) for b, call in graph.calls() if is_weighted(call)}
     expected = (8 * sizes[first] + 4 * sum(sizes[r] for r in rest)) / sum(sizes.values())
-    assert methods.mean_bits(module, mixed) == pytest.approx(expected)
+    assert mean_weight_bits(module, mixed) == pytest.approx(expected)
 
 
 @pytest.mark.slow
