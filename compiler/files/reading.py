@@ -135,6 +135,30 @@ def read_text(path: AnyPath, what: str, error: type[DtypelabError] = ConfigError
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def parse_toml(text: str, where: str, located: bool = False) -> dict[str, Any]:
+    """What TOML text says.
+
+    Args:
+        where: what errors call it; `located`: a path, behind which they say the line.
+
+    Raises:
+        ConfigError: it is not TOML, or nested too deep.
+    """
+    import tomllib
+
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ConfigError(f"{where} is nested too deep") from None
+    except ValueError as e:  # a number may have more digits than Python reads
+        if not located:
+            raise ConfigError(f"{where} is not TOML: {e}") from None
+        # The parser says either "(at line 3, column 5)" or "(at end of document)".
+        found = re.search(r"at line (\d+)", str(e))
+        line = int(found[1]) if found else text.count("\n") + 1
+        raise ConfigError(f"{where}:{line}: not valid TOML: {e}") from e
+
+
 def parse_json(text: str, where: str, error: type[DtypelabError] = ConfigError) -> Any:
     """What JSON text says; an object that has a key twice says nothing.
 

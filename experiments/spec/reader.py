@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from compiler.errors import ConfigError, DtypelabError, unknown
-from compiler.files.reading import read_text
+from compiler.files.reading import parse_toml, read_text
 
 from .toml_lines import KeyPath, line_numbers, line_of
 
@@ -47,15 +45,7 @@ class Reader:
             ConfigError: it cannot be read or is not TOML.
         """
         text = read_text(file, "the specification")
-        try:
-            values = tomllib.loads(text)
-        except RecursionError:
-            raise ConfigError(f"{file} is nested too deep") from None
-        except ValueError as error:  # a number may have more digits than Python reads
-            # The parser says either "(at line 3, column 5)" or "(at end of document)".
-            found = re.search(r"at line (\d+)", str(error))
-            line = int(found[1]) if found else text.count("\n") + 1
-            raise ConfigError(f"{file}:{line}: not valid TOML: {error}") from error
+        values = parse_toml(text, str(file), located=True)
         return cls(values, str(file), (), line_numbers(text))
 
     def fail(self, message: str, *where: str | int) -> NoReturn:

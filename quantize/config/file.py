@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compiler.errors import ConfigError
-from compiler.files.reading import read_text
+from compiler.files.reading import parse_toml, read_text
 from compiler.files.writing import write_whole
 
 
@@ -19,13 +16,7 @@ def read_toml(path: str | Path) -> dict[str, Any]:
     Raises:
         ConfigError: it cannot be read, or is not TOML.
     """
-    text = read_text(path, "the configuration")
-    try:
-        return tomllib.loads(text)
-    except RecursionError:
-        raise ConfigError(f"the configuration {path} is nested too deep") from None
-    except ValueError as e:  # a number may have more digits than Python reads
-        raise ConfigError(f"the configuration {path} is not TOML: {e}") from None
+    return parse_toml(read_text(path, "the configuration"), f"the configuration {path}")
 
 
 def write_toml(values: Mapping[str, Any], path: str | Path | None = None) -> str:
@@ -37,29 +28,9 @@ def write_toml(values: Mapping[str, Any], path: str | Path | None = None) -> str
     Raises:
         ConfigError: the file cannot be written.
     """
-    text = "\n".join(_table((), values)).lstrip("\n") + "\n"
+    import tomli_w
+
+    text: str = tomli_w.dumps(values)
     if path is not None:
         write_whole(path, text.encode())
     return text
-
-
-def _table(keys: tuple[str, ...], values: Mapping[str, Any]) -> list[str]:
-    plain = {k: v for k, v in values.items() if v is not None and not isinstance(v, Mapping)}
-    lines = ["", f"[{'.'.join(map(_key, keys))}]"] if keys and plain else []
-    lines += [f"{_key(k)} = {_value(v)}" for k, v in plain.items()]
-    for k, v in values.items():
-        if isinstance(v, Mapping):
-            lines += _table((*keys, k), v)
-    return lines
-
-
-def _key(name: str) -> str:
-    bare = name.isascii() and name.replace("_", "a").replace("-", "a").isalnum()
-    return name if bare else _value(name)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
-    # What JSON says of strings, numbers and truth values, TOML says too, but for one character.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
