@@ -35,6 +35,13 @@ def model_argument(function: F) -> F:
     return click.argument("model", metavar="MODEL")(function)
 
 
+def input_option(function: F) -> F:
+    """--input."""
+    return click.option(
+        "--input", "file", required=True, metavar="X.npz", help="Arrays by input name, or mnist1k."
+    )(function)
+
+
 def format_options(function: F) -> F:
     """--dtype, --accumulate and --lowering."""
     for option in (

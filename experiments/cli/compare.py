@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -16,6 +16,7 @@ from experiments.zoo import model_files
 from .common import (
     cell,
     format_options,
+    input_option,
     json_option,
     load_feed,
     load_static,
@@ -27,6 +28,9 @@ from .common import (
 )
 
 if TYPE_CHECKING:
+    from rich.table import Table
+    from rich.text import Text
+
     from experiments.layers.nodes import NodeError
     from experiments.measure.layer_errors import LayerError
 
@@ -36,9 +40,7 @@ DEFAULT_IMAGES = 8
 
 @click.command(short_help="Error of every layer against float32.")
 @model_argument
-@click.option(
-    "--input", "file", required=True, metavar="X.npz", help="Arrays by input name, or mnist1k."
-)
+@input_option
 @shape_option
 @format_options
 @click.option("--plan", metavar="P.json", help="Compare the model quantized by this plan.")
@@ -122,57 +124,22 @@ def compare(
     show(table)
 
 
-def _table(errors: list[LayerError]) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("value", "operator", "shape"):
-        table.add_column(column, overflow="fold")
-    for column in ("SQNR dB", "cosine", "max |error|"):
-        table.add_column(column, justify="right", no_wrap=True)
+def _table(errors: list[LayerError]) -> Table:
     counted = [name for name in ("overflow", "underflow", "nan", "absorbed") if errors[0].events]
-    for column in counted:
-        table.add_column(column, justify="right", no_wrap=True)
+    table = _columns(*counted)
     worst = min(errors, key=lambda error: error.sqnr_db)
     for error in errors:
-        table.add_row(
-            cell(error.value),
-            error.operator,
-            "x".join(map(str, error.shape)),
-            f"{error.sqnr_db:.2f}",
-            f"{error.cosine:.6f}",
-            f"{error.max_abs_error:.3g}",
-            *(f"{getattr(error.events, name):,}" for name in counted),
-            style="bold" if error is worst else None,
-        )
+        counts = (f"{getattr(error.events, name):,}" for name in counted)
+        table.add_row(*_figures(error), *counts, style="bold" if error is worst else None)
     return table
 
 
-def _nodes_table(errors: list[NodeError]) -> Any:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("value", "operator", "shape"):
-        table.add_column(column, overflow="fold")
-    for column in (
-        "SQNR dB",
-        "cosine",
-        "max |error|",
-        "own dB",
-        "own cosine",
-        "own max",
-        "cut off",
-    ):
-        table.add_column(column, justify="right", no_wrap=True)
+def _nodes_table(errors: list[NodeError]) -> Table:
+    table = _columns("own dB", "own cosine", "own max", "cut off")
     worst = min(errors, key=lambda error: error.own_sqnr_db)
     for error in errors:
         table.add_row(
-            cell(error.value),
-            error.operator,
-            "x".join(map(str, error.shape)),
-            f"{error.sqnr_db:.2f}",
-            f"{error.cosine:.6f}",
-            f"{error.max_abs_error:.3g}",
+            *_figures(error),
             f"{error.own_sqnr_db:.2f}",
             f"{error.own_cosine:.6f}",
             f"{error.own_max_abs_error:.3g}",
@@ -180,3 +147,26 @@ def _nodes_table(errors: list[NodeError]) -> Any:
             style="bold" if error is worst else None,
         )
     return table
+
+
+def _columns(*more: str) -> Table:
+    """A table of what is known of any error, and `more` figures."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("value", "operator", "shape"):
+        table.add_column(column, overflow="fold")
+    for column in ("SQNR dB", "cosine", "max |error|", *more):
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _figures(error: LayerError | NodeError) -> tuple[str | Text, ...]:
+    return (
+        cell(error.value),
+        error.operator,
+        "x".join(map(str, error.shape)),
+        f"{error.sqnr_db:.2f}",
+        f"{error.cosine:.6f}",
+        f"{error.max_abs_error:.3g}",
+    )

@@ -19,6 +19,7 @@ from experiments.zoo import model_files
 from .common import (
     echo_lowering,
     format_options,
+    input_option,
     json_option,
     load_feed,
     load_static,
@@ -34,9 +35,7 @@ from .common import (
 
 @click.command(short_help="Run a model on inputs from a file.")
 @model_argument
-@click.option(
-    "--input", "file", required=True, metavar="X.npz", help="Arrays by input name, or mnist1k."
-)
+@input_option
 @shape_option
 @format_options
 @target_options

@@ -12,10 +12,10 @@ from .common import print_json
 def schema(what: str) -> None:
     """Print the JSON schema of sweeps (spec), of --config files (config), or of plans (plan).
 
-    Editors complete and check by it what they edit. In TOML the first line names it:
+    Editors complete and check by it what they edit. In TOML the first line names the file:
     #:schema ./spec.schema.json
 
-    Example: dtypelab schema spec > spec.schema.json
+    Example: dtypelab schema spec
     """
     if what == "spec":
         from experiments.spec.json_schema import spec_schema as found

@@ -21,6 +21,7 @@ from quantize.annotation.annotate import prepared
 from quantize.calibration.running import Batches, Runner
 from quantize.config.qconfig import QConfig
 from quantize.plan.plan import Plan
+from quantize.search.energies import energies
 from quantize.search.mixed_precision import (
     MORE_BITS,
     Choice,
@@ -59,9 +60,8 @@ def sqnr(found: Sequence[Array], reference: Sequence[Array]) -> float:
     """Signal to quantization noise ratio in decibels; inf without noise."""
     noise = signal = 0.0
     for a, b in zip(found, reference, strict=True):
-        exact = b.astype(np.float64)
-        noise += float(np.square(a - exact).sum())
-        signal += float(np.square(exact).sum())
+        of_signal, of_noise = energies(a, b)
+        signal, noise = signal + of_signal, noise + of_noise
     return 10 * math.log10(signal / noise) if noise and signal else math.inf
 
 

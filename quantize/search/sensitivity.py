@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from compiler.errors import InputError
 from compiler.ir.expr import Binding, Call, Constant, IRModule, Var
 from quantize.annotation.graph import Graph
@@ -15,6 +13,7 @@ from quantize.calibration.running import Batches, all_results, comparable
 from quantize.plan.factors import rescaled
 from quantize.plan.node_plan import NodePlan
 from quantize.plan.plan import Plan
+from quantize.search.energies import energies
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,10 @@ def sensitivities(
                 f"node {b.var.name}: with it in integers, no result of the network has the size "
                 "that it has in float, for any of the data: there is nothing to compare"
             )
-        reference = reference.astype(np.float64)
-        energy = float(np.square(reference).sum()) or 1.0
-        error = got - reference
+        signal, noise = energies(got, reference)
         weight = call.args[1]
         size = weight.data.size if is_weighted(call) and isinstance(weight, Constant) else 0
-        noise = float(np.square(error).sum()) / energy
-        found.append(Sensitivity(b.var.name, noise, node.macs, size))
+        found.append(Sensitivity(b.var.name, noise / (signal or 1.0), node.macs, size))
     return tuple(found)
 
 

@@ -25,6 +25,16 @@ needs_avx512 = pytest.mark.skipif(
 )
 
 
+def in_vectors(f: PrimFunc) -> PrimFunc:
+    """The same with its inner loop, of two, in one vector."""
+    (outer,) = f.body
+    assert isinstance(outer, For)
+    (inner,) = outer.body
+    assert isinstance(inner, For)
+    inner.kind = "vector"
+    return f
+
+
 def looked_up(entries: Buffer, position: str, lanes: int, masked: bool = True) -> PrimFunc:
     """out[i] = entries[at[i] & (size - 1)], vectorized; without the mask if not `masked`."""
     assert entries.data is not None
@@ -39,13 +49,7 @@ def looked_up(entries: Buffer, position: str, lanes: int, masked: bool = True) -
         return (where,), Gather(entries, cast(place, INT64))
 
     b.stage(out, {"i": 64 // lanes, "j": lanes}, body)
-    f = b.finish([out])
-    (outer,) = f.body
-    assert isinstance(outer, For)
-    (inner,) = outer.body
-    assert isinstance(inner, For)
-    inner.kind = "vector"
-    return f
+    return in_vectors(b.finish([out]))
 
 
 def run(f: PrimFunc, entries: Buffer, at: Array, target: str) -> tuple[Array, str]:
@@ -130,13 +134,7 @@ def looked_up_in_bits(entries: Buffer, number: str, place: int) -> PrimFunc:
         return (where,), Gather(entries, cast(at[where] >> place & last, INT64))
 
     b.stage(out, {"i": 64 // lanes, "j": lanes}, body)
-    f = b.finish([out])
-    (outer,) = f.body
-    assert isinstance(outer, For)
-    (inner,) = outer.body
-    assert isinstance(inner, For)
-    inner.kind = "vector"
-    return f
+    return in_vectors(b.finish([out]))
 
 
 def alike_in_both_halves(size: int) -> Buffer:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import compiler
 import datatypes
-from datatypes.formats import catalogue
 from experiments import zoo
 from experiments.data import datasets
 from experiments.examples import approximate_multiplier as example
@@ -18,11 +15,8 @@ FINITE = np.arange(128) != example.NAN
 
 
 @pytest.fixture(scope="module")
-def names() -> Iterator[list[str]]:
-    known = dict(catalogue._known)
-    yield example.define()
-    catalogue._known.clear()
-    catalogue._known.update(known)
+def names(known_formats: None) -> list[str]:
+    return example.define()
 
 
 def test_products_are_mitchells() -> None:

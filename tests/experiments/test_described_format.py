@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import datatypes
-from datatypes.formats import catalogue
 from experiments.examples import described_format as example
 
 
 @pytest.fixture(scope="module")
-def names() -> Iterator[list[str]]:
-    known = dict(catalogue._known)
-    yield example.define()
-    catalogue._known.clear()
-    catalogue._known.update(known)
+def names(known_formats: None) -> list[str]:
+    return example.define()
 
 
 def test_every_code_is_the_float_that_the_description_says(names: list[str]) -> None:
