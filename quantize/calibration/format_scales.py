@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from compiler.types.dtypes import Array
-from quantize.calibration.observers import Histogram, Observer, observer
+from quantize.calibration.observers import Histogram, Several, observer
 from quantize.config.qconfig import QConfig
 from quantize.formats.element import Element, element
 from quantize.formats.operand_format import OperandFormat
@@ -29,7 +29,7 @@ Errors = Callable[[Array], Array]
 """Scales [C] -> squared errors [C]."""
 
 
-class FormatObserver:
+class FormatObserver(Several):
     """Watches a value that is to be put in a format: its range as `calibrate` says, and, where that
     is not all that is asked, the distribution of its magnitudes."""
 
@@ -46,30 +46,14 @@ class FormatObserver:
         self.searched = config.calibrate in ("mse", "power_of_two")
         counted = isinstance(self.ends, Histogram)
         self.counts: Any = self.ends if counted else Histogram() if self.native else None
+        both: list[Any] = [self.ends, self.counts]
+        apart = self.counts is not None and self.counts is not self.ends
+        super().__init__(both if apart else both[:1])
 
     @property
     def native(self) -> bool:
         """Whether sums are formed in the format."""
         return self.config.compute == "native"
-
-    @property
-    def any_order(self) -> bool:
-        """See Observer."""
-        return all(o.any_order for o in self._parts)
-
-    def update(self, values: Array) -> None:
-        """See Observer."""
-        for o in self._parts:
-            o.update(values)
-
-    def merge(self, other: FormatObserver) -> None:
-        """See Observer."""
-        for mine, theirs in zip(self._parts, other._parts, strict=True):
-            mine.merge(theirs)
-
-    def range(self) -> tuple[float, float]:
-        """See Observer."""
-        return self.ends.range()
 
     @property
     def largest(self) -> float:
@@ -84,11 +68,6 @@ class FormatObserver:
         if self.config.calibrate not in ("mse", "kl", "power_of_two"):
             return self.largest
         return max(abs(float(self.counts.low)), abs(float(self.counts.high)))
-
-    @property
-    def _parts(self) -> list[Observer]:
-        apart = self.counts is not None and self.counts is not self.ends
-        return [self.ends, self.counts] if apart else [self.ends]
 
     def scale(self, e: Element) -> float:
         """The scale for a format."""

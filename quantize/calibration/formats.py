@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
 from compiler.ir.expr import Atom, Call, Constant, Var
-from compiler.types.dtypes import Array
 from quantize.annotation.annotate import Annotation
 from quantize.annotation.format_nodes import (
     block_axis,
@@ -24,33 +23,11 @@ from quantize.calibration.format_scales import (
     weight_scales,
     with_room,
 )
-from quantize.calibration.observers import MinMax, Observer
+from quantize.calibration.observers import MinMax, Observer, Several
 from quantize.config.qconfig import QConfig
 from quantize.formats.blocks import block_format
 from quantize.formats.element import element
 from quantize.formats.operand_format import FLOAT, OperandFormat
-
-
-class Several:
-    """Observers of one value, for nodes that want different things of it."""
-
-    def __init__(self, parts: Sequence[Observer]):
-        self.parts = parts
-        self.any_order = all(part.any_order for part in parts)
-
-    def update(self, values: Array) -> None:
-        """See Observer."""
-        for part in self.parts:
-            part.update(values)
-
-    def merge(self, other: Several) -> None:
-        """See Observer."""
-        for mine, theirs in zip(self.parts, other.parts, strict=True):
-            mine.merge(theirs)
-
-    def range(self) -> tuple[float, float]:
-        """See Observer: what the first of them says."""
-        return self.parts[0].range()
 
 
 class FormatWatch:

@@ -20,8 +20,14 @@ from compiler.types.tensor_types import TensorType
 from quantize import QConfig
 from quantize.annotation.annotate import prepared
 from quantize.calibration import calibrate
-from quantize.calibration.formats import Several
-from quantize.calibration.observers import MeanSigma, MinMax, MovingAverage, Percentile, PerChannel
+from quantize.calibration.observers import (
+    MeanSigma,
+    MinMax,
+    MovingAverage,
+    Percentile,
+    PerChannel,
+    Several,
+)
 from quantize.calibration.running import Runner
 
 

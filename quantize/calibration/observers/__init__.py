@@ -11,6 +11,7 @@ from typing import Any
 from quantize.calibration.observers.channels import PerChannel
 from quantize.calibration.observers.extremes import MeanSigma, MinMax, MovingAverage, Observer
 from quantize.calibration.observers.histogram import BINS, Histogram
+from quantize.calibration.observers.several import Several
 from quantize.calibration.observers.thresholds import (
     KullbackLeibler,
     Levels,
@@ -33,6 +34,7 @@ __all__ = [
     "PerChannel",
     "Percentile",
     "PowerOfTwo",
+    "Several",
     "SquaredError",
     "observer",
 ]
