@@ -14,6 +14,11 @@ from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.symbolic import Dim, dim
 from compiler.types.dtypes import INT64
 
+CONVOLUTIONS = {
+    2: "nn.conv2d",
+}
+"""Axes of a kernel -> the operator."""
+
 
 @converts("Conv")
 def conv(n: Node) -> Imported:
@@ -36,13 +41,13 @@ def convolution(n: Node, x: Atom, w: Atom, bias: Sequence[Atom], emit: Emit) -> 
 def convolved(
     n: Node, x: Atom, w: Atom, bias: Sequence[Atom], at: Windows, groups: int, emit: Emit
 ) -> Atom:
-    """nn.conv2d, with a 1-D signal as an image of height 1, and 3-D data as a sum over the depth
-    of the kernel of 2-D convolutions."""
+    """The operator of as many axes, if there is one. Else a 1-D signal is an image of height 1, and
+    3-D data are a sum over the depth of the kernel of 2-D convolutions."""
+    axes = len(at.kernel)
+    if axes in CONVOLUTIONS:
+        return emit(CONVOLUTIONS[axes], x, w, *bias, **at.attrs(axes), groups=groups)
     attrs = at.attrs() | {"groups": groups}
-    rank = tensor_type(x).rank
-    if rank == 4:
-        return emit("nn.conv2d", x, w, *bias, **attrs)
-    if rank == 3:
+    if axes == 1:
         y = n.step("nn.conv2d", expanded(n, x), expanded(n, w), *bias, **attrs)
         return emit("squeeze", y, axis=(2,))
     edges = ((0, 0), (0, 0), at.pads[0], (0, 0), (0, 0))

@@ -1,0 +1,212 @@
+"""What the additions of CONTRIBUTING.md give, run in a copy of the packages that has them:
+
+python tests/additions.py operator
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+
+import compiler
+import datatypes
+import quantize
+from compiler.ir.expr import Call, IRModule
+from compiler.op.accumulate import MODES
+from compiler.types.dtypes import Array
+
+RNG = np.random.default_rng(0)
+DATA = RNG.normal(0, 1, (2, 4, 17)).astype(np.float32)
+KERNELS = [RNG.normal(0, 0.3, shape).astype(np.float32) for shape in ((6, 2, 3), (4, 6, 2))]
+BIAS = RNG.normal(0, 0.3, 6).astype(np.float32)
+
+
+def signal_net() -> onnx.ModelProto:
+    """Two dilated convolutions of a signal, the first in two groups and padded."""
+    nodes = [
+        helper.make_node("Conv", ["x", "v", "b"], ["h"], dilations=[2], group=2, pads=[2, 1]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("Conv", ["r", "w"], ["y"], dilations=[3], strides=[2]),
+    ]
+    given = helper.make_tensor_value_info("x", 1, DATA.shape)
+    made = helper.make_tensor_value_info("y", 1, None)
+    weights = [numpy_helper.from_array(a, n) for n, a in zip("vwb", (*KERNELS, BIAS), strict=True)]
+    graph = helper.make_graph(nodes, "signals", [given], [made], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def convolved(x: Array, w: Array, groups: int, dilation: int, stride: int) -> Array:
+    """The definition, in float64."""
+    count = (x.shape[2] - (w.shape[2] - 1) * dilation - 1) // stride + 1
+    out = np.zeros((len(x), len(w), count))
+    for unit, t in np.ndindex(len(w), count):
+        first = unit // (len(w) // groups) * w.shape[1]
+        taps = t * stride + dilation * np.arange(w.shape[2])
+        under = x[:, first : first + w.shape[1]][:, :, taps].astype(float)
+        out[:, unit, t] = (under * w[unit]).sum((1, 2))
+    return out
+
+
+def expected() -> Array:
+    """What the net gives, by numpy."""
+    padded = np.pad(DATA, ((0, 0), (0, 0), (2, 1)))
+    hidden = np.maximum(convolved(padded, KERNELS[0], 2, 2, 1) + BIAS[:, None], 0)
+    return convolved(hidden, KERNELS[1], 1, 3, 2)
+
+
+def names(mod: IRModule) -> list[str]:
+    """The operators of a module."""
+    return [str(b.value.op) for b in mod.main.bindings if isinstance(b.value, Call)]
+
+
+def check_same(mod: IRModule, x: Array = DATA) -> Any:
+    """Compiled and interpreted, every bit; returns it."""
+    got = compiler.build(mod)(x)
+    np.testing.assert_array_equal(got, compiler.evaluate(mod, x))
+    return got
+
+
+# ---- an operator ---------------------------------------------------------------------------------
+def operator() -> None:
+    """A contraction: imported, float32, quantized, in formats, exported, drawn."""
+    mod, want = compiler.from_onnx(signal_net()), expected()
+    assert names(mod) == ["nn.conv1d", "nn.relu", "nn.conv1d"]
+    for got in (compiler.build(mod)(DATA), compiler.evaluate(mod, DATA)):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    _quantized(mod, want)
+    _in_formats(mod, want)
+    _exported(mod)
+    _drawn()
+
+
+def _quantized(mod: IRModule, want: Array) -> None:
+    for fields in (
+        {},
+        {"weight_rounding": "gptq", "bias_correction": "analytic"},
+        {"accumulate": "int20_saturate", "activation_bits": 8},
+        {"activation_bits": 16},
+    ):
+        plan = quantize.calibrate(mod, [DATA], quantize.QConfig(**fields))
+        assert [n.decision for n in plan.nodes.values()] == ["integer", "folded", "integer"]
+        integers = quantize.realize(mod, plan)
+        got = check_same(integers)
+        assert np.abs(got - want).max() < 0.05
+        *_, last = quantize.trace_plan(mod, plan, DATA).values()
+        *_, scale = [b.value for b in integers.main.bindings if isinstance(b.value, Call)]
+        assert last.kind == "accumulator"
+        assert str(scale.op) == "qnn.dequantize"
+        real = last.values.astype(np.float32) * scale.args[1].data.reshape(-1, 1)
+        np.testing.assert_array_equal(got, real.astype(np.float32))
+    plan = quantize.calibrate(mod, [DATA], quantize.QConfig(activation_dtype="float32"))
+    assert len(plan.weights) == 2
+    posit = {"weight_dtype": "posit8_es1", "activation_dtype": "posit8_es1"}
+    for fields in (posit, posit | {"compute": "native"}):
+        plan = quantize.calibrate(mod, [DATA], quantize.QConfig(**fields))
+        assert [n.decision for n in plan.nodes.values()] == ["format", "float", "format"]
+        got = compiler.build(quantize.realize(mod, plan))(DATA)
+        assert np.abs(got - want).max() < 0.5
+    blocks = quantize.QConfig(weight_dtype="mxfp8_e4m3", activation_dtype="mxfp8_e4m3")
+    plan = quantize.calibrate(mod, [DATA], blocks)
+    assert np.abs(compiler.build(quantize.realize(mod, plan))(DATA) - want).max() < 0.5
+
+
+def _in_formats(mod: IRModule, want: Array) -> None:
+    for name, modes in (("float8_e4m3fn", MODES), ("posit16_es1", ("fma", "exact"))):
+        for mode in modes:
+            got = check_same(datatypes.change_dtype(mod, "float32", name, accumulate=mode))
+            assert np.abs(got - want).max() < 0.5
+    check_same(datatypes.change_dtype(mod, "float32", "bfloat16", accumulate="exact"))
+
+
+def _exported(mod: IRModule) -> None:
+    plan = quantize.calibrate(mod, [DATA])
+    want = compiler.build(quantize.realize(mod, plan))(DATA)
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "signals.onnx"
+        quantize.export_onnx(mod, plan, path)
+        (got,) = onnxruntime.InferenceSession(str(path)).run(None, {"x": DATA})
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+        again = compiler.from_onnx(path)
+        assert names(again).count("nn.conv1d") == 2
+        assert not {"nn.relu", "qnn.simulated_quantize"} & set(names(again))
+        np.testing.assert_array_equal(compiler.build(again)(DATA), want)
+
+
+def _drawn() -> None:
+    """The tests of every operator and every sum, random networks and random graphs have it."""
+    import test_every_op
+    import test_every_sum
+    from random_graphs import drawing, running
+    from random_graphs.whole import imported
+    from random_nets import CONTRACTIONS, Net, images_of
+
+    runs = [r for r in test_every_op.RUNS if r[0].op == "nn.conv1d"]
+    assert len(runs) == 4
+    for run in runs:
+        test_every_op.test_reference_and_loops_and_compiled_code_agree(run)
+    (many,) = [s for s in test_every_sum.SUMS if s.op == "nn.conv1d"]
+    for mode in MODES:
+        test_every_sum.check_oracle(many, "posit8_es0", mode)
+    assert CONTRACTIONS == [("nn.conv1d", 1)]
+    net = Net(3, symbolic=False)
+    for step in ("conv", "contraction", "relu"):
+        net.step(step)
+    grown = net.finish("classifier")
+    plan = quantize.calibrate(grown, [images_of(1)])
+    check_same(quantize.realize(grown, plan), images_of(2))
+    few = partial(drawing.drawn_graph, ops=("Conv", "Relu", "Tanh"))
+    graphs = {seed: few(seed, 6)[0] for seed in range(30)}
+    seeds = [k for k, g in graphs.items() if any(_of_signal(n, g) for n in g.nodes)][:4]
+    mods = [mod for k in seeds if (mod := imported(graphs[k], graphs[k].ends)) is not None]
+    assert sum("nn.conv1d" in names(mod) for mod in mods) > 2
+    running.drawn_graph = few  # type: ignore[attr-defined]
+    with TemporaryDirectory() as folder:
+        for compare in (running.compare_nodes, running.compare_formats):
+            outcome = compare(seeds, 6, Path(folder))
+            assert not outcome.faults, str(outcome)
+
+
+def _of_signal(n: Any, g: Any) -> bool:
+    return bool(n.op == "Conv" and g.arrays[n.reads[0]].ndim == 3)
+
+
+# ---- a number format -----------------------------------------------------------------------------
+def number_format() -> None:
+    """Of 8 bits: its codes, its arithmetic in every lowering, layers in it, its place in lists."""
+    from random_graphs.settings import format_names
+
+    name = "float8_e3m4fn"
+    codes = np.arange(256, dtype=np.uint8)
+    values = datatypes.decode(name, codes)
+    finite = np.isfinite(values)
+    assert finite.sum() == 254
+    np.testing.assert_array_equal(datatypes.encode(name, values[finite]), codes[finite])
+    assert name in datatypes.list_formats()
+    assert name in format_names()
+    net = compiler.from_onnx(signal_net())
+    for mode in MODES:
+        changed = datatypes.change_dtype(net, "float32", name, accumulate=mode)
+        want = compiler.evaluate(changed, DATA)
+        for lowering in ("vector", "table", "library"):
+            got = compiler.build(changed, dtype_lowering=lowering)(DATA)
+            np.testing.assert_array_equal(got, want)
+        assert np.abs(got - expected()).max() < 0.5
+    config = quantize.QConfig(weight_dtype=name, activation_dtype=name, compute="native")
+    plan = quantize.calibrate(net, [DATA], config)
+    assert "format" in [n.decision for n in plan.nodes.values()]
+    check_same(quantize.realize(net, plan))
+
+
+ADDITIONS: dict[str, Callable[[], None]] = {"operator": operator, "format": number_format}
+
+if __name__ == "__main__":
+    ADDITIONS[sys.argv[1]]()
