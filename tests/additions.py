@@ -20,8 +20,11 @@ from onnx import helper, numpy_helper
 import compiler
 import datatypes
 import quantize
-from compiler.ir.expr import Call, IRModule
+from compiler.build import optimize
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import Call, Function, IRModule
 from compiler.op.accumulate import MODES
+from compiler.passes.manager import PassContext
 from compiler.types.dtypes import Array
 
 RNG = np.random.default_rng(0)
@@ -73,6 +76,13 @@ def check_same(mod: IRModule, x: Array = DATA) -> Any:
     got = compiler.build(mod)(x)
     np.testing.assert_array_equal(got, compiler.evaluate(mod, x))
     return got
+
+
+def kernels(mod: IRModule) -> list[str]:
+    """The operators of a module that is optimized, those of fused kernels too."""
+    main = optimize(mod).main
+    inner = [b.value.op.bindings for b in main.bindings if isinstance(b.value.op, Function)]
+    return [str(b.value.op) for bindings in inner for b in bindings]
 
 
 # ---- an operator ---------------------------------------------------------------------------------
@@ -206,7 +216,34 @@ def number_format() -> None:
     check_same(quantize.realize(net, plan))
 
 
-ADDITIONS: dict[str, Callable[[], None]] = {"operator": operator, "format": number_format}
+# ---- a pass --------------------------------------------------------------------------------------
+def graph_pass() -> None:
+    """Runs where the table says, changes no bit, is shown, and can be left out."""
+    from compiler.transform import MergeClips
+
+    b = FunctionBuilder()
+    x = b.call("nn.relu", b.call("clip", b.param("x", DATA.shape), a_min=-1.0, a_max=9.0))
+    x = b.call("clip", x, a_min=-2.0, a_max=1.5)
+    other = b.call("clip", b.call("tanh", x), a_min=0.5)
+    mod = IRModule({"main": b.finish(other)})
+    kept, want = names(MergeClips()(mod)), np.maximum(np.tanh(np.clip(DATA, 0, 1.5)), 0.5)
+    assert kept == ["clip", "tanh", "clip"], kept
+    for level, disabled, count in ((3, (), 2), (3, ("MergeClips",), 4), (2, (), 4)):
+        with PassContext(opt_level=level, disabled_pass=disabled) as context:
+            np.testing.assert_allclose(compiler.build(mod)(DATA), want, rtol=1e-5)
+            assert sum(n in ("clip", "nn.relu") for n in kernels(mod)) == count, kernels(mod)
+        assert "MergeClips" in str(context)
+    for extreme in (np.nan, -np.inf, np.inf, -0.0):
+        odd = np.full_like(DATA, extreme)
+        with PassContext(opt_level=3):
+            np.testing.assert_array_equal(compiler.build(mod)(odd), compiler.evaluate(mod, odd))
+
+
+ADDITIONS: dict[str, Callable[[], None]] = {
+    "operator": operator,
+    "format": number_format,
+    "pass": graph_pass,
+}
 
 if __name__ == "__main__":
     ADDITIONS[sys.argv[1]]()

@@ -30,6 +30,7 @@ class Size:
 SIZES = {
     "An operator": Size(1, 1),
     "A number format": Size(0, 1),
+    "A pass": Size(1, 2),
 }
 
 

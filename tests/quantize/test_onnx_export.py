@@ -156,10 +156,10 @@ def test_sizes_that_depend_on_those_of_inputs_are_written(name: str, tmp_path: P
 
 def test_what_cannot_be_written_is_listed_and_leaves_nothing(tmp_path: Path) -> None:
     b = FunctionBuilder()
-    y = b.call("sinh", b.param("x", (2, 3, 4)), name="bent")
+    y = b.call("rsqrt", b.param("x", (2, 3, 4)), name="bent")
     mod = IRModule({"main": b.finish(b.call("tanh", y))})
     plan = quantize.calibrate(mod, [np.ones((2, 3, 4), np.float32)])
-    with pytest.raises(UnsupportedError, match=r"cannot be written as ONNX: sinh \(%bent\)"):
+    with pytest.raises(UnsupportedError, match=r"cannot be written as ONNX: rsqrt \(%bent\)"):
         quantize.export_onnx(mod, plan, tmp_path / "q.onnx")
     assert list(tmp_path.iterdir()) == []
 
