@@ -20,11 +20,13 @@ from onnx import helper, numpy_helper
 import compiler
 import datatypes
 import quantize
-from compiler.build import optimize
+from compiler.build import compile_program, optimize
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Function, IRModule
 from compiler.op.accumulate import MODES
 from compiler.passes.manager import PassContext
+from compiler.target.registry import Target
+from compiler.tensor.intrinsic import dot_product
 from compiler.types.dtypes import Array
 
 RNG = np.random.default_rng(0)
@@ -239,10 +241,37 @@ def graph_pass() -> None:
             np.testing.assert_array_equal(compiler.build(mod)(odd), compiler.evaluate(mod, odd))
 
 
+# ---- a target ------------------------------------------------------------------------------------
+AARCH64_ELF = 183
+
+
+def cpu() -> None:
+    """Code for it, with its instruction; the same loops on the CPU that is here."""
+    there, before = (Target.anywhere(f"llvm -mcpu=neoverse-{name}") for name in ("v1", "n1"))
+    b = FunctionBuilder()
+    x = b.param("x", (2, 8, 5, 5), "uint8")
+    w = b.const(RNG.integers(-128, 128, (16, 8, 3, 3)).astype(np.int8))
+    mod = IRModule({"main": b.finish(b.call("nn.conv2d", x, w, out_dtype="int32"))})
+    program = compile_program(mod, there)
+    for k in program.kernels:
+        _, _, content = k.code.partition(b"\n")
+        assert content[:4] == b"\x7fELF"
+        assert int.from_bytes(content[18:20], "little") == AARCH64_ELF
+    assert any("usdot" in k.as_text() and "neon.usdot" in k.llvm_text() for k in program.kernels)
+    assert not any("usdot" in k.as_text() for k in compile_program(mod, before).kernels)
+    # As the loops that it means, for any target: what the instruction adds up is right.
+    compiler.register_intrinsic(dot_product("usdot.loops", 4, features=()))
+    exe = compiler.build(mod)
+    data = RNG.integers(0, 256, (2, 8, 5, 5)).astype(np.uint8)
+    assert "usdot.loops" in exe.as_text()
+    np.testing.assert_array_equal(exe(data), compiler.evaluate(mod, data))
+
+
 ADDITIONS: dict[str, Callable[[], None]] = {
     "operator": operator,
     "format": number_format,
     "pass": graph_pass,
+    "target": cpu,
 }
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ SIZES = {
     "An operator": Size(1, 1),
     "A number format": Size(0, 1),
     "A pass": Size(1, 2),
+    "A target": Size(1, 1),
 }
 
 

@@ -96,6 +96,7 @@ class Cpu:
 _V2 = frozenset({"sse2", "sse4.2"})
 _V3 = _V2 | {"avx", "avx2", "fma"}
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512vl"}
+_DOTPROD = frozenset({"neon", "dotprod"})
 _WIDE = "-prefer-256-bit"
 """So that LLVM uses the registers of 512 bits."""
 
@@ -114,7 +115,7 @@ _cpus: dict[str, Cpu] = {
         _x86("x86-64-v4", _V4),
         _x86("skylake-avx512", _V4),
         _x86("cascadelake", _V4 | {"avx512vnni"}),
-        Cpu("neoverse-n1", AARCH64, frozenset({"neon", "dotprod"}), "aarch64-unknown-linux-gnu"),
+        Cpu("neoverse-n1", AARCH64, _DOTPROD, "aarch64-unknown-linux-gnu"),
     )
 }
 

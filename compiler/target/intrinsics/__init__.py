@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
+
 from compiler.errors import ScheduleError
-from compiler.target.intrinsics import aarch64, generic, nvptx, x86
+from compiler.target.intrinsics import generic
 from compiler.target.registry import Target
 from compiler.tensor.intrinsic import Intrinsic
 
-_FAMILIES = (x86, aarch64, nvptx, generic)
+_FILES = (import_module(f"{__name__}.{m.name}") for m in iter_modules(__path__))
+_OF_TARGETS = [f for f in _FILES if hasattr(f, "INTRINSICS") and f is not generic]
+_OWN: tuple[Intrinsic, ...] = (
+    *(i for f in _OF_TARGETS for i in f.INTRINSICS),
+    *generic.INTRINSICS,
+)
+"""Those of every file of this folder; within a file, the best come first."""
 _registered: list[Intrinsic] = []
 
 
@@ -18,7 +27,7 @@ def register_intrinsic(intrinsic: Intrinsic) -> Intrinsic:
     Raises:
         ScheduleError: the name is one of the compiler's own.
     """
-    if any(intrinsic.name == i.name for f in _FAMILIES for i in f.INTRINSICS):
+    if any(intrinsic.name == i.name for i in _OWN):
         raise ScheduleError(f"{intrinsic.name} is an intrinsic of the compiler: take another name")
     _registered[:] = [i for i in _registered if i.name != intrinsic.name] + [intrinsic]
     return intrinsic
@@ -32,10 +41,10 @@ def any_registered() -> bool:
 def for_target(target: Target) -> list[Intrinsic]:
     """The intrinsics whose CPU features `target` has, best first; the generic ones are always
     last."""
-    every = [*reversed(_registered), *(i for f in _FAMILIES for i in f.INTRINSICS)]
+    every = [*reversed(_registered), *_OWN]
     return [i for i in every if set(i.features) <= target.enabled]
 
 
 def named_intrinsics() -> dict[str, Intrinsic]:
     """Every intrinsic of any target by name."""
-    return {i.name: i for i in (*(i for f in _FAMILIES for i in f.INTRINSICS), *_registered)}
+    return {i.name: i for i in (*_OWN, *_registered)}
