@@ -26,8 +26,6 @@ FLOATS = (DType("float", 16), FLOAT32, FLOAT64)
 ENCLOSED = [f.name for f in UNARY.values() if f.enclose is not None]
 EXCEPTIONS = {
     "compiler/frontend/converters_recurrent.py": "activations that ONNX gives recurrent layers",
-    "compiler/transform/use_integers.py": "until it asks operators",
-    "quantize/onnx/operators.py": "until it asks operators",
 }
 
 
