@@ -4,12 +4,15 @@ that has two more (see `test_added_function`)."""
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import compiler
+import quantize
 from compiler.arithmetic.scalar_functions import UNARY
+from compiler.ir import function_calls
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.script import Buffer, Tensor, tensor_program
@@ -68,7 +71,7 @@ def test_scripts_have_it(name: str) -> None:
 
     x = np.linspace(-0.5, 3, 7).astype(np.float32)
     b = FunctionBuilder()
-    out = compiler.op.function_calls.call_tir("f", [b.param("x", (7,))], Tensor((7,)).type)
+    out = function_calls.call_tir("f", [b.param("x", (7,))], Tensor((7,)).type)
     mod = IRModule({"f": f, "main": b.finish(b.bind(out))})
     again = compiler.parse(mod.astext(show_meta_data=True))
     want = compiler.evaluate(applied(name, x), x)
@@ -95,3 +98,24 @@ def test_models_have_it(op: str) -> None:
     np.testing.assert_allclose(compiler.build(mod)(x), want, rtol=1e-6)
     assert theirs in MAKERS
     assert theirs in FUNCTIONS
+
+
+@pytest.mark.parametrize("op", ["softsign"])
+def test_quantized_it_is_a_table_and_exported_it_is_a_node(op: str, tmp_path: Path) -> None:
+    import onnxruntime
+
+    rng, b = np.random.default_rng(3), FunctionBuilder()
+    first, last = (rng.normal(0, 0.3, s).astype(np.float32) for s in ((8, 3, 3, 3), (4, 8, 1, 1)))
+    y = b.call("nn.conv2d", b.param("image", (2, 3, 9, 8)), b.const(first))
+    y = b.call(op, b.call("nn.avg_pool2d", y, pool_size=(2, 2)))
+    mod = IRModule({"main": b.finish(b.call("nn.conv2d", y, b.const(last)))})
+    x = rng.normal(size=(4, 2, 3, 9, 8)).astype(np.float32)
+    plan = quantize.calibrate(mod, list(x))
+    q = quantize.realize(mod, plan)
+    assert "qnn.lookup" in q.astext()
+    got = compiler.build(q)(x[0])
+    np.testing.assert_array_equal(got, compiler.evaluate(q, x[0]))
+    quantize.export_onnx(mod, plan, tmp_path / "q.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "q.onnx"))
+    [theirs] = session.run(None, {"image": x[0]})
+    np.testing.assert_allclose(theirs, got, atol=0.1)
