@@ -116,7 +116,7 @@ class _Check:
         for op in arithmetic:
             yield f"judge of {op}", _quiet(elementwise.judged, judge, op, rng)
         for fn in FUNCTIONS:
-            if fn not in elementwise.EXACT or fn == "sqrt":
+            if fn in elementwise.ENCLOSED:
                 yield f"table of {fn}", _quiet(elementwise.functions_judged, judge, fn, rng)
         for op in (*arithmetic, "LT", "LE", "EQ", "sqrt"):
             yield f"peers' {op}", _quiet(self.peers, op)

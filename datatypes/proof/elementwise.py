@@ -17,6 +17,8 @@ from datatypes.proof.subject import FUNCTIONS, Subject
 
 EXACT = tuple(fn for fn in FUNCTIONS if fn not in UNARY or UNARY[fn].exact)
 """Functions that are exact or correctly rounded in formats of any width."""
+ENCLOSED = tuple(fn for fn in FUNCTIONS if fn in UNARY and UNARY[fn].enclose is not None)
+"""Functions that are correctly rounded by exact bounds."""
 _TUPLES = 2000
 
 
@@ -120,7 +122,7 @@ def unary(subject: Subject, judge: Judge, fn: str, codes: Array) -> Iterator[Row
     """A function, compiled. Formats above 16 bits may be one code off, unless fn is in EXACT."""
     fmt, target = subject.fmt, subject.target
     got, want = subject.apply(fn, codes), judge.function(fn, codes)
-    against = judge.name if fn in EXACT and fn != "sqrt" else "correctly rounded"
+    against = "correctly rounded" if fn in ENCLOSED else judge.name
     if fn not in EXACT and fmt.nbits > TABULATED_BITS:
         near = np.abs(judge.orders(got) - judge.orders(want)) <= 1
         want, against = np.where(near, got, want), "1 unit off at most"
