@@ -83,9 +83,10 @@ def test_scripts_have_it(name: str) -> None:
 def test_models_have_it(op: str) -> None:
     """Imported as one operator, as its record names ONNX's; onnxruntime agrees."""
     from onnx import TensorProto, helper
-    from random_graphs import library, oracle  # noqa: F401
-    from random_graphs.drawing import MAKERS
-    from random_graphs.tolerances import FUNCTIONS
+    from random_graphs import oracle
+    from random_graphs.comparing import check_nodes
+    from random_graphs.drawing import drawn_graph
+    from random_graphs.running import explained
 
     theirs = str(UNARY[op].onnx)
     given, made = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [5]) for n in ("x", "y"))
@@ -96,8 +97,12 @@ def test_models_have_it(op: str) -> None:
     x = np.float32([-2, -0.25, 0, 1, 1e38])
     [want] = oracle.run(proto, {"x": x})
     np.testing.assert_allclose(compiler.build(mod)(x), want, rtol=1e-6)
-    assert theirs in MAKERS
-    assert theirs in FUNCTIONS
+    for seed in range(4):  # drawn with operands of every dtype and size, and judged like all others
+        g, _ = drawn_graph(seed, 4, [theirs])
+        refused: dict[str, list[str]] = {}
+        assert {n.op for n in g.nodes} == {theirs}
+        assert not [d for d in check_nodes(g, [g], refused) if explained(d) is None]
+        assert not refused
 
 
 @pytest.mark.parametrize("op", ["softsign"])
