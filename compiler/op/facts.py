@@ -80,6 +80,7 @@ class Summation:
         itself: where float64 holds its exact sums, its own loop nest adds up float64; else it is
             written as an operator on float64, which has faster kernels.
         division: of a mean.
+        of_products: name of the operator that does the same with products of two operands.
         holds: attributes with which it adds up.
     """
 
@@ -87,6 +88,7 @@ class Summation:
     products: bool = False
     itself: bool = True
     division: Division | None = None
+    of_products: str = ""
     holds: Callable[[Any], bool] = lambda _: True
 
 

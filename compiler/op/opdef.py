@@ -90,7 +90,8 @@ class OpDef:
         rounds: it may round for `if_exact` to take its result nevertheless; it is a kernel's first.
         tables: operands that are read whole, at computed positions: they neither broadcast nor take
             part in layouts.
-        callee: what it does is not known here: it calls what its attributes name (see `op.calls`).
+        callee: what it does is not known here: it calls what its attributes name (see
+            `compiler.ir.function_calls`).
         effect: it does more than compute its result: never dropped, merged, reordered or folded.
         in_float32: it puts float32 numbers on a grid, or takes them from one: its float operands
             and results are float32, whatever format the operators around it compute in.

@@ -176,7 +176,9 @@ def _summation(reference: Callable[..., Array]) -> Summation:
 
     means = reference in (mean, mean_of_products)
     division = Division(undivided) if means else None
-    return Summation((0, 1) if products else (0,), products, not products, division)
+    if products:
+        return Summation((0, 1), products=True, itself=False, division=division)
+    return Summation(division=division, of_products="mean_products" if means else "sum_products")
 
 
 # ---- operators -----------------------------------------------------------------------------------

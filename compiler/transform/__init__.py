@@ -14,9 +14,9 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.alter_op_layout": ["AlterOpLayout"],
         "compiler.transform.bind_params": ["BindParams"],
         "compiler.transform.canonicalize_ops": ["CanonicalizeOps"],
-        "compiler.transform.combine_parallel_batch_matmul": ["CombineParallelBatchMatmul"],
-        "compiler.transform.combine_parallel_conv2d": ["CombineParallelConv2D"],
-        "compiler.transform.combine_parallel_dense": ["CombineParallelDense"],
+        "compiler.transform.combine_parallel": [
+            "CombineParallelBatchMatmul", "CombineParallelConv2D", "CombineParallelDense",
+        ],
         "compiler.transform.dead_code": ["DeadCodeElimination"],
         "compiler.transform.eliminate_common": ["EliminateCommonSubexpr"],
         "compiler.transform.fold_batch_norm": ["FoldBatchNorm"],

@@ -21,7 +21,7 @@ from compiler.op.elementwise import ADD, MULTIPLY
 from compiler.op.facts import Moves
 from compiler.op.nn.dense import MATMUL
 from compiler.op.opdef import OpDef
-from compiler.op.reduce import MEAN, MEAN_PRODUCTS, SUM, SUM_PRODUCTS
+from compiler.op.reduce import SUM, SUM_PRODUCTS
 from compiler.op.shapes import BROADCAST_TO, EXPAND_DIMS, RESHAPE
 from compiler.op.slice import STRIDED_SLICE
 from compiler.passes.rewrite import Rewriter, call, op_of, typed
@@ -30,7 +30,6 @@ from compiler.types.dtypes import DType, custom
 
 _MOVES = {*Moves} - {Moves.JOIN, Moves.SPLIT}
 """How a product can be moved by moving its factors."""
-_PRODUCTS = {SUM: SUM_PRODUCTS, MEAN: MEAN_PRODUCTS}
 
 
 def gather_sums(
@@ -76,7 +75,7 @@ class _Gather:
         if isinstance(b.value, Call) and self.alike(b, b):
             if op is ADD and b.var not in self.inner:
                 value = self.chain(b, self.terms(b))
-            elif op in _PRODUCTS:
+            elif op is not None and op.summation is not None and op.summation.of_products:
                 value = self.of_products(b, b.value)
         if value is None:
             self.r.keep(b)
@@ -115,11 +114,13 @@ class _Gather:
     def of_products(self, b: Binding, v: Call) -> Call | None:
         """A sum or mean of products."""
         found, op = self.factors(v.args[0], b), op_of(v)
-        if found is None or op is None:
+        if found is None:
             return None
+        assert op is not None
+        assert op.summation is not None
         shape = tensor_type(v.args[0]).shape
         both = [self.widened(a, shape, b) for a in found]
-        return call(_PRODUCTS[op], *both, axis=v.attrs.axis, keepdims=v.attrs.keepdims)
+        return call(op.summation.of_products, *both, axis=v.attrs.axis, keepdims=v.attrs.keepdims)
 
     def contraction(self, b: Binding, terms: Sequence[Atom]) -> Call | None:
         """One contraction in place of several that are added."""

@@ -8,8 +8,12 @@ from collections.abc import Iterator
 
 from compiler.ir.expr import Atom, Binding, Call, Function, IRModule, Var, nested
 from compiler.op.einsum import EINSUM
-from compiler.op.elementwise import ADD, MULTIPLY, SUBTRACT
+from compiler.op.elementwise import MULTIPLY
+from compiler.op.facts import IntegerForm
 from compiler.op.opdef import OpDef
+
+_SUMS = (IntegerForm.SUM, IntegerForm.DIFFERENCE)
+"""Operators that add two operands."""
 
 
 def partial_sums(mod: IRModule) -> dict[str, tuple[str, ...]]:
@@ -44,7 +48,7 @@ def _found(f: Function) -> Iterator[tuple[str, str]]:
             *(parts[a] & own for a in call.args if isinstance(a, Var) and a in parts)
         )
         factors = is_sum and op is EINSUM and len(call.args) > 2
-        if (nodes and (is_sum or op is ADD or op is SUBTRACT)) or factors:
+        if (nodes and (is_sum or op.integer_form in _SUMS)) or factors:
             yield from ((origin, b.var.name) for origin in sorted(own if factors else nodes))
         if is_sum:
             parts[b.var] = own

@@ -8,7 +8,7 @@ them parts of one number, of which the lower ones are rounded to odd (S. Boldo a
 2008), so that the last conversion rounds the exact sum once.
 
 Most sums are far shorter: a quick way is tried first where the CPU tells of rounding (see
-`quick_sums`).
+`compiler.transform.speculative_exact_sums`).
 """
 
 from __future__ import annotations
