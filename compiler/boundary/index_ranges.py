@@ -15,9 +15,9 @@ from typing import Any
 from compiler.errors import InputError, ModelError
 from compiler.ir.expr import IRModule
 from compiler.symbolic import Dim, Index, Var, dim
-from compiler.types.dimension_parser import DimensionParser
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType
+from compiler.types.type_parser import DimensionParser
 
 INDICES = "indices"
 """Attribute of modules: rows of what an `IndexRange` has."""

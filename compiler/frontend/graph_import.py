@@ -11,12 +11,11 @@ import numpy as np
 
 from compiler.errors import DtypelabError, ModelError, UnequalSizes, UnsupportedError, unknown
 from compiler.frontend import symbolic_ops
-from compiler.frontend.attributes import attribute_value
 from compiler.frontend.element_types import NARROW, element_code, exotic_name
 from compiler.frontend.folding import empty
 from compiler.frontend.function_body import body_of, has_body
 from compiler.frontend.limits import Budget
-from compiler.frontend.model_file import constant
+from compiler.frontend.model_file import attribute_value, constant
 from compiler.frontend.node import CONVERTERS, Node, Results
 from compiler.frontend.program import MOST_ASSUMED, Program
 from compiler.frontend.run_time import renamed_sizes

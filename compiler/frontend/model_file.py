@@ -1,9 +1,11 @@
-"""Reads ONNX protobufs: the file, its opset, its tensors (also from external data)."""
+"""Reads ONNX protobufs: the file, its opset, its tensors (also from external data),
+attributes of its nodes as Python values."""
 
 from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +228,28 @@ def _external_bytes(tensor: Any, folder: Path | None, what: str, size: int) -> A
         raise ModelError(f"{what} is stored in {location!r}: {e.strerror or e}") from None
     except (ValueError, RuntimeError) as e:  # no number, no path; a loop of links
         raise ModelError(f"{what}: wrong external data record ({e})") from None
+
+
+def attribute_value(a: Any, where: str, folder: Path | None, budget: Budget) -> Any:
+    """The value of an AttributeProto: a number, text, a tuple of these, a Constant or a GraphProto.
+
+    Raises:
+        ModelError: it refers to an attribute of a function, or its tensor is not valid.
+        UnsupportedError: it is sparse, or several graphs.
+    """
+    from onnx import AttributeProto, helper
+
+    if a.ref_attr_name:
+        raise ModelError(f"{where}: its attribute {a.name!r} refers to one of no function")
+    if a.type == AttributeProto.TENSOR:
+        return constant(a.t, folder, f"{where}: attribute {a.name!r}", budget)
+    if a.type == AttributeProto.GRAPH:
+        return a.g
+    if a.type in (AttributeProto.GRAPHS, AttributeProto.SPARSE_TENSOR):
+        raise UnsupportedError(f"{where} is not supported with its attribute {a.name!r}")
+    v = helper.get_attribute_value(a)
+    if isinstance(v, bytes):
+        return v.decode(errors="replace")
+    if isinstance(v, str) or not isinstance(v, Sequence):
+        return v
+    return tuple(x.decode(errors="replace") if isinstance(x, bytes) else x for x in v)

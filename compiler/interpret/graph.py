@@ -13,11 +13,12 @@ from compiler.arithmetic.rounding_sites import Places
 from compiler.arithmetic.stochastic import node_number
 from compiler.boundary.assumptions import assumed, assumptions, check_assumptions
 from compiler.boundary.elements import elements_of
+from compiler.boundary.external import call_func
 from compiler.boundary.index_ranges import check_indices, index_ranges
 from compiler.boundary.inputs import bind_inputs, check_sizes, symbolic_sizes
 from compiler.boundary.shapes import bind_dims, match_shape, sizes, stack_rows
 from compiler.errors import InputError, OutOfMemoryError
-from compiler.interpret.callees import evaluate_call
+from compiler.interpret import loop_nests
 from compiler.interpret.iterations import endless, most_iterations
 from compiler.ir.expr import (
     Atom,
@@ -36,13 +37,14 @@ from compiler.ir.expr import (
     atom_type,
     tensor_type,
 )
-from compiler.ir.function_calls import is_callee
+from compiler.ir.function_calls import CALL_TIR, Callee, is_callee
+from compiler.ir.tensor_programs import callee
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.symbolic import Index
 from compiler.symbolic import Var as SymbolicVar
 from compiler.types.dtypes import Array, DType
-from compiler.types.tensor_types import TensorType
+from compiler.types.tensor_types import TensorType, TupleType
 
 MOST_FRAMES = 100_000
 """Calls under way at one time; a recursion that is deeper is refused."""
@@ -172,7 +174,7 @@ def _value(b: Binding, frame: Frame, mod: IRModule) -> Run:
     if isinstance(v, Var | Constant):
         return frame.atom(v)
     if is_callee(v):
-        return evaluate_call(mod, v, list(map(frame.atom, v.args)), frame.dims)
+        return _called(mod, v, list(map(frame.atom, v.args)), frame.dims)
     if isinstance(v, Call) and v.op is MATCH_SHAPE:
         numbers: Array = frame.atom(v.args[0])
         match_shape(v.attrs.shape, numbers, frame.dims, f"%{b.var.name}")
@@ -202,6 +204,20 @@ def _callee(v: Call | If, frame: Frame, mod: IRModule) -> tuple[Closure, list[An
         return Closure(v.op, Frame({}, frame.dims)), args
     assert isinstance(v.op, GlobalVar)
     return Closure(mod[v.op.name], Frame({}, {})), args
+
+
+def _called(
+    mod: IRModule, call: Call, args: Sequence[Array], dims: Mapping[SymbolicVar, int]
+) -> Array | tuple[Array, ...]:
+    """Result of a call on storage arrays: tensor programs are walked in numpy, registered functions
+    called."""
+    attrs: Callee = call.attrs
+    outs = [np.zeros(sizes(t, dims), t.dtype.storage) for t in attrs.outputs]
+    if call.op is CALL_TIR:
+        loop_nests.run(callee(mod, call), [*args, *outs], dims)
+    else:
+        call_func(attrs.func, [*args, *outs])
+    return tuple(outs) if isinstance(attrs.out, TupleType) else outs[0]
 
 
 def _loop(b: Binding, v: Loop, frame: Frame) -> Run:

@@ -35,7 +35,6 @@ from compiler.tensor.expr import (
     Select,
 )
 from compiler.tensor.lanes import points
-from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import (
     SLACK,
     Attempt,
@@ -49,6 +48,7 @@ from compiler.tensor.stmt import (
     Store,
     When,
     family,
+    range_of,
     walk_stmts,
 )
 from compiler.types.dtypes import BOOL, FLOAT64, Array, DType

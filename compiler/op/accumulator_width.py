@@ -47,7 +47,7 @@ class Width:
 
     @property
     def update(self) -> str:
-        """The update of the stage that adds up (see `compiler.tensor.saturate`)."""
+        """The update of the stage that adds up (see `compiler.tensor.stmt.range_of`)."""
         return f"Add{self.bits}" if self.saturates else "Add"
 
     def limited(self, sums: Array) -> Array:

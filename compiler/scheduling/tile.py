@@ -11,8 +11,7 @@ from compiler.symbolic import Var
 from compiler.target.registry import Target
 from compiler.tensor.expr import BinOp, Load, Select, index_condition, walk
 from compiler.tensor.intrinsic import Intrinsic
-from compiler.tensor.saturate import range_of
-from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses
+from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses, range_of
 
 RUN_TIME = 8
 """Neighbouring outputs along an axis of any extent."""

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import Any, Union
 
-from compiler.symbolic.bounds import Bounds, sum_bounds
-from compiler.symbolic.quasi import Quasi
+from compiler.symbolic.quasi import Bounds, Quasi, sum_bounds
 
 IntLike = Union["Index", int]
 

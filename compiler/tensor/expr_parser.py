@@ -28,9 +28,9 @@ from compiler.tensor.expr import (
     binary,
 )
 from compiler.tensor.stmt import Buffer
-from compiler.types.dimension_parser import DimensionParser
 from compiler.types.dtypes import DType
 from compiler.types.tokens import Token
+from compiler.types.type_parser import DimensionParser
 
 T = TypeVar("T")
 _TOKEN = re.compile(

@@ -15,7 +15,6 @@ from compiler.symbolic import Index, Var
 from compiler.tensor.expr_parser import Line
 from compiler.tensor.intrinsic import Intrinsic
 from compiler.tensor.printer import UPDATES
-from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import (
     AXES,
     Attempt,
@@ -29,6 +28,7 @@ from compiler.tensor.stmt import (
     Stmt,
     Store,
     When,
+    range_of,
 )
 from compiler.tensor.wellformed import check_program
 from compiler.types.dtypes import INT64, Array

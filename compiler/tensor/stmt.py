@@ -4,8 +4,10 @@ that holds them."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import TypeInferenceError
@@ -104,8 +106,8 @@ def family(loop: For) -> str:
 
 @dataclass(eq=False)
 class Store:
-    """`buffer[idx] = value`; with `update` (Add, Mul, Max, Min, Fma, or one of
-    `compiler.tensor.saturate`) `buffer[idx] = buffer[idx] update value`, starting from `init` where
+    """`buffer[idx] = value`; with `update` (Add, Mul, Max, Min, Fma, or `Add<bits>`, see
+    `range_of`) `buffer[idx] = buffer[idx] update value`, starting from `init` where
     it is given (decompose_reduction makes it a nest of its own)."""
 
     stage: str
@@ -331,3 +333,17 @@ __all__ = [
     "Stmt", "Store", "When", "accesses", "clone", "family", "innermost_work", "loads", "stores",
     "walk_stmts",
 ]  # fmt: skip
+
+
+@cache
+def range_of(update: str) -> tuple[int, int] | None:
+    """(least, largest) sum of an update `Add<bits>`, a sum of integers that stops at the ends of
+    a range; None for every other update.
+
+    The buffer's dtype must hold every sum before it is limited.
+    """
+    found = re.fullmatch(r"Add(\d+)", update)
+    if found is None:
+        return None
+    half = 1 << (int(found[1]) - 1)
+    return -half, half - 1

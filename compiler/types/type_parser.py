@@ -1,10 +1,75 @@
-"""Reads types and symbolic dimensions."""
+"""Reads symbolic integers (dimensions of types, indices of loop nests) and types as they are
+printed."""
 
 from __future__ import annotations
 
+import re
+
 from compiler.errors import DtypelabError
-from compiler.types.dimension_parser import DimensionParser
+from compiler.symbolic import Index, imax, imin
+from compiler.symbolic import Var as Dim
 from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
+from compiler.types.tokens import Cursor, Token
+
+
+class DimensionParser(Cursor):
+    """Reads sums of products of numbers, names, `//`, `%`, `min` and `max`."""
+
+    def dimension(self) -> Index:
+        """A sum."""
+        out = self.factor()
+        while not self.done:
+            if self.accept("-"):
+                out = out - self.factor()
+            elif self.accept("+") or (self.now.kind == "number" and self.now.text[0] == "-"):
+                out = out + self.factor()
+            else:
+                break
+        return out
+
+    def factor(self) -> Index:
+        """One product; a sign before it belongs to its first part, which `//` may round then."""
+        out = -self.unit() if self.accept("-") else self.unit()
+        while True:
+            if self.accept("*"):
+                out = out * self.unit()
+            elif self.sees("//") or self.sees("%"):
+                out = self._divided(out)
+            else:
+                return out
+
+    def _divided(self, out: Index) -> Index:
+        at = self.now.at
+        quotient = self.take().text == "//"
+        by = self.unit()
+        try:
+            return out // by if quotient else out % by
+        except ZeroDivisionError as e:
+            raise self._error(at, str(e)) from None
+
+    def unit(self) -> Index:
+        """A number, a name, `min(a, b)`, `max(a, b)`, or an expression in parentheses."""
+        if self.accept("("):
+            out = self.dimension()
+            self.take(")")
+            return out
+        t = self.now
+        if t.kind == "number" and re.fullmatch(r"-?\d+", t.text):
+            return Index.of(int(self.take().text))
+        if t.kind != "name":
+            raise self.error(f"expected a dimension, found {t.text!r}")
+        self.take()
+        if t.text in ("min", "max") and self.accept("("):
+            a = self.dimension()
+            self.take(",")
+            b = self.dimension()
+            self.take(")")
+            return imin(a, b) if t.text == "min" else imax(a, b)
+        return self.named(t)
+
+    def named(self, t: Token) -> Index:
+        """What a name stands for: a dimension of that name."""
+        return Dim(t.text)
 
 
 class TypeParser(DimensionParser):

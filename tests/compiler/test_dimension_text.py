@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from compiler.symbolic import Index, Var, imax, imin
-from compiler.types.dimension_parser import DimensionParser
+from compiler.types.type_parser import DimensionParser
 
 LEAVES = st.one_of(st.sampled_from([Var("h"), Var("w")]), st.integers(-9, 9).map(Index.of))
 

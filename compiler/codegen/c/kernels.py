@@ -19,7 +19,6 @@ from compiler.errors import LoweringError
 from compiler.symbolic import Index, Var
 from compiler.tensor.expr import BinOp, CallExtern, Expr, walk
 from compiler.tensor.naming import values
-from compiler.tensor.saturate import range_of
 from compiler.tensor.stmt import (
     Attempt,
     Buffer,
@@ -31,6 +30,7 @@ from compiler.tensor.stmt import (
     Store,
     When,
     accesses,
+    range_of,
     stores,
 )
 

@@ -30,8 +30,7 @@ from compiler.tensor.expr import (
     index_condition,
 )
 from compiler.tensor.lanes import points
-from compiler.tensor.saturate import range_of
-from compiler.tensor.stmt import Store
+from compiler.tensor.stmt import Store, range_of
 from compiler.types.dtypes import BOOL, DType
 
 
