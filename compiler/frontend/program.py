@@ -50,7 +50,7 @@ class Program:
         self, op: str, args: Sequence[Atom], attrs: Mapping[str, Any], name: str, origin: str
     ) -> Atom:
         """See Graph."""
-        from compiler.op.opdef import get_op
+        from compiler.op.library import get_op
 
         self.budget.step()
         shape = attrs.get("newshape", ()) if op == "reshape" else ()

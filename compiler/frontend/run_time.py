@@ -15,7 +15,7 @@ from compiler.frontend import elements
 from compiler.frontend.node import Node
 from compiler.frontend.values import Symbolic, atoms_in
 from compiler.ir.expr import Atom, Call, Constant, Match, Var, tensor_type
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.symbolic import Dim, Index, Quasi
 from compiler.symbolic import Var as Dimension
 from compiler.types.dtypes import INT64

@@ -57,7 +57,7 @@ class FunctionBuilder:
         Raises:
             compiler.errors.TypeInferenceError: the operands do not fit the operator.
         """
-        from compiler.op.opdef import get_op
+        from compiler.op.library import get_op
 
         definition = get_op(op)
         return self.bind(Call(definition, args, definition.make_attrs(**attrs)), name, origins)

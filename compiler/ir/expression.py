@@ -107,7 +107,7 @@ def call(op: str, *args: Any, **attrs: Any) -> Expr:
         TypeInferenceError: the operands do not fit.
         DtypelabError: there is no such operator or attribute.
     """
-    from compiler.op.opdef import get_op
+    from compiler.op.library import get_op
 
     definition = get_op(op)
     given = definition.make_attrs(**attrs)

@@ -34,7 +34,8 @@ from compiler.ir.function_calls import CALL_TIR, CALLS, Callee
 from compiler.ir.graph_form import nested_name
 from compiler.ir.inference import infer_module
 from compiler.ir.metadata_parser import read_metadata
-from compiler.op.opdef import OpDef, get_op
+from compiler.op.library import get_op
+from compiler.op.opdef import OpDef
 from compiler.target.intrinsics import named_intrinsics
 from compiler.tensor.parser import take_primfuncs
 from compiler.tensor.stmt import PrimFunc

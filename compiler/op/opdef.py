@@ -194,7 +194,8 @@ class OpDef:
         return self.name
 
 
-_ops: dict[str, OpDef] = {}
+REGISTERED: dict[str, OpDef] = {}
+"""Operators by name; `compiler.op.library` has all of them."""
 
 
 def register_op(definition: OpDef) -> OpDef:
@@ -203,9 +204,9 @@ def register_op(definition: OpDef) -> OpDef:
     Raises:
         DtypelabError: the name is taken.
     """
-    if definition.name in _ops:
+    if definition.name in REGISTERED:
         raise DtypelabError(f"operator {definition.name!r} is already registered")
-    _ops[definition.name] = definition
+    REGISTERED[definition.name] = definition
     return definition
 
 
@@ -216,26 +217,3 @@ def register_ops(*definitions: OpDef) -> tuple[OpDef, ...]:
         DtypelabError: a name is taken.
     """
     return tuple(map(register_op, definitions))
-
-
-def get_op(name: str) -> OpDef:
-    """The operator called `name`.
-
-    Raises:
-        DtypelabError: there is none.
-    """
-    load_all()
-    if name not in _ops:
-        raise DtypelabError(unknown("operator", name, _ops))
-    return _ops[name]
-
-
-def all_ops() -> dict[str, OpDef]:
-    """Every registered operator by name."""
-    load_all()
-    return dict(_ops)
-
-
-def load_all() -> None:
-    """Import the modules of this folder, each of which registers its operators."""
-    import compiler.op.library  # noqa: F401

@@ -18,7 +18,8 @@ from compiler.ir.expr import (
 )
 from compiler.ir.inference import infer_value
 from compiler.ir.substitution import substitute
-from compiler.op.opdef import OpDef, get_op
+from compiler.op.library import get_op
+from compiler.op.opdef import OpDef
 from compiler.passes.live import live
 from compiler.types.names import unique
 

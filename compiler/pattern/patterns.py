@@ -25,7 +25,8 @@ from compiler.ir.expr import (
     Var,
     operands,
 )
-from compiler.op.opdef import OpDef, get_op
+from compiler.op.library import get_op
+from compiler.op.opdef import OpDef
 from compiler.pattern.search import Found, Mismatch, Scope, deepest
 from compiler.types.dtypes import DType
 from compiler.types.tensor_types import TensorType

@@ -41,7 +41,7 @@ def register_schedule_rule(rule: ScheduleRule, op: str = "", target: str = "") -
         UnsupportedError: the target is unknown.
         DtypelabError: there is no such operator.
     """
-    from compiler.op.opdef import get_op
+    from compiler.op.library import get_op
 
     if target:
         Target.parse(target)

@@ -15,8 +15,9 @@ from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.ir.inference import infer_value
 from compiler.op.accumulate import EXACT_BITS, exact_bits
 from compiler.op.facts import Summation
+from compiler.op.library import get_op
 from compiler.op.mixed import CAST
-from compiler.op.opdef import OpDef, get_op
+from compiler.op.opdef import OpDef
 from compiler.passes.rewrite import Rewriter, op_of
 from compiler.symbolic import Dim, Index
 from compiler.types.dtypes import FLOAT64, Array, DType, custom, span

@@ -9,8 +9,9 @@ from typing import Any
 from compiler.errors import InputError
 from compiler.op.attribute_types import declared
 from compiler.op.facts import Moves
+from compiler.op.library import get_op
 from compiler.op.nn.conv import CONV2D
-from compiler.op.opdef import Fusion, OpDef, get_op
+from compiler.op.opdef import Fusion, OpDef
 from compiler.target.registry import Target
 from compiler.types.dtypes import UINT8
 from compiler.types.tensor_types import TensorType

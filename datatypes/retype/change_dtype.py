@@ -268,7 +268,7 @@ class _Retype:
         return self.constants[id(a), dtype]
 
     def cast(self, a: Var, dtype: DType) -> Var:
-        from compiler.op.opdef import get_op
+        from compiler.op.library import get_op
 
         name = unique(f"{a.name}_{dtype.name or dtype}", self.names)
         op = get_op("cast")

@@ -21,7 +21,7 @@ def check_key(key: str) -> None:
     That is the operands of multiply-accumulates, as "uint8 x int8", or their one number system; an
     operator and the number system of its results, as "nn.softmax float32"; or "memory".
     """
-    from compiler.op.opdef import get_op
+    from compiler.op.library import get_op
 
     if key == MEMORY:
         return

@@ -16,7 +16,8 @@ from compiler.errors import ConfigError
 from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Binding, Call, Constant, IRModule, Var, atom_type, operands
-from compiler.op.opdef import Fusion, OpDef, get_op
+from compiler.op.library import get_op
+from compiler.op.opdef import Fusion, OpDef
 from compiler.types.dtypes import FLOAT32, Array, DType
 from compiler.types.tensor_types import TensorType
 from quantize.annotation.graph import Graph

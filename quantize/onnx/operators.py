@@ -12,7 +12,8 @@ import numpy as np
 from compiler.errors import UnsupportedError
 from compiler.ir.expr import Call, Constant, Var, atom_type, tensor_type
 from compiler.op.facts import Contraction, Moves, OnnxNode
-from compiler.op.opdef import OpDef, get_op
+from compiler.op.library import get_op
+from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 from compiler.types.dtypes import DType
 from compiler.types.tensor_types import TupleType

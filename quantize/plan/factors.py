@@ -22,7 +22,8 @@ from compiler.ir.expr import (
 )
 from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_operands
-from compiler.op.opdef import OpDef, get_op
+from compiler.op.library import get_op
+from compiler.op.opdef import OpDef
 from compiler.types.dtypes import FLOAT32, Array
 from quantize.plan.call_facts import Form, contraction, contraction_of, form
 

@@ -13,7 +13,7 @@ from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Binding, Call, Function, IRModule, Var
 from compiler.ir.verifier import verify
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.passes.decorators import function_pass, module_pass
 from compiler.passes.infer_type import InferType
 from compiler.passes.instruments import PrintIR, TimingInstrument, VerifyInstrument

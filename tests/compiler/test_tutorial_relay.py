@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 import compiler
 from compiler.errors import TypeInferenceError
 from compiler.ir.expr import Binding, Call, Value
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.passes.rewrite import call
 
 RNG = np.random.default_rng(0)

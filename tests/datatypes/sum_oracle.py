@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from compiler.arithmetic.arrays import arithmetic
-from compiler.op.opdef import all_ops
+from compiler.op.library import all_ops
 from compiler.types.dtypes import Array, DType
 from datatypes.formats import Format, minifloat
 

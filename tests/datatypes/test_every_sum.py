@@ -21,7 +21,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.op.accumulate import MODES
 from compiler.op.attribute_types import declared
-from compiler.op.opdef import all_ops, get_op
+from compiler.op.library import all_ops, get_op
 from compiler.tensor.stmt import stores
 from compiler.types.dtypes import Array, DType
 from compiler.types.tensor_types import TensorType

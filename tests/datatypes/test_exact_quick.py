@@ -19,7 +19,7 @@ from compiler.arithmetic.arrays import arithmetic
 from compiler.build import optimize
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.transform.speculative_exact_sums import parts_to_try, spread
 from compiler.types.dtypes import FLOAT64, Array
 from datatypes.formats import Format, get

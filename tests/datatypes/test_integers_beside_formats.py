@@ -12,7 +12,7 @@ import datatypes
 import quantize
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, IRModule, tensor_type
-from compiler.op.opdef import all_ops
+from compiler.op.library import all_ops
 from compiler.tensor.stmt import Intrin, walk_stmts
 from compiler.types.dtypes import FLOAT32, UINT8
 

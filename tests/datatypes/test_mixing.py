@@ -11,7 +11,7 @@ from compiler.errors import DtypelabError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Constant, IRModule, tensor_type
 from compiler.ir.verifier import verify
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.types.dtypes import Array
 from datatypes.arithmetic import oracle
 from datatypes.formats import Format, get

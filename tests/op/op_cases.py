@@ -12,7 +12,8 @@ from toy_dtype import TOY
 from compiler.arithmetic.arrays import arithmetic
 from compiler.arithmetic.scalar_function import ScalarFunction
 from compiler.arithmetic.scalar_functions import UNARY
-from compiler.op.opdef import OpDef, all_ops
+from compiler.op.library import all_ops
+from compiler.op.opdef import OpDef
 from compiler.symbolic import Var
 from compiler.types.dtypes import BOOL, INT8, INT64, UINT8, Array, DType
 from compiler.types.tensor_types import TensorType

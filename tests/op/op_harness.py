@@ -13,7 +13,8 @@ from compiler.interpret import loop_nests
 from compiler.interpret.graph import resolve_attrs
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.opdef import OpDef, get_op
+from compiler.op.library import get_op
+from compiler.op.opdef import OpDef
 from compiler.scheduling.tile import is_product
 from compiler.symbolic import Index, Var
 from compiler.tensor.builder import PrimBuilder

@@ -17,7 +17,7 @@ import compiler
 from compiler.errors import InputError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.symbolic import Var
 from compiler.types.tensor_types import TensorType
 

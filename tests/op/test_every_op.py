@@ -10,7 +10,7 @@ from op_cases import CASES, F32, I32, Case, values
 from op_harness import N, check_agreement, known
 
 from compiler.errors import TypeInferenceError
-from compiler.op.opdef import all_ops
+from compiler.op.library import all_ops
 from compiler.types.dtypes import BOOL, UINT8, DType
 from compiler.types.tensor_types import TensorType
 

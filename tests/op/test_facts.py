@@ -15,7 +15,8 @@ from test_every_op import label, types_of
 
 from compiler.arithmetic.arrays import arithmetic
 from compiler.op.facts import Moves
-from compiler.op.opdef import Fusion, OpDef, Quantized, all_ops, get_op
+from compiler.op.library import all_ops, get_op
+from compiler.op.opdef import Fusion, OpDef, Quantized
 from compiler.transform.exact_sums_apart import sums_inside
 from compiler.types.dtypes import BOOL, Array
 from compiler.types.tensor_types import TensorType

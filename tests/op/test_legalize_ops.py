@@ -16,7 +16,7 @@ import quantize
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule, Var
 from compiler.ir.function_calls import CALL_TIR
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.transform import LegalizeOps
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, TupleType

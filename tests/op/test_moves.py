@@ -14,7 +14,7 @@ from ort_node import onnx_run
 from toy_dtype import TOY
 
 from compiler.errors import TypeInferenceError
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.types.dtypes import BOOL, FLOAT32, INT64, Array
 from compiler.types.tensor_types import TensorType
 

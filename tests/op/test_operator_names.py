@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler.op.opdef import all_ops
+from compiler.op.library import all_ops
 
 ROOT = Path(__file__).parent.parent.parent
 DEFINED = ("compiler/op/", "compiler/frontend/")

@@ -20,7 +20,7 @@ from compiler.errors import DtypelabError
 from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule, Var
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.types.dtypes import BOOL, INT8, UINT8, Array, DType
 from compiler.types.tensor_types import TensorType
 

@@ -18,7 +18,7 @@ from compiler.arithmetic.scalar_function import ScalarFunction
 from compiler.arithmetic.scalar_functions import FUNCTIONS, UNARY
 from compiler.frontend import library  # noqa: F401
 from compiler.frontend.node import CONVERTERS
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.types.dtypes import FLOAT32, FLOAT64, Array, DType
 
 ROOT = Path(__file__).parents[2]

@@ -9,7 +9,7 @@ from op_harness import N, check_agreement, lowered
 from toy_dtype import TOY
 
 from compiler.arithmetic.arrays import arithmetic
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.symbolic import Index
 from compiler.target.identity import program_text
 from compiler.tensor.parser import parse_primfunc

@@ -18,7 +18,7 @@ from compiler.errors import DtypelabError, TypeInferenceError
 from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.types.dtypes import BOOL, FLOAT32, INT32, UINT8, Array, DType
 from compiler.types.tensor_types import TensorType
 

@@ -13,7 +13,7 @@ from compiler.interpret.loop_nests import run
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.op.accumulator_width import width
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.passes.manager import PassContext
 from compiler.symbolic import Var as Dim
 from compiler.tensor.builder import PrimBuilder

@@ -15,7 +15,7 @@ from ort_node import onnx_run
 from toy_dtype import TOY
 
 from compiler.errors import TypeInferenceError
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.op.window import Axis, Window
 from compiler.symbolic import Index
 from compiler.types.dtypes import FLOAT32, INT8, INT32, UINT8

@@ -12,7 +12,7 @@ from compiler.arithmetic.arrays import arithmetic
 from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.tensor.builder import PrimBuilder
 from compiler.types.dtypes import Array, DType
 from compiler.types.tensor_types import TensorType

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, IRModule, tensor_type
-from compiler.op.opdef import all_ops
+from compiler.op.library import all_ops
 from compiler.op.qnn.requantize import ROUNDINGS
 from compiler.symbolic import Var
 from compiler.types.dtypes import Array

@@ -20,7 +20,7 @@ from compiler.arithmetic.arrays import arithmetic
 from compiler.errors import TypeInferenceError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.types.dtypes import FLOAT32, Array
 from quantize.formats.element import element
 

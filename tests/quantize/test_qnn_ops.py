@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from qnn_checks import RANGES, check, limits, reference
 
 from compiler.errors import TypeInferenceError
-from compiler.op.opdef import get_op
+from compiler.op.library import get_op
 from compiler.types.dtypes import FLOAT32, FLOAT64, INT8, INT32, INT64, UINT8
 from compiler.types.tensor_types import TensorType
 

@@ -17,7 +17,7 @@ import compiler
 import quantize
 from compiler.errors import ConfigError
 from compiler.ir.expr import IRModule
-from compiler.op.opdef import all_ops
+from compiler.op.library import all_ops
 from compiler.op.qnn.requantize import ROUNDINGS
 from quantize import QConfig
 from quantize.plan.call_facts import Form, form_of
