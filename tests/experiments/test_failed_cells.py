@@ -9,7 +9,7 @@ import pytest
 
 import experiments
 from experiments.cli.main import run_command
-from experiments.results import export as tables
+from experiments.results import export
 
 Capture = pytest.CaptureFixture[str]
 
@@ -77,10 +77,10 @@ def test_long_errors_are_shortened_for_people_only(tmp_path: Path, capsys: Captu
     swept("all", tmp_path)
     rows = experiments.read_results(tmp_path / "r.csv")
     long = rows.assign(error="why " * 100)
-    short = tables.shortened(long)
-    assert (short["error"].str.len() == tables.ERROR_LENGTH).all()
+    short = export.shortened(long)
+    assert (short["error"].str.len() == export.ERROR_LENGTH).all()
     assert short["error"].str.endswith("...").all()
-    assert tables.shortened(rows)["error"].equals(rows["error"])
+    assert export.shortened(rows)["error"].equals(rows["error"])
     capsys.readouterr()
     assert run_command(["table", str(tmp_path / "r.csv"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"][0]["error"] == rows["error"][0]

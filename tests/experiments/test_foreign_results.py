@@ -15,9 +15,7 @@ from result_mutations import mutated
 from compiler.errors import ConfigError, DtypelabError
 from experiments.page.picture import pareto_svg
 from experiments.page.writing import page_data
-from experiments.results import comparison
-from experiments.results import export as tables
-from experiments.results import terminal as table
+from experiments.results import comparison, export, terminal
 from experiments.results.store import COLUMNS, SCHEMA_VERSION, ResultsFile, read_rows
 from experiments.running import reproduction
 from experiments.spec.recorded_config import code_files, config_of
@@ -134,12 +132,12 @@ def test_pictures_are_drawn_of_rows_that_do_not_say_everything(without: str, fir
 
 
 USES: tuple[Callable[[Path, pd.DataFrame], object], ...] = (
-    lambda path, rows: table.results_table(rows),
+    lambda path, rows: terminal.results_table(rows),
     lambda path, rows: rows._repr_html_(),
-    lambda path, rows: [tables.export(rows, form) for form in tables.FORMATS],
+    lambda path, rows: [export.export(rows, form) for form in export.FORMATS],
     lambda path, rows: comparison.compare(rows, read_rows(RECORDED)),
     lambda path, rows: page_data(path),
-    lambda path, rows: tables.pivot(rows, "model", "scheme", "metric"),
+    lambda path, rows: export.pivot(rows, "model", "scheme", "metric"),
     lambda path, rows: reproduction.code_of(path, "1"),
     lambda path, rows: [code_files(config_of(row)) for row in rows.to_dict("records")],
     lambda path, rows: ResultsFile(path, resume=True),

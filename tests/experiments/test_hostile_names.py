@@ -20,7 +20,7 @@ import quantize
 from compiler.files.printable import printable, printable_lines
 from experiments.cli.main import run_command
 from experiments.page.notebook import read_results
-from experiments.results import export as tables
+from experiments.results import export
 from experiments.results.store import COLUMNS, SCHEMA_VERSION, ResultsFile
 
 NAME = "=x\x1b[31m\nFORGED line\r\u202e[/]<b>|&{%\\"
@@ -103,7 +103,7 @@ def test_results_show_names_as_they_are(
     clean(path.read_text())
     columns = ["--columns", "model,scheme,error,dataset"]
     for line in (
-        *(["table", str(path), *columns, "--format", form] for form in tables.FORMATS),
+        *(["table", str(path), *columns, "--format", form] for form in export.FORMATS),
         ["report", str(path), "-o", "r.html", "--title", NAME],
     ):
         assert run_command(line) == 0
@@ -124,8 +124,8 @@ def test_exports_hold_no_formulas(tmp_path: Path, text: str) -> None:
     path = results(tmp_path / "r.csv", text)
     read = read_results(path)
     assert read["model"].tolist() == [printable(text)]
-    tables.write(read, tmp_path / "e.csv")
-    for out in ((tmp_path / "e.csv").read_text(), tables.export(read, "csv")):
+    export.write(read, tmp_path / "e.csv")
+    for out in ((tmp_path / "e.csv").read_text(), export.export(read, "csv")):
         cells = [cell for row in csv.reader(io.StringIO(out)) for cell in row]
         assert f"'{printable(text)}" in cells
         assert not [c for c in cells if c.startswith(("=", "+", "-", "@"))]
@@ -133,13 +133,13 @@ def test_exports_hold_no_formulas(tmp_path: Path, text: str) -> None:
 
 def test_numbers_are_no_formulas() -> None:
     table = pd.DataFrame({"-a": [-1.5, math.nan], "b": ["-1.5", "+2"], "c": [-3, 4]})
-    out = list(csv.reader(io.StringIO(tables.export(table, "csv"))))
+    out = list(csv.reader(io.StringIO(export.export(table, "csv"))))
     assert out == [["'-a", "b", "c"], ["-1.5", "-1.5", "-3"], ["", "+2", "4"]]
 
 
 @pytest.mark.parametrize("first", ["[x]", "*", "[", "x"])
 def test_a_row_of_latex_is_no_argument_of_the_one_before(first: str) -> None:
-    lines = tables.export(pd.DataFrame({first: [first], "b": ["[y]"]}), "latex").splitlines()
+    lines = export.export(pd.DataFrame({first: [first], "b": ["[y]"]}), "latex").splitlines()
     for line in (lines[2], lines[4]):
         assert line.startswith(f"{{{first[0]}}}{first[1:]} &" if first[0] in "[*" else f"{first} &")
 

@@ -13,8 +13,7 @@ import pytest
 from special_files import state, workplace
 
 from experiments.cli.main import run_command
-from experiments.spec import cells
-from experiments.spec import specification as specs
+from experiments.spec import cells, specification
 
 SAME = (
     "run net.onnx --input x.npz --output net.onnx",
@@ -80,7 +79,7 @@ def test_a_sweep_names_the_files_that_it_is_made_of(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     workplace(tmp_path)
-    spec: cells.SweepSpec = specs.load_spec("s.toml")
+    spec: cells.SweepSpec = specification.load_spec("s.toml")
     assert {Path(f).name for f in spec.files} >= {"s.toml", "net.onnx", "data.npz"}
 
 

@@ -12,7 +12,7 @@ import experiments
 from compiler.errors import ConfigError
 from experiments.cli.main import run_command
 from experiments.layers.table import layers_path, read_layers
-from experiments.results import export as tables
+from experiments.results import export
 from experiments.results.store import COLUMNS, read_rows
 
 QUICKSTART = Path(__file__).parents[2] / "results" / "quickstart.csv"
@@ -90,14 +90,14 @@ def test_chosen_columns_and_rows_only(tmp_path: Path) -> None:
         read_rows(tmp_path / "some.parquet")
 
 
-@pytest.mark.parametrize("suffix", tables.SUFFIXES)
+@pytest.mark.parametrize("suffix", export.SUFFIXES)
 def test_texts_are_exported_by_suffix(
     suffix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pivot = ("--pivot", "scheme,model,metric")
     file = exported(QUICKSTART, tmp_path / f"table{suffix}", *pivot)
     assert capsys.readouterr().out == f"{file}: 6 rows, 4 columns\n"
-    assert run_command(["table", str(QUICKSTART), *pivot, "--format", tables.SUFFIXES[suffix]]) == 0
+    assert run_command(["table", str(QUICKSTART), *pivot, "--format", export.SUFFIXES[suffix]]) == 0
     assert file.read_text() == capsys.readouterr().out
 
 

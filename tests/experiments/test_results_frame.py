@@ -19,7 +19,7 @@ from compiler.errors import ConfigError
 from experiments.page import picture
 from experiments.page.notebook import Results
 from experiments.page.picture import COSTS, pareto_svg
-from experiments.results import export as tables
+from experiments.results import export
 from experiments.results.row_names import merits, system_names
 from experiments.running import progress
 
@@ -133,7 +133,7 @@ def test_how_sums_are_formed_is_in_the_name_of_a_number_system(rows: Results) ->
 
     def named(*changes: dict[str, str]) -> tuple[list[str], list[str]]:
         several = pd.concat([mlp.assign(**c) for c in changes], ignore_index=True)
-        wide = tables.pivot(several.assign(metric=0.5), "scheme", "model", "metric")
+        wide = export.pivot(several.assign(metric=0.5), "scheme", "model", "metric")
         return system_names(several), wide["scheme"].tolist()
 
     for mode in ("exact", "fma", "float32"):

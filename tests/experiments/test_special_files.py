@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from special_files import COMMANDS, KINDS, state, time_limit, workplace
 
-from compiler.files import writing as output_files
+from compiler.files import writing
 from experiments.cli.main import run_command
 
 PLAIN = {"link to text", "empty", "zeros", "no text", "deep", "brackets", "digits", "one line",
@@ -20,7 +20,7 @@ OUTPUTS = {"q.onnx", "new.csv", "new.html", "t.jsonl"}
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(output_files, "PATIENCE", 0.1)
+    monkeypatch.setattr(writing, "PATIENCE", 0.1)
     workplace(tmp_path)
     return tmp_path
 

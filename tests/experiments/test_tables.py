@@ -9,7 +9,7 @@ import pytest
 
 from compiler.errors import ConfigError
 from experiments.cli.main import run_command
-from experiments.results import export as tables
+from experiments.results import export
 from experiments.results.comparison import compare
 from experiments.results.store import COLUMNS, ResultsFile, read_rows
 
@@ -33,14 +33,14 @@ def results(path: Path, shift: float = 0.0, slow: float = 1.0) -> pd.DataFrame:
 
 def test_conditions(tmp_path: Path) -> None:
     rows = results(tmp_path / "r.csv")
-    assert len(tables.where(rows, ["model=a_*"])) == 3
-    assert tables.where(rows, ["model=b_net", "scheme!=*32"])["scheme"].tolist() == [
+    assert len(export.where(rows, ["model=a_*"])) == 3
+    assert export.where(rows, ["model=b_net", "scheme!=*32"])["scheme"].tolist() == [
         "int8",
         "posit8_es0",
     ]
-    assert len(tables.where(rows, ["metric >= 0.93"])) == 4
-    assert len(tables.where(rows, ["size_bytes=2000", "metric<0.93"])) == 1
-    assert len(tables.where(rows, [])) == 6
+    assert len(export.where(rows, ["metric >= 0.93"])) == 4
+    assert len(export.where(rows, ["size_bytes=2000", "metric<0.93"])) == 1
+    assert len(export.where(rows, [])) == 6
 
 
 @pytest.mark.parametrize(
@@ -55,18 +55,18 @@ def test_conditions(tmp_path: Path) -> None:
 def test_wrong_conditions(tmp_path: Path, condition: str, message: str) -> None:
     rows = results(tmp_path / "r.csv")
     with pytest.raises(ConfigError, match=message):
-        tables.where(rows, [condition])
+        export.where(rows, [condition])
     assert run_command(["table", str(tmp_path / "r.csv"), "--where", condition]) == 2
 
 
 def test_pivot_keeps_the_order_of_the_rows(tmp_path: Path) -> None:
     rows = results(tmp_path / "r.csv")
-    wide = tables.pivot(rows, "scheme", "model", "metric")
+    wide = export.pivot(rows, "scheme", "model", "metric")
     assert list(wide) == ["scheme", "a_net", "b_net"]
     assert wide["scheme"].tolist() == ["float32", "int8", "posit8_es0"]
     assert wide["b_net"].tolist() == pytest.approx([0.95, 0.93, 0.91])
     with pytest.raises(ConfigError, match="several rows have threads=1 and scheme=float32"):
-        tables.pivot(rows, "threads", "scheme", "metric")
+        export.pivot(rows, "threads", "scheme", "metric")
 
 
 def test_rows_of_one_scheme_are_told_apart_by_system(capsys: pytest.CaptureFixture[str]) -> None:
@@ -145,10 +145,10 @@ def test_exports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_other_languages_read_into_names_is_escaped() -> None:
     table = pd.DataFrame({"metric_name": ["top1~float32"], "scheme": [r"a^{2}|b\c"]})
     assert r"top1\textasciitilde{}float32 & a\textasciicircum{}\{2\}|b\textbackslash{}c \\" in (
-        tables.export(table, "latex")
+        export.export(table, "latex")
     )
-    assert tables.export(table, "markdown").splitlines()[2].count(" | ") == 1
-    assert r"\|b" in tables.export(table, "markdown")
+    assert export.export(table, "markdown").splitlines()[2].count(" | ") == 1
+    assert r"\|b" in export.export(table, "markdown")
 
 
 @pytest.mark.parametrize(

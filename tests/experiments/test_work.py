@@ -12,7 +12,7 @@ import pytest
 
 import quantize
 from experiments import zoo
-from experiments.measure import layer_errors as layers
+from experiments.measure import layer_errors
 from experiments.running.estimates import estimates
 from experiments.running.session import Session
 from experiments.running.work import evaluation_batch, work_of
@@ -47,7 +47,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     done: Counter[str] = Counter()
     kinds: dict[int, str] = {}
     real_prepare, real_build, real_call = pipeline.prepare, pipeline.build, pipeline.Compiled.call
-    real_calibrate, real_errors = quantize.calibrate, layers.layer_errors
+    real_calibrate, real_errors = quantize.calibrate, layer_errors.layer_errors
 
     def suffix(scheme: Any) -> str:
         return "_float" if scheme.kind == "float32" else ""
@@ -82,7 +82,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     monkeypatch.setattr(pipeline, "build", build)
     monkeypatch.setattr(pipeline.Compiled, "call", call)
     monkeypatch.setattr(quantize, "calibrate", calibrate)
-    monkeypatch.setattr(layers, "layer_errors", errors)
+    monkeypatch.setattr(layer_errors, "layer_errors", errors)
     return done
 
 
