@@ -1,5 +1,5 @@
-"""Statements of loop nests: buffers, For / Store / Intrin / Attempt / When / Pick, and the PrimFunc
-that holds them."""
+"""Statements of loop nests: For / Store / Intrin / Attempt / When / Pick, and the PrimFunc that
+holds them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from compiler.errors import TypeInferenceError
 from compiler.symbolic import Index, IntLike, Var
+from compiler.tensor.expr import Buffer as Buffer
 from compiler.tensor.expr import Expr, Gather, Load, loads, subst, walk
 from compiler.tensor.packed_arrays import IndexMap
-from compiler.types.dtypes import Array, DType
 
 if TYPE_CHECKING:
     from compiler.tensor.intrinsic import Intrinsic
@@ -22,52 +21,6 @@ if TYPE_CHECKING:
 
 SLACK = 256
 """Bytes after the end of a buffer that kernels may read (and multiply by zero)."""
-
-
-@dataclass(eq=False, repr=False)
-class Buffer:
-    """A tensor in memory, row-major.
-
-    `scope`: `global` (a pointer parameter), `register` (values that stay in registers; every index
-    must become a constant), `local` (memory of the kernel's own, or of each thread), `shared`
-    (memory of the threads of one block) or `constant` (a table, in `data`). `finite`: known to hold
-    neither NaN nor infinities.
-    """
-
-    name: str
-    shape: tuple[Index, ...]
-    dtype: DType
-    scope: str = "global"
-    align: int = 0
-    data: Array | None = None
-    finite: bool = False
-
-    def __post_init__(self) -> None:
-        self.shape = tuple(Index.of(d) for d in self.shape)
-
-    def __getitem__(self, idx: IntLike | tuple[IntLike, ...]) -> Load:
-        at = idx if isinstance(idx, tuple) else (idx,)
-        if len(at) != len(self.shape):
-            raise TypeInferenceError(f"{self.name} has {len(self.shape)} dimensions, not {len(at)}")
-        return Load(self, tuple(Index.of(i) for i in at))
-
-    def flat(self, idx: tuple[Index, ...]) -> Index:
-        """Row-major position of `idx`, in elements."""
-        out, stride = Index(), Index.of(1)
-        for i, n in zip(reversed(idx), reversed(self.shape), strict=True):
-            out, stride = out + i * stride, stride * n
-        return out
-
-    @property
-    def size(self) -> Index:
-        """Number of elements."""
-        out = Index.of(1)
-        for n in self.shape:
-            out = out * n
-        return out
-
-    def __repr__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(eq=False)

@@ -31,6 +31,7 @@ from compiler.tensor.expr.node import (
     walk,
 )
 from compiler.tensor.expr.reads import (
+    Buffer,
     Gather,
     IndexValue,
     Load,
@@ -42,8 +43,8 @@ from compiler.tensor.expr.reads import (
 )
 
 __all__ = [
-    "BINARY", "COMPARISONS", "SYMBOLS", "At", "BinOp", "Call", "CallExtern", "Cast", "Expr",
-    "ExprLike", "FloatImm", "Gather", "IndexValue", "IntImm", "Let", "LetVar", "Load", "Select",
-    "binary", "call", "cast", "const", "index_condition", "index_value", "index_vars", "let",
-    "loads", "lowest", "maximum", "minimum", "rewrite", "select", "subst", "walk",
+    "BINARY", "COMPARISONS", "SYMBOLS", "At", "BinOp", "Buffer", "Call", "CallExtern", "Cast",
+    "Expr", "ExprLike", "FloatImm", "Gather", "IndexValue", "IntImm", "Let", "LetVar", "Load",
+    "Select", "binary", "call", "cast", "const", "index_condition", "index_value", "index_vars",
+    "let", "loads", "lowest", "maximum", "minimum", "rewrite", "select", "subst", "walk",
 ]  # fmt: skip

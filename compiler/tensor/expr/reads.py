@@ -1,17 +1,60 @@
-"""What expressions read: elements of buffers, and symbolic indices."""
+"""What expressions read: buffers, their elements, and symbolic indices."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from compiler.errors import TypeInferenceError
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr.node import BinOp, Cast, Expr, IntImm, Select, rewrite, walk
-from compiler.types.dtypes import INT64, UINT8, DType
+from compiler.types.dtypes import INT64, UINT8, Array, DType
 
-if TYPE_CHECKING:
-    from compiler.tensor.stmt import Buffer
+
+@dataclass(eq=False, repr=False)
+class Buffer:
+    """A tensor in memory, row-major.
+
+    `scope`: `global` (a pointer parameter), `register` (values that stay in registers; every index
+    must become a constant), `local` (memory of the kernel's own, or of each thread), `shared`
+    (memory of the threads of one block) or `constant` (a table, in `data`). `finite`: known to hold
+    neither NaN nor infinities.
+    """
+
+    name: str
+    shape: tuple[Index, ...]
+    dtype: DType
+    scope: str = "global"
+    align: int = 0
+    data: Array | None = None
+    finite: bool = False
+
+    def __post_init__(self) -> None:
+        self.shape = tuple(Index.of(d) for d in self.shape)
+
+    def __getitem__(self, idx: IntLike | tuple[IntLike, ...]) -> Load:
+        at = idx if isinstance(idx, tuple) else (idx,)
+        if len(at) != len(self.shape):
+            raise TypeInferenceError(f"{self.name} has {len(self.shape)} dimensions, not {len(at)}")
+        return Load(self, tuple(Index.of(i) for i in at))
+
+    def flat(self, idx: tuple[Index, ...]) -> Index:
+        """Row-major position of `idx`, in elements."""
+        out, stride = Index(), Index.of(1)
+        for i, n in zip(reversed(idx), reversed(self.shape), strict=True):
+            out, stride = out + i * stride, stride * n
+        return out
+
+    @property
+    def size(self) -> Index:
+        """Number of elements."""
+        out = Index.of(1)
+        for n in self.shape:
+            out = out * n
+        return out
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
