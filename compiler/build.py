@@ -12,7 +12,7 @@ from compiler.boundary.assumptions import Assumption, assumptions
 from compiler.boundary.elements import elements_of
 from compiler.boundary.index_ranges import index_ranges
 from compiler.boundary.inputs import symbolic_sizes
-from compiler.errors import InputError
+from compiler.errors import InputError, UnsupportedError
 from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGetItem, Var, atom_type
 from compiler.lowering.choose import DtypeLowering, choose_lowerings, forms_of
 from compiler.op.opdef import OpDef
@@ -143,17 +143,36 @@ def build(
     """
     if threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
-    chosen = Target.parse(target)
+    return compiled(mod, Target.parse(target), threads, dtype_lowering)
+
+
+def compiled(
+    mod: IRModule,
+    target: Target,
+    threads: int,
+    dtype_lowering: str | None = None,
+    machine: bool | None = None,
+) -> Executable:
+    """Compile `main` of a module as `build` does; `machine` says whether for the virtual machine,
+    which None leaves to the program.
+
+    Raises:
+        LoweringError, InputError, ConfigError: as `build`.
+        UnsupportedError: there is control flow, which only the machine runs.
+    """
     sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
     indices = index_ranges(mod)
     mod = prepare(mod)
+    needed = machine or needs_machine(mod)
     exe: Executable
-    if needs_machine(mod):
+    if needed and machine is False:
+        raise UnsupportedError("the graph executor runs no control flow: use the vm executor")
+    if needed:
         from compiler.vm.build import build_machine
 
-        exe = build_machine(compile_graph, mod, chosen, threads, dtype_lowering, assumed)
+        exe = build_machine(compile_graph, mod, target, threads, dtype_lowering, assumed)
     else:
-        exe = compile_graph(mod, chosen, threads, dtype_lowering, sizes, (), assumed)
+        exe = compile_graph(mod, target, threads, dtype_lowering, sizes, (), assumed)
     exe.elements, exe.indices = elements, indices
     return exe
 
@@ -178,7 +197,7 @@ def compile_graph(
     from compiler.passes.manager import PassContext
 
     context = PassContext.current()
-    mod = run("emptiness", mod)
+    mod = run(mod, "emptiness")
     program = _program(mod, target, threads, dtype_lowering, dims)
     program = replace(program, sizes=tuple(sizes), assumed=tuple(assumed))
 
@@ -204,7 +223,7 @@ def compile_program(
     """
     chosen = Target.anywhere(target) if isinstance(target, str) else target
     sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
-    program = _program(run("emptiness", prepare(mod)), chosen, threads, dtype_lowering)
+    program = _program(run(prepare(mod), "emptiness"), chosen, threads, dtype_lowering)
     return replace(program, sizes=tuple(sizes), assumed=tuple(assumed))
 
 
@@ -246,7 +265,6 @@ def optimize(
 
 
 def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...]) -> IRModule:
-    stages = ["stronger", "exact sums", "custom datatypes", "layouts"]
-    mod = sequence(stages, "layouts", Job(target, lowerings))(mod)
-    fused: IRModule = run("fusion", mod)  # kernels are what the executor runs
+    mod = sequence("layouts", "stronger", "layouts", told=Job(target, lowerings))(mod)
+    fused: IRModule = run(mod, "fusion")  # kernels are what the executor runs
     return fused

@@ -7,18 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from compiler.boundary.assumptions import assumptions
-from compiler.boundary.elements import ELEMENTS, elements_of
-from compiler.boundary.index_ranges import INDICES, index_ranges
-from compiler.boundary.inputs import symbolic_sizes
-from compiler.build import compile_graph, needs_machine
-from compiler.errors import InputError, UnsupportedError, unknown
+from compiler.boundary.elements import ELEMENTS
+from compiler.boundary.index_ranges import INDICES
+from compiler.build import compiled
+from compiler.errors import InputError, unknown
 from compiler.interpret.graph import evaluate
 from compiler.ir.expr import Function, IRModule
-from compiler.runtime.executable import Executable
 from compiler.target.registry import Target
-from compiler.transform.preparation import prepare
-from compiler.vm.build import build_machine
 
 KINDS = ("interpret", "debug", "graph", "vm")
 
@@ -44,18 +39,7 @@ class Executor:
             mod = replace(mod, attrs=kept)
         if self.kind in ("interpret", "debug"):
             return partial(evaluate, mod)
-        sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
-        indices = index_ranges(mod)
-        mod = prepare(mod)
-        exe: Executable
-        if self.kind == "vm":
-            exe = build_machine(compile_graph, mod, self.target, self.threads, None, assumed)
-        elif needs_machine(mod):
-            raise UnsupportedError("the graph executor runs no control flow: use the vm executor")
-        else:
-            exe = compile_graph(mod, self.target, self.threads, None, sizes, (), assumed)
-        exe.elements, exe.indices = elements, indices
-        return exe
+        return compiled(mod, self.target, self.threads, machine=self.kind == "vm")
 
 
 def create_executor(

@@ -100,7 +100,7 @@ def compile_elementwise(
     operands = [builder.input(f"x{k}", (n,), dtype) for k, dtype in enumerate(inputs)]
     out = builder.compute("out", (n,), result, lambda i: body(*(x[i] for x in operands)))
     nest = Nest(builder.finish([out]), chosen, arranged=True)
-    nest = run("custom datatypes in loops", run("schedule", nest))
+    nest = run(nest, "schedule", "custom datatypes in loops")
     symbol = f"elementwise_{name}_{jit.digest(program_text(nest.func))}"
     made = Scheduled(nest.func, nest.tables, symbol).code(chosen)
     (function,) = made.symbols

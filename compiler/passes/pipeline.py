@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -90,6 +90,11 @@ class Pipeline:
         """The stage of that name."""
         return next(s for s in self.stages if s.name == name)
 
+    def between(self, first: str, last: str) -> tuple[Stage, ...]:
+        """The stages from `first` to `last`."""
+        names = [s.name for s in self.stages]
+        return self.stages[names.index(first) : names.index(last) + 1]
+
     def steps(self) -> Iterator[tuple[Stage, Step]]:
         """Every step, in order."""
         return ((stage, step) for stage in self.stages for step in stage.steps)
@@ -129,17 +134,18 @@ def pipeline() -> Pipeline:
 
 
 # ---- running it ----------------------------------------------------------------------------------
-def sequence(stages: Sequence[str], name: str, told: Any = None) -> Sequential:
-    """The passes of these stages as one. `told`: what some are made with, and run by.
+def sequence(name: str, first: str, last: str = "", told: Any = None) -> Sequential:
+    """The passes of one stage, or of the stages from `first` to `last`, as one called `name`.
+    `told`: what some are made with, and run by.
 
     Stages whose level the current PassContext does not reach are not even imported.
     """
     from compiler.passes.manager import PassContext, Sequential
 
-    context, table = PassContext.current(), pipeline()
+    context = PassContext.current()
     steps = [
         step
-        for stage in map(table.__getitem__, stages)
+        for stage in pipeline().between(first, last or first)
         if stage.level <= context.opt_level or context.required_pass
         for step in stage.steps
         if step.when(told)
@@ -147,13 +153,15 @@ def sequence(stages: Sequence[str], name: str, told: Any = None) -> Sequential:
     return Sequential([s.load()(*s.given(told)) for s in steps], name=name, steps=steps)
 
 
-def run(stage: str, subject: Any) -> Any:
-    """What the functions of a stage make of `subject`, each of what the one before it gave."""
-    for step in pipeline()[stage].steps:
-        if step.when(subject):
-            with watched(step, subject) as given:
-                subject = step.load()(subject)
-                given.append(subject)
+def run(subject: Any, first: str, last: str = "") -> Any:
+    """What the functions of one stage, or of the stages from `first` to `last`, make of `subject`:
+    each of what the one before it gave."""
+    for stage in pipeline().between(first, last or first):
+        for step in stage.steps:
+            if step.when(subject):
+                with watched(step, subject) as given:
+                    subject = step.load()(subject)
+                    given.append(subject)
     return subject
 
 

@@ -67,7 +67,7 @@ class Scheduled:
     def code(self, target: Target) -> Code:
         """Its functions, in the language of the target's backend."""
         named = replace(self.func, name=self.symbol)
-        made: Code = run("code", Nest(named, target, tables=self.tables))
+        made: Code = run(Nest(named, target, tables=self.tables), "code")
         return made
 
 
@@ -119,7 +119,7 @@ class KernelSource:
                 nest = Nest(
                     self._func, self._target, self._arranged, self._constants, self._choices
                 )
-                nest = run("custom datatypes in loops", run("schedule", nest))
+                nest = run(nest, "schedule", "custom datatypes in loops")
                 func = nest.func
                 plain = re.sub(r"\W", "_", func.name, flags=re.ASCII)  # a person may have named it
                 symbol = f"{plain}_{digest(program_text(func), str(self._target))}"
@@ -249,7 +249,7 @@ def build_kernel(
         LoweringError: an operation has no lowering for its dtype and target.
         ConfigError: the tiles of the history do not fit.
     """
-    legal: Legalized = run("loops", f)
+    legal: Legalized = run(f, "loops")
     record = history.find(legal.func) if history is not None else None
     if record is None or history is None:
         return compile_kernel(legal, target, beside=beside)

@@ -21,5 +21,5 @@ def prepare(mod: IRModule) -> IRModule:
     is made of several has those of all. What runs is the pipeline's stage "prepare", as the current
     PassContext says.
     """
-    out = sequence(["prepare"], "prepare")(mod)
+    out = sequence("prepare", "prepare")(mod)
     return replace(out, attrs={**out.attrs, "prepared": PREPARE_VERSION})

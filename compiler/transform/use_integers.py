@@ -361,4 +361,4 @@ class _Walk:
 def with_integers(mod: IRModule) -> IRModule:
     """The module as the pipeline's stage "import" leaves it, if the current PassContext enables its
     passes."""
-    return sequence(["import"], "import")(mod)
+    return sequence("import", "import")(mod)

@@ -43,7 +43,7 @@ def build_machine(
         sizes, own = symbolic_sizes(f), assumptions(f)
         return compile_graph(region, target, threads, dtype_lowering, sizes, needed(f), own)
 
-    image, f = run("bytecode", (mod, compile_region)), mod.main
+    image, f = run((mod, compile_region), "bytecode"), mod.main
     names = list(mod.attrs.get("outputs", ()))
     if len(names) != len(f.results):
         names = [r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(f.results)]
