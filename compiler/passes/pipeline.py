@@ -107,7 +107,7 @@ class Pipeline:
 
 
 # ---- which one -----------------------------------------------------------------------------------
-_home, _passes = "", ""
+_home = ""
 _registered: list[Pipeline] = []
 
 
