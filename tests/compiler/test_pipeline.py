@@ -29,6 +29,7 @@ from compiler.runtime import kernels, loader
 from compiler.runtime.host import HOST
 from compiler.symbolic import Var as Dim
 from datatypes import change_dtype
+from quantize.onnx.export import to_model
 
 ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(0)
@@ -65,7 +66,7 @@ class Seen(PassInstrument):
 def convolution(rows: int | Dim = 2) -> IRModule:
     b = FunctionBuilder()
     x = b.param("x", (rows, 3, 6, 6))
-    w = RNG.standard_normal((8, 3, 3, 3)).astype(np.float32)
+    w = np.random.default_rng(1).standard_normal((8, 3, 3, 3)).astype(np.float32)
     y = b.call("nn.relu", b.call("nn.conv2d", x, b.const(w)))
     mean, one = np.zeros(8, np.float32), np.ones(8, np.float32)
     y = b.call("nn.batch_norm", y, *map(b.const, (one, mean, mean, one)))
@@ -79,7 +80,10 @@ def int8() -> IRModule:
 
 
 def posit() -> IRModule:
-    return change_dtype(convolution(), "float32", "posit8_es1")
+    b = FunctionBuilder()
+    x = b.param("x", (2, 4))
+    y = b.call("nn.relu", b.call("nn.dense", x, b.const(np.ones((3, 4), np.float32))))
+    return change_dtype(IRModule({"main": b.finish(y)}), "float32", "posit8_es1")
 
 
 def control() -> IRModule:
@@ -128,6 +132,18 @@ def test_the_table_of_a_build_is_what_an_instrument_sees(model: str, level: int)
             assert (runs(step, context) == "yes") == (done[stage.name, step.name] > 0), step.name
     assert ("CanonicalizeOps" in graph) == (level >= 3)
     assert ("AlterOpLayout" in graph) == (level >= 2)
+
+
+def test_what_the_importer_runs_is_the_first_stage() -> None:
+    mod = convolution()
+    model = to_model(mod, quantize.calibrate(mod, [{"x": RNG.random((2, 3, 6, 6), np.float32)}]))
+    for disabled, log in ([], ["InferType", "UseIntegers"]), (["UseIntegers"], []):
+        record, seen = PipelineRecord(), Seen()
+        with PassContext(disabled_pass=disabled, instruments=[record, seen]) as context:
+            mod = compiler.from_onnx(model)
+        assert record.log == seen.names == log
+        assert ran(record.rows(context)) == log
+        assert ("_acc = nn.conv2d" in str(mod)) == bool(log)
 
 
 @pytest.mark.parametrize("level", [0, 2, 4])
