@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -155,25 +154,17 @@ def sequence(name: str, first: str, last: str = "", told: Any = None) -> Sequent
 
 def run(subject: Any, first: str, last: str = "") -> Any:
     """What the functions of one stage, or of the stages from `first` to `last`, make of `subject`:
-    each of what the one before it gave."""
-    for stage in pipeline().between(first, last or first):
-        for step in stage.steps:
-            if step.when(subject):
-                with watched(step, subject) as given:
-                    subject = step.load()(subject)
-                    given.append(subject)
-    return subject
-
-
-@contextmanager
-def watched(step: Step, subject: Any) -> Iterator[list[Any]]:
-    """Tell the instruments of the current PassContext that a function of the pipeline runs on
-    `subject`; what it gave is appended to the list."""
+    each of what the one before it gave. Instruments of the current PassContext are told."""
     from compiler.passes.manager import PassContext
 
-    instruments, given = PassContext.current().instruments, [subject]
-    for i in instruments:
-        i.before_step(step, subject)
-    yield given
-    for i in instruments:
-        i.after_step(step, given[-1])
+    instruments = PassContext.current().instruments
+    for stage in pipeline().between(first, last or first):
+        for step in stage.steps:
+            if not step.when(subject):
+                continue
+            for i in instruments:
+                i.before_step(step, subject)
+            subject = step.load()(subject)
+            for i in instruments:
+                i.after_step(step, subject)
+    return subject
