@@ -4,11 +4,14 @@ a kind of target is a backend and a loader."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import pytest
 
 import compiler
+import quantize
 from compiler.build import compile_program
 from compiler.codegen.backend import Code
 from compiler.codegen.llvm.backend import LLVMBackend
@@ -22,6 +25,7 @@ from compiler.runtime.program import Program
 from compiler.target import intrinsics
 from compiler.target.cpus import X86_64, Cpu, architecture, register_cpu, remove_cpu
 from compiler.target.emit import Emitter, Val
+from compiler.target.intrinsics import emission
 from compiler.target.kinds import TargetKind
 from compiler.target.registry import Target
 from compiler.tensor.intrinsic import dot_product
@@ -30,6 +34,7 @@ here = pytest.mark.skipif(
     "sse2" not in Target.parse("llvm").enabled, reason="the invented CPU is one of x86-64"
 )
 RNG = np.random.default_rng(0)
+ZOO = Path(__file__).parents[2] / "experiments" / "zoo"
 AARCH64 = 183  # e_machine of ELF files
 X = RNG.integers(0, 128, (2, 8, 5, 5)).astype(np.uint8)
 
@@ -166,3 +171,18 @@ def test_a_kind_of_target_is_a_backend_and_a_loader() -> None:
         remove_target_kind("whole")
     with pytest.raises(UnsupportedError, match="whole"):
         compiler.build(convolution(), target="whole")
+
+
+@pytest.mark.thorough
+def test_every_instruction_may_be_written_as_its_loops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that a network uses: dot products, and sums clipped to bytes."""
+    mod = compiler.from_onnx(ZOO / "mnist_dwsep.onnx")
+    images = np.random.default_rng(0).standard_normal((2, 1, 28, 28)).astype(np.float32)
+    quantized = quantize.quantize(mod, [images])
+    monkeypatch.setattr(emission, "_texts", WeakKeyDictionary())
+    for intrinsic in intrinsics.named_intrinsics().values():
+        monkeypatch.setattr(intrinsic, "emit", None)
+    exe = compiler.build(quantized)
+    used = {line.split("<")[0].strip() for line in exe.as_text().splitlines()}
+    assert used & intrinsics.named_intrinsics().keys()
+    np.testing.assert_array_equal(exe(images), compiler.evaluate(quantized, images))
