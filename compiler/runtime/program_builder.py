@@ -35,10 +35,10 @@ from compiler.runtime.kernels import (
     aligned_copy,
     build_kernel,
     compile_kernel,
-    object_of,
 )
 from compiler.runtime.loader import loader_of
 from compiler.runtime.memory import Lifetime, plan_memory
+from compiler.runtime.object_code import object_of
 from compiler.runtime.program import Program
 from compiler.runtime.rounding_fallback import Conditions, Fallback, conditions
 from compiler.scheduling.tuning_log import active_history

@@ -22,7 +22,7 @@ from compiler.errors import InputError, LoweringError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.ir.function_calls import call_packed
-from compiler.runtime import kernels
+from compiler.runtime import object_code
 from compiler.runtime.profile import profile
 from compiler.target.registry import Target
 from compiler.tensor.stmt import For
@@ -241,7 +241,7 @@ def test_what_cannot_be_done_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_was_compiled_before_is_taken_from_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     compiler.build(dense("posit8_es0"), target="c", dtype_lowering="library")
-    monkeypatch.setattr(kernels, "_objects", {})  # what this process holds
+    monkeypatch.setattr(object_code, "_objects", {})  # what this process holds
     before = cache.statistics()
     compiler.build(dense("posit8_es0"), target="c", dtype_lowering="library")
     after = cache.statistics()

@@ -25,7 +25,7 @@ from compiler.passes import manager
 from compiler.passes.manager import Pass, PassContext, PassInstrument, Sequential
 from compiler.passes.pipeline import Step, pipeline
 from compiler.passes.record import PipelineRecord, runs
-from compiler.runtime import kernels, loader
+from compiler.runtime import kernels, loader, object_code
 from compiler.runtime.host import HOST
 from compiler.symbolic import Var as Dim
 from datatypes import change_dtype
@@ -181,7 +181,7 @@ def test_backend_and_loader_are_called_in_the_order_of_the_table(
     log: list[str] = []
     monkeypatch.setenv(cache.VARIABLE, "0")
     monkeypatch.setattr(kernels, "_known", {})
-    monkeypatch.setattr(kernels, "_objects", {})
+    monkeypatch.setattr(object_code, "_objects", {})
     monkeypatch.setitem(BACKENDS, "llvm", partial(Logged, LLVM, log))
     monkeypatch.setitem(loader._loaders, "llvm", partial(Logged, HOST, log))
     compiler.build(convolution())
