@@ -16,36 +16,33 @@ from compiler.scheduling.tile import (
     is_product,
     keeps_order,
 )
+from compiler.target.cpus import CACHES, Caches
 from compiler.tensor.expr import loads
 from compiler.tensor.stmt import For, Store
 from compiler.types.dtypes import FLOAT32, FLOAT64
 
 PIXELS = 4
 """Neighbouring outputs that are stored together where several blocks lie in one vector."""
-NEAR = 1 << 15
-"""Bytes of a packed operand that the nearest cache holds: a larger one is fetched ahead of use."""
 AHEAD = 8192
 """Bytes by which it is fetched ahead where it is walked once."""
-PANEL = 1 << 18
-"""Most bytes of the part that a tile walks, for the next such part to be fetched meanwhile."""
 WALKS = 4
 """Tiles that must walk the same part for that."""
 
 
-def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
-    """Schedule `stage` and its consumer as the tile says."""
+def apply_tile(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches = CACHES) -> None:
+    """Schedule `stage` and its consumer as the tile says. `fma`, `caches`: of the target."""
     few: list[str] = []
     for axis, width in t.run_time:
         ((store, _, _),) = s.stage_stores(stage)
         few.append(s.versions(stage, _consumer(s, store).stage, axis, width))
-    _apply(s, stage, t, fma)
+    _apply(s, stage, t, fma, caches)
     for (axis, _), name in zip(t.run_time, few, strict=True):
         one = replace(t, run_time=())
         if axis == t.lane_axis:
             one = replace(one, lanes=1, blocks=1)
         elif t.skew[0]:  # windows one by one share no data
             one = replace(one, spatial=((axis, 1),), skew=(1, *t.skew[1:]))
-        _apply(s, name, one, fma)
+        _apply(s, name, one, fma, caches)
 
 
 def _consumer(s: Schedule, store: Store) -> Store:
@@ -54,7 +51,7 @@ def _consumer(s: Schedule, store: Store) -> Store:
     return reader
 
 
-def _apply(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
+def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches) -> None:
     ((store, path, _),) = s.stage_stores(stage)
     if t.copy is not None:
         s.copy_in_blocks(stage, t.copy, t.lane_axis, t.lanes)
@@ -119,8 +116,8 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool) -> None:
     if t.pack is not None:
         packed = s.pack(stage, t.pack)
         nbytes = (packed.size.constant() or 0) * packed.dtype.nbytes
-        if t.lanes > 1 and nbytes > NEAR:
-            s.prefetch(packed, _ahead(t, path, rank, packed.dtype.nbytes))
+        if t.lanes > 1 and nbytes > caches.near:
+            s.prefetch(packed, _ahead(t, path, rank, packed.dtype.nbytes, caches))
     # LLVM has no fma of float16 in one rounding.
     floats = store.buffer.dtype in (FLOAT32, FLOAT64)
     if fma and floats and store.update == "Add" and is_product(store):
@@ -161,14 +158,15 @@ def _unroll_known(s: Schedule, name: str) -> None:
             loop.kind = "unroll"
 
 
-def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int) -> int:
+def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int, caches: Caches) -> int:
     """Bytes by which the packed operand is fetched ahead. Where many tiles walk the same part of
-    it, one after another, there is time to fetch all of the next part."""
+    it, one after another, there is time to fetch all of the next part, if the next cache holds
+    it."""
     extents = [f.extent.range()[1] or 0 for f in path]
     tiles = math.prod(extents[k] for k in range(rank) if k not in (t.lane_axis, t.block_axis))
     part = t.lanes * t.blocks * math.prod(extents[rank:]) * nbytes
     many = tiles >= WALKS * math.prod(width for _, width in t.spatial)
-    return part if many and AHEAD < part <= PANEL else AHEAD
+    return part if many and AHEAD < part <= caches.next else AHEAD
 
 
 def _few_taps(store: Store, path: Sequence[For], t: Tile) -> bool:

@@ -54,7 +54,6 @@ def schedule_default(
         ScheduleError: a choice does not fit its stage.
     """
     s = untiled(f)
-    fma = target.fma
     left = dict(choices or {})
     for stage in s.stages():
         if stage not in s.stages():
@@ -66,7 +65,7 @@ def schedule_default(
         if tile is not None and stage in left:
             tile = retile(s, stage, tile, left.pop(stage), target, constants)
         if tile is not None:
-            apply_tile(s, stage, tile, fma)
+            apply_tile(s, stage, tile, target.fma, target.architecture.caches)
     if left:
         raise ScheduleError(f"{f.name} has no tile for {', '.join(sorted(left))}; leave it out")
     for stage in s.stages():

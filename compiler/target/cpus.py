@@ -7,8 +7,20 @@ file in `compiler.target.intrinsics`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from compiler.errors import UnsupportedError
+
+
+class Caches(NamedTuple):
+    """Bytes of a core's own caches, the nearest and the next: what is larger is fetched ahead."""
+
+    near: int
+    next: int
+
+
+CACHES = Caches(1 << 15, 1 << 18)
+"""As most cores have at least."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +31,7 @@ class Architecture:
     Attributes:
         name: how LLVM's triples begin.
         pointer_bytes: of an address.
+        caches: of a core.
         vectors: feature, bytes of a vector register, and how many of those there are.
         isas: feature, and the name of the instruction set that kernels use then.
         fma: features with a fused multiply-add.
@@ -36,6 +49,7 @@ class Architecture:
     flags: tuple[str, ...] = ()
     vector_constraint: str = ""
     pause: tuple[str, str] = ("", "")
+    caches: Caches = CACHES
 
 
 X86_64 = Architecture(
