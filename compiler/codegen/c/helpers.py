@@ -105,13 +105,15 @@ def helper(name: str) -> str | None:
     if words == ["f64", "inf"]:
         body = "f64_bits_u64(UINT64_C(0x7ff0000000000000))"
         return f"static inline double f64_inf(void) {{\n  return {body};\n}}"
-    if words[0] == "library" and words[1] in LIBRARY:
-        types = ", ".join(["double"] * FUNCTIONS[words[1]].arity)
+    library = name.removeprefix("library_")
+    if library != name and library in LIBRARY:
+        types = ", ".join(["double"] * FUNCTIONS[library].arity)
         # Volatile: compilers compute functions of constants, better in the last bit.
-        return f"static double (*const volatile {name})({types}) = {LIBRARY[words[1]]};"
-    if len(words) == 2 and words[1] in SHORT:
-        dtype = SHORT[words[1]]
-        return _of_floats(words[0], dtype) if dtype.is_float else _of_integers(words[0], dtype)
+        return f"static double (*const volatile {name})({types}) = {LIBRARY[library]};"
+    fn, _, short = name.rpartition("_")
+    if short in SHORT:
+        dtype = SHORT[short]
+        return _of_floats(fn, dtype) if dtype.is_float else _of_integers(fn, dtype)
     return None
 
 
