@@ -8,7 +8,7 @@ from compiler.passes import pipeline as _pipeline
 if TYPE_CHECKING:  # the function, not the module of its name
     from compiler.build import build as build
 
-_pipeline.comes_from("compiler.build", passes="compiler.transform")
+_pipeline.comes_from("compiler.build")
 
 __getattr__, __dir__, __all__ = lazy(
     __name__,

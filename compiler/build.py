@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from typing import Any
 
 from compiler.arithmetic.stochastic import random_dtype
 from compiler.boundary.assumptions import Assumption, assumptions
@@ -17,7 +17,7 @@ from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGet
 from compiler.lowering.choose import DtypeLowering, choose_lowerings, forms_of
 from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
-from compiler.passes.pipeline import Pipeline, Stage, Step, passes, register, run, sequence
+from compiler.passes.pipeline import Pipeline, Stage, Step, register, run, sequence
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.loader import loader_of
 from compiler.runtime.program import Program
@@ -51,7 +51,15 @@ class Job:
         return any(i.steps and i.operand_dtypes == [INT16, INT16] for i in every)
 
 
-PassStep = partial(Step, is_pass=True)
+def pass_(name: str, **how: Any) -> Step:
+    """A pass of `compiler.transform`."""
+    return Step(name, f"compiler.transform:{name}", is_pass=True, **how)
+
+
+def passes(*names: str) -> tuple[Step, ...]:
+    """Passes that need to be told nothing."""
+    return tuple(map(pass_, names))
+
 
 # Everything that happens to a program, from import to machine code, in order; nothing else orders
 # passes. Plans name the values that "prepare" leaves (see PREPARE_VERSION): quantize, retype and
@@ -73,19 +81,19 @@ PIPELINE = register(
                   "CombineParallelConv2D", "CombineParallelDense", "CombineParallelBatchMatmul"),
                   level=3),
             Stage("exact sums", "the same",
-                  (PassStep("SplitExact",
-                            given=lambda job: (job.target.exception_flags, job.pairs)),)),
+                  (pass_("SplitExact",
+                         given=lambda job: (job.target.exception_flags, job.pairs)),)),
             Stage("custom datatypes", "the same",
-                  (PassStep("HoldForms", given=lambda job: (forms_of(job.lowerings),)),)),
+                  (pass_("HoldForms", given=lambda job: (forms_of(job.lowerings),)),)),
             Stage("layouts", "the same", (
-                  PassStep("FoldZeroPoint"),
-                  PassStep("AlterOpLayout", given=lambda job: (job.target,),
-                       when=lambda job: job.deterministic, note="unless roundings are stochastic"),
-                  PassStep("FoldConstant",
-                       when=lambda job: job.deterministic, note="unless roundings are stochastic"),
+                  pass_("FoldZeroPoint"),
+                  pass_("AlterOpLayout", given=lambda job: (job.target,),
+                        when=lambda job: job.deterministic, note="unless roundings are stochastic"),
+                  pass_("FoldConstant",
+                        when=lambda job: job.deterministic, note="unless roundings are stochastic"),
             )),
             Stage("fusion", "the same",
-                  (PassStep("FuseOps", "compiler.transform.fuse_ops:fused",
+                  (Step("FuseOps", "compiler.transform.fuse_ops:fused", is_pass=True,
                         note="disabled, it makes a kernel of each operator"),)),
             Stage("loops", "the function of a kernel",
                   (Step("legalize", "compiler.lowering.legalize:legalize"),)),

@@ -32,11 +32,11 @@ class Step:
 
     Attributes:
         name: of the pass or function.
-        function: where the function is: "package.module:name"; "" for passes, which one package
-            has by name (see `comes_from`). It takes and gives what goes through its stage.
+        function: where it is: "package.module:name". A function takes and gives what goes through
+            its stage.
         outside: whether the function is a method of the target's backend or loader, which are
             called, partly by other threads, as code gets ready: instruments do not see it.
-        is_pass: whether `name` is that of a pass; the function, if there is one, runs it.
+        is_pass: whether `name` is that of a pass: `function` is its class, or runs it.
         given: what the pass is made with, of what its stage is told.
         when: whether the step runs, of what its stage is told or, before a function, of what goes
             through it.
@@ -44,21 +44,21 @@ class Step:
     """
 
     name: str
-    function: str = ""
+    function: str
     outside: bool = False
     is_pass: bool = False
     given: Callable[[Any], tuple[Any, ...]] = _nothing
     when: Callable[[Any], bool] = _always
     note: str = ""
 
+    @property
+    def optional(self) -> bool:
+        """Whether it is a pass that the PassContext has run or left out."""
+        return self.is_pass and self.function.endswith(f":{self.name}")
+
     def load(self) -> Any:
         """The class of the pass, or the function."""
-        return pkgutil.resolve_name(self.function or f"{_passes}:{self.name}")
-
-
-def passes(*names: str) -> tuple[Step, ...]:
-    """Steps that are passes, and need to be told nothing."""
-    return tuple(Step(name, is_pass=True) for name in names)
+        return pkgutil.resolve_name(self.function)
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,11 +110,10 @@ _home = ""
 _registered: list[Pipeline] = []
 
 
-def comes_from(module: str, passes: str) -> None:
-    """Say which module registers the pipeline as it is imported, and which package has the passes
-    by name."""
-    global _home, _passes
-    _home, _passes = module, passes
+def comes_from(module: str) -> None:
+    """Say which module registers the pipeline as it is imported."""
+    global _home
+    _home = module
 
 
 def register(pipeline: Pipeline) -> Pipeline:

@@ -25,7 +25,7 @@ def pipeline_table(context: PassContext) -> str:
 
 def level_of(step: Step) -> str:
     """The level from which a pass runs; "" for a function, which always does."""
-    return "" if step.function else str(step.load().opt_level)
+    return str(step.load().opt_level) if step.optional else ""
 
 
 def runs(step: Step, context: PassContext) -> str:
@@ -36,7 +36,7 @@ def runs(step: Step, context: PassContext) -> str:
         return "required"
     if step.outside:
         return "by the target"
-    if step.function or context.enables(step.load()):
+    if not step.optional or context.enables(step.load()):
         return "yes"
     return f"no, at level {context.opt_level}"
 
