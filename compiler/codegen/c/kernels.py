@@ -34,6 +34,8 @@ from compiler.tensor.stmt import (
     stores,
 )
 
+UNROLLED = 8
+"""Steps of an instruction's innermost loop up to which the C compiler is asked to unroll it."""
 LOOPS = ("serial", "unroll", "vector", "parallel")
 
 
@@ -175,7 +177,10 @@ class _Stage:
     def intrin(self, s: Intrin) -> None:
         with self.names.scope():
             self.line(comment(s.intrin.name))
+            last = list(s.intrin.loops)[-1]
             for n, extent in s.intrin.loops.items():
+                if n == last and extent <= UNROLLED:  # a dot product takes a third of the time
+                    self.line(f"#pragma GCC unroll {extent}")
                 i = self.scope[s.vars[n]] = self.names.new(s.vars[n].name)
                 self.line(f"for (int64_t {i} = 0; {i} < {extent}; ++{i}) {{")
                 self.depth += 1
