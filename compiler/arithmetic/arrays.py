@@ -11,8 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from compiler.arithmetic import extremes, over_arrays
-from compiler.arithmetic import fused_multiply_add as fused
+from compiler.arithmetic import extremes, fused_multiply_add, over_arrays
 from compiler.arithmetic.rounding_sites import Places
 from compiler.arithmetic.scalar_functions import BITS, COMPARE
 from compiler.arithmetic.stochastic import PLACED, random_dtype
@@ -164,9 +163,9 @@ class NumpyArithmetic(Choice):
     def fma(self, a: Array, b: Array, c: Array) -> Array:
         """See Arithmetic."""
         if self.dtype == DType("float", 32):
-            return fused.multiply_add32(a, b, c)
+            return fused_multiply_add.multiply_add32(a, b, c)
         if self.dtype == DType("float", 64):
-            return fused.multiply_add(a, b, c)
+            return fused_multiply_add.multiply_add(a, b, c)
         raise UnsupportedError(f"no fused multiply-add of {self.dtype}")
 
     def maximum(self, a: Array, b: Array) -> Array:

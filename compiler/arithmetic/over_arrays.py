@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.arithmetic import c_library, extremes
-from compiler.arithmetic import fused_multiply_add as fused
+from compiler.arithmetic import c_library, extremes, fused_multiply_add
 from compiler.arithmetic.mathlib import FLOAT16
 from compiler.arithmetic.scalar_functions import BITS, COMPARE, FUNCTIONS
 from compiler.errors import LoweringError, UnsupportedError
@@ -90,7 +89,7 @@ def _computed(e: Expr, known: dict[Expr, Any]) -> Any:
             return operands[0].astype(e.dtype.storage)
     elif isinstance(e, Call):
         if e.fn == "fma" and e.dtype == FLOAT32:
-            return fused.multiply_add32(*operands)
+            return fused_multiply_add.multiply_add32(*operands)
         if e.fn == "bits":
             return operands[0].view(e.dtype.storage)
         if e.fn == "rint_i32":
