@@ -17,10 +17,10 @@ import datatypes
 import quantize
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.op import opdef
 from compiler.op.common import type_of
 from compiler.op.facts import Moves, onnx_node
-from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.op.library import all_ops
+from compiler.op.opdef import REGISTERED, Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Index
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.stmt import Buffer
@@ -108,12 +108,12 @@ ADDED = (
 
 @pytest.fixture
 def added() -> Iterator[None]:
-    opdef.all_ops()  # all others are registered by now
+    all_ops()  # all others are registered by now
     for op in ADDED:
         register_op(op)
     yield
     for op in ADDED:
-        opdef._ops.pop(op.name)
+        REGISTERED.pop(op.name)
 
 
 def net() -> IRModule:
