@@ -106,7 +106,7 @@ class Pipeline:
 
 
 # ---- which one -----------------------------------------------------------------------------------
-_home = ""
+_home, _passes = "", ""
 _registered: list[Pipeline] = []
 
 
