@@ -22,9 +22,9 @@ def test_a_plan_that_fits_has_its_model_read_once(monkeypatch: pytest.MonkeyPatc
     read: list[IRModule] = []
     found = fingerprint._fingerprint
 
-    def counted(module: IRModule, whole: bool = False) -> str:
+    def counted(module: IRModule, whole: bool = False, sizes: bool = False) -> str:
         read.append(module)
-        return found(module, whole)
+        return found(module, whole, sizes)
 
     monkeypatch.setattr(fingerprint, "_fingerprint", counted)
     x = np.ones((2, 3), np.float32)
