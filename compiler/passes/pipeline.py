@@ -106,7 +106,7 @@ class Pipeline:
 
 
 # ---- which one -----------------------------------------------------------------------------------
-_home, _passes = "", ""
+_home = ""
 _registered: list[Pipeline] = []
 
 
