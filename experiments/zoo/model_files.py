@@ -268,6 +268,8 @@ def result_axes(path: Path, sample_shape: tuple[int, ...] | Sample) -> tuple[int
     one size of the batch; empty if nothing is known of any."""
     if _declared_batch(path, sample_shape) is not None:
         return ()
+    if _only_batch(path, sample_shape, _stamps(path)) is not None:
+        return ()
     return _result_axes(path, sample_shape, _stamps(path))
 
 
