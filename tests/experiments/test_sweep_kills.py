@@ -131,7 +131,7 @@ def kill_often(folder: Path, kills: int, repeats: int) -> None:
 
 
 def test_five_kills_of_a_sweep_with_two_workers_leave_no_trace(tmp_path: Path) -> None:
-    kill_often(tmp_path, kills=5, repeats=30)
+    kill_often(tmp_path, kills=5, repeats=50)
 
 
 @pytest.mark.slow
