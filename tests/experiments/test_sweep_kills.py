@@ -88,7 +88,7 @@ def await_end(out: Path) -> None:
 def moment(process: subprocess.Popen[bytes], out: Path, generator: random.Random) -> None:
     """Sleep until a random moment: mostly among the cells, else also while processes start."""
     if generator.random() < 0.2:
-        time.sleep(generator.uniform(0, 2))
+        time.sleep(generator.uniform(0, 1))
         return
     before = size(out)
     while size(out) <= before and process.poll() is None:
