@@ -17,6 +17,8 @@ from compiler.op.slice import STRIDED_SLICE
 from quantize.plan.call_facts import Form, form
 
 _PLAIN = (bool, float, str)
+_OF_SIZES = ("padding", "partial")
+"""Attributes that may follow from the size of images."""
 _known: WeakKeyDictionary[IRModule, str] = WeakKeyDictionary()
 
 
@@ -94,6 +96,7 @@ def _fingerprint(module: IRModule, whole: bool = False, sizes: bool = False) -> 
 
 
 def _values(attrs: Any, kinds: tuple[type, ...]) -> dict[str, Any]:
-    """The attributes of some kinds; padding may follow from the size of images."""
-    names = [f.name for f in fields(attrs) if f.name != "padding"] if is_dataclass(attrs) else []
+    """The attributes of some kinds, without those that may follow from the size of images."""
+    all_names = [f.name for f in fields(attrs)] if is_dataclass(attrs) else []
+    names = [n for n in all_names if n not in _OF_SIZES]
     return {n: getattr(attrs, n) for n in names if isinstance(getattr(attrs, n), kinds)}
