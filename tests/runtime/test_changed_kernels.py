@@ -28,7 +28,7 @@ def compiled(func: PrimFunc, arrays: list[Array]) -> list[Array]:
     temps = [aligned_copy(np.zeros(int(b.size.const) * 8 + SLACK, np.uint8)) for b in func.temps]
     target = compiler.Target.parse("llvm")
     name = f"m_{jit.digest(str(func))}"
-    for s in lower_primfunc(replace(func, name=name), [], target.enabled):
+    for s in lower_primfunc(replace(func, name=name), [], target):
         values: list[Any] = [ctypes.c_void_p(a.ctypes.data) for a in (*given, *temps)]
         if s.extent is not None:
             values += [ctypes.c_int64(0), ctypes.c_int64(int(s.extent.const))]
