@@ -165,6 +165,14 @@ def test_sizes_are_exact_everywhere_and_columns_of_later_versions_are_not_missed
     assert reproduction.compare(old, {**row, **OTHER_CPU}).exact == ("metric", "outputs_not_finite")
 
 
+def test_what_was_skipped_is_the_same_under_the_names_of_then() -> None:
+    row = figures(skipped="scale_0_tmp_1 (its data is float); conv2 (by name)")
+    renamed = {**row, "skipped": "scale_0.tmp_1 (its data is float); conv2 (by name)"}
+    assert reproduction.compare(row, renamed).matches
+    for other in ("scale_0.tmp_1 (its data is float)", "scale_0.tmp_1 (by name); conv2 (by name)"):
+        assert not reproduction.compare(row, {**row, "skipped": other}).matches
+
+
 def timed(low: float, high: float, median: float, **more: Value) -> dict[str, Value]:
     """A row whose speed-up is between `low` and `high`."""
     edges = {f"latency_ms_{name}": median * f for name, f in (("min", 0.9), ("p99", 1.2))}
