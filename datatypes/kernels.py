@@ -92,7 +92,7 @@ def compile_elementwise(
     from compiler.runtime.kernels import Scheduled
     from compiler.runtime.nests import Nest
     from compiler.symbolic import Var
-    from compiler.target.identity import program_text
+    from compiler.target.intrinsics.emission import program_text
     from compiler.target.registry import Target
     from compiler.tensor.builder import PrimBuilder
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from compiler.arithmetic import extremes, fused_multiply_add, over_arrays
+from compiler.arithmetic import fused_multiply_add, over_arrays
 from compiler.arithmetic.rounding_sites import Places
 from compiler.arithmetic.scalar_functions import BITS, COMPARE
 from compiler.arithmetic.stochastic import PLACED, random_dtype
@@ -170,11 +170,11 @@ class NumpyArithmetic(Choice):
 
     def maximum(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
-        return extremes.maximum(a, b)
+        return over_arrays.maximum(a, b)
 
     def minimum(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
-        return extremes.minimum(a, b)
+        return over_arrays.minimum(a, b)
 
     def compare(self, op: str, a: Array, b: Array) -> Array:
         """See Arithmetic."""

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from compiler.codegen.steps import Step
+from compiler.errors import LoweringError
 from compiler.symbolic import Var
 from compiler.target.registry import Target
-from compiler.tensor.stmt import Buffer, PrimFunc
+from compiler.tensor.expr import Buffer
+from compiler.tensor.stmt import Barrier, For, PrimFunc, family, walk_stmts
 
 
 @dataclass(frozen=True)
@@ -95,3 +97,17 @@ BACKENDS: dict[str, Callable[[], Backend]] = {"llvm": _llvm, "c": _c}
 def backend_of(target: Target) -> Backend:
     """The backend of a target's kind."""
     return BACKENDS[target.kind]()
+
+
+def refuse_grid(f: PrimFunc, kind: str) -> None:
+    """Refuse a program for a grid of threads, for a kind of target that has none.
+
+    Raises:
+        LoweringError: names the first loop or barrier of a grid.
+    """
+    has_none = f"targets of kind {kind!r} have no grid of threads"
+    for s, _, _ in walk_stmts(f.body):
+        if isinstance(s, For) and family(s):
+            raise LoweringError(f"{f.name}: loop {s.var} is a {s.kind}, and {has_none}")
+        if isinstance(s, Barrier):
+            raise LoweringError(f"{f.name} has a barrier, and {has_none}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.symbolic import Index
-from compiler.tensor.stmt import Buffer, For, Stmt, accesses, walk_stmts
+from compiler.tensor.expr import Buffer
+from compiler.tensor.stmt import For, Stmt, accesses, walk_stmts
 
 Regions = dict[Buffer, list[tuple[Index, ...] | None]]
 

@@ -231,3 +231,15 @@ def _gathered(
             emit = n.step if batched else partial(n.result, first + k)
             out.append(emit("concatenate", *wide, axis=at))
     return out
+
+
+@converts("OptionalHasElement")
+def has_element(n: Node) -> Imported:
+    """Whether there is a value: a tensor always is one."""
+    return Constant.of(np.asarray(n.has(0)), BOOL)
+
+
+@converts("OptionalGetElement")
+def get_element(n: Node) -> Imported:
+    """The value."""
+    return n.value(0)

@@ -14,7 +14,6 @@ from compiler.frontend import (  # noqa: F401
     converters_move,
     converters_nn,
     converters_norms,
-    converters_optional,
     converters_pool,
     converters_quantized,
     converters_recurrent,

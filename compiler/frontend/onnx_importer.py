@@ -6,19 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from compiler.boundary.assumptions import assumptions, check_assumptions
 from compiler.boundary.elements import ELEMENTS
 from compiler.boundary.index_ranges import INDICES
-from compiler.errors import ModelError, UnsupportedError, nearest
+from compiler.errors import DtypelabError, InputError, ModelError, UnsupportedError, nearest
 from compiler.frontend import library  # noqa: F401  (each registers its converters)
 from compiler.frontend.function_body import has_body
 from compiler.frontend.graph_import import GraphImport
 from compiler.frontend.limits import MEMORY, Budget
 from compiler.frontend.local_functions import all_nodes, inlined
-from compiler.frontend.misfits import broken_assumption
 from compiler.frontend.model_file import opset_of, read_model
 from compiler.frontend.node import CONVERTERS
 from compiler.frontend.schema import operator_key
-from compiler.ir.expr import IRModule
+from compiler.frontend.signature import input_types
+from compiler.ir.expr import IRModule, tensor_type
+from compiler.symbolic import Index, Var
 from compiler.transform.use_integers import with_integers
 
 if TYPE_CHECKING:
@@ -124,3 +126,40 @@ def _check_operators(graph: Any, opset: int) -> None:
         shown = op if op.replace(".", "").isidentifier() else repr(op)
         parts.append(f"{shown} (node {', '.join(map(repr, nodes[:5]))}{more}{hint})")
     raise UnsupportedError(f"unsupported operators: {'; '.join(parts)}")
+
+
+Shapes = Mapping[str, Sequence[int | str | None]]
+
+
+def broken_assumption(
+    graph: Any, folder: Path | None, opset: int, budget: Budget, shapes: Shapes, constants: Any
+) -> str:
+    """The assumption that known sizes in `shapes` break, as a call of the open model would say it;
+    empty if there is none, or the model cannot be imported with open sizes either.
+
+    Args:
+        graph, folder, opset, budget: as for `GraphImport`.
+        shapes, constants: as for `from_onnx`.
+    """
+    if not shapes:
+        return ""
+    weights = {t.name for t in graph.initializer}
+    entries = [e for e in graph.input if e.name not in weights and e.name not in constants]
+    try:
+        given = input_types(entries, shapes)
+        names = [[d if isinstance(d, str | Index) else None for d in s] for s in shapes.values()]
+        f = GraphImport(graph, folder, opset, budget).run(
+            dict(zip(shapes, names, strict=True)), constants
+        )
+    except DtypelabError:
+        return ""
+    inputs = [(p.name, tensor_type(p)) for p in f.params]
+    sizes: dict[Var, int] = {}
+    for (_, t), known in zip(inputs, given.values(), strict=True):
+        pairs = zip(t.shape, known.shape, strict=True)
+        sizes.update((d, n) for d, n in pairs if isinstance(d, Var) and isinstance(n, int))
+    try:
+        check_assumptions(assumptions(f), inputs, sizes)
+    except InputError as error:
+        return str(error)
+    return ""

@@ -3,24 +3,67 @@ sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from compiler.boundary.index_ranges import IndexRange
 from compiler.errors import UnequalSizes, UnsupportedError
 from compiler.frontend.assuming import Assuming
-from compiler.frontend.computed_dimensions import computed_dimensions
 from compiler.frontend.folding import computation, empty, folded, is_size
 from compiler.frontend.limits import Budget
-from compiler.frontend.value_names import ValueNames
 from compiler.frontend.values import Imported, Symbolic
+from compiler.frontend.windows import Emit
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Call, Constant, Function, Value, Var, tensor_type
 from compiler.ir.inference import infer_value
-from compiler.symbolic import Dim, Index
+from compiler.symbolic import Dim, Index, IntLike, Quasi
 from compiler.symbolic import Var as Dimension
 from compiler.types.dtypes import INT64
+from compiler.types.names import identifier, unique
 from compiler.types.tensor_types import TensorType
+
+
+class ValueNames:
+    """ONNX value name -> variable name; `taken` holds every name that no variable may get again."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+        self.taken: set[str] = set()
+
+    def name_interface(self, inputs: Iterable[str], graph: Any) -> None:
+        """Name inputs and outputs before all else: these have the model's own names, whatever is in
+        them. A value that an Identity makes an output has the output's name."""
+        outputs = [o.name for o in graph.output]
+        for name in [*inputs, *outputs]:
+            self._names[name] = name
+            self.taken.add(name)
+        makers = {name: n for n in graph.node for name in n.output}
+        for output in outputs:
+            maker = makers.get(output)
+            while maker is not None and maker.op_type == "Identity" and maker.input:
+                source = maker.input[0]
+                if source in self._names or source not in makers:
+                    break
+                self._names[source] = self._names[output]
+                maker = makers[source]
+
+    def without(self, hidden: Container[str]) -> ValueNames:
+        """The same names, but for values that others of a subgraph hide."""
+        inner = ValueNames()
+        inner._names = {k: v for k, v in self._names.items() if k not in hidden}
+        inner.taken = self.taken
+        return inner
+
+    def printable(self, name: str) -> str:
+        """The variable name of an ONNX value name."""
+        if name not in self._names:
+            self._names[name] = self.intermediate(name)
+        return self._names[name]
+
+    def intermediate(self, stem: str) -> str:
+        """A variable name that no ONNX value has."""
+        return unique(identifier(stem) or "v", self.taken)
+
 
 MOST_ASSUMED = 16
 """How often a node, or a call, is tried anew because it needs sizes to be equal."""
@@ -202,3 +245,34 @@ class Program:
             )
 
         return computed_dimensions(v, emit, size_of)
+
+
+def computed_dimensions(v: Symbolic, emit: Emit, size_of: Callable[[Dimension], Atom]) -> Atom:
+    """The value of `v`. `size_of` gives the size of a dimension as a vector of one int64."""
+
+    def number(x: IntLike) -> Atom:
+        if not isinstance(x, Index):
+            return Constant.of([x], INT64)
+        out: Atom | None = Constant.of([x.const], INT64) if x.const or not x.terms else None
+        for a, c in x.terms.items():
+            term = leaf(a)
+            if c != 1:
+                term = emit("multiply", term, Constant.of([c], INT64))
+            out = term if out is None else emit("add", out, term)
+        assert out is not None
+        return out
+
+    def leaf(a: Dimension | Quasi) -> Atom:
+        if not isinstance(a, Quasi):
+            return size_of(a)
+        p, q = number(a.a), number(a.b)
+        if a.op == "%":
+            whole = emit("multiply", emit("divide", p, q), q)
+            return emit("subtract", p, whole)
+        return emit({"*": "multiply", "//": "divide", "min": "minimum"}[a.op], p, q)
+
+    parts = [number(x) for x in v.data.reshape(-1)]
+    out = parts[0] if len(parts) == 1 else emit("concatenate", *parts, axis=0)
+    if v.data.ndim != 1:
+        out = emit("reshape", out, newshape=v.data.shape)
+    return out if v.dtype == INT64 else emit("cast", out, dtype=str(v.dtype))

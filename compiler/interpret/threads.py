@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, Var
+from compiler.tensor.expr import Buffer
 from compiler.tensor.lanes import points
-from compiler.tensor.stmt import Barrier, Buffer, For, family
+from compiler.tensor.stmt import Barrier, For, family
 
 SEVERAL = -1
 """Stands for more than one iteration."""

@@ -18,7 +18,7 @@ from compiler.ir.expr import (
     nested,
     operands,
 )
-from compiler.target.identity import program_text
+from compiler.target.intrinsics.emission import program_text
 
 
 def structural_equal(a: IRModule, b: IRModule) -> bool:

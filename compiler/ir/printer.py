@@ -28,8 +28,8 @@ from compiler.ir.expr import (
 )
 from compiler.ir.function_calls import CALL_TIR, is_callee
 from compiler.ir.graph_form import marked, printed_inside
+from compiler.tensor.expr import Buffer
 from compiler.tensor.printer import primfunc_text
-from compiler.tensor.stmt import Buffer
 
 Annotate = Callable[[Binding], str]
 """What a comment behind a binding shall say; empty: nothing."""

@@ -19,6 +19,7 @@ from compiler.tensor.custom_dtypes import VectorDType, lowered
 from compiler.tensor.expr import (
     At,
     BinOp,
+    Buffer,
     Call,
     CallExtern,
     Cast,
@@ -36,7 +37,6 @@ from compiler.tensor.register_sums import in_memory, lives, register_sums
 from compiler.tensor.stmt import (
     Attempt,
     Barrier,
-    Buffer,
     For,
     Intrin,
     Pick,

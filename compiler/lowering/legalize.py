@@ -13,8 +13,8 @@ from compiler.lowering.rounding_sites import place_roundings
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index, IntLike
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr
-from compiler.tensor.stmt import Buffer, PrimFunc, stores
+from compiler.tensor.expr import Buffer, Expr
+from compiler.tensor.stmt import PrimFunc, stores
 from compiler.types.tensor_types import TensorType
 
 

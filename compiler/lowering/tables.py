@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from compiler.symbolic import Index
-from compiler.tensor.expr import BinOp, Call, Cast, Expr, Gather, cast
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import BinOp, Buffer, Call, Cast, Expr, Gather, cast
 from compiler.types.dtypes import INT64, CustomDType, DType
 
 _made: dict[tuple[CustomDType, str, DType, DType], Buffer] = {}

@@ -27,8 +27,7 @@ from compiler.arithmetic.python_integers import multiply_add, rounded_to_odd, sc
 from compiler.errors import LoweringError, TypeInferenceError
 from compiler.op.accumulator_width import FORM, Width, check_width, width
 from compiler.symbolic import IntLike, dim
-from compiler.tensor.expr import Expr
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr
 from compiler.types.dtypes import FLOAT32, FLOAT64, Array, DType, span
 
 MODES = ("sequential", "fma", "exact", "float32", "float64")

@@ -9,7 +9,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.facts import Moves
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType
 

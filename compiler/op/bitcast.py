@@ -9,8 +9,7 @@ from compiler.op.common import require
 from compiler.op.mixed import CastAttrs
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import call
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, call
 from compiler.types.dtypes import BOOL, Array, DType
 from compiler.types.tensor_types import TensorType
 

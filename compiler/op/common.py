@@ -12,8 +12,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.errors import TypeInferenceError
 from compiler.symbolic import Dim, Index, IntLike, Var, dim
 from compiler.tensor import expr
-from compiler.tensor.expr import Expr
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr
 from compiler.types.dtypes import FLOAT32, INT64, Array, DType
 from compiler.types.tensor_types import TensorType, broadcast, shape_text
 

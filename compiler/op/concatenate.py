@@ -15,7 +15,7 @@ from compiler.op.facts import Moves, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.symbolic import Dim, Index, dim
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, TupleType, require_equal, shape_text
 

@@ -16,8 +16,7 @@ from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.reduce import total, total_of_products
 from compiler.symbolic import Dim, Index, IntLike, product
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, const
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, const
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, require_equal
 

@@ -16,7 +16,7 @@ from compiler.op.common import ExprArithmetic, broadcast_all, one_dtype, read, r
 from compiler.op.facts import IntegerForm, onnx_node
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer
 from compiler.types.dtypes import BOOL, Array, DType
 from compiler.types.tensor_types import TensorType
 

@@ -13,8 +13,7 @@ from compiler.op.common import ExprArithmetic, broadcast_all, one_dtype, read, r
 from compiler.op.elementwise import elementwise
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, register_op
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, binary, call, let, select
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, binary, call, let, select
 from compiler.types.dtypes import FLOAT64, INT64, DType
 from compiler.types.tensor_types import TensorType
 

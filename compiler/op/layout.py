@@ -17,8 +17,7 @@ from compiler.op.common import need_constant, require, type_of
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Index, IntLike, ceil_div, imin
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, shape_text
 

@@ -24,7 +24,7 @@ from compiler.op.facts import onnx_node
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_ops
 from compiler.tensor import expr
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer
 from compiler.types.dtypes import BOOL, Array, DType
 from compiler.types.tensor_types import TensorType, require_equal, shape_text
 

@@ -14,8 +14,7 @@ from compiler.op.facts import Average, Division, Shape, Summation, Undivided, on
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, const
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, const
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType
 

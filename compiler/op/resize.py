@@ -14,8 +14,7 @@ from compiler.op.facts import Moves
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, Index, Var, dim
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, Gather, index_value
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, Gather, index_value
 from compiler.types.dtypes import INT64, Array
 from compiler.types.tensor_types import TensorType
 

@@ -14,8 +14,8 @@ from compiler.op.facts import Summation
 from compiler.op.opdef import OpDef, register_op
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, binary, const
-from compiler.tensor.stmt import Buffer, For, Stmt, Store
+from compiler.tensor.expr import Buffer, Expr, binary, const
+from compiler.tensor.stmt import For, Stmt, Store
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType
 

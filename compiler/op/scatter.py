@@ -19,8 +19,18 @@ from compiler.op.facts import Summation
 from compiler.op.opdef import OpDef, register_ops
 from compiler.symbolic import Index, IntLike, Var, imin, product
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, Gather, binary, const, index_value, maximum, minimum, select
-from compiler.tensor.stmt import Buffer, For, Pick, Stmt, Store
+from compiler.tensor.expr import (
+    Buffer,
+    Expr,
+    Gather,
+    binary,
+    const,
+    index_value,
+    maximum,
+    minimum,
+    select,
+)
+from compiler.tensor.stmt import For, Pick, Stmt, Store
 from compiler.types.dtypes import BOOL, INT64, Array
 from compiler.types.tensor_types import TensorType, require_equal
 

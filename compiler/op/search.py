@@ -15,8 +15,7 @@ from compiler.op.reduce import lower_fold
 from compiler.op.sorting import order_of, sorted_positions
 from compiler.symbolic import Dim, Index
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, Gather, const, index_value, select
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, Gather, const, index_value, select
 from compiler.types.dtypes import BOOL, FLOAT64, INT64, Array
 from compiler.types.tensor_types import TensorType, TupleType
 

@@ -15,8 +15,7 @@ from compiler.op.facts import Moves, onnx_node
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op, register_ops
 from compiler.symbolic import Dim, Index, dim, product
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import index_value
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, index_value
 from compiler.types.dtypes import INT64, Array
 from compiler.types.tensor_types import TensorType, broadcast, require_equal, shape_text
 

@@ -15,8 +15,7 @@ from compiler.op.common import known_shape, require
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.symbolic import Dim, dim
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import index_value
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, index_value
 from compiler.types.dtypes import INT64, Array
 from compiler.types.tensor_types import TensorType, shape_text
 

@@ -15,8 +15,7 @@ from compiler.op.facts import Moves, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.symbolic import Dim, Index, ceil_div, dim, imax, imin
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Gather, const, index_value, maximum, minimum, select
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Gather, const, index_value, maximum, minimum, select
 from compiler.types.dtypes import INT64, Array
 from compiler.types.tensor_types import TensorType, shape_text
 

@@ -10,6 +10,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.symbolic import Index, Var
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import (
+    Buffer,
     Expr,
     Gather,
     Load,
@@ -20,7 +21,7 @@ from compiler.tensor.expr import (
     minimum,
     select,
 )
-from compiler.tensor.stmt import Buffer, For, Stmt, Store, When
+from compiler.tensor.stmt import For, Stmt, Store, When
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT64, Array
 
 _ROUNDS = 31

@@ -12,8 +12,8 @@ from compiler.op.opdef import NoAttrs, OpDef, register_op
 from compiler.op.sorting import order_of, sorted_positions
 from compiler.symbolic import IntLike, Var, ceil_div
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, Gather, Load, const, index_value, maximum, minimum
-from compiler.tensor.stmt import Buffer, For, Stmt, Store, When
+from compiler.tensor.expr import Buffer, Expr, Gather, Load, const, index_value, maximum, minimum
+from compiler.tensor.stmt import For, Stmt, Store, When
 from compiler.types.dtypes import BOOL, INT64, Array
 from compiler.types.tensor_types import TensorType, require_equal
 

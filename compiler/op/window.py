@@ -9,8 +9,7 @@ from enum import Enum
 from compiler.op.common import require
 from compiler.symbolic import Dim, Index, IntLike, ceil_div, dim, imax, imin
 from compiler.tensor.builder import Extent, PrimBuilder
-from compiler.tensor.expr import Expr, binary, index_value, select
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, binary, index_value, select
 from compiler.types.dtypes import DType
 
 LOOPS = "ncyxb"

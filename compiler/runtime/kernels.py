@@ -33,14 +33,15 @@ from compiler.scheduling.tuning_log import History
 from compiler.scheduling.user_schedules import arranged
 from compiler.symbolic import Index, Var
 from compiler.target import intrinsics
-from compiler.target.identity import program_text
+from compiler.target.intrinsics.emission import program_text
 from compiler.target.registry import Target
-from compiler.tensor.identity import digest
+from compiler.tensor.expr import Buffer
 from compiler.tensor.naming import buffers
 from compiler.tensor.packed_arrays import IndexMap, aligned_empty, pack_into
 from compiler.tensor.packed_arrays import aligned_copy as aligned_copy
-from compiler.tensor.stmt import Buffer, PrimFunc, innermost_work, stores
+from compiler.tensor.stmt import PrimFunc, innermost_work, stores
 from compiler.types.dtypes import Array
+from compiler.types.names import digest
 
 LARGE = 1 << 16
 """Bytes from which a constant array is copied by another thread."""

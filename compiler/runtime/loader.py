@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from compiler.codegen.backend import BACKENDS, Backend
-from compiler.target.kinds import TargetKind, add_kind, remove_kind
-from compiler.target.registry import Target
+from compiler.target.registry import Target, TargetKind, add_kind, remove_kind
 
 if TYPE_CHECKING:
     from compiler.runtime.beside import Beside

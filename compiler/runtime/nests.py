@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from compiler.codegen.backend import Code, backend_of
-from compiler.codegen.grids import refuse_grid
+from compiler.codegen.backend import Code, backend_of, refuse_grid
 from compiler.lowering.custom_dtypes import lower_custom_dtypes
 from compiler.scheduling.default import schedule_for
 from compiler.scheduling.independent import check_independent
 from compiler.scheduling.tile_config import TileChoice
 from compiler.scheduling.user_schedules import start_reductions
-from compiler.target.kinds import kind_of
-from compiler.target.registry import Target
-from compiler.tensor.stmt import Buffer, PrimFunc
+from compiler.target.registry import Target, kind_of
+from compiler.tensor.expr import Buffer
+from compiler.tensor.stmt import PrimFunc
 
 
 @dataclass

@@ -19,11 +19,20 @@ from compiler.scheduling.select import choose_tile, consumer, tileable, widen_bl
 from compiler.scheduling.tile import Tile, read_once
 from compiler.scheduling.tile_config import TileChoice, retile
 from compiler.symbolic import Index, Var
-from compiler.target.kinds import kind_of
-from compiler.target.registry import Target
-from compiler.tensor.expr import CallExtern, Cast, Expr, Gather, IndexValue, Load, loads, walk
+from compiler.target.registry import Target, kind_of
+from compiler.tensor.expr import (
+    Buffer,
+    CallExtern,
+    Cast,
+    Expr,
+    Gather,
+    IndexValue,
+    Load,
+    loads,
+    walk,
+)
 from compiler.tensor.simplify import simplify
-from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, stores
+from compiler.tensor.stmt import For, PrimFunc, Store, stores
 
 DefaultSchedule = Callable[
     [PrimFunc, Target, Collection[Buffer], Mapping[str, TileChoice] | None], None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from compiler.errors import ScheduleError, unknown
 from compiler.symbolic import Index, IntLike, Var, imin
-from compiler.tensor.expr import Select, index_condition, walk
-from compiler.tensor.stmt import AXES, Buffer, For, PrimFunc, Stmt, Store, clone, stores, walk_stmts
+from compiler.tensor.expr import Buffer, Select, index_condition, walk
+from compiler.tensor.stmt import AXES, For, PrimFunc, Stmt, Store, clone, stores, walk_stmts
 
 Found = tuple[For, tuple[For, ...], list[Stmt]]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from compiler.errors import ScheduleError
 from compiler.symbolic import Index, IntLike, Var
-from compiler.tensor.expr import Expr, Load, rewrite
-from compiler.tensor.stmt import Buffer, For, Pick, Stmt, Store, When, clone, walk_stmts
+from compiler.tensor.expr import Buffer, Expr, Load, rewrite
+from compiler.tensor.stmt import For, Pick, Stmt, Store, When, clone, walk_stmts
 
 
 def register_like(like: Buffer, extent: Sequence[Index]) -> Buffer:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from compiler.errors import ScheduleError
 from compiler.scheduling.loops import LoopPrimitives
 from compiler.symbolic import Index, IntLike, Var
-from compiler.tensor.expr import Expr, Load, loads, rewrite, subst
-from compiler.tensor.stmt import Buffer, For, Packed, Stmt, Store, clone
+from compiler.tensor.expr import Buffer, Expr, Load, loads, rewrite, subst
+from compiler.tensor.stmt import For, Packed, Stmt, Store, clone
 
 
 class PackPrimitives(LoopPrimitives):

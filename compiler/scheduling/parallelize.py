@@ -18,7 +18,8 @@ from dataclasses import dataclass
 
 from compiler.scheduling import Schedule
 from compiler.symbolic import Var
-from compiler.tensor.stmt import Buffer, For, Pick, Stmt, When, accesses, stores, walk_stmts
+from compiler.tensor.expr import Buffer
+from compiler.tensor.stmt import For, Pick, Stmt, When, accesses, stores, walk_stmts
 
 TASKS = 16
 """Tasks that a stage should at least have, if they can be had."""

@@ -18,8 +18,8 @@ from compiler.scheduling.nests import (
     upper,
 )
 from compiler.symbolic import Index, IntLike, Var, imin
-from compiler.tensor.expr import BinOp, Expr, Load, rewrite, subst
-from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses, clone, stores, walk_stmts
+from compiler.tensor.expr import BinOp, Buffer, Expr, Load, rewrite, subst
+from compiler.tensor.stmt import For, Stmt, Store, accesses, clone, stores, walk_stmts
 
 
 class RegionPrimitives(LoopPrimitives):

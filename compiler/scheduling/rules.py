@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compiler.scheduling import Schedule
 from compiler.target.registry import Target
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer
 
 ScheduleRule = Callable[[Schedule, str, Target, Collection[Buffer]], bool]
 """(schedule, stage, target, parameters whose arrays are known at build time) -> whether the rule

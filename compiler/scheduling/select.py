@@ -42,9 +42,9 @@ from compiler.scheduling.unpacked_tiles import (
 from compiler.symbolic import Quasi, Var
 from compiler.target.intrinsics import for_target
 from compiler.target.registry import Target
-from compiler.tensor.expr import Load, loads, walk
+from compiler.tensor.expr import Buffer, Load, loads, walk
 from compiler.tensor.intrinsic import Intrinsic
-from compiler.tensor.stmt import Buffer, For, Store, stores
+from compiler.tensor.stmt import For, Store, stores
 
 
 def tileable(s: Schedule, stage: str) -> bool:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from compiler.symbolic import Var
 from compiler.target.registry import Target
-from compiler.tensor.expr import BinOp, Load, Select, index_condition, walk
+from compiler.tensor.expr import BinOp, Buffer, Load, Select, index_condition, walk
 from compiler.tensor.intrinsic import Intrinsic
-from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses, range_of
+from compiler.tensor.stmt import For, Stmt, Store, accesses, range_of
 
 RUN_TIME = 8
 """Neighbouring outputs along an axis of any extent."""

@@ -13,8 +13,7 @@ from compiler.scheduling.tile import Tile, best_width, keeps_order, read_once, t
 from compiler.symbolic import Var
 from compiler.target.intrinsics import for_target
 from compiler.target.registry import Target
-from compiler.tensor.expr import Load, walk
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Load, walk
 
 OTHER_REGISTERS = 2
 """Vector registers that a candidate leaves for what it does not accumulate."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -23,9 +24,27 @@ from compiler.files.reading import read_text
 from compiler.files.writing import behind_links, check_writable
 from compiler.passes.manager import PassContext
 from compiler.scheduling.tile_config import TileChoice
-from compiler.scheduling.workload import workload_key
 from compiler.target.registry import Target, host_cpu
 from compiler.tensor.stmt import PrimFunc
+from compiler.types.names import digest
+
+_LITERAL = re.compile(r"\b([a-z]+\d+)\((?:-?[\d.]+(?:e[+-]?\d+)?|-?inf|nan)\)")
+
+
+def workload_key(f: PrimFunc, target: Target) -> str:
+    """16 hexadecimal digits for an unscheduled loop nest and its target.
+
+    Literal numbers of the arithmetic (scales, zero points) are left out: no tile depends on them,
+    and they change with every calibration.
+    """
+    return digest(_LITERAL.sub(r"\1(#)", str(f)), str(target))
+
+
+def summary(f: PrimFunc) -> str:
+    """Name, parameters and results of a loop nest, in one line for people."""
+    head = str(f).split("\n", 1)[0]
+    return head.removeprefix("primfunc @").removesuffix(" {")
+
 
 VERSION = 1
 CONFIG = "tune.log"

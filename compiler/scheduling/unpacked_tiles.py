@@ -22,8 +22,8 @@ from compiler.scheduling.tile import (
     tileable_axis,
 )
 from compiler.target.registry import Target
-from compiler.tensor.expr import Gather, IndexValue, Load, walk
-from compiler.tensor.stmt import Buffer, For, Store
+from compiler.tensor.expr import Buffer, Gather, IndexValue, Load, walk
+from compiler.tensor.stmt import For, Store
 
 SHARED_COPY = 8
 """Outputs that must share an element of an operand for a copy of it to pay."""

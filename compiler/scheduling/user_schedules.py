@@ -14,8 +14,8 @@ from compiler.ir.tensor_programs import tensor_program
 from compiler.scheduling import Schedule
 from compiler.symbolic import Var
 from compiler.tensor.copying import Copy
-from compiler.tensor.expr import Expr, Gather, Load, walk
-from compiler.tensor.stmt import Buffer, For, Pick, PrimFunc, Stmt, Store
+from compiler.tensor.expr import Buffer, Expr, Gather, Load, walk
+from compiler.tensor.stmt import For, Pick, PrimFunc, Stmt, Store
 from compiler.types.names import unique
 
 SCHEDULED = "scheduled"

@@ -14,8 +14,7 @@ from compiler.ir.expression import call
 from compiler.ir.overloads import Overloads
 from compiler.symbolic import Index
 from compiler.tensor import expr
-from compiler.tensor.expr import Expr
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr
 from compiler.types.dtypes import BOOL, DType
 
 

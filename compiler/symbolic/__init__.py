@@ -6,8 +6,7 @@ pass: every operator returns the simplified result. Both levels of the IR use it
 of tensor types, and for the indices and extents of loop nests.
 """
 
-from compiler.symbolic.dimensions import Dim, ceil_div, dim, product
-from compiler.symbolic.facts import Facts
+from compiler.symbolic.facts import Dim, Facts, ceil_div, dim, product
 from compiler.symbolic.index import Atom, Index, IntLike, Var, imax, imin
 from compiler.symbolic.quasi import Quasi
 

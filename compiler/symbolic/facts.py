@@ -2,12 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import gcd, lcm
 
-from compiler.symbolic.dimensions import Dim, dim
 from compiler.symbolic.index import Atom, Index, IntLike, Var, without_shared
 from compiler.symbolic.quasi import Quasi
+
+Dim = int | Index
+"""One dimension of a tensor type: a known size, or a symbolic one."""
+
+
+def dim(x: IntLike) -> Dim:
+    """`x` as an int where it is known, else as an Index."""
+    if isinstance(x, Index):
+        return x if x.terms else x.const
+    return int(x)
+
+
+def product(xs: Iterable[IntLike]) -> Dim:
+    """Product of dimensions."""
+    known, symbolic = 1, []
+    for x in xs:
+        if isinstance(x, Index):
+            symbolic.append(x)
+        else:
+            known *= int(x)
+    out: IntLike = known
+    for i in symbolic:
+        out = i * out
+    return dim(out)
+
+
+def ceil_div(a: IntLike, b: int) -> Dim:
+    """Smallest integer >= a / b."""
+    return dim((a + (b - 1)) // b)
+
 
 _ROUNDS = 16
 """How often an expression is rewritten: enough for chains of facts, and it ends."""

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from compiler.symbolic import Index, IntLike, Var
-from compiler.tensor.expr import Expr
-from compiler.tensor.stmt import Buffer, For, PrimFunc, Stmt, Store
+from compiler.tensor.expr import Buffer, Expr
+from compiler.tensor.stmt import For, PrimFunc, Stmt, Store
 from compiler.types.dtypes import DType
 
 Extent = IntLike | Callable[..., IntLike]

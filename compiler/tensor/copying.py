@@ -9,6 +9,7 @@ from compiler.errors import TypeInferenceError
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.expr import (
     BinOp,
+    Buffer,
     Call,
     Cast,
     Expr,
@@ -23,7 +24,6 @@ from compiler.tensor.expr import (
 from compiler.tensor.stmt import (
     Attempt,
     Barrier,
-    Buffer,
     For,
     Intrin,
     Packed,

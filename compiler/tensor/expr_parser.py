@@ -13,6 +13,7 @@ from compiler.tensor.expr import (
     BINARY,
     SYMBOLS,
     At,
+    Buffer,
     Call,
     CallExtern,
     Cast,
@@ -27,7 +28,6 @@ from compiler.tensor.expr import (
     Select,
     binary,
 )
-from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import DType
 from compiler.types.tokens import Token
 from compiler.types.type_parser import DimensionParser

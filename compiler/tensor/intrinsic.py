@@ -8,8 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from compiler.symbolic import Index, Var
-from compiler.tensor.expr import BinOp, Call, Cast, Expr, FloatImm, IntImm, Load, index_vars, loads
-from compiler.tensor.stmt import Buffer, Store
+from compiler.tensor.expr import (
+    BinOp,
+    Buffer,
+    Call,
+    Cast,
+    Expr,
+    FloatImm,
+    IntImm,
+    Load,
+    index_vars,
+    loads,
+)
+from compiler.tensor.stmt import Store
 from compiler.types.dtypes import INT32, DType
 
 Emit = Callable[..., Any]

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 
 from compiler.symbolic import Var
 from compiler.tensor.copying import Copy
-from compiler.tensor.expr import Expr, IndexValue, Let, LetVar, Load
+from compiler.tensor.expr import Buffer, Expr, IndexValue, Let, LetVar, Load
 from compiler.tensor.stmt import (
-    Buffer,
     For,
     Intrin,
     Pick,

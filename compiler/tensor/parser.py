@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from compiler.errors import ParseError, unknown
 from compiler.symbolic import Index, Var
+from compiler.tensor.expr import Buffer
 from compiler.tensor.expr_parser import Line
 from compiler.tensor.intrinsic import Intrinsic
 from compiler.tensor.printer import UPDATES
@@ -19,7 +20,6 @@ from compiler.tensor.stmt import (
     AXES,
     Attempt,
     Barrier,
-    Buffer,
     For,
     Intrin,
     Packed,

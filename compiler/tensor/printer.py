@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+from compiler.tensor.expr import Buffer
 from compiler.tensor.naming import distinct
 from compiler.tensor.stmt import (
     Attempt,
     Barrier,
-    Buffer,
     For,
     Intrin,
     Pick,

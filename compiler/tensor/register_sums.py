@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from compiler.tensor.expr import Expr, FloatImm, Load, rewrite
-from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses, clone, stores, walk_stmts
+from compiler.tensor.expr import Buffer, Expr, FloatImm, Load, rewrite
+from compiler.tensor.stmt import For, Stmt, Store, accesses, clone, stores, walk_stmts
 
 
 def lives(body: list[Stmt]) -> list[list[Stmt]]:

@@ -11,8 +11,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from compiler.symbolic import Index, IntLike, Var
-from compiler.tensor.expr import Buffer as Buffer
-from compiler.tensor.expr import Expr, Gather, Load, loads, subst, walk
+from compiler.tensor.expr import Buffer, Expr, Gather, Load, loads, subst, walk
 from compiler.tensor.packed_arrays import IndexMap
 
 if TYPE_CHECKING:

@@ -8,11 +8,10 @@ import numpy as np
 
 from compiler.errors import TypeInferenceError
 from compiler.symbolic import Index, Var
-from compiler.tensor.expr import Load, walk
+from compiler.tensor.expr import Buffer, Load, walk
 from compiler.tensor.stmt import (
     Attempt,
     Barrier,
-    Buffer,
     For,
     Intrin,
     Pick,

@@ -16,7 +16,7 @@ from compiler.lowering.legalize import legalize
 from compiler.op.opdef import OpDef
 from compiler.passes.manager import ModulePass, PassContext
 from compiler.passes.nested import through_nested
-from compiler.target.identity import program_text
+from compiler.target.intrinsics.emission import program_text
 from compiler.tensor.stmt import PrimFunc
 from compiler.types.names import unique
 

@@ -26,8 +26,14 @@ from compiler.runtime.kernels import compile_kernel
 from compiler.scheduling.default import rule_tile, untiled
 from compiler.scheduling.rules import scheduled_by_rule
 from compiler.scheduling.tile_config import TileChoice, candidates
-from compiler.scheduling.tuning_log import Record, append_records, apply_records, check_log
-from compiler.scheduling.workload import summary, workload_key
+from compiler.scheduling.tuning_log import (
+    Record,
+    append_records,
+    apply_records,
+    check_log,
+    summary,
+    workload_key,
+)
 from compiler.symbolic import Index
 from compiler.target.registry import Target, host_cpu
 from compiler.tensor.stmt import For, PrimFunc, walk_stmts

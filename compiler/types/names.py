@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 
@@ -47,3 +48,8 @@ def unique(stem: str, taken: set[str]) -> str:
         low, high = (middle, high) if f"{stem}_{middle}" in taken else (low, middle)
     taken.add(f"{stem}_{high}")
     return f"{stem}_{high}"
+
+
+def digest(*parts: str) -> str:
+    """16 hexadecimal digits that tell texts apart."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -2,7 +2,7 @@
 
 - `softposit`: posit8_es0, posit16_es1 and posit32_es2 call SoftPosit's C functions;
 - `bfloat16`: float32 arithmetic and integer rounding;
-- `pairs`: a table of all pairs of operands, for the other formats of up to 8 bits;
+- `common.look_up_pair`: a table of all pairs of operands, for the other formats of up to 8 bits;
 - `logarithmic`: integer arithmetic and a table of corrections, for wider logarithmic formats;
 - `through_float64`: float64 arithmetic and one rounding, for all others;
 - `stochastic`: the same for stochastic rounding, with random bits from the place;
@@ -19,10 +19,10 @@ from compiler.tensor.expr import COMPARISONS, BinOp, Call, Cast, Expr
 from datatypes.arithmetic import oracle
 from datatypes.builtin import (
     bfloat16,
+    common,
     compare,
     functions,
     logarithmic,
-    pairs,
     softposit,
     stochastic,
     through_float64,
@@ -56,15 +56,15 @@ def lower(fmt: Format, node: Expr, place: Place | None = None) -> Expr | None:
         return None
     a, b = stored(node.a), stored(node.b)
     if fmt.table(node.op) is not None:
-        return pairs.binary(fmt, node.op, a, b)
+        return common.look_up_pair(fmt, node.op, a, b)
     if fmt.name == bfloat16.NAME:
         return bfloat16.binary(node.op, a, b)
     if node.op in COMPARISONS or node.op in ("Max", "Min"):
         return compare.lower(fmt, node.op, a, b)
     if fmt.name in softposit.PREFIXES:
         return softposit.binary(fmt, node.op, a, b)
-    if fmt.nbits <= pairs.BITS:
-        return pairs.binary(fmt, node.op, a, b)
+    if fmt.nbits <= common.PAIR_BITS:
+        return common.look_up_pair(fmt, node.op, a, b)
     if fmt.logarithmic:
         return logarithmic.binary(fmt, node.op, a, b)
     return through_float64.binary(fmt, node.op, a, b)

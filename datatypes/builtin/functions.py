@@ -9,8 +9,7 @@ import numpy as np
 from compiler.arithmetic.scalar_function import ScalarFunction
 from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.lowering.tables import table
-from compiler.tensor.expr import Expr, call, maximum, minimum
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, call, maximum, minimum
 from compiler.types.dtypes import FLOAT64
 from datatypes.arithmetic import oracle
 from datatypes.builtin import softposit, through_float64

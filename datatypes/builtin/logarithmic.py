@@ -5,8 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from compiler.lowering.tables import table
-from compiler.tensor.expr import Expr, cast, const, let, maximum, minimum, select
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, cast, const, let, maximum, minimum, select
 from compiler.types.dtypes import INT32
 from datatypes.arithmetic import logarithms
 from datatypes.builtin.common import look_up, storage

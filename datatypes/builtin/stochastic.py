@@ -15,6 +15,7 @@ from compiler.arithmetic.stochastic import Place
 from compiler.lowering.tables import table
 from compiler.tensor.expr import (
     BinOp,
+    Buffer,
     Call,
     Cast,
     Expr,
@@ -26,10 +27,9 @@ from compiler.tensor.expr import (
     minimum,
     select,
 )
-from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import FLOAT64, INT64, DType
-from datatypes.builtin import pairs, through_float64
-from datatypes.builtin.common import look_up
+from datatypes.builtin import through_float64
+from datatypes.builtin.common import look_up, look_up_pair
 from datatypes.formats import Format, binades
 from datatypes.formats.arrays import codes_of_orders, ordered_values
 from datatypes.formats.randomness import GOLDEN, MIX, node_key
@@ -50,7 +50,7 @@ def lower(fmt: Format, node: Expr, place: Place) -> Expr | None:
     assert isinstance(node, BinOp)
     a, b = stored(node.a), stored(node.b)
     if fmt.table(node.op) is not None:
-        return pairs.binary(fmt, node.op, a, b)
+        return look_up_pair(fmt, node.op, a, b)
     result = through_float64.arithmetic(fmt, node.op, a, b)
     return None if result is None else encode(fmt, result, place)
 

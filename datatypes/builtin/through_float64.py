@@ -8,9 +8,8 @@ from __future__ import annotations
 from functools import lru_cache, partial
 
 from compiler.lowering.tables import table
-from compiler.tensor.expr import BinOp, Expr, call, cast, const, let, select
+from compiler.tensor.expr import BinOp, Buffer, Expr, call, cast, const, let, select
 from compiler.tensor.expr import binary as operation
-from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import BOOL, FLOAT64, INT64, DType
 from datatypes.arithmetic import oracle
 from datatypes.builtin import round_to_odd, softposit

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 
@@ -12,7 +14,6 @@ from compiler.tensor.expr import COMPARISONS, Expr, FloatImm, IntImm
 from compiler.types.dtypes import FLOAT32, FLOAT64, Array, DType
 from datatypes import kernels, registry
 from datatypes.arithmetic import oracle
-from datatypes.arithmetic.value_grid import span as formats_span
 from datatypes.formats import Format, encode, get
 from datatypes.formats.randomness import random_bits
 from datatypes.registry import Operation, type_name_of
@@ -219,7 +220,7 @@ class RegisteredType:
         """See compiler.types.dtypes.SpannedDType."""
         if self.fmt is None or registry.customized(self.name):
             return None
-        return formats_span(self._format(dtype))
+        return span(self._format(dtype))
 
     def _described(self, name: str, source: str, dest: str) -> bool:
         """Whether the format's description gives the meaning of a conversion."""
@@ -265,3 +266,26 @@ def _checked(operation: Operation, node: Expr, lowered: Expr) -> Expr:
 
 def _custom_operand(node: Expr) -> DType:
     return next(child.dtype for child in node.children() if child.dtype.is_custom)
+
+
+@lru_cache(maxsize=256)
+def span(fmt: Format) -> tuple[int, int] | None:
+    """(low, high): every finite value is a multiple of 2**low and below 2**high in magnitude.
+
+    None for formats whose operations are not those of their values: logarithms and tables.
+    """
+    if fmt.logarithmic or fmt.tables:
+        return None
+    largest = max(abs(fmt.value(fmt.lowest)), fmt.maxpos)
+    high = (largest.numerator // largest.denominator).bit_length() if largest >= 1 else 1
+    return -_fraction_bits(fmt), high
+
+
+def _fraction_bits(fmt: Format) -> int:
+    """Bits behind the point that some value needs."""
+    if fmt.nbits <= 16:
+        values = [fmt.value(k) for k in range(fmt.lowest, fmt.highest + 1)]
+    else:  # the values next to zero are the finest, or those of the binades around one
+        near = (0, fmt.nearest(Fraction(1)), fmt.nearest(fmt.minpos * 2**20))
+        values = [fmt.value(k + d) for k in near for d in range(-40, 41)]
+    return max(v.denominator for v in values).bit_length() - 1

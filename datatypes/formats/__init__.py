@@ -6,12 +6,12 @@ from datatypes.formats.arrays import (
     interval_starts,
     ordered_values,
     sorted_codes,
+    to_ml_dtypes,
     value_table,
 )
 from datatypes.formats.binades import Binades, binades
 from datatypes.formats.catalogue import add, families, get, list_formats
 from datatypes.formats.description import Format
-from datatypes.formats.exchange import to_ml_dtypes
 from datatypes.formats.fixed import fixed
 from datatypes.formats.minifloat import minifloat
 from datatypes.formats.posit import posit

@@ -17,11 +17,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from compiler.errors import InputError
+from compiler.errors import DtypelabError, InputError
 from datatypes.formats.binades import binades
 from datatypes.formats.catalogue import get
 from datatypes.formats.description import Format
-from datatypes.formats.exchange import ml_dtype
 from datatypes.formats.randomness import random_bits
 from datatypes.formats.rules import RANDOM_BITS, Overflow
 from datatypes.formats.value import Number, Power, as_float
@@ -261,3 +260,34 @@ def _as_float64(fmt: Format, array: npt.ArrayLike) -> Array:
             return exact
         raise InputError(f"integers beyond 2**53 cannot be encoded in {fmt.name}; pass float64")
     raise InputError(f"cannot encode {values.dtype} in {fmt.name}; pass float32 or float64")
+
+
+def ml_dtype(dtype: np.dtype[Any]) -> str:
+    """Name of a dtype of ml_dtypes, which is that of our format; empty for any other dtype."""
+    return dtype.name if dtype.type.__module__ == "ml_dtypes" and "float" in dtype.name else ""
+
+
+def to_ml_dtypes(fmt: Format | str, bits: npt.ArrayLike) -> Array:
+    """The same values as an array in the dtype of ml_dtypes (float16: numpy's) for the format.
+
+    Args:
+        fmt: a format that ml_dtypes has, or its name.
+        bits: its codes, as `encode` gives them. They are not copied.
+
+    Raises:
+        DtypelabError: ml_dtypes is not installed, or has no such format.
+    """
+    fmt = get(fmt)
+    codes = np.asarray(bits, fmt.storage)
+    if fmt.name == "float16":
+        return codes.view(np.float16)
+    try:
+        import ml_dtypes
+    except ImportError:
+        raise DtypelabError(
+            "this needs ml_dtypes; install dtypelab with its extra ml_dtypes"
+        ) from None
+    scalar = getattr(ml_dtypes, fmt.name, None)
+    if scalar is None:
+        raise DtypelabError(f"ml_dtypes has no {fmt.name}; decode it to float32 instead")
+    return codes.view(np.dtype(scalar))

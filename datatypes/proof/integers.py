@@ -19,6 +19,7 @@ import numpy as np
 
 from compiler.lowering.tables import table
 from compiler.tensor.expr import (
+    Buffer,
     Expr,
     Gather,
     Select,
@@ -30,7 +31,6 @@ from compiler.tensor.expr import (
     minimum,
     select,
 )
-from compiler.tensor.stmt import Buffer
 from compiler.types.dtypes import FLOAT64, INT32, INT64, Array, DType
 from datatypes.formats import Format, Special, Value
 from datatypes.kernels import Elementwise, compile_elementwise

@@ -18,13 +18,15 @@ from compiler.lowering.custom_dtypes import Lane
 from compiler.tensor.expr import BinOp, Call, Cast, Expr, FloatImm
 from datatypes.formats import Format
 from datatypes.vector.choice import Lanes, lanes
-from datatypes.vector.codes import from_bits, lane_array, to_bits
 from datatypes.vector.operations import (
     constant,
+    from_bits,
     from_number,
     function,
+    lane_array,
     multiply_add,
     operate,
+    to_bits,
     to_number,
 )
 

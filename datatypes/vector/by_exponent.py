@@ -13,8 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.lowering.tables import table
-from compiler.tensor.expr import Expr, Gather, call, cast, let
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, Gather, call, cast, let
 from compiler.types.dtypes import INT64, DType
 from datatypes.vector.carrier import SINGLE, Carrier
 from datatypes.vector.magic import Magic, Scaled

@@ -18,7 +18,7 @@ from datatypes import formats, kernels
 from datatypes.builtin import through_float64
 from datatypes.formats import Format
 from datatypes.vector.choice import Lanes, lanes
-from datatypes.vector.codes import from_bits
+from datatypes.vector.operations import from_bits
 
 Array = npt.NDArray[Any]
 

@@ -22,8 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.lowering.tables import table
-from compiler.tensor.expr import Expr, Gather, binary, cast, let, maximum, minimum, select
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, Gather, binary, cast, let, maximum, minimum, select
 from compiler.types.dtypes import INT64
 from datatypes.formats import Binades, Format, as_float, binades
 from datatypes.vector.carrier import (

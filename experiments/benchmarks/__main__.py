@@ -33,7 +33,7 @@ from experiments.benchmarks import (
 )
 from experiments.benchmarks.report import Group
 from experiments.benchmarks.turns import Effort
-from experiments.measure.pinning import pinned
+from experiments.measure.disturbance import pinned
 
 GROUPS: dict[str, Callable[[], list[Group]]] = {
     "kernels": kernels.groups,

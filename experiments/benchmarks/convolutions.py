@@ -19,7 +19,7 @@ from experiments.benchmarks import peer
 from experiments.benchmarks.peak import Peak, peak
 from experiments.benchmarks.stages import kernel_calls
 from experiments.benchmarks.turns import Contender, Effort, always, medians
-from experiments.measure.pinning import pinned
+from experiments.measure.disturbance import pinned
 
 if TYPE_CHECKING:
     from compiler import Executable

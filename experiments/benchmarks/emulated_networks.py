@@ -18,7 +18,7 @@ from experiments.benchmarks.report import Row
 from experiments.benchmarks.turns import Effort, always, medians
 from experiments.data import datasets
 from experiments.examples import approximate_multiplier
-from experiments.measure.pinning import pinned
+from experiments.measure.disturbance import pinned
 from experiments.zoo import model_files
 
 NATIVE = "float32"

@@ -25,7 +25,7 @@ from experiments.benchmarks import c_loop, emulated_networks
 from experiments.benchmarks.peak import peak_float32
 from experiments.benchmarks.report import Row
 from experiments.benchmarks.turns import Effort, always, medians
-from experiments.measure.pinning import pinned
+from experiments.measure.disturbance import pinned
 
 SIZE = 512
 LIBRARY_ROWS = 8

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from experiments.benchmarks import models, openvino, peer, variants
 from experiments.benchmarks.turns import Contender, Effort, always, medians
 from experiments.measure import metrics
-from experiments.measure.pinning import pinned
+from experiments.measure.disturbance import pinned
 
 if TYPE_CHECKING:
     from compiler import Executable

@@ -15,7 +15,7 @@ from experiments.benchmarks.convolutions import taps_met
 from experiments.benchmarks.peak import peak
 from experiments.benchmarks.stages import kernel_calls
 from experiments.benchmarks.turns import Contender, Effort, always, medians
-from experiments.measure.pinning import pinned
+from experiments.measure.disturbance import pinned
 
 if TYPE_CHECKING:
     from compiler.ir.expr import IRModule

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from compiler.errors import UnsupportedError
 from experiments.benchmarks.turns import Effort, always, medians
-from experiments.measure.pinning import pinned
+from experiments.measure.disturbance import pinned
 
 if TYPE_CHECKING:
     from compiler import Executable

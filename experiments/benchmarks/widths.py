@@ -16,8 +16,8 @@ from compiler.types.dtypes import Array
 from experiments.benchmarks import models
 from experiments.benchmarks.report import Row
 from experiments.benchmarks.turns import Effort
+from experiments.measure.disturbance import pinned
 from experiments.measure.latency import measure_interleaved
-from experiments.measure.pinning import pinned
 
 MODEL = "pp_ocrv4_rec"
 WIDTHS = (96, 320, 640)

@@ -12,7 +12,7 @@ import click
 
 from experiments.files import check_outputs
 from experiments.layers.table import is_layers, layers_path, read_layers
-from experiments.measure.multiplicity import HOLM, adjusted, warning
+from experiments.measure.statistics import HOLM, adjusted, warning
 from experiments.results import export as tables
 from experiments.results.column_meanings import SYSTEM
 from experiments.results.row_names import OUTPUT, judged_outputs, system_names

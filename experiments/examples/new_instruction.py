@@ -18,7 +18,7 @@ from compiler.scheduling import Schedule
 from compiler.scheduling.apply import apply_tile
 from compiler.scheduling.default import rule_tile
 from compiler.target.emit import Emitter, Val
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer
 from compiler.types.tensor_types import TensorType
 from experiments import zoo
 from experiments.data import datasets

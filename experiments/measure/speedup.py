@@ -19,9 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import disturbance as noise
+from .disturbance import Usage, others_load, pinned
 from .latency import LatencyStats, Thunk, no_garbage_collection
-from .machine_load import Usage, others_load
-from .pinning import pinned
 
 #: Seconds before the first look at the interval: what lasts less is no sample of the machine.
 SETTLE_S = 0.2

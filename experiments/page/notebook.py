@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from compiler._html import escaped
-from experiments.measure.multiplicity import adjusted, warning
+from experiments.measure.statistics import adjusted, warning
 from experiments.results.row_names import Merit, merits, system_names
 from experiments.results.schema import COLUMNS
 from experiments.results.store import read_rows

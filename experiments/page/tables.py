@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler._html import escaped
-from experiments.measure.multiplicity import HOLM
+from experiments.measure.statistics import HOLM
 from experiments.results.column_meanings import COMPUTED, MEANINGS, SYSTEM, meaning
 from experiments.results.row_names import Merit
 

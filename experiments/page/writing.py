@@ -22,7 +22,7 @@ from compiler.files.printable import printable
 from experiments.files import atomic_path, check_outputs
 from experiments.layers.table import EVENTS, layers_path, read_layers
 from experiments.measure import disturbance
-from experiments.measure.multiplicity import HOLM, adjusted, warning
+from experiments.measure.statistics import HOLM, adjusted, warning
 from experiments.results.column_meanings import meaning
 from experiments.results.row_names import merits, system_names
 from experiments.results.store import read_rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from experiments.measure.multiplicity import HOLM
+from experiments.measure.statistics import HOLM
 
 SYSTEM = "system"
 """The name of what `row_names.system_names` gives, which no file has."""

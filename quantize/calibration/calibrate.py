@@ -12,9 +12,10 @@ import numpy as np
 
 from compiler.boundary.inputs import named_inputs
 from compiler.errors import InputError
-from compiler.ir.expr import Call, Constant, IRModule, Var, tensor_type
+from compiler.ir.expr import Binding, Call, Constant, Function, IRModule, Var, operands, tensor_type
 from compiler.transform.preparation import PREPARE_VERSION
 from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType
 from quantize.annotation.annotate import Annotation, annotate, annotated
 from quantize.annotation.graph import Graph
 from quantize.annotation.normalization import least_data_scale
@@ -28,7 +29,6 @@ from quantize.annotation.op_facts import (
 )
 from quantize.calibration.channel_means import INPUTS, FloatMeans, float_means
 from quantize.calibration.formats import FormatWatch
-from quantize.calibration.not_finite import not_finite
 from quantize.calibration.observers import MinMax, Observer, observer
 from quantize.calibration.rescaling.choosing import chosen_factors, depends_on_data
 from quantize.calibration.rounding.layers import round_weights, wanted_inputs
@@ -271,3 +271,46 @@ def _share_concatenated(
                 shared = a.name in values and len(graph.uses[a]) == 1
                 if shared and same_values(configs[a.name], configs[b.var.name]):
                     values[a.name] = values[b.var.name]
+
+
+def not_finite(module: IRModule, name: str, inputs: Mapping[str, Array], batch: int) -> InputError:
+    """The error to raise where a value holds NaN or infinity.
+
+    It names the first node that does, in program order, among those that the value depends on.
+
+    Args:
+        module: the module that was run.
+        name: the value: an input, or the result of a binding.
+        inputs: the batch that gave rise to it; batch: its number.
+    """
+    start = f"calibration batch {batch}:"
+    if name in inputs:
+        return InputError(f"{start} input {name!r} holds NaN or infinity; clean the data")
+    found = _first_not_finite(module, name, inputs)
+    origins = f" (ONNX node {', '.join(map(repr, found.origins))})" if found.origins else ""
+    return InputError(
+        f"{start} the value %{found.var.name}{origins} is the first that holds NaN or infinity; "
+        "clean the data, or mend the model there"
+    )
+
+
+def _first_not_finite(module: IRModule, name: str, inputs: Mapping[str, Array]) -> Binding:
+    """The first binding with such a value that `name` depends on; its own if none shows it."""
+    needed = _needed(module.main, name)
+    wanted = [b for b in needed if isinstance(b.var.type, TensorType)]
+    values = Runner(module, [b.var for b in wanted], threads=1)(inputs)
+    for b, value in zip(wanted, values, strict=True):
+        if value.dtype.kind == "f" and not np.isfinite(value).all():
+            return b
+    return needed[-1]
+
+
+def _needed(f: Function, name: str) -> list[Binding]:
+    """The bindings that the value called `name` depends on, with its own last."""
+    wanted: set[Var] = set()
+    found: list[Binding] = []
+    for b in reversed(f.bindings):
+        if b.var.name == name or b.var in wanted:
+            found.append(b)
+            wanted |= {a for a in operands(b.value) if isinstance(a, Var)}
+    return found[::-1]

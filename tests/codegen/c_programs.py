@@ -26,8 +26,7 @@ from compiler.runtime.loader import register_target_kind, remove_target_kind
 from compiler.runtime.program import Program
 from compiler.runtime.shared_library import address, opened
 from compiler.symbolic import Var
-from compiler.target.kinds import TargetKind
-from compiler.target.registry import Target
+from compiler.target.registry import Target, TargetKind
 from compiler.tensor.stmt import PrimFunc
 from compiler.types.dtypes import Array
 

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from compiler.codegen.barriers import independent, joined
 from compiler.symbolic import Index, Var
-from compiler.tensor.expr import IntImm
-from compiler.tensor.stmt import Buffer, For, Stmt, Store, accesses
+from compiler.tensor.expr import Buffer, IntImm
+from compiler.tensor.stmt import For, Stmt, Store, accesses
 from compiler.types.dtypes import INT32
 
 A, B, C = (Buffer(name, (Index.of(40), Index.of(40)), INT32) for name in "abc")

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from compiler.codegen.llvm import jit
-from compiler.codegen.llvm.lower import lower_primfunc
+from compiler.codegen.llvm.backend import lower_primfunc
 from compiler.interpret import loop_nests
 from compiler.lowering.tables import table
 from compiler.target.registry import Target
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Gather, cast
-from compiler.tensor.stmt import Buffer, For, PrimFunc
+from compiler.tensor.expr import Buffer, Gather, cast
+from compiler.tensor.stmt import For, PrimFunc
 from compiler.types.dtypes import INT64, Array, DType
 
 HOST = "llvm"

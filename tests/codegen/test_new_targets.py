@@ -28,8 +28,7 @@ from compiler.target import intrinsics
 from compiler.target.cpus import X86_64, Cpu, architecture, register_cpu, remove_cpu
 from compiler.target.emit import Emitter, Val
 from compiler.target.intrinsics import emission
-from compiler.target.kinds import TargetKind
-from compiler.target.registry import Target
+from compiler.target.registry import Target, TargetKind
 from compiler.tensor.intrinsic import dot_product
 
 here = pytest.mark.skipif(

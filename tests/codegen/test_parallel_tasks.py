@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.codegen.llvm import jit
-from compiler.codegen.llvm.lower import NativeStage, lower_primfunc
+from compiler.codegen.llvm.backend import NativeStage, lower_primfunc
 from compiler.codegen.parallel_tasks import parallel_tasks
 from compiler.errors import LoweringError
 from compiler.scheduling import Schedule

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 import compiler
-from compiler.codegen.llvm.size_sums import MANY
+from compiler.codegen.llvm.addresses import MANY
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.symbolic import Var

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.cli.main import run_command
-from experiments.measure.multiplicity import HOLM
+from experiments.measure.statistics import HOLM
 from experiments.page import tables
 from experiments.results.column_meanings import COMPUTED, MEANINGS, SYSTEM, markdown_table, meaning
 from experiments.results.store import COLUMNS

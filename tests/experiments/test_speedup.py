@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments.measure import disturbance
-from experiments.measure.machine_load import Usage, others_load
+from experiments.measure.disturbance import Usage, others_load
 from experiments.measure.speedup import (
     Instruments,
     Protocol,

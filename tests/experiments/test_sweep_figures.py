@@ -24,7 +24,7 @@ from datatypes.formats import catalogue
 from experiments import zoo
 from experiments.cli.main import cli
 from experiments.data import datasets
-from experiments.measure import metrics, multiplicity
+from experiments.measure import metrics, statistics
 from experiments.measure.statistics import holm, one_sided_loss
 from experiments.results.terminal import results_table
 from experiments.systems import pipeline, schemes
@@ -194,11 +194,11 @@ def test_p_values_of_a_table_are_corrected_on_request(tmp_path: Path) -> None:
         {**SPEC, "schemes": ["float32", "fixed8_4", "posit8_es0", "fixed16_8"]}, out
     )
     own = rows["p_value"].tolist()
-    adjusted = multiplicity.adjusted(rows)
+    adjusted = statistics.adjusted(rows)
     assert math.isnan(adjusted[0])  # float32 beside itself is no test
     assert adjusted[1:] == holm(own[1:])
-    assert "3 of them" in multiplicity.warning(rows)
-    assert multiplicity.warning(rows[:2]) == ""
+    assert "3 of them" in statistics.warning(rows)
+    assert statistics.warning(rows[:2]) == ""
     run = CliRunner()
     plain = run.invoke(cli, ["table", str(out), "--columns", "scheme,p_value"])
     assert "not corrected for there being 3 of them" in plain.stderr

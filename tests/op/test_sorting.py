@@ -11,7 +11,7 @@ from toy_dtype import TOY
 from compiler.arithmetic.arrays import arithmetic
 from compiler.op.library import get_op
 from compiler.symbolic import Index
-from compiler.target.identity import program_text
+from compiler.target.intrinsics.emission import program_text
 from compiler.tensor.parser import parse_primfunc
 from compiler.tensor.stmt import PrimFunc, When, innermost_work, walk_stmts
 from compiler.types.dtypes import FLOAT32, FLOAT64, INT64, Array, DType

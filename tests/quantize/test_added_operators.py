@@ -23,7 +23,7 @@ from compiler.op.library import all_ops
 from compiler.op.opdef import REGISTERED, Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Index
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType
 

@@ -15,7 +15,7 @@ from small_kernels import kernels, work
 
 import compiler
 from compiler.codegen.llvm import jit
-from compiler.codegen.llvm.lower import lower_primfunc
+from compiler.codegen.llvm.backend import lower_primfunc
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.tensor.expr import BinOp, Expr, FloatImm, IntImm
 from compiler.tensor.stmt import SLACK, Intrin, PrimFunc, Store, walk_stmts

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from compiler.codegen.llvm import jit
-from compiler.codegen.llvm.lower import lower_primfunc
+from compiler.codegen.llvm.backend import lower_primfunc
 from compiler.interpret import loop_nests
 from compiler.runtime.kernels import aligned_copy
 from compiler.symbolic import Var

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import compiler
-from compiler.codegen.llvm.lower import lower_primfunc
+from compiler.codegen.llvm.backend import lower_primfunc
 from compiler.errors import LoweringError, ScheduleError, TypeInferenceError
 from compiler.interpret import loop_nests
 from compiler.ir.builder import FunctionBuilder
@@ -17,8 +17,7 @@ from compiler.lowering.legalize import Legalized
 from compiler.runtime.kernels import KernelSource
 from compiler.runtime.loader import register_target_kind, remove_target_kind
 from compiler.scheduling import Schedule, default
-from compiler.target.kinds import TargetKind
-from compiler.target.registry import Target
+from compiler.target.registry import Target, TargetKind
 from compiler.tensor.parser import parse_primfunc
 from compiler.tensor.stmt import PrimFunc
 from compiler.types.dtypes import INT32

@@ -8,10 +8,11 @@ import pytest
 
 from compiler.scheduling import Schedule
 from compiler.symbolic import Var
-from compiler.target.identity import program_text
+from compiler.target.intrinsics.emission import program_text
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import (
     BinOp,
+    Buffer,
     Call,
     CallExtern,
     Cast,
@@ -25,7 +26,7 @@ from compiler.tensor.expr import (
     let,
 )
 from compiler.tensor.intrinsic import dot_product
-from compiler.tensor.stmt import Buffer, For, PrimFunc, Store, stores
+from compiler.tensor.stmt import For, PrimFunc, Store, stores
 from compiler.types.dtypes import DType
 
 F32, I32, U32 = (DType.parse(d) for d in ("float32", "int32", "uint32"))

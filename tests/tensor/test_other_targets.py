@@ -7,7 +7,7 @@ import pytest
 from tensor_support import interpret
 from test_schedules import conv
 
-from compiler.codegen.llvm.lower import lower_primfunc
+from compiler.codegen.llvm.backend import lower_primfunc
 from compiler.scheduling import Schedule
 from compiler.target.intrinsics import aarch64, nvptx
 from compiler.tensor.intrinsic import Intrinsic

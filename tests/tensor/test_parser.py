@@ -12,8 +12,8 @@ import datatypes
 import quantize
 from compiler.errors import ParseError
 from compiler.ir.expr import IRModule
-from compiler.target.identity import program_text
 from compiler.target.intrinsics import named_intrinsics
+from compiler.target.intrinsics.emission import program_text
 from compiler.tensor.parser import parse_primfunc
 from experiments import zoo
 from experiments.data import datasets

@@ -17,7 +17,8 @@ from compiler.ir.expr import Call, Function, IRModule
 from compiler.scheduling import Schedule, rules
 from compiler.target import intrinsics
 from compiler.target.emit import Emitter, Val
-from compiler.tensor.stmt import Buffer, Intrin, walk_stmts
+from compiler.tensor.expr import Buffer
+from compiler.tensor.stmt import Intrin, walk_stmts
 from compiler.transform import layout_rules
 from experiments.examples.new_instruction import DOT8, in_eights, tiled
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.symbolic import Index, Var
-from compiler.tensor.expr import const
-from compiler.tensor.stmt import Attempt, Buffer, For, Stmt, Store, When, walk_stmts
+from compiler.tensor.expr import Buffer, const
+from compiler.tensor.stmt import Attempt, For, Stmt, Store, When, walk_stmts
 from compiler.types.dtypes import BOOL, FLOAT32
 
 OUT = Buffer("out", (Index.of(4),), FLOAT32)

@@ -7,8 +7,18 @@ from dataclasses import dataclass, field
 from hypothesis import strategies as st
 
 from compiler.symbolic import Index, IntLike, Var
-from compiler.tensor.expr import Expr, IntImm, Load, cast, index_value, maximum, minimum, select
-from compiler.tensor.stmt import Buffer, For, PrimFunc, Stmt, Store
+from compiler.tensor.expr import (
+    Buffer,
+    Expr,
+    IntImm,
+    Load,
+    cast,
+    index_value,
+    maximum,
+    minimum,
+    select,
+)
+from compiler.tensor.stmt import For, PrimFunc, Stmt, Store
 from compiler.types.dtypes import INT32
 
 SIZES = (1, 2, 3, 4, 17)

@@ -19,8 +19,9 @@ from compiler.codegen.steps import Step
 from compiler.errors import InputError
 from compiler.symbolic import Var
 from compiler.target.registry import Target
-from compiler.tensor.identity import digest
-from compiler.tensor.stmt import Buffer, PrimFunc
+from compiler.tensor.expr import Buffer
+from compiler.tensor.stmt import PrimFunc
+from compiler.types.names import digest
 
 FUNCTIONS = "net_functions"
 """The table of functions of libraries that a program calls, which the loader fills."""

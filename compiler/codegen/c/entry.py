@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from compiler.codegen.c.indices import Scope, index_text
+from compiler.codegen.c.expressions import Scope, index_text
 from compiler.codegen.c.names import Names, comment
 from compiler.codegen.steps import Pointer, Step
 from compiler.symbolic import Var

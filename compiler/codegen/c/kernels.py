@@ -9,19 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from compiler.codegen.c.expressions import Expressions, bare
+from compiler.codegen.c.expressions import Expressions, bare, index_text
 from compiler.codegen.c.functions import declared
-from compiler.codegen.c.indices import index_text
 from compiler.codegen.c.names import Names, comment
 from compiler.codegen.c.types import c_type, literal, short_name
 from compiler.codegen.parallel_tasks import Numbering, parallel_tasks
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, Var
-from compiler.tensor.expr import BinOp, CallExtern, Expr, walk
+from compiler.tensor.expr import BinOp, Buffer, CallExtern, Expr, walk
 from compiler.tensor.naming import values
 from compiler.tensor.stmt import (
     Attempt,
-    Buffer,
     For,
     Intrin,
     Pick,

@@ -10,8 +10,8 @@ from compiler.codegen.llvm.scope import Scope
 from compiler.errors import LoweringError
 from compiler.symbolic import Index
 from compiler.target.emit import LLVM_BYTES, Emitter, Val, memory_type
+from compiler.tensor.expr import Buffer
 from compiler.tensor.lanes import classify, store_runs
-from compiler.tensor.stmt import Buffer
 
 SOON = 1 << 13
 """Bytes up to which a prefetch goes to the nearest cache; what is farther ahead goes to the next,

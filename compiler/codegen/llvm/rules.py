@@ -13,7 +13,7 @@ import numpy as np
 from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.errors import LoweringError
 from compiler.target.emit import Emitter, Val, llvm_type
-from compiler.target.intrinsics.x86_range import limited
+from compiler.target.intrinsics.x86 import limited
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, INT32, DType
 
 FLOAT16 = DType("float", 16)

@@ -8,11 +8,10 @@ from compiler.arithmetic.scalar_functions import FUNCTIONS
 from compiler.codegen.llvm import rules
 from compiler.codegen.llvm.accesses import Accesses, from_memory, to_memory
 from compiler.codegen.llvm.addresses import Addresses
-from compiler.codegen.llvm.gathers import gather
 from compiler.codegen.llvm.scope import Scope
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, IntLike, Var
-from compiler.target.emit import LLVM_BYTES, Val, llvm_type, memory_type
+from compiler.target.emit import LLVM_BYTES, Emitter, Val, llvm_type, memory_type
 from compiler.target.intrinsics import x86_look_up
 from compiler.tensor.expr import (
     BinOp,
@@ -229,3 +228,14 @@ def _extension(dtype: DType) -> str:
     if dtype.is_float or dtype.storage_bits >= 32:
         return ""
     return " signext" if dtype.kind == "int" else " zeroext"
+
+
+def gather(e: Emitter, table: Val, at: Val, t: str) -> Val:
+    """The entries at the positions `at` of a table in memory, of elements of 4 or 8 bytes."""
+    v, pointers = Val("", t, at.n), f"<{at.n} x ptr>"
+    places = e.op(f"getelementptr inbounds {t}, ptr {table.name}, {at}", "ptr", at.n)
+    name = {"float": "f32", "double": "f64"}.get(t, t)
+    fn, mask = f"llvm.masked.gather.v{at.n}{name}.v{at.n}p0", f"<{at.n} x i1>"
+    e.decls[fn] = f"declare {v.ty} @{fn}({pointers}, {mask}, {v.ty})"
+    where = f"{pointers} align {LLVM_BYTES[t]} {places.name}"
+    return e.op(f"call {v.ty} @{fn}({where}, {mask} splat (i1 true), {v.ty} poison)", t, at.n)

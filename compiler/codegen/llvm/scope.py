@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from compiler.symbolic import Var
 from compiler.target.emit import Emitter, Val
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer
 
 Registers = dict[tuple[Buffer, int, tuple[int, ...]], Val]
 Cursors = dict[Buffer, tuple[Val, dict[Var, int]]]

@@ -15,28 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from compiler.codegen.llvm.accesses import Accesses
-from compiler.codegen.llvm.addresses import Addresses
+from compiler.codegen.llvm.addresses import Addresses, SizeSums
 from compiler.codegen.llvm.scalars import Scalars
 from compiler.codegen.llvm.scope import Scope
-from compiler.codegen.llvm.size_sums import SizeSums
 from compiler.codegen.parallel_tasks import Numbering, parallel_tasks
 from compiler.errors import LoweringError
 from compiler.symbolic import Index
 from compiler.target.emit import LLVM_BYTES, Val, memory_type
 from compiler.target.registry import Target
+from compiler.tensor.expr import Buffer
 from compiler.tensor.lanes import points
-from compiler.tensor.stmt import (
-    Attempt,
-    Buffer,
-    For,
-    Intrin,
-    Pick,
-    PrimFunc,
-    Stmt,
-    Store,
-    When,
-    accesses,
-)
+from compiler.tensor.stmt import Attempt, For, Intrin, Pick, PrimFunc, Stmt, Store, When, accesses
 
 
 class Statements:

@@ -19,8 +19,7 @@ from compiler.op.stored import Stored, zero_points
 from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import Dim, Index, IntLike, dim, product
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, const
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, const
 from compiler.types.dtypes import Array, DType
 from compiler.types.tensor_types import TensorType, require_equal, shape_text
 

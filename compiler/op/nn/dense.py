@@ -17,8 +17,7 @@ from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, const
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, const
 from compiler.types.dtypes import Array, DType
 from compiler.types.tensor_types import TensorType, broadcast, require_equal, shape_text
 

@@ -24,8 +24,7 @@ from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.reduce import largest, lower_fold, lower_mean, mean, mean_of_products, total
 from compiler.symbolic import product
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import call
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, call
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, broadcast, require_equal, shape_text
 

@@ -17,8 +17,7 @@ from compiler.op.reduce import lower_mean, mean
 from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import Dim, Index, IntLike, product
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import const, lowest
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, const, lowest
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, shape_text
 

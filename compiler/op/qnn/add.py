@@ -35,8 +35,7 @@ from compiler.op.qnn.requantize import (
 from compiler.op.stored import SHIFT_BITS, Stored, zero_points
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, cast, const
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, cast, const
 from compiler.types.dtypes import FLOAT32, FLOAT64, INT64, Array, DType
 from compiler.types.tensor_types import TensorType, broadcast
 

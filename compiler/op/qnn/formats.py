@@ -23,8 +23,7 @@ from compiler.op.stored import Stored
 from compiler.symbolic import Index, IntLike, ceil_div, imin
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.custom_dtypes import lane_of
-from compiler.tensor.expr import Expr, call, cast, const, maximum, minimum, select
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, call, cast, const, maximum, minimum, select
 from compiler.types.dtypes import FLOAT32, INT32, Array, DType
 from compiler.types.tensor_types import TensorType
 

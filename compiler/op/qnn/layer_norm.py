@@ -29,8 +29,7 @@ from compiler.op.qnn.quantize import integer_dtype, plus
 from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, call, cast, const, let, maximum, minimum, select
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, call, cast, const, let, maximum, minimum, select
 from compiler.types.dtypes import FLOAT64, INT32, INT64, Array, DType
 from compiler.types.tensor_types import TensorType, broadcast, shape_text
 

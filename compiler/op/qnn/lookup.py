@@ -12,8 +12,7 @@ from compiler.op.common import require
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, register_op
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, Gather, cast
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, Gather, cast
 from compiler.types.dtypes import INT64, UINT8, Array
 from compiler.types.tensor_types import TensorType
 

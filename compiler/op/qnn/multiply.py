@@ -14,8 +14,7 @@ from compiler.op.qnn.quantize import centred, require_integer
 from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr
 from compiler.types.dtypes import INT32, Array
 from compiler.types.tensor_types import TensorType, broadcast
 

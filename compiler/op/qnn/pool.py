@@ -28,8 +28,7 @@ from compiler.op.stored import Stored, zero_points
 from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import IntLike, product
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, cast, const
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, cast, const
 from compiler.types.dtypes import FLOAT32, FLOAT64, INT16, INT32, INT64, Array, DType
 from compiler.types.tensor_types import TensorType
 

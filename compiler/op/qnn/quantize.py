@@ -21,8 +21,7 @@ from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, call, cast, const, let, maximum, minimum, select
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, call, cast, const, let, maximum, minimum, select
 from compiler.types.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, Array, DType
 from compiler.types.tensor_types import TensorType, broadcast
 

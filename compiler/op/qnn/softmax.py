@@ -23,8 +23,7 @@ from compiler.op.reduce import lower_fold
 from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import Dim, IntLike
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Expr, cast, const
-from compiler.tensor.stmt import Buffer
+from compiler.tensor.expr import Buffer, Expr, cast, const
 from compiler.types.dtypes import FLOAT32, INT32, INT64, UINT8, Array, DType
 from compiler.types.tensor_types import TensorType
 

@@ -1,13 +1,17 @@
-"""What LLVM code an intrinsic becomes."""
+"""What LLVM code an intrinsic becomes, and the text that tells programs with intrinsics apart."""
 
 from __future__ import annotations
 
+import hashlib
 import math
 from weakref import WeakKeyDictionary
 
 from compiler.target.emit import Emitter, Val, llvm_type
 from compiler.tensor.expr import loads
 from compiler.tensor.intrinsic import Intrinsic
+from compiler.tensor.naming import buffers
+from compiler.tensor.printer import primfunc_text
+from compiler.tensor.stmt import Intrin, PrimFunc, walk_stmts
 from compiler.types.dtypes import DType
 
 _texts: WeakKeyDictionary[Intrinsic, str] = WeakKeyDictionary()
@@ -36,3 +40,14 @@ def _emitted(it: Intrinsic) -> str:
     given = [values(n, dtypes[n], lanes) for n, lanes in it.lanes.items()]
     out = emit(e, acc[0] if it.pattern.update else None, *given)
     return "\n".join([*e.decls.values(), *e.lines, str(out), str(it.order)])
+
+
+def program_text(f: PrimFunc) -> str:
+    """The text of `f`, the contents of its tables and the instructions of its intrinsics."""
+    parts = [primfunc_text(f, attrs=False)]
+    for b in buffers(f):
+        if b.data is not None:
+            content = hashlib.sha256(b.data.tobytes()).hexdigest()
+            parts.append(f"{b.name}: {b.data.dtype}{b.data.shape} {content}")
+    used = {s.intrin for s, _, _ in walk_stmts(f.body) if isinstance(s, Intrin)}
+    return "\n".join([*parts, *sorted(map(emitted, used))])

@@ -1,12 +1,13 @@
-"""x86: 4-way int8 and 2-way int16 dot products, and int32 clipped to bytes."""
+"""x86: 4-way int8 and 2-way int16 dot products, int32 clipped to bytes, and
+floats limited in magnitude."""
 
 from __future__ import annotations
 
 from compiler.symbolic import Index, Var
 from compiler.target.emit import Emitter, Val
-from compiler.tensor.expr import maximum, minimum
+from compiler.tensor.expr import Buffer, maximum, minimum
 from compiler.tensor.intrinsic import Emit, Intrinsic, dot_product
-from compiler.tensor.stmt import Buffer, Store
+from compiler.tensor.stmt import Store
 from compiler.types.dtypes import INT32, UINT8
 
 
@@ -101,3 +102,13 @@ PAIRS = tuple(
 )
 NARROW = tuple(_narrow(count) for count in (4, 3, 2, 1))
 INTRINSICS = (VPDPBUSD_512, VPDPBUSD_256, PMADDWD_512, PMADDWD_256, PMADDWD_128, *PAIRS, *NARROW)
+
+
+def limited(e: Emitter, x: Val, most: Val, enabled: frozenset[str]) -> Val | None:
+    """AVX-512 DQ: x, or `most` with its sign if its magnitude is above that; None where a target
+    with the features `enabled` has no instruction for it."""
+    if (x.t, x.n) != ("float", 16) or "avx512dq" not in enabled:
+        return None
+    lesser, everywhere, rounding = Val("2", "i32"), Val("-1", "i16"), Val("4", "i32")
+    args = [x, most, lesser, x, everywhere, rounding]
+    return e.call("llvm.x86.avx512.mask.range.ps.512", x.t, x.n, args)

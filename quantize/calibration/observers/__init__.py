@@ -9,9 +9,14 @@ from __future__ import annotations
 from typing import Any
 
 from quantize.calibration.observers.channels import PerChannel
-from quantize.calibration.observers.extremes import MeanSigma, MinMax, MovingAverage, Observer
+from quantize.calibration.observers.extremes import (
+    MeanSigma,
+    MinMax,
+    MovingAverage,
+    Observer,
+    Several,
+)
 from quantize.calibration.observers.histogram import BINS, Histogram
-from quantize.calibration.observers.several import Several
 from quantize.calibration.observers.thresholds import (
     KullbackLeibler,
     Levels,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -133,3 +134,25 @@ class MeanSigma(MinMax):
         """See Observer."""
         reach = self.sigmas * float(np.sqrt(self.squares / self.count))
         return max(self.low, self.mean - reach), min(self.high, self.mean + reach)
+
+
+class Several:
+    """Observers of one value, for nodes that want different things of it."""
+
+    def __init__(self, parts: Sequence[Observer]):
+        self.parts = parts
+        self.any_order = all(part.any_order for part in parts)
+
+    def update(self, values: Array) -> None:
+        """See Observer."""
+        for part in self.parts:
+            part.update(values)
+
+    def merge(self, other: Self) -> None:
+        """See Observer."""
+        for mine, theirs in zip(self.parts, other.parts, strict=True):
+            mine.merge(theirs)
+
+    def range(self) -> tuple[float, float]:
+        """See Observer: what the first of them says."""
+        return self.parts[0].range()
