@@ -58,7 +58,10 @@ def legalize(f: Function) -> Legalized:
         assert isinstance(b.value.op, OpDef)
         op = b.value.op
         done = len(builder.body)
-        out = op.lower(builder, b.value.attrs, *(read(a) for a in b.value.args))
+        operands = [read(a) for a in b.value.args]
+        if op.contraction is not None and op.contraction.kernel:
+            operands[1].finite = False if _infinite(b.value.args[1]) else operands[1].finite
+        out = op.lower(builder, b.value.attrs, *operands)
         place_roundings(builder.body[done:], op, node_number(b.var.name))
         operators |= dict.fromkeys((s.stage for s in stores(builder.body[done:])), op.name)
         outputs = list(out) if isinstance(out, tuple) else [out]
@@ -74,9 +77,19 @@ def legalize(f: Function) -> Legalized:
     return Legalized(builder.finish(outputs, {"operators": operators}), tuple(atoms))
 
 
-def known_finite(a: Atom) -> bool:
-    """Whether an operand is a constant held in lanes, without NaN and infinities."""
-    return isinstance(a, Constant) and bool(a.dtype.lane) and bool(np.isfinite(a.data).all())
+def known_finite(a: Atom) -> bool | None:
+    """Whether a constant held in lanes is without NaN and infinities; None of other operands."""
+    if isinstance(a, Constant) and a.dtype.lane:
+        return bool(np.isfinite(a.data).all())
+    return None
+
+
+def _infinite(a: Atom) -> bool:
+    """Whether an operand is a constant of a built-in float dtype with NaN or infinities, which the
+    zeros that stand for padding must not meet."""
+    if isinstance(a, Constant) and a.dtype.is_float and not a.dtype.is_custom:
+        return not np.isfinite(a.data).all()
+    return False
 
 
 def _own(builder: PrimBuilder, b: Buffer) -> Buffer:

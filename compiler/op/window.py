@@ -233,13 +233,14 @@ def source(
     outputs: Sequence[IntLike],
     fill: Callable[[DType], Expr],
     skip: Skip = Skip.NEVER,
-    neutral: bool = True,
+    finite: bool | None = True,
 ) -> Source:
     """What windows over NCHW or NCHW[x]c `data` read: `data` itself or a copy padded with `fill`.
 
-    `skip`: padding contributes nothing, and taps there need not be computed. They never are for
-    codes of custom dtypes, where adding 0 * w may round or be NaN, nor for their lanes where `fill`
-    is not `neutral`: meets a weight that may be no number.
+    `skip`: padding contributes nothing, and taps there need not be computed. They never are where
+    adding 0 * w may be something else: for codes of custom dtypes, where that may round or be NaN,
+    for their lanes unless the weights are known to be `finite`, and for built-in floats if they are
+    known not to be.
     """
     n, c, *sizes = data.shape[:4]
     block = data.shape[4:]
@@ -257,8 +258,8 @@ def source(
     wider = [p != s for p, s in zip(padded, sizes, strict=True)]
     guarded = [Reading.GUARDED if w else Reading.PADDED for w in wider]
     ys, xs = (Axis(w, s, r) for w, s, r in zip(across, sizes, guarded, strict=True))
-    apart = data.dtype.is_custom and not (data.dtype.lane and neutral)
-    if not any(wider) or apart:
+    harmless = finite if data.dtype.lane else not data.dtype.is_custom and finite is not False
+    if not any(wider) or not harmless:
         return Source(data, ys, xs, fill)
     long = (Index.of(outputs[1]).constant() or 0) >= LEAST_SKIPPED
     empty = ys.may_be_empty(Index.of(outputs[0])) or xs.may_be_empty(Index.of(outputs[1]))

@@ -151,7 +151,7 @@ class _Parser:
         b = Buffer(name, tuple(line.listed(line.dimension, "]")), dtype)
         if line.accept("align"):
             b.align = line.integer()
-        b.finite = line.accept("finite")
+        b.finite = line.accept("finite") or None
         self.buffers[name] = b
         return b
 

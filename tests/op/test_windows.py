@@ -14,7 +14,10 @@ from op_harness import N, check_agreement, reference
 from ort_node import onnx_run
 from toy_dtype import TOY
 
+import compiler
 from compiler.errors import TypeInferenceError
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
 from compiler.op.library import get_op
 from compiler.op.window import Axis, Window
 from compiler.symbolic import Index
@@ -23,6 +26,7 @@ from compiler.types.tensor_types import TensorType
 
 small = st.integers(1, 3)
 seeds = st.integers(0, 2**32 - 1)
+levels = st.sampled_from([0, 3])
 
 
 @st.composite
@@ -97,6 +101,32 @@ def test_conv2d_loops_equal_reference(
     if symbolic:  # height as a symbolic dimension
         types[0] = TensorType.of((*shapes[0][:2], N, shapes[0][3]), dtype)
     check_agreement("nn.conv2d", attrs, types, args, {N: shapes[0][2]})
+
+
+@given(convolutions(), st.sampled_from([1, 8]), st.sampled_from([1, 9]), levels, seeds)
+@settings(max_examples=6, deadline=None)
+def test_padding_contributes_nothing_to_weights_that_are_no_numbers(
+    conv: tuple[dict[str, Any], list[tuple[int, ...]]],
+    channels: int,
+    longer: int,
+    level: int,
+    seed: int,
+) -> None:
+    """Zeros in place of the padding would be NaN times infinity. All other numbers are small
+    integers, whose sums are the same in any order; channels of 8 are blocked."""
+    attrs, ((n, c, *size), (o, per_group, *kernel)) = conv
+    rng = np.random.default_rng(seed)
+    x = rng.integers(-2, 3, (n, c * channels, *(k * longer for k in size))).astype(np.float32)
+    w = rng.integers(-2, 3, (o * channels, per_group * channels, *kernel)).astype(np.float32)
+    for value in (np.nan, np.inf, -np.inf):
+        w.flat[rng.integers(w.size)] = value
+    b = FunctionBuilder()
+    out = b.call("nn.conv2d", b.param("x", x.shape), b.const(w), **attrs)
+    mod = IRModule({"main": b.finish(b.call("nn.relu", out))})
+    with np.errstate(invalid="ignore"):
+        want = compiler.evaluate(mod, x)
+    with compiler.PassContext(opt_level=level):
+        np.testing.assert_array_equal(compiler.build(mod)(x), want)
 
 
 @st.composite

@@ -17,8 +17,8 @@ class Buffer:
 
     `scope`: `global` (a pointer parameter), `register` (values that stay in registers; every index
     must become a constant), `local` (memory of the kernel's own, or of each thread), `shared`
-    (memory of the threads of one block) or `constant` (a table, in `data`). `finite`: known to hold
-    neither NaN nor infinities.
+    (memory of the threads of one block) or `constant` (a table, in `data`). `finite`: whether it
+    holds neither NaN nor infinities; None where that is not known.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Buffer:
     scope: str = "global"
     align: int = 0
     data: Array | None = None
-    finite: bool = False
+    finite: bool | None = None
 
     def __post_init__(self) -> None:
         self.shape = tuple(Index.of(d) for d in self.shape)
