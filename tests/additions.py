@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -175,15 +174,14 @@ def _drawn() -> None:
     grown = net.finish("classifier")
     plan = quantize.calibrate(grown, [images_of(1)])
     check_same(quantize.realize(grown, plan), images_of(2))
-    few = partial(drawing.drawn_graph, ops=("Conv", "Relu", "Tanh"))
-    graphs = {seed: few(seed, 6)[0] for seed in range(30)}
+    few = ("Conv", "Relu", "Tanh")
+    graphs = {seed: drawing.drawn_graph(seed, 6, few)[0] for seed in range(30)}
     seeds = [k for k, g in graphs.items() if any(_of_signal(n, g) for n in g.nodes)][:4]
     mods = [mod for k in seeds if (mod := imported(graphs[k], graphs[k].ends)) is not None]
     assert sum("nn.conv1d" in names(mod) for mod in mods) > 2
-    running.drawn_graph = few  # type: ignore[attr-defined]
     with TemporaryDirectory() as folder:
-        for compare in (running.compare_nodes, running.compare_formats):
-            outcome = compare(seeds, 6, Path(folder))
+        for compare in (running.compare_nodes, running.compare_formats, running.compare_quantized):
+            outcome = compare(seeds, 6, Path(folder), ops=few)
             assert not outcome.faults, str(outcome)
 
 

@@ -64,12 +64,18 @@ class Outcome:
 
 
 def compare_nodes(
-    seeds: Iterable[int], size: int, folder: Path, build: bool = True, runs: int = 1
+    seeds: Iterable[int],
+    size: int,
+    folder: Path,
+    build: bool = True,
+    runs: int = 1,
+    ops: Sequence[str] | None = None,
 ) -> Outcome:
-    """Graphs of `size` nodes each, node by node, with onnxruntime and compiled code."""
+    """Graphs of `size` nodes each, node by node, with onnxruntime and compiled code; `ops`: the
+    operators that are drawn (None: all), here and below."""
     out = Outcome()
     for seed in seeds:
-        g, _ = drawn_graph(seed, size)
+        g, _ = drawn_graph(seed, size, ops)
         refused: dict[str, list[str]] = {}
         for d in check_nodes(g, [g, *other_runs(g, runs - 1)], refused, build):
             names = explained(d)
@@ -106,12 +112,16 @@ def other_runs(g: Graph, count: int) -> Iterator[Graph]:
 
 
 def compare_formats(
-    seeds: Iterable[int], size: int, folder: Path, names: Sequence[str] = ()
+    seeds: Iterable[int],
+    size: int,
+    folder: Path,
+    names: Sequence[str] = (),
+    ops: Sequence[str] | None = None,
 ) -> Outcome:
     """Graphs of `size` nodes each in one format and setting each, compiled and interpreted."""
     out, names = Outcome(), names or format_names()
     for seed in seeds:
-        drawn, _ = drawn_graph(seed, size, home=np.float32)
+        drawn, _ = drawn_graph(seed, size, ops, home=np.float32)
         rng = np.random.default_rng([seed, 1])
         setting = drawn_setting(rng, names[seed % len(names)])
         refused: dict[str, int] = {}
@@ -132,11 +142,13 @@ def compare_formats(
     return out
 
 
-def compare_quantized(seeds: Iterable[int], size: int, folder: Path) -> Outcome:
+def compare_quantized(
+    seeds: Iterable[int], size: int, folder: Path, ops: Sequence[str] | None = None
+) -> Outcome:
     """Graphs of `size` nodes each, quantized by a random scheme, compiled and interpreted."""
     out = Outcome()
     for seed in seeds:
-        drawn, _ = drawn_graph(seed, size, home=np.float32)
+        drawn, _ = drawn_graph(seed, size, ops, home=np.float32)
         rng = np.random.default_rng([seed, 3])
         setting = replace(
             Setting(scheme=drawn_config(rng)),
