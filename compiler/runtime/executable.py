@@ -31,6 +31,10 @@ KNOWN_SIZES = 64
 _ENTRY = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 5)
 
 
+Entry = Callable[[int, int, int, int, int], None]
+"""Runs the steps of a program, given addresses: of the tables of pointers to inputs, outputs and
+constants, of the workspace, and of the dimensions as int64."""
+
 Sized = Callable[[Mapping[Var, int]], "GraphExecutable"]
 """Compiles a program for given symbolic dimensions alone."""
 
@@ -156,15 +160,16 @@ class GraphExecutable(Executable):
     """A module without control flow: one native function calls its kernels.
 
     Attributes:
-        program: what the builder made; the entry point is at the address `entry`.
+        program: what the builder made. Its entry point is at the address `entry`, or a function
+            that takes the addresses of the tables instead.
     """
 
-    def __init__(self, program: Program, entry: int, sized: Sized | None = None):
+    def __init__(self, program: Program, entry: int | Entry, sized: Sized | None = None):
         super().__init__(
             program.inputs, program.outputs, program.target, program.threads, program.lowerings
         )
         self.program, self._sized = program, sized
-        self._entry = _ENTRY(entry)
+        self._entry: Entry = _ENTRY(entry) if isinstance(entry, int) else entry
         self._linkage = Linkage(program.externals, program.dims)
         self._linked = _linked(program.constants, self._linkage.addresses)
         self._constants = _table(self._linked)
