@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from compiler.errors import InputError
-from quantize.search.energies import energies
+from quantize.search.energies import decibels, energies
 
 Float64 = NDArray[np.float64]
 
@@ -80,10 +80,7 @@ def sqnr_db(values: ArrayLike, reference: ArrayLike) -> float:
     scale = max(float(np.abs(v).max()), float(np.abs(r).max()))
     if scale == 0.0 or np.array_equal(v, r):
         return math.inf
-    signal, noise = energies(v / scale, r / scale)
-    if noise == 0.0:
-        return math.inf
-    return 10.0 * math.log10(signal / noise) if signal > 0.0 else -math.inf
+    return decibels(*energies(v / scale, r / scale))
 
 
 def cosine(values: ArrayLike, reference: ArrayLike) -> float:

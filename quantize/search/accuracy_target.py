@@ -6,7 +6,6 @@ here can be had again from the overrides that it lists.
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from quantize.annotation.annotate import prepared
 from quantize.calibration.running import Batches, Runner
 from quantize.config.qconfig import QConfig
 from quantize.plan.plan import Plan
-from quantize.search.energies import energies
+from quantize.search.energies import decibels, energies
 from quantize.search.mixed_precision import (
     MORE_BITS,
     Choice,
@@ -57,12 +56,12 @@ def agreement(found: Sequence[Array], reference: Sequence[Array]) -> float:
 
 
 def sqnr(found: Sequence[Array], reference: Sequence[Array]) -> float:
-    """Signal to quantization noise ratio in decibels; inf without noise."""
+    """Signal to quantization noise ratio in decibels, over all arrays together."""
     noise = signal = 0.0
     for a, b in zip(found, reference, strict=True):
         of_signal, of_noise = energies(a, b)
         signal, noise = signal + of_signal, noise + of_noise
-    return 10 * math.log10(signal / noise) if noise and signal else math.inf
+    return decibels(signal, noise)
 
 
 MEASURES: Mapping[str, Measure] = {"agreement": agreement, "sqnr": sqnr}

@@ -1,6 +1,8 @@
-"""Signal and noise, which every ratio of the two is made of."""
+"""Signal and noise, and the ratio of the two."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 
@@ -12,3 +14,10 @@ def energies(found: Array, reference: Array) -> tuple[float, float]:
     one shape, real, the sums in float64."""
     wanted = reference.astype(np.float64, copy=False)
     return float(np.square(wanted).sum()), float(np.square(found - wanted).sum())
+
+
+def decibels(signal: float, noise: float) -> float:
+    """The ratio of two energies in decibels: inf without noise, else -inf without a signal."""
+    if noise == 0.0:
+        return math.inf
+    return 10.0 * math.log10(signal / noise) if signal > 0.0 else -math.inf

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 
 from compiler.errors import InputError
@@ -13,7 +12,7 @@ from quantize.calibration.running import Batches, all_results, comparable
 from quantize.plan.factors import rescaled
 from quantize.plan.node_plan import NodePlan
 from quantize.plan.plan import Plan
-from quantize.search.energies import energies
+from quantize.search.energies import decibels, energies
 
 
 @dataclass(frozen=True)
@@ -35,7 +34,7 @@ class Sensitivity:
     @property
     def sqnr_db(self) -> float:
         """The same as a signal to noise ratio in decibels; inf without error."""
-        return -10 * math.log10(self.noise) if self.noise > 0 else math.inf
+        return decibels(1.0, self.noise)
 
 
 def sensitivities(
