@@ -87,24 +87,24 @@ def compile_elementwise(
 ) -> Elementwise:
     """Compile `out[i] = body(a[i], b[i], ...)` for a target that this host can run, with the
     pipeline's stages for loop nests; its loop runs as it is written."""
-    from compiler.codegen.llvm import jit
     from compiler.passes.pipeline import run
     from compiler.runtime.kernels import Scheduled
+    from compiler.runtime.loader import loader_of
     from compiler.runtime.nests import Nest
     from compiler.symbolic import Var
     from compiler.target.intrinsics.emission import program_text
     from compiler.target.registry import Target
     from compiler.tensor.builder import PrimBuilder
+    from compiler.types.names import digest
 
     builder, n, chosen = PrimBuilder(name), Var("n"), Target.parse(target)
     operands = [builder.input(f"x{k}", (n,), dtype) for k, dtype in enumerate(inputs)]
     out = builder.compute("out", (n,), result, lambda i: body(*(x[i] for x in operands)))
     nest = Nest(builder.finish([out]), chosen, arranged=True)
     nest = run(nest, "schedule", "custom datatypes in loops")
-    symbol = f"elementwise_{name}_{jit.digest(program_text(nest.func))}"
+    symbol = f"elementwise_{name}_{digest(program_text(nest.func))}"
     made = Scheduled(nest.func, nest.tables, symbol).code(chosen)
-    (function,) = made.symbols
-    address = jit.compile_text(made.text, function, chosen)
+    address = loader_of(chosen).compiled(made, chosen)
     pointers: list[Any] = [ctypes.c_void_p] * (len(inputs) + 1 + len(nest.tables))
     entry = ctypes.CFUNCTYPE(None, *pointers, ctypes.c_int64)(address)
     return Elementwise(entry, result, tuple(t.data for t in nest.tables if t.data is not None))

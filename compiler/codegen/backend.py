@@ -53,11 +53,13 @@ class Backend(Protocol):
             LoweringError: an expression or schedule that cannot be lowered.
         """
 
-    def entry(self, steps: Sequence[Step], dims: Sequence[Var], threads: int) -> Code:
+    def entry(
+        self, steps: Sequence[Step], dims: Sequence[Var], threads: int, target: Target
+    ) -> Code:
         """One function, `main_` and a digest, that does the steps in order.
 
-        It is called with tables of pointers to inputs, outputs and constants, the workspace, and a
-        table of the symbolic dimensions as int64.
+        It is called with tables of the target's pointers to inputs, outputs and constants, the
+        workspace, and a table of the symbolic dimensions as int64.
         """
 
     def joined(self, codes: Sequence[Code]) -> Code:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler.codegen.backend import backend_of
+from compiler.codegen.backend import Code, backend_of
 from compiler.codegen.llvm import jit
 from compiler.errors import UnsupportedError
 from compiler.runtime import pool
@@ -26,6 +26,15 @@ class HostLoader:
         """See Loader; what is for another machine is left alone."""
         if target.runnable:
             jit.link(code, symbols, target)
+
+    def address(self, symbol: str, target: Target) -> int:
+        """See Loader."""
+        return jit.address(symbol, target)
+
+    def compiled(self, code: Code, target: Target) -> int:
+        """See Loader."""
+        (symbol,) = code.symbols
+        return jit.compile_text(code.text, symbol, target, code.plain)
 
     def load(self, program: Program, sized: Sized | None = None) -> GraphExecutable:
         """See Loader.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from compiler.codegen.backend import BACKENDS, Backend
+from compiler.codegen.backend import BACKENDS, Backend, Code
 from compiler.target.registry import Target, TargetKind, add_kind, remove_kind
 
 if TYPE_CHECKING:
@@ -26,6 +26,22 @@ class Loader(Protocol):
 
         Raises:
             LoweringError: a C function that the code calls cannot be found.
+        """
+
+    def address(self, symbol: str, target: Target) -> int:
+        """Where a linked function is, for calls from this process.
+
+        Raises:
+            UnsupportedError: functions of such targets cannot be called one by one.
+        """
+
+    def compiled(self, code: Code, target: Target) -> int:
+        """Where the one function of `code` is, which is compiled and linked if it was not yet, for
+        calls from this process.
+
+        Raises:
+            LoweringError: the code is rejected, or a C function that it calls cannot be found.
+            UnsupportedError: functions of such targets cannot be called one by one.
         """
 
     def load(self, program: Program, sized: Sized | None = None) -> GraphExecutable:

@@ -14,11 +14,11 @@ import numpy as np
 
 from compiler.boundary.inputs import bind_inputs
 from compiler.codegen.backend import backend_of
-from compiler.codegen.llvm import jit
 from compiler.codegen.steps import Pointer, Step
 from compiler.errors import InputError
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.kernels import aligned_copy
+from compiler.runtime.loader import loader_of
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def profile(exe: Executable, /, *args: Any, runs: int = 20, **kwargs: Any) -> li
         raise InputError("a program with control flow has no fixed order of stages to time")
     if not backend_of(exe.target).separate:
         raise InputError(f"stages of target {str(exe.target)!r} cannot be called one by one")
-    p = exe.program
+    p, loader = exe.program, loader_of(exe.target)
     arrays, dims = bind_inputs(p.inputs, args, kwargs)
     outs = exe.run(arrays, dims)
     work = aligned_copy(np.zeros(max(64, int(p.workspace.value(dims))), np.uint8))
@@ -62,7 +62,7 @@ def profile(exe: Executable, /, *args: Any, runs: int = 20, **kwargs: Any) -> li
         if s.stage.extent is not None:
             values += [ctypes.c_int64(0), ctypes.c_int64(int(s.stage.extent.value(dims)))]
         kinds = [type(v) for v in values]
-        entry = ctypes.CFUNCTYPE(None, *kinds)(jit.address(s.stage.symbol, exe.target))
+        entry = ctypes.CFUNCTYPE(None, *kinds)(loader.address(s.stage.symbol, exe.target))
         calls.append((s, partial(entry, *values)))
     times: list[list[float]] = [[] for _ in calls]
     for _ in range(runs):

@@ -102,7 +102,7 @@ class ProgramBuilder:
         steps += copies
         dims = self._dims(steps)
         backend = backend_of(self.target)
-        entry = backend.entry(steps, dims, self.threads)
+        entry = backend.entry(steps, dims, self.threads, self.target)
         if not backend.separate:
             parts = (k.source_code for k, _, _ in self.kernels if isinstance(k, Kernel))
             entry = backend.joined([*dict.fromkeys(parts), entry])

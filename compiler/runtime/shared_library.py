@@ -7,12 +7,19 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from compiler.codegen.backend import Code
 from compiler.codegen.c.backend import FUNCTIONS
 from compiler.codegen.llvm import jit
+from compiler.errors import UnsupportedError
 from compiler.runtime.beside import Beside
 from compiler.runtime.executable import GraphExecutable, Sized
 from compiler.runtime.program import Program
 from compiler.target.registry import Target
+
+_WHOLE = (
+    "programs for target {target!r} are compiled and loaded whole, so that their functions cannot "
+    'be called one by one: use target "llvm"'
+)
 
 
 class LibraryLoader:
@@ -23,6 +30,14 @@ class LibraryLoader:
 
     def link(self, code: bytes, symbols: Sequence[str], target: Target) -> None:
         """See Loader: programs are loaded whole."""
+
+    def address(self, symbol: str, target: Target) -> int:
+        """See Loader: there is none outside a program."""
+        raise UnsupportedError(_WHOLE.format(target=str(target)))
+
+    def compiled(self, code: Code, target: Target) -> int:
+        """See Loader: there is none outside a program."""
+        raise UnsupportedError(_WHOLE.format(target=str(target)))
 
     def load(self, program: Program, sized: Sized | None = None) -> GraphExecutable:
         """See Loader.

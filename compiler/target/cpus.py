@@ -72,7 +72,10 @@ AARCH64 = Architecture(
     vector_constraint="w",
     pause=("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 )
-_ARCHITECTURES = {"x86_64": X86_64, "amd64": X86_64, "aarch64": AARCH64, "arm64": AARCH64}
+WASM32 = Architecture("wasm32", pointer_bytes=4)
+_ARCHITECTURES = {
+    "x86_64": X86_64, "amd64": X86_64, "aarch64": AARCH64, "arm64": AARCH64, "wasm32": WASM32,
+}  # fmt: skip
 
 
 def architecture(triple: str) -> Architecture:

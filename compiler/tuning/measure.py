@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from compiler.codegen.llvm import jit
+from compiler.codegen.backend import Code
 from compiler.ir.expr import Constant
 from compiler.lowering.legalize import Legalized
 from compiler.runtime.kernels import Kernel, aligned_copy
+from compiler.runtime.loader import loader_of
 from compiler.symbolic import IntLike, Var
 from compiler.target.registry import Target
 from compiler.tensor.expr import Gather, walk
 from compiler.tensor.stmt import SLACK, stores
 from compiler.types.dtypes import Array
+from compiler.types.names import digest
 
 SAMPLE_NS = 150_000
 """Nanoseconds that a timed sample should last: short kernels are called several times."""
@@ -92,15 +94,16 @@ class KernelRun:
         temps = [_roomy(np.zeros(int(size.value(sizes)), np.uint8)) for size in kernel.temps]
         self._kept = [*given, *self.outputs, *temps, *kernel.tables]
         block: list[int] = []
+        loader = loader_of(target)
         for s in kernel.stages:
             extent = 0 if s.extent is None else int(s.extent.value(sizes))
-            block += [jit.address(s.symbol, target), extent]
+            block += [loader.address(s.symbol, target), extent]
         block += [a.ctypes.data for a in self._kept] + [sizes[v] for v in kernel.dims]
         self._block = (ctypes.c_int64 * len(block))(*block)
         split = tuple(s.extent is not None for s in kernel.stages)
         text = _loop_text("@", split, len(self._kept), len(kernel.dims))
-        symbol = "repeat_" + jit.digest(text)
-        address = jit.compile_text(text.replace("@", f"@{symbol}"), symbol, target)
+        symbol = "repeat_" + digest(text)
+        address = loader.compiled(Code((symbol,), text.replace("@", f"@{symbol}")), target)
         self._loop = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(address)
 
     def __call__(self, times: int = 1) -> None:

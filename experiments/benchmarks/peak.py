@@ -12,6 +12,7 @@ from compiler.codegen.llvm import jit
 from compiler.errors import UnsupportedError
 from compiler.runtime.kernels import aligned_copy
 from compiler.target.registry import Target
+from compiler.types.names import digest
 
 _TURNS = 40_000
 """Long enough that the microsecond which a call costs is under one percent of the time."""
@@ -68,7 +69,7 @@ def _measured(
     # Enough chains to hide the latency, few enough for the registers.
     chains = 20 if width == 64 or target.isa.startswith("neon") else 12
     text = _text(function, types, chains, accumulator_first="fma" not in function)
-    symbol = "peak_" + jit.digest(text)
+    symbol = "peak_" + digest(text)
     address = jit.compile_text(text.replace("@peak(", f"@{symbol}("), symbol, target)
     memory = aligned_copy(np.ones((chains + 2) * 64, np.uint8))
     function_type = ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)

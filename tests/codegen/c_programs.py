@@ -128,7 +128,7 @@ def run_kernel(
     for symbol, s in zip(code.symbols, func.body, strict=True):
         extent = parallel_tasks(s)[0]
         steps.append(Step(Stage(symbol, extent, ZERO), pointers, tuple(func.dims)))
-    entry = C.entry(steps, func.dims, 1)
+    entry = C.entry(steps, func.dims, 1, Target.parse("c"))
     text = re.sub(
         r"^  (\w+_\d+\(.*), 0, (.*)\);$", partial(_in_parts, parts), entry.text, flags=re.M
     )

@@ -17,6 +17,7 @@ from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Buffer, Gather, cast
 from compiler.tensor.stmt import For, PrimFunc
 from compiler.types.dtypes import INT64, Array, DType
+from compiler.types.names import digest
 
 HOST = "llvm"
 TARGETS = (HOST, "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2")
@@ -56,7 +57,7 @@ def run(f: PrimFunc, entries: Buffer, at: Array, target: str) -> tuple[Array, st
     """Result of the machine code, and the LLVM text."""
     chosen = Target.parse(target)
     (stage,) = lower_primfunc(f, [entries], chosen)
-    symbol = f"look_{jit.digest(stage.text, target)}"
+    symbol = f"look_{digest(stage.text, target)}"
     text = stage.text.replace(f"@{stage.symbol}(", f"@{symbol}(")
     address = jit.compile_text(text, symbol, chosen)
     assert entries.data is not None

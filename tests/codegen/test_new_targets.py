@@ -3,7 +3,9 @@ a kind of target is a backend and a loader."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from weakref import WeakKeyDictionary
 
@@ -15,15 +17,18 @@ import quantize
 from compiler.build import compile_program
 from compiler.codegen import cache
 from compiler.codegen.backend import Code
-from compiler.codegen.llvm.backend import LLVMBackend
+from compiler.codegen.kernel_abi import Stage
+from compiler.codegen.llvm.backend import LLVM, LLVMBackend
+from compiler.codegen.steps import ZERO, Pointer, Step
 from compiler.errors import UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.runtime import kernels
 from compiler.runtime.executable import GraphExecutable, Sized
 from compiler.runtime.host import HOST, HostLoader
-from compiler.runtime.loader import register_target_kind, remove_target_kind
+from compiler.runtime.loader import loader_of, register_target_kind, remove_target_kind
 from compiler.runtime.program import Program
+from compiler.symbolic import Var
 from compiler.target import intrinsics
 from compiler.target.cpus import X86_64, Cpu, architecture, register_cpu, remove_cpu
 from compiler.target.emit import Emitter, Val
@@ -121,6 +126,34 @@ def test_what_is_not_known_of_an_architecture_holds_anywhere() -> None:
     assert (other.name, other.pointer_bytes, other.vectors) == ("riscv64", 8, ())
     assert other.pause == ("", "")
     assert other.vector_constraint == ""
+
+
+@pytest.mark.parametrize(("triple", "size"), [("wasm32-unknown-unknown", 4), ("", 8)])
+def test_tables_of_pointers_are_as_wide_as_the_target_s(triple: str, size: int) -> None:
+    here = Target.parse("llvm")
+    there = replace(here, triple=triple or here.triple)
+    n = Var("n")
+    pointers = (Pointer("input", 3), Pointer("output", 1))
+    steps = [
+        Step(Stage("k_0", None, ZERO), pointers, (n,)),
+        Step(None, pointers, function=Pointer("constant", 2)),
+    ]
+    text = LLVM.entry(steps, [n], 1, there).text
+    for name, k in (("input", 3), ("output", 1), ("constant", 2)):
+        assert re.search(rf"ptr %{name}, i64 {size * k}\b", text), text
+    assert re.search(rf"alloca \[2 x ptr\], align {size}\b", text)
+    assert text.count("= load i64, ptr %dims") == 1
+    assert f"align {12 - size}" not in text.replace("load i64, ptr %dims, align 8", "")
+
+
+def test_functions_of_whole_programs_are_not_called_one_by_one() -> None:
+    c = Target.parse("c")
+    for ask in (
+        lambda: loader_of(c).address("f_0", c),
+        lambda: loader_of(c).compiled(Code(("f",), "void f(void) {}"), c),
+    ):
+        with pytest.raises(UnsupportedError, match='one by one: use target "llvm"'):
+            ask()
 
 
 # ---- a kind of target: one backend, one loader ---------------------------------------------------

@@ -18,6 +18,7 @@ from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import IntImm
 from compiler.tensor.stmt import For, PrimFunc
 from compiler.types.dtypes import INT32
+from compiler.types.names import digest
 
 EXTENTS = st.integers(1, 6)
 
@@ -38,7 +39,7 @@ def run(stage: NativeStage, out: np.ndarray, begin: int, end: int, *dims: int) -
 
 
 def stage_of(f: PrimFunc) -> NativeStage:
-    f.name = f"shares_{jit.digest(str(f))}"
+    f.name = f"shares_{digest(str(f))}"
     (stage,) = lower_primfunc(f, [])
     return stage
 

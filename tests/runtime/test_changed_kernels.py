@@ -20,6 +20,7 @@ from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.tensor.expr import BinOp, Expr, FloatImm, IntImm
 from compiler.tensor.stmt import SLACK, Intrin, PrimFunc, Store, walk_stmts
 from compiler.types.dtypes import Array
+from compiler.types.names import digest
 
 
 def compiled(func: PrimFunc, arrays: list[Array]) -> list[Array]:
@@ -27,7 +28,7 @@ def compiled(func: PrimFunc, arrays: list[Array]) -> list[Array]:
     given = [aligned_copy(a) for a in arrays]
     temps = [aligned_copy(np.zeros(int(b.size.const) * 8 + SLACK, np.uint8)) for b in func.temps]
     target = compiler.Target.parse("llvm")
-    name = f"m_{jit.digest(str(func))}"
+    name = f"m_{digest(str(func))}"
     for s in lower_primfunc(replace(func, name=name), [], target):
         values: list[Any] = [ctypes.c_void_p(a.ctypes.data) for a in (*given, *temps)]
         if s.extent is not None:

@@ -18,6 +18,7 @@ from compiler.target.registry import Target
 from compiler.tensor.packed_arrays import pack_array
 from compiler.tensor.stmt import PrimFunc
 from compiler.types.dtypes import Array
+from compiler.types.names import digest
 
 
 def buffers(func: PrimFunc, arrays: Sequence[Array]) -> list[Array]:
@@ -54,7 +55,7 @@ def compiled(
         aligned_copy(np.zeros([int(n.value(env)) for n in b.shape], b.dtype.storage))
         for b in func.temps
     ]
-    name = f"t_{jit.digest(str(func), str(chosen), repr(sorted(b.name for b in func.prefetch)))}"
+    name = f"t_{digest(str(func), str(chosen), repr(sorted(b.name for b in func.prefetch)))}"
     for stage in lower_primfunc(replace(func, name=name), []):
         address = jit.compile_text(stage.text, stage.symbol, chosen)
         args: list[ctypes.c_void_p | ctypes.c_int64] = [

@@ -50,7 +50,9 @@ class CBackend:
         """See Backend."""
         return Code(*kernel_text(func, tables))
 
-    def entry(self, steps: Sequence[Step], dims: Sequence[Var], threads: int) -> Code:
+    def entry(
+        self, steps: Sequence[Step], dims: Sequence[Var], threads: int, target: Target
+    ) -> Code:
         """See Backend.
 
         Raises:

@@ -15,6 +15,7 @@ from compiler.symbolic import Index, Var
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer
 from compiler.tensor.stmt import PrimFunc
+from compiler.types.names import digest
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,12 @@ class LLVMBackend:
         stages = lower_primfunc(func, list(tables), target)
         return Code(tuple(s.symbol for s in stages), module_text([s.text for s in stages]))
 
-    def entry(self, steps: Sequence[Step], dims: Sequence[Var], threads: int) -> Code:
+    def entry(
+        self, steps: Sequence[Step], dims: Sequence[Var], threads: int, target: Target
+    ) -> Code:
         """See Backend."""
-        text = entry_text("main", steps, dims, threads)
-        symbol = f"main_{jit.digest(text)}"
+        text = entry_text("main", steps, dims, threads, target)
+        symbol = f"main_{digest(text)}"
         return Code((symbol,), text.replace("@main(", f"@{symbol}("), plain=True)
 
     def joined(self, codes: Sequence[Code]) -> Code:

@@ -11,6 +11,7 @@ from compiler.codegen.steps import ZERO, Pointer, Step
 from compiler.symbolic import Var
 from compiler.target.emit import Val
 from compiler.target.intrinsics.exception_flags import BEGIN, END, watch_text
+from compiler.target.registry import Target
 
 POOL = "dtypelab_parallel"
 """`void (void (ptr block, i64 begin, i64 end) *run, ptr block, i64 extent, i64 threads)`: the
@@ -25,18 +26,21 @@ SLICES = 1 << 16
 """What the tasks of stages that run together are divided into."""
 
 
-def entry_text(symbol: str, steps: Sequence[Step], dims: Sequence[Var], threads: int) -> str:
+def entry_text(
+    symbol: str, steps: Sequence[Step], dims: Sequence[Var], threads: int, target: Target
+) -> str:
     """LLVM text of `symbol(inputs, outputs, constants, workspace, dims)`: tables of pointers, the
     workspace, and the symbolic dimensions as int64."""
-    return _Entry(dims, threads).run(symbol, steps)
+    return _Entry(dims, threads, target).run(symbol, steps)
 
 
 class _Entry:
-    def __init__(self, dims: Sequence[Var], threads: int):
+    def __init__(self, dims: Sequence[Var], threads: int, target: Target):
         self.scope = Scope()
         self.e, self.runtime = self.scope.e, Addresses(self.scope).runtime
         self.dims = list(dims)
         self.threads = threads
+        self.pointer = target.pointer_bytes
         self.wrappers: dict[str, str] = {}
         self.externs: dict[str, str] = {}
 
@@ -71,7 +75,9 @@ class _Entry:
             return e.at(Val("%workspace", "ptr"), self.runtime(p.offset))
         key = (p.base, p.index)
         if key not in self.scope.memo:
-            self.scope.memo[key] = e.load(Val(f"%{p.base}", "ptr"), 8 * p.index, "ptr", 1, 8)
+            self.scope.memo[key] = e.load(
+                Val(f"%{p.base}", "ptr"), self.pointer * p.index, "ptr", 1, self.pointer
+            )
         return self.scope.memo[key]
 
     def _copy(self, s: Step) -> None:
@@ -83,10 +89,10 @@ class _Entry:
 
     def _external(self, s: Step, function: Pointer) -> None:
         e = self.e
-        table = e.op(f"alloca [{max(1, len(s.pointers))} x ptr], align 8", "ptr")
+        table = e.op(f"alloca [{max(1, len(s.pointers))} x ptr], align {self.pointer}", "ptr")
         for k, p in enumerate(s.pointers):
-            e.store(self._pointer(p), table, 8 * k, 8)
-        address = e.load(self._pointer(function), 0, "ptr", 1, 8)
+            e.store(self._pointer(p), table, self.pointer * k, self.pointer)
+        address = e.load(self._pointer(function), 0, "ptr", 1, self.pointer)
         e.lines.append(f"  call void {address.name}({table}, ptr %dims)")
 
     def _call_when(self, flag: Pointer, group: Sequence[Step]) -> None:
@@ -177,7 +183,7 @@ class _Entry:
     def _wrapper(self, symbols: Sequence[str], types: Sequence[str], watched: bool) -> str:
         """A function that the pool can call: it takes the arguments, the extents of several stages
         and the flag, if they are watched, from a block of memory. A range of slices is the same
-        part of every stage."""
+        part of every stage. Each argument has eight bytes, whatever its kind."""
         name = f"range_{symbols[0]}_{len(symbols)}{'_watched' if watched else ''}"
         if name in self.wrappers:
             return name

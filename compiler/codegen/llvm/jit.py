@@ -12,7 +12,6 @@ from compiler.codegen import cache
 from compiler.codegen.llvm import half
 from compiler.errors import LoweringError
 from compiler.target.registry import Target
-from compiler.types.names import digest as digest
 from compiler.types.providers import load_library_of
 
 _addresses: dict[tuple[str, Target], int] = {}
