@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import helper, numpy_helper
 
 import compiler
@@ -24,6 +25,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Function, IRModule
 from compiler.op.accumulate import MODES
 from compiler.passes.manager import PassContext
+from compiler.symbolic import Var
 from compiler.target.registry import Target
 from compiler.tensor.intrinsic import dot_product
 from compiler.types.dtypes import Array
@@ -189,6 +191,15 @@ def _of_signal(n: Any, g: Any) -> bool:
     return bool(n.op == "Conv" and g.arrays[n.reads[0]].ndim == 3)
 
 
+# ---- a scalar function ---------------------------------------------------------------------------
+def scalar_function() -> None:
+    """What the tests of all functions, and of added ones, say of it."""
+    from test_added_function import TESTS
+
+    options = ["-q", "-m", "", "-p", "no:cacheprovider", "-k", "log1p"]
+    assert pytest.main([*options, *(f"tests/{t}" for t in TESTS)]) == 0
+
+
 # ---- a number format -----------------------------------------------------------------------------
 def number_format() -> None:
     """Of 8 bits: its codes, its arithmetic in every lowering, layers in it, its place in lists."""
@@ -265,11 +276,46 @@ def cpu() -> None:
     np.testing.assert_array_equal(exe(data), compiler.evaluate(mod, data))
 
 
+# ---- a backend -----------------------------------------------------------------------------------
+def backend() -> None:
+    """A kernel, and an MLP in float32, int8 and a format, any batch: the bits of LLVM's code."""
+    image, kernel = (RNG.normal(0, 1, s).astype(np.float32) for s in ((1, 3, 5, 5), (4, 3, 3, 3)))
+    b = FunctionBuilder()
+    y = b.call("nn.conv2d", b.param("image", image.shape), b.const(kernel))
+    _as_llvm(IRModule({"main": b.finish(y)}), image)
+    b = FunctionBuilder()
+    first, last = (RNG.normal(0, 0.4, s).astype(np.float32) for s in ((9, 12), (5, 9)))
+    h = b.call("nn.relu", b.call("nn.dense", b.param("x", (Var("n"), 12)), b.const(first)))
+    y = b.call("nn.softmax", b.call("nn.dense", h, b.const(last)))
+    mlp, data = IRModule({"main": b.finish(y)}), RNG.normal(0, 1, (3, 12)).astype(np.float32)
+    exact = datatypes.change_dtype(mlp, "float32", "posit16_es1", accumulate="exact")
+    for mod in (mlp, quantize.realize(mlp, quantize.calibrate(mlp, [data])), exact):
+        _as_llvm(mod, data, data[:1], data[:0])
+    exe = compiler.build(exact, target="loops")
+    assert "primfunc @" in exe.source
+    assert any(s.watch for s in exe.program.steps)  # sums that are tried in floats
+    with TemporaryDirectory() as folder:
+        exe.save(Path(folder) / "mlp.exe")
+        again = compiler.load(Path(folder) / "mlp.exe")
+        np.testing.assert_array_equal(again(data), exe(data))
+    with pytest.raises(compiler.DtypelabError, match="loops run on one thread"):
+        compiler.build(mlp, target="loops", threads=2)
+
+
+def _as_llvm(mod: IRModule, *inputs: Array) -> None:
+    loops, native = (compiler.build(mod, target=target) for target in ("loops", "llvm"))
+    assert loops.target.kind == "loops"
+    for x in inputs:
+        np.testing.assert_array_equal(loops(x), native(x))
+
+
 ADDITIONS: dict[str, Callable[[], None]] = {
     "operator": operator,
+    "function": scalar_function,
     "format": number_format,
     "pass": graph_pass,
     "target": cpu,
+    "backend": backend,
 }
 
 if __name__ == "__main__":

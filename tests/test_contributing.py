@@ -29,9 +29,11 @@ class Size:
 
 SIZES = {
     "An operator": Size(1, 1),
+    "A scalar function": Size(0, 4),
     "A number format": Size(0, 1),
     "A pass": Size(1, 2),
     "A target": Size(1, 1),
+    "A backend": Size(2, 15),
 }
 
 
@@ -54,6 +56,7 @@ def copied(folder: Path) -> Path:
     ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
     for name in PACKAGES:
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    shutil.copy(ROOT / "pyproject.toml", folder)
     return folder
 
 

@@ -1,5 +1,5 @@
 """What scalar functions do of which there is nothing but a record: run in a copy of the packages
-that has two more (see `test_added_function`)."""
+that has one more (see `test_added_function`, and CONTRIBUTING.md)."""
 
 from __future__ import annotations
 
