@@ -175,6 +175,30 @@ def layer_norm(n: Node) -> Sequence[Imported]:
     return [y, *_statistics(n, tuple(range(axis, t.rank)), epsilon)]
 
 
+@converts("RMSNormalization")
+def rms_norm(n: Node) -> Imported:
+    """Over the axes from `axis` on; in float32 at least, as stash_type says."""
+    n.expect("stash_type", 1, 1)
+    return rms_normalized(n, widened(n, n.atom(0)), n.axis(-1, n.type(0).rank), n.atom(1))
+
+
+def rms_normalized(n: Node, x: Atom, axis: int, gain: Atom) -> Imported:
+    """x, of the dtype of input 0 or a wider one, over its root mean square from `axis` on, times
+    `gain`; it is output 0."""
+    t, inner = tensor_type(x), tensor_type(x).shape[axis:]
+    gain, epsilon = widened(n, gain), float(n.attr("epsilon", 1e-5))
+    shape = tensor_type(gain).shape
+    while len(shape) > len(inner) and shape[0] == 1:
+        shape = shape[1:]
+    if len(shape) <= len(inner):
+        if shape != tensor_type(gain).shape:
+            gain = n.step("reshape", gain, newshape=shape)
+        return in_dtype_of(n, 0, "nn.rms_norm", x, gain, axis=axis - t.rank, epsilon=epsilon)
+    one = scalar(1, t)
+    y = n.step("nn.rms_norm", x, one, axis=axis - t.rank, epsilon=epsilon)
+    return in_dtype_of(n, 0, "multiply", y, gain)
+
+
 def _statistics(n: Node, axes: tuple[int, ...], epsilon: float) -> list[Imported]:
     """Outputs 1 and 2 of a normalization: the float32 mean and 1 / standard deviation."""
     if not (n.wants(1) or n.wants(2)):

@@ -117,13 +117,14 @@ class Average:
 class IntegerForm(Enum):
     """What an operator is on integers that says no other fact (a contraction, an average, a clip
     and a move are known by those): a sum, a difference or a product of two operands, a softmax, a
-    layer norm."""
+    layer norm, or one that takes no mean away."""
 
     SUM = "sum"
     DIFFERENCE = "difference"
     PRODUCT = "product"
     SOFTMAX = "softmax"
     LAYER_NORM = "layer_norm"
+    RMS_NORM = "rms_norm"
 
 
 class Moves(Enum):

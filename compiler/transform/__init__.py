@@ -31,6 +31,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.normal_forms": ["ToANormalForm", "ToGraphNormalForm"],
         "compiler.transform.preparation": ["prepare"],
         "compiler.transform.recover_layer_norm": ["RecoverLayerNorm"],
+        "compiler.transform.recover_rms_norm": ["RecoverRmsNorm"],
         "compiler.transform.represent_custom_dtypes": ["HoldForms"],
         "compiler.transform.simplify_inference": ["SimplifyInference"],
         "compiler.transform.split_exact": ["SplitExact"],

@@ -15,6 +15,7 @@ from compiler.op.accumulate import EXACT_BITS, exact_bits
 from compiler.op.einsum import EINSUM
 from compiler.op.elementwise import ADD, DIVIDE, MULTIPLY, SUBTRACT
 from compiler.op.nn.norm import LAYER_NORM, LOG_SOFTMAX, SOFTMAX
+from compiler.op.nn.rms_norm import RMS_NORM
 from compiler.op.opdef import OpDef
 from compiler.op.reduce import MAX, MEAN, MEAN_PRODUCTS, SUM
 from compiler.passes.rewrite import Rewriter, call, op_of, typed
@@ -95,6 +96,15 @@ def _layer_norm(s: _Steps, v: Call) -> Call:
     return call(ADD, s.bind(y), *beta) if beta else y
 
 
+def _rms_norm(s: _Steps, v: Call) -> Call:
+    x, gain = v.args
+    t = tensor_type(x)
+    axes = tuple(range(v.attrs.axis % t.rank, t.rank))
+    squares = s.do(MEAN_PRODUCTS, x, x, axis=axes, keepdims=True, accumulate=_EXACT)
+    root = s.do("sqrt", s.do(ADD, squares, s.number(v.attrs.epsilon)))
+    return call(MULTIPLY, s.do(DIVIDE, x, root), gain)
+
+
 def _einsum(s: _Steps, v: Call) -> Call | None:
     """Of more than two factors: all but the last are multiplied first."""
     *first, last = v.args
@@ -117,6 +127,7 @@ _RULES: dict[OpDef, tuple[Callable[[_Steps, Call], Call | None], bool]] = {
     SOFTMAX: (_softmax, False),
     LOG_SOFTMAX: (_softmax, False),
     LAYER_NORM: (_layer_norm, True),
+    RMS_NORM: (_rms_norm, True),
     EINSUM: (_einsum, True),
 }
 """How an operator is taken apart, and whether its sums are of products."""

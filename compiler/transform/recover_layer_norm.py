@@ -8,6 +8,7 @@ multiplies x - mean with g, but for their roundings.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from compiler.ir.expr import Atom, Call, Constant, Value, tensor_type
 from compiler.op.elementwise import ADD, DIVIDE, MULTIPLY, SUBTRACT
 from compiler.op.nn.norm import LAYER_NORM
+from compiler.op.opdef import OpDef
 from compiler.op.reduce import MEAN
 from compiler.passes.rewrite import Rewriter, call, op_of
 from compiler.pattern.patterns import Pattern, any_order, constant, is_op, wildcard
@@ -35,7 +37,7 @@ _FACTOR = any_order(_MULTIPLY.bind("factor"), _INVERSE, constant("gain")) | _INV
 def _normalized(found: Found, r: Rewriter) -> Value | str:
     """x normalized over the axes of the means, with the gain and offset that were found."""
     t = tensor_type(found["x"])
-    axis = _first_axis(found, t.rank)
+    axis = first_axis(found, t.rank)
     epsilon = found.constant("epsilon").data
     if not t.dtype.is_float:
         return f"its constants are of {t.dtype}"
@@ -45,16 +47,16 @@ def _normalized(found: Found, r: Rewriter) -> Value | str:
         return "its epsilon is no scalar"
     gain = found.constant("gain") if "gain" in found else Constant.of(1.0, t.dtype)
     given = [gain, *([found.constant("offset")] if "offset" in found else [])]
-    constants = [_over(c, t, axis) for c in given]
+    constants = [over(c, t, axis) for c in given]
     if any(c is None for c in constants):
         return "its gain or offset does not fit the axes that are normalized"
     attrs: dict[str, Any] = {"axis": axis - t.rank, "epsilon": float(epsilon.reshape(()))}
     return call(LAYER_NORM, found["x"], *(c for c in constants if c is not None), **attrs)
 
 
-def _first_axis(found: Found, rank: int) -> int | str:
-    """The axis from which all means are taken; or why there is none."""
-    means = [b.value for b in found.bindings if op_of(b.value) is MEAN]
+def first_axis(found: Found, rank: int, ops: Sequence[OpDef] = (MEAN,)) -> int | str:
+    """The axis from which all means (calls of `ops`) are taken; or why there is none."""
+    means = [b.value for b in found.bindings if op_of(b.value) in ops]
     seen = {_axes(v, rank) for v in means if isinstance(v, Call)}
     axes, *others = seen
     if others:
@@ -70,7 +72,7 @@ def _axes(mean: Call, rank: int) -> tuple[int, ...]:
     return tuple(sorted(k % rank for k in given)) or tuple(range(rank))
 
 
-def _over(c: Constant, t: TensorType, axis: int) -> Constant | None:
+def over(c: Constant, t: TensorType, axis: int) -> Constant | None:
     """A constant in the shape of the axes from `axis` on; None if it varies along others,
     or gives the result more."""
     inner = t.shape[axis:]
@@ -104,7 +106,7 @@ def _extended(found: Found, *constants: Atom) -> Value | str:
         return f"its constants are of {t.dtype}"
     *known, last = constants
     assert isinstance(last, Constant)
-    fitting = _over(last, t, norm.attrs.axis % t.rank)
+    fitting = over(last, t, norm.attrs.axis % t.rank)
     if fitting is None:
         return "its gain or offset does not fit the axes that are normalized"
     return Call(norm.op, (found["x"], *known, fitting), norm.attrs)

@@ -296,3 +296,18 @@ def _batch_norm(w: Writer, call: Call, out: Var) -> None:
     if call.attrs.axis != 1:
         raise UnsupportedError(f"ONNX normalizes axis 1, not {call.attrs.axis}")
     w.node("BatchNormalization", _args(w, call), w.out(out), epsilon=call.attrs.epsilon)
+
+
+@writes("nn.rms_norm")
+def _rms_norm(w: Writer, call: Call, out: Var) -> None:
+    """As its operations: RMSNormalization is of a later opset than what is written."""
+    data, gain = call.args
+    t = tensor_type(data)
+    axes = list(range(call.attrs.axis % t.rank, t.rank))
+    x, dtype = w.name(data), t.dtype.storage
+    squares = w.step("Mul", [x, x], f"{out.name}_squares")
+    mean = w.step("ReduceMean", [squares, w.constant(axes, np.int64)], f"{out.name}_mean")
+    shifted = w.step("Add", [mean, w.constant(call.attrs.epsilon, dtype)], f"{out.name}_shifted")
+    root = w.step("Sqrt", [shifted], f"{out.name}_root")
+    scaled = w.step("Div", [x, root], f"{out.name}_scaled")
+    w.node("Mul", [scaled, w.name(gain)], w.out(out))

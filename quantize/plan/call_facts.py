@@ -15,8 +15,9 @@ class Form(Enum):
     `quantize.reference`.
 
     WEIGHTED: sums of products with weights. MATMUL: of two activations. ADD, SUBTRACT, MULTIPLY: of
-    two activations, or of one and a constant. JOIN: several values side by side. PAD: adds elements
-    of its own. MOVE: any other operator that moves or selects values. NONE: it stays float.
+    two activations, or of one and a constant. LAYER_NORM: also one that takes no mean away. JOIN:
+    several values side by side. PAD: adds elements of its own. MOVE: any other operator that moves
+    or selects values. NONE: it stays float.
     """
 
     WEIGHTED = "weighted"
@@ -41,6 +42,7 @@ _BY_FORM = {
     IntegerForm.PRODUCT: Form.MULTIPLY,
     IntegerForm.SOFTMAX: Form.SOFTMAX,
     IntegerForm.LAYER_NORM: Form.LAYER_NORM,
+    IntegerForm.RMS_NORM: Form.LAYER_NORM,
 }
 _BY_MOVE = {Moves.JOIN: Form.JOIN, Moves.PAD: Form.PAD}
 
@@ -82,6 +84,11 @@ def contraction(call: Call) -> Contraction:
 def contraction_of(call: Call) -> Contraction | None:
     """The axes of a call that sums products; None if it is none."""
     return call.op.contraction if isinstance(call.op, OpDef) else None
+
+
+def centred(call: Call) -> bool:
+    """Whether a layer norm takes the mean away; else it is a root mean square norm."""
+    return isinstance(call.op, OpDef) and call.op.integer_form is not IntegerForm.RMS_NORM
 
 
 def clips(call: Call) -> tuple[float, float] | None:

@@ -19,6 +19,7 @@ from quantize.annotation.functions import table
 from quantize.annotation.normalization import layer_norm_constants
 from quantize.annotation.op_facts import activations, product_terms, reach_of
 from quantize.annotation.requantization import check_fits, check_shift, limits, ratio, units
+from quantize.plan.call_facts import centred
 from quantize.plan.params import ValueParams, WeightParams
 from quantize.plan.plan import Plan
 from quantize.realization.apply import PlanRewriter
@@ -272,9 +273,11 @@ class Realizer(PlanRewriter):
         x, out = self.on_grid(r.call.args[0]), self.own_params(r)
         check_fits(r.var.name, reach_of(r.call, [x.params]), out)
         c = layer_norm_constants(r.call, x.params, out)
+        about_zero = {"centred": False, "input_zero_point": x.params.zero_point}
+        origin: dict[str, Any] = {} if centred(r.call) else about_zero
         value = call(
             "qnn.layer_norm", x.atom, integers(c.gain), integers(c.offset),
-            axis=r.call.attrs.axis, epsilon=c.epsilon,
+            axis=r.call.attrs.axis, epsilon=c.epsilon, **origin,
             output_zero_point=out.zero_point, **limits(out),
         )  # fmt: skip
         self._keep(r, value, out)

@@ -26,7 +26,7 @@ from compiler.ir.expr import Binding, Call, Constant, tensor_type
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 from compiler.types.dtypes import FLOAT64, Array
-from quantize.plan.call_facts import Form, clips, contraction, form
+from quantize.plan.call_facts import Form, centred, clips, contraction, form
 from quantize.plan.params import ValueParams
 from quantize.reference import arithmetic as integers
 
@@ -201,7 +201,8 @@ def layer_norm(n: Node) -> Pending:
     rows = np.frompyfunc(int, 1, 1)(x.q)
     count = math.prod(x.q.shape[k] for k in axes)
     bits = 23 - (count - 1).bit_length()
-    apart = count * rows - rows.sum(axes, keepdims=True)
+    middle = rows.sum(axes, keepdims=True) if centred(n.call) else count * x.params.zero_point
+    apart = count * rows - middle
     spread = (apart * apart).sum(axes, keepdims=True) // count
     unit = x.params.scale / (count * 2.0**bits)
     least = round(min(max(n.attrs.epsilon / unit / unit, 1.0), 2.0**60))

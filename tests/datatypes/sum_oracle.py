@@ -108,6 +108,14 @@ def _layer_norm(o: Oracle, x: Any, gamma: Any, beta: Any) -> Rows:
     return out
 
 
+def _rms_norm(o: Oracle, x: Any, gain: Any) -> Rows:
+    out = []
+    for row in _rows(x):
+        s = o.fn("sqrt", o.rnd(o.mean([(v, v) for v in row]) + o.rnd(Fraction(1e-5))))
+        out.append([o.rnd(o.rnd(v / s) * g) for v, g in zip(row, gain, strict=True)])
+    return out
+
+
 def _cumsum(o: Oracle, x: Any) -> Rows:
     return [[o.sum(_single(row[: k + 1])) for k in range(len(row))] for row in _rows(x)]
 
@@ -196,6 +204,7 @@ SUMS = [
     Sum("nn.softmax", [(3, 9)], _softmax),
     Sum("nn.log_softmax", [(3, 9)], lambda o, x: _softmax(o, x, log=True)),
     Sum("nn.layer_norm", [(3, 9), (9,), (9,)], _layer_norm),
+    Sum("nn.rms_norm", [(3, 9), (9,)], _rms_norm),
     Sum("cumsum", [(3, 9)], _cumsum, _AXIS),
     Sum("nn.dense", [(3, 9), (2, 9), (2,)], _dense),
     Sum("nn.matmul", [(3, 9), (9, 2)], _matmul),

@@ -266,6 +266,8 @@ CASES: list[Case] = [
     Case("nn.batch_norm", [("n", 3, 2), (3,), (3,), (3,), (3,)], low=0.5, high=2),
     Case("nn.layer_norm", [("n", 3, 4), (4,), (4,)]),
     Case("nn.layer_norm", [("n", 3, 4), (3, 4)], {"axis": 1, "epsilon": 1e-3}),
+    Case("nn.rms_norm", [("n", 3, 4), (4,)]),
+    Case("nn.rms_norm", [("n", 3, 4), (3, 4)], {"axis": 1, "epsilon": 1e-3}),
     *(
         Case(op, [("n", 3, 4)], {"axis": axis})
         for op in ("nn.softmax", "nn.log_softmax")

@@ -85,7 +85,7 @@ def check(b: FunctionBuilder, y: Var, *arrays: Array, exact: bool = True) -> Non
 @pytest.mark.parametrize("name", several_operands())
 def test_every_operand_is_the_same_value(name: str) -> None:
     found = list(calls(name))
-    rounds = name in ("nn.batch_norm", "nn.layer_norm", "mean_products", "power")
+    rounds = name in ("nn.batch_norm", "nn.layer_norm", "nn.rms_norm", "mean_products", "power")
     kinds = {(count, repr(attrs), t.dtype): (count, attrs, t) for count, attrs, t in found}
     for count, attrs, t in list(kinds.values())[:12]:
         b = FunctionBuilder()

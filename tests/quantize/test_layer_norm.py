@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,6 +95,51 @@ def test_the_longest_rows_and_the_largest_constants_do_not_overflow(size: int) -
                 assert [got[0, 0], got[0, -1]] == want
 
 
+@settings(max_examples=15, deadline=None)
+@given(
+    st.lists(st.integers(1, 12), min_size=1, max_size=3),
+    st.sampled_from(["int8", "uint8"]),
+    st.sampled_from([1, 3, 128, 255]),
+    st.floats(1e-6, 1.0),
+    st.data(),
+)
+def test_root_mean_squares_are_about_the_zero_point(
+    shape: list[int], dtype: str, spread: int, epsilon: float, draw: st.DataObject
+) -> None:
+    axis = draw.draw(st.integers(-len(shape), len(shape) - 1))
+    low = int(np.iinfo(dtype).min) + draw.draw(st.integers(0, 255 - spread))
+    zero = draw.draw(st.integers(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)))
+    rng = np.random.default_rng(sum(shape) + spread)
+    x = rng.integers(low, low + spread, shape, endpoint=True).astype(dtype)
+    inner = shape[axis % len(shape) :]
+    n = math.prod(inner)
+    gain = rng.normal(0, 30, inner)
+    unit = n * 2.0 ** root_bits(n)
+    got = check(
+        "qnn.layer_norm", x, *constants(gain, np.zeros(1)), axis=axis, centred=False,
+        epsilon=round(epsilon * unit * unit), output_zero_point=100, input_zero_point=zero,
+    )  # fmt: skip
+    axes = tuple(range(axis % len(shape), len(shape)))
+    real = x.astype(np.float64) - zero
+    root = np.sqrt((real * real).mean(axes, keepdims=True) + epsilon)
+    want = np.clip(real / root * gain + 100, 0, 255)
+    assert np.abs(got - want).max() < 0.51
+
+
+@pytest.mark.parametrize("size", [1, 33_026, MOST])
+def test_the_largest_root_mean_squares_do_not_overflow(size: int) -> None:
+    gain, none = np.full(1, (1 << 36) - 1, np.int64), np.zeros(1, np.int64)
+    x, bits = np.full((1, size), 255, np.uint8), root_bits(size)
+    for epsilon in (1, LARGEST_EPSILON):
+        inverse = 2**60 // math.isqrt(size * size * 255**2 * 4**bits + epsilon)
+        unit = (size * 255 * inverse) >> (44 - bits)
+        want = min((unit * int(gain[0]) + 2**31) >> 32, 255)
+        attrs = {"epsilon": epsilon, "centred": False, "input_zero_point": 0}
+        got = reference("qnn.layer_norm", x, gain, none, **attrs)
+        check_compiled("qnn.layer_norm", [x, gain, none], got, ["llvm"], **attrs)
+        assert got[0, 0] == want
+
+
 def test_rows_of_one_value_are_the_offset() -> None:
     for value in (0, 7, 255):
         x = np.full((3, 24), value, np.uint8)
@@ -118,8 +164,8 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 # ---- in networks ---------------------------------------------------------------------------------
-def normalized(offset: bool, axis: int = -1) -> IRModule:
-    """dense, layer norm, dense over [2, 5, 8]."""
+def normalized(offset: bool, axis: int = -1, op: str = "nn.layer_norm") -> IRModule:
+    """dense, a norm, dense over [2, 5, 8]."""
     rng = np.random.default_rng(0)
     b = FunctionBuilder()
     x = b.param("x", (2, 5, 8))
@@ -130,7 +176,7 @@ def normalized(offset: bool, axis: int = -1) -> IRModule:
     y = b.call("nn.dense", x, b.const(weights(8, 8)), name="first")
     shape = (8,) if axis == -1 else (5, 8)
     given = [b.const(weights(*shape)) for _ in range(1 + offset)]
-    y = b.call("nn.layer_norm", y, *given, axis=axis, name="norm")
+    y = b.call(op, y, *given, axis=axis, name="norm")
     return IRModule({"main": b.finish(b.call("nn.dense", y, b.const(weights(4, 8)), name="last"))})
 
 
@@ -139,7 +185,28 @@ def normalized(offset: bool, axis: int = -1) -> IRModule:
 @pytest.mark.parametrize("offset", [False, True])
 @pytest.mark.parametrize("dtype", ["uint8", "int8"])
 def test_realized_as_the_plan_says(offset: bool, axis: int, dtype: str) -> None:
-    mod = normalized(offset, axis)
+    realized(normalized(offset, axis), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_root_mean_square_norms_are_realized_as_the_plan_says(dtype: str) -> None:
+    realized(normalized(False, op="nn.rms_norm"), dtype)
+
+
+def test_root_mean_square_norms_are_exported_as_their_operations(tmp_path: Path) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    mod = normalized(False, axis=1, op="nn.rms_norm")
+    data = np.random.default_rng(0).normal(0, 1, (2, 5, 8)).astype(np.float32)
+    plan = quantize.calibrate(mod, [data])
+    quantize.export_onnx(mod, plan, tmp_path / "q.onnx")
+    session = ort.InferenceSession(tmp_path / "q.onnx", providers=["CPUExecutionProvider"])
+    (got,) = session.run(None, {"x": data})
+    want = compiler.evaluate(quantize.realize(mod, plan), data)
+    assert metrics.sqnr_db(got, want) > 35
+
+
+def realized(mod: IRModule, dtype: str) -> None:
+    """The plan's integers are the reference's, and near the float results."""
     data = [np.random.default_rng(k).normal(0, 1, (2, 5, 8)).astype(np.float32) for k in range(4)]
     config = replace(INTEGER, activation_dtype=dtype)
     plan = quantize.calibrate(mod, data, config)

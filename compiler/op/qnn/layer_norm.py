@@ -7,11 +7,15 @@ With n elements x in a row, S their sum and W = n * sum(x^2) - S^2 (n^2 times th
     u = floor((n * x - S) * floor(2^60 / s) / 2^(44 - k))        normalized, 16 bits behind it
     y = floor((u * gain + offset + 2^31) / 2^32) + output_zero_point, clipped
 
-all in int64, with k = 23 - bits(n - 1). (Kim et al., I-BERT: Integer-only BERT Quantization, 2021,
+A root mean square norm (`centred` false) takes no mean away: with z the zero point of the data,
+W = n * sum((x - z)^2), and n * (x - z) takes the place of n * x - S.
+
+All in int64, with k = 23 - bits(n - 1). (Kim et al., I-BERT: Integer-only BERT Quantization, 2021,
 section 3.6, with a root that is exact: their Newton iterations arrive at the same integer.)
 
-Nothing overflows: W < n^2 * 2^14, so that s^2 < 2^62 if epsilon <= 2^60; |n * x - S| is at most
-sqrt(n * W), so that |u| < 2^25 for n <= 2^16; gain < 2^36 and offset < 2^62 are the caller's.
+Nothing overflows: W < n^2 * 2^14, so that s^2 < 2^62 if epsilon <= 2^60 (uncentred W < n^2 * 2^16,
+so that s^2 < 2^63); |n * x - S| is at most sqrt(n * W), so that |u| < 2^25 for n <= 2^16; gain <
+2^36 and offset < 2^62 are the caller's.
 """
 
 from __future__ import annotations
@@ -45,7 +49,8 @@ _UNIT_BITS = OFFSET_BITS - GAIN_BITS
 @dataclass(frozen=True)
 class QuantizedLayerNormAttrs:
     """Attributes of qnn.layer_norm: the axes from `axis` to the last are normalized; `epsilon`, in
-    units of the variance times n^2 * 4^k, is from 1 to 2^60."""
+    units of the variance times n^2 * 4^k, is from 1 to 2^60; `centred`: the mean is taken away,
+    else `input_zero_point` is."""
 
     axis: int = -1
     epsilon: int = 1
@@ -53,6 +58,8 @@ class QuantizedLayerNormAttrs:
     out_dtype: str = "uint8"
     qmin: int = 0
     qmax: int = 255
+    centred: bool = True
+    input_zero_point: int = 0
 
 
 def root_bits(n: int) -> int:
@@ -94,10 +101,10 @@ def _reference(
     _: Arithmetic, a: QuantizedLayerNormAttrs, x: Array, gain: Array, offset: Array
 ) -> Array:
     axes = tuple(range(a.axis % x.ndim, x.ndim))
-    q = x.astype(np.int64)
+    q = x.astype(np.int64) - (0 if a.centred else a.input_zero_point)
     n = math.prod(x.shape[k] for k in axes)
     k = root_bits(n)
-    total, squares = (v.sum(axes, keepdims=True) for v in (q, q * q))
+    total, squares = (v.sum(axes, keepdims=True) for v in (q * a.centred, q * q))
     inverse = (1 << _INVERSE_BITS) // _root(((n * squares - total * total) << (2 * k)) + a.epsilon)
     unit = ((n * q - total) * inverse) >> (_INVERSE_BITS - k - _UNIT_BITS)
     y = ((unit * gain + offset + (1 << (OFFSET_BITS - 1))) >> OFFSET_BITS) + a.output_zero_point
@@ -133,19 +140,23 @@ def _lower(
     kept = (*t.shape[:first], *(1 for _ in inner))
     extents = {f"r{first + j}": d for j, d in enumerate(inner)}
     held = INT32 if n * 255**2 < 2**31 else INT64
+    zero = 0 if a.centred else -a.input_zero_point
 
     def sum_of(name: str, square: bool = False) -> Buffer:
         def value(*v: IntLike) -> Expr:
-            e = cast(x[(*v[:first], *v[t.rank :])], held)
+            e = plus(cast(x[(*v[:first], *v[t.rank :])], held), zero)
             return e * e if square else e
 
         return b.reduce(name, kept, held, extents, value, const(0, held))
 
-    total, squares = sum_of("ln_sum"), sum_of("ln_squares", square=True)
+    total = sum_of("ln_sum") if a.centred else None
+    squares = sum_of("ln_squares", square=True)
 
     def inverse(*i: IntLike) -> Expr:
-        s = cast(total[i], INT64)
-        spread = cast(squares[i], INT64) * n - s * s
+        spread = cast(squares[i], INT64) * n
+        if total is not None:
+            s = cast(total[i], INT64)
+            spread = spread - s * s
         return let(
             (spread << (2 * k)) + _int64(a.epsilon),
             lambda v: _int64(1 << _INVERSE_BITS) / _root_expr(v),
@@ -154,7 +165,9 @@ def _lower(
     inverses = b.compute("ln_inverse", kept, INT64, inverse)
 
     def value(*i: IntLike) -> Expr:
-        above = cast(x[i], INT64) * n - cast(read(total, i), INT64)
+        above = plus(cast(x[i], INT64), zero) * n
+        if total is not None:
+            above = above - cast(read(total, i), INT64)
         unit = (above * read(inverses, i)) >> (_INVERSE_BITS - k - _UNIT_BITS)
         y = unit * read(gain, i) + read(offset, i) + _int64(1 << (OFFSET_BITS - 1))
         y = plus(y >> OFFSET_BITS, a.output_zero_point)
@@ -163,15 +176,18 @@ def _lower(
     return b.compute("layer_norm", t.shape, DType.parse(a.out_dtype), value)
 
 
-def _stored(a: QuantizedLayerNormAttrs, _: Sequence[TensorType]) -> Stored:
-    return Stored(zero_points((a.output_zero_point, DType.parse(a.out_dtype))))
+def _stored(a: QuantizedLayerNormAttrs, types: Sequence[TensorType]) -> Stored:
+    zeros = [(a.output_zero_point, DType.parse(a.out_dtype))]
+    if not a.centred:
+        zeros.append((a.input_zero_point, types[0].dtype))
+    return Stored(zero_points(*zeros))
 
 
 register_op(
     OpDef(
         "qnn.layer_norm", _infer, _reference, _lower, QuantizedLayerNormAttrs, (3, 3),
         fusion=Fusion.ANCHOR, stored=_stored,
-        doc="layer norm of integers; operands: data, int64 gain (16 bits behind the point) and "
-        "offset (32 bits), in units of the result",
+        doc="layer norm of integers, or root mean square norm; operands: data, int64 gain (16 bits "
+        "behind the point) and offset (32 bits), in units of the result",
     )
 )  # fmt: skip
