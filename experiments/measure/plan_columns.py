@@ -52,8 +52,8 @@ def _scaled(config: QConfig) -> dict[str, Any]:
     block = block_format(config.weight_dtype)
     scaled = block_format(config.activation_dtype)
     return {
-        "weight_bits": format_bits(config.weight_dtype),
-        "activation_bits": format_bits(config.activation_dtype),
+        "weight_bits": format_bits(config.weight_format),
+        "activation_bits": format_bits(config.activation_format),
         "granularity": f"block of {block.block}" if block is not None else _granularity(config),
         "calibrator": "" if scaled is not None and scaled.powers else str(config.calibrate),
     }

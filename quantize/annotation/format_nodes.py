@@ -10,8 +10,7 @@ import numpy as np
 from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
 from compiler.types.dtypes import FLOAT32
 from quantize.config.qconfig import QConfig
-from quantize.formats.blocks import block_format
-from quantize.formats.operand_format import FLOAT
+from quantize.formats.blocks import FLOAT, block_format
 from quantize.plan.call_facts import contraction, contraction_of
 
 OTHERS = "only factors of convolutions, dense layers and matrix products are in number formats"
@@ -65,7 +64,7 @@ def flat_blocks(call: Call, k: int) -> bool:
 def format_of(call: Call, k: int, config: QConfig) -> str:
     """The format that a configuration names for operand `k`."""
     weight = k == 1 and contraction(call).by_rows
-    return config.weight_dtype if weight else config.activation_dtype
+    return config.weight_format if weight else config.activation_format
 
 
 def observed_values(call: Call, config: QConfig) -> list[str]:

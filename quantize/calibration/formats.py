@@ -25,9 +25,9 @@ from quantize.calibration.format_scales import (
 )
 from quantize.calibration.observers import MinMax, Observer, Several
 from quantize.config.qconfig import QConfig
-from quantize.formats.blocks import block_format
-from quantize.formats.element import element
-from quantize.formats.operand_format import FLOAT, OperandFormat
+from quantize.formats.blocks import FLOAT, block_format
+from quantize.formats.element import element, unsigned_bits
+from quantize.formats.operand_format import OperandFormat
 
 
 class FormatWatch:
@@ -46,7 +46,8 @@ class FormatWatch:
                 self.results[name] = MinMax()
             for value in observed_values(call, config):
                 if (value, config) not in self.seen:
-                    self.seen[value, config] = FormatObserver(config)
+                    bits = unsigned_bits(config.activation_format)
+                    self.seen[value, config] = FormatObserver(config, bits)
 
     def beside(self, observers: Mapping[str, Observer]) -> dict[str, Observer]:
         """Value -> observer: those given, and those of formats."""
@@ -93,12 +94,16 @@ def _operand(
         largest = float(np.abs(a.data).max()) if isinstance(a, Constant) else seen[_name(a)].reach
         unit = rounded_scale(block.unit(largest), powers_of_two(config))
         return OperandFormat(name, (unit,), axis, flat=flat)
-    e = element(name)
     if isinstance(a, Constant):
-        scales = weight_scales(a.data, e, config)
+        scales = weight_scales(a.data, element(name), config)
         group = config.weight_group_size if config.weight_granularity == "group" else 0
-        return OperandFormat(name, scales, 0, group)
-    return OperandFormat(name, (seen[_name(a)].scale(e),))
+        return OperandFormat(name, scales, 0, group, scale_dtype=config.scale_dtype)
+    if unsigned_bits(name):
+        scale, zero = seen[_name(a)].grid(unsigned_bits(name))
+        return OperandFormat(name, (scale,), scale_dtype=config.scale_dtype, zero_point=zero)
+    return OperandFormat(
+        name, (seen[_name(a)].scale(element(name)),), scale_dtype=config.scale_dtype
+    )
 
 
 def _name(a: Atom) -> str:

@@ -58,7 +58,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "float_macs": (0.0, 1.0),
     "target": (0.0, 1000.0),
 }
-NAMES = ("weight_dtype", "activation_dtype")
+NAMES = ("weight_dtype", "activation_dtype", "scale_dtype")
 WORDS = {"smoothing": "auto"}
 """What a field may be besides a number."""
 FLAGS = ("activation_symmetric", "equalize", "activation_aware")
@@ -88,7 +88,7 @@ def check_fields(config: QConfig) -> None:
             raise ConfigError(
                 f"{name} must be {word}{number} from {low:g} to {high:g}, not {value!r}"
             )
-    if config.activation_granularity in ("channel", "group"):
+    if config.activation_granularity in ("channel", "group"):  # until there are scales of them
         raise ConfigError(
             f"activation_granularity={config.activation_granularity!r} has no integer form, as a "
             "sum runs over channels and groups: move their differences into the weights with "

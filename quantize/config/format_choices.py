@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from compiler.errors import ConfigError, DtypelabError, unknown
 from compiler.op.accumulate import MODES
 from compiler.op.accumulator_width import FORM, width
-from quantize.formats.blocks import block_format, block_formats
-from quantize.formats.element import element
-from quantize.formats.operand_format import FLOAT
+from quantize.formats.blocks import FLOAT, BlockFormat, block_format, block_formats
+from quantize.formats.element import element, unsigned_bits
+from quantize.formats.operand_format import check_scale_dtype
 
 if TYPE_CHECKING:
     from quantize.config.qconfig import QConfig
 
 INTEGERS = ("int8", "uint8")
+INTEGER = re.compile("u?int[2-8]")
 
 
 def check_formats(c: QConfig) -> None:
@@ -25,43 +27,54 @@ def check_formats(c: QConfig) -> None:
     """
     if c.activation_aware and c.smoothing not in (0, "auto"):
         raise ConfigError("smoothing and activation_aware choose the same factors: give one")
-    blocks = [block_format(name) for name in (c.weight_dtype, c.activation_dtype)]
-    if c.block_scale_rounding != "floor" and not any(b is not None and b.powers for b in blocks):
-        raise ConfigError(
-            f"block_scale_rounding={c.block_scale_rounding!r} is for block formats whose scales "
-            "are powers of two, such as mxfp8_e4m3"
-        )
+    check_scale_dtype("the configuration", c.scale_dtype)
+    _check_rounding_of_scales(c)
     modes = [mode for _, mode in c.accumulators]
-    if c.weight_dtype == "int8":
-        if c.activation_dtype == FLOAT:
-            _check_weight_only(c, modes)
-            return
-        if c.activation_dtype not in INTEGERS:
-            _check_format(c.activation_dtype)
-            raise ConfigError(
-                f"activation_dtype={c.activation_dtype!r} does not go with weights in int8; choose "
-                "int8 or uint8, or a format as weight_dtype too"
-            )
+    if c.in_formats:
+        _check_in_formats(c, modes)
+    elif c.activation_dtype == FLOAT:
+        _check_weight_only(c, modes)
+    else:
         if named := next((m for m in modes if m != "sequential" and m in MODES), None):
             raise ConfigError(
                 f"accumulate must be sequential, {FORM}, not {named!r}, which is for number formats"
             )
         if c.compute != "storage":
             raise ConfigError("compute='native' is for number formats; integers have kernels")
-        if c.weight_granularity == "group":
-            raise ConfigError(
-                "weight_granularity='group' is for weights in number formats, or with "
-                "activation_dtype='float32': integer kernels sum over all inputs"
-            )
+
+
+def _check_rounding_of_scales(c: QConfig) -> None:
+    if c.block_scale_rounding == "floor":
         return
-    if c.activation_dtype in INTEGERS:
+    blocks = [block_format(name) for name in (c.weight_dtype, c.activation_dtype)]
+    powers = c.scale_dtype != FLOAT and BlockFormat("", "int8", c.scale_dtype).powers
+    if not powers and not any(b is not None and b.powers for b in blocks):
         raise ConfigError(
-            f"weight_dtype={c.weight_dtype!r} needs a format, or float32, as activation_dtype, not "
-            f"{c.activation_dtype!r}"
+            f"block_scale_rounding={c.block_scale_rounding!r} is for block formats whose scales "
+            "are powers of two, such as mxfp8_e4m3, and for scale_dtype='float8_e8m0fnu'"
         )
-    names = (c.weight_dtype, c.activation_dtype)
+
+
+def _check_in_formats(c: QConfig, modes: list[str]) -> None:
+    names = (c.weight_format, c.activation_format)
+    for field, bits in (("weight", c.weight_bits), ("activation", c.activation_bits)):
+        if getattr(c, f"{field}_dtype") in INTEGERS and bits > 8:
+            raise ConfigError(
+                f"{field}_bits={bits} is for networks in integers; those that go with "
+                f"{_others(c)} have 2 to 8"
+            )
     for name in names:
         _check_format(name)
+    if unsigned_bits(c.weight_format):
+        raise ConfigError(
+            f"weight_dtype={c.weight_dtype!r} is for activations; weights are int<N>, or int8 with "
+            "weight_range='asymmetric'"
+        )
+    if c.weight_dtype == "int8" and c.weight_range != "restricted":
+        raise ConfigError(
+            f"weight_range={c.weight_range!r} does not go with {_others(c)}, which needs as many "
+            "integers on either side of 0: leave it out"
+        )
     if set(names) == {FLOAT}:
         raise ConfigError("weight_dtype and activation_dtype are both float32: nothing is rounded")
     if wide := next((m for m in modes if width(m) is not None), None):
@@ -82,6 +95,19 @@ def check_formats(c: QConfig) -> None:
         )
 
 
+def _others(c: QConfig) -> str:
+    """The choice by which factors are in formats."""
+    if c.weight_dtype != "int8":
+        return f"weight_dtype={c.weight_dtype!r}"
+    if c.activation_dtype not in (*INTEGERS, FLOAT):
+        return f"activation_dtype={c.activation_dtype!r}"
+    if c.scale_dtype != FLOAT:
+        return f"scale_dtype={c.scale_dtype!r}"
+    if c.activation_granularity != "tensor":
+        return f"activation_granularity={c.activation_granularity!r}"
+    return f"weight_granularity={c.weight_granularity!r}"
+
+
 def _check_weight_only(c: QConfig, modes: list[str]) -> None:
     if modes != ["sequential"] or c.compute != "storage":
         raise ConfigError(
@@ -96,11 +122,15 @@ def _check_weight_only(c: QConfig, modes: list[str]) -> None:
 
 
 def _check_native(c: QConfig) -> None:
+    if any(INTEGER.fullmatch(name) for name in (c.weight_format, c.activation_format)):
+        raise ConfigError("compute='native' is for number formats; integers have kernels")
     if c.weight_dtype != c.activation_dtype:
         raise ConfigError(
             f"compute='native' needs one format, not {c.weight_dtype!r} for weights and "
             f"{c.activation_dtype!r} for activations"
         )
+    if c.scale_dtype != FLOAT:
+        raise ConfigError("compute='native' has scales in float32: leave out scale_dtype")
     if c.weight_granularity == "group" or block_format(c.weight_dtype) is not None:
         raise ConfigError(
             "compute='native' needs scales that factor out of sums: neither blocks nor groups"
@@ -108,7 +138,7 @@ def _check_native(c: QConfig) -> None:
 
 
 def _check_format(name: str) -> None:
-    if name == FLOAT or block_format(name) is not None:
+    if name == FLOAT or block_format(name) is not None or INTEGER.fullmatch(name):
         return
     try:
         element(name)

@@ -29,6 +29,7 @@ PER_NODE: dict[str, str] = {
     "weight_group_size": WEIGHTS,
     "weight_dtype": WEIGHTS,
     "scales": WEIGHTS,
+    "scale_dtype": WEIGHTS,
     "weight_range": WEIGHTS,
     "weight_calibrate": WEIGHTS,
     "weight_rounding": WEIGHTS,

@@ -80,19 +80,25 @@ class QConfig:
             `quantize.calibration.rescaling.measured_smoothing`).
         activation_aware: weights that multiply large inputs are made larger, and so rounded more
             finely, as a search finds best (see `quantize.calibration.rescaling.activation_aware`).
-        weight_dtype: `int8` (of weight_bits), or the name of a number format or of a block format
-            (such as `float8_e4m3fn`, `mxfp4_e2m1`; see `quantize.formats`). Then activation_dtype
-            is one too, and the factors of conv2d, dense and matmul are numbers of these formats;
-            `float32` leaves one side as it is.
+        weight_dtype: `int8` (of weight_bits), other integers (`int4`: 2 to 8 bits, symmetric), or
+            the name of a number format, codebook or block format (`float8_e4m3fn`, `nf4`,
+            `mxfp4_e2m1`; see `quantize.formats`). activation_dtype names any of these as well, or
+            `uint8` (uint<N>: with a zero point). With two static integers of 8 bits and one scale a
+            channel or tensor, whole networks run in integers. All other pairs are for the factors
+            of conv2d, dense and matmul alone; `float32` leaves one side as it is.
         compute: `storage` rounds these factors and computes in float32; `native` computes products
             and sums in the format, accumulated as one of `compiler.op.accumulate.MODES`, and adds
             the bias in float32.
         scales: of formats: any `float32`, or a `power_of_two`.
-        block_scale_rounding: how block formats whose scales are powers of two (the mx... ones) find
-            them: `floor` as the specification says, `ceil`, `even` or `rceil` (see
+        scale_dtype: format of the scales of channels, groups and tokens: `float32`, `float16`,
+            `bfloat16`, `float8_e8m0fnu` (powers of two, by block_scale_rounding), `float8_e4m3fn`
+            (relative to one float32 scale of the tensor), or any other. It goes before `scales`; a
+            block format's own goes before both.
+        block_scale_rounding: how scales of float8_e8m0fnu (those of the mx... formats) are found:
+            `floor` as the specification says, `ceil`, `even` or `rceil` (see
             `compiler.op.qnn.formats.SCALE_ROUNDINGS`).
-        weight_group_size: weights that share a scale with weight_granularity="group" (formats, and
-            integer weights alone).
+        weight_group_size: weights that share a scale with weight_granularity="group"; the last
+            group of an output may have fewer.
         mean_weight_bits: weights of sensitive nodes get 8 bits, as long as all weights have so many
             on average; 0 for none (see `quantize.search.mixed_precision`).
         float_macs: share of the multiply-accumulates that sensitive nodes may do in float.
@@ -146,6 +152,7 @@ class QConfig:
     arithmetic: str = "auto"
     softmax: str = "float"
     layer_norm: str = "float"
+    scale_dtype: str = "float32"
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""
@@ -221,12 +228,32 @@ class QConfig:
     @property
     def weight_only(self) -> bool:
         """Whether weights are integers and activations stay float32."""
-        return self.weight_dtype == "int8" and self.activation_dtype == "float32"
+        return not self.in_formats and self.activation_dtype == "float32"
 
     @property
     def in_formats(self) -> bool:
-        """Whether factors are numbers of formats, not integers."""
-        return self.weight_dtype != "int8"
+        """Whether factors alone are numbers of formats (integers among them), each in its own; not
+        whole networks in integers, nor weights alone in integers."""
+        if self.weight_dtype != "int8" or self.scale_dtype != "float32":
+            return True
+        if self.activation_dtype == "float32":
+            return False
+        grouped = self.weight_granularity == "group" or self.activation_granularity != "tensor"
+        return grouped or self.activation_dtype not in ("int8", "uint8")
+
+    @property
+    def weight_format(self) -> str:
+        """The name of the weights' format, where factors are in formats."""
+        return f"int{self.weight_bits}" if self.weight_dtype == "int8" else self.weight_dtype
+
+    @property
+    def activation_format(self) -> str:
+        """The name of the activations' format, where factors are in formats: `uint8` has a zero
+        point unless activations are symmetric."""
+        if self.activation_dtype not in ("int8", "uint8"):
+            return self.activation_dtype
+        signed = self.activation_dtype == "int8" or self.activation_symmetric
+        return f"{'' if signed else 'u'}int{self.activation_bits}"
 
     @property
     def weight_symmetric(self) -> bool:

@@ -19,17 +19,22 @@ from compiler.errors import ConfigError
 from compiler.op.qnn.formats import POWERS
 from quantize.formats.element import Element, element
 
+FLOAT = "float32"
+"""What is no format: the elements of an operand that stays as it is, or scales that are not
+rounded."""
+
 
 @dataclass(frozen=True)
 class BlockFormat:
     """A format of blocks.
 
     Attributes:
-        name: an identifier.
+        name: an identifier; empty for the numbers of a format with a scale for every few of them.
         element: name of the elements' format.
         scale: name of the scales' format. float8_e8m0fnu: scales are powers of two, found as the
             MX specification says. Others: the largest magnitude comes to lie on the largest
-            element, and a float32 scale of the whole tensor puts the block's scales in range.
+            element, and a float32 scale of the whole tensor puts the block's scales in range;
+            float32 needs none.
             Elements of a tapered format (posits) are scaled to its precise numbers instead of its
             largest one (`Element.target`).
         block: elements that share a scale.
@@ -41,7 +46,7 @@ class BlockFormat:
     block: int = 32
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[a-z_][a-z0-9_]*", self.name):
+        if self.name and not re.fullmatch(r"[a-z_][a-z0-9_]*", self.name):
             raise ConfigError(
                 f"{self.name!r} cannot name a block format; use small letters, digits and _"
             )
@@ -51,7 +56,15 @@ class BlockFormat:
     @property
     def powers(self) -> bool:
         """Whether scales are powers of two by the rule of MX, without one of the whole tensor."""
-        return str(self.scale_element.dtype) == POWERS
+        return self.scale != FLOAT and str(self.scale_element.dtype) == POWERS
+
+    @property
+    def has_unit(self) -> bool:
+        """Whether scales are relative to one of the whole tensor: those of few bits are, as are
+        those of all block formats with a name but powers of two."""
+        if self.scale == FLOAT or self.powers:
+            return False
+        return bool(self.name) or self.scale_bits <= 8
 
     @property
     def elements(self) -> Element:
@@ -60,17 +73,24 @@ class BlockFormat:
 
     @property
     def scale_element(self) -> Element:
-        """The scales' format."""
+        """The scales' format, if it is not float32."""
         return element(self.scale)
+
+    @property
+    def scale_bits(self) -> int:
+        """Bits of a scale."""
+        return 32 if self.scale == FLOAT else self.scale_element.dtype.bits
 
     @property
     def bits(self) -> float:
         """Bits of an element with its share of the scale."""
-        return self.elements.dtype.bits + self.scale_element.dtype.bits / self.block
+        return self.elements.dtype.bits + self.scale_bits / self.block
 
     def unit(self, largest: float) -> float:
         """The scale of a whole tensor whose largest magnitude is given."""
-        return 1.0 if self.powers else largest / (self.elements.target * self.scale_element.high)
+        if not self.has_unit:
+            return 1.0
+        return largest / (self.elements.target * self.scale_element.high)
 
 
 _formats = {
@@ -98,8 +118,9 @@ def define_block_format(
     Raises:
         ConfigError: no such formats, a bad block, or a name that another block format has.
     """
-    made = BlockFormat(name, element, scale, block)
-    for part in (made.elements, made.scale_element):
+    made = BlockFormat(name or "-", element, scale, block)
+    parts = [made.elements, *([] if made.scale == FLOAT else [made.scale_element])]
+    for part in parts:
         if part.high <= 0:
             raise ConfigError(f"{name}: {part.dtype} cannot be scaled")
     if _formats.get(name, made) != made:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -47,14 +49,26 @@ class Element:
         return self.target - float(below[below < self.target].max())
 
 
+INTEGERS = re.compile(r"int([2-8])")
+"""Names of integers that are elements: int<N> has as many numbers on either side of 0, from
+-(2**(N-1) - 1) to 2**(N-1) - 1."""
+UNSIGNED = re.compile(r"uint([2-8])")
+"""Names of integers with a zero point: uint<N> has those from 0 to 2**N - 1."""
+_BUILT_IN = {"float16": "float16_e5m10"}
+"""Formats that the compiler has as dtypes of its own, and what they are as registered ones."""
+
+
 def element(name: str) -> Element:
-    """The format called `name` (or written `custom[NAME]BITS`).
+    """The format called `name` (or written `custom[NAME]BITS`), or the integers `int<N>`, of 2 to 8
+    bits.
 
     Raises:
         ConfigError: there is none, or it has no positive numbers.
     """
+    if found := INTEGERS.fullmatch(name):
+        return _integers(int(found[1]))
     try:
-        dtype = DType.parse(name)
+        dtype = DType.parse(_BUILT_IN.get(name, name))
     except DtypelabError as e:
         raise ConfigError(str(e)) from None
     if not dtype.is_custom:
@@ -76,3 +90,15 @@ def element(name: str) -> Element:
     return Element(
         dtype, float(values[0]), float(positive[-1]), float(positive[0]), float(precise[-1])
     )
+
+
+@cache
+def _integers(bits: int) -> Element:
+    most = float((1 << (bits - 1)) - 1)
+    return Element(DType.parse(f"fixed{bits}_0"), -most, most, 1.0, most)
+
+
+def unsigned_bits(name: str) -> int:
+    """N of `uint<N>`; 0 if `name` is none."""
+    found = UNSIGNED.fullmatch(name)
+    return int(found[1]) if found else 0

@@ -17,11 +17,12 @@ from compiler.ir.inference import infer_value
 from compiler.op.qnn.formats import SCALE_ROUNDINGS
 from compiler.passes.rewrite import call
 from compiler.types.dtypes import FLOAT32, Array
-from quantize.formats.blocks import block_format
-from quantize.formats.element import element
+from quantize.formats.blocks import FLOAT, BlockFormat, block_format
+from quantize.formats.element import INTEGERS, element, unsigned_bits
+from quantize.formats.scale_format import block_attrs
 
-FLOAT = "float32"
-"""Name for an operand that stays as it is."""
+SCALE_DTYPES = (FLOAT, "float16", "bfloat16", "float8_e8m0fnu", "float8_e4m3fn")
+"""Usual formats of scales; any registered one will do."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +30,18 @@ class OperandFormat:
     """A format and its scales.
 
     Attributes:
-        format: name of a scalar format or of a block format; `float32`: the operand is not rounded.
+        format: name of a scalar format, of integers (`int4`, or `uint4` with a zero point) or of a
+            block format; `float32`: the operand is not rounded.
         scales: of a scalar format one for all, or one for each position of `axis` or, with `group`,
-            for each group of weights, channel by channel. Of a block format the one scale of the
-            whole tensor (1 where it has none).
+            for each group of weights, channel by channel. Of a block format, or with `block`, the
+            one scale of the whole tensor (1 where it has none).
         axis: that of several scales, or the one that blocks run along.
         flat: whether blocks of weights run along this axis and all behind it, in row-major order.
         scale_rounding: of blocks with powers of two as scales, one of
             `compiler.op.qnn.formats.SCALE_ROUNDINGS`.
         group: consecutive weights of an output channel (axis 0) that share a scale; 0: no groups.
+        scale_dtype: format of the scales, of which `scales` holds the values.
+        zero_point: of `uint<N>`: the integer that stands for 0.
     """
 
     format: str
@@ -46,14 +50,28 @@ class OperandFormat:
     group: int = 0
     flat: bool = False
     scale_rounding: str = "floor"
+    scale_dtype: str = FLOAT
+    zero_point: int = 0
 
     def __str__(self) -> str:
         n = len(self.scales)
         scales = f"scale {self.scales[0]:.6g}" if n == 1 else f"{n} scales"
+        scales += "" if self.scale_dtype == FLOAT else f" in {self.scale_dtype}"
+        scales += f", zero point {self.zero_point}" if self.zero_point else ""
         if self.scale_rounding != "floor":
             return f"{self.format}, scales by {self.scale_rounding}"
-        stays = self.format == FLOAT or (self.scales == (1.0,) and block_format(self.format))
+        stays = self.format == FLOAT or (self.scales == (1.0,) and self.blocks)
         return self.format if stays else f"{self.format}, {scales}"
+
+    @property
+    def blocks(self) -> BlockFormat | None:
+        """The blocks that have scales of their own, if there are any."""
+        return block_format(self.format)
+
+    @property
+    def integers(self) -> bool:
+        """Whether its numbers are integers times scales."""
+        return bool(INTEGERS.fullmatch(self.format) or unsigned_bits(self.format))
 
     def scale_array(self, shape: tuple[int, ...]) -> Array:
         """float32 scales of a scalar format that broadcast to an operand of a known shape."""
@@ -67,22 +85,20 @@ class OperandFormat:
 def rounding_call(a: Atom, f: OperandFormat) -> Call:
     """The call that rounds a float32 operand to a format; constants may have groups, but flat ones
     must be given in the shape that `flattened` makes."""
-    block = block_format(f.format)
+    block = f.blocks
     if block is not None:
-        e, scale = block.elements, block.scale_element
-        attrs: dict[str, Any] = {} if e.target == e.high else {"top": e.target}
-        attrs |= {} if block.powers else {
-            "scale_dtype": str(scale.dtype), "scale_low": scale.least, "scale_high": scale.high,
-            "unit": f.scales[0],
-        }  # fmt: skip
-        attrs |= {} if f.scale_rounding == "floor" else {"scale_rounding": f.scale_rounding}
-        attrs |= {"step": e.step} if f.scale_rounding == "even" else {}
+        e = block.elements
         return call(
             "qnn.simulated_blocks", a, dtype=str(e.dtype), low=e.low, high=e.high, axis=f.axis,
-            block=block.block, **attrs,
+            block=block.block, **block_attrs(block, f.scales[0], f.scale_rounding),
+        )  # fmt: skip
+    scales = f.scale_array(a.data.shape if isinstance(a, Constant) else ())
+    if bits := unsigned_bits(f.format):
+        return call(
+            "qnn.simulated_quantize", a, Constant.of(scales, FLOAT32), axis=f.axis,
+            zero_point=f.zero_point, out_dtype="uint8", qmin=0, qmax=(1 << bits) - 1,
         )  # fmt: skip
     e = element(f.format)
-    scales = f.scale_array(a.data.shape if isinstance(a, Constant) else ())
     return call(
         "qnn.simulated_cast", a, Constant.of(scales, FLOAT32), dtype=str(e.dtype), low=e.low,
         high=e.high, axis=f.axis,
@@ -137,10 +153,15 @@ def _operand(what: str, data: Any) -> OperandFormat:
     axis, group = data.get("axis", 0), data.get("group", 0)
     if type(axis) is not int or type(group) is not int or group < 0:
         raise ConfigError(f"{what}: axis and group must be integers")
-    name = data["format"]
+    name, bits = data["format"], unsigned_bits(data["format"])
     block = None if name == FLOAT else block_format(name)
-    if name != FLOAT and block is None:
+    if name != FLOAT and block is None and not bits:
         element(name)
+    zero = data.get("zero_point", 0)
+    if type(zero) is not int or not 0 <= zero < 1 << bits:
+        raise ConfigError(f"{what}: zero_point must be an integer that {name} has, not {zero!r}")
+    scale_dtype = data.get("scale_dtype", FLOAT)
+    check_scale_dtype(what, scale_dtype)
     flat, rounding = data.get("flat", False), data.get("scale_rounding", "floor")
     if not isinstance(flat, bool) or (flat and block is None):
         raise ConfigError(f"{what}: flat must be true or false, and false but for block formats")
@@ -150,7 +171,26 @@ def _operand(what: str, data: Any) -> OperandFormat:
         raise ConfigError(
             f"{what}: scale_rounding {rounding!r} is for blocks whose scales are powers of two"
         )
-    return OperandFormat(name, tuple(map(float, scales)), axis, group, flat, rounding)
+    values = tuple(map(float, scales))
+    return OperandFormat(name, values, axis, group, flat, rounding, scale_dtype, zero)
+
+
+def check_scale_dtype(what: str, name: Any) -> None:
+    """Check a name of a format of scales.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if not isinstance(name, str):
+        raise ConfigError(f"{what}: scale_dtype must be the name of a format, not {short(name)}")
+    if name == FLOAT:
+        return
+    try:
+        element(name)
+    except ConfigError as e:
+        raise ConfigError(
+            f"{what}: scale_dtype: {e}; usual ones are {', '.join(SCALE_DTYPES)}"
+        ) from None
 
 
 def _is_scale(value: Any) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-from quantize.formats.blocks import block_format
-from quantize.formats.element import element
-from quantize.formats.operand_format import FLOAT, OperandFormat, flattened
+from quantize.formats.blocks import FLOAT, BlockFormat, block_format
+from quantize.formats.element import element, unsigned_bits
+from quantize.formats.operand_format import OperandFormat, flattened
 
 
 def format_bits(name: str) -> int:
@@ -14,19 +14,28 @@ def format_bits(name: str) -> int:
     float32."""
     if name == FLOAT:
         return 32
+    if bits := unsigned_bits(name):
+        return bits
     block = block_format(name)
     return (block.elements if block is not None else element(name)).dtype.bits
 
 
 def operand_bits(shape: tuple[int, ...], f: OperandFormat) -> int:
-    """Bits of an operand in its format with its scales, which are float32 unless blocks have theirs
-    in a format."""
-    size, block = math.prod(shape), block_format(f.format)
+    """Bits of an operand in its format with its scales and zero point."""
+    size, block = math.prod(shape), f.blocks
     if block is None:
-        scales = 0 if f.format == FLOAT else 32 * len(f.scales)
-        return size * format_bits(f.format) + scales
+        return size * format_bits(f.format) + (0 if f.format == FLOAT else operand_scales(f))
     shape = flattened(shape, f)
     along = shape[f.axis]
     blocks = size // along * -(-along // block.block)
-    unit = 0 if block.powers else 32
-    return size * format_bits(f.format) + blocks * block.scale_element.dtype.bits + unit
+    unit = 32 if block.has_unit else 0
+    return size * format_bits(f.format) + blocks * block.scale_bits + unit
+
+
+def operand_scales(f: OperandFormat) -> int:
+    """Bits of the scales that a plan gives an operand, in their format; with the scale of the whole
+    tensor that those of few bits are relative to, and the zero point."""
+    one = BlockFormat("", "int8", f.scale_dtype)
+    unit = 32 if one.has_unit else 0
+    zero = unsigned_bits(f.format) if f.zero_point else 0
+    return len(f.scales) * one.scale_bits + unit + zero

@@ -13,9 +13,9 @@ from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.passes import rewrite
 from compiler.types.dtypes import FLOAT32, Array, custom
 from quantize.annotation.format_nodes import format_reason, operands
-from quantize.formats.blocks import block_format
+from quantize.formats.blocks import FLOAT, block_format
 from quantize.formats.element import element
-from quantize.formats.operand_format import FLOAT, OperandFormat, rounded_array, rounding_call
+from quantize.formats.operand_format import OperandFormat, rounded_array, rounding_call
 from quantize.plan.call_facts import contraction
 
 if TYPE_CHECKING:

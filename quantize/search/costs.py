@@ -14,7 +14,7 @@ from compiler.transform.analysis import Kept, ModelCost, cost
 from quantize.annotation.annotate import prepared
 from quantize.formats.blocks import block_format
 from quantize.formats.operand_format import OperandFormat
-from quantize.formats.storage import format_bits, operand_bits
+from quantize.formats.storage import format_bits, operand_bits, operand_scales
 from quantize.plan.params import ValueParams, WeightParams
 from quantize.plan.plan import Plan
 from quantize.realization.realize import Realizer
@@ -69,8 +69,11 @@ def _numbers(a: Atom, f: OperandFormat) -> Kept:
     width = format_bits(f.format)
     more = operand_bits(shape, f) - width * math.prod(shape)
     if not isinstance(a, Constant):
-        block = block_format(f.format)
-        more -= 32 * len(f.scales) if block is None or not block.powers else 0
+        block = f.blocks
+        if block is None:
+            more -= operand_scales(f)
+        elif block.has_unit:
+            more -= 32
     return Kept(f.format, width, more)
 
 

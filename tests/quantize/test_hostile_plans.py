@@ -58,7 +58,7 @@ def some(name: str, count: int, seed: int, schemes: int = len(SCHEMES)) -> set[s
 
 
 def test_a_few_mutations() -> None:
-    assert some("mlp", 20, 0, schemes=2) == {"read", "apply", "used"}
+    assert some("mlp", 40, 0, schemes=2) == {"read", "apply", "used"}
 
 
 @pytest.mark.thorough

@@ -180,12 +180,19 @@ def test_what_knows_only_integers_refuses_formats(tmp_path: Any) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"weight_dtype": "float8_e4m3"}, "needs a format, or float32, as activation_dtype"),
-        ({"activation_dtype": "float8_e4m3"}, "does not go with weights in int8"),
+        ({"weight_dtype": "uint4"}, "is for activations"),
+        ({"weight_bits": 12, "activation_dtype": "float8_e4m3"}, "have 2 to 8"),
+        ({"weight_dtype": "int4", "activation_bits": 16}, "have 2 to 8"),
+        (
+            {"weight_range": "asymmetric", "weight_granularity": "group"},
+            "does not go with weight_granularity='group'",
+        ),
+        ({"weight_granularity": "group", "compute": "native"}, "integers have kernels"),
+        ({"weight_dtype": "nf4", "scale_dtype": "float8"}, "unknown dtype 'float8'"),
+        ({"weight_dtype": "nf4", "scale_dtype": 8}, "must be the name of a format"),
         ({"weight_dtype": "float8_e4m4", "activation_dtype": "float32"}, "unknown format"),
         ({"weight_dtype": "float32", "activation_dtype": "float32"}, "nothing is rounded"),
         ({"compute": "native"}, "is for number formats"),
-        ({"weight_granularity": "group"}, "is for weights in number formats"),
         ({"accumulate": "exact"}, "which is for number formats"),
         (
             {"weight_dtype": "bfloat16", "activation_dtype": "bfloat16", "accumulate": "exact"},

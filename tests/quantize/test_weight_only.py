@@ -166,7 +166,7 @@ def test_aware_factors_help_integer_activations_too() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"weight_granularity": "group"}, "activation_dtype='float32'"),
+        ({"weight_granularity": "groups"}, "did you mean 'group'"),
         ({"activation_dtype": "float32", "accumulate": "int16_wrap"}, "multiplied in float32"),
         ({"activation_dtype": "float32", "weight_bits": 12}, "weights have 2 to 8"),
         ({"overrides": {"c1": {"activation_dtype": "float32"}}}, "whole network"),

@@ -78,7 +78,7 @@ class SimulatedBlocksAttrs:
         block: elements of a block.
         scale_dtype: format of the scales. `POWERS`: s is a power of two as `scale_rounding` says,
             kept within the format. Another: s / unit is the largest magnitude / (top * unit),
-            rounded to it.
+            rounded to it (`float32`: as it is).
         scale_low, scale_high: the least positive and the largest value of a scale, but for `unit`.
         unit: scale of the whole tensor.
         top: the number that the largest magnitude of a block is meant to become: `high`, if 0, or
@@ -125,7 +125,10 @@ def _blocks_type(attrs: SimulatedBlocksAttrs, types: Sequence[TensorType]) -> Te
     _check(op, x, attrs)
     need_constant(op, "the length of blocks' axis", x.shape[axis_of(op, attrs.axis, x.rank)])
     require(attrs.block >= 1, f"{op}: a block of {attrs.block} elements is none")
-    require(DType.parse(attrs.scale_dtype).is_custom, f"{op}: scales must be of a custom dtype")
+    scales = DType.parse(attrs.scale_dtype)
+    require(
+        scales.is_custom or scales == FLOAT32, f"{op}: scales must be float32 or of a custom dtype"
+    )
     require(
         attrs.scale_rounding in SCALE_ROUNDINGS,
         f"{op}: scale_rounding must be one of {SCALE_ROUNDINGS}, not {attrs.scale_rounding!r}",
@@ -144,6 +147,8 @@ def _blocks_type(attrs: SimulatedBlocksAttrs, types: Sequence[TensorType]) -> Te
 # ---- references ----------------------------------------------------------------------------------
 def _rounded(ar: Arithmetic, dtype: DType, x: Array, low: float, high: float) -> Array:
     clipped = np.minimum(np.maximum(x, np.float32(low)), np.float32(high))
+    if dtype == FLOAT32:
+        return clipped
     return ar.cast(ar.of(dtype).cast(clipped, FLOAT32), dtype)
 
 
@@ -204,9 +209,12 @@ def _raised(attrs: SimulatedBlocksAttrs) -> int:
 
 # ---- loop nests ----------------------------------------------------------------------------------
 def _rounded_expr(dtype: DType, x: Expr, low: float, high: float) -> Expr:
+    clipped = minimum(maximum(x, low), high)
+    if dtype == FLOAT32:
+        return clipped
     lane = lane_of(dtype)
     held = dtype if lane is None else dtype.in_form(str(lane))
-    return cast(cast(minimum(maximum(x, low), high), held), FLOAT32)
+    return cast(cast(clipped, held), FLOAT32)
 
 
 def _scaled_expr(attrs: Any, x: Expr, scale: Expr) -> Expr:
