@@ -1,7 +1,8 @@
 """One command that measures speed: `python -m experiments.benchmarks [OPTIONS] [GROUP ...]`.
 
-The groups `networks`, `convolutions`, `emulation`, `compile`, `passes`, `widths`, `calibration` and
-`fixed_cost` have targets: they print PASS or FAIL a row, and a FAIL makes the exit status 1.
+The groups `networks`, `transformers`, `convolutions`, `emulation`, `compile`, `passes`, `widths`,
+`calibration` and `fixed_cost` have targets: they print PASS or FAIL a row, and a FAIL makes the
+exit status 1.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -29,6 +30,7 @@ from experiments.benchmarks import (
     shapes,
     startup,
     threads,
+    transformers,
     widths,
 )
 from experiments.benchmarks.report import Group
@@ -41,6 +43,7 @@ GROUPS: dict[str, Callable[[], list[Group]]] = {
 }
 ALL_GROUPS = (
     "networks",
+    "transformers",
     "convolutions",
     "shapes",
     "emulation",
@@ -61,7 +64,7 @@ ALL_CORES = {"threads"}
     "--model",
     "selected",
     multiple=True,
-    type=click.Choice(list(models.MODELS)),
+    type=click.Choice([*models.MODELS, *transformers.NETWORKS]),
     help="Measure this network only; may be repeated.",
 )
 @click.option(
@@ -82,6 +85,7 @@ ALL_CORES = {"threads"}
     help="Threads of networks and widths; may be repeated.",
 )
 @click.option("--runs", type=click.IntRange(min=1), default=30, show_default=True, metavar="N")
+@click.option("--layers", "whole", is_flag=True, help="Transformers with all their layers.")
 @click.option("--quick", is_flag=True, help="Short slices and few runs: rough figures.")
 def main(
     names: Sequence[str],
@@ -89,6 +93,7 @@ def main(
     given: Sequence[str],
     counts: Sequence[int],
     runs: int,
+    whole: bool,
     quick: bool,
 ) -> None:
     """Measure networks, convolutions, kernels, calibration and emulation against their baselines.
@@ -100,7 +105,13 @@ def main(
     try:
         for name in names or ALL_GROUPS:
             if name == "networks":
-                passed &= networks.run(selected, counts, effort, dict(map(named_file, given)))
+                chosen = [n for n in selected if n in models.MODELS]
+                if chosen or not selected:
+                    passed &= networks.run(chosen, counts, effort, dict(map(named_file, given)))
+            elif name == "transformers":
+                chosen = [n for n in selected if n in transformers.NETWORKS]
+                if chosen or not selected:
+                    passed &= transformers.run(chosen, counts, effort, whole)
             elif name == "convolutions":
                 passed &= convolutions.run(effort)
             elif name == "shapes":

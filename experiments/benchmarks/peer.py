@@ -13,7 +13,7 @@ import io
 import logging
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from compiler.errors import UnsupportedError
 from experiments import files
 from experiments.benchmarks import models
+from experiments.benchmarks.turns import Contender
 
 Array = NDArray[Any]
 _RECIPE = 1  # change it when the options of `quantize_static` below change
@@ -69,6 +70,39 @@ def quantized(
     return target
 
 
+def quantized_both(
+    model: bytes, calibration: Sequence[Mapping[str, Array]], folder: Path, name: str
+) -> dict[str, Path]:
+    """A model with any number of inputs of known shapes in the two 8-bit forms that onnxruntime
+    has: "static" (u8s8, as `quantized`) and "dynamic" (scales of activations found at run time;
+    weights int8 per channel). Kept in `folder` as `quantized` does.
+
+    Raises:
+        UnsupportedError: onnxruntime is not installed.
+    """
+    key = hashlib.sha256(model + onnxruntime().__version__.encode())
+    for feed in calibration:
+        for n, x in feed.items():
+            key.update(n.encode() + repr(x.shape).encode() + x.tobytes())
+    stem = f"{name}-{key.hexdigest()[:12]}-{_RECIPE}"
+    made = {kind: folder / f"{stem}-{kind}.onnx" for kind in ("static", "dynamic")}
+    if all(p.is_file() for p in made.values()):
+        return made
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    with tempfile.TemporaryDirectory() as work:
+        plain, prepared = Path(work) / "plain.onnx", Path(work) / "prepared.onnx"
+        plain.write_bytes(model)
+        with _silent():
+            quant_pre_process(plain, prepared, skip_symbolic_shape=True)
+        with files.atomic_path(made["static"]) as path:
+            quantize(prepared, path, calibration)
+        with _silent(), files.atomic_path(made["dynamic"]) as path:
+            quantize_dynamic(prepared, path, per_channel=True, weight_type=QuantType.QInt8)
+    return made
+
+
 @contextlib.contextmanager
 def preprocessed(model: Path, shape: Sequence[int]) -> Iterator[Path]:
     """A file of the model as onnxruntime wants it before quantization: with inputs of this shape,
@@ -84,9 +118,13 @@ def preprocessed(model: Path, shape: Sequence[int]) -> Iterator[Path]:
 
 
 def quantize(
-    prepared: Path, target: Path, calibration: Sequence[Array], method: str = "MinMax"
+    prepared: Path,
+    target: Path,
+    calibration: Sequence[Array | Mapping[str, Array]],
+    method: str = "MinMax",
 ) -> None:
-    """Write the model in u8s8 (see `quantized`); `method` is one of onnxruntime's."""
+    """Write the model in u8s8 (see `quantized`); `method` is one of onnxruntime's. Arrays are for
+    the only input."""
     from onnxruntime.quantization import (
         CalibrationDataReader,
         CalibrationMethod,
@@ -95,11 +133,13 @@ def quantize(
         quantize_static,
     )
 
-    name = models.input_name(prepared)
+    feeds = [
+        dict(x) if isinstance(x, Mapping) else {models.input_name(prepared): x} for x in calibration
+    ]
 
     class Reader(CalibrationDataReader):  # type: ignore[misc]
         def __init__(self) -> None:
-            self.rest = iter([{name: x} for x in calibration])
+            self.rest = iter(feeds)
 
         def get_next(self) -> dict[str, Array] | None:
             return next(self.rest, None)
@@ -146,7 +186,8 @@ def _with_static_input(model: Path, name: str, shape: Sequence[int], target: Pat
 
 
 class Session:
-    """One live onnxruntime session, called with an input array; the first output comes back."""
+    """One live onnxruntime session, called with the array of its first input, or with arrays by
+    name; the first output comes back."""
 
     def __init__(self, model: Path | bytes, threads: int):
         package = onnxruntime()
@@ -158,9 +199,10 @@ class Session:
         self.session = package.InferenceSession(source, options, providers=["CPUExecutionProvider"])
         self.name = self.session.get_inputs()[0].name
 
-    def __call__(self, x: Array) -> Array:
+    def __call__(self, x: Array | Mapping[str, Array]) -> Array:
         """Run the model."""
-        return np.asarray(self.session.run(None, {self.name: x})[0])
+        feed = dict(x) if isinstance(x, Mapping) else {self.name: x}
+        return np.asarray(self.session.run(None, feed)[0])
 
 
 @contextlib.contextmanager
@@ -171,3 +213,14 @@ def session(model: Path | bytes, threads: int) -> Iterator[Session]:
         yield live
     finally:
         del live.session
+
+
+def contender(source: Path | bytes, threads: int, feed: Mapping[str, Array]) -> Contender:
+    """A session for one slice of time, called with `feed`."""
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[Callable[[], object]]:
+        with session(source, threads) as live:
+            yield lambda: live(feed)
+
+    return opened

@@ -21,7 +21,15 @@ from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from experiments import zoo
-from experiments.benchmarks import convolutions, models, report, shapes, startup, variants
+from experiments.benchmarks import (
+    convolutions,
+    models,
+    report,
+    shapes,
+    startup,
+    transformers,
+    variants,
+)
 from experiments.benchmarks.__main__ import ALL_GROUPS, main
 from experiments.benchmarks.first_output import Start
 from experiments.benchmarks.networks import (
@@ -44,6 +52,21 @@ def test_unknown_group_names_all_groups() -> None:
 
 def test_targets_are_of_known_models() -> None:
     assert {name for name, _ in TARGETS} == set(models.MODELS)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", transformers.NETWORKS)
+def test_transformers_are_what_onnxruntime_takes_them_for(name: str) -> None:
+    """One layer of each: float32 results agree, and the same seed writes the same file."""
+    from experiments.benchmarks import peer
+
+    network = transformers.NETWORKS[name]
+    (feed,) = network.feeds(1, seed=3)
+    model = network.write(1, feed)
+    assert model == network.write(1, feed)
+    got = compiler.build(compiler.from_onnx(model))(**feed)
+    with peer.session(model, 1) as session:
+        np.testing.assert_allclose(got, session(feed), rtol=1e-3, atol=1e-4)
 
 
 def test_row_fails_below_its_target_and_on_a_problem() -> None:
