@@ -83,6 +83,9 @@ def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches) -> None:
     else:
         order[t.lane_axis] = lane_out
         peeled.append(lane_out)
+    if t.pack is not None and lane_out in order and _constants_once(store, path, t, caches):
+        order.remove(lane_out)
+        order.insert(0, lane_out)
     s.reorder(*order, *inside, lane_in)
     s.compute_at(stage, order[-1])
     o_block, o_lane = s.split(lane_in, t.lanes)
@@ -156,6 +159,27 @@ def _unroll_known(s: Schedule, name: str) -> None:
     for loop, _, _ in s.find(name):
         if all(v.extent is not None for v in loop.extent.vars()):
             loop.kind = "unroll"
+
+
+def _constants_once(store: Store, path: Sequence[For], t: Tile, caches: Caches) -> bool:
+    """Whether all tiles should walk a part of the packed operand before the next part is fetched,
+    rather than all of it for every row of tiles: where it does not stay in the cache, if that
+    moves fewer bytes."""
+    weight = next(x for x in loads(store.value) if x.buffer is t.pack)
+    data = next((x for x in loads(store.value) if x.buffer is not t.pack), weight)
+    extents = [f.extent.constant() for f in path]
+    size, others = weight.buffer.size.constant() or 0, data.buffer.size.constant()
+    rows = [k for k in range(len(store.idx)) if k not in (t.lane_axis, t.block_axis)]
+    if size * weight.dtype.nbytes <= caches.next:
+        return False
+    if others is None or any(extents[k] is None for k in rows):
+        return True
+    widths = dict(t.widths)
+    tiles = math.prod(-(-(extents[k] or 1) // widths.get(k, 1)) for k in rows)
+    parts = -(-(extents[t.lane_axis] or 1) // (t.lanes * t.blocks))
+    held = others * data.dtype.nbytes <= caches.next
+    again = others * data.dtype.nbytes * (1 if held else parts)
+    return size * weight.dtype.nbytes * (tiles - 1) > again
 
 
 def _ahead(t: Tile, path: Sequence[For], rank: int, nbytes: int, caches: Caches) -> int:
