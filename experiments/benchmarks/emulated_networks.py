@@ -24,6 +24,7 @@ from experiments.zoo import model_files
 NATIVE = "float32"
 LARGE = ("resnet50", "posit16_es1", 1.0, 25.0)
 """Network, format, and the most it may take: seconds an image, and times float32."""
+DIGITS = "mnist1k"
 SHIPPED = ("bfloat16", "posit16_es1", "posit8_es0")
 TABULATED = ("mnist_dwsep", 0.6)
 """Network of an approximate multiplier, and the most nanoseconds a product of its may take."""
@@ -38,7 +39,7 @@ def rows(effort: Effort) -> list[Row]:
 def shipped(effort: Effort) -> list[Row]:
     """The shipped networks in the quickstart's formats."""
     out = []
-    for name in zoo.model_names():
+    for name in (name for name in zoo.model_names() if zoo.sources()[name].dataset == DIGITS):
         mod, x = _digits(name)
         ms = _times(mod, x, SHIPPED, effort)
         out += [Row(f"{name}, {fmt} / float32", ms[fmt] / ms[NATIVE], "x") for fmt in SHIPPED]

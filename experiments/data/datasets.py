@@ -157,6 +157,8 @@ class _Shipped:
 
 
 _SHIPPED = {"mnist1k": _Shipped("mnist1k.npz", normalise_mnist)}
+#: Shipped archives whose arrays are called what the networks' inputs are: name -> file.
+_ARCHIVES = {name: f"{name}.npz" for name in ("stdlib_text",)}
 
 
 Build = Callable[[], Mapping[str, Any] | Dataset]
@@ -165,7 +167,7 @@ _REGISTERED: dict[str, Build] = {}
 
 def names() -> list[str]:
     """Names of the data sets, those made of installed packages and the user's included."""
-    return sorted({*_SHIPPED, *zoo.DATASETS, *_REGISTERED})
+    return sorted({*_SHIPPED, *_ARCHIVES, *zoo.DATASETS, *_REGISTERED})
 
 
 def register_dataset(name: str, build: Build) -> None:
@@ -180,7 +182,7 @@ def register_dataset(name: str, build: Build) -> None:
     Raises:
         ConfigError: a shipped data set has this name.
     """
-    if name in _SHIPPED or name in zoo.DATASETS:
+    if name in {*_SHIPPED, *_ARCHIVES, *zoo.DATASETS}:
         raise ConfigError(f"the data set {name!r} ships with dtypelab; choose another name")
     _REGISTERED[name] = build
 
@@ -223,6 +225,8 @@ def load(name_or_path: str, *, relative_to: Path | None = None) -> Dataset:
         x, y, calibration = arrays["x_test"], arrays["y_test"], arrays["x_calib"]
         x, calibration = shipped.preprocess(x), shipped.preprocess(calibration)
         return Dataset(name_or_path, sha256(path), x, y.astype(np.int64), calibration)
+    if name_or_path in _ARCHIVES:
+        return _user_dataset(zoo.FOLDER / _ARCHIVES[name_or_path])
     path = (relative_to or Path()) / name_or_path
     if path.suffix != ".npz" and not os.path.exists(path):
         raise ConfigError(f"{unknown('data set', name_or_path, names())} (or the path of an .npz)")

@@ -168,7 +168,8 @@ def _watch(
             if type(o) is MinMax:
                 o.extend(*ends[name])  # there is no more to see
             else:
-                o.update(np.asarray(inputs[name] if name in inputs else results[name]))
+                a = np.asarray(inputs[name] if name in inputs else results[name])
+                o.update(a if a.size else np.zeros(1, a.dtype))
         if first and floats is not None:
             floats.update(found)
     if count == 0:
@@ -184,12 +185,15 @@ def _rows(batch: Mapping[str, Array]) -> int:
 def _ends(
     annotation: Annotation, name: str, values: Any, inputs: Mapping[str, Array], count: int
 ) -> tuple[float, float]:
-    """The smallest and the largest of some floats.
+    """The smallest and the largest of some floats; zeros of what is empty for every
+    example, such as the past of a decoder before its first step.
 
     Raises:
-        InputError: there are none, or they are not all finite.
+        InputError: there are no examples, or they are not all finite.
     """
     a = np.asarray(values)
+    if a.size == 0 and len(a):
+        return 0.0, 0.0
     if a.size == 0:
         what = f"input {name!r}" if name in inputs else f"the value %{name}"
         raise InputError(f"calibration batch {count}: {what} is empty")

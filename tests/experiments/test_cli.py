@@ -162,7 +162,7 @@ def test_inspect_draws_the_graph(
 
 
 @pytest.mark.sampled(3)
-@pytest.mark.parametrize("model", zoo.model_names())
+@pytest.mark.parametrize("model", [n for n in zoo.model_names() if n.startswith("mnist")])
 def test_run_agrees_with_onnxruntime(tmp_path: Path, capsys: Capture, model: str) -> None:
     x = datasets.load("mnist1k").x[:7]
     np.savez(tmp_path / "x.npz", input=x)

@@ -1,0 +1,1 @@
+"""How the shipped language models and their data are made."""
