@@ -20,7 +20,7 @@ from experiments.benchmarks import models, peer, transformer_graphs
 from experiments.benchmarks.networks import FLOAT_SQNR_DB, Row
 from experiments.benchmarks.turns import Contender, Effort, always, medians
 from experiments.measure import metrics
-from experiments.measure.pinning import pinned
+from experiments.measure.disturbance import pinned
 
 if TYPE_CHECKING:
     from compiler import Executable
