@@ -17,6 +17,7 @@ from compiler.errors import ConfigError
 from experiments.data.datasets import Dataset
 
 from . import scoring
+from .tokens import IGNORED
 
 #: What needs no labels and fits every output of numbers.
 ANYWHERE = "sqnr"
@@ -47,8 +48,9 @@ class Judged:
 
 def default(judged: Judged, data: Dataset) -> str:
     """The metric for a network with this output on this data: the one that the data set names;
-    else what its labels are for: top1 of classes, ctc_exact of texts, rmse of numbers; else (no
-    labels, or labels for something else) the noise of the output beside float32's, `sqnr`."""
+    else what its labels are for: top1 of classes, ctc_exact of texts, perplexity of tokens, rmse of
+    numbers; else (no labels, or labels for something else) the noise of the output beside
+    float32's, `sqnr`."""
     if data.metric:
         return data.metric
     if not data.labelled:
@@ -57,6 +59,8 @@ def default(judged: Judged, data: Dataset) -> str:
         return "ctc_exact" if not misfit("ctc_exact", judged, data) else ANYWHERE
     if not misfit("top1", judged, data) and _are_classes(judged, data.y):
         return "top1"
+    if _are_tokens(judged, data.y) and not misfit("perplexity", judged, data):
+        return "perplexity"
     known = judged.elements is not None and data.y.dtype.kind in "iuf"
     return "rmse" if known and not misfit("rmse", judged, data) else ANYWHERE
 
@@ -89,6 +93,8 @@ def misfit(name: str, judged: Judged, data: Dataset) -> str:
         return _not_classes(judged, data)
     if name in _TEXTS:
         return _not_texts(name, judged, data)
+    if name in scoring.OF_TOKENS:
+        return _not_tokens(name, judged, data)
     if name in _LIKE_LABELS and data.labelled and judged.elements is not None:
         count = data.y[:1].size
         if data.y.dtype.kind not in "iufb":
@@ -114,6 +120,23 @@ def _not_classes(judged: Judged, data: Dataset) -> str:
     return ""
 
 
+def _not_tokens(name: str, judged: Judged, data: Dataset) -> str:
+    dims, labels = judged.dims, data.y
+    if dims is not None and (len(dims) != 3 or dims[2] == 1):
+        return f"{name} needs scores [n, tokens, vocabulary], not {judged}"
+    length = None if dims is None else dims[1]
+    if not data.labelled:
+        if name != "perplexity":
+            return ""
+        return "perplexity needs labels y [n, tokens], the next token of every one, and has none"
+    shape = f"{labels.dtype}{list(labels.shape)}"
+    if labels.ndim != 2 or labels.dtype.kind not in "iu" or length not in (None, labels.shape[1]):
+        return (
+            f"{name} needs integer labels y [n, tokens], one for every row of {judged}, not {shape}"
+        )
+    return ""
+
+
 def _not_texts(name: str, judged: Judged, data: Dataset) -> str:
     if not data.classes:
         return f"{name} needs the texts of the classes, and the data set has no `classes`"
@@ -136,6 +159,17 @@ def _not_texts(name: str, judged: Judged, data: Dataset) -> str:
 
 def _texts(labels: NDArray[Any]) -> bool:
     return labels.dtype.kind in "OUT"
+
+
+def _are_tokens(judged: Judged, labels: NDArray[Any]) -> bool:
+    """Whether labels that may be tokens look as such: numbers of a vocabulary, or to be ignored."""
+    if labels.ndim != 2 or labels.dtype.kind not in "iu" or judged.dims is None:
+        return False
+    counted = labels[labels != IGNORED]
+    vocabulary = judged.dims[2] if len(judged.dims) == 3 else None
+    if vocabulary is None or not counted.size:
+        return False
+    return bool(counted.min() >= 0 and counted.max() < vocabulary)
 
 
 def _are_classes(judged: Judged, labels: NDArray[Any]) -> bool:

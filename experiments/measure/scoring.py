@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from compiler.errors import ConfigError, InputError, unknown
 from experiments.user_code import activity, adapters
 
-from . import metrics
+from . import metrics, tokens
+from .tokens import TokenSums
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
@@ -41,7 +42,10 @@ class Metric:
     networks agree; None if that has no meaning (or gives None, if these outputs have none).
     `beside_float32`: what is measured is the distance from the float32 network's outputs, which
     are then the labels, whatever labels there are; of those themselves it says nothing.
-    `undefined` says when the figure has no value though all statistics have.
+    `undefined` says when the figure has no value though all statistics have. `of_tokens`, of
+    metrics of scores [n, tokens, vocabulary]: the statistics of the network and of float32, from
+    sums that were taken batch by batch. `in_batches`: outputs may be given a batch at a time, as
+    the statistics of an input depend on nothing else.
     """
 
     name: str
@@ -51,6 +55,8 @@ class Metric:
     answers: Callable[[Array], Array | None] | None = None
     beside_float32: bool = False
     undefined: str = ""
+    of_tokens: Callable[[TokenSums], tuple[Float64, Float64]] | None = None
+    in_batches: bool = False
 
     def __call__(self, outputs: Array, labels: Array) -> float:
         """The figure for outputs [n, ...] and labels [n, ...]."""
@@ -190,6 +196,48 @@ def _classes_if_any(outputs: Array) -> Array | None:
     return _classes(outputs) if scores.ndim == 2 and scores.shape[1] > 1 else None
 
 
+# ---- tokens --------------------------------------------------------------------------------------
+def _losses(sums: TokenSums) -> tuple[Float64, Float64]:
+    return _with_counts(sums, sums.loss), _with_counts(sums, sums.loss_fp32)
+
+
+def _divergences(sums: TokenSums) -> tuple[Float64, Float64]:
+    return _with_counts(sums, sums.kl), _with_counts(sums, np.zeros_like(sums.kl))
+
+
+def _agreements(sums: TokenSums) -> tuple[Float64, Float64]:
+    return _with_counts(sums, sums.agreed), _with_counts(sums, sums.tokens)
+
+
+def _with_counts(sums: TokenSums, values: Float64) -> Float64:
+    return np.stack([values, sums.tokens], axis=1)
+
+
+def _token_metric(
+    name: str,
+    of_tokens: Callable[[TokenSums], tuple[Float64, Float64]],
+    value: Callable[[Float64], Float64] = tokens.per_token,
+    *,
+    higher_is_better: bool = False,
+    beside_float32: bool = True,
+) -> Metric:
+    def statistics(outputs: Array, labels: Array) -> Float64:
+        if beside_float32:
+            return of_tokens(tokens.token_sums(outputs, labels))[0]
+        return of_tokens(tokens.token_sums(outputs, outputs, labels))[0]
+
+    return Metric(
+        name,
+        statistics,
+        value,
+        higher_is_better,
+        beside_float32=beside_float32,
+        undefined="no token counts",
+        of_tokens=of_tokens,
+        in_batches=True,
+    )
+
+
 # ---- by name -------------------------------------------------------------------------------------
 #: Name -> the metric for a data set whose classes have these texts.
 _METRICS: dict[str, Callable[[tuple[str, ...]], Metric]] = {
@@ -211,9 +259,20 @@ _METRICS: dict[str, Callable[[tuple[str, ...]], Metric]] = {
     "sqnr": lambda classes: Metric(
         "sqnr", _powers, _decibels, answers=_classes_if_any, beside_float32=True
     ),
+    "perplexity": lambda classes: _token_metric(
+        "perplexity", _losses, tokens.perplexity, beside_float32=False
+    ),
+    "kl_float32": lambda classes: _token_metric("kl_float32", _divergences),
+    "top_token_agreement": lambda classes: _token_metric(
+        "top_token_agreement", _agreements, higher_is_better=True
+    ),
 }
+#: Metrics of language models: of scores [n, tokens, vocabulary].
+OF_TOKENS = frozenset({"perplexity", "kl_float32", "top_token_agreement"})
 _SHIPPED = frozenset(_METRICS)
-_REGISTERED: dict[str, tuple[Callable[[Array, Array], Any], bool]] = {}
+Score = Callable[[Array, Array], Any]
+Value = Callable[[Float64], Any]
+_REGISTERED: dict[str, tuple[Score, bool] | tuple[Score, bool, Value]] = {}
 
 
 def names() -> list[str]:
@@ -222,7 +281,7 @@ def names() -> list[str]:
 
 
 def register_metric(
-    name: str, score: Callable[[Array, Array], Any], *, higher_is_better: bool = True
+    name: str, score: Score, *, higher_is_better: bool = True, value: Value | None = None
 ) -> None:
     """Make `score` a metric that specifications can name: `metric = "NAME"`.
 
@@ -231,33 +290,50 @@ def register_metric(
         score: takes outputs [n, ...] and labels [n, ...] to a number of every input [n]; their mean
             is the figure.
         higher_is_better: False for errors.
+        value: where the figure is no mean: `score` then gives several numbers of every input
+            [n, k], such as a loss and a count, and `value` takes means of them [..., k] to the
+            figure [...]: exp(losses / counts). Outputs come a batch at a time.
 
     Raises:
         ConfigError: a shipped metric has this name.
     """
     if name in _SHIPPED:
         raise ConfigError(f"the metric {name!r} ships with dtypelab; choose another name")
-    _METRICS[name] = lambda classes: _scored(name, score, higher_is_better)
-    _REGISTERED[name] = (score, higher_is_better)
+    _METRICS[name] = lambda classes: _scored(name, score, higher_is_better, value)
+    _REGISTERED[name] = (score, higher_is_better, *(() if value is None else (value,)))
 
 
-def _scored(name: str, score: Callable[[Array, Array], Any], higher_is_better: bool) -> Metric:
+def _scored(name: str, score: Score, higher_is_better: bool, value: Value | None) -> Metric:
     def statistics(outputs: Array, labels: Array) -> Float64:
         with activity.at(f"metric {name}{activity.place_of(score)}"):
             found = np.asarray(score(outputs, labels), dtype=np.float64)
-        if found.shape != outputs.shape[:1]:
+        many = value is not None and found.ndim == 2 and found.size
+        if found.shape[:1] != outputs.shape[:1] or not (found.ndim == 1 or many):
             raise InputError(
                 f"metric {name!r} must give one number for each of {len(outputs)} inputs, gave "
                 f"shape {found.shape}"
             )
-        return found[:, None]
+        return found.reshape(len(found), -1)
 
-    return Metric(name, statistics, higher_is_better=higher_is_better)
+    if value is None:
+        return Metric(name, statistics, higher_is_better=higher_is_better)
+
+    def figure(means: Float64) -> Float64:
+        with activity.at(f"metric {name}{activity.place_of(value)}"):
+            found = np.asarray(value(means), dtype=np.float64)
+        if found.shape != means.shape[:-1]:
+            raise InputError(
+                f"metric {name!r}: value must take means {list(means.shape)} to figures "
+                f"{list(means.shape[:-1])}, gave shape {found.shape}"
+            )
+        return found
+
+    return Metric(name, statistics, figure, higher_is_better, in_batches=True)
 
 
 def find(name: str, classes: tuple[str, ...] = ()) -> Metric:
     """The metric of that name, or of FILE.py:FUNCTION (as `register_metric` takes it; an attribute
-    `higher_is_better = False` of the function says that less is better).
+    `higher_is_better = False` of the function says that less is better, `value` is as there).
 
     Raises:
         ConfigError: there is none.
@@ -265,21 +341,24 @@ def find(name: str, classes: tuple[str, ...] = ()) -> Metric:
     if adapters.is_reference(name):
         score = adapters.function(name)
         better = bool(getattr(score, "higher_is_better", True))
-        return _scored(name.rpartition(":")[2], score, better)
+        value = getattr(score, "value", None)
+        return _scored(name.rpartition(":")[2], score, better, value)
     if name not in _METRICS:
         raise ConfigError(f"{unknown('metric', name, names())} (or FILE.py:FUNCTION)")
     return _METRICS[name](classes)
 
 
-def registered(name: str) -> tuple[Callable[[Array, Array], Any], bool] | None:
-    """What `register_metric` made a metric: its function, and whether more is better; None of
-    metrics that ship and of those of other names."""
+def registered(name: str) -> tuple[Score, bool] | tuple[Score, bool, Value] | None:
+    """What `register_metric` made a metric: its function, whether more is better, and what makes
+    the figure of means if anything does; None of metrics that ship and of those of other names."""
     return _REGISTERED.get(name)
 
 
 def beside_float32(metric_name: str) -> bool:
     """Whether a figure of this name, as results record it, stands beside the float32 network."""
-    return metric_name.endswith(OF_FLOAT32) or metric_name == "sqnr"
+    if metric_name.endswith(OF_FLOAT32):
+        return True
+    return metric_name in _SHIPPED and find(metric_name).beside_float32
 
 
 def is_share(metric_name: str) -> bool:

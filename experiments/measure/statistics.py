@@ -214,3 +214,19 @@ def warning(rows: pd.DataFrame) -> str:
         f"differed, about {SIGNIFICANT * count:.2g} would be below {SIGNIFICANT}; {HOLM} is "
         "corrected (Holm's method over all rows)"
     )
+
+
+def standard_error(value: Callable[[Float64], Float64], statistics: Float64) -> float:
+    """The standard error of a figure that is made of the means of numbers of every input [n, k].
+
+    By the jackknife, which leaves out one input at a time (Efron and Tibshirani, chapter 11): of a
+    mean it is the usual one, and no draws are in it. NaN of a single input, and where a figure
+    without some input has no value.
+    """
+    n = len(statistics)
+    if n < 2 or not np.isfinite(statistics).all():
+        return math.nan
+    without = np.asarray(value((statistics.sum(axis=0) - statistics) / (n - 1)))
+    if not np.isfinite(without).all():
+        return math.nan
+    return math.sqrt((n - 1) / n * float(np.square(without - without.mean()).sum()))

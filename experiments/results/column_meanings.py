@@ -11,6 +11,7 @@ SYSTEM = "system"
 
 BYTES, OPS, MACS, MS, MICROJOULES = "B", "Op", "MAC", "ms", "µJ"
 SHARE, DECIBELS, TIMES, SECONDS, OF_METRIC = "share", "dB", "×", "s", "as metric"
+NATS = "nat"
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,40 @@ MEANINGS: dict[str, Meaning] = {
         "",
         "What a reader must know of the row: why a figure is NaN, which sums `accumulate` does "
         "not reach.",
+    ),
+    "metric_se": Meaning(
+        "standard error",
+        OF_METRIC,
+        "Standard error of the figure, inputs (of language models, sequences) being drawn: by the "
+        "jackknife.",
+        True,
+    ),
+    "tokens": Meaning(
+        "tokens", "", "How many tokens count: those with a label that are not masked."
+    ),
+    "kl_float32": Meaning(
+        "KL to float32",
+        NATS,
+        "Mean over tokens of the divergence KL(float32, network) of their scores, in nats.",
+        True,
+    ),
+    "kl_float32_se": Meaning(
+        "standard error of KL",
+        NATS,
+        "Standard error of that mean, sequences being drawn.",
+        True,
+    ),
+    "kl_float32_p99": Meaning(
+        "KL of the 99th percentile",
+        NATS,
+        "The divergence that 99 of 100 tokens stay below.",
+        True,
+    ),
+    "top_token_agreement": Meaning(
+        "token agreement",
+        SHARE,
+        "Share of tokens at which the network and float32 put the same token first.",
+        False,
     ),
     "outputs_not_finite": Meaning(
         "not finite",

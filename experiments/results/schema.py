@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from compiler.errors import ConfigError
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 RESULTS = 1 << 30
 """Bytes that a results file may have, see `compiler.files.reading`."""
 
@@ -50,6 +50,9 @@ COLUMNS = (
     *("outputs_not_finite", "portable_bits", "detectable_drop"),
     # Version 6.
     "notes",
+    # Version 7.
+    *("metric_se", "tokens", "kl_float32", "kl_float32_se", "kl_float32_p99"),
+    "top_token_agreement",
 )
 
 #: What each version added at the end; files of earlier ones are read as if empty there.
@@ -58,6 +61,7 @@ _ADDED = {
     for version, first in (
         *((2, "metric_drop_low"), (3, "metric_name")),
         *((4, "latency_rounds"), (5, "traffic_bytes"), (6, "notes")),
+        (7, "metric_se"),
     )
 }
 

@@ -40,6 +40,8 @@ OWN, BESIDE_FLOAT32 = (
     ("metric", "outputs_not_finite"),
     ("metric_fp32", "metric_drop", "sqnr_db", "cosine", "top1_agreement"),
 )
+#: More of those of language models.
+OF_TOKENS = ("kl_float32", "kl_float32_p99", "top_token_agreement")
 #: How far figures may lie apart that float32 sums of another instruction set went into, which
 #: differ by some 2**-22: shares of inputs whose answers were as good as ties (or one input), dB,
 #: and other figures relative to float32's. SQNR above 100 dB is that of float32's own rounding.
@@ -277,17 +279,18 @@ def _figures(
     row: dict[str, Value], again: dict[str, Value]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The figures to compare exactly, and those within a tolerance."""
+    beside = (*BESIDE_FLOAT32, *(OF_TOKENS if _has(row, "tokens") else ()))
     if all(row[name] == again[name] for name in ("isa", "cpu")):
-        return (*OWN, *BESIDE_FLOAT32), ()
+        return (*OWN, *beside), ()
     calibrated = _has(row, "n_calib") and row["n_calib"] != 0
     judged_by_float32 = beside_float32(str(row["metric_name"]))
     # Rows of older schema versions do not say.
     portable = row["portable_bits"] or again["portable_bits"]
     if portable != "yes" or calibrated:
-        return (), (*OWN, *BESIDE_FLOAT32)
+        return (), (*OWN, *beside)
     if judged_by_float32:
-        return ("outputs_not_finite",), ("metric", *BESIDE_FLOAT32)
-    return OWN, BESIDE_FLOAT32
+        return ("outputs_not_finite",), ("metric", *beside)
+    return OWN, beside
 
 
 def _close(row: dict[str, Value]) -> Callable[[str, Value, Value], bool]:

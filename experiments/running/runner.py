@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
 from experiments.files import check_outputs
+from experiments.layers.sequences import SequencesFile, sequences_path
 from experiments.layers.table import LayersFile, layers_path
+from experiments.measure.scoring import OF_TOKENS
 from experiments.results.store import ResultsFile
 from experiments.spec.cells import Cell, SweepSpec, Workload
 from experiments.spec.identity import pass_context
@@ -39,7 +41,8 @@ def sweep(
 ) -> pd.DataFrame:
     """Run every cell of `spec` (a TOML path, a shipped name, a dict) and append its row to `out`.
 
-    Where the specification asks for layers, they go to `layer_table.layers_path(out)`.
+    Where the specification asks for layers, they go to `layers.table.layers_path(out)`; what every
+    sequence adds to figures of tokens goes to `layers.sequences.sequences_path(out)`.
 
     A cell that fails becomes a row with status "error", one that takes more than the
     specification's `timeout_s` a row with status "timeout" (its process is stopped). With `resume`,
@@ -68,7 +71,8 @@ def sweep(
     if jobs > 1 and scheduler:
         raise ConfigError("give either jobs or a scheduler, not both")
     beside = layers_path(out) if any(cell.layers.images for cell in checked.cells) else None
-    check_outputs([out, beside], checked.files)
+    by_tokens = any(cell.metric in OF_TOKENS for cell in checked.cells)
+    check_outputs([out, beside, sequences_path(out) if by_tokens else None], checked.files)
     timeout_s = math.inf if checked.timeout_s is None else checked.timeout_s
     if scheduler and timeout_s < math.inf:
         raise ConfigError("leave out timeout_s: cells on a cluster are not timed")
@@ -85,11 +89,13 @@ def sweep(
         )
     cells = [cell if cell.settled_hash else cell.settled() for cell in checked.cells]
     results = ResultsFile(out, resume=resume or retry_failed)
-    layers = None
+    layers = sequences = None
     run_id = uuid.uuid4().hex
     try:
         if any(cell.layers.images for cell in cells):
             layers = LayersFile(layers_path(out), resume=resume or retry_failed)
+        if by_tokens:
+            sequences = SequencesFile(sequences_path(out), resume=resume or retry_failed)
         known = results.status
         hashes = [cell.config_hash for cell in cells]
         retried = {h for h in hashes if retry_failed and known.get(h, "ok") != "ok"}
@@ -103,6 +109,9 @@ def sweep(
                 if layers is not None:
                     lines = [{"run_id": run_id, **line} for line in outcome.layers]
                     layers.put(str(row["config_hash"]), lines)
+                if sequences is not None and outcome.sequences:
+                    lines = [{"run_id": run_id, **line} for line in outcome.sequences]
+                    sequences.put(str(row["config_hash"]), lines)
                 if row["config_hash"] in retried:
                     results.replace(row)
                 else:
@@ -110,8 +119,10 @@ def sweep(
                 advance(f"{row['model']} {row['scheme']}")
     except BaseException:
         # Files without a row would only keep a second attempt from writing them.
-        if results.remove_if_empty() and layers is not None:
-            layers.remove_if_of(run_id)
+        if results.remove_if_empty():
+            for file in (layers, sequences):
+                if file is not None:
+                    file.remove_if_of(run_id)
         raise
     from experiments.page.notebook import Results
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
@@ -11,7 +12,9 @@ from datetime import UTC, datetime
 from compiler.errors import ConfigError
 from experiments.data.datasets import Dataset
 from experiments.feeds import Examples, elements_of, sample_of
-from experiments.layers.table import Line, layer_lines
+from experiments.layers.long_file import Line
+from experiments.layers.sequences import sequence_lines
+from experiments.layers.table import layer_lines
 from experiments.measure import disturbance
 from experiments.measure.speedup import Protocol, Speedup, measure_speedup
 from experiments.results.schema import COLUMNS, SCHEMA_VERSION, Value
@@ -23,18 +26,21 @@ from experiments.systems.schemes import Scheme
 from experiments.user_code import activity, adapters
 
 from . import provenance
-from .accuracy_columns import accuracy
-from .work import evaluation_batch
+from .accuracy_columns import Accuracy, accuracy
+from .batchwise import References, batches, in_batches, judged
+from .work import batch_of_tokens, evaluation_batch
 
 _FLOAT32 = Scheme("float32", "float32", "float32")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The row of a cell, and its lines of the layers file (but for their `run_id`)."""
+    """The row of a cell, and its lines of the layers file and of the file of sequences (but for
+    their `run_id`)."""
 
     row: dict[str, Value]
     layers: list[Line]
+    sequences: list[Line] = field(default_factory=list)
 
 
 @dataclass
@@ -44,7 +50,7 @@ class Session:
     workload: Workload
     _key: object = None
     _fed: dict[tuple[object, str], Dataset] = field(default_factory=dict, repr=False)
-    _baseline: tuple[_Network, pipeline.Array] | None = field(default=None, repr=False)
+    _baseline: tuple[_Network, pipeline.Array | References] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         for adapter in self.workload.adapters:
@@ -66,11 +72,12 @@ class Session:
         """What a cell gives; an exception while running it becomes status "error". The row keeps
         what was found before, and the others' columns where only the metric failed."""
         layers: list[Line] = []
+        sequences: list[Line] = []
         started = datetime.now(UTC)
         clock = time.perf_counter()
         row = _empty_row(cell)
         try:
-            problem = self._measure(cell, row, layers)
+            problem = self._measure(cell, row, layers, sequences)
             row |= {"status": "error" if problem else "ok", "error": one_line(problem)}
         except MemoryError as error:
             if activity.is_watched():  # what is left of it should go with the process
@@ -82,29 +89,36 @@ class Session:
             row |= {"status": "error", "error": one_line(activity.explained(error))}
         row["started_utc"] = started.isoformat(timespec="seconds")
         row["duration_s"] = time.perf_counter() - clock
-        return Outcome(row, layers)
+        return Outcome(row, layers, sequences)
 
-    def _measure(self, cell: Cell, row: dict[str, Value], layers: list[Line]) -> str:
-        """Fill the row of a cell, and its lines of layers; what kept its metric from doing so."""
+    def _measure(
+        self, cell: Cell, row: dict[str, Value], layers: list[Line], sequences: list[Line]
+    ) -> str:
+        """Fill the row of a cell, and its lines of layers and sequences; what kept its metric from
+        doing so."""
         settings, data = cell.settings, self._data(cell)
         baseline, reference = self._baseline_of(cell)
-        reference = reference[: settings.n_eval]
-        if cell.scheme.kind == "float32":
-            subject, outputs = baseline, reference
-        else:
+        subject = baseline
+        if cell.scheme.kind != "float32":
             with _of_scheme(cell, "preparing"):
                 subject = _Network(self._prepare(cell))
-            with _of_scheme(cell, "computing"):
-                outputs = subject.outputs(data.x[: settings.n_eval])
         variant = subject.variant
         row |= {name: getattr(variant, name) for name in _VARIANT_COLUMNS if name in COLUMNS}
-        row["lowering"] = subject.lowering
         if cell.energy:
             names = rounding_seeds.seeded_names(cell.scheme, cell.seed)
             prices = {rounding_seeds.renamed(key, names): pj for key, pj in cell.energy}
             row |= energy_columns(variant, prices)
-        with activity.at("comparing outputs", users=False):
-            found = accuracy(cell, data, outputs, reference)
+        if isinstance(reference, References):
+            found = self._batchwise(cell, subject, baseline, reference, sequences)
+            row["lowering"] = subject.lowering
+        else:
+            reference = outputs = reference[: settings.n_eval]
+            if subject is not baseline:
+                with _of_scheme(cell, "computing"):
+                    outputs = subject.outputs(data.x[: settings.n_eval])
+            row["lowering"] = subject.lowering
+            with activity.at("comparing outputs", users=False):
+                found = accuracy(cell, data, outputs, reference)
         row |= found.columns
         row["notes"] = one_line("; ".join(filter(None, [variant.notes, *found.notes])))
         if settings.runs:
@@ -115,6 +129,40 @@ class Session:
                 errors = variant.layers(data.x[: cell.layers.images], cell.layers.events)
             layers += layer_lines(row, cell.layers.images, errors)
         return found.problem
+
+    def _batchwise(
+        self,
+        cell: Cell,
+        subject: _Network,
+        baseline: _Network,
+        reference: References,
+        sequences: list[Line],
+    ) -> Accuracy:
+        """What there is to say of outputs that are never there all at once."""
+        data, count = self._data(cell), cell.settings.n_eval
+        images = self.workload.images[cell.model.sha256, cell.dataset_sha256]
+        per = batch_of_tokens(cell, data, baseline.variant.fixed_batch, images)
+
+        def pairs() -> Iterator[tuple[int, pipeline.Array, pipeline.Array]]:
+            for start, stop in batches(images, per):
+                if start >= count:
+                    return
+                part = data.x[start:stop]
+                exact = reference.parts.get(start)
+                if exact is None:
+                    with activity.at("float32", users=False):
+                        exact = baseline.compiled(per).predict(part)
+                    reference.keep(start, exact)
+                own, stop = exact, min(stop, count)
+                if subject is not baseline:
+                    with _of_scheme(cell, "computing"):
+                        own = subject.compiled(per).predict(data.x[start:stop])
+                yield start, own[: stop - start], exact[: stop - start]
+
+        found = judged(cell, data, pairs(), count)
+        if found.sums is not None:
+            sequences += sequence_lines(_identity(cell), found.sums)
+        return found.accuracy
 
     def _prepare(self, cell: Cell) -> pipeline.Variant:
         data = self._data(cell)
@@ -131,15 +179,18 @@ class Session:
             **({"output": cell.output} if cell.output else {}),
         )
 
-    def _baseline_of(self, cell: Cell) -> tuple[_Network, pipeline.Array]:
-        """The float32 network of the cell's model, target and threads, and its outputs."""
-        key = (cell.model.path, cell.dataset_sha256, cell.target, cell.threads, cell.output)
+    def _baseline_of(self, cell: Cell) -> tuple[_Network, pipeline.Array | References]:
+        """The float32 network of the cell's model, target and threads, and its outputs; or what is
+        kept of them, where they are judged a batch at a time."""
+        apart = in_batches(cell, self._data(cell))
+        key = (cell.model.path, cell.dataset_sha256, cell.target, cell.threads, cell.output, apart)
         if self._baseline is None or self._key != key:
             images = self.workload.images[cell.model.sha256, cell.dataset_sha256]
             x = self._data(cell).x[:images]
             with activity.at("float32", users=False):
                 network = _Network(self._prepare(replace(cell, scheme=_FLOAT32)))
-                self._baseline, self._key = (network, network.outputs(x)), key
+                outputs = References() if apart else network.outputs(x)
+                self._baseline, self._key = (network, outputs), key
         return self._baseline
 
     def _latency(self, cell: Cell, subject: _Network, baseline: _Network) -> dict[str, Value]:

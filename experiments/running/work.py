@@ -11,6 +11,8 @@ from experiments.feeds import elements_of, sample_of
 from experiments.spec.cells import Cell
 from experiments.zoo import model_files
 
+from .batchwise import in_batches
+
 #: Inputs per call while accuracy is evaluated.
 EVAL_BATCH = 100
 #: Elements of the inputs of one call, where inputs are large.
@@ -53,6 +55,14 @@ def evaluation_batch(fixed: int | None, count: int, elements: int) -> int:
     return max(1, min(EVAL_BATCH, count, EVAL_ELEMENTS // max(1, elements)))
 
 
+def batch_of_tokens(cell: Cell, data: Dataset, fixed: int | None, images: int) -> int:
+    """Inputs per call of a cell that is judged a batch at a time: scores of a vocabulary are larger
+    than inputs. The same for all cells of a network, `images` being the most that any evaluates."""
+    sample = sample_of(data.x)
+    scores = model_files.result_elements(cell.model.path, sample, fixed or 1, cell.output)
+    return evaluation_batch(fixed, images, max(elements_of(data.x), scores))
+
+
 @dataclass
 class _Float32:
     """The float32 network that cells are measured beside, and what it is compiled for."""
@@ -83,19 +93,22 @@ def _work(
     images: Mapping[tuple[str, str], int],
     float32: _Float32,
 ) -> Work:
-    x = data[cell.dataset_sha256].for_model(cell.model.path).x
+    fed = data[cell.dataset_sha256].for_model(cell.model.path)
+    x = fed.x
     fixed, elements = model_files.fixed_batch(cell.model.path, sample_of(x)), elements_of(x)
     s, own, work = cell.settings, cell.scheme.kind != "float32", Work()
-    key = (cell.model.path, cell.dataset_sha256, cell.target, cell.threads, cell.output)
+    count = images[cell.model.sha256, cell.dataset_sha256]
+    apart = in_batches(cell, fed)
+    key = (cell.model.path, cell.dataset_sha256, cell.target, cell.threads, cell.output, apart)
+    per = batch_of_tokens(cell, fed, fixed, count) if apart else None
     if float32.key != key:
-        count = images[cell.model.sha256, cell.dataset_sha256]
-        batch = evaluation_batch(fixed, count, elements)
+        batch = per or evaluation_batch(fixed, count, elements)
         float32.key, float32.batches = key, {batch}
         evaluated = _whole(count, batch)
         work = replace(work, prepared_float=1, built_float=1, evaluated_float=evaluated)
     batches: set[int] = set()
     if own:
-        batches = {batch := evaluation_batch(fixed, s.n_eval, elements)}
+        batches = {batch := per or evaluation_batch(fixed, s.n_eval, elements)}
         work = replace(
             work,
             prepared=1,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -298,6 +299,22 @@ def _result_axes(
         else:
             found.append(UNKNOWN if any(n - inputs for n in names) else None)
     return tuple(found)
+
+
+def result_elements(
+    path: Path, sample_shape: tuple[int, ...] | Sample, batch: int, output: str = ""
+) -> int:
+    """Elements that an output (the first, without a name) has for one example; sizes that are only
+    known while the model runs count as 1."""
+    from compiler.ir.expr import atom_type
+    from compiler.types.tensor_types import TensorType
+
+    module = load_for_batch(path, sample_shape, batch)
+    names = list(module.attrs.get("outputs", ()))
+    kind = atom_type(module.main.results[names.index(output) if output else 0])
+    assert isinstance(kind, TensorType)
+    sizes = [d for d in kind.shape if isinstance(d, int)]
+    return max(1, math.prod(sizes) // batch)
 
 
 def takes_rows(path: Path, x: Array) -> bool:
