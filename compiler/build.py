@@ -84,7 +84,7 @@ PIPELINE = register(
                   (pass_("SplitExact",
                          given=lambda job: (job.target.exception_flags, job.pairs)),)),
             Stage("custom datatypes", "the same",
-                  (pass_("HoldForms", given=lambda job: (forms_of(job.lowerings),)),)),
+                  (pass_("RepresentCustomDtypes", given=lambda job: (forms_of(job.lowerings),)),)),
             Stage("layouts", "the same", (
                   pass_("FoldZeroPoint"),
                   pass_("AlterOpLayout", given=lambda job: (job.target,),

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from compiler.arithmetic import fused_multiply_add, over_arrays
-from compiler.arithmetic.rounding_sites import Places
+from compiler.arithmetic.rounding_sites import RoundingSites
 from compiler.arithmetic.scalar_functions import BITS, COMPARE
 from compiler.arithmetic.stochastic import PLACED, random_dtype
 from compiler.errors import UnsupportedError
@@ -112,13 +112,13 @@ class NumpyArithmetic(Choice):
     """Built-in dtypes: float arithmetic as numpy rounds it; integer arithmetic in int64, then
     wrapped."""
 
-    def __init__(self, dtype: DType, places: Places | None = None):
-        self.dtype, self._places = dtype, places
+    def __init__(self, dtype: DType, sites: RoundingSites | None = None):
+        self.dtype, self._sites = dtype, sites
         self._np = dtype.storage
 
     def of(self, dtype: DType) -> Arithmetic:
         """See Arithmetic."""
-        return arithmetic(dtype, self._places)
+        return arithmetic(dtype, self._sites)
 
     def at(self, index: Array) -> Arithmetic:
         """See Arithmetic."""
@@ -223,18 +223,18 @@ def _to_integer(a: Array, dtype: np.dtype[Any]) -> Array:
 
 class CustomArithmetic(Choice):
     """A registered custom dtype: every operation asks its oracle. Lanes are encoded, and the result
-    is decoded again. Stochastic roundings get their place from `places`."""
+    is decoded again. Stochastic roundings get their place from `sites`."""
 
-    def __init__(self, dtype: DType, places: Places | None = None, at: Array | None = None):
-        self.dtype, self._places, self._at = dtype, places, at
+    def __init__(self, dtype: DType, sites: RoundingSites | None = None, at: Array | None = None):
+        self.dtype, self._sites, self._at = dtype, sites, at
         self._type: CustomDType = custom(dtype.name)
         self._random = random_dtype(dtype)
 
     def _apply(self, op: str, *args: Array) -> Array:
         code = self.dtype.code
-        if self._random is not None and self._places is not None and op in PLACED:
+        if self._random is not None and self._sites is not None and op in PLACED:
             shape = np.broadcast_shapes(*map(np.shape, args))
-            return self._random.apply_at(op, code, self._places.next(shape, self._at), *args)
+            return self._random.apply_at(op, code, self._sites.next(shape, self._at), *args)
         if not self.dtype.lane:
             return self._type.apply(op, code, *args)
         out = self._type.apply(op, code, *(self._type.encode(a, code) for a in args))
@@ -249,11 +249,11 @@ class CustomArithmetic(Choice):
 
     def of(self, dtype: DType) -> Arithmetic:
         """See Arithmetic."""
-        return arithmetic(dtype, self._places)
+        return arithmetic(dtype, self._sites)
 
     def at(self, index: Array) -> Arithmetic:
         """See Arithmetic."""
-        return self if self._random is None else CustomArithmetic(self.dtype, self._places, index)
+        return self if self._random is None else CustomArithmetic(self.dtype, self._sites, index)
 
     def add(self, a: Array, b: Array) -> Array:
         """See Arithmetic."""
@@ -308,13 +308,13 @@ class CustomArithmetic(Choice):
         """See Arithmetic."""
         if source.is_custom and not source.lane:
             a = custom(source.name).decode(a, source)
-        if self._random is not None and self._places is not None:
-            place = self._places.next(np.shape(a), self._at)
+        if self._random is not None and self._sites is not None:
+            place = self._sites.next(np.shape(a), self._at)
             return self._random.encode_at(a, self.dtype.code, place)
         return self._stored(self._type.encode(a, self.dtype.code))
 
 
-def arithmetic(dtype: DType, places: Places | None = None) -> Arithmetic:
-    """The arithmetic of `dtype`; `places` numbers its stochastic roundings."""
+def arithmetic(dtype: DType, sites: RoundingSites | None = None) -> Arithmetic:
+    """The arithmetic of `dtype`; `sites` numbers its stochastic roundings."""
     kind = CustomArithmetic if dtype.is_custom else NumpyArithmetic
-    return kind(dtype, places)
+    return kind(dtype, sites)

@@ -1,4 +1,4 @@
-"""Places of stochastic roundings: how one call of an operator numbers them."""
+"""Sites of stochastic roundings: how one call of an operator numbers them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from compiler.errors import UnsupportedError
 from compiler.types.dtypes import Array
 
 
-class Places:
+class RoundingSites:
     """Numbers the stochastic roundings of one operator call in the order of its reference.
 
     `operator` is None for one whose loop nest numbers them alike; else it is named in the error

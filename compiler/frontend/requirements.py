@@ -51,7 +51,7 @@ class ModelNeeds:
     problem: str
 
 
-def needs(
+def requirements(
     model: str | Path | bytes | onnx.ModelProto,
     shapes: Mapping[str, Sequence[int | str | None]] | None = None,
 ) -> ModelNeeds:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.arithmetic.arrays import arithmetic
-from compiler.arithmetic.rounding_sites import Places
+from compiler.arithmetic.rounding_sites import RoundingSites
 from compiler.arithmetic.stochastic import node_number
 from compiler.boundary.assumptions import assumed, assumptions, check_assumptions
 from compiler.boundary.elements import elements_of
@@ -245,8 +245,8 @@ def call_reference(v: Call, args: list[Array], out: Var, dims: Mapping[SymbolicV
         InputError: an operand without elements has no value.
     """
     assert isinstance(v.op, OpDef)
-    places = Places(node_number(out.name), None if v.op.numbered else v.op.name)
-    ar = arithmetic(tensor_type(v.args[0]).dtype if v.args else DType("float", 32), places)
+    sites = RoundingSites(node_number(out.name), None if v.op.numbered else v.op.name)
+    ar = arithmetic(tensor_type(v.args[0]).dtype if v.args else DType("float", 32), sites)
     t = atom_type(out)
     try:
         result = v.op.reference(ar, resolve_attrs(v.attrs, dims), *args)

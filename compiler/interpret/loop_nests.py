@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler.arithmetic import over_arrays
 from compiler.arithmetic.arrays import Arithmetic, arithmetic
-from compiler.arithmetic.rounding_sites import Places
+from compiler.arithmetic.rounding_sites import RoundingSites
 from compiler.arithmetic.scalar_functions import BITS
 from compiler.errors import LoweringError
 from compiler.interpret.threads import Sharing, in_turn, iterations
@@ -211,8 +211,8 @@ class _Interpreter:
         """The arithmetic of `dtype` that rounds at a place."""
         if place is None:
             return arithmetic(dtype)
-        places = Places(place.node, step=int(self.value(place.step)))
-        return arithmetic(dtype, places).at(np.asarray(self.value(place.index)))
+        sites = RoundingSites(place.node, step=int(self.value(place.step)))
+        return arithmetic(dtype, sites).at(np.asarray(self.value(place.index)))
 
     def binary(self, op: str, dtype: DType, a: Any, b: Any, place: At | None = None) -> Any:
         ar = self.arithmetic(dtype, place)

@@ -2,7 +2,7 @@
 
 Every operation that rounds stochastically is wrapped in an `At` of loop variables. Schedules
 replace these as they do in accesses, so that a rounding keeps its place wherever it is computed.
-The numbers are those that `compiler.arithmetic.arrays.Places` gives in the operator's reference.
+The numbers are those that `compiler.arithmetic.rounding_sites` gives in the operator's reference.
 """
 
 from __future__ import annotations

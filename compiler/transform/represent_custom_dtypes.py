@@ -1,5 +1,5 @@
-"""HoldForms: values of custom datatypes are held in the form of their lowering between the
-operators of a module.
+"""RepresentCustomDtypes: values of custom datatypes are held in the form of their lowering between
+the operators of a module.
 
 Parameters and results keep their dtypes: a cast behind each parameter changes its form, and one
 before each result changes it back. For the vector lowering these decode and encode, constants are
@@ -52,10 +52,10 @@ def _is_operator(value: Value) -> bool:
     return isinstance(value, Tuple | TupleGetItem | Var | Constant)
 
 
-class HoldForms(FunctionPass):
+class RepresentCustomDtypes(FunctionPass):
     """Retypes every value whose dtype is a key of `forms` to the dtype in the form it maps to."""
 
-    name = "HoldForms"
+    name = "RepresentCustomDtypes"
     required = ("InferType",)
 
     def __init__(self, forms: Mapping[DType, DType]):

@@ -82,7 +82,7 @@ def inspect(
     Example: dtypelab inspect mnist_resnet8 --passes --opt-level 3
     """
     import datatypes  # noqa: F401  (formats are element types of models too)
-    from compiler.frontend.requirements import needs
+    from compiler.frontend.requirements import requirements
     from compiler.passes.manager import PassContext
     from compiler.passes.record import PipelineRecord
 
@@ -91,7 +91,7 @@ def inspect(
     path = model_files.model_file(model)
     check_outputs([graph], model_files.files_of(model))
     fixed = shapes_given(path, shapes)
-    wanted = needs(path, dict(fixed))
+    wanted = requirements(path, dict(fixed))
     content: dict[str, Any] = {"model": model, **_needs_content(wanted)}
     record = PipelineRecord()
     instruments = [record] if passes else []

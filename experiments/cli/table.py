@@ -13,7 +13,7 @@ import click
 from experiments.files import check_outputs
 from experiments.layers.table import is_layers, layers_path, read_layers
 from experiments.measure.statistics import HOLM, adjusted, warning
-from experiments.results import export as tables
+from experiments.results import export
 from experiments.results.column_meanings import SYSTEM
 from experiments.results.row_names import OUTPUT, judged_outputs, system_names
 from experiments.results.store import read_rows
@@ -67,25 +67,25 @@ def table(
         raise click.UsageError("--compare compares results, not layers")
     check_outputs([out], [results, layers_path(results), other])
     asked = re.split(r"\W+", ",".join([*conditions, columns or "", pivot or ""]))
-    shown = tables.where(_read(results, asked), conditions)
+    shown = export.where(_read(results, asked), conditions)
     notes = [] if is_layers(results) or other is not None else _notes(shown)
     if other is not None:
-        newer = tables.where(_read(other, asked), conditions)
+        newer = export.where(_read(other, asked), conditions)
         shown = comparison.compare(shown, newer)
     elif pivot is not None:
         names = [name.strip() for name in pivot.split(",")]
         if len(names) != 3:
             raise click.UsageError(f"--pivot {pivot!r} is not DOWN,ACROSS,VALUE")
-        shown = tables.pivot(shown, *names)
+        shown = export.pivot(shown, *names)
     elif columns is not None:
         if columns != "all":
-            shown = tables.columns(shown, [name.strip() for name in columns.split(",")])
-    elif not (is_layers(results) or (out and out.suffix in tables.DATA)):
-        shown = tables.usual_columns(shown)
+            shown = export.columns(shown, [name.strip() for name in columns.split(",")])
+    elif not (is_layers(results) or (out and out.suffix in export.DATA)):
+        shown = export.usual_columns(shown)
         # People read the start of an error, programs all of it.
-        shown = shown if as_json or out else tables.shortened(shown)
+        shown = shown if as_json or out else export.shortened(shown)
     if out is not None:
-        tables.write(shown, out)
+        export.write(shown, out)
     if as_json:
         print_json({"rows": shown.to_dict("records")})
         return
@@ -96,7 +96,7 @@ def table(
     if out is not None:
         say(f"{out}: {len(shown)} rows, {len(shown.columns)} columns")
     else:
-        say_text(tables.export(shown, form))
+        say_text(export.export(shown, form))
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def _notes(rows: pd.DataFrame) -> list[_Note]:
     if failed := int((rows["status"] != "ok").sum()):
         told = f"{failed} of the {len(rows)} rows failed"
         why = "--columns model,scheme,status,error says why"
-        unless = frozenset(tables.FAILURE_COLUMNS)
+        unless = frozenset(export.FAILURE_COLUMNS)
         found.append(_Note({*map(str, rows.columns)}, f"{told}: {why}", unless))
     return found
 

@@ -28,7 +28,7 @@ from compiler.symbolic import Index
 from compiler.types.dtypes import FLOAT64, Array
 from quantize.plan.call_facts import Form, centred, clips, contraction, form
 from quantize.plan.params import ValueParams
-from quantize.reference import arithmetic as integers
+from quantize.reference import integers
 
 if TYPE_CHECKING:
     from quantize.reference.trace import Walk

@@ -37,7 +37,7 @@ from quantize.plan.call_facts import form_of
 from quantize.plan.factors import rescaled
 from quantize.plan.params import ValueParams
 from quantize.plan.plan import Plan
-from quantize.reference import arithmetic as integers
+from quantize.reference import integers
 from quantize.reference.rules import RULES, Grid, Node, Pending, bounds_of
 
 

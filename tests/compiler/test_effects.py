@@ -13,7 +13,7 @@ from compiler.boundary.external import register_func, remove_func
 from compiler.ir.expr import IRModule
 from compiler.passes.manager import _passes, find_pass, load_passes
 from compiler.transform import AlterOpLayout, BindParams, Pass, PassContext, VerifyInstrument
-from compiler.transform.represent_custom_dtypes import HoldForms
+from compiler.transform.represent_custom_dtypes import RepresentCustomDtypes
 from compiler.types.dtypes import Array
 
 ROW = "Tensor[(2,), float32]"
@@ -98,7 +98,7 @@ def log() -> Iterator[Log]:
 SPECIAL: dict[str, Callable[[], Pass]] = {
     "AlterOpLayout": AlterOpLayout,
     "BindParams": lambda: BindParams({}),
-    "HoldForms": lambda: HoldForms({}),
+    "RepresentCustomDtypes": lambda: RepresentCustomDtypes({}),
 }
 
 

@@ -151,8 +151,8 @@ def test_requirements_that_cannot_be_met_are_errors() -> None:
         pytest.raises(ConfigError, match="B requires A: disable both or neither"),
     ):
         Sequential([second])(chain())
-    with pytest.raises(ConfigError, match="pass HoldForms takes arguments"):
-        Sequential([note([], "C", "HoldForms")])(chain())
+    with pytest.raises(ConfigError, match="pass RepresentCustomDtypes takes arguments"):
+        Sequential([note([], "C", "RepresentCustomDtypes")])(chain())
 
 
 @pytest.mark.parametrize("given", [

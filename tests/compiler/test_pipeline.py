@@ -197,7 +197,7 @@ def test_operators_before_and_after_are_counted() -> None:
     fused = rows["fusion", "FuseOps"]
     assert fused["changed"]
     assert "kernels" in fused["effect"]
-    assert not rows["custom datatypes", "HoldForms"]["changed"]
+    assert not rows["custom datatypes", "RepresentCustomDtypes"]["changed"]
     simplified = rows["prepare", "SimplifyInference"]
     assert simplified["operators_before"] < simplified["operators_after"]  # of batch_norm
     assert all(r["ms"] > 0 for r in rows.values() if r["times"])

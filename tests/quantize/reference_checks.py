@@ -13,7 +13,7 @@ from compiler.ir.expr import IRModule
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType
 from quantize import Plan
-from quantize.reference.arithmetic import quantized
+from quantize.reference.integers import quantized
 from quantize.reference.trace import Traced
 
 

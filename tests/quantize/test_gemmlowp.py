@@ -23,8 +23,8 @@ from compiler.ir.expr import IRModule
 from compiler.op.qnn.requantize import normalized_point
 from compiler.types.dtypes import Array
 from quantize import Plan, QConfig
-from quantize.reference.arithmetic import scaled as traced
-from quantize.reference.arithmetic import summed_twice
+from quantize.reference.integers import scaled as traced
+from quantize.reference.integers import summed_twice
 
 SCALES = [
     *(2.0**k for k in (29, 8, 1, 0, -1, -2, -8, -16, -30, -31, -32, -33, -60)),

@@ -19,7 +19,7 @@ from compiler.passes import manager
 from compiler.transform import Sequential
 
 MOST = 15.0
-NEEDS_ARGUMENTS = {"BindParams", "HoldForms", "PrintIR", "SplitExact"}
+NEEDS_ARGUMENTS = {"BindParams", "RepresentCustomDtypes", "PrintIR", "SplitExact"}
 """Passes that are no business of this test: they need arguments, or print."""
 SAMPLE = ("network", "ladder", "closures")
 
