@@ -231,9 +231,8 @@ class GraphImport(Program):
     def atom(self, name: str) -> Atom:
         """See Graph."""
         v = self.value(name)
-        if isinstance(v, Symbolic):
-            v = self._values[name] = self.computed(v, self.printable(name))
-        return v
+        # It stays symbolic for those who ask for its value: sizes that follow from it are known.
+        return self.computed(v, self.printable(name)) if isinstance(v, Symbolic) else v
 
     def sources(self, name: str) -> list[str]:
         """See Graph."""

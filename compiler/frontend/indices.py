@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from compiler.boundary.index_ranges import IndexRange
 from compiler.errors import ModelError
+from compiler.frontend.elements import element
 from compiler.frontend.node import Graph, Node
 from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
 from compiler.passes.rewrite import op_name
 from compiler.symbolic import Dim, Index, dim
+from compiler.types.dtypes import INT64
 
 _SAME_ELEMENTS = (
     "reshape", "expand_dims", "squeeze", "transpose", "flatten", "broadcast_to", "assume", "copy",
@@ -48,17 +50,20 @@ def _note(n: Node, v: Atom, size: Dim, column: int) -> None:
     made = n.graph.maker(v) if isinstance(v, Var) else None
     if isinstance(v, Var) and made is None and not more:
         n.graph.note_indices(IndexRange(size, n.where, v.name, column), v)
-    elif isinstance(made, Call) and op_name(made) == "arange" and column < 0 and more >= 0:
-        highest = dim(Index.of(made.attrs.size) + (more - 1))
+    elif isinstance(made, Call) and op_name(made) == "arange" and column < 0:
+        least = Index.of(more).range()[0]
+        if least is None or least < 0:
+            return
+        highest = dim(Index.of(made.attrs.size) + (Index.of(more) - 1))
         low = (Index.of(size) - 1 - highest).range()[0]
         if low is None or low < 0:
             n.graph.note_indices(IndexRange(size, n.where, highest=highest))
 
 
-def _source(graph: Graph, v: Atom) -> tuple[Atom, int]:
+def _source(graph: Graph, v: Atom) -> tuple[Atom, Dim]:
     """What the elements of `v` are moved from, all of them and nothing else, and a number that has
-    been added to each."""
-    more = 0
+    been added to each: one that is known, or a size."""
+    more: Dim = 0
     while isinstance(v, Var):
         made = graph.maker(v)
         if not isinstance(made, Call) or not made.args:
@@ -67,7 +72,9 @@ def _source(graph: Graph, v: Atom) -> tuple[Atom, int]:
         by = others[0].data if len(others) == 1 and isinstance(others[0], Constant) else None
         old, new = tensor_type(first).dtype, tensor_type(v).dtype
         if op == "add" and by is not None and by.size == 1 and new.is_integer:
-            more += int(by.reshape(-1)[0])
+            more = dim(Index.of(more) + int(by.reshape(-1)[0]))
+        elif op == "add" and (size := _size(graph, others)) is not None and new == old == INT64:
+            more = dim(Index.of(more) + size)
         elif op == "cast":
             if not (old.is_integer and new.kind == "int" and new.bits > old.bits):
                 break
@@ -77,3 +84,11 @@ def _source(graph: Graph, v: Atom) -> tuple[Atom, int]:
             break
         v = first
     return v, more
+
+
+def _size(graph: Graph, added: Sequence[Atom]) -> Index | None:
+    """The size that a single number is; None if it is something else."""
+    if len(added) != 1 or tensor_type(added[0]).size != 1 or tensor_type(added[0]).dtype != INT64:
+        return None
+    found = element(graph, added[0], 0)
+    return found if isinstance(found, Index) else None
