@@ -243,7 +243,7 @@ def _blocks_nest(b: PrimBuilder, attrs: SimulatedBlocksAttrs, x: Buffer) -> Buff
 
     zero = const(0, INT32)
     largest = b.reduce("largest", shape, INT32, {"r": block}, magnitude, zero, "Max")
-    scales = b.compute("scales", shape, FLOAT32, lambda *i: _scale_expr(attrs, largest[i]))
+    scales = b.compute("scales", shape, FLOAT32, lambda *i: scale_expr(attrs, largest[i]))
 
     def rounded(*i: IntLike) -> Expr:
         at = tuple(Index.of(v) // block if k == axis else v for k, v in enumerate(i))
@@ -252,7 +252,8 @@ def _blocks_nest(b: PrimBuilder, attrs: SimulatedBlocksAttrs, x: Buffer) -> Buff
     return b.compute("rounded", x.shape, FLOAT32, rounded)
 
 
-def _scale_expr(attrs: SimulatedBlocksAttrs, largest: Expr) -> Expr:
+def scale_expr(attrs: SimulatedBlocksAttrs, largest: Expr) -> Expr:
+    """The float32 scale of a block, from the int32 bits of its largest magnitude."""
     if attrs.scale_dtype == POWERS:
         exponent = ((largest + _raised(attrs)) >> 23) - _emax(attrs.top or attrs.high)
         bits = select(exponent > 0, minimum(exponent, 254) << 23, _LEAST)
