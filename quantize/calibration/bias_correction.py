@@ -25,9 +25,11 @@ from quantize.calibration.channel_means import (
     channel_axis,
     channel_sums,
     corrected_layers,
+    correction,
     mean_of,
 )
 from quantize.calibration.running import Batches, Inputs, all_results, comparable
+from quantize.formats.chosen import weight_array
 from quantize.plan.plan import Plan
 
 if TYPE_CHECKING:
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
 def correct_biases(
     module: IRModule, plan: Plan, inputs: Batches, floats: FloatMeans, threads: int = 1
 ) -> Plan:
-    """The plan with a shift of the biases for every integer node that has weights.
+    """The plan with a shift of the biases for every node with weights in integers or formats.
 
     The plan itself if that does not bring the results closer to the float network's: where a
     range leaves out a few very large values, these carry the mean, and the many others would be
@@ -53,7 +55,7 @@ def correct_biases(
     """
     layers = corrected_layers(module, plan.nodes)
     wanted = floats.means()
-    if plan.config.bias_correction == "analytic":
+    if correction(plan.config) == "analytic":
         corrected = _shifted(plan, _analytic(plan, layers, wanted))
         after = all_results(_simulated(module, corrected), inputs, threads)
         before = all_results(_simulated(module, plan), inputs, threads)
@@ -65,13 +67,14 @@ def correct_biases(
 
 
 def _shifted(plan: Plan, shifts: Mapping[str, Array]) -> Plan:
+    held = {name: tuple(float(s) for s in shifts[name].astype(np.float32)) for name in shifts}
     weights = {
-        name: replace(w, shift=tuple(float(s) for s in shifts[name].astype(np.float32)))
-        if name in shifts
-        else w
+        name: replace(w, shift=held[name]) if name in held else w
         for name, w in plan.weights.items()
     }
-    return replace(plan, weights=weights)
+    return replace(
+        plan, weights=weights, shifts={k: s for k, s in held.items() if k in plan.formats}
+    )
 
 
 def _simulated(module: IRModule, plan: Plan) -> IRModule:
@@ -131,8 +134,8 @@ def _analytic(
         assert isinstance(b.value, Call)
         weight = b.value.args[1]
         assert isinstance(weight, Constant)
-        w, params = weight.data.astype(np.float64), plan.weights[name]
-        error = params.quantized(weight.data) * params.spread(w.shape) - w
+        w = weight.data.astype(np.float64)
+        error = _rounded(plan, name, weight.data) - w
         error = error.reshape(*w.shape[:2], -1).sum(axis=2)
         data = b.value.args[0]
         assert isinstance(data, Var)
@@ -142,6 +145,14 @@ def _analytic(
         with np.errstate(invalid="ignore"):
             shifts[name] = _held(-(error * per_group).sum(axis=1))
     return shifts
+
+
+def _rounded(plan: Plan, name: str, weight: Array) -> Array:
+    """The numbers that stand for a layer's weights."""
+    if name not in plan.weights:
+        return weight_array(weight, plan.formats[name][1])
+    params = plan.weights[name]
+    return params.real(weight)
 
 
 @np.errstate(over="ignore")

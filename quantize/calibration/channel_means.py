@@ -49,12 +49,18 @@ class FloatMeans:
 
 
 def corrected_layers(module: IRModule, nodes: Mapping[str, NodePlan]) -> dict[str, Binding]:
-    """The layers whose biases can be shifted: those with weights that `nodes` quantizes."""
+    """The layers whose biases can be shifted: those with weights that `nodes` quantizes or puts in
+    formats."""
     return {
         b.var.name: b
         for b, call in Graph(module.main).calls()
-        if is_weighted(call) and nodes[b.var.name].decision in ("integer", "weights")
+        if is_weighted(call) and nodes[b.var.name].decision in ("integer", "weights", "format")
     }
+
+
+def correction(config: QConfig) -> str:
+    """How biases are corrected, by what the weights are in."""
+    return config.format_bias_correction if config.in_formats else config.bias_correction
 
 
 def float_means(
@@ -62,9 +68,9 @@ def float_means(
 ) -> FloatMeans | None:
     """What the bias correction of `config` wants of the prepared `module`; None if nothing."""
     layers = corrected_layers(module, nodes)
-    if config.bias_correction == "none" or not layers:
+    if correction(config) == "none" or not layers:
         return None
-    if config.bias_correction == "analytic":
+    if correction(config) == "analytic":
         return FloatMeans(module, _read(layers))
     return FloatMeans(module, {b.var: channel_axis(b) for b in layers.values()})
 

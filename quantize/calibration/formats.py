@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from compiler.ir.expr import Atom, Call, Constant, Var
+from compiler.types.dtypes import FLOAT32, Array
 from quantize.annotation.annotate import Annotation
 from quantize.annotation.format_nodes import (
     block_axis,
@@ -104,6 +105,11 @@ def _operand(
     return OperandFormat(
         name, (seen[_name(a)].scale(element(name)),), scale_dtype=config.scale_dtype
     )
+
+
+def weight_format(call: Call, weight: Array, config: QConfig) -> OperandFormat:
+    """The format that weights in place of a layer's would get."""
+    return _operand(call, 1, Constant.of(weight.astype(np.float32), FLOAT32), config, {})
 
 
 def _name(a: Atom) -> str:

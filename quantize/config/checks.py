@@ -37,8 +37,9 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "softmax": ("float", "integer"),
     "layer_norm": ("float", "integer"),
     "bias_correction": ("none", "analytic", "empirical"),
-    "weight_calibrate": ("max", "mse"),
-    "weight_rounding": ("nearest", "adaround", "gptq"),
+    "format_bias_correction": ("none", "analytic", "empirical"),
+    "weight_calibrate": ("max", "mse", "output"),
+    "weight_rounding": ("nearest", "adaround", "gptq", "hqq"),
     "target_metric": ("agreement", "sqnr"),
 }
 RANGES: dict[str, tuple[float, float]] = {
@@ -54,11 +55,11 @@ RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, 2**31 - 1),
     "smoothing": (0.0, 1.0),
     "weight_group_size": (1, 1 << 20),
-    "mean_weight_bits": (0.0, 8.0),
+    "mean_weight_bits": (0.0, 16.0),
     "float_macs": (0.0, 1.0),
     "target": (0.0, 1000.0),
 }
-NAMES = ("weight_dtype", "activation_dtype", "scale_dtype")
+NAMES = ("weight_dtype", "activation_dtype", "scale_dtype", "wide_weight_dtype")
 WORDS = {"smoothing": "auto"}
 """What a field may be besides a number."""
 FLAGS = ("activation_symmetric", "equalize", "activation_aware")

@@ -29,6 +29,7 @@ def check_formats(c: QConfig) -> None:
         raise ConfigError("smoothing and activation_aware choose the same factors: give one")
     check_scale_dtype("the configuration", c.scale_dtype)
     _check_rounding_of_scales(c)
+    _check_rounding(c)
     modes = [mode for _, mode in c.accumulators]
     if c.in_formats:
         _check_in_formats(c, modes)
@@ -79,14 +80,7 @@ def _check_in_formats(c: QConfig, modes: list[str]) -> None:
         raise ConfigError("weight_dtype and activation_dtype are both float32: nothing is rounded")
     if wide := next((m for m in modes if width(m) is not None), None):
         raise ConfigError(f"accumulate={wide!r} is for integers; choose one of {', '.join(MODES)}")
-    if c.activation_aware:
-        raise ConfigError("activation_aware is for integers: leave it out")
-    if c.weight_rounding != "nearest":
-        raise ConfigError(
-            f"weight_rounding={c.weight_rounding!r} is for integers; formats round to the nearest"
-        )
-    if c.mean_weight_bits:
-        raise ConfigError("mean_weight_bits is for integers; give nodes formats by overrides")
+    _check_methods(c)
     if c.compute == "native":
         _check_native(c)
     elif modes != ["sequential"]:
@@ -106,6 +100,55 @@ def _others(c: QConfig) -> str:
     if c.activation_granularity != "tensor":
         return f"activation_granularity={c.activation_granularity!r}"
     return f"weight_granularity={c.weight_granularity!r}"
+
+
+def _check_rounding(c: QConfig) -> None:
+    """What chooses the weights of integers alone, or of formats alone."""
+    if c.weight_rounding == "hqq":
+        if not c.weight_only or c.weight_range != "asymmetric":
+            raise ConfigError(
+                "weight_rounding='hqq' chooses zero points of integer weights alone: set "
+                "activation_dtype='float32' and weight_range='asymmetric' too"
+            )
+        if c.weight_calibrate == "output":
+            raise ConfigError(
+                "weight_rounding='hqq' keeps its scales: weight_calibrate must be max or mse"
+            )
+    if c.in_formats:
+        return
+    for name in ("wide_weight_dtype", "format_bias_correction"):
+        if getattr(c, name) not in ("", "none"):
+            raise ConfigError(
+                f"{name} is for weights in number formats; integers have mean_weight_bits (wide "
+                "ones have 8 bits) and bias_correction"
+            )
+
+
+def _check_methods(c: QConfig) -> None:
+    """What chooses weights in formats by data."""
+    chosen = [("weight_rounding", "gptq"), ("weight_calibrate", "output")]
+    chosen = [(name, value) for name, value in chosen if getattr(c, name) == value]
+    if c.weight_rounding not in ("nearest", "gptq"):
+        raise ConfigError(
+            f"weight_rounding={c.weight_rounding!r} is for integers; formats round to the nearest, "
+            "or by 'gptq'"
+        )
+    if c.activation_aware:
+        chosen.append(("activation_aware", "true"))
+    for name, value in chosen:
+        if c.weight_dtype == FLOAT:
+            raise ConfigError(f"{name}={value!r} has no weights to choose: weight_dtype='float32'")
+        if c.compute == "native":
+            raise ConfigError(f"{name}={value!r} needs compute='storage'")
+    if bool(c.mean_weight_bits) != bool(c.wide_weight_dtype):
+        raise ConfigError(
+            "mean_weight_bits and wide_weight_dtype go together, in formats: the format of "
+            "sensitive nodes' weights, and how many bits a weight may have on average"
+        )
+    if c.wide_weight_dtype:
+        _check_format(c.wide_weight_dtype)
+        if c.compute == "native":
+            raise ConfigError("wide_weight_dtype needs compute='storage'")
 
 
 def _check_weight_only(c: QConfig, modes: list[str]) -> None:

@@ -50,8 +50,7 @@ class QConfig:
             from names or patterns of nodes, of which the first that matches decides.
         skip: nodes that stay float: names of values or of ONNX nodes, or patterns with `*` and `?`.
         bias_correction: how the mean error of each layer in integers is taken off its bias: `none`,
-            `analytic` or `empirical` (see `quantize.calibration.bias_correction`). Layers in
-            formats keep their biases.
+            `analytic` or `empirical` (see `quantize.calibration.bias_correction`).
         overrides: pattern of names -> fields that are different there, for example
             `{"conv_1": {"weight_bits": 4}}` (see `quantize.config.overrides`).
         functions: elementwise functions of one value (sigmoid, gelu, x * sigmoid(x) ...) as tables:
@@ -64,10 +63,13 @@ class QConfig:
         layer_norm: `float`, or `integer` where an integer operator reads its result (see
             `compiler.op.qnn.layer_norm`).
         weight_calibrate: weights' scales cover the largest of them (`max`), or have the least
-            squared error (`mse`, better with few bits).
-        weight_rounding: integers of weights are the `nearest`, or those of `adaround` or `gptq`,
-            which calibrate layer by layer (see `quantize.calibration.rounding`).
-        rounding_inputs: calibration inputs that these two use at most.
+            squared error (`mse`, better with few bits), or the least error of the layer's results
+            on the data (`output`, as AWQ clips; see `quantize.calibration.rounding.clipping`).
+        weight_rounding: integers of weights, or numbers of their format, are the `nearest`, or
+            those of `gptq` or (integers) `adaround`, which calibrate layer by layer (see
+            `quantize.calibration.rounding`); `hqq` chooses the zero points of integers with
+            weight_range="asymmetric" (see `quantize.plan.half_quadratic`).
+        rounding_inputs: calibration inputs that `gptq`, `adaround` and `output` use at most.
         rounding_steps: steps of `adaround`.
         rounding_damping: how little both trust the data: the ridge of their least squares, in units
             of an input's mean square.
@@ -99,14 +101,20 @@ class QConfig:
             `compiler.op.qnn.formats.SCALE_ROUNDINGS`).
         weight_group_size: weights that share a scale with weight_granularity="group"; the last
             group of an output may have fewer.
-        mean_weight_bits: weights of sensitive nodes get 8 bits, as long as all weights have so many
-            on average; 0 for none (see `quantize.search.mixed_precision`).
+        mean_weight_bits: weights of sensitive nodes get 8 bits, or are in wide_weight_dtype, as
+            long as all weights have so many bits on average; 0 for none (see
+            `quantize.search.mixed_precision`).
         float_macs: share of the multiply-accumulates that sensitive nodes may do in float.
         target: `target_metric` on the calibration data that must be reached, with as few of these
             nodes in float as are found to do (see `quantize.search.accuracy_target`); 0 for
             all of them.
         target_metric: `agreement`, the share of inputs with float32's answer, or `sqnr` of the
             first result in decibels.
+
+        format_bias_correction: as bias_correction, of layers in formats, which keep their biases
+            with `none`.
+        wide_weight_dtype: the format that sensitive nodes' weights in formats get, as long as
+            mean_weight_bits allows.
 
     Raises:
         ConfigError: an unknown field, or a value that does not fit.
@@ -153,6 +161,8 @@ class QConfig:
     softmax: str = "float"
     layer_norm: str = "float"
     scale_dtype: str = "float32"
+    format_bias_correction: str = "none"
+    wide_weight_dtype: str = ""
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""

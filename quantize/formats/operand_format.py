@@ -42,6 +42,9 @@ class OperandFormat:
         group: consecutive weights of an output channel (axis 0) that share a scale; 0: no groups.
         scale_dtype: format of the scales, of which `scales` holds the values.
         zero_point: of `uint<N>`: the integer that stands for 0.
+        rounding: of weights, by how many numbers of the format those chosen by data differ from the
+            nearest, as `quantize.formats.packing` writes it; empty if they do not.
+        scale_steps: the same of the blocks' scales, in the order of the blocks.
     """
 
     format: str
@@ -52,16 +55,24 @@ class OperandFormat:
     scale_rounding: str = "floor"
     scale_dtype: str = FLOAT
     zero_point: int = 0
+    rounding: str = ""
+    scale_steps: str = ""
+
+    @property
+    def chosen(self) -> bool:
+        """Whether data chose other numbers, or other scales, than the nearest."""
+        return bool(self.rounding or self.scale_steps)
 
     def __str__(self) -> str:
         n = len(self.scales)
         scales = f"scale {self.scales[0]:.6g}" if n == 1 else f"{n} scales"
         scales += "" if self.scale_dtype == FLOAT else f" in {self.scale_dtype}"
         scales += f", zero point {self.zero_point}" if self.zero_point else ""
+        chosen = ", rounded by data" if self.chosen else ""
         if self.scale_rounding != "floor":
-            return f"{self.format}, scales by {self.scale_rounding}"
+            return f"{self.format}, scales by {self.scale_rounding}{chosen}"
         stays = self.format == FLOAT or (self.scales == (1.0,) and self.blocks)
-        return self.format if stays else f"{self.format}, {scales}"
+        return (self.format if stays else f"{self.format}, {scales}") + chosen
 
     @property
     def blocks(self) -> BlockFormat | None:
@@ -172,7 +183,14 @@ def _operand(what: str, data: Any) -> OperandFormat:
             f"{what}: scale_rounding {rounding!r} is for blocks whose scales are powers of two"
         )
     values = tuple(map(float, scales))
-    return OperandFormat(name, values, axis, group, flat, rounding, scale_dtype, zero)
+    chosen, steps = data.get("rounding", ""), data.get("scale_steps", "")
+    if not isinstance(chosen, str) or not isinstance(steps, str) or (steps and block is None):
+        raise ConfigError(
+            f"{what}: rounding and scale_steps must be text, and scale_steps is for block formats"
+        )
+    return OperandFormat(
+        name, values, axis, group, flat, rounding, scale_dtype, zero, chosen, steps
+    )
 
 
 def check_scale_dtype(what: str, name: Any) -> None:

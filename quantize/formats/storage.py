@@ -20,6 +20,12 @@ def format_bits(name: str) -> int:
     return (block.elements if block is not None else element(name)).dtype.bits
 
 
+def bits_with_scales(name: str) -> float:
+    """The same, of blocks with their share of a scale."""
+    block = block_format(name)
+    return format_bits(name) if block is None else block.bits
+
+
 def operand_bits(shape: tuple[int, ...], f: OperandFormat) -> int:
     """Bits of an operand in its format with its scales and zero point."""
     size, block = math.prod(shape), f.blocks

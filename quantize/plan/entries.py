@@ -22,7 +22,13 @@ VALUE_DTYPES = ("int8", "uint8", "int16")
 #: Entries that may be left out, and what they are then.
 NODE_DEFAULTS: dict[str, Any] = {"accumulate": SEQUENTIAL, "function_of": ""}
 VALUE_DEFAULTS: dict[str, Any] = {"restricted": False}
-WEIGHT_DEFAULTS: dict[str, Any] = {"shift": [], "rounding": "", "zero_points": [], "group": 0}
+WEIGHT_DEFAULTS: dict[str, Any] = {
+    "shift": [],
+    "rounding": "",
+    "zero_points": [],
+    "group": 0,
+    "offsets": [],
+}
 _LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -107,7 +113,9 @@ def weight_dict(w: WeightParams) -> dict[str, Any]:
     rounding = {"rounding": w.rounding} if w.rounding else {}
     zeros = {"zero_points": list(w.zero_points)} if w.zero_points else {}
     group = {"group": w.group} if w.group else {}
-    return {"scales": list(w.scales), "bits": w.bits, **shift, **rounding, **zeros, **group}
+    offsets = {"offsets": list(w.offsets)} if w.offsets else {}
+    more = {**shift, **rounding, **zeros, **group, **offsets}
+    return {"scales": list(w.scales), "bits": w.bits, **more}
 
 
 def value_of(name: str, data: Any) -> ValueParams:
@@ -141,17 +149,32 @@ def weight_of(name: str, data: Any) -> WeightParams:
     if not isinstance(d["scales"], list) or not d["scales"]:
         raise ConfigError(f"weights of {name!r}: scales must be a list of numbers")
     scales = tuple(_positive(f"weights of {name!r}", s) for s in d["scales"])
-    shift = d["shift"]
-    if not isinstance(shift, list) or not all(map(_is_finite, shift)):
-        raise ConfigError(
-            f"weights of {name!r}: shift must be a list of numbers, not {short(shift)}"
-        )
+    shift = shift_of(name, d["shift"])
     bits = as_integer(f"weights of {name!r}: bits", d["bits"], 2, 16)
     group = as_integer(f"weights of {name!r}: group", d["group"], 0, LARGEST_GROUP)
     if not isinstance(d["rounding"], str):
         raise ConfigError(f"weights of {name!r}: rounding must be text, not {short(d['rounding'])}")
     zeros = _zero_points(name, d["zero_points"], bits, len(scales))
-    return WeightParams(scales, bits, tuple(map(float, shift)), d["rounding"], zeros, group)
+    offsets = d["offsets"]
+    if not isinstance(offsets, list) or not all(map(_is_finite, offsets)):
+        raise ConfigError(f"weights of {name!r}: offsets must be a list of numbers")
+    if len(offsets) not in (0, len(scales)):
+        raise ConfigError(f"weights of {name!r}: there must be as many offsets as scales")
+    held = tuple(map(float, offsets))
+    return WeightParams(scales, bits, shift, d["rounding"], zeros, group, held)
+
+
+def shift_of(name: str, given: Any) -> tuple[float, ...]:
+    """What is added to the biases of one node.
+
+    Raises:
+        ConfigError: it is not such data.
+    """
+    if not isinstance(given, list) or not all(map(_is_finite, given)):
+        raise ConfigError(
+            f"weights of {name!r}: shift must be a list of numbers, not {short(given)}"
+        )
+    return tuple(map(float, given))
 
 
 def _zero_points(name: str, given: Any, bits: int, count: int) -> tuple[int, ...]:

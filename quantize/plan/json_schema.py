@@ -69,6 +69,7 @@ def plan_schema() -> Schema:
         weights=_named(weight),
         factors=_named(factors),
         formats=_named({"type": "array", "items": operand, "minItems": 1}),
+        shifts=_named({"type": "array", "items": {"type": "number"}}),
     )
     return {"$schema": DIALECT, "title": "Plan", **plan}
 

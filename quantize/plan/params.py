@@ -9,7 +9,8 @@ import numpy as np
 
 from compiler.types.dtypes import Array
 from quantize.config.qconfig import QConfig
-from quantize.plan.packing import packed, unpacked
+from quantize.formats.packing import packed, unpacked
+from quantize.plan.half_quadratic import half_quadratic
 from quantize.plan.scales import ends, in_groups, largest, least_error, zeros
 
 BLOCK = 1 << 15
@@ -78,11 +79,13 @@ class WeightParams:
         shift: what is added to the bias of each output channel, see `bias_correction`; may be
             empty.
         rounding: by how much the integers differ from those nearest to the weights, as
-            `quantize.plan.packing` writes them; empty if they do not.
+            `quantize.formats.packing` writes them; empty if they do not.
         zero_points: integers z that stand for 0 among -2^(bits-1) to 2^(bits-1) - 1, one for each
             scale: the integers are in [-2^(bits-1) - z, 2^(bits-1) - 1 - z].
         group: if not 0, `scales` has one for every so many inputs of each output, row after row;
             the last of a row may have fewer (see `quantize.realization.weight_only`).
+        offsets: if given, what is added to the weights of each scale: real = q * scale + offset,
+            where zero points are no integers (of weights alone; see `half_quadratic`).
     """
 
     scales: tuple[float, ...]
@@ -91,11 +94,12 @@ class WeightParams:
     rounding: str = ""
     zero_points: tuple[int, ...] = ()
     group: int = 0
+    offsets: tuple[float, ...] = ()
 
     def ends(self, shape: tuple[int, ...]) -> tuple[Array, Array]:
         """The least and the largest integer of every weight of `shape`, float64."""
         kind = "asymmetric" if self.zero_points else "restricted"
-        zero = self._each(self.zero_points, shape) if self.zero_points else np.zeros(shape)
+        zero = self.each(self.zero_points, shape) if self.zero_points else np.zeros(shape)
         return ends(kind, self.bits, zero)
 
     @property
@@ -122,9 +126,9 @@ class WeightParams:
 
     def spread(self, shape: tuple[int, ...]) -> Array:
         """float64 scale of every weight of `shape`, whose first axis is the output channel."""
-        return self._each(self.scales, shape)
+        return self.each(self.scales, shape)
 
-    def _each(self, values: Sequence[float], shape: tuple[int, ...]) -> Array:
+    def each(self, values: Sequence[float], shape: tuple[int, ...]) -> Array:
         """What a list of one value per scale gives every weight of `shape`, float64."""
         given = np.asarray(values, np.float64)
         if self.group:
@@ -133,9 +137,16 @@ class WeightParams:
             return rows.reshape(shape)
         return np.broadcast_to(given.reshape(-1, *[1] * (len(shape) - 1)), shape)
 
+    def real(self, weight: Array) -> Array:
+        """float64: the numbers that stand for `weight`."""
+        found: Array = self.quantized(weight) * self.spread(weight.shape)
+        return found + self.each(self.offsets, weight.shape) if self.offsets else found
+
     def quantized(self, weight: Array) -> Array:
         """Integers that stand for `weight`, whose first axis is the output channel."""
         spread = self.spread(weight.shape)
+        if self.offsets:
+            weight = weight - self.each(self.offsets, weight.shape)
         low, high = (
             np.broadcast_to(a, weight.shape)
             for a in self.ends(weight.shape if self.zero_points else ())
@@ -272,4 +283,15 @@ def weight_only_params(weight: Array, config: QConfig) -> WeightParams:
     search = least_error if config.weight_calibrate == "mse" else largest
     scales = tuple(exact(float(s), config) for s in search(rows, bits, kind))
     zero = () if kind == "restricted" else tuple(map(int, zeros(rows, bits, kind)))
-    return WeightParams(scales, bits, zero_points=zero, group=group)
+    found = WeightParams(scales, bits, zero_points=zero, group=group)
+    return _with_real_zeros(found, rows) if config.weight_rounding == "hqq" else found
+
+
+def _with_real_zeros(params: WeightParams, rows: Array) -> WeightParams:
+    """The parameters with the zero points of HQQ: the nearest integers, and offsets for the rest.
+    Rows that are filled up with zeros count these."""
+    scale, half = np.asarray(params.scales), 1 << (params.bits - 1)
+    best = half_quadratic(rows, scale, np.asarray(params.zero_points), -half, half - 1)
+    zero = np.rint(best)
+    offsets = tuple(map(float, ((zero - best) * scale).astype(np.float32)))
+    return replace(params, zero_points=tuple(map(int, zero)), offsets=offsets)

@@ -27,6 +27,7 @@ from quantize.plan.entries import (
     named_entries,
     node_dict,
     node_of,
+    shift_of,
     value_dict,
     value_of,
     weight_dict,
@@ -37,7 +38,7 @@ from quantize.plan.node_plan import SEQUENTIAL, NodePlan
 from quantize.plan.params import ValueParams, WeightParams
 
 PLAN_VERSION = 2
-PLAN_DEFAULTS: dict[str, Any] = {"factors": {}, "formats": {}, "steps": []}
+PLAN_DEFAULTS: dict[str, Any] = {"factors": {}, "formats": {}, "steps": [], "shifts": {}}
 """Entries that a saved plan may leave out, and what they are then."""
 
 
@@ -62,6 +63,8 @@ class Plan:
             `format`.
         version: layout of the saved plan.
         steps: how the precision of nodes was found, if it was searched.
+        shifts: node name -> what is added to the bias of each output channel of a layer in formats
+            (see `quantize.calibration.bias_correction`).
     """
 
     prepare_version: int
@@ -74,6 +77,7 @@ class Plan:
     formats: Mapping[str, tuple[OperandFormat, ...]] = field(default_factory=dict)
     version: int = field(default=PLAN_VERSION)
     steps: tuple[str, ...] = ()
+    shifts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     @property
     def sequential(self) -> Plan:
@@ -161,6 +165,7 @@ class Plan:
             **({"factors": factors} if (factors := factors_dict(self.factors)) else {}),
             **({"formats": formats} if formats else {}),
             **({"steps": list(self.steps)} if self.steps else {}),
+            **({"shifts": {k: list(v) for k, v in self.shifts.items()}} if self.shifts else {}),
         }
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -208,6 +213,7 @@ class Plan:
             {k: factors_of(k, v) for k, v in named_entries(d, "factors").items()},
             {k: operands_of(k, v) for k, v in named_entries(d, "formats").items()},
             steps=as_texts("the plan's steps", d["steps"]),
+            shifts={k: shift_of(k, v) for k, v in named_entries(d, "shifts").items()},
         )
 
     @staticmethod

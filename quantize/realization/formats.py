@@ -14,8 +14,9 @@ from compiler.passes import rewrite
 from compiler.types.dtypes import FLOAT32, Array, custom
 from quantize.annotation.format_nodes import format_reason, operands
 from quantize.formats.blocks import FLOAT, block_format
+from quantize.formats.chosen import weight_array
 from quantize.formats.element import element
-from quantize.formats.operand_format import OperandFormat, rounded_array, rounding_call
+from quantize.formats.operand_format import OperandFormat, rounding_call
 from quantize.plan.call_facts import contraction
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class FormatNodes:
         first, second = (
             self._stored(r.real(a), f) for a, f in zip(operands(call), formats, strict=True)
         )
-        value = replace(call, args=(first, second, *call.args[2:]))
+        value = replace(call, args=(first, second, *self._biases(b.var.name, call)))
         return r.named(b.var, value, b.origins)
 
     def _native(self, b: Binding, call: Call, formats: Sequence[OperandFormat]) -> Var:
@@ -52,10 +53,18 @@ class FormatNodes:
         real = r.b.bind(rewrite.call("cast", sums, dtype=str(FLOAT32)), f"{name}_sums", b.origins)
         scale = Constant(result_scale(call, formats), FLOAT32)
         value = rewrite.call("multiply", real, scale)
-        for bias in call.args[2:]:
+        for bias in self._biases(name, call):
             scaled = r.b.bind(value, f"{name}_scaled", b.origins)
             value = rewrite.call("nn.bias_add", scaled, bias, axis=contraction(call).channels)
         return r.named(b.var, value, b.origins)
+
+    def _biases(self, name: str, call: Call) -> Sequence[Atom]:
+        """The bias of a node, if it has one, with the plan's shift added."""
+        shift = self.plan.shifts.get(name)
+        if shift is None:
+            return call.args[2:]
+        known = [a.data for a in call.args[2:] if isinstance(a, Constant)]
+        return [Constant.of(np.asarray(sum(known, np.asarray(shift, np.float32))), FLOAT32)]
 
     def _codes(self, a: Atom, f: OperandFormat) -> Atom:
         """A real operand as numbers of its format, scaled and saturated."""
@@ -81,7 +90,7 @@ class FormatNodes:
             return a
         if (a, f) not in self.rounded:
             if isinstance(a, Constant):
-                self.rounded[a, f] = Constant(rounded_array(a.data, f), FLOAT32)
+                self.rounded[a, f] = Constant(weight_array(a.data, f), FLOAT32)
             else:
                 name = f"{a.name}_{f.format}" if isinstance(a, Var) else f.format
                 self.rounded[a, f] = self.rewriter.b.bind(rounding_call(a, f), name)
@@ -105,6 +114,11 @@ def check_node(name: str, call: Call, plan: Plan) -> None:
         raise ConfigError(f"the plan needs two formats for the operands of node {name!r}")
     if plan.config.compute == "native":
         _check_native(name, formats)
+    shift, axes = plan.shifts.get(name), contraction(call)
+    if shift is not None and not (
+        axes.by_rows and tensor_type(call.args[1]).shape[0] == len(shift)
+    ):
+        raise ConfigError(f"node {name!r} has no {len(shift)} biases that could be shifted")
     for k, (a, f) in enumerate(zip(operands(call), formats, strict=True)):
         _check_scales(f"operand {k} of node {name!r}", a, f)
 

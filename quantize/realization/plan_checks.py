@@ -104,6 +104,8 @@ def _check_weights(name: str, call: Call, plan: Plan) -> None:
     assert isinstance(weight, Constant), "form_reason refuses others"
     channels, *inputs = weight.data.shape
     wanted = {1, channels}
+    if params.offsets and plan.nodes[name].decision == "integer":
+        raise ConfigError(f"node {name!r} is integer: its weights cannot have offsets")
     if params.group and plan.nodes[name].decision == "integer":
         raise ConfigError(f"node {name!r} is integer: its scales cannot be those of groups")
     if params.group:

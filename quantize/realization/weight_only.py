@@ -43,6 +43,10 @@ def with_integer_weights(
         Constant.of(scales, FLOAT32),
         axis=0,
     )
+    if params.offsets:
+        held = np.asarray(params.offsets, np.float32).reshape(-1, *[1] * (q.ndim - 1))
+        scaled = b.bind(real, f"{name}_scaled", origins)
+        real = rewrite.call("add", scaled, Constant.of(held, FLOAT32))
     if params.group:
         inputs = weight.size // len(weight)
         flat = rewrite.call(

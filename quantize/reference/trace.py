@@ -175,6 +175,8 @@ class Walk:
         params, (weight, *bias) = self.plan.weights[name], given
         scales = params.spread(weight.shape).astype(np.float32)
         real = params.quantized(weight).astype(np.float32) * scales
+        if params.offsets:
+            real = real + params.each(params.offsets, weight.shape).astype(np.float32)
         shifted = params.shifted(bias[0] if bias else None)
         return [real] if shifted is None else [real, shifted]
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from compiler.types.dtypes import Array
 from quantize.annotation.annotate import prepared
 from quantize.calibration.running import Batches, Runner
 from quantize.config.qconfig import QConfig
+from quantize.formats.storage import bits_with_scales
 from quantize.plan.plan import Plan
 from quantize.search.energies import decibels, energies
 from quantize.search.mixed_precision import (
@@ -80,7 +82,8 @@ class _Search:
 
     def sensitivities(self, config: QConfig) -> tuple[Sensitivity, ...]:
         """What each node does alone under `config`."""
-        plan = self.calibrated(replace(config, bias_correction="none"))
+        plain = replace(config, bias_correction="none", format_bias_correction="none")
+        plan = self.calibrated(plain)
         return sensitivities(self.module, plan, self.batches, self.threads)
 
     def leaving(self, config: QConfig, left: Sequence[Choice]) -> Plan:
@@ -129,25 +132,22 @@ def search(
 
     Raises:
         ConfigError: the target cannot be reached with so little left in float, or
-            `mean_weight_bits` is not from `weight_bits` to 8, or weights are in a number format.
+            `mean_weight_bits` is not from the bits of weights to those of sensitive nodes' weights.
     """
-    if config.mean_weight_bits and not config.weight_bits <= config.mean_weight_bits <= MORE_BITS:
+    few, wide = _bits(config)
+    if config.mean_weight_bits and not few <= config.mean_weight_bits <= wide:
+        of = config.weight_format if config.in_formats else "weight_bits"
         raise ConfigError(
-            f"mean_weight_bits must be from weight_bits, {config.weight_bits}, to {MORE_BITS}, not "
+            f"mean_weight_bits must be from {of}, {few:g}, to {wide:g}, not "
             f"{config.mean_weight_bits:g}"
-        )
-    if config.weight_dtype != "int8":
-        raise ConfigError(
-            'mean_weight_bits and float_macs are for integers: give weight_dtype = "int8", or '
-            "name the nodes to leave in float with skip"
         )
     judge = measure or MEASURES[config.target_metric]
     metric = "measure" if measure else config.target_metric
     s = _Search(prepared(mod), batches, calibrated, judge, metric, threads)
-    now = replace(config, mean_weight_bits=0.0, float_macs=0.0, target=0.0)
+    now = replace(config, mean_weight_bits=0.0, wide_weight_dtype="", float_macs=0.0, target=0.0)
     steps: list[str] = []
     if config.mean_weight_bits:
-        now = _more_bits(s, now, config.mean_weight_bits, steps)
+        now = _more_bits(s, now, config, steps)
     plan = s.calibrated(now)
     if config.target:
         plan = _until(s, now, plan, config, steps)
@@ -156,13 +156,26 @@ def search(
     return replace(plan, config=config, steps=tuple(steps))
 
 
-def _more_bits(s: _Search, config: QConfig, mean: float, steps: list[str]) -> QConfig:
-    few = s.sensitivities(config)
-    wide = replace(config, weight_bits=MORE_BITS)
-    choices = with_more_bits(few, s.sensitivities(wide), config.weight_bits, mean)
+def _bits(config: QConfig) -> tuple[float, float]:
+    """Bits of a weight, and of one of a sensitive node."""
+    if not config.in_formats:
+        return config.weight_bits, MORE_BITS
+    wide = config.wide_weight_dtype or config.weight_format
+    return bits_with_scales(config.weight_format), bits_with_scales(wide)
+
+
+def _more_bits(s: _Search, now: QConfig, config: QConfig, steps: list[str]) -> QConfig:
+    fields: dict[str, Any] = {"weight_bits": MORE_BITS}
+    if config.in_formats:
+        fields = {"weight_dtype": config.wide_weight_dtype}
+        fields |= {"weight_bits": 8} if fields["weight_dtype"] == "int8" else {}
+    few, more = s.sensitivities(now), s.sensitivities(replace(now, **fields))
+    bits, wide = _bits(config)
+    choices = with_more_bits(few, more, bits, config.mean_weight_bits, wide)
+    held = config.wide_weight_dtype or f"{MORE_BITS} bits"
     for c in choices:
-        steps.append(f"{c.node}: weights of {MORE_BITS} bits save {_noise(c)} of the results")
-    return overriding(config, [c.node for c in choices], weight_bits=MORE_BITS)
+        steps.append(f"{c.node}: weights of {held} save {_noise(c)} of the results")
+    return overriding(now, [c.node for c in choices], **fields)
 
 
 def _fill(s: _Search, now: QConfig, plan: Plan, config: QConfig, steps: list[str]) -> Plan:

@@ -12,9 +12,8 @@ import math
 from compiler.ir.expr import Atom, Call, Constant, IRModule, tensor_type
 from compiler.transform.analysis import Kept, ModelCost, cost
 from quantize.annotation.annotate import prepared
-from quantize.formats.blocks import block_format
 from quantize.formats.operand_format import OperandFormat
-from quantize.formats.storage import format_bits, operand_bits, operand_scales
+from quantize.formats.storage import bits_with_scales, format_bits, operand_bits, operand_scales
 from quantize.plan.params import ValueParams, WeightParams
 from quantize.plan.plan import Plan
 from quantize.realization.realize import Realizer
@@ -99,6 +98,4 @@ def _weight_bits(plan: Plan, node: str) -> float:
         return plan.weights[node].bits
     if node not in plan.formats:
         return 0
-    name = plan.formats[node][1].format
-    block = block_format(name)
-    return format_bits(name) if block is None else block.bits
+    return bits_with_scales(plan.formats[node][1].format)

@@ -45,9 +45,13 @@ def left_in_float(found: Sequence[Sensitivity], macs: int, share: float) -> tupl
 
 
 def with_more_bits(
-    few: Sequence[Sensitivity], more: Sequence[Sensitivity], bits: int, mean: float
+    few: Sequence[Sensitivity],
+    more: Sequence[Sensitivity],
+    bits: float,
+    mean: float,
+    wide: float = MORE_BITS,
 ) -> tuple[Choice, ...]:
-    """The nodes whose weights get MORE_BITS instead of `bits`, by `chosen`, so that all weights
+    """The nodes whose weights get `wide` bits instead of `bits`, by `chosen`, so that all weights
     have at most `mean` bits on average.
 
     Args:
@@ -55,7 +59,7 @@ def with_more_bits(
     """
     total = sum(s.weights for s in few)
     choices = [
-        Choice(a.node, a.noise - b.noise, a.weights * (MORE_BITS - bits))
+        Choice(a.node, a.noise - b.noise, a.weights * (wide - bits))
         for a, b in zip(few, more, strict=True)
         if a.weights
     ]

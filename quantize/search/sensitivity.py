@@ -14,6 +14,9 @@ from quantize.plan.node_plan import NodePlan
 from quantize.plan.plan import Plan
 from quantize.search.energies import decibels, energies
 
+MULTIPLYING = ("integer", "weights", "format")
+"""Decisions by which what a node multiplies is rounded."""
+
 
 @dataclass(frozen=True)
 class Sensitivity:
@@ -40,8 +43,8 @@ class Sensitivity:
 def sensitivities(
     module: IRModule, plan: Plan, batches: Batches, threads: int = 1
 ) -> tuple[Sensitivity, ...]:
-    """One for every integer node that multiplies (convolutions, dense layers, matrix products), in
-    program order. What a node does is to round what it reads, and its weights.
+    """One for every node in integers or formats that multiplies (convolutions, dense layers, matrix
+    products), in program order. What a node does is to round what it reads, and its weights.
 
     Args:
         module: the prepared module that the plan's names refer to.
@@ -59,7 +62,7 @@ def sensitivities(
     found = []
     for b, call in graph.calls():
         node = plan.nodes[b.var.name]
-        if node.decision != "integer" or not multiplies(call):
+        if node.decision not in MULTIPLYING or not multiplies(call):
             continue
         alone = simulate(module, only(graph, plan, b).sequential)
         got, reference = comparable(all_results(alone, batches, threads), wanted)
@@ -85,7 +88,7 @@ def only(graph: Graph, plan: Plan, b: Binding) -> Plan:
     }
     nodes[b.var.name] = replace(kept, accumulate=plan.sequential.nodes[b.var.name].accumulate)
     values = {}
-    for a in activations(b.value):
+    for a in activations(b.value) if kept.decision == "integer" else ():
         assert isinstance(a, Var)
         values[a.name] = plan.values[source(graph, plan.nodes, a).name]
     return replace(plan, nodes=nodes, values=values)

@@ -284,8 +284,22 @@ def test_results_may_be_judged_by_a_function() -> None:
         ({"target_metric": "agreements"}, "did you mean 'agreement'"),
         ({"mean_weight_bits": 5.0}, "from weight_bits, 8, to 8"),
         (
-            {"weight_dtype": "bfloat16", "activation_dtype": "bfloat16", "float_macs": 0.1},
-            "are for integers",
+            {
+                "weight_dtype": "mxfp4_e2m1",
+                "wide_weight_dtype": "mxfp8_e4m3",
+                "activation_dtype": "float32",
+                "mean_weight_bits": 9.0,
+            },
+            "from mxfp4_e2m1, 4.25, to 8.25, not 9",
+        ),
+        (
+            {
+                "weight_dtype": "mxfp4_e2m1",
+                "wide_weight_dtype": "mxfp8_e4m3",
+                "activation_dtype": "float32",
+                "mean_weight_bits": 3.0,
+            },
+            "from mxfp4_e2m1, 4.25, to 8.25",
         ),
     ],
 )

@@ -214,13 +214,26 @@ def test_what_knows_only_integers_refuses_formats(tmp_path: Any) -> None:
             "is for integers",
         ),
         (
-            {"weight_dtype": "nf4", "activation_dtype": "float32", "weight_rounding": "gptq"},
-            "formats round to the nearest",
+            {"weight_dtype": "nf4", "activation_dtype": "float32", "weight_rounding": "adaround"},
+            "formats round to the nearest, or by 'gptq'",
         ),
         (
             {"weight_dtype": "nf4", "activation_dtype": "float32", "mean_weight_bits": 5.0},
-            "mean_weight_bits is for integers",
+            "mean_weight_bits and wide_weight_dtype go together",
         ),
+        (
+            {
+                "weight_dtype": "bfloat16", "activation_dtype": "bfloat16", "compute": "native",
+                "weight_rounding": "gptq",
+            },
+            "weight_rounding='gptq' needs compute='storage'",
+        ),
+        (
+            {"weight_dtype": "float32", "activation_dtype": "nf4", "weight_calibrate": "output"},
+            "has no weights to choose",
+        ),
+        ({"wide_weight_dtype": "nf4"}, "wide_weight_dtype is for weights in number formats"),
+        ({"weight_rounding": "hqq"}, "and weight_range='asymmetric' too"),
     ],
 )  # fmt: skip
 def test_choices_that_do_not_go_together_are_refused(fields: dict[str, Any], message: str) -> None:

@@ -29,7 +29,7 @@ from quantize.calibration.rounding.gptq import gptq, rounded_in_order
 from quantize.calibration.rounding.moments import grouped, moments
 from quantize.calibration.rounding.network_walk import NetworkWalk
 from quantize.calibration.rounding.problem import Problem, problem
-from quantize.plan.packing import packed, unpacked
+from quantize.formats.packing import packed, unpacked
 from quantize.plan.scales import largest, least_error
 
 sys.path.insert(0, str(Path(__file__).parent))

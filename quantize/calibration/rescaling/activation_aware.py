@@ -15,9 +15,11 @@ import numpy as np
 from compiler.ir.expr import Binding, Call, IRModule, Var
 from compiler.types.dtypes import Array
 from quantize.annotation.annotate import Annotation
+from quantize.calibration.formats import weight_format
 from quantize.calibration.rounding.moments import grouped, moments
 from quantize.calibration.rounding.network_walk import NetworkWalk
 from quantize.config.qconfig import QConfig
+from quantize.formats.chosen import weight_array
 from quantize.plan.factors import Factors, Network, channel_axis, constant, per_weight, rounded
 from quantize.plan.params import weight_only_params
 
@@ -71,11 +73,17 @@ class _Layer:
     def error(self, divisors: Array) -> float:
         """Mean squared error of the results when the weights are rounded multiplied by these."""
         factors = per_weight(self.call, divisors)
-        scaled = self.weight * factors
-        params = weight_only_params(scaled, self.config)
-        real = params.quantized(scaled) * params.spread(scaled.shape) / factors
+        real = self.rounded(self.weight * factors) / factors
         change = grouped(self.layer, real - self.weight)
         return float(np.einsum("gok,gok->", change @ self.moment, change))
+
+    def rounded(self, weight: Array) -> Array:
+        """What rounding to nearest makes of weights."""
+        if self.config.in_formats:
+            held = weight.astype(np.float32)
+            return weight_array(held, weight_format(self.call, held, self.config))
+        params = weight_only_params(weight, self.config)
+        return params.real(weight)
 
 
 def _mean_magnitude(data: Sequence[Array], axis: int) -> Array:

@@ -22,7 +22,8 @@ from quantize.plan.node_plan import NodePlan
 def smoothable(
     module: IRModule, nodes: Mapping[str, NodePlan], kernels: bool = False
 ) -> dict[Var, tuple[Var, ...]]:
-    """Values that layers with integer weights read -> these layers; convolutions too if `kernels`.
+    """Values that layers with weights in integers or formats read -> these layers; convolutions too
+    if `kernels`.
 
     Not a value that is itself made of integers, unless the layers that make it can divide it: a
     multiplication would stand between integers.
@@ -39,7 +40,7 @@ def smoothable(
         )
         whole = len(readers) == len(network.uses.get(v, []))
         made = nodes.get(v.name)
-        real = made is None or made.decision == "float"
+        real = made is None or made.decision in ("float", "format")
         if readers and isinstance(channels(v), int) and (real or (whole and network.divides(v))):
             out[v] = readers
     return out
@@ -75,7 +76,7 @@ def _quantized(
 ) -> bool:
     node = nodes.get(reader.name)
     call = network.calls.get(reader)
-    integer = node is not None and node.decision in ("integer", "weights")
-    if call is None or not integer or not reads(call, v):
+    rounded = node is not None and node.decision in ("integer", "weights", "format")
+    if call is None or not rounded or not reads(call, v):
         return False
     return kernels or not contraction(call).kernel

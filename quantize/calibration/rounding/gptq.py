@@ -8,6 +8,9 @@ Inputs with the largest H[j, j] come first ("act-order" in the authors' code).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
 import numpy as np
 
 from compiler.types.dtypes import Array
@@ -36,21 +39,45 @@ def gptq(problem: Problem) -> Array:
 def rounded_in_order(work: Array, moment: Array, scale: Array, low: Array, high: Array) -> Array:
     """Integers [G, O, K], rounded in the order of the inputs; `work`, the real weights, is
     overwritten."""
-    factor = _inverse_factor(moment)
     size = work.shape[2]
     q = np.empty_like(work)
-    for start in range(0, size, BLOCK):
-        end = min(start + BLOCK, size)
+
+    def rounded(j: int, column: Array) -> Array:
+        nearest = np.rint(column / scale[:, :, j])
+        q[:, :, j] = np.clip(nearest, low[:, :, j], high[:, :, j])
+        return np.asarray(q[:, :, j] * scale[:, :, j])
+
+    compensated(work, moment, [*range(0, size, BLOCK), size], rounded)
+    return q
+
+
+def compensated(
+    work: Array,
+    moment: Array,
+    cuts: Sequence[int],
+    rounded: Callable[[int, Array], Array],
+    opened: Callable[[int, int, Array], None] = lambda start, end, part: None,
+) -> None:
+    """Round the inputs of a layer in order, those that follow making up for the error of each.
+
+    Args:
+        work: float64 [G, O, K], the real weights; overwritten.
+        moment: float64 [G, K, K], positive definite.
+        cuts: from 0 to K, between which inputs the rest of the rows is moved at once.
+        rounded: from the place of an input and its weights as they are by then, float64 [G, O], to
+            the real numbers that stand for them.
+        opened: called with two cuts and the weights between them before the first of these.
+    """
+    factor = _inverse_factor(moment)
+    for start, end in pairwise(cuts):
+        opened(start, end, work[:, :, start:end])
         errors = np.empty_like(work[:, :, start:end])
         for j in range(start, end):
-            nearest = np.rint(work[:, :, j] / scale[:, :, j])
-            q[:, :, j] = np.clip(nearest, low[:, :, j], high[:, :, j])
-            error = work[:, :, j] - q[:, :, j] * scale[:, :, j]
+            error = work[:, :, j] - rounded(j, work[:, :, j])
             error /= factor[:, None, j, j]
             errors[:, :, j - start] = error
             work[:, :, j + 1 : end] -= error[:, :, None] * factor[:, None, j, j + 1 : end]
         work[:, :, end:] -= errors @ factor[:, start:end, end:]
-    return q
 
 
 def _inverse_factor(moment: Array) -> Array:
