@@ -38,6 +38,8 @@ INPUTS: dict[str, tuple[int, int]] = {}
 """Operator -> the least and the largest number of its inputs, which no schema gives."""
 OUTPUTS: dict[str, int] = {}
 """Operator -> the largest number of its outputs."""
+RUNTIME_OWN: set[str] = set()
+"""Operators of its own that onnxruntime has in ONNX's domain."""
 
 
 def microsoft(op: str, least: int, most: int, outputs: int = 1) -> Callable[[Converter], Converter]:
@@ -45,6 +47,19 @@ def microsoft(op: str, least: int, most: int, outputs: int = 1) -> Callable[[Con
     so many outputs."""
     INPUTS[op], OUTPUTS[op] = (least, most), outputs
     return converts(f"{DOMAIN}.{op}")
+
+
+def without_domain(
+    op: str, least: int, most: int, outputs: int = 1
+) -> Callable[[Converter], Converter]:
+    """Decorator: the same of an operator that models have in ONNX's domain, where it is none, or in
+    this one."""
+    RUNTIME_OWN.add(op)
+
+    def register(f: Converter) -> Converter:
+        return converts(op)(microsoft(op, least, most, outputs)(f))
+
+    return register
 
 
 def _real(n: Node, i: int) -> Atom:

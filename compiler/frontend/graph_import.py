@@ -16,7 +16,7 @@ from compiler.frontend.folding import empty
 from compiler.frontend.function_body import body_of, has_body
 from compiler.frontend.limits import Budget
 from compiler.frontend.model_file import attribute_value, constant
-from compiler.frontend.node import CONVERTERS, Node, Results
+from compiler.frontend.node import CONVERTERS, ByDefinition, Node, Results
 from compiler.frontend.program import MOST_ASSUMED, Program
 from compiler.frontend.run_time import renamed_sizes
 from compiler.frontend.schema import check_node, operator_key
@@ -113,10 +113,14 @@ class GraphImport(Program):
             a.name: attribute_value(a, where, self.folder, self.budget) for a in proto.attribute
         }
         node = Node(proto.op_type, proto.name, tuple(proto.input), outputs, attrs, self)
-        sizes = self._sizes(node)
+        sizes, back = self._sizes(node), self.rewind()
         outside, self.where = self.where, node.where
         try:
             results = self._converted(node, key)
+        except ByDefinition:
+            back()
+            self._convert_body(proto)
+            return
         except (ModelError, UnsupportedError) as e:
             if str(e).startswith("node "):  # in a subgraph: that node is the one to name
                 raise

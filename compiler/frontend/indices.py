@@ -44,6 +44,23 @@ def check_positions(n: Node, i: int, sizes: Sequence[Dim]) -> None:
                     )
 
 
+def check_counted(n: Node, highest: Dim, size: Dim) -> None:
+    """Have the positions 0 to `highest`, which the program counts, be along an axis of `size`.
+
+    Raises:
+        ModelError: they are not.
+    """
+    if not n.graph.runs():
+        return
+    low = (Index.of(size) - 1 - highest).range()[0]
+    if isinstance(size, int) and isinstance(highest, int) and highest >= size:
+        raise ModelError(
+            f"{n.where}: there is no position {highest} along an axis of length {size}"
+        )
+    if low is None or low < 0:
+        n.graph.note_indices(IndexRange(size, n.where, highest=highest))
+
+
 def _note(n: Node, v: Atom, size: Dim, column: int) -> None:
     """Note positions that are an input as it comes, or that count up to a size."""
     v, more = (v, 0) if column >= 0 else _source(n.graph, v)

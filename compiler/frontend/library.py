@@ -2,6 +2,7 @@
 
 from compiler.frontend import (  # noqa: F401
     converters_activations,
+    converters_attention,
     converters_blocks,
     converters_cast,
     converters_control,
@@ -9,6 +10,7 @@ from compiler.frontend import (  # noqa: F401
     converters_data_dependent,
     converters_elementwise,
     converters_fourier,
+    converters_fused,
     converters_index,
     converters_microsoft,
     converters_move,

@@ -20,6 +20,11 @@ from compiler.types.dtypes import Array, DType
 from compiler.types.tensor_types import TensorType, shape_text
 
 
+class ByDefinition(Exception):
+    """A converter has no form of its own for these attributes and operands: the node is imported as
+    the standard's definition of its operator."""
+
+
 class Graph(Protocol):
     """The importer's state, as nodes use it."""
 

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from compiler.errors import ModelError, UnsupportedError, unknown
-from compiler.frontend.converters_microsoft import INPUTS, OUTPUTS
+from compiler.frontend.converters_microsoft import INPUTS, OUTPUTS, RUNTIME_OWN
 
 DEFAULT = ("", "ai.onnx")
 """How files write the default domain."""
@@ -53,7 +53,7 @@ def check_node(node: Any, opset: int, where: str) -> None:
         ModelError: it does not follow the operator's schema.
         UnsupportedError: the operator does not exist in this opset.
     """
-    if node.domain not in (*DEFAULT, PREVIEW):
+    if node.domain not in (*DEFAULT, PREVIEW) or node.op_type in RUNTIME_OWN:
         least, most = INPUTS[node.op_type]
         if not 1 <= len(node.output) <= OUTPUTS[node.op_type]:
             raise ModelError(
