@@ -2,8 +2,8 @@
 
 `sweep` runs a specification, `load_spec` only checks one; `read_results` reads a results file and
 `results_table` lays one out for a terminal, `report` as an HTML page; `reproduce` runs a recorded
-row again. `register_model`, `register_dataset` and `register_metric` make names that
-specifications can use.
+row again; `paired_differences` compares cells of language models, sequence by sequence.
+`register_model`, `register_dataset` and `register_metric` make names that specifications can use.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from compiler._lazy import lazy
 
 if TYPE_CHECKING:
     from experiments.data.datasets import register_dataset as register_dataset
+    from experiments.layers.paired import paired_differences as paired_differences
     from experiments.measure.scoring import register_metric as register_metric
     from experiments.page.notebook import read_results as read_results
     from experiments.page.writing import report as report
@@ -27,6 +28,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "experiments.data.datasets": ["register_dataset"],
+        "experiments.layers.paired": ["paired_differences"],
         "experiments.page.writing": ["report"],
         "experiments.running.reproduction": ["reproduce"],
         "experiments.running.runner": ["sweep"],

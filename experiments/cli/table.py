@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from experiments.files import check_outputs
+from experiments.layers.sequences import sequences_path
 from experiments.layers.table import is_layers, layers_path, read_layers
 from experiments.measure.statistics import HOLM, adjusted, warning
 from experiments.results import export
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 @click.option(
     "--compare", "other", type=click.Path(path_type=Path), metavar="NEWER.csv", help="What changed."
 )
+@click.option("--paired", metavar="SYSTEM", help="Language models: each cell against this one.")
 @click.option("--format", "form", default="text", show_default=True, metavar="FORM",
               help="text, markdown, latex or csv.")  # fmt: skip
 @click.option("--export", "out", type=click.Path(path_type=Path), metavar="FILE",
@@ -44,6 +46,7 @@ def table(
     columns: str | None,
     pivot: str | None,
     other: Path | None,
+    paired: str | None,
     form: str,
     out: Path | None,
     as_json: bool,
@@ -57,21 +60,32 @@ def table(
     `output`, which is judged of a network with several, and `p_holm`: p-values corrected by Holm's
     method for all rows of the file, which `p_value` is not.
 
+    --paired compares cells of language models sequence by sequence, by the file of sequences that
+    lies beside the results: how much more loss, and divergence from float32, a token has than in
+    the cell called SYSTEM, in nats, with 95 % intervals.
+
     Example: dtypelab table recorded.csv --pivot system,model,metric --format latex
     """
     from experiments.results import comparison
 
-    if sum(option is not None for option in (columns, pivot, other)) > 1:
-        raise click.UsageError("give one of --columns, --pivot and --compare")
+    if sum(option is not None for option in (columns, pivot, other, paired)) > 1:
+        raise click.UsageError("give one of --columns, --pivot, --compare and --paired")
+    if paired is not None and is_layers(results):
+        raise click.UsageError("--paired compares results, not layers")
     if other is not None and (is_layers(results) or is_layers(other)):
         raise click.UsageError("--compare compares results, not layers")
-    check_outputs([out], [results, layers_path(results), other])
+    check_outputs([out], [results, layers_path(results), sequences_path(results), other])
     asked = re.split(r"\W+", ",".join([*conditions, columns or "", pivot or ""]))
     shown = export.where(_read(results, asked), conditions)
-    notes = [] if is_layers(results) or other is not None else _notes(shown)
+    plain = is_layers(results) or other is not None or paired is not None
+    notes = [] if plain else _notes(shown)
     if other is not None:
         newer = export.where(_read(other, asked), conditions)
         shown = comparison.compare(shown, newer)
+    elif paired is not None:
+        from experiments.layers.paired import paired_differences
+
+        shown = paired_differences(shown, paired, sequences_path(results))
     elif pivot is not None:
         names = [name.strip() for name in pivot.split(",")]
         if len(names) != 3:

@@ -6,6 +6,7 @@ const commandOf = (row) => DATA.command + row.config_hash.slice(0, 12);
 const SORTED_BY = { interval: "metric_drop_low", speed_interval: "speedup_low" };
 const HEADS = sortable("table", (k, column) => (column === "status" ? `${ROWS[k].status}: ${ROWS[k].error}` : ROWS[k][SORTED_BY[column] ?? column]));
 if (DATA.compared) sortable("compared", (k, column) => DATA.compared[column][k]);
+if (DATA.tokens) sortable("tokens", (k, column) => DATA.tokens[column][k]);
 const networks = [...byId("networks").tBodies[0].rows];
 sortable("networks", (k, column) => {
   const row = ROWS.find((one) => one.model === networks[k].cells[0].textContent), at = [...byId("networks").tHead.rows[0].cells].findIndex((head) => head.dataset.column === column);

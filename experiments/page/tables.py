@@ -35,6 +35,7 @@ class Column:
 _CELLS = (
     *("model", SYSTEM, "metric_name", "metric", "metric_drop", "interval", "p_value", HOLM),
     *("detectable_drop", "outputs_not_finite", "sqnr_db", "cosine", "top1_agreement"),
+    *("kl_float32", "kl_float32_p99", "top_token_agreement"),
     *("size_bytes", "activation_bytes", "traffic_bytes", "macs", "bit_operations", "energy_uj"),
     *("energy_memory_uj", "latency_ms_median", "speedup_vs_fp32", "speed_interval", "disturbed"),
     *("threads", "portable_bits", "notes", "status", "command"),

@@ -20,6 +20,7 @@ from compiler._html import escaped
 from compiler.errors import ConfigError
 from compiler.files.printable import printable
 from experiments.files import atomic_path, check_outputs
+from experiments.layers.sequences import sequences_path
 from experiments.layers.table import EVENTS, layers_path, read_layers
 from experiments.measure import disturbance
 from experiments.measure.statistics import HOLM, adjusted, warning
@@ -33,6 +34,7 @@ from .compared import Compared, compared
 from .palette import Look, looks
 from .picture import panel_svg, panels
 from .ranges import Ranges, profile, ranges_at_hand
+from .token_table import by_tokens
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,11 +56,12 @@ _SHOWN = (
     *("latency_ms_median", "speedup_vs_fp32", "speedup_low", "speedup_high", "disturbed"),
     *("disturbance", "threads", "target", "outputs_not_finite", "portable_bits"),
     *("detectable_drop", "notes"),
+    *("kl_float32", "kl_float32_p99", "top_token_agreement"),
 )
 _AXES = (
     *("latency_ms_median", "speedup_vs_fp32", "size_bytes", "activation_bytes", "traffic_bytes"),
     *("energy_memory_uj", "macs", "bit_operations", "energy_uj", "metric", "metric_drop"),
-    *("sqnr_db", "cosine", "top1_agreement"),
+    *("sqnr_db", "cosine", "top1_agreement", "kl_float32", "top_token_agreement"),
 )
 _PROVENANCE = (
     *("cpu", "cores", "target", "isa", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
@@ -94,7 +97,7 @@ def report(
         ConfigError: `results` or `against` is no results file or has no row, the two have no cell
             in common, or `out` cannot be written.
     """
-    check_outputs([out], [results, layers_path(results), against])
+    check_outputs([out], [results, layers_path(results), sequences_path(results), against])
     table = _rows(results)
     look_of = looks(system_names(_printable(table)))
     changed = None
@@ -104,6 +107,9 @@ def report(
     data = page_data(results)
     if changed is not None:
         data["compared"] = {key: list(map(_plain, v)) for key, v in changed.values.items()}
+    judged = by_tokens(_printable(table), sequences_path(results), look_of)
+    if judged is not None:
+        data["tokens"] = {key: list(map(_plain, v)) for key, v in judged.values.items()}
     script, style = "".join(map(_part, _SCRIPTS)), _part("style.css") + palette.style()
     filled = {
         "title": escaped(title or Path(results).stem),
@@ -119,6 +125,7 @@ def report(
         "layers": value_pictures.layers(data["layers"], data["rows"], look_of, data["layers_hint"]),
         **_values(data, look_of),
         "compared": _comparison(changed),
+        "tokens": "" if judged is None else judged.section,
         "command": escaped(data["command"]),
         "networks": tables.networks(data["networks"], merits(table)),
         "provenance": _terms(data.pop("provenance")),

@@ -30,6 +30,8 @@ _LABELS = {
     "r2": "R²",
     "cosine": "cosine",
     "sqnr": "SQNR, dB",
+    "kl_float32": "KL to float32, nat",
+    "top_token_agreement": "token agreement",
 }
 
 
