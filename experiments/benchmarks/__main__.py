@@ -1,8 +1,8 @@
 """One command that measures speed: `python -m experiments.benchmarks [OPTIONS] [GROUP ...]`.
 
 The groups `networks`, `transformers`, `convolutions`, `emulation`, `compile`, `passes`, `widths`,
-`calibration` and `fixed_cost` have targets: they print PASS or FAIL a row, and a FAIL makes the
-exit status 1.
+`calibration`, `fixed_cost` and `accuracy` have targets: they print PASS or FAIL a row, and a FAIL
+makes the exit status 1.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -19,6 +19,7 @@ import click
 
 from compiler.errors import DtypelabError
 from experiments.benchmarks import (
+    accuracy,
     calibration,
     convolutions,
     emulation,
@@ -52,8 +53,10 @@ ALL_GROUPS = (
     "widths",
     "calibration",
     "fixed_cost",
+    "accuracy",
     *GROUPS,
 )
+NETWORKS = sorted({*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS})
 ALL_CORES = {"threads"}
 """Groups that are not pinned to one core."""
 
@@ -64,7 +67,7 @@ ALL_CORES = {"threads"}
     "--model",
     "selected",
     multiple=True,
-    type=click.Choice([*models.MODELS, *transformers.NETWORKS]),
+    type=click.Choice(NETWORKS),
     help="Measure this network only; may be repeated.",
 )
 @click.option(
@@ -128,6 +131,11 @@ def main(
                 passed &= calibration.run(effort.rounds, dict(map(named_file, given)))
             elif name == "fixed_cost":
                 passed &= fixed_cost.run(effort.rounds)
+            elif name == "accuracy":
+                chosen = [n for n in selected if n in accuracy.TARGETS]
+                if chosen or not selected:
+                    files = dict(map(named_file, given))
+                    passed &= accuracy.run(chosen, effort.rounds, files, quick)
             else:
                 with contextlib.nullcontext() if name in ALL_CORES else pinned(1):
                     for group in GROUPS[name]():

@@ -55,9 +55,10 @@ def sweep(
 ) -> int:
     """Run every combination of models, schemes, calibrators, targets and threads in SPEC.toml.
 
-    SPEC.toml may also be the name of a shipped specification (quickstart, recorded). A sweep that
-    was stopped, even killed, continues with --resume and loses nothing. Cells that fail are rows
-    with the reason, and stderr says how many; the exit code is 1 where every one failed.
+    SPEC.toml may also be the name of a shipped specification (quickstart, recorded, requantize,
+    bits4, formats). A sweep that was stopped, even killed, continues with --resume and loses
+    nothing. Cells that fail are rows with the reason, and stderr says how many; the exit code is 1
+    where every one failed.
 
     Example: dtypelab sweep quickstart -o quickstart.csv
     """

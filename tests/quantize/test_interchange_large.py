@@ -16,8 +16,8 @@ import quantize
 from compiler.ir.expr import IRModule
 from compiler.transform.analysis import cost
 from compiler.types.dtypes import Array
-from experiments.accuracy import tasks
-from experiments.accuracy.tasks import Task
+from experiments.benchmarks import accuracy_tasks as tasks
+from experiments.benchmarks.accuracy_tasks import Task
 from quantize import QConfig
 
 pytest.importorskip("onnxruntime")

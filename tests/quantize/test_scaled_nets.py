@@ -21,7 +21,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Binding, Call, Constant, IRModule, TupleGetItem, Var
 from compiler.types.dtypes import FLOAT32, Array
 from compiler.types.tensor_types import TensorType
-from experiments.accuracy import tasks
+from experiments.benchmarks import accuracy_tasks as tasks
 from quantize import Plan, QConfig, calibrate, realize
 from quantize.annotation.annotate import prepared
 from quantize.formats.operand_format import OperandFormat

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,11 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.transform.analysis import cost
-from experiments.accuracy import tasks
-from experiments.accuracy.tasks import Task
+from experiments.benchmarks import accuracy_tasks as tasks
 from experiments.benchmarks import calibration, models, peer
+from experiments.benchmarks.accuracy_tasks import Task
 from experiments.benchmarks.report import Row
-from experiments.files import atomic_path, check_writable
 from experiments.measure.statistics import PairedDifference, paired_difference
 
 if TYPE_CHECKING:
@@ -124,50 +123,23 @@ class Entry:
         found.append(Row(title, 100 * self.share, "%", least=100 * LEAST_SHARE))
         return [*found, *calibration.rows(f"{self.model} calibration,", self.seconds)]
 
-    def record(self) -> dict[str, Any]:
-        """Its line of the CSV file."""
-        out: dict[str, Any] = {"model": self.model, "metric": self.metric, "n_eval": self.n}
-        out["float32"] = self.float32
-        for name, figures in (
-            ("onnxruntime", self.theirs), ("default", self.default), ("best", self.best),
-        ):  # fmt: skip
-            for key, value in (asdict(figures) if figures else {}).items():
-                out[f"{name}_{key}"] = value
-        out |= {"integer_share": self.share, "passed": all(row.passed for row in self.rows())}
-        out |= {f"best_{key}": value for key, value in asdict(self.change).items()}
-        for method, t in self.seconds.items():
-            out |= {f"{method}_seconds": t.ours, f"{method}_seconds_onnxruntime": t.theirs}
-        return out
 
-
-def run(
-    names: Sequence[str],
-    data: Path | None,
-    given: Mapping[str, Path],
-    csv: Path | None,
-    rounds: int,
-    with_peer: bool,
-    quick: bool = False,
-) -> bool:
+def run(names: Sequence[str], rounds: int, given: Mapping[str, Path], quick: bool = False) -> bool:
     """Measure the named networks (all without names), print the table, and tell whether all rows
-    pass. Networks whose files are not at hand are named and passed over.
+    pass. Networks whose files are not at hand are named and passed over. onnxruntime is measured
+    where it is installed; elsewhere its recorded figures stand for it.
 
     Args:
-        data: folder of what is not shipped, see `tasks.load`.
-        given: network -> its file.
-        csv: where the table is written to.
+        names: keys of TARGETS.
         rounds: how often calibration is timed.
-        with_peer: whether onnxruntime is measured; its recorded figures stand in for it.
+        given: network -> its file; those of others are passed over.
         quick: few inputs, batches and settings: rough figures.
 
     Raises:
         DtypelabError: a file is missing or does not fit.
     """
-    import pandas as pd
-
-    if csv is not None:
-        check_writable(csv)
-    found = [(name, tasks.load(name, data, given)) for name in names or TARGETS]
+    files = {name: path for name, path in given.items() if name in tasks.TASKS}
+    found = [(name, tasks.load(name, models.folder(), files)) for name in names or TARGETS]
     entries = []
     for name, task in found:
         if isinstance(task, str):
@@ -177,11 +149,8 @@ def run(
         if quick:
             task = task.shortened(QUICK_INPUTS, QUICK_BATCHES)
             candidates = dict(list(CANDIDATES.items())[:QUICK_CANDIDATES])
-        entries.append(measure(task, candidates, rounds if with_peer else 0))
+        entries.append(measure(task, candidates, rounds if peer.installed() else 0))
         click.echo(text(entries[-1]))
-    if csv is not None:
-        with atomic_path(csv) as path:
-            pd.DataFrame([entry.record() for entry in entries]).to_csv(path, index=False)
     failed = [row for entry in entries for row in entry.rows() if not row.passed]
     click.echo("\n".join([f"{len(entries)} networks, {len(failed)} FAIL", *map(str, failed)]))
     return not failed

@@ -169,7 +169,7 @@ def _in(data: Path | None, name: str) -> Path | None:
 
 
 def _lacking(files: str) -> str:
-    return f"not available: give the folder with {files} as --data"
+    return f"not available: put {files} in the folder ${models.FOLDER_VARIABLE}"
 
 
 TASKS: Mapping[str, Loader] = {

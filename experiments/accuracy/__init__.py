@@ -1,1 +1,0 @@
-"""Tables of accuracy, each from one command: `python -m experiments.accuracy TABLE`."""
