@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from pathlib import Path
 
 from compiler.errors import ModelError, UnsupportedError
+from compiler.types.dtypes import Array
 
 MEMORY = 16 << 30
 """Bytes of a model's file and weights, unless from_onnx is told otherwise."""
@@ -20,6 +22,8 @@ class Budget:
 
     def __init__(self, memory: int = MEMORY):
         self.memory, self._bytes, self._steps = memory, memory, STEPS
+        self.mapped: dict[Path, Array] = {}
+        """Files of external data that are mapped into memory, and their bytes."""
 
     def reserve(self, shape: Iterable[int], item: int, what: str) -> int:
         """The size in bytes of an array that is about to be made, after taking it off the budget.

@@ -4,27 +4,23 @@ attributes of its nodes as Python values."""
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from compiler.errors import ModelError, UnsupportedError
 from compiler.files.reading import open_file
 from compiler.frontend.element_types import NARROW, element_dtype, stored
+from compiler.frontend.external_data import LONGEST_NAME, external_bytes, unpacked
 from compiler.frontend.framing import LARGEST, is_framed
 from compiler.frontend.limits import Budget
 from compiler.frontend.local_functions import all_nodes
 from compiler.ir.expr import Constant
-from compiler.types.dtypes import Array
 
 OLDEST_OPSET = 7
 
 _EXTERNAL = 1
 _NAMES = ("name", "op_type", "domain", "input", "output", "overload", "dim_param")
-_LONGEST_NAME = 1000
 
 
 def read_model(source: Any, limit: int) -> tuple[Any, Path | None]:
@@ -121,7 +117,7 @@ def _check_text(message: Any, what: str) -> None:
                 )
             if not isinstance(v, str):
                 _check_text(v, what)
-            elif field.name in _NAMES and len(v) > _LONGEST_NAME:
+            elif field.name in _NAMES and len(v) > LONGEST_NAME:
                 raise ModelError(f"{what} holds a name of {len(v)} characters; export it again")
 
 
@@ -173,61 +169,26 @@ def constant(tensor: Any, folder: Path | None, what: str, budget: Budget) -> Con
         ModelError: data is missing, of the wrong size, outside `folder`, or beyond the budget.
         UnsupportedError: an element type that we do not have.
     """
-    import onnx
     from onnx import numpy_helper
 
     dtype, shape = element_dtype(tensor.data_type, what), tuple(tensor.dims)
     size = budget.reserve(shape, dtype.nbytes, what)
     bits = NARROW[tensor.data_type].bits if tensor.data_type in NARROW else dtype.bits
     if tensor.data_location == _EXTERNAL:
-        raw = _external_bytes(tensor, folder, what, -(-size * bits // (8 * dtype.nbytes)))
-        if bits >= 8:
-            data = raw.view(dtype.storage.newbyteorder("<")).astype(dtype.storage, copy=False)
-            return Constant(data.reshape(shape), dtype)
-        tensor = onnx.TensorProto(data_type=tensor.data_type, dims=shape, raw_data=raw.tobytes())
+        count = size // dtype.nbytes
+        raw = external_bytes(tensor, folder, what, -(-count * bits // 8), budget)
+        if bits < 8:
+            signed = dtype.storage.kind == "i"
+            return Constant(unpacked(raw, count, bits, signed).reshape(shape), dtype)
+        data = raw.view(dtype.storage.newbyteorder("<")).astype(dtype.storage, copy=False)
+        if not data.flags["ALIGNED"]:
+            data = data.copy()
+        return Constant(data.reshape(shape), dtype)
     try:
         data = stored(numpy_helper.to_array(tensor), dtype)
     except (ValueError, TypeError) as e:
         raise ModelError(f"{what}: its data does not fit its shape ({e})") from None
     return Constant(data, dtype)
-
-
-def _external_bytes(tensor: Any, folder: Path | None, what: str, size: int) -> Array:
-    """`size` bytes from a file in `folder`.
-
-    Raises:
-        ModelError: it is no file inside `folder`, or holds fewer bytes.
-    """
-    info = {e.key: e.value for e in tensor.external_data}
-    location = info.get("location", "")
-    if len(location) > _LONGEST_NAME:
-        raise ModelError(f"{what} is stored in a file whose name has {len(location)} characters")
-    if folder is None:
-        raise ModelError(
-            f"{what} is stored in the file {location!r}: give from_onnx the path of the model"
-        )
-    try:
-        root = folder.resolve()
-        path = (root / location).resolve()
-        if not location or not path.is_relative_to(root):
-            raise ModelError(
-                f"{what} is stored in {location!r}, outside the model's folder, which is refused: "
-                "move the file beside the model"
-            )
-        offset, length = int(info.get("offset", 0)), int(info.get("length", size))
-        status = path.stat()
-        if not stat.S_ISREG(status.st_mode):
-            raise ModelError(f"{what} is stored in {location!r}, which is not a file")
-        if length != size or not 0 <= offset <= status.st_size - size:
-            raise ModelError(
-                f"{what}: {size} bytes of external data are needed, but the model names {length} "
-                f"at {offset} of {location!r}, which has {status.st_size}"
-            )
-        return np.fromfile(path, np.uint8, size, offset=offset)
-    except OSError as e:
-        raise ModelError(f"{what} is stored in {location!r}: {e.strerror or e}") from None
-    except (ValueError, RuntimeError) as e:  # no number, no path; a loop of links
-        raise ModelError(f"{what}: wrong external data record ({e})") from None
 
 
 def attribute_value(a: Any, where: str, folder: Path | None, budget: Budget) -> Any:

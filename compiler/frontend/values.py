@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.errors import UnsupportedError
+from compiler.frontend.external_data import is_mapped
 from compiler.ir.expr import Constant, Var
 from compiler.symbolic import Index, IntLike, Quasi, dim
 from compiler.types.dtypes import Array, DType, custom
@@ -53,8 +54,9 @@ def scalar(value: float, like: TensorType) -> Constant:
 
 
 def transposed(c: Constant) -> Constant:
-    """A constant matrix transposed."""
-    return Constant(np.ascontiguousarray(c.data.T), c.dtype)
+    """A constant matrix transposed; one in a mapped file stays there."""
+    turned = c.data.T
+    return Constant(turned if is_mapped(turned) else np.ascontiguousarray(turned), c.dtype)
 
 
 def atoms_in(x: IntLike) -> int:
