@@ -37,6 +37,8 @@ def evaluate(n: Node) -> Imported | None:
     values = [n.value(i) if n.has(i) else None for i in range(len(n.inputs))]
     if not any(isinstance(v, Symbolic) for v in values):
         return None
+    if any(isinstance(v, Constant) and v.data.size > _MOST for v in values):
+        return None
     arrays: list[Array | None] = []
     dtype = INT64
     for v in values:
@@ -118,6 +120,8 @@ def _unsqueeze(n: Node, x: Array, *_: Any) -> Any:
 def _slice(n: Node, x: Array, *_: Any) -> Any:
     if n.opset < 10:
         starts, ends, axes, steps = n.need("starts"), n.need("ends"), n.attr("axes"), None
+    elif any(n.has(i) and n.constant(i) is None for i in (1, 2, 3, 4)):
+        return None
     else:
         starts, ends = n.known(1, "starts").tolist(), n.known(2, "ends").tolist()
         axes = n.known(3, "axes").tolist() if n.has(3) else None
@@ -129,6 +133,8 @@ def _slice(n: Node, x: Array, *_: Any) -> Any:
 
 
 def _gather(n: Node, x: Array, index: Array) -> Any:
+    if any(isinstance(k, Index) for k in index.reshape(-1)):
+        return None
     return np.take(x, index.astype(np.int64), axis=n.attr("axis", 0))
 
 
@@ -218,6 +224,9 @@ _EVALUATE: dict[str, Evaluate] = {
 
 _BY_BOUNDS = {*_COMPARE, "Div", "Max", "Min", "Mod"}
 """What is decided by dimensions being at least 1; one that is found at run time may be 0."""
+
+_MOST = 1 << 12
+"""Elements of the largest constant that symbolic ones are computed with."""
 
 _ON_FLOATS = {
     "Identity", "Cast", "Gather", "Slice", "Concat", "Squeeze", "Unsqueeze", "Reshape", "Add",

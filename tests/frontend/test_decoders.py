@@ -1,0 +1,103 @@
+"""Decoders with caches, as exporters write them: imported with every size open, against
+onnxruntime, and against each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from decoders import LAYERS, MOST, STYLES, Decoder, feeds
+from onnx_models import assert_close, run_onnxruntime
+
+import compiler
+from compiler.errors import InputError
+from compiler.transform import prepare
+from compiler.types.dtypes import Array
+
+SIZES = [(2, 3, 4, 0), (1, 1, 7, 0), (1, 4, 0, 0), (2, 1, 5, 2)]
+"""Batch, new tokens, cached ones, masked ones."""
+MORE = [("script", 17), ("script", 21), ("script", 23), ("graph", 23)]
+ALL = [*STYLES.items(), *(pytest.param(*case, marks=pytest.mark.thorough) for case in MORE)]
+
+
+@pytest.mark.parametrize(("style", "opset"), ALL)
+def test_it_is_what_onnxruntime_computes(style: str, opset: int) -> None:
+    proto = Decoder(style, opset).model()
+    mod = compiler.from_onnx(proto)
+    for sizes in SIZES:
+        several = sizes[0] > 1 and sizes[1] > 1 and sizes[2] > 0
+        if style == "runtime" and (sizes[3] or several):
+            continue  # no case of its operator's
+        given = feeds(proto, *sizes)
+        got = compiler.evaluate(mod, given)
+        assert_close(got, run_onnxruntime(proto, given), 1e-4)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("style", STYLES)
+def test_one_program_serves_every_length(style: str) -> None:
+    proto = Decoder(style).model()
+    mod = compiler.from_onnx(proto)
+    exe = compiler.build(mod)
+    for sizes in SIZES:
+        if style == "runtime" and sizes[3]:
+            continue
+        given = feeds(proto, *sizes)
+        assert_close(exe(**given), compiler.evaluate(mod, given), 1e-4)
+
+
+def test_all_styles_are_one_decoder() -> None:
+    outputs = []
+    for style in STYLES:
+        proto = Decoder(style).model()
+        outputs.append(compiler.evaluate(compiler.from_onnx(proto), feeds(proto, 1, 2, 5)))
+    for other in outputs[1:]:
+        assert_close(other, outputs[0], 1e-4)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_norms_are_found_in_every_style(style: str) -> None:
+    mod = prepare(compiler.from_onnx(Decoder(style).model()))
+    names = [str(b.value.op) for b in mod.main.bindings if isinstance(b.value, compiler.Call)]
+    assert names.count("nn.rms_norm") == 2 * LAYERS + 1
+    assert names.count("nn.softmax") == LAYERS
+    assert names.count("nn.matmul") == 2 * LAYERS
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_step_by_step_gives_what_a_whole_sequence_gives(style: str) -> None:
+    """Prefill, and then one token after another with the cache that came out."""
+    proto = Decoder(style).model()
+    mod = compiler.from_onnx(proto)
+    whole = feeds(proto, 1, 6, 0)
+    logits = compiler.evaluate(mod, whole)[0]
+    cache: dict[str, Array] = {k: v for k, v in whole.items() if k.startswith("past")}
+    for at in range(6):
+        given = {**cache, "input_ids": whole["input_ids"][:, at : at + 1],
+                 "attention_mask": np.ones((1, at + 1), np.int64)}  # fmt: skip
+        if "position_ids" in whole:
+            given["position_ids"] = np.array([[at]])
+        step, *present = compiler.evaluate(mod, given)
+        np.testing.assert_allclose(step[0, 0], logits[0, at], rtol=1e-4, atol=1e-4)
+        cache = dict(zip(cache, present, strict=True))
+
+
+def wrong(given: dict[str, Array], **changed: Any) -> dict[str, Array]:
+    return {**given, **{k: v for k, v in changed.items() if v is not None}}
+
+
+def test_what_does_not_fit_is_one_sentence() -> None:
+    proto = Decoder("script").model()
+    mod = compiler.from_onnx(proto)
+    given = feeds(proto, 1, 3, 4)
+    key = "past_key_values.1.key"
+    for bad, said in (
+        (wrong(given, position_ids=np.full((1, 3), MOST)), f"'position_ids' holds {MOST}"),
+        (wrong(given, **{key: given[key][:, :, :2]}), f"{key!r} is 2, but 4"),
+        ({k: v for k, v in given.items() if k != key}, f"missing input {key!r}"),
+        (wrong(given, attention_mask=np.ones((1, 9), np.int64)), "past_and_sequence.*9.*7"),
+    ):
+        with pytest.raises(InputError, match=said) as error:
+            compiler.evaluate(mod, bad)
+        assert "\n" not in str(error.value)
