@@ -20,6 +20,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.boundary.assumptions": ["Assumption", "assumptions"],
         "compiler.runtime.executable": ["Executable"],
         "compiler.saved.executables": ["load"],
+        "compiler.decoding.session": ["decoder"],
         "compiler.executors": ["create_executor"],
         "compiler.codegen.llvm.jit": ["clear_cache"],
         "compiler.target.registry": ["Target"],

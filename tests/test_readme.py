@@ -33,7 +33,7 @@ SECTIONS = [
 
 
 #: Sections whose commands take long; what they show of the tool, others show in short.
-LONG = ("An hour", "3. Give", "An approximate", "Formats of your own", "Few bits")
+LONG = ("An hour", "3. Give", "An approximate", "Formats of your own", "Few bits", "Decoders")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +12,14 @@ from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Call, Constant, Function, Var, tensor_type
 from compiler.lowering.rounding_sites import place_roundings
 from compiler.op.opdef import OpDef
-from compiler.symbolic import Index, IntLike
+from compiler.symbolic import Dim, Index, IntLike
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Buffer, Expr
+from compiler.tensor.expr import Buffer, Expr, Gather, walk
 from compiler.tensor.stmt import PrimFunc, stores
 from compiler.types.tensor_types import TensorType
+
+ROOM = "room"
+"""Attribute of primitive functions: see legalize."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,8 +33,12 @@ class Legalized:
 def legalize(f: Function) -> Legalized:
     """The loop nest of a primitive function: each operator's own `lower`, stage after stage.
 
+    Its attribute ROOM, if it has that, gives parameters that are the front of more memory than they
+    need, as positions and the shape of that memory.
+
     Raises:
-        LoweringError: an operator's lowering does not give what its type says.
+        LoweringError: an operator's lowering does not give what its type says, or reads what is the
+            front of more memory as one flat array.
         UnsupportedError: an operator that does not number its roundings rounds stochastically.
     """
     names = "_".join(
@@ -74,7 +82,22 @@ def legalize(f: Function) -> Legalized:
                 raise LoweringError(f"{op.name} lowers to {o!r}, but its type is {want}")
         if len(outputs) == 1:
             buffers[b.var] = outputs[0]
-    return Legalized(builder.finish(outputs, {"operators": operators}), tuple(atoms))
+    func = builder.finish(outputs, {"operators": operators})
+    for k, shape in f.attrs.get(ROOM, ()):
+        if (held := buffers.get(f.params[k])) is not None:
+            _widen(held, shape, func)
+    return Legalized(func, tuple(atoms))
+
+
+def _widen(b: Buffer, shape: Sequence[Dim], func: PrimFunc) -> None:
+    """Let an input be the front of a tensor of that shape: all indices stay, their places move."""
+    for s in stores(func.body):
+        for e in filter(None, (s.value, s.init)):
+            if any(isinstance(n, Gather) and n.buffer is b for n in walk(e)):
+                raise LoweringError(f"{func.name} reads a cache with room as one flat array")
+    b.shape = tuple(map(Index.of, shape))
+    more = [v for n in b.shape for v in sorted(n.vars(), key=str)]
+    func.dims = list(dict.fromkeys([*func.dims, *more]))
 
 
 def known_finite(a: Atom) -> bool | None:

@@ -90,6 +90,8 @@ class OpDef:
         rounds: it may round for `if_exact` to take its result nevertheless; it is a kernel's first.
         tables: operands that are read whole, at computed positions: they neither broadcast nor take
             part in layouts.
+        appends: the result is the first operand with the second behind it, along its attribute
+            `axis`: where the first one's memory has room, nothing but the second is written.
         callee: what it does is not known here: it calls what its attributes name (see
             `compiler.ir.function_calls`).
         effect: it does more than compute its result: never dropped, merged, reordered or folded.
@@ -127,6 +129,7 @@ class OpDef:
     rounds: bool = False
     numbered: bool = False
     tables: tuple[int, ...] = ()
+    appends: bool = False
     callee: bool = False
     effect: bool = False
     in_float32: bool = False

@@ -29,6 +29,7 @@ from compiler.ir.tensor_programs import callee
 from compiler.lowering.legalize import Legalized, known_finite
 from compiler.op.opdef import OpDef
 from compiler.runtime.beside import Beside
+from compiler.runtime.caches_in_place import Room, append_nest, appended
 from compiler.runtime.concat_in_place import Concatenations, concatenated, returned
 from compiler.runtime.kernels import (
     Kernel,
@@ -74,6 +75,7 @@ class ProgramBuilder:
         self.types: list[TensorType] = []
         self.home: dict[int, Pointer] = {}
         self.concatenations = Concatenations()
+        self.room = Room(self.f)
         self.fallbacks: list[Fallback] = []
         self.rounds: set[int] = set()  # kernels that are not watched
         self.nodes: dict[int, str] = {}  # of the model, by kernel
@@ -151,15 +153,18 @@ class ProgramBuilder:
 
     def _bind(self, var: Var, value: Any) -> None:
         if isinstance(value, Tuple):
+            self.room.refuse(value.fields, "a tuple")
             self.root[var] = tuple(r for a in value.fields for r in self._roots(a))
         elif isinstance(value, TupleGetItem):
             first = _leaves(value.value.type, value.index)
             count = _leaves(var.type)
             self.root[var] = self._roots(value.value)[first : first + count]
         elif isinstance(value, Call) and isinstance(value.op, Function):
+            if self._append(value.op, value.args, var):
+                return
             if self._concatenate(value.op, value.args, var):
                 return
-            f = value.op
+            f = self.room.given(value.op, value.args)
             names: dict[Dim, Dim] = {}
             if self.extra_dims:  # the kernels of regions that differ in found dimensions are shared
                 f, names = with_numbered_dims(f)
@@ -177,14 +182,34 @@ class ProgramBuilder:
             self.nodes[len(self.kernels)] = ", ".join(origins)
             self._run(kernel, atoms, var)
         elif is_callee(value):
+            self.room.refuse(value.args, "a function from outside")
             self._run(self._called(value), value.args, var)
         elif isinstance(value, Call):  # a view: the operand's memory under another shape
             assert isinstance(value.op, OpDef)
             assert value.op.view, f"{value.op} is in no kernel"
             second = value.op.second_if_rounded and not self._fall_back(value)
             self.root[var] = self._roots(value.args[second])
+            self.room.views(var, value.args[second])
         else:
+            assert isinstance(value, Var | Constant)
+            self.room.views(var, value)
             self.root[var] = self._roots(value)
+
+    def _append(self, f: Function, args: Sequence[Atom], var: Var) -> bool:
+        """Let a call append to a cache where that is, if its first operand is one."""
+        cache = args[0] if args else None
+        if not appended(f) or not isinstance(cache, Var) or cache not in self.room.shapes:
+            return False
+        shape = self.room.shapes[cache]
+        kernel = compile_kernel(append_nest(f, shape), self.target, beside=self.beside)
+        inner = dict(zip(f.params, args, strict=True))
+        atoms = tuple(
+            inner[a.atom] if isinstance(a.atom, Var) else Constant.of(0) for a in kernel.arguments
+        )
+        self.root[var] = self.root[cache]
+        self.room.shapes[var] = shape
+        self.kernels.append((kernel, atoms, self.root[cache]))
+        return True
 
     def _concatenate(self, f: Function, args: Sequence[Atom], var: Var) -> bool:
         """Let what a concatenation joins be computed in the memory of its result, if it can be."""
@@ -200,6 +225,7 @@ class ProgramBuilder:
         roots = [r for a in parts for r in self.root[a]]
         made = {r for *_, outs in self.kernels for r in outs} | self.concatenations.wholes
         taken = {r for v in kept for r in self.root.get(v, ())} | self.concatenations.inside.keys()
+        taken |= {r for v in self.room.shapes for r in self.root.get(v, ())}
         if len(set(roots)) != len(parts) or not made - taken >= set(roots):
             return False
         whole = self._new(tensor_type(var))
@@ -260,6 +286,7 @@ class ProgramBuilder:
     def _place_outputs(self) -> list[Step]:
         """Let results be computed in the output arrays; what cannot be is copied at the end."""
         copies = []
+        self.room.refuse(self.f.results, "the caller")
         for k, r in enumerate(self.f.results):
             (root,) = self._roots(r)
             there = Pointer("output", k)
@@ -353,6 +380,8 @@ class ProgramBuilder:
         for p in self.f.params:
             for d in tensor_type(p).shape:
                 found.update(dict.fromkeys(sorted(Index.of(d).vars(), key=str)))
+        for d in self.room.dims:
+            found.update(dict.fromkeys(sorted(Index.of(d).vars(), key=str)))
         found.update(dict.fromkeys(self.extra_dims))
         known = set(found)
         for s in steps:

@@ -2,9 +2,9 @@
 the operators of a module.
 
 Parameters and results keep their dtypes: a cast behind each parameter changes its form, and one
-before each result changes it back. For the vector lowering these decode and encode, constants are
-decoded here, once, and all between are floats in memory, so that layouts, tiles and threads are
-those of float32.
+before each result changes it back (but for caches, which nobody else reads: they are held so). For
+the vector lowering these decode and encode, constants are decoded here, once, and all between are
+floats in memory, so that layouts, tiles and threads are those of float32.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from compiler.ir.expr import (
     atom_type,
     names_in,
     operands,
+    tensor_type,
 )
 from compiler.ir.function_calls import CALL_TIR, Callee, is_callee
 from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_operands
+from compiler.op.append import CACHES
 from compiler.op.mixed import CAST
 from compiler.op.opdef import OpDef
 from compiler.passes.manager import FunctionPass, PassContext
@@ -74,12 +76,17 @@ class _Forms:
         self.constants: dict[int, Constant] = {}
         self.bindings: list[Binding] = []
         self.names = names_in(f)
+        self.params: dict[Var, Var] = {}
 
     def run(self) -> Function:
         f = self.f
+        caches = {name for name, *_ in f.attrs.get(CACHES, ())}
         for p in f.params:
             held = self.held(p)
-            self.new[p] = p if held is None else self.cast(p, held, ())
+            if held is not None and p.name in caches:  # nobody outside sees what they hold
+                self.params[p] = self.new[p] = Var(p.name, tensor_type(p).with_dtype(held))
+            else:
+                self.new[p] = p if held is None else self.cast(p, held, ())
         for b in f.bindings:
             read = self.atom if _is_operator(b.value) else self.plain
             value = with_operands(b.value, [read(a) for a in operands(b.value)])
@@ -96,7 +103,8 @@ class _Forms:
         results = [
             self.plain(r, origins.get(r, ()) if isinstance(r, Var) else ()) for r in f.results
         ]
-        return f.with_body(self.bindings, results)
+        params = tuple(self.params.get(p, p) for p in f.params)
+        return replace(f.with_body(self.bindings, results), params=params)
 
     def held(self, a: Atom) -> DType | None:
         return self.forms.get(a.type.dtype) if isinstance(a.type, TensorType) else None

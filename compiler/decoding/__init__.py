@@ -1,0 +1,1 @@
+"""Decoders: programs whose caches grow in place from call to call."""

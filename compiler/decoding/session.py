@@ -1,0 +1,269 @@
+"""Decoders that are called with what is new, and keep the rest in memory of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from compiler.boundary.assumptions import assumptions
+from compiler.boundary.elements import ELEMENTS, elements_of
+from compiler.boundary.index_ranges import check_indices, index_ranges
+from compiler.boundary.inputs import bind_inputs, input_called, symbolic_sizes
+from compiler.build import compile_graph, needs_machine
+from compiler.decoding.caches import Cache, Growing, growing
+from compiler.errors import InputError, OutOfMemoryError, UnsupportedError
+from compiler.ir.expr import IRModule, tensor_type
+from compiler.runtime.executable import GraphExecutable
+from compiler.symbolic import Index, Var
+from compiler.target.registry import Target
+from compiler.tensor.packed_arrays import aligned_empty
+from compiler.tensor.stmt import SLACK
+from compiler.transform.preparation import prepare
+from compiler.types.dtypes import Array
+from compiler.types.tensor_types import TensorType
+
+MASK, POSITIONS = "attention_mask", "position_ids"
+"""Inputs that exporters name so, which calls may leave out: nothing is masked, and the positions
+are those that follow."""
+
+
+def decoder(
+    mod: IRModule,
+    target: str | Target = "llvm",
+    threads: int = 1,
+    dtype_lowering: str | None = None,
+) -> Decoder:
+    """Compile a decoder for prefill and steps alike: a model whose outputs (`present...`) are
+    inputs (`past...`) with new positions behind them.
+
+    Args:
+        mod: the model, in any number system; its inputs' numbers of past and of new positions are
+            open. target, threads, dtype_lowering: see `compiler.build`.
+
+    Raises:
+        UnsupportedError: no output continues an input, or a cache is read otherwise; or there is
+            control flow.
+        LoweringError, InputError, ConfigError: as `compiler.build`.
+    """
+    if threads < 1:
+        raise InputError(f"threads must be at least 1, not {threads}")
+    ready = prepare(mod)
+    if needs_machine(ready):
+        raise UnsupportedError(
+            "a model with control flow, or sizes found in numbers, keeps no caches in place: build "
+            "it as it is"
+        )
+    found = growing(ready)
+    main = found.module.main
+    # The number of positions so far is 0 at first; nothing but `append` and `shape_of` reads those.
+    sizes = [s for s in symbolic_sizes(main) if s != found.past]
+    chosen = Target.parse(target)
+    assumed = assumptions(found.module)
+    exe = compile_graph(found.module, chosen, threads, dtype_lowering, sizes, (), assumed)
+    exe.elements = elements_of(_noted(found.module, found.caches))
+    exe.indices = index_ranges(found.module)
+    return Decoder(exe, found)
+
+
+def _noted(mod: IRModule, caches: Sequence[Cache]) -> IRModule:
+    """The module with notes on the element types of the outputs that are left."""
+    noted = mod.attrs.get(ELEMENTS)
+    if not noted:
+        return mod
+    gone = {c.position for c in caches}
+    outputs = [t for k, t in enumerate(noted["outputs"]) if k not in gone]
+    return IRModule(mod.functions, {**mod.attrs, ELEMENTS: {**noted, "outputs": outputs}})
+
+
+class Decoder:
+    """A compiled decoder. `session` begins a text, or several of one length.
+
+    Attributes:
+        executable: what was compiled. It takes the caches' memory as inputs.
+        caches: which inputs are kept, and the outputs that would continue them.
+    """
+
+    def __init__(self, executable: GraphExecutable, found: Growing):
+        self.executable, self.caches, self._found = executable, found.caches, found
+        kept = {c.name for c in self.caches}
+        types = {p.name: tensor_type(p) for p in found.module.main.params}
+        self.inputs = {name: t for name, t in types.items() if name not in kept}
+        self._types = types
+
+    @property
+    def outputs(self) -> dict[str, Any]:
+        """Name -> type, of what a call gives."""
+        return self.executable.outputs
+
+    def session(self, capacity: int, batch: int = 1) -> Session:
+        """An empty cache with room for `capacity` positions.
+
+        Args:
+            batch: how many texts run at once, if the model leaves that open.
+
+        Raises:
+            InputError: a number below 1, or a cache has a size that is open otherwise.
+            OutOfMemoryError: there is no memory for the cache.
+        """
+        return Session(self, capacity, batch)
+
+    def __repr__(self) -> str:
+        names = ", ".join(c.name for c in self.caches)
+        return f"Decoder({self.executable.signature()}; caches: {names})"
+
+
+class Session:
+    """One text (or a batch of them) on the way: calls give the positions that are new, and get the
+    outputs for those; keys and values of all before stay where they are. Not for several threads at
+    once; sessions of one decoder are independent.
+
+    Attributes:
+        length: positions so far. capacity: how many there is room for.
+    """
+
+    def __init__(self, of: Decoder, capacity: int, batch: int):
+        if capacity < 1 or batch < 1:
+            raise InputError(
+                f"a session has room for at least 1 position and 1 text, not {capacity} and {batch}"
+            )
+        self.decoder, self.capacity, self.batch, self.length = of, capacity, batch, 0
+        found = of._found
+        self._memory: dict[str, Array] = {}
+        self._sizes: dict[Var, int] = {}  # those that caches have besides their positions
+        for c in found.caches:
+            t = of._types[c.name]
+            shape = [capacity if k == c.axis else self._size(c, d) for k, d in enumerate(t.shape)]
+            self._memory[c.name] = _memory(c, shape, of.executable.inputs[c.name])
+
+    def _size(self, c: Cache, d: Any) -> int:
+        if isinstance(d, int):
+            return d
+        if not isinstance(d, Var) or self._sizes.get(d, self.batch) != self.batch:
+            raise InputError(f"input {c.name!r} has an axis of {d}, of which a cache knows nothing")
+        self._sizes[d] = self.batch
+        if len(self._sizes) > 1:
+            names = ", ".join(sorted(map(str, self._sizes)))
+            raise InputError(f"caches have several open sizes, {names}: which is the batch?")
+        return self.batch
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run the model on new positions, behind those of all calls before.
+
+        Takes the model's inputs but for caches; `attention_mask` [batch, length so far and new] and
+        `position_ids` [batch, new] may be left out.
+
+        Returns:
+            The output, or a list of them; those that continue caches are left out.
+
+        Raises:
+            InputError: an input is missing, unknown or does not fit, or there is no room left.
+        """
+        given = self._completed(args, kwargs)
+        found, exe = self.decoder._found, self.decoder.executable
+        arrays, dims = bind_inputs(list(self.decoder.inputs.items()), (given,), {})
+        for d, size in self._sizes.items():
+            if dims.get(d, size) != size:
+                raise InputError(f"{d} is {dims[d]}, but this session was begun for {size}")
+        dims |= self._sizes
+        new = Index.of(found.new).value(dims)
+        total = self.length + int(new)
+        if dims.get(found.total, total) != total:
+            raise InputError(
+                f"inputs are for {dims[found.total]} positions in all, but there are {self.length} "
+                f"and {new} new ones"
+            )
+        if total > self.capacity:
+            raise InputError(
+                f"{new} new positions do not fit: this session has room for {self.capacity}, and "
+                f"{self.length} are taken"
+            )
+        dims |= {found.total: total, found.capacity: self.capacity}
+        at = dict(zip(self.decoder.inputs, arrays, strict=True))
+        every = [self._memory[n] if n in self._memory else at[n] for n in exe.inputs]
+        exe.elements.check(list(exe.inputs), every)
+        if exe.indices:
+            check_indices(exe.indices, exe.inputs, every, dims)
+        outs = exe.elements.given(exe.run(every, dims))
+        self.length = total
+        return outs[0] if len(outs) == 1 else outs
+
+    def _completed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """What is given, by name, and what may be left out."""
+        names = list(self.decoder.inputs)
+        listed: Sequence[Any] = args
+        if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
+            listed, kwargs = [], args[0]
+        left = [n for n in names if n not in (MASK, POSITIONS)]
+        if len(listed) > len(names):
+            raise InputError(
+                f"{len(listed)} inputs given, but the decoder has {len(names)}: {names}"
+            )
+        given = dict(zip([*left, *(n for n in names if n not in left)], listed, strict=False))
+        for key, value in kwargs.items():
+            name = input_called(key, names)
+            if name in given:
+                raise InputError(f"input {name!r} is given twice")
+            given[name] = value
+        missing = [n for n in left if n not in given]
+        if missing:
+            raise InputError(
+                f"missing input {', '.join(map(repr, missing))}; the decoder has {names}"
+            )
+        dims: dict[Var, int] | None = None
+        for name in names:
+            if name not in given:
+                if dims is None:
+                    types = [(n, self.decoder.inputs[n]) for n in given]
+                    _, dims = bind_inputs(types, (given,), {})
+                given[name] = self._default(name, dims)
+        return given
+
+    def _default(self, name: str, dims: Mapping[Var, int]) -> Array:
+        """An input that was left out."""
+        found, t = self.decoder._found, self.decoder.inputs[name]
+        known = {**dims, **self._sizes}
+        new = Index.of(found.new)
+        if not new.vars() <= known.keys():
+            raise InputError(f"missing input {name!r}, which tells how many positions are new")
+        total = self.length + int(new.value(known))
+        known[found.total] = total
+        sizes = [Index.of(d) for d in t.shape]
+        shape = [int(d.value(known)) if d.vars() <= known.keys() else total for d in sizes]
+        if name == MASK:
+            return np.ones(shape, t.dtype.storage)
+        positions = np.arange(self.length, total, dtype=t.dtype.storage)
+        return np.ascontiguousarray(np.broadcast_to(positions, shape))
+
+    def cache(self, name: str) -> Array:
+        """A copy of what a cache holds so far: numbers of `Cache.held` in the form in which they
+        lie in memory (floats, of formats that are computed in float lanes).
+
+        Raises:
+            InputError: there is no cache of that name.
+        """
+        c = {c.name: c for c in self.decoder.caches}
+        kept = c[input_called(name, list(c))]
+        return self._memory[kept.name].take(range(self.length), kept.axis)
+
+    def rewind(self, length: int = 0) -> None:
+        """Forget all positions from `length` on.
+
+        Raises:
+            InputError: there are not so many.
+        """
+        if not 0 <= length <= self.length:
+            raise InputError(f"a session of {self.length} positions cannot go back to {length}")
+        self.length = length
+
+
+def _memory(c: Cache, shape: Sequence[int], t: TensorType) -> Array:
+    """A cache's memory, with bytes behind it that kernels may read."""
+    count = int(np.prod(shape))
+    try:
+        raw = aligned_empty((count * t.dtype.nbytes + SLACK,), np.dtype(np.uint8))
+    except (MemoryError, ValueError) as error:
+        raise OutOfMemoryError(f"no memory for cache {c.name!r}: {error}") from error
+    raw[...] = 0
+    return raw[: count * t.dtype.nbytes].view(t.dtype.storage).reshape(shape)
