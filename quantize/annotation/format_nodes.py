@@ -9,15 +9,41 @@ import numpy as np
 
 from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
 from compiler.types.dtypes import FLOAT32
+from quantize.annotation.sites import Roles
 from quantize.config.qconfig import QConfig
-from quantize.formats.blocks import FLOAT, block_format
+from quantize.config.sites import ATTENTION
+from quantize.formats.blocks import FLOAT, BlockFormat, block_format
 from quantize.plan.call_facts import contraction, contraction_of
 
 OTHERS = "only factors of convolutions, dense layers and matrix products are in number formats"
 
 
-def format_reason(call: Call, config: QConfig) -> str:
-    """Why a call is not computed on numbers of the format that `config` names; empty if it is."""
+def format_reason(call: Call, config: QConfig, roles: Roles) -> str:
+    """Why a call is not computed on numbers of the formats that `config` names for the sites of its
+    factors; empty if it is."""
+    if reason := factors_reason(call):
+        return reason
+    chosen = [config.site(role) for role in roles]
+    for k, (a, site, role) in enumerate(zip(operands(call), chosen, roles, strict=True)):
+        shape, axis = tensor_type(a).shape, block_axis(call, k)
+        if block_format(site.format) and not isinstance(shape[axis], int):
+            return f"blocks need a known size of axis {axis} of operand {k}"
+        if site.format == FLOAT or role == "weight":
+            continue
+        if site.granularity == "token" and len(shape) < 2:
+            return f"operand {k} is a vector, which has no tokens"
+        if site.granularity == "head" and len(shape) < 3:
+            return f"operand {k} has no axis of heads"
+        for axis in static_axes(call, k, role, site.granularity):
+            if not isinstance(shape[axis], int):
+                return f"scales of each {site.granularity} need a known size of axis {axis} of " + (
+                    f"operand {k}"
+                )
+    return ""
+
+
+def factors_reason(call: Call) -> str:
+    """Why a call has no factors that could be in formats; empty if it has."""
     axes = contraction_of(call)
     if axes is None:
         return OTHERS
@@ -31,13 +57,28 @@ def format_reason(call: Call, config: QConfig) -> str:
         return "its weights are not constant"
     elif not all(np.isfinite(a.data).all() for a in call.args[1:] if isinstance(a, Constant)):
         return "its weights hold NaN or infinity"
-    for k, a in enumerate(data):
-        axis = block_axis(call, k)
-        if block_format(format_of(call, k, config)) and not isinstance(
-            tensor_type(a).shape[axis], int
-        ):
-            return f"blocks need a known size of axis {axis} of operand {k}"
     return ""
+
+
+def static_axes(call: Call, k: int, role: str, granularity: str) -> tuple[int, ...]:
+    """The axes of operand `k` that scales found by calibration differ along: of a channel of keys
+    and values, also that of the heads."""
+    rank = tensor_type(operands(call)[k]).rank
+    heads = (rank - 3,) if role in ATTENTION and rank > 3 else ()
+    if granularity == "head":
+        return (rank - 3,)
+    if granularity == "channel":
+        return (*heads, token_axis(call, k, role))
+    return ()
+
+
+def token_axis(call: Call, k: int, role: str) -> int:
+    """The axis of operand `k` that the numbers of a token lie along: what products are summed
+    along, but of values that of the channels, on the other side."""
+    axis, rank = block_axis(call, k), tensor_type(operands(call)[k]).rank
+    if role != "value" or rank < 2:
+        return axis
+    return rank - 1 if axis == rank - 2 else rank - 2
 
 
 def operands(call: Call) -> Sequence[Atom]:
@@ -61,18 +102,21 @@ def flat_blocks(call: Call, k: int) -> bool:
     return bool(axes.kernel) and k == 1 and tensor_type(call.args[1]).shape[axes.weights] == 1
 
 
-def format_of(call: Call, k: int, config: QConfig) -> str:
-    """The format that a configuration names for operand `k`."""
-    weight = k == 1 and contraction(call).by_rows
-    return config.weight_format if weight else config.activation_format
+def observed_values(call: Call, config: QConfig, roles: Roles) -> list[int]:
+    """The operands of which the observers of a node must know the range."""
+    return [
+        k
+        for k, (a, role) in enumerate(zip(operands(call), roles, strict=True))
+        if isinstance(a, Var) and needs_range(config, role)
+    ]
 
 
-def observed_values(call: Call, config: QConfig) -> list[str]:
-    """Names of the values of which the observers of a node must know the range."""
-    names = []
-    for k, a in enumerate(operands(call)):
-        block, name = block_format(format_of(call, k, config)), format_of(call, k, config)
-        dynamic = name == FLOAT or (block is not None and block.powers)
-        if isinstance(a, Var) and not dynamic:
-            names.append(a.name)
-    return list(dict.fromkeys(names))
+def needs_range(config: QConfig, role: str) -> bool:
+    """Whether the scales of a site follow from calibration: all do but those that are found when it
+    runs, and are not relative to one of the tensor."""
+    site = config.site(role)
+    if site.format == FLOAT:
+        return False
+    if (block := block_format(site.format)) is not None:
+        return block.has_unit
+    return site.granularity != "token" or BlockFormat("", "int8", config.scale_dtype).has_unit

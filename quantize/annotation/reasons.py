@@ -9,11 +9,12 @@ import numpy as np
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.op.opdef import OpDef
 from compiler.types.dtypes import FLOAT32
-from quantize.annotation.format_nodes import format_reason
+from quantize.annotation.format_nodes import OTHERS, format_reason
 from quantize.annotation.functions import inside, unary_functions
 from quantize.annotation.graph import Graph, is_float32
 from quantize.annotation.normalization import layer_norm_reason
 from quantize.annotation.op_facts import activations, moves, multiplies
+from quantize.annotation.sites import sites
 from quantize.config.node_configs import excluded
 from quantize.config.overrides import Names
 from quantize.config.qconfig import QConfig
@@ -62,6 +63,7 @@ class Reasons:
         calls = self.graph.calls()
         names = names_of(self.graph)
         sizes = of_sizes(self.graph.f)
+        roles = sites(self.graph) if self.config.in_formats else {}
         for b, call in calls:
             if b.var in sizes:
                 self.of[b.var] = OF_SIZES
@@ -71,7 +73,8 @@ class Reasons:
                 self.of[b.var] = weight_only_reason(call)
                 self.weights.add(b.var)
             elif chosen.in_formats:
-                self.of[b.var] = format_reason(call, chosen)
+                known = roles.get(b.var.name)
+                self.of[b.var] = OTHERS if known is None else format_reason(call, chosen, known)
             elif reason := self._form(b, call):
                 self.of[b.var] = reason
         changed = True

@@ -10,6 +10,7 @@ from compiler.op.accumulate import MODES
 from compiler.op.accumulator_width import FORM, width
 from compiler.op.qnn.formats import SCALE_ROUNDINGS
 from compiler.op.qnn.requantize import ROUNDINGS
+from quantize.config.sites import ATTENTION, GRANULARITIES
 
 if TYPE_CHECKING:
     from quantize.config.qconfig import QConfig
@@ -25,7 +26,8 @@ CHOICES: dict[str, tuple[str, ...]] = {
         "power_of_two",
     ),
     "weight_granularity": ("tensor", "channel", "group"),
-    "activation_granularity": ("tensor", "channel", "group"),
+    "activation_granularity": (*GRANULARITIES["activation"], "group"),
+    **{f"{site}_granularity": GRANULARITIES[site] for site in ATTENTION},
     "activation_range": ("full", "restricted"),
     "weight_range": ("restricted", "full", "asymmetric"),
     "compute": ("storage", "native"),
@@ -59,7 +61,10 @@ RANGES: dict[str, tuple[float, float]] = {
     "float_macs": (0.0, 1.0),
     "target": (0.0, 1000.0),
 }
-NAMES = ("weight_dtype", "activation_dtype", "scale_dtype", "wide_weight_dtype")
+NAMES = (
+    "weight_dtype", "activation_dtype", "scale_dtype", "wide_weight_dtype",
+    *(f"{site}_dtype" for site in ATTENTION),
+)  # fmt: skip
 WORDS = {"smoothing": "auto"}
 """What a field may be besides a number."""
 FLAGS = ("activation_symmetric", "equalize", "activation_aware")
@@ -89,7 +94,9 @@ def check_fields(config: QConfig) -> None:
             raise ConfigError(
                 f"{name} must be {word}{number} from {low:g} to {high:g}, not {value!r}"
             )
-    if config.activation_granularity in ("channel", "group"):  # until there are scales of them
+    granularity, integers = config.activation_granularity, config.weight_dtype == "int8"
+    integers = integers and config.activation_dtype in ("int8", "uint8")
+    if granularity == "group" or (integers and granularity == "channel"):
         raise ConfigError(
             f"activation_granularity={config.activation_granularity!r} has no integer form, as a "
             "sum runs over channels and groups: move their differences into the weights with "

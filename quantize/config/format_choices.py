@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from compiler.errors import ConfigError, DtypelabError, unknown
 from compiler.op.accumulate import MODES
 from compiler.op.accumulator_width import FORM, width
+from quantize.config.sites import ATTENTION, GRANULARITIES, Site
 from quantize.formats.blocks import FLOAT, BlockFormat, block_format, block_formats
 from quantize.formats.element import element, unsigned_bits
 from quantize.formats.operand_format import check_scale_dtype
@@ -15,6 +16,7 @@ from quantize.formats.operand_format import check_scale_dtype
 if TYPE_CHECKING:
     from quantize.config.qconfig import QConfig
 
+SITES = tuple(GRANULARITIES)
 INTEGERS = ("int8", "uint8")
 INTEGER = re.compile("u?int[2-8]")
 
@@ -28,6 +30,13 @@ def check_formats(c: QConfig) -> None:
     if c.activation_aware and c.smoothing not in (0, "auto"):
         raise ConfigError("smoothing and activation_aware choose the same factors: give one")
     check_scale_dtype("the configuration", c.scale_dtype)
+    for site in ATTENTION:
+        granularity = getattr(c, f"{site}_granularity")
+        if granularity != "tensor" and not getattr(c, f"{site}_dtype"):
+            raise ConfigError(
+                f"{site}_granularity={granularity!r} needs {site}_dtype: without one they are as "
+                "other activations"
+            )
     _check_rounding_of_scales(c)
     _check_rounding(c)
     modes = [mode for _, mode in c.accumulators]
@@ -47,7 +56,8 @@ def check_formats(c: QConfig) -> None:
 def _check_rounding_of_scales(c: QConfig) -> None:
     if c.block_scale_rounding == "floor":
         return
-    blocks = [block_format(name) for name in (c.weight_dtype, c.activation_dtype)]
+    names = (c.weight_dtype, c.activation_dtype, *(c.site(site).format for site in ATTENTION))
+    blocks = [block_format(name) for name in names]
     powers = c.scale_dtype != FLOAT and BlockFormat("", "int8", c.scale_dtype).powers
     if not powers and not any(b is not None and b.powers for b in blocks):
         raise ConfigError(
@@ -66,6 +76,8 @@ def _check_in_formats(c: QConfig, modes: list[str]) -> None:
             )
     for name in names:
         _check_format(name)
+    for site in SITES:
+        _check_site(c, site)
     if unsigned_bits(c.weight_format):
         raise ConfigError(
             f"weight_dtype={c.weight_dtype!r} is for activations; weights are int<N>, or int8 with "
@@ -76,7 +88,7 @@ def _check_in_formats(c: QConfig, modes: list[str]) -> None:
             f"weight_range={c.weight_range!r} does not go with {_others(c)}, which needs as many "
             "integers on either side of 0: leave it out"
         )
-    if set(names) == {FLOAT}:
+    if {*names, *(c.site(site).format for site in ATTENTION)} == {FLOAT}:
         raise ConfigError("weight_dtype and activation_dtype are both float32: nothing is rounded")
     if wide := next((m for m in modes if width(m) is not None), None):
         raise ConfigError(f"accumulate={wide!r} is for integers; choose one of {', '.join(MODES)}")
@@ -89,6 +101,26 @@ def _check_in_formats(c: QConfig, modes: list[str]) -> None:
         )
 
 
+def _check_site(c: QConfig, site: str) -> None:
+    """Check the format of a site, and what its scales are for."""
+    field, own = f"{site}_granularity", getattr(c, f"{site}_dtype")
+    granularity = getattr(c, field)
+    if not own:
+        return
+    name = c.site(site).format
+    _check_format(name)
+    if (block_format(name) is not None) != (granularity == "block") and granularity != "tensor":
+        raise ConfigError(
+            f"{field}={granularity!r} does not go with {site}_dtype={own!r}: blocks are those of "
+            f"block formats ({', '.join(block_formats()[:3])} ...), which have no other scales"
+        )
+    if unsigned_bits(name) and granularity in ("channel", "head"):
+        raise ConfigError(
+            f"{field}={granularity!r} does not go with {site}_dtype={own!r}: zero points are for "
+            f"a tensor or tokens; use {name.removeprefix('u')}, which is symmetric"
+        )
+
+
 def _others(c: QConfig) -> str:
     """The choice by which factors are in formats."""
     if c.weight_dtype != "int8":
@@ -97,6 +129,8 @@ def _others(c: QConfig) -> str:
         return f"activation_dtype={c.activation_dtype!r}"
     if c.scale_dtype != FLOAT:
         return f"scale_dtype={c.scale_dtype!r}"
+    if own := next((site for site in ATTENTION if getattr(c, f"{site}_dtype")), ""):
+        return f"{own}_dtype={getattr(c, f'{own}_dtype')!r}"
     if c.activation_granularity != "tensor":
         return f"activation_granularity={c.activation_granularity!r}"
     return f"weight_granularity={c.weight_granularity!r}"
@@ -171,6 +205,11 @@ def _check_native(c: QConfig) -> None:
         raise ConfigError(
             f"compute='native' needs one format, not {c.weight_dtype!r} for weights and "
             f"{c.activation_dtype!r} for activations"
+        )
+    if any(c.site(site) != Site(c.activation_dtype) for site in SITES):
+        raise ConfigError(
+            "compute='native' has one format and one scale for all activations: leave out "
+            "granularities of activations, and the dtypes of keys, values and probabilities"
         )
     if c.scale_dtype != FLOAT:
         raise ConfigError("compute='native' has scales in float32: leave out scale_dtype")

@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from compiler.errors import ConfigError, unknown
+from quantize.config.sites import ATTENTION
 
 Overrides: TypeAlias = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
 """Pairs of a pattern and of pairs of a field and its value, in order."""
@@ -30,6 +31,8 @@ PER_NODE: dict[str, str] = {
     "weight_dtype": WEIGHTS,
     "scales": WEIGHTS,
     "scale_dtype": WEIGHTS,
+    **{f"{site}_{what}": WEIGHTS for site in ATTENTION for what in ("dtype", "granularity")},
+    "activation_granularity": VALUES,
     "weight_range": WEIGHTS,
     "weight_calibrate": WEIGHTS,
     "weight_rounding": WEIGHTS,

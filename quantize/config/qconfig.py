@@ -11,6 +11,7 @@ from compiler.errors import ConfigError, unknown
 from quantize.config.checks import accumulation, check_fields, patterns
 from quantize.config.format_choices import check_formats
 from quantize.config.overrides import Overrides, deciding, fits, overrides_of
+from quantize.config.sites import ATTENTION, Site
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,13 @@ class QConfig:
             wants it (`asymmetric`; kept as int16 if they have 8 bits or more).
         activation_dtype: `uint8` or `int8` storage of activations; `float32` leaves them as they
             are, and only weights are integers (see `quantize.realization.weight_only`).
-        activation_granularity: one scale per `tensor`, the only one that sums of integers can have.
+        activation_granularity: one scale per `tensor`, the only one that networks in integers can
+            have; as factors of products, activations may have one per input `channel`, or one per
+            `token`, found when it runs (see `quantize.config.sites`).
+        key_dtype, value_dtype, probability_dtype: formats of attention's keys, values and
+            probabilities, of any kind that activation_dtype may be; empty: as other activations.
+        key_granularity, value_granularity, probability_granularity: what has a scale of its own,
+            one of `quantize.config.sites.GRANULARITIES`.
         activation_symmetric: the zero point is the middle of the range, instead of where it fits
             best.
         activation_range: `full`, or `restricted`: without the smallest integer (-127 to 127, or 1
@@ -163,6 +170,12 @@ class QConfig:
     scale_dtype: str = "float32"
     format_bias_correction: str = "none"
     wide_weight_dtype: str = ""
+    key_dtype: str = ""
+    key_granularity: str = "tensor"
+    value_dtype: str = ""
+    value_granularity: str = "tensor"
+    probability_dtype: str = ""
+    probability_granularity: str = "tensor"
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""
@@ -246,6 +259,8 @@ class QConfig:
         whole networks in integers, nor weights alone in integers."""
         if self.weight_dtype != "int8" or self.scale_dtype != "float32":
             return True
+        if any(getattr(self, f"{site}_dtype") for site in ATTENTION):
+            return True
         if self.activation_dtype == "float32":
             return False
         grouped = self.weight_granularity == "group" or self.activation_granularity != "tensor"
@@ -264,6 +279,15 @@ class QConfig:
             return self.activation_dtype
         signed = self.activation_dtype == "int8" or self.activation_symmetric
         return f"{'' if signed else 'u'}int{self.activation_bits}"
+
+    def site(self, name: str) -> Site:
+        """What it says of a site, where factors are in formats."""
+        if name == "weight":
+            return Site(self.weight_format, self.weight_granularity)
+        given = getattr(self, f"{name}_dtype") if name in ATTENTION else ""
+        if given:
+            return Site(given, getattr(self, f"{name}_granularity"))
+        return Site(self.activation_format, self.activation_granularity)
 
     @property
     def weight_symmetric(self) -> bool:

@@ -12,9 +12,9 @@ import numpy as np
 
 from compiler.errors import ConfigError, unknown
 from compiler.interpret.graph import call_reference
-from compiler.ir.expr import Atom, Call, Constant, Var
+from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
 from compiler.ir.inference import infer_value
-from compiler.op.qnn.formats import SCALE_ROUNDINGS
+from compiler.op.qnn.formats import POWERS, SCALE_ROUNDINGS
 from compiler.passes.rewrite import call
 from compiler.types.dtypes import FLOAT32, Array
 from quantize.formats.blocks import FLOAT, BlockFormat, block_format
@@ -45,6 +45,9 @@ class OperandFormat:
         rounding: of weights, by how many numbers of the format those chosen by data differ from the
             nearest, as `quantize.formats.packing` writes it; empty if they do not.
         scale_steps: the same of the blocks' scales, in the order of the blocks.
+        axes: in place of `axis`: those of scales that differ along several, in row-major order.
+        token: whether every row along `axis` has a scale (and a zero point) found when it runs;
+            `scales` has the one of the whole tensor that these are relative to.
     """
 
     format: str
@@ -57,6 +60,8 @@ class OperandFormat:
     zero_point: int = 0
     rounding: str = ""
     scale_steps: str = ""
+    axes: tuple[int, ...] = ()
+    token: bool = False
 
     @property
     def chosen(self) -> bool:
@@ -66,11 +71,13 @@ class OperandFormat:
     def __str__(self) -> str:
         n = len(self.scales)
         scales = f"scale {self.scales[0]:.6g}" if n == 1 else f"{n} scales"
+        scales = "scales of tokens" if self.token else scales
         scales += "" if self.scale_dtype == FLOAT else f" in {self.scale_dtype}"
         scales += f", zero point {self.zero_point}" if self.zero_point else ""
         chosen = ", rounded by data" if self.chosen else ""
         if self.scale_rounding != "floor":
-            return f"{self.format}, scales by {self.scale_rounding}{chosen}"
+            tokens = " of tokens" if self.token else ""
+            return f"{self.format}, scales{tokens} by {self.scale_rounding}{chosen}"
         stays = self.format == FLOAT or (self.scales == (1.0,) and self.blocks)
         return (self.format if stays else f"{self.format}, {scales}") + chosen
 
@@ -90,12 +97,39 @@ class OperandFormat:
         if self.group:
             rows = scales.reshape(shape[0], -1).repeat(self.group, axis=1)
             return rows[:, : int(np.prod(shape[1:]))].reshape(shape)
-        return scales[0] if len(scales) == 1 else scales
+        if len(scales) == 1:
+            scales = scales[0]
+        elif len(self.axes) > 1:
+            scales = scales.reshape([n if k in self.axes else 1 for k, n in enumerate(shape)])
+        return np.asarray(scales)
+
+    @property
+    def along(self) -> int:
+        """The axis of a vector of scales."""
+        return self.axes[0] if self.axes else self.axis
+
+
+def row_scales_call(a: Atom, f: OperandFormat) -> Call:
+    """The call that finds the scales of tokens."""
+    bits = unsigned_bits(f.format)
+    block = BlockFormat("", f"int{bits}" if bits else f.format, f.scale_dtype)
+    attrs = block_attrs(block, f.scales[0], f.scale_rounding)
+    if block.powers:
+        attrs |= {"scale_dtype": POWERS, "scale_low": 2.0**-127, "scale_high": 2.0**127}
+    if bits:
+        attrs |= {"levels": (1 << bits) - 1, **({"step": 1.0} if "step" in attrs else {})}
+    return call("qnn.row_scales", a, axis=f.axis, **{"top": block.elements.target, **attrs})
+
+
+def zeros_call(a: Atom, scales: Atom, f: OperandFormat) -> Call:
+    """The call that finds the zero points of tokens, from their scales."""
+    levels = (1 << unsigned_bits(f.format)) - 1
+    return call("qnn.row_zeros", a, scales, axis=f.axis, levels=levels)
 
 
 def rounding_call(a: Atom, f: OperandFormat) -> Call:
     """The call that rounds a float32 operand to a format; constants may have groups, but flat ones
-    must be given in the shape that `flattened` makes."""
+    must be given in the shape that `flattened` makes. Tokens have calls of their own."""
     block = f.blocks
     if block is not None:
         e = block.elements
@@ -103,7 +137,9 @@ def rounding_call(a: Atom, f: OperandFormat) -> Call:
             "qnn.simulated_blocks", a, dtype=str(e.dtype), low=e.low, high=e.high, axis=f.axis,
             block=block.block, **block_attrs(block, f.scales[0], f.scale_rounding),
         )  # fmt: skip
-    scales = f.scale_array(a.data.shape if isinstance(a, Constant) else ())
+    sizes = tensor_type(a).shape
+    known = tuple(n if isinstance(n, int) else 1 for n in sizes)
+    scales = f.scale_array(known)
     if bits := unsigned_bits(f.format):
         return call(
             "qnn.simulated_quantize", a, Constant.of(scales, FLOAT32), axis=f.axis,
@@ -112,7 +148,7 @@ def rounding_call(a: Atom, f: OperandFormat) -> Call:
     e = element(f.format)
     return call(
         "qnn.simulated_cast", a, Constant.of(scales, FLOAT32), dtype=str(e.dtype), low=e.low,
-        high=e.high, axis=f.axis,
+        high=e.high, axis=f.along,
     )  # fmt: skip
 
 
@@ -135,8 +171,8 @@ def flattened(shape: tuple[int, ...], f: OperandFormat) -> tuple[int, ...]:
 # ---- as data of a plan ---------------------------------------------------------------------------
 def operand_dict(f: OperandFormat) -> dict[str, Any]:
     """The fields that are not their defaults, as JSON-compatible data."""
-    given = {**asdict(f), "scales": list(f.scales)}
-    defaults = {f.name: f.default for f in fields(OperandFormat)} | {"scales": [1.0]}
+    given = {**asdict(f), "scales": list(f.scales), "axes": list(f.axes)}
+    defaults = {f.name: f.default for f in fields(OperandFormat)} | {"scales": [1.0], "axes": []}
     return {k: v for k, v in given.items() if k not in defaults or v != defaults[k]}
 
 
@@ -178,9 +214,17 @@ def _operand(what: str, data: Any) -> OperandFormat:
         raise ConfigError(f"{what}: flat must be true or false, and false but for block formats")
     if rounding not in SCALE_ROUNDINGS:
         raise ConfigError(f"{what}: {unknown('scale_rounding', str(rounding), SCALE_ROUNDINGS)}")
-    if rounding != "floor" and (block is None or not block.powers):
+    powers = block.powers if block is not None else BlockFormat("", "int8", scale_dtype).powers
+    if rounding != "floor" and not powers:
         raise ConfigError(
             f"{what}: scale_rounding {rounding!r} is for blocks whose scales are powers of two"
+        )
+    axes, token = data.get("axes", []), data.get("token", False)
+    if not isinstance(axes, list) or any(type(k) is not int or k < 0 for k in axes):
+        raise ConfigError(f"{what}: axes must be a list of positions, not {short(axes)}")
+    if not isinstance(token, bool) or (token and (block is not None or group or name == FLOAT)):
+        raise ConfigError(
+            f"{what}: token must be true or false, and false for block formats, groups and float32"
         )
     values = tuple(map(float, scales))
     chosen, steps = data.get("rounding", ""), data.get("scale_steps", "")
@@ -189,7 +233,18 @@ def _operand(what: str, data: Any) -> OperandFormat:
             f"{what}: rounding and scale_steps must be text, and scale_steps is for block formats"
         )
     return OperandFormat(
-        name, values, axis, group, flat, rounding, scale_dtype, zero, chosen, steps
+        name,
+        values,
+        axis,
+        group,
+        flat,
+        rounding,
+        scale_dtype,
+        zero,
+        chosen,
+        steps,
+        tuple(axes),
+        token,
     )
 
 

@@ -29,6 +29,11 @@ def bits_with_scales(name: str) -> float:
 def operand_bits(shape: tuple[int, ...], f: OperandFormat) -> int:
     """Bits of an operand in its format with its scales and zero point."""
     size, block = math.prod(shape), f.blocks
+    if f.token:
+        one = BlockFormat("", "int8", f.scale_dtype)
+        each = one.scale_bits + unsigned_bits(f.format)
+        rows = size // max(1, shape[f.axis])
+        return size * format_bits(f.format) + rows * each + (32 if one.has_unit else 0)
     if block is None:
         return size * format_bits(f.format) + (0 if f.format == FLOAT else operand_scales(f))
     shape = flattened(shape, f)

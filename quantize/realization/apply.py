@@ -57,7 +57,14 @@ from quantize.realization.weight_only import with_integer_weights
 
 
 class PlanRewriter(Forms):
-    """Rewrites the prepared `mod` by `plan`; subclasses give the form of values on the grid."""
+    """Rewrites the prepared `mod` by `plan`; subclasses give the form of values on the grid.
+
+    Attributes:
+        keeps_integers: products of integers that are factors alone are computed on integers, not on
+            the float32 numbers that these stand for.
+    """
+
+    keeps_integers = True
 
     def __init__(self, mod: IRModule, plan: Plan, boundary: bool = True):
         original = prepared(mod)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -12,12 +13,13 @@ from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.passes import rewrite
 from compiler.types.dtypes import FLOAT32, Array, custom
-from quantize.annotation.format_nodes import format_reason, operands
+from quantize.annotation.format_nodes import factors_reason, operands
 from quantize.formats.blocks import FLOAT, block_format
 from quantize.formats.chosen import weight_array
-from quantize.formats.element import element
+from quantize.formats.element import element, unsigned_bits
 from quantize.formats.operand_format import OperandFormat, rounding_call
 from quantize.plan.call_facts import contraction
+from quantize.realization.integer_products import IntegerProducts
 
 if TYPE_CHECKING:
     from quantize.plan.plan import Plan
@@ -31,12 +33,15 @@ class FormatNodes:
         self.rewriter, self.plan = rewriter, plan
         self.rounded: dict[tuple[Atom, OperandFormat], Atom] = {}
         self.codes: dict[tuple[Atom, OperandFormat], Atom] = {}
+        self.integers = IntegerProducts(rewriter)
 
     def node(self, b: Binding, call: Call) -> Var:
         """The node over rounded operands; the value keeps its name."""
         r, formats = self.rewriter, self.plan.formats[b.var.name]
         if self.plan.config.compute == "native":
             return self._native(b, call, formats)
+        if r.keeps_integers and (value := self.integers.product(b, call, formats)) is not None:
+            return r.named(b.var, value, b.origins)
         first, second = (
             self._stored(r.real(a), f) for a, f in zip(operands(call), formats, strict=True)
         )
@@ -93,8 +98,20 @@ class FormatNodes:
                 self.rounded[a, f] = Constant(weight_array(a.data, f), FLOAT32)
             else:
                 name = f"{a.name}_{f.format}" if isinstance(a, Var) else f.format
-                self.rounded[a, f] = self.rewriter.b.bind(rounding_call(a, f), name)
+                value = self._tokens(a, f) if f.token else rounding_call(a, f)
+                self.rounded[a, f] = self.rewriter.b.bind(value, name)
         return self.rounded[a, f]
+
+    def _tokens(self, a: Atom, f: OperandFormat) -> Call:
+        """The call that rounds the tokens of a value to numbers with scales of their own."""
+        if unsigned_bits(f.format):
+            q, scales, zeros = self.integers.of_tokens(a, f)
+            return rewrite.call("qnn.dequantize_rows", q, scales, zeros)
+        e = element(f.format)
+        return rewrite.call(
+            "qnn.simulated_cast", a, self.integers.row_scales(a, f), dtype=str(e.dtype), low=e.low,
+            high=e.high, axis=f.axis,
+        )  # fmt: skip
 
 
 def result_scale(call: Call, formats: Sequence[OperandFormat]) -> Array:
@@ -108,7 +125,7 @@ def result_scale(call: Call, formats: Sequence[OperandFormat]) -> Array:
 def check_node(name: str, call: Call, plan: Plan) -> None:
     """Raise ConfigError unless `plan` tells how to compute a node on numbers of formats."""
     formats = plan.formats.get(name, ())
-    if reason := format_reason(call, plan.config):
+    if reason := factors_reason(call):
         raise ConfigError(f"node {name!r} ({call.op}) cannot be in a number format: {reason}")
     if len(formats) != 2:
         raise ConfigError(f"the plan needs two formats for the operands of node {name!r}")
@@ -126,7 +143,11 @@ def check_node(name: str, call: Call, plan: Plan) -> None:
 def _check_native(name: str, formats: Sequence[OperandFormat]) -> None:
     first, second = (f.format for f in formats)
     scalar = first != FLOAT and block_format(first) is None
-    if first != second or not scalar or any(f.group or f.axis for f in formats):
+    if (
+        first != second
+        or not scalar
+        or any(f.group or f.axis or f.axes or f.token for f in formats)
+    ):
         raise ConfigError(
             f"node {name!r} is computed in its format: both operands need the same scalar format, "
             "and scales that factor out of sums"
@@ -134,18 +155,29 @@ def _check_native(name: str, formats: Sequence[OperandFormat]) -> None:
 
 
 def _check_scales(what: str, a: Atom, f: OperandFormat) -> None:
-    rank, n = tensor_type(a).rank, len(f.scales)
-    if not -rank <= f.axis < rank:
-        raise ConfigError(f"{what} has no axis {f.axis}")
-    if f.flat and not isinstance(a, Constant):
+    shape, n, block = tensor_type(a).shape, len(f.scales), f.blocks
+    rank = len(shape)
+    if not all(-rank <= k < rank for k in (f.axis, *f.axes)):
+        raise ConfigError(f"{what} has no axis {f.axes or f.axis}")
+    weight, unsigned = isinstance(a, Constant), unsigned_bits(f.format)
+    if f.flat and not weight:
         raise ConfigError(f"{what} is no weight and has no flat blocks: leave out its flat")
-    wanted = 1
-    if f.group and block_format(f.format) is None:
-        if not isinstance(a, Constant):
-            raise ConfigError(f"{what} is no weight and has no groups: leave out its group")
+    if f.group and block is None and not weight:
+        raise ConfigError(f"{what} is no weight and has no groups: leave out its group")
+    if unsigned and weight:
+        raise ConfigError(f"{what} is a weight, which {f.format} is not for: use an int<N>")
+    if f.token and (weight or rank < 2):
+        raise ConfigError(f"{what} has no tokens: leave out its token")
+    if block is not None and not isinstance(shape[f.axis], int):
+        raise ConfigError(f"{what}: blocks need a known size of axis {f.axis}")
+    wanted: int | None = 1
+    if f.group and block is None:
+        assert isinstance(a, Constant)
         wanted = a.data.shape[0] * -(-a.data[0].size // f.group)
-    elif n > 1 and f.format != FLOAT and block_format(f.format) is None:
-        along = tensor_type(a).shape[f.axis]
-        wanted = along if isinstance(along, int) else 1
+    elif n > 1 and f.format != FLOAT and block is None and not f.token:
+        if unsigned:
+            raise ConfigError(f"{what} has a zero point, and so one scale, not {n}")
+        sizes = [shape[k] for k in f.axes or (f.axis,)]
+        wanted = math.prod(s if isinstance(s, int) else 0 for s in sizes) or 1
     if n != wanted:
         raise ConfigError(f"{what} needs {wanted} scales, but the plan gives it {n}")

@@ -43,6 +43,8 @@ def simulate(mod: IRModule, plan: Plan) -> IRModule:
 class _Simulator(PlanRewriter):
     """Values on the grid are float32 tensors."""
 
+    keeps_integers = False
+
     def quantize(self, a: Atom, params: ValueParams, name: str) -> Var:
         """See PlanRewriter."""
         return self.b.bind(self._rounded(a, params), name)

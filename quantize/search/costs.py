@@ -12,6 +12,7 @@ import math
 from compiler.ir.expr import Atom, Call, Constant, IRModule, tensor_type
 from compiler.transform.analysis import Kept, ModelCost, cost
 from quantize.annotation.annotate import prepared
+from quantize.formats.blocks import BlockFormat
 from quantize.formats.operand_format import OperandFormat
 from quantize.formats.storage import bits_with_scales, format_bits, operand_bits, operand_scales
 from quantize.plan.params import ValueParams, WeightParams
@@ -47,6 +48,12 @@ def realized_cost(mod: IRModule, plan: Plan) -> tuple[ModelCost, IRModule]:
         kept[a] = _integers(params)
     for (_, f), a in realizer.in_formats.rounded.items():
         kept[a] = _numbers(a, f)
+    products = realizer.in_formats.integers
+    for a, f in products.held.items():
+        kept[a] = Kept(f.format, format_bits(f.format))
+    for a, f in products.scales.items():
+        one = BlockFormat("", "int8", f.scale_dtype)
+        kept[a] = Kept(f.scale_dtype, one.scale_bits, 32 if one.has_unit else 0)
     return cost(realized, kept), realized
 
 
@@ -69,7 +76,9 @@ def _numbers(a: Atom, f: OperandFormat) -> Kept:
     more = operand_bits(shape, f) - width * math.prod(shape)
     if not isinstance(a, Constant):
         block = f.blocks
-        if block is None:
+        if f.token:
+            more -= 32 if BlockFormat("", "int8", f.scale_dtype).has_unit else 0
+        elif block is None:
             more -= operand_scales(f)
         elif block.has_unit:
             more -= 32
