@@ -41,19 +41,24 @@ def _integers(config: QConfig) -> dict[str, Any]:
 
 
 def _granularity(config: QConfig) -> str:
-    chosen = str(config.weight_granularity)
-    return f"group of {config.weight_group_size}" if chosen == "group" else chosen
+    """That of weights; and of activations, where they do not have one scale."""
+    from quantize.formats.blocks import block_format
+
+    chosen, data = str(config.weight_granularity), str(config.activation_granularity)
+    weights = f"group of {config.weight_group_size}" if chosen == "group" else chosen
+    if config.in_formats and (block := block_format(config.weight_dtype)) is not None:
+        weights = f"block of {block.block}"
+    return weights if data == "tensor" else f"{weights}; {data}"
 
 
 def _scaled(config: QConfig) -> dict[str, Any]:
     from quantize.formats.blocks import block_format
     from quantize.formats.storage import format_bits
 
-    block = block_format(config.weight_dtype)
     scaled = block_format(config.activation_dtype)
     return {
         "weight_bits": format_bits(config.weight_format),
         "activation_bits": format_bits(config.activation_format),
-        "granularity": f"block of {block.block}" if block is not None else _granularity(config),
+        "granularity": _granularity(config),
         "calibrator": "" if scaled is not None and scaled.powers else str(config.calibrate),
     }

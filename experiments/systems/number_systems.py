@@ -82,7 +82,9 @@ def check_number(name: str) -> None:
 
 def check_operand_format(name: str) -> None:
     """Raise a ConfigError unless scaled factors can be in what is called `name`."""
-    if name == "float32" or name in block_format_names():
+    from quantize.config.format_choices import INTEGER
+
+    if name == "float32" or name in block_format_names() or INTEGER.fullmatch(name):
         return
     try:
         format_bits(name)

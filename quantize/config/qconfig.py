@@ -117,7 +117,6 @@ class QConfig:
             all of them.
         target_metric: `agreement`, the share of inputs with float32's answer, or `sqnr` of the
             first result in decibels.
-
         format_bias_correction: as bias_correction, of layers in formats, which keep their biases
             with `none`.
         wide_weight_dtype: the format that sensitive nodes' weights in formats get, as long as

@@ -122,3 +122,41 @@ def test_formats_that_a_process_defined_are_part_of_a_rows_identity() -> None:
     assert found["sweep_blocks"]["formats"] == found["sweep_e3m3"]["formats"]
     assert found["sweep_blocks"]["blocks"]["sweep_blocks"]["block"] == 16
     assert found["mxfp8_e4m3"] == {}
+
+
+def test_sites_are_options_of_schemes(tmp_path: Path) -> None:
+    """Integers of tokens, formats of scales, pairs of integers and formats: one row each."""
+    tokens = {"activation_granularity": "token", "activation_dtype": "int8"}
+    table = experiments.sweep(
+        {
+            **SMALL,
+            "schemes": [
+                {"scheme": "int8", **tokens},
+                {
+                    "scheme": "int8", **tokens, "weight_bits": 4, "weight_granularity": "group",
+                    "weight_group_size": 16,
+                },
+                {
+                    "scheme": "scaled", "weight_dtype": "int4",
+                    "activation_dtype": "float8_e4m3fn", "scale_dtype": "bfloat16",
+                },
+                {
+                    "scheme": "scaled", "weight_dtype": "mxfp4_e2m1", **tokens,
+                    "key_dtype": "int8", "key_granularity": "token",
+                },
+            ],
+        },
+        tmp_path / "r.csv",
+    )  # fmt: skip
+    assert table["status"].tolist() == ["ok"] * 4, table["error"].tolist()
+    assert table["weight_bits"].tolist() == [8, 4, 4, 4]
+    assert table["activation_bits"].tolist() == [8, 8, 8, 8]
+    assert table["granularity"].tolist() == [
+        "channel; token", "group of 16; token", "channel", "block of 32; token"
+    ]  # fmt: skip
+    assert (table["top1_agreement"] > 0.9).all()
+    assert table["size_bytes"].is_monotonic_decreasing or (
+        table["size_bytes"][0] > table["size_bytes"][1:].max()
+    )
+    macs = table["macs"]
+    assert table["bit_operations"].tolist() == [macs[0] * 64, *(macs[1:] * 32)]
