@@ -80,7 +80,8 @@ class GraphImport(Program):
             self._values[t.name] = self._weight(t)
         for name, t in input_types(entries, shapes).items():
             given = self.builder.param(self.printable(name), t.shape, t.dtype)
-            self._values[name] = empty(t) if t.size == 0 else given
+            known = t.size == 0 and all(isinstance(d, int) for d in t.shape)
+            self._values[name] = empty(t) if known else given
             self.names.taken |= {str(v) for d in t.shape if isinstance(d, Index) for v in d.vars()}
         for e in entries:
             self.mark(e.name, e.type.tensor_type.elem_type)

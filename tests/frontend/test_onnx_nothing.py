@@ -79,6 +79,27 @@ def test_parts_without_elements_are_joined(axis: int) -> None:
     same(proto, x)
 
 
+@pytest.mark.parametrize("past", [0, 2])
+def test_a_past_of_nothing_in_batches_of_any_size(past: int) -> None:
+    """One size of an input is open, another is 0: it has no elements, but how many rows is not
+    known."""
+    shapes = {"past": ("n", past, 2), "x": ("n", 3, 2)}
+    inputs = [helper.make_tensor_value_info(name, 1, dims) for name, dims in shapes.items()]
+    nodes = [
+        helper.make_node("Concat", ["past", "x"], ["all"], axis=1),
+        helper.make_node("ReduceSum", ["all"], ["y"], keepdims=0),
+    ]
+    out = [helper.make_empty_tensor_value_info(n) for n in ("all", "y")]
+    graph = helper.make_graph(nodes, "g", inputs, out)
+    mod = compiler.from_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    exe = compiler.build(mod)
+    for n in (1, 4):
+        before, x = np.ones((n, past, 2), "f"), np.full((n, 3, 2), 2, "f")
+        for found in (compiler.evaluate(mod, before, x), exe(before, x)):
+            np.testing.assert_array_equal(found[0], np.concatenate([before, x], axis=1))
+            assert found[1] == before.sum() + x.sum()
+
+
 @pytest.mark.parametrize("corners", [0, 1])
 @pytest.mark.parametrize(
     "size", [(1, 2, 3, 4), (1, 1, 2, 2), (2, 1, 3, 2), (1, 1, 2, 3, 2)], ids=str
