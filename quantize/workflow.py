@@ -36,8 +36,9 @@ def calibrate(
 
     Args:
         mod: a float32 module, prepared or not.
-        batches: arrays (modules with one input) or name -> array dicts, batch dimension first; a
-            single array of the input's rank, or a single dict, is one batch.
+        batches: arrays (modules with one input), name -> array dicts, or tuples of arrays in the
+            order of the inputs, batch dimension first; a single array of the input's rank, a single
+            dict, or a single tuple for a module with several inputs, is one batch.
         config: the scheme; without it the recommended 8-bit scheme.
         threads: threads that the network runs on; as many as this process has processors, if none
             are given.

@@ -12,6 +12,7 @@ import click
 
 import compiler
 from compiler.errors import ConfigError, UnsupportedError
+from compiler.transform.choose_outputs import choose_outputs
 from experiments.measure.latency import LatencyStats, measure_interleaved
 from experiments.running import provenance
 from experiments.systems import pipeline, schemes
@@ -25,6 +26,7 @@ from .common import (
     load_static,
     lowering_facts,
     model_argument,
+    outputs_option,
     print_json,
     random_inputs,
     say,
@@ -50,6 +52,7 @@ PEERS = ("onnxruntime", "openvino")
 @click.option("--runs", type=click.IntRange(min=1), default=50, show_default=True, metavar="N")
 @batch_options
 @int8_options
+@outputs_option(text="Compute only this output.")
 @click.option("--tuned", metavar="LOG", help="Apply a log that `dtypelab tune` wrote.")
 @json_option
 def bench(
@@ -67,6 +70,7 @@ def bench(
     calib: str | None,
     config_file: str | None,
     settings: Sequence[str],
+    chosen: Sequence[str],
     tuned: str | None,
     as_json: bool,
 ) -> None:
@@ -82,6 +86,8 @@ def bench(
     base = schemes.parse("float32")
     if calib and scheme.kind != "float32":
         raise ConfigError("--calib makes the model int8: leave --dtype out")
+    if chosen and vs:
+        raise ConfigError("--vs computes all outputs: leave --outputs out")
     arrays = random_inputs(model, shapes, batch)
     module = load_static(model, arrays)
     subject = int8_module(model, module, arrays, shapes, calib, config_file, settings)
@@ -89,6 +95,7 @@ def bench(
         dtype = "int8"
     elif scheme.kind != "float32":
         subject = pipeline.retype(module, scheme)
+    module, subject = (choose_outputs(m, chosen) for m in (module, subject))
     with compiler.apply_history_best(tuned) if tuned else nullcontext():
         executable = pipeline.build(subject, scheme, target, threads)
     calls: dict[str, Callable[[], object]] = {dtype: lambda: executable(*arrays.values())}

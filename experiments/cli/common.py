@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import numpy as np
 
-from compiler.errors import ConfigError
+from compiler.errors import ConfigError, InputError
 from compiler.files.printable import printable, printable_lines
 from experiments.data import datasets
 from experiments.feeds import Feed, filled
@@ -90,6 +90,17 @@ def batch_options(function: F) -> F:
     return batch(shape_option(function))
 
 
+def outputs_option(*names: str, text: str) -> Callable[[F], F]:
+    """--outputs, and other `names` for it."""
+
+    def option(function: F) -> F:
+        return click.option(
+            "--outputs", *names, "chosen", multiple=True, metavar="NAME", help=f"{text} Repeatable."
+        )(function)
+
+    return option
+
+
 def json_option(function: F) -> F:
     """--json."""
     option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
@@ -117,8 +128,22 @@ def load_feed(model: str, file: str, shapes: Sequence[str] = (), calibration: bo
             return x
         arrays = {names[0]: x}
     else:
-        arrays = datasets.named_arrays(file, datasets.read_npz(file), names, calibration)
+        held = datasets.read_npz(file)
+        arrays = datasets.named_arrays(file, held, names, calibration)
+        missing = _uncalibrated(held, names) if calibration else []
+        if missing:
+            try:
+                return model_files.feed(path, arrays, file, fixed)
+            except InputError as error:
+                listed = ", ".join(f"{name}{datasets.CALIB}" for name in missing)
+                raise InputError(f"{error}; it has no array {listed}") from None
     return model_files.feed(path, arrays, file, fixed)
+
+
+def _uncalibrated(held: Mapping[str, pipeline.Array], names: Sequence[str]) -> list[str]:
+    """The inputs without calibration inputs of their own, in a file that has them for others."""
+    without = [name for name in names if f"{name}{datasets.CALIB}" not in held]
+    return without if len(without) < len(names) else []
 
 
 def lowering_facts(executable: Executable) -> dict[str, str]:
@@ -204,9 +229,15 @@ def shapes_of(arrays: Mapping[str, pipeline.Array]) -> model_files.Shapes:
     return tuple((name, tuple(array.shape)) for name, array in arrays.items())
 
 
-def load_static(model: str, arrays: Mapping[str, pipeline.Array]) -> IRModule:
-    """The model with its shapes fixed to those of `arrays`."""
-    return model_files.load_model(model_files.model_file(model), shapes_of(arrays))
+def load_static(
+    model: str, arrays: Mapping[str, pipeline.Array], outputs: Sequence[str] = ()
+) -> IRModule:
+    """The model with its shapes fixed to those of `arrays`; of some `outputs`, only what they
+    need."""
+    from compiler.transform.choose_outputs import choose_outputs
+
+    module = model_files.load_model(model_files.model_file(model), shapes_of(arrays))
+    return choose_outputs(module, outputs)
 
 
 def one_call(model: str, feed: Feed) -> Feed:

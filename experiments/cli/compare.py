@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from compiler.errors import InputError
 from experiments.files import atomic_path, check_outputs
 from experiments.systems import pipeline, schemes
 from experiments.zoo import model_files
@@ -22,6 +23,7 @@ from .common import (
     load_static,
     model_argument,
     one_call,
+    outputs_option,
     print_json,
     shape_option,
     show,
@@ -59,6 +61,7 @@ DEFAULT_IMAGES = 8
     metavar="FILE.svg",
     help="Draw the errors and histograms of a plan's nodes; a page if it ends in .html.",
 )
+@outputs_option("--output", text="Show only what this output needs.")
 @click.option("--events", is_flag=True, help="Count overflows, underflows, NaNs, absorbed sums.")
 @json_option
 def compare(
@@ -72,6 +75,7 @@ def compare(
     images: int,
     csv: Path | None,
     picture: Path | None,
+    chosen: Sequence[str],
     events: bool,
     as_json: bool,
 ) -> None:
@@ -86,6 +90,7 @@ def compare(
     import pandas as pd
 
     import quantize
+    from compiler.transform.choose_outputs import choose_outputs
     from compiler.transform.preparation import prepare
     from experiments.layers.node_picture import write_picture
     from experiments.layers.nodes import node_errors
@@ -103,17 +108,22 @@ def compare(
     arrays = one_call(model, load_feed(model, file, shapes)[:images]).call()
     # Formats and plans apply to the prepared module: there the values have their names.
     module = prepare(load_static(model, arrays))
+    # Plans are made for all outputs: everything is computed, and what others need not shown.
+    needed = {b.var.name for b in choose_outputs(module, chosen).main.bindings}
     inputs = list(arrays.values())
     errors: list[LayerError] | list[NodeError]
     if plan is None:
         variant = pipeline.retype(module, scheme)
-        errors = layer_errors(module, variant, inputs, events)
+        errors = [e for e in layer_errors(module, variant, inputs, events) if e.value in needed]
         table = _table(errors)
     else:
-        errors = node_errors(module, quantize.Plan.from_json(Path(plan)), inputs)
+        found = node_errors(module, quantize.Plan.from_json(Path(plan)), inputs)
+        errors = [e for e in found if e.value in needed]
         table = _nodes_table(errors)
         if picture is not None:
             write_picture(errors, picture, f"{model}, {Path(plan).name}")
+    if not errors:
+        raise InputError(f"nothing that {', '.join(map(repr, chosen))} needs is in both networks")
     if csv is not None:
         with atomic_path(csv) as path:
             neutral(pd.DataFrame([asdict(e) for e in errors])).to_csv(path, index=False)

@@ -16,6 +16,7 @@ from experiments.zoo import model_files
 from .common import (
     json_option,
     model_argument,
+    outputs_option,
     print_json,
     say,
     say_text,
@@ -63,11 +64,12 @@ if TYPE_CHECKING:
     help="Of --passes: does not run; repeat it for several.",
 )
 @shape_option
+@outputs_option(text="Show only what this output needs.")
 @json_option
 def inspect(
     model: str, text: bool, graph: Path | None, passes: bool, target: str, opt_level: int,
     required_pass: Sequence[str], disabled_pass: Sequence[str], shapes: Sequence[str],
-    as_json: bool,
+    chosen: Sequence[str], as_json: bool,
 ) -> None:  # fmt: skip
     """Show what a model is made of, before anything runs: inputs, outputs, operators, cost.
 
@@ -85,6 +87,7 @@ def inspect(
     from compiler.frontend.requirements import requirements
     from compiler.passes.manager import PassContext
     from compiler.passes.record import PipelineRecord
+    from compiler.transform.choose_outputs import choose_outputs
 
     if graph is not None and graph.suffix != ".svg":
         raise ConfigError(f"--graph {graph}: the picture is SVG; give a name that ends in .svg")
@@ -97,7 +100,9 @@ def inspect(
     instruments = [record] if passes else []
     context = PassContext(opt_level, required_pass, disabled_pass, instruments=instruments)
     with context:
-        module = None if wanted.problem else model_files.load_model(path, fixed)
+        module = None
+        if not wanted.problem:
+            module = choose_outputs(model_files.load_model(path, fixed), chosen)
         if module is not None and passes:
             compiler.build(module, target)
             content["passes"] = record.rows(context)

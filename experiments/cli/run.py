@@ -26,6 +26,7 @@ from .common import (
     lowering_facts,
     model_argument,
     one_call,
+    outputs_option,
     print_json,
     say,
     shape_option,
@@ -40,6 +41,7 @@ from .common import (
 @format_options
 @target_options
 @click.option("--output", type=click.Path(path_type=Path), metavar="Y.npz", help="Save results.")
+@outputs_option(text="Compute only this output.")
 @json_option
 def run(
     model: str,
@@ -51,6 +53,7 @@ def run(
     target: str,
     threads: int,
     output: Path | None,
+    chosen: Sequence[str],
     as_json: bool,
 ) -> None:
     """Compile MODEL, run it on the arrays in X.npz, and summarize or save the results.
@@ -68,7 +71,7 @@ def run(
     scheme = schemes.number_format(dtype, accumulate, lowering)
     feed = load_feed(model, file, shapes)
     first = one_call(model, feed)
-    module = pipeline.retype(load_static(model, first.call()), scheme)
+    module = pipeline.retype(load_static(model, first.call(), chosen), scheme)
     executable = pipeline.build(module, scheme, target, threads)
 
     def call(part: Feed) -> list[pipeline.Array]:
@@ -78,6 +81,9 @@ def run(
     path = model_files.model_file(model)
     names = model_files.output_names(path)
     axes = model_files.result_axes(path, feed.sample) if len(feed) > len(first) else ()
+    if chosen:
+        axes = tuple(axes[names.index(name)] for name in chosen) if axes else ()
+        names = tuple(chosen)
     outputs = dict(zip(names, run_in_calls(call, feed, len(first), axes), strict=True))
     if output:
         with atomic_path(output) as temporary, temporary.open("wb") as archive:

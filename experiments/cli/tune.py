@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import compiler
+from compiler.transform.choose_outputs import choose_outputs
 from experiments.files import check_outputs
 from experiments.zoo import model_files
 
@@ -18,6 +19,7 @@ from .common import (
     json_option,
     load_static,
     model_argument,
+    outputs_option,
     print_json,
     random_inputs,
     say,
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
 @click.option("--seed", type=int, default=0, show_default=True, metavar="N")
 @batch_options
 @int8_options
+@outputs_option(text="Tune only what this output needs.")
 @click.option("-o", "--output", required=True, metavar="LOG.jsonl", help="The log to append to.")
 @json_option
 def tune(
@@ -55,6 +58,7 @@ def tune(
     calib: str | None,
     config_file: str | None,
     settings: Sequence[str],
+    chosen: Sequence[str],
     output: str,
     as_json: bool,
 ) -> None:
@@ -71,6 +75,7 @@ def tune(
     module = int8_module(
         model, load_static(model, arrays), arrays, shapes, calib, config_file, settings
     )
+    module = choose_outputs(module, chosen)
     tuning = _with_bar(module, target, budget, seed, output)
     if as_json:
         facts: dict[str, Any] = {"model": model, "dtype": "int8" if calib else "float32"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from math import isfinite
@@ -47,7 +47,7 @@ from quantize.plan.params import (
 )
 from quantize.plan.plan import Plan
 
-Batch = Array | Mapping[str, Array]
+Batch = Array | Mapping[str, Array] | Sequence[Array]
 
 
 def calibrated(mod: IRModule, batches: Iterable[Batch], config: QConfig, threads: int) -> Plan:
@@ -91,11 +91,16 @@ def _as_batches(mod: IRModule, batches: Any) -> Iterator[Batch]:
         isinstance(batches, np.ndarray) and first is not None and batches.ndim == first.rank
     ):
         return iter([batches])
+    several = len(mod.main.params) > 1  # an array is no batch then, but one input's part of it
+    arrays = isinstance(batches, tuple) and all(isinstance(a, np.ndarray) for a in batches)
+    if several and arrays and batches:
+        return iter([batches])
     try:
         return iter(batches)
     except TypeError:
         raise InputError(
-            f"calibration data must be arrays or name -> array dicts, not {type(batches).__name__}"
+            "calibration data must be arrays or name -> array dicts (or tuples of arrays), not "
+            f"{type(batches).__name__}"
         ) from None
 
 
@@ -124,10 +129,12 @@ def named_batches(mod: IRModule, batches: Any) -> list[Mapping[str, Array]]:
 
 
 def _named(names: list[str], batch: Any) -> dict[str, Any]:
+    if isinstance(batch, tuple) or (isinstance(batch, list) and len(names) != 1):
+        return named_inputs(names, batch, {})
     if not isinstance(batch, Mapping) and len(names) != 1:
         raise InputError(
             f"the model has inputs {', '.join(map(repr, names))}: give calibration data as "
-            "name -> array dicts"
+            "name -> array dicts, or as tuples of arrays in this order"
         )
     return named_inputs(names, (batch,), {})
 
