@@ -54,7 +54,8 @@ def _consumer(s: Schedule, store: Store) -> Store:
 def _apply(s: Schedule, stage: str, t: Tile, fma: bool, caches: Caches) -> None:
     ((store, path, _),) = s.stage_stores(stage)
     if t.copy is not None:
-        s.copy_in_blocks(stage, t.copy, t.lane_axis, t.lanes)
+        together = t.dot.steps if t.dot is not None else 1
+        s.copy_in_blocks(stage, t.copy, t.lane_axis, t.lanes, together)
         ((store, path, _),) = s.stage_stores(stage)
     reader = _consumer(s, store)
     rank = len(store.idx)

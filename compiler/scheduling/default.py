@@ -13,6 +13,8 @@ from compiler.errors import ScheduleError
 from compiler.lowering.custom_dtypes import works_on_codes
 from compiler.scheduling import Schedule
 from compiler.scheduling.apply import apply_tile
+from compiler.scheduling.computed_bytes import for_dot_products
+from compiler.scheduling.lanewise import in_lanes
 from compiler.scheduling.parallelize import share_out
 from compiler.scheduling.rules import scheduled_by_rule
 from compiler.scheduling.select import choose_tile, consumer, tileable, widen_blocks
@@ -62,7 +64,7 @@ def schedule_default(
     Raises:
         ScheduleError: a choice does not fit its stage.
     """
-    s = untiled(f)
+    s = untiled(f, target, constants)
     left = dict(choices or {})
     for stage in s.stages():
         if stage not in s.stages():
@@ -84,13 +86,19 @@ def schedule_default(
     share_out(s, constants)
 
 
-def untiled(f: PrimFunc) -> Schedule:
-    """A schedule of `f` with elementwise stages inlined and expressions simplified: what tiles are
-    chosen for."""
+def untiled(
+    f: PrimFunc, target: Target | None = None, constants: Collection[Buffer] = ()
+) -> Schedule:
+    """A schedule of `f` with elementwise stages inlined and expressions simplified, and, for a
+    target, reductions of rows in lanes, and products of computed bytes as its dot products take
+    them: what tiles are chosen for."""
     s = Schedule(f)
     inline_elementwise(s)
     for x in stores(f.body):
         x.value = simplify(x.value)
+    if target is not None:
+        in_lanes(s, target)
+        for_dot_products(s, target, constants)
     return s
 
 

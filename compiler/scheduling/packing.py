@@ -12,10 +12,13 @@ from compiler.tensor.stmt import For, Packed, Stmt, Store, clone
 class PackPrimitives(LoopPrimitives):
     """pack, copy_in_blocks, skew, fill."""
 
-    def copy_in_blocks(self, stage: str, buffer: Buffer, axis: int, lanes: int) -> Buffer:
+    def copy_in_blocks(
+        self, stage: str, buffer: Buffer, axis: int, lanes: int, steps: int = 1
+    ) -> Buffer:
         """Let `stage` read `buffer` from a temporary in which `lanes` neighbours along its output
         `axis` lie together, in the order in which the reduction walks them; the stages
-        `<stage>.<buffer>` and, if the axis ends within a block, `<stage>.<buffer>.rest` copy.
+        `<stage>.<buffer>` and, if the axis ends within a block, `<stage>.<buffer>.rest` copy. Of
+        the first loop of the reduction, `steps` neighbours, which must divide it, are innermost.
 
         The twin of `pack` for data that is not known at build time. The end of the last block is
         left as it is: `fill` may multiply it, and nobody reads the result. Reads of the buffer that
@@ -43,7 +46,10 @@ class PackPrimitives(LoopPrimitives):
         shared = [f.var for f in path[:rank] if f.var in used and f.var is not lane]
         inner = [f.var for f in path[rank:] if f.var in used]
         outer, walked = ([v.extent or Index.of(1) for v in vs] for vs in (shared, inner))
+        if steps > 1:
+            walked[0] = Index.of((walked[0].constant() or 0) // steps)
         shape = (*outer, Index.of(-(-n // lanes)), *walked, Index.of(lanes))
+        shape += (Index.of(steps),) if steps > 1 else ()
         blocks = Buffer(f"{buffer.name}_blocks", shape, buffer.dtype, align=64)
         self.func.temps.append(blocks)
         at = next(k for k, x in enumerate(self.func.body) if x is path[0])
@@ -59,6 +65,12 @@ class PackPrimitives(LoopPrimitives):
             block, within = Var(f"{name}.block", count), Var(f"{name}.lane", width)
             m: dict[Var, IntLike] = {**fresh, lane: (block + first) * lanes + within}
             order = [*(fresh[v] for v in shared), block, *(fresh[v] for v in inner), within]
+            if steps > 1:
+                step = Var(f"{name}.step", steps)
+                several = Var(fresh[inner[0]].name, walked[0])
+                m[inner[0]] = several * steps + step
+                order[len(shared) + 1] = several
+                order.append(step)
             idx = [Index.of(v) for v in order]
             idx[len(shared)] = block + first
             node: Stmt = Store(name, blocks, tuple(idx), subst(load, m))
@@ -70,9 +82,10 @@ class PackPrimitives(LoopPrimitives):
         def put(e: Expr) -> Expr | None:
             if e is not load:
                 return None
-            return Load(
-                blocks, tuple(map(Index.of, (*shared, lane // lanes, *inner, lane % lanes)))
-            )
+            first, *rest = inner
+            at = (first // steps, *rest, lane % lanes, first % steps) if steps > 1 else ()
+            at = at or (*inner, lane % lanes)
+            return Load(blocks, tuple(map(Index.of, (*shared, lane // lanes, *at))))
 
         store.value = rewrite(store.value, put)
         return blocks

@@ -100,7 +100,7 @@ def _tile_for(
     data = next(x for x in operands if x is not weight)
     axes = axes_of(store, weight or operands[1], data)
     if weight is None:
-        found = None if guards(path) else copied(store, operands, target)
+        found = None if guards(path) else copied(store, path, operands, target)
         return found or without_packing(store, path, axes, operands, target)
     skipping = guards(path)
     reduction = [f.var for f in path[len(store.idx) :] if f not in skipping]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 
+from compiler.scheduling.dot_tile import dot_product_for
 from compiler.scheduling.tile import (
     CONTIGUOUS_STEP,
     Axis,
@@ -111,7 +112,7 @@ def scalar_tile(store: Store, path: Sequence[For], constants: Collection[Buffer]
     return Tile(lane.index, 1, lane.index, blocks, widths, pack, 0, None, unrolled=1)
 
 
-def copied(store: Store, operands: list[Load], target: Target) -> Tile | None:
+def copied(store: Store, path: Sequence[For], operands: list[Load], target: Target) -> Tile | None:
     """No operand is constant: one of them is copied in blocks, if enough outputs share a copy."""
     most = target.vector_bytes // store.buffer.dtype.nbytes
     for weight, data in (operands, operands[::-1]):
@@ -121,11 +122,13 @@ def copied(store: Store, operands: list[Load], target: Target) -> Tile | None:
         shared = math.prod(a.extent or 1 for a in rows)
         if not is_wide(lane) or lane.other or not lane.constant or shared < SHARED_COPY:
             continue
+        dot = dot_product_for(store, target, [f.var for f in path[len(store.idx) :]], data, weight)
+        most = dot.loops["o"] if dot is not None else most
         blocks = min(4, -(-(lane.extent or 1) // most))
         spatial = spatial_tile(rows, registers(target) // blocks)
         step = CONTIGUOUS_STEP
         return Tile(
-            lane.index, most, lane.index, blocks, spatial, None, step, None, copy=weight.buffer
+            lane.index, most, lane.index, blocks, spatial, None, step, dot, copy=weight.buffer
         )
     return None
 

@@ -176,7 +176,7 @@ def _tasks(mod: IRModule, target: Target) -> list[_Task]:
             for p, a in zip(legal.func.params, legal.inputs, strict=False)
             if isinstance(a, Constant)
         }
-        s = untiled(legal.func)
+        s = untiled(legal.func, target, constants)
         found = []
         for stage in s.stages():
             if scheduled_by_rule(s, stage, target, constants):
