@@ -72,10 +72,10 @@ def node_errors(module: IRModule, plan: Plan, inputs: Sequence[Array]) -> list[N
     """
     import quantize
     from compiler.interpret.graph import trace
-    from quantize.plan.factors import rescaled
+    from quantize.plan.adapted import adapted
 
     simulated = quantize.simulate(module, plan)
-    base = rescaled(module, plan.factors)
+    base = adapted(module, plan)
     given = {p.name: x for p, x in zip(base.main.params, inputs, strict=False)}
     ran = given | {b.var.name: value for b, value in trace(simulated, *inputs)}
     alone = _Alone(base, ran, inputs)

@@ -46,6 +46,7 @@ from quantize.plan.params import (
     weight_params,
 )
 from quantize.plan.plan import Plan
+from quantize.plan.rotation import Rotation, rotated, rotation_of
 
 Batch = Array | Mapping[str, Array] | Sequence[Array]
 
@@ -54,13 +55,19 @@ def calibrated(mod: IRModule, batches: Iterable[Batch], config: QConfig, threads
     """The plan of a configuration that searches nothing; see `quantize.calibrate`."""
     annotation = annotate(mod, config)
     original, given = annotation.module, _as_batches(annotation.module, batches)
+    rotation = Rotation()
+    if config.rotate:
+        rotation = rotation_of(original, config.seed)
+        annotation = annotated(rotated(original, rotation), config)
     looks = depends_on_data(annotation, config)
     first, given = _first(annotation.module, given) if looks else ([], given)
     factors = chosen_factors(annotation, config, first, threads)
     if factors:
         annotation = annotated(rescaled(annotation.module, factors), config)
     plan = _measured(annotation, config, given, threads)
-    return replace(plan, model=fingerprint_of(original), factors=factors) if factors else plan
+    if not factors and not config.rotate:
+        return plan
+    return replace(plan, model=fingerprint_of(original), factors=factors, rotation=rotation)
 
 
 def _measured(

@@ -119,6 +119,8 @@ class QConfig:
             first result in decibels.
         format_bias_correction: as bias_correction, of layers in formats, which keep their biases
             with `none`.
+        rotate: residual streams are put in a basis in which no channel is larger than the others
+            (`seed` is that of its signs; see `quantize.plan.rotation`).
         wide_weight_dtype: the format that sensitive nodes' weights in formats get, as long as
             mean_weight_bits allows.
 
@@ -175,6 +177,7 @@ class QConfig:
     value_granularity: str = "tensor"
     probability_dtype: str = ""
     probability_granularity: str = "tensor"
+    rotate: bool = False
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""

@@ -13,6 +13,7 @@ from compiler.errors import UnsupportedError
 from compiler.ir.expr import Call, Constant, Var, atom_type, tensor_type
 from compiler.op.facts import Contraction, Moves, OnnxNode
 from compiler.op.library import get_op
+from compiler.op.nn.hadamard import walsh_matrix
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 from compiler.types.dtypes import DType
@@ -311,3 +312,11 @@ def _rms_norm(w: Writer, call: Call, out: Var) -> None:
     root = w.step("Sqrt", [shifted], f"{out.name}_root")
     scaled = w.step("Div", [x, root], f"{out.name}_scaled")
     w.node("Mul", [scaled, w.name(gain)], w.out(out))
+
+
+@writes("nn.hadamard")
+def _hadamard(w: Writer, call: Call, out: Var) -> None:
+    """As a product with the matrix: ONNX has no such transform."""
+    t = tensor_type(call.args[0])
+    matrix = walsh_matrix(int(str(t.shape[-1])))
+    w.node("MatMul", [w.name(call.args[0]), w.constant(matrix, t.dtype.storage)], w.out(out))

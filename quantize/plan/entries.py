@@ -14,6 +14,7 @@ from quantize.config.checks import check_accumulate
 from quantize.plan.factors import Factors
 from quantize.plan.node_plan import DECISIONS, SEQUENTIAL, NodePlan
 from quantize.plan.params import ValueParams, WeightParams
+from quantize.plan.rotation import Rotation
 
 MOST = 1 << 63
 """No number of multiply-accumulates is larger."""
@@ -207,6 +208,27 @@ def factors_of(name: str, data: Any) -> Factors:
             raise ConfigError(f"{what}: {key} must be a list, not {short(d[key])}")
     readers = as_texts(f"{what}: readers", d["readers"])
     return Factors(readers, tuple(_positive(what, v) for v in d["divisors"]))
+
+
+def rotation_dict(rotation: Rotation) -> dict[str, Any]:
+    """What `rotation_of_entry` reads; empty where nothing is rotated."""
+    if not rotation.streams:
+        return {}
+    return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(rotation).items()}
+
+
+def rotation_of_entry(data: Any) -> Rotation:
+    """Which values are in another basis.
+
+    Raises:
+        ConfigError: it is not such data.
+    """
+    what = "the plan's rotation"
+    if isinstance(data, dict) and not data:
+        return Rotation()
+    d = entries(what, data, Rotation)
+    parts = (as_texts(f"{what}: {k}", d[k]) for k in ("streams", "online", "declined"))
+    return Rotation(as_integer(f"{what}: seed", d["seed"], 0, 2**31 - 1), *parts)
 
 
 def _is_finite(value: Any) -> bool:

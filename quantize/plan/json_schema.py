@@ -29,6 +29,7 @@ from quantize.plan.factors import Factors
 from quantize.plan.node_plan import DECISIONS, NodePlan
 from quantize.plan.params import ValueParams, WeightParams
 from quantize.plan.plan import PLAN_DEFAULTS, PLAN_VERSION, Plan
+from quantize.plan.rotation import Rotation
 
 _TYPES = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _POSITIVE: Schema = {"type": "number", "exclusiveMinimum": 0}
@@ -69,6 +70,7 @@ def plan_schema() -> Schema:
         weights=_named(weight),
         factors=_named(factors),
         formats=_named({"type": "array", "items": operand, "minItems": 1}),
+        rotation=_entry(Rotation, {f.name: None for f in fields(Rotation)}),
         shifts=_named({"type": "array", "items": {"type": "number"}}),
     )
     return {"$schema": DIALECT, "title": "Plan", **plan}

@@ -27,6 +27,8 @@ from quantize.plan.entries import (
     named_entries,
     node_dict,
     node_of,
+    rotation_dict,
+    rotation_of_entry,
     shift_of,
     value_dict,
     value_of,
@@ -36,9 +38,16 @@ from quantize.plan.entries import (
 from quantize.plan.factors import Factors
 from quantize.plan.node_plan import SEQUENTIAL, NodePlan
 from quantize.plan.params import ValueParams, WeightParams
+from quantize.plan.rotation import Rotation
 
 PLAN_VERSION = 2
-PLAN_DEFAULTS: dict[str, Any] = {"factors": {}, "formats": {}, "steps": [], "shifts": {}}
+PLAN_DEFAULTS: dict[str, Any] = {
+    "factors": {},
+    "formats": {},
+    "steps": [],
+    "shifts": {},
+    "rotation": {},
+}
 """Entries that a saved plan may leave out, and what they are then."""
 
 
@@ -65,6 +74,8 @@ class Plan:
         steps: how the precision of nodes was found, if it was searched.
         shifts: node name -> what is added to the bias of each output channel of a layer in formats
             (see `quantize.calibration.bias_correction`).
+        rotation: which values are in another basis (see `quantize.plan.rotation`); that comes
+            before the factors.
     """
 
     prepare_version: int
@@ -78,6 +89,7 @@ class Plan:
     version: int = field(default=PLAN_VERSION)
     steps: tuple[str, ...] = ()
     shifts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    rotation: Rotation = field(default_factory=Rotation)
 
     @property
     def sequential(self) -> Plan:
@@ -120,8 +132,17 @@ class Plan:
             f"({100 * self.node_coverage:.1f} %) in {self._kinds()}, "
             f"{100 * self.coverage:.1f} % of the multiply-accumulates"
         )
+        lines += self._rotated()
         lines += map(printable, self.steps)
         return "\n".join(lines)
+
+    def _rotated(self) -> list[str]:
+        r = self.rotation
+        if not r.streams:
+            return []
+        online = f", {len(r.online)} layers read transformed values" if r.online else ""
+        seen = f"rotated (seed {r.seed}): the residual streams of {', '.join(r.streams)}{online}"
+        return [printable(seen), *(printable(f"not rotated: {why}") for why in r.declined)]
 
     def _kinds(self) -> str:
         if not self.formats:
@@ -165,6 +186,7 @@ class Plan:
             **({"factors": factors} if (factors := factors_dict(self.factors)) else {}),
             **({"formats": formats} if formats else {}),
             **({"steps": list(self.steps)} if self.steps else {}),
+            **({"rotation": rotation} if (rotation := rotation_dict(self.rotation)) else {}),
             **({"shifts": {k: list(v) for k, v in self.shifts.items()}} if self.shifts else {}),
         }
 
@@ -213,6 +235,7 @@ class Plan:
             {k: factors_of(k, v) for k, v in named_entries(d, "factors").items()},
             {k: operands_of(k, v) for k, v in named_entries(d, "formats").items()},
             steps=as_texts("the plan's steps", d["steps"]),
+            rotation=rotation_of_entry(d["rotation"]),
             shifts={k: shift_of(k, v) for k, v in named_entries(d, "shifts").items()},
         )
 

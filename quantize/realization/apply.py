@@ -37,8 +37,8 @@ from quantize.annotation.annotate import prepared
 from quantize.annotation.constants import constant_grid
 from quantize.annotation.graph import Graph
 from quantize.annotation.op_facts import chain_end, clips_itself, is_weighted
+from quantize.plan.adapted import adapted
 from quantize.plan.call_facts import Form, form
-from quantize.plan.factors import rescaled
 from quantize.plan.node_plan import SEQUENTIAL, NodePlan
 from quantize.plan.params import ValueParams, WeightParams
 from quantize.plan.plan import Plan
@@ -68,7 +68,7 @@ class PlanRewriter(Forms):
 
     def __init__(self, mod: IRModule, plan: Plan, boundary: bool = True):
         original = prepared(mod)
-        self.module = rescaled(original, plan.factors)
+        self.module = adapted(original, plan)
         self.plan = plan
         self.boundary = boundary
         self.graph = Graph(self.module.main)

@@ -33,8 +33,8 @@ from compiler.ir.expr import (
 from compiler.op.opdef import OpDef
 from compiler.passes.manager import PassContext
 from compiler.types.dtypes import Array
+from quantize.plan.adapted import adapted
 from quantize.plan.call_facts import form_of
-from quantize.plan.factors import rescaled
 from quantize.plan.params import ValueParams
 from quantize.plan.plan import Plan
 from quantize.reference import integers
@@ -80,7 +80,7 @@ def trace_plan(
     from compiler.transform.preparation import prepare
 
     with PassContext():
-        module = rescaled(prepare(mod), plan.factors)
+        module = adapted(prepare(mod), plan)
     return Walk(module, plan, given or {}).run(args)
 
 

@@ -9,7 +9,7 @@ from compiler.ir.expr import Binding, Call, Constant, IRModule, Var
 from quantize.annotation.graph import Graph
 from quantize.annotation.op_facts import activations, is_weighted, multiplies, source
 from quantize.calibration.running import Batches, all_results, comparable
-from quantize.plan.factors import rescaled
+from quantize.plan.adapted import adapted
 from quantize.plan.node_plan import NodePlan
 from quantize.plan.plan import Plan
 from quantize.search.energies import decibels, energies
@@ -57,7 +57,7 @@ def sensitivities(
     """
     from quantize.realization.simulate import simulate
 
-    graph = Graph(rescaled(module, plan.factors).main)
+    graph = Graph(adapted(module, plan).main)
     wanted = all_results(module, batches, threads)
     found = []
     for b, call in graph.calls():

@@ -267,6 +267,8 @@ CASES: list[Case] = [
     Case("nn.layer_norm", [("n", 3, 4), (4,), (4,)]),
     Case("nn.layer_norm", [("n", 3, 4), (3, 4)], {"axis": 1, "epsilon": 1e-3}),
     Case("nn.rms_norm", [("n", 3, 4), (4,)]),
+    Case("nn.hadamard", [("n", 3, 16)]),
+    Case("nn.hadamard", [(1,)]),
     Case("nn.rms_norm", [("n", 3, 4), (3, 4)], {"axis": 1, "epsilon": 1e-3}),
     *(
         Case(op, [("n", 3, 4)], {"axis": axis})
