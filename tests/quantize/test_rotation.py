@@ -185,17 +185,20 @@ def test_plans_hold_the_rotation_and_every_path_follows_it(fields: dict[str, obj
     realized = quantize.realize(mod, read)
     y = compiler.build(realized)(x)
     np.testing.assert_allclose(y, compiler.evaluate(realized, x), atol=1e-4 * np.abs(y).max())
-    traced = quantize.trace_plan(mod, plan, x)["scores"].values
-    np.testing.assert_allclose(traced, y, atol=0.1 * np.abs(y).max())
+    simulated = compiler.evaluate(quantize.simulate(mod, plan), x)
+    np.testing.assert_allclose(simulated, y, atol=0.05 * np.abs(y).max())
+    if config.weight_only:
+        traced = quantize.trace_plan(mod, plan, x)["scores"].values
+        np.testing.assert_allclose(traced, y, atol=1e-4 * np.abs(y).max())
     reference = compiler.evaluate(mod, x)
-    assert np.square(y - reference).mean() < 0.1 * np.square(reference).mean()
+    assert np.square(y - reference).mean() < 0.2 * np.square(reference).mean()
 
 
 def test_configurations_and_plans_are_checked() -> None:
     plan = quantize.calibrate(decoder(), [texts(20, 0)], FOUR)
-    assert not quantize.calibrate(
-        decoder(), [texts(20, 0)], replace(FOUR, rotate=False)
-    ).rotation.streams
+    plain = quantize.calibrate(decoder(), [texts(20, 0)], replace(FOUR, rotate=False))
+    assert plain.rotation == Rotation()
+    assert "rotation" not in plain.to_dict()
     for broken, message in (
         ({"streams": ["nothing"]}, "unknown residual stream 'nothing'"),
         ({"online": ["embedding"]}, "made for another model"),
