@@ -17,7 +17,7 @@ def decoder(
     width: int = 32, inner: int = 64, outlier: float = 1.0, seed: int = 0, layers: int = 2
 ) -> IRModule:
     """Tokens [n, 12] -> scores [n, 12, 50]. Three channels of the residual stream are `outlier`
-    times as large as the others; what reads them has weights as much smaller."""
+    times as large as the others; what reads them weighs them like any other."""
     rng = np.random.default_rng(seed)
     sizes = np.ones(width)
     sizes[[1, width // 3, width - 2]] = outlier
@@ -47,17 +47,17 @@ def decoder(
     later = np.where(np.triu(np.ones((LENGTH, LENGTH)), 1) > 0, -1e9, 0).astype(np.float32)
     for k in range(layers):
         y = norm(x, f"before_attention{k}")
-        q, key, v = (heads(dense(y, width, width, 1 / sizes, f"{n}{k}")) for n in "qkv")
+        q, key, v = (heads(dense(y, width, width, 1.0, f"{n}{k}")) for n in "qkv")
         scores = b.call("nn.matmul", q, b.call("transpose", key, axes=(0, 1, 3, 2)))
         seen = b.call("nn.softmax", b.call("add", scores, b.const(later)), axis=-1)
         mixed = b.call("transpose", b.call("nn.matmul", seen, v), axes=(0, 2, 1, 3))
         flat = b.call("reshape", mixed, newshape=(0, 0, width))
         x = b.call("add", x, written(flat, width, f"out{k}"), name=f"attended{k}")
         y = norm(x, f"before_gates{k}")
-        gate, up = (dense(y, inner, width, 1 / sizes, f"{n}{k}") for n in ("gate", "up"))
+        gate, up = (dense(y, inner, width, 1.0, f"{n}{k}") for n in ("gate", "up"))
         gated = b.call("multiply", b.call("sigmoid", gate), up, name=f"gated{k}")
         x = b.call("add", x, written(gated, inner, f"down{k}"), name=f"stream{k}")
-    scores = dense(norm(x, "last"), VOCABULARY, width, 1 / sizes, "scores")
+    scores = dense(norm(x, "last"), VOCABULARY, width, 1.0, "scores")
     return IRModule({"main": b.finish(scores)})
 
 
