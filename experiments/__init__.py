@@ -2,8 +2,9 @@
 
 `sweep` runs a specification, `load_spec` only checks one; `read_results` reads a results file and
 `results_table` lays one out for a terminal, `report` as an HTML page; `reproduce` runs a recorded
-row again; `paired_differences` compares cells of language models, sequence by sequence.
-`register_model`, `register_dataset` and `register_metric` make names that specifications can use.
+row again; `paired_differences` compares cells of language models, sequence by sequence, and
+`generate` continues a prompt with one. `register_model`, `register_dataset` and `register_metric`
+make names that specifications can use.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from compiler._lazy import lazy
 
 if TYPE_CHECKING:
     from experiments.data.datasets import register_dataset as register_dataset
+    from experiments.generation.generating import generate as generate
     from experiments.layers.paired import paired_differences as paired_differences
     from experiments.measure.scoring import register_metric as register_metric
     from experiments.page.notebook import read_results as read_results
@@ -28,6 +30,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "experiments.data.datasets": ["register_dataset"],
+        "experiments.generation.generating": ["generate"],
         "experiments.layers.paired": ["paired_differences"],
         "experiments.page.writing": ["report"],
         "experiments.running.reproduction": ["reproduce"],

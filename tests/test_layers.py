@@ -36,8 +36,8 @@ ROOMS = {
         "search", "workflow", "onnx", "__init__",
     ),
     "experiments": (
-        "files", "feeds", "user_code", "zoo", "data", "measure", "systems", "results", "layers",
-        "spec", "page", "running", "__init__", "examples", "benchmarks", "cli",
+        "files", "feeds", "user_code", "zoo", "data", "measure", "systems", "generation", "results",
+        "layers", "spec", "page", "running", "__init__", "examples", "benchmarks", "cli",
     ),
 }  # fmt: skip
 """Folders and files of a package, bottom to top. A file imports from its own room and from those

@@ -26,6 +26,7 @@ from .bench import bench
 from .cache import cache
 from .compare import compare
 from .dtype import dtype
+from .generate import generate
 from .inspect import inspect
 from .plan import plan
 from .quantize import quantize
@@ -71,7 +72,7 @@ def cli(context: click.Context, files: tuple[Path, ...]) -> None:
 
 
 for verb in (
-    *(inspect, run, quantize, plan, compare, bench, tune, dtype),
+    *(inspect, run, generate, quantize, plan, compare, bench, tune, dtype),
     *(sweep, schema, table, report, reproduce, zoo, cache),
 ):
     cli.add_command(verb)

@@ -1,0 +1,101 @@
+"""dtypelab generate."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from .common import format_options, json_option, model_argument, print_json, say, target_options
+
+
+@click.command(short_help="Continue a text with a language model.")
+@model_argument
+@click.option("--prompt", metavar="TEXT", help="What to continue; needs a tokenizer.")
+@click.option("--ids", metavar="I,J,...", help="What to continue, as ids.")
+@click.option(
+    "--tokens",
+    type=click.IntRange(min=1),
+    default=32,
+    show_default=True,
+    metavar="N",
+    help="How many ids to write.",
+)
+@click.option(
+    "--temperature",
+    type=float,
+    default=0.0,
+    show_default=True,
+    metavar="T",
+    help="0 takes the likeliest id; others choose by chance.",
+)
+@click.option("--top-k", type=int, metavar="K", help="Choose among the K likeliest ids.")
+@click.option("--seed", type=int, default=0, show_default=True, metavar="N", help="Of the chances.")
+@click.option("--tokenizer", type=click.Path(path_type=Path), metavar="FILE.json")
+@click.option("--plan", type=click.Path(path_type=Path), metavar="P.json", help="Quantize by it.")
+@click.option(
+    "--slide", is_flag=True, help="Go on from the last half when all positions are used up."
+)
+@format_options
+@target_options
+@json_option
+def generate(
+    model: str,
+    prompt: str | None,
+    ids: str | None,
+    tokens: int,
+    temperature: float,
+    top_k: int | None,
+    seed: int,
+    tokenizer: Path | None,
+    plan: Path | None,
+    slide: bool,
+    dtype: str,
+    accumulate: str | None,
+    lowering: str | None,
+    target: str,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Continue a prompt with a decoder, in any number format or by a quantization plan.
+
+    MODEL takes input_ids and past_key_values.L.key and .value, and gives logits and present.L.key
+    and .value. The same seed gives the same ids, whatever the number of threads. Without a
+    tokenizer, ids are printed. How fast it was is said on stderr.
+
+    Example: dtypelab generate stdlib_lm --prompt "import os" --dtype bfloat16
+    """
+    from experiments.generation import generating
+
+    if (prompt is None) == (ids is None):
+        raise click.UsageError("give either --prompt or --ids")
+    found = generating.generate(
+        model,
+        prompt if prompt is not None else _numbers(ids or ""),
+        tokens,
+        seed=seed,
+        temperature=temperature,
+        top_k=top_k,
+        dtype=dtype,
+        accumulate=accumulate,
+        lowering=lowering,
+        plan=plan,
+        tokenizer=tokenizer,
+        slide=slide,
+        target=target,
+        threads=threads,
+    )
+    if as_json:
+        print_json({"model": model, "dtype": dtype, "plan": str(plan or ""), **asdict(found)})
+        return
+    for line in ((prompt or "") + found.text).splitlines() if found.text else [str([*found.ids])]:
+        say(line)
+    say(f"{len(found.ids)} ids, {found.tokens_per_s:.1f} a second", err=True)
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--ids {text!r} is not ids such as 12,7,300") from None

@@ -1,0 +1,159 @@
+"""`experiments.generate`: a decoder in a number format or a plan continues a prompt."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compiler.errors import ConfigError
+from experiments import zoo
+from experiments.systems import pipeline, schemes
+from experiments.zoo import model_files
+from experiments.zoo.language import tokenizer as tokenizers
+
+from . import decoders
+from .sampling import Sampling
+
+if TYPE_CHECKING:
+    from compiler.ir.expr import IRModule
+    from quantize.plan.plan import Plan
+
+#: Shipped models, and the tokenizers in their folder.
+TOKENIZERS = {"stdlib_lm": "stdlib_text.tokenizer.json"}
+
+
+@dataclass(frozen=True)
+class Generated:
+    """What a decoder wrote: `ids`, and their `text` (empty without a tokenizer), after `prompt_ids`.
+
+    `prompt_s` are the seconds of the first call, which reads the prompt and compiles what is left to
+    compile; `tokens_per_s` is the rate of the ids after that one, NaN if there are none.
+    """
+
+    ids: tuple[int, ...]
+    text: str
+    prompt_ids: tuple[int, ...]
+    tokens_per_s: float
+    prompt_s: float
+
+
+def generate(
+    model: str | os.PathLike[str],
+    prompt: str | Sequence[int],
+    tokens: int = 32,
+    *,
+    seed: int = 0,
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    dtype: str = "float32",
+    accumulate: str | None = None,
+    lowering: str | None = None,
+    plan: str | os.PathLike[str] | Plan | None = None,
+    tokenizer: str | os.PathLike[str] | None = None,
+    slide: bool = False,
+    target: str = "llvm",
+    threads: int = 1,
+) -> Generated:
+    """Continue a prompt, one id after the other.
+
+    Args:
+        model: a shipped name (`stdlib_lm`) or the path of an ONNX decoder (see `decoders`).
+        prompt: ids; or text for a tokenizer, before which its start id is put if it has one.
+        tokens: how many ids to write.
+        seed: of the chances, where the temperature is not 0.
+        temperature: 0 takes the likeliest id; see `Sampling`.
+        top_k: ids that may be chosen, the likeliest ones; None: all.
+        dtype: number format of the whole network.
+        accumulate: how sums of the format are formed.
+        lowering: how the format is computed.
+        plan: or a quantization plan, or its JSON file.
+        tokenizer: JSON file; of shipped models their own.
+        slide: where the model's positions are used up, begin again with the last half of the ids
+            that it has read, instead of refusing.
+        target: of the compiler.
+        threads: of the executable; the ids do not depend on it.
+
+    Raises:
+        ConfigError: the model is no decoder, there is no tokenizer for text, settings contradict
+            each other, or the model has not so many positions.
+        InputError: an id that the model does not have.
+        DtypelabError: the model cannot be imported, retyped, quantized or compiled.
+    """
+    if tokens < 1:
+        raise ConfigError(f"tokens must be at least 1, not {tokens}")
+    if plan is not None and (dtype != "float32" or accumulate or lowering):
+        raise ConfigError("give either a number format or a plan: the plan has its own")
+    sampling = Sampling(temperature, top_k, seed)
+    scheme = schemes.number_format(dtype, accumulate, lowering)
+    path = model_files.model_file(os.fspath(model))
+    words = _tokenizer(os.fspath(model), tokenizer, text=isinstance(prompt, str))
+    ids = _ids(prompt, words)
+    decoder = decoders.interface(path)
+    module = model_files.load_model(path, decoder.shapes)
+    most = decoders.positions(module)
+    _check_length(path, len(ids), tokens, most, slide)
+    executable = pipeline.build(_in_scheme(module, scheme, plan), scheme, target, threads)
+    reader, chances = decoders.Reader(executable, decoder), sampling.chances()
+    began = time.perf_counter()
+    found = [sampling.choose(reader.read(ids)[-1], chances)]
+    first = time.perf_counter()
+    while len(found) < tokens:
+        fresh = found[-1:]
+        if most is not None and len(reader.seen) == most:
+            fresh = [*reader.seen, *fresh][-max(1, most // 2) :]
+            reader.forget()
+        found.append(sampling.choose(reader.read(fresh)[-1], chances))
+    rate = (tokens - 1) / (time.perf_counter() - first) if tokens > 1 else float("nan")
+    text = words.decode(found) if words else ""
+    return Generated(tuple(found), text, tuple(ids), rate, first - began)
+
+
+def _tokenizer(
+    model: str, given: str | os.PathLike[str] | None, text: bool
+) -> tokenizers.Tokenizer | None:
+    if given is None and model in TOKENIZERS:
+        given = zoo.FOLDER / TOKENIZERS[model]
+    if given is None and text:
+        raise ConfigError(f"no tokenizer is known for {model}: give its file, or the prompt as ids")
+    return None if given is None else tokenizers.read(given)
+
+
+def _ids(prompt: str | Sequence[int], words: tokenizers.Tokenizer | None) -> list[int]:
+    if isinstance(prompt, str):
+        assert words is not None
+        start = [] if words.start is None else [words.start]
+        ids = [*start, *words.encode(prompt)]
+    else:
+        ids = [int(one) for one in prompt]
+    if not ids:
+        raise ConfigError("the prompt is empty: give at least one id, or text")
+    return ids
+
+
+def _in_scheme(
+    module: IRModule, scheme: schemes.Scheme, plan: str | os.PathLike[str] | Plan | None
+) -> IRModule:
+    if plan is None:
+        return pipeline.retype(module, scheme)
+    import quantize
+
+    if isinstance(plan, str | os.PathLike):
+        plan = quantize.Plan.from_json(Path(plan))
+    return quantize.realize(module, plan)
+
+
+def _check_length(path: Path, given: int, tokens: int, most: int | None, slide: bool) -> None:
+    if slide and most is None:
+        raise ConfigError(f"{path.name} does not say how many positions it has, so slide cannot be")
+    read = given if slide else given + tokens - 1
+    if most is not None and read > most:
+        more = "" if slide else f" and {tokens} more ids"
+        hint = "a shorter prompt" if given > most else "fewer tokens, or slide"
+        raise ConfigError(
+            f"a prompt of {given} ids{more} need {read} positions, but {path.name} has {most}: "
+            f"give {hint}"
+        )
