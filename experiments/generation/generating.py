@@ -28,10 +28,10 @@ TOKENIZERS = {"stdlib_lm": "stdlib_text.tokenizer.json"}
 
 @dataclass(frozen=True)
 class Generated:
-    """What a decoder wrote: `ids`, and their `text` (empty without a tokenizer), after `prompt_ids`.
+    """What a decoder wrote after `prompt_ids`: `ids`, and their `text` (empty without a tokenizer).
 
-    `prompt_s` are the seconds of the first call, which reads the prompt and compiles what is left to
-    compile; `tokens_per_s` is the rate of the ids after that one, NaN if there are none.
+    `prompt_s` are the seconds until the first of them: of reading the prompt, and of compiling what
+    is left to compile; `tokens_per_s` is the rate of those after it, NaN if there are none.
     """
 
     ids: tuple[int, ...]
