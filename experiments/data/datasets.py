@@ -158,7 +158,7 @@ class _Shipped:
 
 _SHIPPED = {"mnist1k": _Shipped("mnist1k.npz", normalise_mnist)}
 #: Shipped archives whose arrays are called what the networks' inputs are: name -> file.
-_ARCHIVES = {name: f"{name}.npz" for name in ("stdlib_text",)}
+_ARCHIVES = {name: f"{name}.npz" for name in ("stdlib_pieces", "stdlib_text")}
 
 
 Build = Callable[[], Mapping[str, Any] | Dataset]

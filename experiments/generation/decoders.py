@@ -126,10 +126,13 @@ class Reader:
     Args:
         executable: of the decoder for one sequence.
         decoder: its interface.
+        at_once: whether ids may be read several in a call. One at a time, there are none to mask,
+            which a format may not do (see `number_systems.masks`).
     """
 
-    def __init__(self, executable: Executable, decoder: Interface):
+    def __init__(self, executable: Executable, decoder: Interface, at_once: bool = True):
         self.executable, self.decoder = executable, decoder
+        self.at_once = at_once or not decoder.pasts
         self.forget()
 
     def forget(self) -> None:
@@ -144,6 +147,8 @@ class Reader:
         Raises:
             InputError: an id, or how many there are, is beyond what the model has.
         """
+        if not self.at_once and len(ids) > 1:
+            return np.concatenate([self.read([one]) for one in ids])
         before = len(self.seen) if self._past else 0
         given = [*ids] if self._past else [*self.seen, *ids]
         feed: dict[str, Array] = {IDS: self._row(IDS, given), **self._past}

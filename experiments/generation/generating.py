@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from compiler.errors import ConfigError
 from experiments import zoo
-from experiments.systems import pipeline, schemes
+from experiments.systems import number_systems, pipeline, schemes
 from experiments.zoo import model_files
 from experiments.zoo.language import tokenizer as tokenizers
 
@@ -97,8 +97,8 @@ def generate(
     most = decoders.positions(module)
     _check_length(path, len(ids), tokens, most, slide)
     executable = pipeline.build(_in_scheme(module, scheme, plan), scheme, target, threads)
-    reader, chances = decoders.Reader(executable, decoder), sampling.chances()
-    began = time.perf_counter()
+    reader = decoders.Reader(executable, decoder, plan is not None or number_systems.masks(dtype))
+    chances, began = sampling.chances(), time.perf_counter()
     found = [sampling.choose(reader.read(ids)[-1], chances)]
     first = time.perf_counter()
     while len(found) < tokens:

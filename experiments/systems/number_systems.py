@@ -10,12 +10,17 @@ import tomllib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from compiler.errors import ConfigError, DtypelabError, unknown
 
 from .schemes import Option
 
 if TYPE_CHECKING:
     from quantize import QConfig
+
+_FAR, _SHARE = -1e4, 1e-300
+"""A mask below the one leaves the other, or less, of a softmax: see `masks`."""
 
 
 def format_names() -> list[str]:
@@ -120,6 +125,31 @@ def mixture(dtype: str) -> dict[str, str | tuple[str, str]] | None:
             "format and an accumulation"
         )
     return mixed
+
+
+def masks(dtype: str) -> bool:
+    """Whether what a mask takes far below the other scores has no share left in a softmax, in a
+    format or each of a mixture. Posits and others without underflow keep a share; where the range
+    is small, the mask is not far below, or NaN. False too of a registered datatype, of which that
+    is not known.
+
+    Raises:
+        DtypelabError: there is no such format.
+    """
+    import datatypes
+
+    mixed = mixture(dtype)
+    named = (
+        {dtype} if mixed is None else {v if isinstance(v, str) else v[0] for v in mixed.values()}
+    )
+    for name in named - {"float32"}:
+        if name not in format_names():
+            return False
+        ends = np.asarray([np.finfo(np.float32).min, _SHARE])
+        mask, share = np.asarray(datatypes.decode(name, datatypes.encode(name, ends)), np.float64)
+        if not (mask < _FAR and share == 0):
+            return False
+    return True
 
 
 def isa_of(target: str) -> str:

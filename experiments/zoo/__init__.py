@@ -16,7 +16,7 @@ from compiler.errors import ConfigError
 FOLDER = Path(__file__).resolve().parent
 
 #: What shipped networks are evaluated on, where that is not the digits.
-_DATA = {"stdlib_lm": "stdlib_text"}
+_DATA = {"stdlib_encoder": "stdlib_pieces", "stdlib_lm": "stdlib_text"}
 _LIGHT = ("squeezenet", "shufflenet", "inception_v2", "resnet50")
 
 

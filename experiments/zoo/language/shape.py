@@ -24,3 +24,17 @@ class Shape:
     def as_dict(self) -> dict[str, Any]:
         """The fields, for JSON."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class EncoderShape:
+    """An encoder as BERT's, small, that classifies a piece of text."""
+
+    vocabulary: int = 1024
+    width: int = 64
+    layers: int = 3
+    heads: int = 4
+    hidden: int = 256
+    positions: int = 64
+    classes: int = 12
+    epsilon: float = 1e-12
