@@ -71,7 +71,8 @@ PIPELINE = register(
                   passes("UseIntegers")),
             Stage("prepare", "a module", passes(
                   "InferType", "SimplifyInference", "FoldConstant", "FoldBatchNorm", "FoldConstant",
-                  "RecoverLayerNorm", "RecoverRmsNorm", "DeadCodeElimination")),
+                  "RecoverLayerNorm", "RecoverRmsNorm", "RecoverRotary",
+                  "DeadCodeElimination")),
             Stage("bytecode", "a module with control flow; its regions go through what follows",
                   (Step("lower", "compiler.vm.build:bytecode"),)),
             Stage("emptiness", "a module without control flow, or a region",

@@ -32,6 +32,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.preparation": ["prepare"],
         "compiler.transform.recover_layer_norm": ["RecoverLayerNorm"],
         "compiler.transform.recover_rms_norm": ["RecoverRmsNorm"],
+        "compiler.transform.recover_rotary": ["RecoverRotary"],
         "compiler.transform.represent_custom_dtypes": ["RepresentCustomDtypes"],
         "compiler.transform.simplify_inference": ["SimplifyInference"],
         "compiler.transform.split_exact": ["SplitExact"],

@@ -320,3 +320,22 @@ def _hadamard(w: Writer, call: Call, out: Var) -> None:
     t = tensor_type(call.args[0])
     matrix = walsh_matrix(int(str(t.shape[-1])))
     w.node("MatMul", [w.name(call.args[0]), w.constant(matrix, t.dtype.storage)], w.out(out))
+
+
+@writes("nn.rotary")
+def _rotary(w: Writer, call: Call, out: Var) -> None:
+    x, cos, sin = _args(w, call)
+    t = tensor_type(call.args[0])
+    size, axis = t.shape[-1], _integers(w, [t.rank - 1])
+    assert isinstance(size, int)
+    half = size // 2
+    bounds = ((half, 2 * half), (0, half))
+    second, first = (
+        w.step("Slice", [x, _integers(w, [low]), _integers(w, [high]), axis], f"{out.name}_{low}")
+        for low, high in bounds
+    )
+    below = w.step("Neg", [second], f"{out.name}_below")
+    turned = w.step("Concat", [below, first], f"{out.name}_turned", axis=-1)
+    straight = w.step("Mul", [x, cos], f"{out.name}_cos")
+    across = w.step("Mul", [turned, sin], f"{out.name}_sin")
+    w.node("Add", [straight, across], w.out(out))

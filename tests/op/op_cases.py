@@ -269,6 +269,8 @@ CASES: list[Case] = [
     Case("nn.rms_norm", [("n", 3, 4), (4,)]),
     Case("nn.hadamard", [("n", 3, 16)]),
     Case("nn.hadamard", [(1,)]),
+    Case("nn.rotary", [("n", 2, 3, 8), ("n", 1, 3, 8), (3, 8)]),
+    Case("nn.rotary", [("n", 2), ("n", 2), (2,)]),
     Case("nn.rms_norm", [("n", 3, 4), (3, 4)], {"axis": 1, "epsilon": 1e-3}),
     *(
         Case(op, [("n", 3, 4)], {"axis": axis})
