@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny_decoders import TINY, empty_past, reference, weights_of
 
 import compiler
 from compiler.errors import ConfigError
@@ -21,8 +22,6 @@ from experiments.zoo.language import corpus, learning_merges, ship, tokenizer
 from experiments.zoo.language.decoder_graph import decoder_model
 from experiments.zoo.language.shape import Shape
 
-TINY = Shape(vocabulary=300, width=16, layers=2, heads=4, kv_heads=2, head_size=4, hidden=24,
-             positions=16)  # fmt: skip
 TOKENS = zoo.FOLDER / "stdlib_text.tokenizer.json"
 
 
@@ -30,72 +29,6 @@ TOKENS = zoo.FOLDER / "stdlib_text.tokenizer.json"
 def shipped_tokens() -> tokenizer.Tokenizer:
     """Of the language model."""
     return tokenizer.read(TOKENS)
-
-
-def weights_of(shape: Shape, seed: int = 0) -> dict[str, np.ndarray]:
-    """Random weights by the names of a state dict."""
-    random = np.random.default_rng(seed)
-    kv = shape.kv_heads * shape.head_size
-    sizes = {"embedding": (shape.vocabulary, shape.width), "norm": (shape.width,)}
-    sizes["logits"] = (shape.vocabulary, shape.width)
-    for layer in range(shape.layers):
-        parts = {
-            "before_attention": (shape.width,),
-            "before_mlp": (shape.width,),
-            "query": (shape.heads * shape.head_size, shape.width),
-            "key": (kv, shape.width),
-            "value": (kv, shape.width),
-            "out": (shape.width, shape.heads * shape.head_size),
-            "gate": (shape.hidden, shape.width),
-            "up": (shape.hidden, shape.width),
-            "down": (shape.width, shape.hidden),
-        }
-        sizes |= {f"blocks.{layer}.{name}": size for name, size in parts.items()}
-    return {f"{n}.weight": random.normal(size=s).astype(np.float32) for n, s in sizes.items()}
-
-
-def reference(shape: Shape, weights: dict[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
-    """Logits [batch, sequence, vocabulary] in float64, from the definition of the network."""
-    w = {name.removesuffix(".weight"): a.astype(np.float64) for name, a in weights.items()}
-    length, half = ids.shape[1], shape.head_size // 2
-
-    def norm(x: np.ndarray, at: str) -> np.ndarray:
-        return x / np.sqrt((x**2).mean(-1, keepdims=True) + shape.epsilon) * w[at]
-
-    def heads(x: np.ndarray, times: int = 1) -> np.ndarray:
-        split = x.reshape(*x.shape[:2], -1, shape.head_size).transpose(0, 2, 1, 3)
-        return np.repeat(split, times, axis=1)
-
-    angles = np.arange(length)[:, None] / shape.rotary_base ** (np.arange(half) / half)
-
-    def turned(x: np.ndarray) -> np.ndarray:
-        z = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
-        return np.concatenate((z.real, z.imag), -1)
-
-    x = w["embedding"][ids]
-    for layer in range(shape.layers):
-        at, times = f"blocks.{layer}.", shape.heads // shape.kv_heads
-        h = norm(x, at + "before_attention")
-        q, k = turned(heads(h @ w[at + "query"].T)), turned(heads(h @ w[at + "key"].T, times))
-        scores = q @ k.swapaxes(-1, -2) / np.sqrt(shape.head_size)
-        scores = np.where(np.tri(length) > 0, scores, -np.inf)
-        p = np.exp(scores - scores.max(-1, keepdims=True))
-        mixed = p / p.sum(-1, keepdims=True) @ heads(h @ w[at + "value"].T, times)
-        x = x + mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1) @ w[at + "out"].T
-        h = norm(x, at + "before_mlp")
-        gate = h @ w[at + "gate"].T
-        x = x + (gate / (1 + np.exp(-gate)) * (h @ w[at + "up"].T)) @ w[at + "down"].T
-    return norm(x, "norm") @ w["logits"].T
-
-
-def empty_past(shape: Shape, batch: int) -> dict[str, np.ndarray]:
-    """The past before the first id."""
-    none = np.zeros((batch, shape.kv_heads, 0, shape.head_size), np.float32)
-    return {
-        f"past_key_values.{layer}.{part}": none
-        for layer in range(shape.layers)
-        for part in ("key", "value")
-    }
 
 
 def onnxruntime_steps(model: bytes, shape: Shape, ids: np.ndarray, per: int) -> np.ndarray:

@@ -1,84 +1,106 @@
-"""Tiny decoders with data: an embedding, one attention, a head; two inputs and two outputs."""
-
-from __future__ import annotations
+"""Decoders of random weights, small enough to compile in a test, and what they compute."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-VOCABULARY, WIDTH = 16, 8
-Array = NDArray[Any]
+from experiments.zoo.language.decoder_graph import decoder_model
+from experiments.zoo.language.shape import Shape
+
+TINY = Shape(vocabulary=300, width=16, layers=2, heads=4, kv_heads=2, head_size=4, hidden=24,
+             positions=16)  # fmt: skip
 
 
-def decoder(mask: bool = True, hidden: bool = True, seed: int = 0) -> onnx.ModelProto:
-    """input_ids [batch, sequence], and attention_mask of the same shape with `mask`, to logits
-    [batch, sequence, 16], and hidden.0 [batch, sequence, 8] with `hidden`."""
+def weights_of(shape: Shape, seed: int = 0) -> dict[str, np.ndarray]:
+    """Random weights by the names of a state dict."""
     random = np.random.default_rng(seed)
-    sizes = {"embed": (VOCABULARY, WIDTH), "head": (WIDTH, VOCABULARY)}
-    sizes |= {f"w{k}": (WIDTH, WIDTH) for k in "qkv"}
-    weights = {n: random.standard_normal(s) / np.sqrt(s[0]) for n, s in sizes.items()}
-    known = {n: a.astype(np.float32) for n, a in weights.items()}
-    known |= {"head": known["head"] * 4, "one": np.float32(1), "far": np.float32(-1e4)}
-    nodes = [helper.make_node("Gather", ["embed", "input_ids"], ["x"])]
-    nodes += [helper.make_node("MatMul", ["x", f"w{k}"], [k]) for k in "qkv"]
-    nodes += [
-        helper.make_node("Transpose", ["k"], ["kt"], perm=[0, 2, 1]),
-        helper.make_node("MatMul", ["q", "kt"], ["scores"]),
-    ]
-    inputs, scores = [("input_ids", TensorProto.INT64, ["batch", "sequence"])], "scores"
-    if mask:
-        inputs.append(("attention_mask", TensorProto.INT64, ["batch", "sequence"]))
-        nodes += [
-            helper.make_node("Cast", ["attention_mask"], ["kept"], to=TensorProto.FLOAT),
-            helper.make_node("Sub", ["one", "kept"], ["left"]),
-            helper.make_node("Mul", ["left", "far"], ["bias"]),
-            helper.make_node("Unsqueeze", ["bias", "axis"], ["row"]),
-            helper.make_node("Add", ["scores", "row"], ["masked"]),
-        ]
-        scores = "masked"
-    nodes += [
-        helper.make_node("Softmax", [scores], ["p"], axis=-1),
-        helper.make_node("MatMul", ["p", "v"], ["a"]),
-        helper.make_node("Add", ["x", "a"], ["hidden.0"]),
-        helper.make_node("MatMul", ["hidden.0", "head"], ["logits"]),
-    ]
-    outputs = [("logits", TensorProto.FLOAT, ["batch", "sequence", VOCABULARY])]
-    outputs += [("hidden.0", TensorProto.FLOAT, ["batch", "sequence", WIDTH])] * hidden
-    constants = {**known, "axis": np.array([1])}
-    graph = helper.make_graph(
-        nodes,
-        "decoder",
-        [helper.make_tensor_value_info(*i) for i in inputs],
-        [helper.make_tensor_value_info(*o) for o in outputs],
-        [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()],
-    )
-    opsets = [helper.make_opsetid("", 18)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    kv = shape.kv_heads * shape.head_size
+    sizes = {"embedding": (shape.vocabulary, shape.width), "norm": (shape.width,)}
+    sizes["logits"] = (shape.vocabulary, shape.width)
+    for layer in range(shape.layers):
+        parts = {
+            "before_attention": (shape.width,),
+            "before_mlp": (shape.width,),
+            "query": (shape.heads * shape.head_size, shape.width),
+            "key": (kv, shape.width),
+            "value": (kv, shape.width),
+            "out": (shape.width, shape.heads * shape.head_size),
+            "gate": (shape.hidden, shape.width),
+            "up": (shape.hidden, shape.width),
+            "down": (shape.width, shape.hidden),
+        }
+        sizes |= {f"blocks.{layer}.{name}": size for name, size in parts.items()}
+    return {f"{n}.weight": random.normal(size=s).astype(np.float32) for n, s in sizes.items()}
 
 
-def data(
-    mask: bool = True, n: int = 12, length: int = 6, calib: int = 10, seed: int = 1
-) -> dict[str, Array]:
-    """Random tokens; the last of a sequence has no label, and with `mask` every third sequence ends
-    early."""
-    random = np.random.default_rng(seed)
-    sizes = {"input_ids": n, "y": n, "input_ids_calib": calib}
-    arrays = {k: random.integers(0, VOCABULARY, (s, length)) for k, s in sizes.items()}
-    arrays["y"][:, -1] = -100
-    if mask:
-        arrays["attention_mask"] = np.ones((n, length), np.int64)
-        arrays["attention_mask"][::3, length - 2 :] = 0
-        arrays["attention_mask_calib"] = np.ones((calib, length), np.int64)
-    return arrays
+def reference(shape: Shape, weights: dict[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
+    """Logits [batch, sequence, vocabulary] in float64, from the definition of the network."""
+    w = {name.removesuffix(".weight"): a.astype(np.float64) for name, a in weights.items()}
+    length, half = ids.shape[1], shape.head_size // 2
+
+    def norm(x: np.ndarray, at: str) -> np.ndarray:
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + shape.epsilon) * w[at]
+
+    def heads(x: np.ndarray, times: int = 1) -> np.ndarray:
+        split = x.reshape(*x.shape[:2], -1, shape.head_size).transpose(0, 2, 1, 3)
+        return np.repeat(split, times, axis=1)
+
+    angles = np.arange(length)[:, None] / shape.rotary_base ** (np.arange(half) / half)
+
+    def turned(x: np.ndarray) -> np.ndarray:
+        z = (x[..., :half] + 1j * x[..., half:]) * np.exp(1j * angles)
+        return np.concatenate((z.real, z.imag), -1)
+
+    x = w["embedding"][ids]
+    for layer in range(shape.layers):
+        at, times = f"blocks.{layer}.", shape.heads // shape.kv_heads
+        h = norm(x, at + "before_attention")
+        q, k = turned(heads(h @ w[at + "query"].T)), turned(heads(h @ w[at + "key"].T, times))
+        scores = q @ k.swapaxes(-1, -2) / np.sqrt(shape.head_size)
+        scores = np.where(np.tri(length) > 0, scores, -np.inf)
+        p = np.exp(scores - scores.max(-1, keepdims=True))
+        mixed = p / p.sum(-1, keepdims=True) @ heads(h @ w[at + "value"].T, times)
+        x = x + mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1) @ w[at + "out"].T
+        h = norm(x, at + "before_mlp")
+        gate = h @ w[at + "gate"].T
+        x = x + (gate / (1 + np.exp(-gate)) * (h @ w[at + "up"].T)) @ w[at + "down"].T
+    return norm(x, "norm") @ w["logits"].T
 
 
-def written(folder: Path, **options: Any) -> tuple[str, str]:
-    """Paths of a model and of its data, in `folder`."""
-    mask = options.get("mask", True)
-    onnx.save(decoder(**options), folder / "m.onnx")
-    np.savez(folder / "d.npz", **data(mask))
-    return str(folder / "m.onnx"), str(folder / "d.npz")
+def empty_past(shape: Shape, batch: int) -> dict[str, np.ndarray]:
+    """The past before the first id."""
+    none = np.zeros((batch, shape.kv_heads, 0, shape.head_size), np.float32)
+    return {
+        f"past_key_values.{layer}.{part}": none
+        for layer in range(shape.layers)
+        for part in ("key", "value")
+    }
+
+
+def tiny_file(folder: Path, **sizes: int) -> Path:
+    """A decoder of random weights as a file; `sizes` are fields of its `Shape`."""
+    from dataclasses import replace
+
+    shape = replace(TINY, **sizes)
+    path = folder / "tiny.onnx"
+    model = decoder_model(shape, weights_of(shape))
+    path.write_bytes(model.SerializeToString(deterministic=True))
+    return path
+
+
+def table_file(folder: Path, scores: np.ndarray, **names: str) -> Path:
+    """A decoder without a past: the scores of the next id are a row of a table [ids, ids]."""
+    ids, logits = names.get("ids", "input_ids"), names.get("logits", "logits")
+    given = helper.make_tensor_value_info(ids, TensorProto.INT64, ["batch", "sequence"])
+    dims = ["batch", "sequence", scores.shape[1]]
+    result = helper.make_tensor_value_info(logits, TensorProto.FLOAT, dims)
+    node = helper.make_node("Gather", ["table", ids], [logits], name="look_up")
+    table = numpy_helper.from_array(scores.astype(np.float32), "table")
+    graph = helper.make_graph([node], "table", [given], [result], [table])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    onnx.checker.check_model(model)
+    path = folder / "table.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path

@@ -1,0 +1,298 @@
+"""Generation: what is chosen, what is refused, and that it does not matter how a text is read."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny_decoders
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_decoders import TINY, reference, table_file, tiny_file, weights_of
+
+import compiler
+import experiments
+import quantize
+from compiler.errors import ConfigError, DtypelabError, InputError
+from experiments.cli.main import run_command
+from experiments.data import datasets
+from experiments.generation import decoders
+from experiments.generation.sampling import Sampling
+from experiments.systems import number_systems, pipeline, schemes
+from experiments.zoo import model_files
+
+SUCCESSOR = np.roll(np.eye(7), 1, axis=1) * 5.0  # after i comes i + 1
+
+
+# ---- choosing ------------------------------------------------------------------------------------
+def test_the_greatest_score_is_taken_and_of_equal_ones_the_smallest_id() -> None:
+    greedy = Sampling()
+    assert greedy.choose(np.array([1.0, 3.0, 3.0, -np.inf]), greedy.chances()) == 1
+
+
+@given(st.lists(st.floats(-30, 30, width=32), min_size=1, max_size=9), st.integers(0, 99))
+def test_one_of_the_best_k_is_taken(scores: list[float], seed: int) -> None:
+    for k in (1, 2, len(scores) + 3):
+        sampling = Sampling(0.7, k, seed)
+        found = sampling.choose(np.array(scores), sampling.chances())
+        assert sum(s > scores[found] for s in scores) < k
+        assert found == sampling.choose(np.array(scores), sampling.chances())
+
+
+def test_ids_come_as_often_as_their_scores_say() -> None:
+    sampling = Sampling(2.0, None, 3)
+    chances, scores = sampling.chances(), np.log([1.0, 4.0, 16.0])
+    counts = np.bincount([sampling.choose(scores, chances) for _ in range(7000)], minlength=3)
+    np.testing.assert_allclose(counts / 7000, [1 / 7, 2 / 7, 4 / 7], atol=0.02)
+
+
+def test_infinite_scores_leave_no_choice_and_nan_is_refused() -> None:
+    sampling = Sampling(1.0)
+    assert sampling.choose(np.array([0.0, np.inf, 1.0]), sampling.chances()) == 1
+    with pytest.raises(InputError, match="hold NaN"):
+        sampling.choose(np.array([0.0, np.nan]), sampling.chances())
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"temperature": -0.5}, "temperature must be 0 or more"),
+        ({"temperature": float("nan")}, "temperature must be 0 or more"),
+        ({"top_k": 0}, "top_k must be at least 1"),
+        ({"seed": -1}, "seed must not be negative"),
+    ],
+)
+def test_settings_out_of_range_are_refused(fields: dict[str, float], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Sampling(**fields)
+
+
+# ---- without a past ------------------------------------------------------------------------------
+def test_a_table_of_successors_counts(tmp_path: Path) -> None:
+    path = table_file(tmp_path, SUCCESSOR)
+    found = experiments.generate(path, [2], 6)
+    assert found.ids == (3, 4, 5, 6, 0, 1)
+    assert found.text == ""
+    assert found.prompt_ids == (2,)
+    assert found.tokens_per_s > 0
+
+
+def test_the_verb_prints_ids_or_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(table_file(tmp_path, SUCCESSOR))
+    assert run_command(["generate", path, "--ids", "5", "--tokens", "3"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == "[6, 0, 1]\n"
+    assert "3 ids" in printed.err
+    line = ["generate", path, "--ids", "1,4", "--tokens", "1", "--json"]
+    assert run_command(line) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["ids"] == [5]
+    assert facts["prompt_ids"] == [1, 4]
+    assert facts["tokens_per_s"] is None  # there is none after the first
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ([], "give either --prompt or --ids"),
+        (["--ids", "1", "--prompt", "a"], "give either --prompt or --ids"),
+        (["--ids", "1,x"], "is not ids such as"),
+        (["--prompt", "a"], "no tokenizer is known for"),
+        (["--ids", "9"], "input 'input_ids' holds 9"),
+        (["--ids", "1", "--temperature", "-1"], "temperature must be 0 or more"),
+        (["--ids", "1", "--slide"], "does not say how many positions it has"),
+        (["--ids", "1", "--dtype", "posit8_es0", "--plan", "p.json"], "a number format or a plan"),
+        (["--ids", "1", "--plan", "none.json"], "none.json"),
+        (["--ids", "1", "--tokens", "0"], "--tokens"),
+        (["--ids", "1", "--tokenizer", "none.json"], "cannot read the tokenizer"),
+        (["--ids", "1", "--dtype", "posti8"], "posti8"),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], line: list[str], message: str
+) -> None:
+    path = str(table_file(tmp_path, SUCCESSOR))
+    assert run_command(["generate", path, *line]) == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+
+
+def test_what_is_no_decoder_is_told_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no input 'input_ids'; its inputs are 'input'"):
+        experiments.generate("mnist_mlp", [1])
+    with pytest.raises(ConfigError, match="no output 'logits'; its outputs are 'scores'"):
+        experiments.generate(table_file(tmp_path, SUCCESSOR, logits="scores"), [1])
+    with pytest.raises(ConfigError, match="the prompt is empty"):
+        experiments.generate(table_file(tmp_path, SUCCESSOR), [])
+
+
+# ---- with a past ---------------------------------------------------------------------------------
+def logits(path: Path, module: object, ids: list[int], parts: list[int]) -> np.ndarray:
+    """Scores of all ids, read in parts of these sizes."""
+    decoder = decoders.interface(path)
+    reader, found, at = decoders.Reader(compiler.build(module), decoder), [], 0
+    for size in parts:
+        found.append(reader.read(ids[at : at + size]))
+        at += size
+    return np.concatenate(found)
+
+
+def imported(path: Path) -> object:
+    """The decoder for one sequence of any length."""
+    return model_files.load_model(path, decoders.interface(path).shapes)
+
+
+def test_a_sequence_longer_than_the_positions_is_refused_before_it_is_compiled(
+    tmp_path: Path,
+) -> None:
+    path = tiny_file(tmp_path)
+    assert decoders.positions(imported(path)) == 16
+    with pytest.raises(ConfigError, match="10 ids and 8 more ids need 17 positions, but tiny"):
+        experiments.generate(path, [1] * 10, 8)
+    with pytest.raises(ConfigError, match=r"20 ids need 20 positions.*a shorter prompt"):
+        experiments.generate(path, [1] * 20, 8, slide=True)
+
+
+@pytest.mark.thorough
+def test_bad_calls_of_a_decoder_are_one_sentence(tmp_path: Path) -> None:
+    path = tiny_file(tmp_path)
+    executable = compiler.build(imported(path))
+    past = tiny_decoders.empty_past(TINY, 1)
+    ids = np.zeros((1, 17), np.int64)
+    with pytest.raises(InputError, match=r"position along an axis of length 16: give smaller"):
+        executable({"input_ids": ids, **past})
+    name = "past_key_values.1.value"
+    wrong = past | {name: np.zeros((1, 2, 3, 4), np.float32)}
+    with pytest.raises(InputError, match=f"input '{name}' is 3, but 0 by past = 0 in input"):
+        executable({"input_ids": ids[:, :2], **wrong})
+    fewer = {n: a for n, a in past.items() if n != name}
+    with pytest.raises(InputError, match=f"missing input '{name}'; the model has"):
+        executable({"input_ids": ids[:, :2], **fewer})
+
+
+@pytest.mark.thorough
+def test_greedy_ids_are_those_of_the_definition(tmp_path: Path) -> None:
+    path, weights, ids = tiny_file(tmp_path), weights_of(TINY), [5, 250, 17]
+    found = experiments.generate(path, ids, 8)
+    for one in found.ids:
+        assert one == reference(TINY, weights, np.array([ids]))[0, -1].argmax()
+        ids = [*ids, one]
+
+
+@pytest.mark.thorough
+def test_chances_depend_on_the_seed_and_on_nothing_else(tmp_path: Path) -> None:
+    path = tiny_file(tmp_path)
+    one, two, three, other = (
+        experiments.generate(path, [1, 2], 12, temperature=3.0, top_k=40, seed=seed, threads=n).ids
+        for seed, n in ((4, 1), (4, 2), (4, 3), (5, 1))
+    )
+    assert one == two == three != other
+
+
+@pytest.mark.thorough
+def test_it_slides_past_its_positions_and_says_what_it_read(tmp_path: Path) -> None:
+    path, weights = tiny_file(tmp_path), weights_of(TINY)
+    found = experiments.generate(path, [5, 9], 40, slide=True)
+    assert len(found.ids) == 40
+    ids, kept = [5, 9], [5, 9]
+    for one in found.ids:
+        if len(kept) == 17:
+            kept = kept[-8:]
+        assert one == reference(TINY, weights, np.array([kept]))[0, -1].argmax()
+        ids, kept = [*ids, one], [*kept, one]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16", "float8_e5m2", "posit16_es1"])
+def test_logits_are_the_same_whole_and_step_by_step(tmp_path: Path, dtype: str) -> None:
+    path, ids = tiny_file(tmp_path), [3, 299, 0, 3, 41, 7, 8, 100]
+    module = pipeline.retype(imported(path), schemes.number_format(dtype, None, None))
+    whole = logits(path, module, ids, [8])
+    for parts in ([1] * 8, [5, 1, 2]):
+        np.testing.assert_array_equal(logits(path, module, ids, parts), whole)
+
+
+def batch_of(count: int, length: int) -> dict[str, np.ndarray]:
+    """Inputs to calibrate a tiny decoder with."""
+    ids = np.random.default_rng(0).integers(0, 300, (count, length))
+    return {"input_ids": ids, **tiny_decoders.empty_past(TINY, count)}
+
+
+@pytest.mark.thorough
+def test_a_plan_gives_the_same_whole_and_step_by_step(tmp_path: Path) -> None:
+    path, batch = tiny_file(tmp_path), batch_of(4, 12)
+    plan = quantize.calibrate(compiler.from_onnx(path), [batch])
+    assert plan.nodes["blocks_0_scores"].decision == "integer"
+    ids = batch["input_ids"][0, :9].tolist()
+    module = quantize.realize(imported(path), plan)
+    whole = logits(path, module, ids, [9])
+    np.testing.assert_array_equal(logits(path, module, ids, [1] * 9), whole)
+    np.testing.assert_array_equal(logits(path, module, ids, [4, 5]), whole)
+
+
+@pytest.mark.thorough
+def test_a_plan_with_integer_sums_over_the_past_is_refused(tmp_path: Path) -> None:
+    path, batch = tiny_file(tmp_path), batch_of(2, 5)
+    fixed = compiler.from_onnx(path, shapes={name: a.shape for name, a in batch.items()})
+    plan = quantize.calibrate(fixed, [batch])
+    with pytest.raises(ConfigError, match="how many products it sums is known only when it runs"):
+        experiments.generate(path, [1], 2, plan=plan)
+
+
+@pytest.mark.thorough
+def test_a_format_without_underflow_reads_id_by_id(tmp_path: Path) -> None:
+    path, ids = tiny_file(tmp_path), [3, 299, 0, 3, 41]
+    module = pipeline.retype(imported(path), schemes.number_format("posit8_es0", None, None))
+    decoder = decoders.interface(path)
+    reader = decoders.Reader(compiler.build(module), decoder, at_once=False)
+    np.testing.assert_array_equal(reader.read(ids), logits(path, module, ids, [1] * 5))
+
+
+def test_formats_that_mask() -> None:
+    assert number_systems.masks("float32")
+    assert number_systems.masks("bfloat16")
+    assert number_systems.masks("float8_e5m2_sat")
+    for name in ("posit8_es0", "posit16_es1", "takum8", "float8_e4m3fn", "fixed8_4"):
+        assert not number_systems.masks(name)
+    assert not number_systems.masks('{"blocks*" = "posit16_es1", "*" = "bfloat16"}')
+    assert not number_systems.masks("custom[mine]8")
+
+
+# ---- what ships ----------------------------------------------------------------------------------
+@pytest.mark.thorough
+def test_the_shipped_model_writes_python(capsys: pytest.CaptureFixture[str]) -> None:
+    line = ["generate", "stdlib_lm", "--prompt", "import os\nimport ", "--tokens", "24", "--json"]
+    assert run_command(line) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert "import" in facts["text"]
+    assert facts["prompt_ids"][0] == 256
+    again = experiments.generate("stdlib_lm", "import os\nimport ", 24, threads=2)
+    assert list(again.ids) == facts["ids"]
+    with pytest.raises(DtypelabError, match=r"need 260 positions, but stdlib_lm\.onnx has 256"):
+        experiments.generate("stdlib_lm", [1], 260)
+
+
+@pytest.mark.slow
+def test_ten_thousand_ids_take_no_more_memory() -> None:
+    import resource
+
+    experiments.generate("stdlib_lm", [256], 600, temperature=1.0, slide=True)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    found = experiments.generate("stdlib_lm", [256], 10_000, temperature=1.0, slide=True)
+    assert len(found.ids) == 10_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40_000  # KiB
+
+
+@pytest.mark.thorough
+def test_the_shipped_model_predicts_what_it_has_not_seen() -> None:
+    data = datasets.load("stdlib_text").for_model(model_files.model_file("stdlib_lm"))
+    path = model_files.model_file("stdlib_lm")
+    part = data.x[np.arange(0, 256, 32)]
+    shapes = part.sample.shapes(len(part))
+    found = compiler.build(model_files.load_model(path, shapes))(part.call())[0]
+    y = data.y[::32]
+    shifted = found.astype(np.float64) - found.max(-1, keepdims=True)
+    chances = np.exp(shifted) / np.exp(shifted).sum(-1, keepdims=True)
+    loss = -np.log(np.take_along_axis(chances, y[..., None], -1)).mean()
+    assert 2.3 < loss < 2.9
