@@ -5,10 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tiny_decoders
+import written_decoders
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_decoders import TINY, reference, table_file, tiny_file, weights_of
+from written_decoders import TINY, reference, table_file, tiny_file, weights_of
 
 import compiler
 import experiments
@@ -158,7 +158,7 @@ def test_a_sequence_longer_than_the_positions_is_refused_before_it_is_compiled(
 def test_bad_calls_of_a_decoder_are_one_sentence(tmp_path: Path) -> None:
     path = tiny_file(tmp_path)
     executable = compiler.build(imported(path))
-    past = tiny_decoders.empty_past(TINY, 1)
+    past = written_decoders.empty_past(TINY, 1)
     ids = np.zeros((1, 17), np.int64)
     with pytest.raises(InputError, match=r"position along an axis of length 16: give smaller"):
         executable({"input_ids": ids, **past})
@@ -216,7 +216,7 @@ def test_logits_are_the_same_whole_and_step_by_step(tmp_path: Path, dtype: str) 
 def batch_of(count: int, length: int) -> dict[str, np.ndarray]:
     """Inputs to calibrate a tiny decoder with."""
     ids = np.random.default_rng(0).integers(0, 300, (count, length))
-    return {"input_ids": ids, **tiny_decoders.empty_past(TINY, count)}
+    return {"input_ids": ids, **written_decoders.empty_past(TINY, count)}
 
 
 @pytest.mark.thorough

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_decoders import TINY, empty_past, reference, weights_of
+from written_decoders import TINY, empty_past, reference, weights_of
 
 import compiler
 from compiler.errors import ConfigError
