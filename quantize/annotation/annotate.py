@@ -22,6 +22,7 @@ from quantize.annotation.op_facts import (
     source,
 )
 from quantize.annotation.reasons import Reasons, names_of
+from quantize.annotation.sites import sites
 from quantize.config.node_configs import node_configs
 from quantize.config.overrides import Names
 from quantize.config.qconfig import QConfig
@@ -93,7 +94,9 @@ def annotated(module: IRModule, config: QConfig) -> Annotation:
     # What is said of activations holds for the factors of a node that is in formats.
     values |= {n: names_of(graph)[n] for n in weighted if nodes[n].decision == "format"}
     configs = node_configs(config, names_of(graph), weighted, values)
+    roles = sites(graph) if config.in_formats else {}
     for name in weighted:
+        configs[name] = configs[name].at(roles[name][-1]) if name in roles else configs[name]
         ((_, accumulate),) = configs[name].accumulators
         nodes[name] = replace(nodes[name], accumulate=accumulate)
     for name, (b, call) in inner_calls(module.main).items():

@@ -11,9 +11,9 @@ from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
 from compiler.types.dtypes import FLOAT32
 from quantize.annotation.sites import Roles
 from quantize.config.qconfig import QConfig
-from quantize.config.sites import ATTENTION
+from quantize.config.sites import ATTENTION, OWN
 from quantize.formats.blocks import FLOAT, BlockFormat, block_format
-from quantize.plan.call_facts import contraction, contraction_of
+from quantize.plan.call_facts import contraction_of
 
 OTHERS = "only factors of convolutions, dense layers and matrix products are in number formats"
 
@@ -21,6 +21,10 @@ OTHERS = "only factors of convolutions, dense layers and matrix products are in 
 def format_reason(call: Call, config: QConfig, roles: Roles) -> str:
     """Why a call is not computed on numbers of the formats that `config` names for the sites of its
     factors; empty if it is."""
+    if contraction_of(call) is None:
+        return _own_reason(call, config, roles[0])
+    if roles[1] == "logit" and config.logit_dtype == FLOAT:
+        return "logit_dtype='float32' leaves it in float"
     if reason := factors_reason(call):
         return reason
     chosen = [config.site(role) for role in roles]
@@ -28,7 +32,7 @@ def format_reason(call: Call, config: QConfig, roles: Roles) -> str:
         shape, axis = tensor_type(a).shape, block_axis(call, k)
         if block_format(site.format) and not isinstance(shape[axis], int):
             return f"blocks need a known size of axis {axis} of operand {k}"
-        if site.format == FLOAT or role == "weight":
+        if site.format == FLOAT or role in ("weight", "logit"):
             continue
         if site.granularity == "token" and len(shape) < 2:
             return f"operand {k} is a vector, which has no tokens"
@@ -40,6 +44,18 @@ def format_reason(call: Call, config: QConfig, roles: Roles) -> str:
                     f"operand {k}"
                 )
     return ""
+
+
+def _own_reason(call: Call, config: QConfig, role: str) -> str:
+    """Why what is no product is not in the format of its site."""
+    if config.site(role).format == FLOAT:
+        return OTHERS
+    if role == "embedding":
+        table = call.args[0]
+        assert isinstance(table, Constant)
+        return "" if np.isfinite(table.data).all() else "its table holds NaN or infinity"
+    fits = all(tensor_type(a).dtype == FLOAT32 for a in call.args)
+    return "" if fits else "its operands are not float32"
 
 
 def factors_reason(call: Call) -> str:
@@ -82,14 +98,16 @@ def token_axis(call: Call, k: int, role: str) -> int:
 
 
 def operands(call: Call) -> Sequence[Atom]:
-    """The two factors of a call that multiplies."""
-    return call.args[:2]
+    """The two factors of a call that multiplies; of any other the one operand in a format."""
+    return call.args[: 1 if contraction_of(call) is None else 2]
 
 
 def block_axis(call: Call, k: int) -> int:
     """The axis of operand `k` that products are summed along, which blocks run along: input
     channels of convolutions (see `flat_blocks`)."""
-    axes = contraction(call)
+    axes = contraction_of(call)
+    if axes is None:  # a table, by rows
+        return 1
     axis = axes.weights if k == 1 else axes.data
     return axis if axis >= 0 else tensor_type(call.args[k]).rank + axis
 
@@ -98,8 +116,13 @@ def flat_blocks(call: Call, k: int) -> bool:
     """Whether blocks of operand `k` run on through the axes behind `block_axis`: weights that have
     one input channel (depthwise) are summed along the positions of the kernel alone. What they
     multiply keeps blocks along the channels: the windows of its positions overlap."""
-    axes = contraction(call)
-    return bool(axes.kernel) and k == 1 and tensor_type(call.args[1]).shape[axes.weights] == 1
+    axes = contraction_of(call)
+    return (
+        axes is not None
+        and bool(axes.kernel)
+        and k == 1
+        and tensor_type(call.args[1]).shape[axes.weights] == 1
+    )
 
 
 def observed_values(call: Call, config: QConfig, roles: Roles) -> list[int]:
@@ -115,7 +138,7 @@ def needs_range(config: QConfig, role: str) -> bool:
     """Whether the scales of a site follow from calibration: all do but those that are found when it
     runs, and are not relative to one of the tensor."""
     site = config.site(role)
-    if site.format == FLOAT:
+    if site.format == FLOAT or role in OWN:
         return False
     if (block := block_format(site.format)) is not None:
         return block.has_unit

@@ -1,32 +1,44 @@
-"""Which factors of products are weights, keys, values and probabilities of attention: found by
-structure.
+"""Which operands are weights, keys, values and probabilities of attention, embeddings, or what
+makes logits: found by structure.
 
 A product whose first factor is a softmax, up to operators that move or scale it, takes the averages
 of values, its second factor. What the softmax is of, up to scaling and masks, is a product of
 queries with keys: wherever these come from (a concatenated cache, repeated heads, rotations).
+Embeddings are rows of a constant table, looked up at what the network is given (not at positions
+that it counts itself). Logits are the first result, up to a bias and its shape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.ir.expr import Atom, Binding, Call, Var
-from compiler.op.facts import IntegerForm
+from compiler.ir.expr import Atom, Binding, Call, Constant, Var
+from compiler.op.facts import IntegerForm, Moves
 from compiler.op.opdef import Fusion, OpDef
+from compiler.types.dtypes import FLOAT32
 from quantize.annotation.graph import Graph
-from quantize.plan.call_facts import contraction_of
+from quantize.plan.call_facts import Form, contraction_of, form
 
-Roles = tuple[str, str]
-"""The sites of the two factors of a product."""
+Roles = tuple[str, ...]
+"""The sites of the two factors of a product, or of the one operand of something else."""
 
 
 def sites(graph: Graph) -> dict[str, Roles]:
-    """Name of a product's result -> the sites of its factors, for all products in the function."""
+    """Name of a result -> the sites of the operands, for all products, lookups, softmax and
+    normalizations in the function."""
     found: dict[str, Roles] = {}
+    head = _head(graph)
     for b, call in graph.calls():
         axes = contraction_of(call)
         if axes is not None:
-            found[b.var.name] = ("activation", "weight" if axes.by_rows else "activation")
+            weight = "logit" if b is head else "weight"
+            found[b.var.name] = ("activation", weight if axes.by_rows else "activation")
+        elif _is_softmax(call):
+            found[b.var.name] = ("softmax",)
+        elif form(call) == Form.LAYER_NORM:
+            found[b.var.name] = ("norm",)
+        elif is_lookup(call) and _is_given(graph, call.args[1]):
+            found[b.var.name] = ("embedding",)
     for b, call in graph.calls():
         axes = contraction_of(call)
         if axes is None or axes.by_rows:
@@ -42,6 +54,45 @@ def sites(graph: Graph) -> dict[str, Roles]:
                 found[scores.var.name] = ("activation", "key")
             break
     return found
+
+
+def is_lookup(call: Call) -> bool:
+    """Whether a call takes rows of a constant float32 table."""
+    table = call.args[0] if len(call.args) == 2 else None
+    selects = isinstance(call.op, OpDef) and call.op.moves == Moves.SELECT
+    if not selects or not isinstance(table, Constant):
+        return False
+    return table.dtype == FLOAT32 and table.data.ndim == 2 and call.attrs.axis == 0
+
+
+def _is_given(graph: Graph, a: Atom) -> bool:
+    """Whether a value is an input of the network, perhaps in another shape or type of integers."""
+    while isinstance(a, Var):
+        b = graph.at.get(a)
+        if b is None:
+            return a in graph.f.params
+        if not isinstance(b.value, Call) or len(b.value.args) != 1:
+            return False
+        (a,) = b.value.args
+    return False
+
+
+def _head(graph: Graph) -> Binding | None:
+    """The layer that makes the first result."""
+    a: Atom = graph.f.results[0]
+    while isinstance(a, Var):
+        b = graph.at.get(a)
+        if b is None or not isinstance(b.value, Call) or not isinstance(b.value.op, OpDef):
+            return None
+        axes, op = contraction_of(b.value), b.value.op
+        if axes is not None:
+            return b if axes.by_rows else None
+        fixed = [x for x in b.value.args if isinstance(x, Var)]
+        same = op.moves in (Moves.VIEW, Moves.PERMUTE, Moves.SAME) or form(b.value) == Form.ADD
+        if not same or len(fixed) != 1:
+            return None
+        a = fixed[0]
+    return None
 
 
 def _is_softmax(call: Call) -> bool:

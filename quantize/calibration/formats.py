@@ -100,6 +100,8 @@ class FormatWatch:
     def _operand(self, call: Call, k: int, role: str, config: QConfig) -> OperandFormat:
         """The format of a node's factor, from what was seen of the value."""
         a = operands(call)[k]
+        if role in ("softmax", "norm"):
+            return OperandFormat(config.site(role).format)
         if isinstance(a, Constant):
             return weight_format(call, a.data, config)
         o = self.seen.get(watched_operand(call, k, role, config))
@@ -120,7 +122,7 @@ def weight_format(call: Call, weight: Array, config: QConfig) -> OperandFormat:
     if name == FLOAT:
         return OperandFormat(FLOAT)
     if (block := block_format(name)) is not None:
-        return _blocks(call, 1, block, config, float(np.abs(weight).max()))
+        return _blocks(call, len(operands(call)) - 1, block, config, float(np.abs(weight).max()))
     scales = weight_scales(weight, element(name), config)
     group = config.weight_group_size if config.weight_granularity == "group" else 0
     return OperandFormat(name, scales, 0, group, scale_dtype=config.scale_dtype)

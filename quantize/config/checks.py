@@ -10,7 +10,7 @@ from compiler.op.accumulate import MODES
 from compiler.op.accumulator_width import FORM, width
 from compiler.op.qnn.formats import SCALE_ROUNDINGS
 from compiler.op.qnn.requantize import ROUNDINGS
-from quantize.config.sites import ATTENTION, GRANULARITIES
+from quantize.config.sites import ATTENTION, GRANULARITIES, OWN
 
 if TYPE_CHECKING:
     from quantize.config.qconfig import QConfig
@@ -63,7 +63,7 @@ RANGES: dict[str, tuple[float, float]] = {
 }
 NAMES = (
     "weight_dtype", "activation_dtype", "scale_dtype", "wide_weight_dtype",
-    *(f"{site}_dtype" for site in ATTENTION),
+    *(f"{site}_dtype" for site in (*ATTENTION, *OWN)),
 )  # fmt: skip
 WORDS = {"smoothing": "auto"}
 """What a field may be besides a number."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from compiler.errors import ConfigError, DtypelabError, unknown
 from compiler.op.accumulate import MODES
 from compiler.op.accumulator_width import FORM, width
-from quantize.config.sites import ATTENTION, GRANULARITIES, Site
+from quantize.config.sites import ATTENTION, GRANULARITIES, OWN, Site
 from quantize.formats.blocks import FLOAT, BlockFormat, block_format, block_formats
 from quantize.formats.element import element, unsigned_bits
 from quantize.formats.operand_format import check_scale_dtype
@@ -88,7 +88,9 @@ def _check_in_formats(c: QConfig, modes: list[str]) -> None:
             f"weight_range={c.weight_range!r} does not go with {_others(c)}, which needs as many "
             "integers on either side of 0: leave it out"
         )
-    if {*names, *(c.site(site).format for site in ATTENTION)} == {FLOAT}:
+    for site in OWN:
+        _check_own(c, site)
+    if {*names, *(c.site(site).format for site in (*ATTENTION, *OWN))} == {FLOAT}:
         raise ConfigError("weight_dtype and activation_dtype are both float32: nothing is rounded")
     if wide := next((m for m in modes if width(m) is not None), None):
         raise ConfigError(f"accumulate={wide!r} is for integers; choose one of {', '.join(MODES)}")
@@ -98,6 +100,27 @@ def _check_in_formats(c: QConfig, modes: list[str]) -> None:
     elif modes != ["sequential"]:
         raise ConfigError(
             f"accumulate={modes[0]!r} needs compute='native'; stored formats are summed in float32"
+        )
+
+
+def _check_own(c: QConfig, site: str) -> None:
+    """Check the format of a site that is without one unless it is named."""
+    name = getattr(c, f"{site}_dtype")
+    if not name or name == FLOAT:
+        return
+    _check_format(name)
+    if c.compute == "native":
+        raise ConfigError(
+            f"{site}_dtype={name!r} needs compute='storage'; with 'native' use formats by layer"
+        )
+    if unsigned_bits(name):
+        raise ConfigError(
+            f"{site}_dtype={name!r} is for activations; use {name.removeprefix('u')}, symmetric"
+        )
+    if site in ("softmax", "norm") and (block_format(name) or INTEGER.fullmatch(name)):
+        raise ConfigError(
+            f"{site}_dtype={name!r} has scales; what a {site} is computed in has none: choose a "
+            "scalar number format, such as bfloat16"
         )
 
 
@@ -129,7 +152,7 @@ def _others(c: QConfig) -> str:
         return f"activation_dtype={c.activation_dtype!r}"
     if c.scale_dtype != FLOAT:
         return f"scale_dtype={c.scale_dtype!r}"
-    if own := next((site for site in ATTENTION if getattr(c, f"{site}_dtype")), ""):
+    if own := next((site for site in (*ATTENTION, *OWN) if getattr(c, f"{site}_dtype")), ""):
         return f"{own}_dtype={getattr(c, f'{own}_dtype')!r}"
     if c.activation_granularity != "tensor":
         return f"activation_granularity={c.activation_granularity!r}"

@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
 from compiler.errors import ConfigError, unknown
-from quantize.config.sites import ATTENTION
+from quantize.config.sites import ATTENTION, OWN
 
 Overrides: TypeAlias = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
 """Pairs of a pattern and of pairs of a field and its value, in order."""
@@ -32,6 +32,7 @@ PER_NODE: dict[str, str] = {
     "scales": WEIGHTS,
     "scale_dtype": WEIGHTS,
     **{f"{site}_{what}": WEIGHTS for site in ATTENTION for what in ("dtype", "granularity")},
+    **{f"{site}_dtype": WEIGHTS for site in OWN},
     "activation_granularity": VALUES,
     "weight_range": WEIGHTS,
     "weight_calibrate": WEIGHTS,

@@ -11,7 +11,7 @@ from compiler.errors import ConfigError, unknown
 from quantize.config.checks import accumulation, check_fields, patterns
 from quantize.config.format_choices import check_formats
 from quantize.config.overrides import Overrides, deciding, fits, overrides_of
-from quantize.config.sites import ATTENTION, Site
+from quantize.config.sites import ATTENTION, OWN, Site
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ class QConfig:
             probabilities, of any kind that activation_dtype may be; empty: as other activations.
         key_granularity, value_granularity, probability_granularity: what has a scale of its own,
             one of `quantize.config.sites.GRANULARITIES`.
+        embedding_dtype: format of embeddings, with scales as weights have them; empty: float32.
+        logit_dtype: format of the weights of the layer that makes the first result; empty: as other
+            weights; `float32` leaves both its factors.
+        softmax_dtype, norm_dtype: formats that softmax and normalizations are computed in; empty:
+            float32.
         activation_symmetric: the zero point is the middle of the range, instead of where it fits
             best.
         activation_range: `full`, or `restricted`: without the smallest integer (-127 to 127, or 1
@@ -178,6 +183,10 @@ class QConfig:
     probability_dtype: str = ""
     probability_granularity: str = "tensor"
     rotate: bool = False
+    embedding_dtype: str = ""
+    logit_dtype: str = ""
+    softmax_dtype: str = ""
+    norm_dtype: str = ""
 
     def __new__(cls, *args: Any, **values: Any) -> QConfig:
         """Refuse unknown fields with a ConfigError, before the dataclass does with a TypeError."""
@@ -261,7 +270,7 @@ class QConfig:
         whole networks in integers, nor weights alone in integers."""
         if self.weight_dtype != "int8" or self.scale_dtype != "float32":
             return True
-        if any(getattr(self, f"{site}_dtype") for site in ATTENTION):
+        if any(getattr(self, f"{site}_dtype") for site in (*ATTENTION, *OWN)):
             return True
         if self.activation_dtype == "float32":
             return False
@@ -284,6 +293,11 @@ class QConfig:
 
     def site(self, name: str) -> Site:
         """What it says of a site, where factors are in formats."""
+        if name in ("softmax", "norm"):
+            return Site(getattr(self, f"{name}_dtype") or "float32")
+        if name in ("embedding", "logit"):
+            usual = "float32" if name == "embedding" else self.weight_format
+            return Site(getattr(self, f"{name}_dtype") or usual, self.weight_granularity)
         if name == "weight":
             return Site(self.weight_format, self.weight_granularity)
         given = getattr(self, f"{name}_dtype") if name in ATTENTION else ""
@@ -295,6 +309,14 @@ class QConfig:
     def weight_symmetric(self) -> bool:
         """Whether weights have no zero point but 0."""
         return self.weight_range != "asymmetric"
+
+    def at(self, site: str) -> QConfig:
+        """This configuration, with what a site has for weights as its weights'."""
+        given = getattr(self, f"{site}_dtype") if site in ("embedding", "logit") else ""
+        if not given or given == "float32":
+            return self
+        bits = 8 if given == "int8" else self.weight_bits
+        return replace(self, weight_dtype=given, weight_bits=bits)
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> QConfig:

@@ -14,6 +14,11 @@ GRANULARITIES: dict[str, tuple[str, ...]] = {
 and values, a channel is one of a head. `token`: one for each row, found when it runs: along the
 axis that products are summed over, and of values along the channels. `block`: those of block
 formats, which have no others."""
+OWN = ("embedding", "logit", "softmax", "norm")
+"""Sites that are as without a configuration unless they have a dtype of their own. `embedding`: the
+rows of constant tables that are looked up by what the network is given. `logit`: the weights of the
+layer that makes the first result; `float32` leaves both its factors. `softmax` and `norm`: what
+these are computed in, operation by operation, in numbers without scales."""
 ATTENTION = ("key", "value", "probability")
 """The sites that are factors of attention's products; without a dtype of their own they are
 activations, as queries are."""

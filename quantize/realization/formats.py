@@ -13,12 +13,13 @@ from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.passes import rewrite
 from compiler.types.dtypes import FLOAT32, Array, custom
-from quantize.annotation.format_nodes import factors_reason, operands
+from quantize.annotation.format_nodes import OTHERS, factors_reason, operands
+from quantize.annotation.sites import is_lookup
 from quantize.formats.blocks import FLOAT, block_format
 from quantize.formats.chosen import weight_array
 from quantize.formats.element import element, unsigned_bits
 from quantize.formats.operand_format import OperandFormat, rounding_call
-from quantize.plan.call_facts import contraction
+from quantize.plan.call_facts import Form, contraction, contraction_of, form
 from quantize.realization.integer_products import IntegerProducts
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class FormatNodes:
     def node(self, b: Binding, call: Call) -> Var:
         """The node over rounded operands; the value keeps its name."""
         r, formats = self.rewriter, self.plan.formats[b.var.name]
+        if contraction_of(call) is None:
+            (f,) = formats
+            own = self._looked_up(call, f) if is_lookup(call) else self._computed(b, call, f)
+            return r.named(b.var, own, b.origins)
         if self.plan.config.compute == "native":
             return self._native(b, call, formats)
         if r.keeps_integers and (value := self.integers.product(b, call, formats)) is not None:
@@ -47,6 +52,23 @@ class FormatNodes:
         )
         value = replace(call, args=(first, second, *self._biases(b.var.name, call)))
         return r.named(b.var, value, b.origins)
+
+    def _looked_up(self, call: Call, f: OperandFormat) -> Call:
+        """Rows of a table that is in a format."""
+        table, positions = call.args
+        return replace(call, args=(self._stored(table, f), self.rewriter.real(positions)))
+
+    def _computed(self, b: Binding, call: Call, f: OperandFormat) -> Call:
+        """An operator on numbers of a format, operation by operation."""
+        r, dtype = self.rewriter, str(element(f.format).dtype)
+
+        def held(a: Atom) -> Atom:
+            name = a.name if isinstance(a, Var) else b.var.name
+            return r.b.bind(rewrite.call("cast", a, dtype=dtype), f"{name}_{f.format}")
+
+        args = tuple(held(r.real(a)) for a in call.args)
+        value = r.b.bind(replace(call, args=args), f"{b.var.name}_{f.format}", b.origins)
+        return rewrite.call("cast", value, dtype=str(FLOAT32))
 
     def _native(self, b: Binding, call: Call, formats: Sequence[OperandFormat]) -> Var:
         """Products and sums in the format, scaled back; then the bias."""
@@ -125,6 +147,9 @@ def result_scale(call: Call, formats: Sequence[OperandFormat]) -> Array:
 def check_node(name: str, call: Call, plan: Plan) -> None:
     """Raise ConfigError unless `plan` tells how to compute a node on numbers of formats."""
     formats = plan.formats.get(name, ())
+    if contraction_of(call) is None:
+        _check_own(name, call, formats)
+        return
     if reason := factors_reason(call):
         raise ConfigError(f"node {name!r} ({call.op}) cannot be in a number format: {reason}")
     if len(formats) != 2:
@@ -138,6 +163,19 @@ def check_node(name: str, call: Call, plan: Plan) -> None:
         raise ConfigError(f"node {name!r} has no {len(shift)} biases that could be shifted")
     for k, (a, f) in enumerate(zip(operands(call), formats, strict=True)):
         _check_scales(f"operand {k} of node {name!r}", a, f)
+
+
+def _check_own(name: str, call: Call, formats: Sequence[OperandFormat]) -> None:
+    """Check the format of a node that is no product."""
+    if not is_lookup(call) and form(call) not in (Form.SOFTMAX, Form.LAYER_NORM):
+        raise ConfigError(f"node {name!r} ({call.op}) cannot be in a number format: {OTHERS}")
+    if len(formats) != 1:
+        raise ConfigError(f"the plan needs one format for node {name!r} ({call.op})")
+    (f,) = formats
+    if is_lookup(call):
+        _check_scales(f"the table of node {name!r}", call.args[0], f)
+    elif f != OperandFormat(f.format) or f.blocks is not None or f.integers or f.format == FLOAT:
+        raise ConfigError(f"node {name!r} is computed in a scalar number format, without scales")
 
 
 def _check_native(name: str, formats: Sequence[OperandFormat]) -> None:

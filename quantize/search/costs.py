@@ -105,6 +105,5 @@ def _weight_bits(plan: Plan, node: str) -> float:
     """Bits of a node's weights; 0 if the plan says nothing of them."""
     if node in plan.weights:
         return plan.weights[node].bits
-    if node not in plan.formats:
-        return 0
-    return bits_with_scales(plan.formats[node][1].format)
+    formats = plan.formats.get(node, ())
+    return bits_with_scales(formats[1].format) if len(formats) > 1 else 0

@@ -49,8 +49,11 @@ def test_factors_of_attention_are_found_in_an_encoder_and_in_a_decoder_with_a_ca
         found = list(sites(Graph(prepared(mod).main)).values())
         assert found.count(("activation", "key")) == layers
         assert found.count(("probability", "value")) == layers
-        rest = set(found) - {("activation", "key"), ("probability", "value")}
-        assert rest == {("activation", "weight")}
+        assert found.count(("softmax",)) == layers
+        assert found.count(("norm",)) == 2 * layers + 1
+        assert found.count(("embedding",)) == 1
+        assert found.count(("activation", "logit")) == 1
+        assert found.count(("activation", "weight")) > 6 * layers - 1
 
 
 def test_a_product_of_activations_without_softmax_is_no_attention() -> None:
@@ -70,6 +73,36 @@ def test_keys_of_their_own_format_change_nothing_else() -> None:
     products = {k: f for k, f in rounded.items() if f != ["float32", "float32"]}
     assert list(products.values()) == [["float32", "int4"]] * 2
     assert all(len(plan.formats[n][1].scales) == 4 for n in products)  # heads
+
+
+def test_embeddings_logits_softmax_and_norms_are_sites() -> None:
+    given = {
+        "embedding_dtype": "nf4", "logit_dtype": "int8", "softmax_dtype": "bfloat16",
+        "norm_dtype": "float16",
+    }  # fmt: skip
+    plain = QConfig(weight_dtype="int4", activation_granularity="token", **OFF)
+    config = QConfig(weight_dtype="int4", activation_granularity="token", **OFF, **given)
+    batches, x = [sentences(8, LENGTH, 0)], sentences(2, LENGTH, 1)
+    before = quantize.calibrate(attention(), batches, plain).formats
+    plan = quantize.calibrate(attention(), batches, config)
+    roles = sites(Graph(prepared(attention()).main))
+    own = {n: f for n, f in plan.formats.items() if len(f) == 1}
+    found = {(roles[n][0], f[0].format) for n, f in own.items()}
+    assert found == {("embedding", "nf4"), ("softmax", "bfloat16"), ("norm", "float16")}
+    (head,) = [n for n, r in roles.items() if "logit" in r]
+    assert plan.formats[head][1].format == "int8"
+    assert {n: f for n, f in plan.formats.items() if n != head and n not in own} == {
+        n: f for n, f in before.items() if n != head
+    }
+    # Softmax in bfloat16 has results in bfloat16.
+    q = quantize.realize(attention(), plan)
+    calls = [b.value for b in q.main.bindings if isinstance(b.value, Call)]
+    assert {str(c.attrs.dtype) for c in calls if str(c.op) == "cast"} >= {
+        "custom[bfloat16]16", "custom[float16_e5m10]16"
+    }  # fmt: skip
+    assert_same(compiler.build(q, target=NO_FMA)(x), compiler.evaluate(q, x))
+    left = QConfig(weight_dtype="int4", logit_dtype="float32", **OFF)
+    assert "logit_dtype='float32'" in annotate(attention(), left).nodes[head].reason
 
 
 # ---- tokens --------------------------------------------------------------------------------------
@@ -194,6 +227,12 @@ def configs(draw: st.DrawFn) -> QConfig:
         elif wanted == "block" or (name in UNSIGNED and wanted in ("head", "channel")):
             wanted = "token"
         given |= {f"{site}_dtype": name, f"{site}_granularity": wanted}
+    for site, names in {
+        "embedding": (*SCALARS, *BLOCKS, "nf4"), "logit": (*SCALARS, *BLOCKS),
+        "softmax": ("bfloat16", "float8_e5m2", "posit16_es1"), "norm": ("bfloat16", "float16"),
+    }.items():  # fmt: skip
+        if draw(st.integers(0, 3)) == 0:
+            given[f"{site}_dtype"] = draw(st.sampled_from(names))
     try:
         return QConfig(**OFF, **given)
     except ConfigError as e:  # those that say nothing, or belong to networks in integers
@@ -245,6 +284,17 @@ def test_200_configurations_are_compiled_as_they_are_interpreted(config: QConfig
                 "activation_granularity": "token",
             },
             "has one format and one scale",
+        ),
+        ({"softmax_dtype": "int8"}, "has none: choose a scalar number format"),
+        ({"norm_dtype": "mxfp4_e2m1"}, "has none: choose a scalar number format"),
+        ({"embedding_dtype": "uint8"}, "use int8, symmetric"),
+        ({"logit_dtype": "flot32"}, "did you mean 'float32'"),
+        (
+            {
+                "weight_dtype": "bfloat16", "activation_dtype": "bfloat16", "compute": "native",
+                "softmax_dtype": "bfloat16",
+            },
+            "needs compute='storage'",
         ),
         ({"overrides": {"x": {"key_dtype": "in8"}}}, "unknown format 'in8'"),
     ],
