@@ -77,6 +77,7 @@ class IntegerProducts:
         #: What holds integers of a format, and what holds their scales.
         self.held: dict[Atom, OperandFormat] = {}
         self.scales: dict[Atom, OperandFormat] = {}
+        self.zeros: dict[Atom, OperandFormat] = {}
 
     def product(self, b: Binding, call: Call, formats: Sequence[OperandFormat]) -> Call | None:
         """The last call of a product on integers; None if it is none."""
@@ -168,6 +169,7 @@ class IntegerProducts:
         scales, levels = self.row_scales(a, f), (1 << unsigned_bits(f.format)) - 1
         if (a, f, "zeros") not in self.made:
             zeros = self._bound(a, f, "zeros", zeros_call(a, scales, f))
+            self.zeros[zeros] = f
             q = rewrite.call("qnn.quantize_rows", a, scales, zeros, axis=f.axis, levels=levels)
             self.made[a, f, "zeros"], self.made[a, f, "q"] = zeros, self._bound(a, f, "q", q)
             self.held[self.made[a, f, "q"]] = f

@@ -51,9 +51,12 @@ def realized_cost(mod: IRModule, plan: Plan) -> tuple[ModelCost, IRModule]:
     products = realizer.in_formats.integers
     for a, f in products.held.items():
         kept[a] = Kept(f.format, format_bits(f.format))
+    for a, f in products.zeros.items():
+        kept[a] = Kept(f.format, format_bits(f.format))
     for a, f in products.scales.items():
         one = BlockFormat("", "int8", f.scale_dtype)
-        kept[a] = Kept(f.scale_dtype, one.scale_bits, 32 if one.has_unit else 0)
+        unit = 32 if one.has_unit and isinstance(a, Constant) else 0
+        kept[a] = Kept(f.scale_dtype, one.scale_bits, unit)
     return cost(realized, kept), realized
 
 

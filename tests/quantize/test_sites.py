@@ -44,7 +44,7 @@ def attention() -> IRModule:
 def test_factors_of_attention_are_found_in_an_encoder_and_in_a_decoder_with_a_cache() -> None:
     for mod, layers in (
         (attention(), 2),
-        (compiler.from_onnx(zoo.FOLDER / "stdlib_lm.onnx"), 4),
+        (decoder(), 4),
     ):
         found = list(sites(Graph(prepared(mod).main)).values())
         assert found.count(("activation", "key")) == layers
@@ -245,9 +245,13 @@ def check(mod: IRModule, config: QConfig, x: Any, calibration: Any) -> None:
     plan = quantize.calibrate(mod, calibration, config)
     assert Plan.from_json(plan.to_json()) == plan
     q = quantize.realize(mod, plan)
-    want, got = compiler.evaluate(q, x), compiler.build(q, target=NO_FMA)(x)
-    assert_same(np.asarray(got), np.asarray(want))
-    assert np.isfinite(want).all()
+    given = x if isinstance(x, dict) else {mod.main.params[0].name: x}
+    wanted, found = compiler.evaluate(q, **given), compiler.build(q, target=NO_FMA)(**given)
+    if not isinstance(wanted, list):
+        wanted, found = [wanted], [found]
+    for got, want in zip(found, wanted, strict=True):
+        assert_same(np.asarray(got), np.asarray(want))
+        assert np.isfinite(want).all()
     assert plan_cost(mod, plan).parameter_bytes > 0
 
 
@@ -262,6 +266,37 @@ def test_some_configurations_are_compiled_as_they_are_interpreted(config: QConfi
 @given(configs())
 def test_200_configurations_are_compiled_as_they_are_interpreted(config: QConfig) -> None:
     check(attention(), config, sentences(2, LENGTH, 1), [sentences(8, LENGTH, 0)])
+
+
+def tokens_of(mod: IRModule, batch: int, length: int, past: int, seed: int) -> dict[str, Array]:
+    """Inputs of a decoder with a cache of 2 heads of 32 numbers."""
+    rng = np.random.default_rng(seed)
+    cache = (batch, 2, past, 32)
+    made = {p.name: rng.normal(size=cache).astype(np.float32) for p in mod.main.params[1:]}
+    return {"input_ids": rng.integers(0, 1024, (batch, length)), **made}
+
+
+@cache
+def decoder() -> IRModule:
+    return compiler.from_onnx(zoo.FOLDER / "stdlib_lm.onnx")
+
+
+@pytest.mark.thorough
+@settings(max_examples=1)
+@given(configs())
+def test_a_configuration_of_the_language_model_is_compiled_as_it_is_interpreted(
+    config: QConfig,
+) -> None:
+    check(decoder(), config, tokens_of(decoder(), 1, 4, 3, 1), tokens_of(decoder(), 2, 8, 0, 2))
+
+
+@pytest.mark.slow
+@settings(max_examples=200)
+@given(configs())
+def test_200_configurations_of_the_language_model_are_compiled_as_they_are_interpreted(
+    config: QConfig,
+) -> None:
+    check(decoder(), config, tokens_of(decoder(), 1, 4, 3, 1), tokens_of(decoder(), 2, 8, 0, 2))
 
 
 # ---- what is refused -----------------------------------------------------------------------------

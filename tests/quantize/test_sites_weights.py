@@ -21,7 +21,7 @@ from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.types.dtypes import Array
 from quantize import Plan, QConfig
-from quantize.search.costs import plan_cost
+from quantize.search.costs import plan_cost, realized_cost
 
 FLOATS = {
     "float8_e4m3fn": 448.0, "float8_e5m2": 57344.0, "float6_e2m3fn": 7.5, "float4_e2m1fn": 6.0
@@ -164,12 +164,50 @@ def test_every_pair_of_formats_runs_and_its_sums_are_those_of_float32(
         ({"weight_dtype": "nvfp4"}, 4 * 64 + 4 * 8 + 32),
     ],
 )  # fmt: skip
-def test_costs_count_scales_in_their_formats(fields: dict[str, Any], bits: int) -> None:
+def test_costs_count_scales_of_weights_in_their_formats(fields: dict[str, Any], bits: int) -> None:
     w = np.random.default_rng(0).normal(size=(4, 16)).astype(np.float32)
     given = {"weight_dtype": "int4", "activation_dtype": "float32", **fields}
     mod = dense(w)
     plan = quantize.calibrate(mod, [np.ones((3, 16), np.float32)], QConfig(**given))
     assert plan_cost(mod, plan).parameter_bytes == bits // 8
+
+
+TOKENS = {"activation_dtype": "int8", "activation_granularity": "token"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "bits", "made"),  # of parameters; of what the layer makes of its input of 3 rows
+    [
+        ({**TOKENS, "weight_dtype": "int4"}, 4 * 64 + 4 * 32, 3 * (16 * 8 + 32)),
+        (
+            {
+                **TOKENS, "weight_dtype": "int3", "weight_granularity": "group",
+                "weight_group_size": 4, "scale_dtype": "float8_e4m3fn",
+            },
+            3 * 64 + 16 * 8 + 32 + 32,  # a scale of each tensor
+            3 * (16 * 8 + 8),
+        ),
+        (  # with the sums of weights that zero points are multiplied with
+            {**TOKENS, "weight_dtype": "int4", "activation_dtype": "uint5"},
+            4 * 64 + 4 * 32 + 4 * 32,
+            3 * (16 * 5 + 32 + 5),
+        ),
+    ],
+)  # fmt: skip
+def test_costs_count_integers_of_tokens_with_their_scales_and_zero_points(
+    fields: dict[str, Any], bits: int, made: int
+) -> None:
+    w = np.random.default_rng(0).normal(size=(4, 16)).astype(np.float32)
+    config, mod = QConfig(**fields), dense(w)
+    plan = quantize.calibrate(mod, [np.ones((3, 16), np.float32)], config)
+    found, realized = realized_cost(mod, plan)
+    assert found.parameter_bytes == bits // 8
+    first, second = config.activation_format, config.weight_format
+    assert dict(found.macs_by_dtypes) == {f"{first} x {second}": 3 * 64}
+    # At most the input, what is made of it and an accumulator are alive at once.
+    least = (3 * 16 * 32 + made) // 8
+    assert least - 3 * 4 * 4 <= found.activation_bytes <= least + 2 * 3 * 4 * 4
+    assert len(realized.main.bindings) > 3
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, read, require
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.formats import SimulatedBlocksAttrs, block_scales, scale_expr
+from compiler.op.stored import Stored
 from compiler.symbolic import Dim, IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, call, cast, const, minimum, select
@@ -212,11 +213,16 @@ def _dequantize_nest(b: PrimBuilder, _: Any, q: Buffer, scale: Buffer, zero: Buf
     )  # fmt: skip
 
 
+def _stored(a: RowScalesAttrs, _: Sequence[TensorType]) -> Stored:
+    return Stored(FLOAT32.bits if a.unit != 1.0 else 0)  # the scale of the whole tensor
+
+
 # ---- definitions ---------------------------------------------------------------------------------
 ROW_SCALES = register_op(
     OpDef(
         "qnn.row_scales", _scales_type, _scales, _scales_nest, RowScalesAttrs, (1, 1),
-        in_float32=True, doc="a scale for each row of float32 data, found from the row",
+        in_float32=True, stored=_stored,
+        doc="a scale for each row of float32 data, found from the row",
     )
 )  # fmt: skip
 ROW_ZEROS = register_op(
