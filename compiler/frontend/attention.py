@@ -9,7 +9,6 @@ every number format has, not with -infinity.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.frontend.element_types import bounds
@@ -171,29 +170,29 @@ def rotated(
     turned = n.step("strided_slice", x, begin=(0,), end=(2 * half,), axes=(last,))
     turned = turned if 2 * half < size else x
     if interleaved:
-        pairs = n.step("reshape", turned, newshape=(*t.shape[:-1], half, 2))
-        a, b = (
-            n.step("squeeze", n.step("strided_slice", pairs, begin=(k,), end=(k + 1,),
-                                     axes=(last + 1,)), axis=(last + 1,))
-            for k in (0, 1)
-        )  # fmt: skip
+        whole = _turned_pairs(n, turned, cos, sin, half)
     else:
-        a, b = (
-            n.step("strided_slice", turned, begin=(k * half,), end=((k + 1) * half,), axes=(last,))
-            for k in (0, 1)
-        )
-    first = n.step("subtract", n.step("multiply", a, cos), n.step("multiply", b, sin))
-    second = n.step("add", n.step("multiply", b, cos), n.step("multiply", a, sin))
-    parts: Sequence[Atom] = (first, second)
-    if interleaved:
-        both = n.step("concatenate", *(n.step("expand_dims", p, axes=(last + 1,)) for p in parts),
-                      axis=last + 1)  # fmt: skip
-        parts = (n.step("reshape", both, newshape=(*t.shape[:-1], 2 * half)),)
+        both = (n.step("concatenate", a, a, axis=tensor_type(a).rank - 1) for a in (cos, sin))
+        whole = n.step("nn.rotary", turned, *both)
     if 2 * half < size:
         rest = n.step("strided_slice", x, begin=(2 * half,), end=(size,), axes=(last,))
-        parts = (*parts, rest)
-    whole = parts[0] if len(parts) == 1 else n.step("concatenate", *parts, axis=last)
+        whole = n.step("concatenate", whole, rest, axis=last)
     return emit("multiply", whole, scalar(scale, t)) if scale != 1 else whole
+
+
+def _turned_pairs(n: Node, x: Atom, cos: Atom, sin: Atom, half: int) -> Atom:
+    """Elements 2i and 2i + 1 of the last axis turned by angle i."""
+    shape, last = tensor_type(x).shape, tensor_type(x).rank - 1
+    pairs = n.step("reshape", x, newshape=(*shape[:-1], half, 2))
+    a, b = (
+        n.step("squeeze", n.step("strided_slice", pairs, begin=(k,), end=(k + 1,),
+                                 axes=(last + 1,)), axis=(last + 1,))
+        for k in (0, 1)
+    )  # fmt: skip
+    first = n.step("subtract", n.step("multiply", a, cos), n.step("multiply", b, sin))
+    second = n.step("add", n.step("multiply", b, cos), n.step("multiply", a, sin))
+    apart = (n.step("expand_dims", p, axes=(last + 1,)) for p in (first, second))
+    return n.step("reshape", n.step("concatenate", *apart, axis=last + 1), newshape=shape)
 
 
 def angles(n: Node, cache: Atom, at: Atom) -> Atom:
