@@ -70,9 +70,10 @@ def change_dtype(
 
     Args:
         mod: a module that has not been fused.
-        src: dtype to replace, usually `float32`. Or a mapping from patterns to formats
-            (`{"conv*": "posit8_es0", "*": "bfloat16"}`): each float32 value is computed in the
-            format of the first pattern that matches its name or one of its origins (`*`, `?` and
+        src: dtype to replace, usually `float32`; `float16` or `bfloat16`, with `float32` as dst, of
+            a model in shorter floats, which can be quantized then. Or a mapping from patterns to
+            formats (`{"conv*": "posit8_es0", "*": "bfloat16"}`): each float32 value is computed in
+            the format of the first pattern that matches its name or one of its origins (`*`, `?` and
             `[...]` as in file names), else in float32. Operands are cast where formats meet. A pair
             (format, accumulation) chooses both.
         dst: `custom[NAME]BITS`, or a format or its name; left out with a mapping.
@@ -280,6 +281,8 @@ class _Retype:
     def encoded(self, data: Array, dtype: DType) -> Array:
         if self.source.is_custom:
             data = custom(self.source.name).decode(data, self.source)
+        if not dtype.is_custom:
+            return np.asarray(data, dtype.storage)
         return np.asarray(custom(dtype.name).encode(data, dtype), dtype.storage)
 
     def value(self, b: Binding) -> Value:

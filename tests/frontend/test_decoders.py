@@ -14,6 +14,8 @@ import compiler
 from compiler.errors import InputError
 from compiler.transform import prepare
 from compiler.types.dtypes import Array
+from quantize.annotation.graph import Graph
+from quantize.annotation.sites import sites
 
 SIZES = [(2, 3, 4, 0), (1, 1, 7, 0), (1, 4, 0, 0), (2, 1, 5, 2)]
 """Batch, new tokens, cached ones, masked ones."""
@@ -63,6 +65,15 @@ def test_norms_are_found_in_every_style(style: str) -> None:
     assert names.count("nn.rms_norm") == 2 * LAYERS + 1
     assert names.count("nn.softmax") == LAYERS
     assert names.count("nn.matmul") == 2 * LAYERS
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_keys_and_values_are_found_in_every_style(style: str) -> None:
+    mod = prepare(compiler.from_onnx(Decoder(style).model()))
+    found = list(sites(Graph(mod.main)).values())
+    assert found.count(("activation", "key")) == LAYERS
+    assert found.count(("probability", "value")) == LAYERS
+    assert found.count(("norm",)) == 2 * LAYERS + 1
 
 
 @pytest.mark.parametrize("style", STYLES)
