@@ -28,10 +28,10 @@ from compiler.frontend.integer_products import (
     one_zero_point,
 )
 from compiler.frontend.node import Converter, Node, converts
-from compiler.frontend.values import Imported, constant_of, scalar
+from compiler.frontend.values import Imported, scalar
 from compiler.frontend.windows import two
 from compiler.ir.expr import Atom, Constant, tensor_type
-from compiler.types.dtypes import FLOAT32, INT8, INT32, UINT8, Array
+from compiler.types.dtypes import FLOAT32, INT8, INT32, UINT8
 
 DOMAIN = "com.microsoft"
 INPUTS: dict[str, tuple[int, int]] = {}
@@ -219,47 +219,6 @@ def _centred(n: Node, i: int, turned: int) -> Atom:
     if n.has(i + 2):
         q = n.step("subtract", q, _column(n, cast_to(n, n.atom(i + 2), INT32)))
     return q
-
-
-@microsoft("MatMulNBits", 3, 6)
-def matmul_nbits(n: Node) -> Imported:
-    """A product with a matrix whose known weights are packed integers of 2, 4 or 8 bits in blocks.
-
-    Block b of column k of the matrix has its own scale and zero point (half the range by default).
-    The weights are made floats during import, and products are of floats, as in onnxruntime unless
-    `accuracy_level` asks for less.
-    """
-    width = n.expect("bits", 4, 2, 4, 8)
-    rows, columns, block = (int(n.need(k)) for k in ("K", "N", "block_size"))
-    count = -(-rows // block) if block > 0 else 0
-    if min(rows, columns, count) < 1:
-        raise n.unsupported(f"K={rows}, N={columns}, block_size={block}")
-    if n.has(4):
-        raise n.unsupported("g_idx")
-    n.reserve(columns, count * block)
-    packed = n.known(1, "weights").reshape(columns, count, -1)
-    q = _unpacked(packed, width)[..., :block].astype(np.float32)
-    scale = n.known(2, "scales").reshape(columns, count, 1).astype(np.float32)
-    zero: Array | float = float(1 << (width - 1))
-    if n.has(3):
-        zero = n.known(3, "zero points")
-        if zero.dtype == np.uint8:
-            zero = _unpacked(zero.reshape(columns, -1), width)[:, :count]
-        zero = zero.reshape(columns, count, 1).astype(np.float32)
-    weights = ((q - zero) * scale).reshape(columns, count * block)[:, :rows]
-    t = n.type(0)
-    if t.shape[-1] != rows:
-        raise n.unsupported(f"data {t} and K={rows}")
-    bias = [n.atom(5)] if n.has(5) else []
-    y = n.step("nn.dense", n.atom(0), constant_of(np.ascontiguousarray(weights), t.dtype), *bias)
-    return n.call("reshape", y, newshape=(*t.shape[:-1], columns))
-
-
-def _unpacked(packed: Array, width: int) -> Array:
-    """Integers of `width` bits, the lowest bits of each byte first, along the last axis."""
-    shifts = np.arange(0, 8, width, dtype=np.uint8)
-    apart = (packed.astype(np.uint8)[..., None] >> shifts) & ((1 << width) - 1)
-    return np.asarray(apart.reshape(*packed.shape[:-1], -1))
 
 
 microsoft("QuantizeLinear", 2, 3)(quantize_linear)

@@ -34,7 +34,8 @@ _MOVES = {
     "Split", "Gather", "Expand", "Tile", "Pad",
 }  # fmt: skip
 """Operators that take narrow integers and give them on."""
-_CONVERSIONS = {"Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "Shape", "Size"}
+_CONVERSIONS = {"Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "Shape", "Size",
+                "GatherBlockQuantized"}  # fmt: skip
 """Operators that take narrow integers."""
 
 

@@ -16,6 +16,7 @@ from compiler.frontend import (  # noqa: F401
     converters_move,
     converters_nn,
     converters_norms,
+    converters_packed,
     converters_pool,
     converters_quantized,
     converters_recurrent,

@@ -73,9 +73,9 @@ def change_dtype(
         src: dtype to replace, usually `float32`; `float16` or `bfloat16`, with `float32` as dst, of
             a model in shorter floats, which can be quantized then. Or a mapping from patterns to
             formats (`{"conv*": "posit8_es0", "*": "bfloat16"}`): each float32 value is computed in
-            the format of the first pattern that matches its name or one of its origins (`*`, `?` and
-            `[...]` as in file names), else in float32. Operands are cast where formats meet. A pair
-            (format, accumulation) chooses both.
+            the format of the first pattern that matches its name or one of its origins (`*`, `?`
+            and `[...]` as in file names), else in float32. Operands are cast where formats meet. A
+            pair (format, accumulation) chooses both.
         dst: `custom[NAME]BITS`, or a format or its name; left out with a mapping.
         boundary: keep the dtypes of inputs and outputs, converting them with casts. Without it they
             are of `dst` too, as storage integers; not with a mapping.
