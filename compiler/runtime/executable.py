@@ -22,6 +22,7 @@ from compiler.runtime.disassembly import counts, instructions
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.runtime.program import Program
 from compiler.symbolic import Index, Var
+from compiler.symbolic.quasi import function_of
 from compiler.target.registry import Target
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, Type
@@ -174,6 +175,7 @@ class GraphExecutable(Executable):
         self._linked = _linked(program.constants, self._linkage.addresses)
         self._constants = _table(self._linked)
         self._local = threading.local()
+        self._bytes = function_of(program.workspace, program.dims)
         self._known: dict[tuple[int, ...], tuple[list[tuple[int, ...]], int, Any]] = {}
 
     def run(
@@ -236,7 +238,7 @@ class GraphExecutable(Executable):
                     values = self._for_sizes(dims)
             if len(self._known) >= KNOWN_SIZES:
                 self._known = {}
-            size = 0 if none else int(p.workspace.value(dims))
+            size = 0 if none else self._bytes(*key)
             self._known[key] = (shapes, size, values)
         return self._known[key]
 

@@ -4,7 +4,7 @@ bounds of sums and operations from those of their operands."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -109,3 +109,29 @@ def operation_bounds(op: str, a: Bounds, b: Bounds) -> Bounds:
     if op == "*" and al is not None and bl is not None and al >= 0 and bl >= 0:
         return al * bl, None if ah is None or bh is None else ah * bh
     return None, None
+
+
+def function_of(i: Index, variables: Sequence[Var]) -> Callable[..., int]:
+    """What computes the value of `i` from those of its variables, in that order: for what is
+    computed often, since it takes a tenth of the time of `Index.value`."""
+    lines: list[str] = []
+    names: dict[Any, str] = {v: f"v{k}" for k, v in enumerate(variables)}
+    head = f"def value({', '.join(names.values())}):"
+
+    def text(i: Index) -> str:
+        return " + ".join([*(f"{c} * {atom(a)}" for a, c in i.terms.items()), str(i.const)])
+
+    def atom(a: Var | Quasi) -> str:
+        if a not in names:
+            assert isinstance(a, Quasi)  # else a variable is missing
+            p, q = text(a.a), text(a.b)
+            names[a] = f"t{len(names)}"
+            body = f"min({p}, {q})" if a.op == "min" else f"({p}) {a.op} ({q})"
+            lines.append(f"    {names[a]} = {body}")
+        return names[a]
+
+    result = text(i)
+    made: dict[str, Any] = {"__builtins__": {"min": min}}
+    exec("\n".join([head, *lines, f"    return {result}"]), made)
+    out: Callable[..., int] = made["value"]
+    return out

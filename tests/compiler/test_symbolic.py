@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.symbolic import Facts, Index, Var, ceil_div, imax, imin, product
+from compiler.symbolic.quasi import function_of
 
 N, ROW, COL = Var("n"), Var("i", 12), Var("j", 7)
 TILE, STEP = Var("t", (N + 7) // 4), Var("s", N)  # loops whose extents are known at run time
@@ -53,6 +54,19 @@ def test_simplification_keeps_values_and_bounds(e: Index, env: dict[Var, int], k
     assert plain(imax(e, ROW), env) == max(v, env[ROW])
     assert plain(imin(e, STEP), env) == min(v, env[STEP])
     assert e.multiple_of(k) is False or v % k == 0
+
+
+@given(expressions(), values())
+def test_functions_of_variables_give_values(e: Index, env: dict[Var, int]) -> None:
+    variables = list(env)
+    assert function_of(e, variables)(*env.values()) == e.value(env)
+
+
+def test_long_chains_become_functions() -> None:
+    e: Index = N
+    for k in range(60):
+        e = imin(e * 2, ROW * (k + 2) + COL)
+    assert function_of(e, [N, ROW, COL])(5, 7, 11) == e.value({N: 5, ROW: 7, COL: 11})
 
 
 @given(expressions(), values())
