@@ -77,6 +77,9 @@ PIPELINE = register(
                   (Step("lower", "compiler.vm.build:bytecode"),)),
             Stage("emptiness", "a module without control flow, or a region",
                   (Step("without_empty", "compiler.transform.fold_empty:without_empty"),)),
+            Stage("heads", "the same",
+                  (pass_("GroupQueries", when=lambda job: job.deterministic,
+                         note="unless roundings are stochastic"),)),
             Stage("stronger", "the same", passes(
                   "CanonicalizeOps", "FoldScaleAxis", "EliminateCommonSubexpr",
                   "CombineParallelConv2D", "CombineParallelDense", "CombineParallelBatchMatmul"),
@@ -274,6 +277,6 @@ def optimize(
 
 
 def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...]) -> IRModule:
-    mod = sequence("layouts", "stronger", "layouts", told=Job(target, lowerings))(mod)
+    mod = sequence("layouts", "heads", "layouts", told=Job(target, lowerings))(mod)
     fused: IRModule = run(mod, "fusion")  # kernels are what the executor runs
     return fused

@@ -25,6 +25,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.fold_zero_point": ["FoldZeroPoint"],
         "compiler.transform.fuse_ops": ["FuseOps"],
         "compiler.passes.infer_type": ["InferType"],
+        "compiler.transform.group_queries": ["GroupQueries"],
         "compiler.transform.inline": ["Inline"],
         "compiler.transform.lambda_lift": ["LambdaLift"],
         "compiler.transform.legalize_ops": ["LegalizeOps"],
