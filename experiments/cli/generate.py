@@ -91,7 +91,8 @@ def generate(
         return
     for line in ((prompt or "") + found.text).splitlines() if found.text else [str([*found.ids])]:
         say(line)
-    say(f"{len(found.ids)} ids, {found.tokens_per_s:.1f} a second", err=True)
+    rate = f", {found.tokens_per_s:.1f} a second" if len(found.ids) > 1 else ""
+    say(f"{len(found.ids)} ids{rate}; keys and values: {found.cache}", err=True)
 
 
 def _numbers(text: str) -> list[int]:

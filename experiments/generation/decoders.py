@@ -8,24 +8,19 @@ an axis as long as the past; optional `attention_mask` [batch, past + sequence] 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from compiler.boundary.elements import numbers
 from compiler.errors import ConfigError
 from experiments.zoo import model_files
 
 if TYPE_CHECKING:
-    from compiler import Executable
     from compiler.ir.expr import IRModule
     from compiler.types.tensor_types import TensorType
-
-Array = NDArray[Any]
 
 IDS, MASK, POSITIONS, LOGITS = "input_ids", "attention_mask", "position_ids", "logits"
 PAST, PRESENT = "past_key_values.", "present."
@@ -118,50 +113,3 @@ def positions(module: IRModule) -> int | None:
             at = total.value({**dict.fromkeys(past, 0), **dict.fromkeys(ids, 1)})
             found.append(r.size - int(at))
     return min(found, default=None)
-
-
-class Reader:
-    """A compiled decoder and what it has read. `read` takes ids and gives the scores of the next.
-
-    Args:
-        executable: of the decoder for one sequence.
-        decoder: its interface.
-        at_once: whether ids may be read several in a call. One at a time, there are none to mask,
-            which a format may not do (see `number_systems.masks`).
-    """
-
-    def __init__(self, executable: Executable, decoder: Interface, at_once: bool = True):
-        self.executable, self.decoder = executable, decoder
-        self.at_once = at_once or not decoder.pasts
-        self.forget()
-
-    def forget(self) -> None:
-        """Begin again with nothing read."""
-        self.seen: list[int] = []
-        types = self.decoder.dtypes
-        self._past = {n: np.zeros(dims, types[n]) for n, dims in self.decoder.pasts.items()}
-
-    def read(self, ids: Sequence[int]) -> Array:
-        """Scores [len(ids), vocabulary] of what follows each of the ids.
-
-        Raises:
-            InputError: an id, or how many there are, is beyond what the model has.
-        """
-        if not self.at_once and len(ids) > 1:
-            return np.concatenate([self.read([one]) for one in ids])
-        before = len(self.seen) if self._past else 0
-        given = [*ids] if self._past else [*self.seen, *ids]
-        feed: dict[str, Array] = {IDS: self._row(IDS, given), **self._past}
-        if MASK in self.decoder.extras:
-            feed[MASK] = np.ones((1, before + len(given)), self.decoder.dtypes[MASK])
-        if POSITIONS in self.decoder.extras:
-            feed[POSITIONS] = self._row(POSITIONS, range(before, before + len(given)))
-        results = self.executable(feed)
-        named = results if isinstance(results, list) else [results]
-        found = dict(zip(self.decoder.outputs, named, strict=True))
-        self._past = {n: found[present] for n, present in self.decoder.presents.items()}
-        self.seen += ids
-        return numbers(np.asarray(found[LOGITS]))[0, -len(ids) :]
-
-    def _row(self, name: str, values: Sequence[int]) -> Array:
-        return np.asarray([list(values)], self.decoder.dtypes[name])

@@ -7,15 +7,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from compiler.errors import ConfigError
+from compiler.errors import ConfigError, UnsupportedError
 from experiments import zoo
 from experiments.systems import number_systems, pipeline, schemes
 from experiments.zoo import model_files
 from experiments.zoo.language import tokenizer as tokenizers
 
 from . import decoders
+from .readers import FedBack, InPlace, Reader
 from .sampling import Sampling
 
 if TYPE_CHECKING:
@@ -31,7 +32,9 @@ class Generated:
     """What a decoder wrote after `prompt_ids`: `ids`, and their `text` (empty without a tokenizer).
 
     `prompt_s` are the seconds until the first of them: of reading the prompt, and of compiling what
-    is left to compile; `tokens_per_s` is the rate of those after it, NaN if there are none.
+    is left to compile; `tokens_per_s` is the rate of those after it, NaN if there are none. By
+    `cache`, keys and values are "in place", or "fed back" where the model does not let them stay,
+    or there are "none" and all ids are read for every new one.
     """
 
     ids: tuple[int, ...]
@@ -39,6 +42,7 @@ class Generated:
     prompt_ids: tuple[int, ...]
     tokens_per_s: float
     prompt_s: float
+    cache: str
 
 
 def generate(
@@ -96,8 +100,10 @@ def generate(
     module = model_files.load_model(path, decoder.shapes)
     most = decoders.positions(module)
     _check_length(path, len(ids), tokens, most, slide)
-    executable = pipeline.build(_in_scheme(module, scheme, plan), scheme, target, threads)
-    reader = decoders.Reader(executable, decoder, plan is not None or number_systems.masks(dtype))
+    capacity = len(ids) + tokens if most is None else most
+    module = _in_scheme(module, scheme, plan)
+    at_once = plan is not None or number_systems.masks(dtype)
+    reader = _reader(module, scheme, decoder, capacity, at_once, target, threads)
     chances, began = sampling.chances(), time.perf_counter()
     found = [sampling.choose(reader.read(ids)[-1], chances)]
     first = time.perf_counter()
@@ -109,7 +115,30 @@ def generate(
         found.append(sampling.choose(reader.read(fresh)[-1], chances))
     rate = (tokens - 1) / (time.perf_counter() - first) if tokens > 1 else float("nan")
     text = words.decode(found) if words else ""
-    return Generated(tuple(found), text, tuple(ids), rate, first - began)
+    return Generated(tuple(found), text, tuple(ids), rate, first - began, reader.cache)
+
+
+def _reader(
+    module: IRModule,
+    scheme: schemes.Scheme,
+    decoder: decoders.Interface,
+    capacity: int,
+    at_once: bool,
+    target: str,
+    threads: int,
+) -> Reader:
+    """The decoder compiled with its keys and values in place, where it can be; the bits are the
+    same without."""
+    import compiler
+
+    if decoder.pasts:
+        lowering = cast("str | None", scheme.option("lowering"))
+        try:
+            compiled = compiler.decoder(module, target, threads, lowering)
+            return InPlace(compiled, decoder, capacity, at_once)
+        except UnsupportedError:
+            pass
+    return FedBack(pipeline.build(module, scheme, target, threads), decoder, at_once)
 
 
 def _tokenizer(

@@ -17,6 +17,7 @@ from compiler.errors import ConfigError, DtypelabError, InputError
 from experiments.cli.main import run_command
 from experiments.data import datasets
 from experiments.generation import decoders
+from experiments.generation.readers import FedBack, InPlace
 from experiments.generation.sampling import Sampling
 from experiments.systems import number_systems, pipeline, schemes
 from experiments.zoo import model_files
@@ -128,10 +129,17 @@ def test_what_is_no_decoder_is_told_what_is_missing(tmp_path: Path) -> None:
 
 
 # ---- with a past ---------------------------------------------------------------------------------
-def logits(path: Path, module: object, ids: list[int], parts: list[int]) -> np.ndarray:
+def logits(
+    path: Path, module: object, ids: list[int], parts: list[int], in_place: bool = False
+) -> np.ndarray:
     """Scores of all ids, read in parts of these sizes."""
     decoder = decoders.interface(path)
-    reader, found, at = decoders.Reader(compiler.build(module), decoder), [], 0
+    reader = (
+        InPlace(compiler.decoder(module), decoder, len(ids))
+        if in_place
+        else FedBack(compiler.build(module), decoder)
+    )
+    found, at = [], 0
     for size in parts:
         found.append(reader.read(ids[at : at + size]))
         at += size
@@ -211,6 +219,7 @@ def test_logits_are_the_same_whole_and_step_by_step(tmp_path: Path, dtype: str) 
     whole = logits(path, module, ids, [8])
     for parts in ([1] * 8, [5, 1, 2]):
         np.testing.assert_array_equal(logits(path, module, ids, parts), whole)
+    np.testing.assert_array_equal(logits(path, module, ids, [3, 1, 1, 3], in_place=True), whole)
 
 
 def batch_of(count: int, length: int) -> dict[str, np.ndarray]:
@@ -228,7 +237,7 @@ def test_a_plan_gives_the_same_whole_and_step_by_step(tmp_path: Path) -> None:
     module = quantize.realize(imported(path), plan)
     whole = logits(path, module, ids, [9])
     np.testing.assert_array_equal(logits(path, module, ids, [1] * 9), whole)
-    np.testing.assert_array_equal(logits(path, module, ids, [4, 5]), whole)
+    np.testing.assert_array_equal(logits(path, module, ids, [4, 5], in_place=True), whole)
 
 
 @pytest.mark.thorough
@@ -245,7 +254,7 @@ def test_a_format_without_underflow_reads_id_by_id(tmp_path: Path) -> None:
     path, ids = tiny_file(tmp_path), [3, 299, 0, 3, 41]
     module = pipeline.retype(imported(path), schemes.number_format("posit8_es0", None, None))
     decoder = decoders.interface(path)
-    reader = decoders.Reader(compiler.build(module), decoder, at_once=False)
+    reader = FedBack(compiler.build(module), decoder, at_once=False)
     np.testing.assert_array_equal(reader.read(ids), logits(path, module, ids, [1] * 5))
 
 

@@ -66,7 +66,7 @@ def test_it_tells_packages_apart_also_in_bfloat16(
     assert run_command(["table", str(out), *columns]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
     assert [row["status"] for row in rows] == ["ok"] * 3
-    assert all(0.70 < row["metric_fp32"] < 0.82 for row in rows)
+    assert all(0.70 < row["metric_fp32"] < 0.83 for row in rows)
     assert all(abs(row["metric_drop"]) < 0.03 for row in rows)
 
 
