@@ -11,10 +11,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .decoder_graph import MASKED, Graph
+from .decoder_graph import Graph
 from .shape import EncoderShape
 
 Weights = Mapping[str, NDArray[np.float32]]
+#: What is added to scores of what is not there, as BERT has it. The least float32 would be infinite
+#: in bfloat16, and 0 times it NaN.
+MASKED = -10000.0
 
 
 def encoder_model(shape: EncoderShape, weights: Weights) -> Any:
