@@ -45,12 +45,13 @@ class FormatNodes:
             return r.named(b.var, own, b.origins)
         if self.plan.config.compute == "native":
             return self._native(b, call, formats)
-        if r.keeps_integers and (value := self.integers.product(b, call, formats)) is not None:
+        shifted = replace(call, args=(*operands(call), *self._biases(b.var.name, call)))
+        if r.keeps_integers and (value := self.integers.product(b, shifted, formats)) is not None:
             return r.named(b.var, value, b.origins)
         first, second = (
             self._stored(r.real(a), f) for a, f in zip(operands(call), formats, strict=True)
         )
-        value = replace(call, args=(first, second, *self._biases(b.var.name, call)))
+        value = replace(shifted, args=(first, second, *shifted.args[2:]))
         return r.named(b.var, value, b.origins)
 
     def _looked_up(self, call: Call, f: OperandFormat) -> Call:
@@ -190,6 +191,11 @@ def _check_native(name: str, formats: Sequence[OperandFormat]) -> None:
             f"node {name!r} is computed in its format: both operands need the same scalar format, "
             "and scales that factor out of sums"
         )
+    if any(f.chosen for f in formats):
+        raise ConfigError(
+            f"node {name!r} is computed in its format, which rounds to the nearest: leave out "
+            "rounding and scale_steps"
+        )
 
 
 def _check_scales(what: str, a: Atom, f: OperandFormat) -> None:
@@ -198,6 +204,8 @@ def _check_scales(what: str, a: Atom, f: OperandFormat) -> None:
     if not all(-rank <= k < rank for k in (f.axis, *f.axes)):
         raise ConfigError(f"{what} has no axis {f.axes or f.axis}")
     weight, unsigned = isinstance(a, Constant), unsigned_bits(f.format)
+    if f.chosen and not weight:
+        raise ConfigError(f"{what} is no weight: leave out its rounding and scale_steps")
     if f.flat and not weight:
         raise ConfigError(f"{what} is no weight and has no flat blocks: leave out its flat")
     if f.group and block is None and not weight:

@@ -210,6 +210,20 @@ def test_damaged_choices_are_refused(entry: str, damage: Any, message: str) -> N
         quantize.realize(mod, Plan.from_dict(saved))
 
 
+def test_only_stored_weights_are_chosen() -> None:
+    mod, data = dense_net(64)
+    both = {"weight_dtype": "posit8_es1", "activation_dtype": "posit8_es1"}
+    for k, fields, message in (
+        (0, {}, "operand 0 of node 'y' is no weight: leave out its rounding"),
+        (1, {"compute": "native"}, "'y' is computed in its format, which rounds to the nearest"),
+    ):
+        plan = quantize.calibrate(mod, [data(50)], QConfig(**both, **fields))
+        operands = list(plan.formats["y"])
+        operands[k] = replace(operands[k], rounding=packed(np.ones(24 * 64)))
+        with pytest.raises(ConfigError, match=message):
+            quantize.realize(mod, replace(plan, formats={"y": tuple(operands)}))
+
+
 def test_formats_with_too_many_numbers_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"posit32_es2.* cannot be chosen by data"):
         numbers(element("posit32_es2"))

@@ -60,6 +60,22 @@ def test_rotation_helps_integers_and_hurts_nvfp4_where_channels_are_outliers(
     check(mod, texts(20, 0), texts(60, 1), both if helps else both[::-1])
 
 
+def test_scales_of_tokens_beat_static_ones_where_tokens_are_outliers() -> None:
+    rng = np.random.default_rng(0)
+    b = FunctionBuilder()
+    weight = rng.normal(0, 0.4, (10, 32)).astype(np.float32)
+    b.call("nn.dense", b.param("x", (Var("n"), 12, 32)), b.const(weight), name="scores")
+    mod = IRModule({"main": b.finish(b.bindings[-1].var)})
+
+    def data(count: int) -> Array:
+        sizes = np.where(rng.uniform(size=(count, 12, 1)) < 0.1, 60.0, 1.0)
+        return (sizes * rng.normal(size=(count, 12, 32))).astype(np.float32)
+
+    static = {"weight_dtype": "int8", "activation_dtype": "int8", "weight_granularity": "group",
+              "weight_group_size": 32}  # fmt: skip
+    check(mod, data(60), data(60), ({**static, "activation_granularity": "token"}, static))
+
+
 @pytest.mark.parametrize(
     "fields", [{"weight_bits": 4}, {"weight_dtype": "nvfp4"}, {"weight_dtype": "mxfp4_e2m1"}],
     ids=str,

@@ -127,6 +127,23 @@ def test_computing_in_a_format_adds_the_shift_too() -> None:
     np.testing.assert_allclose(shifted - plain, np.tile(np.arange(10), (5, 1)), atol=1e-3)
 
 
+@pytest.mark.parametrize("tokens", ["tensor", "token"])
+def test_products_on_integer_kernels_have_chosen_weights_and_shifted_biases(tokens: str) -> None:
+    mod, data = outlier_net(factor=1)
+    fit, x = data(300), data(100)
+    plain = QConfig(weight_dtype="int4", activation_dtype="int8", activation_granularity=tokens)
+    both = replace(plain, weight_rounding="gptq", format_bias_correction="empirical")
+    plan = quantize.calibrate(mod, [fit], both)
+    assert set(plan.shifts) == {"d0", "d1"}
+    assert all(f[1].chosen for f in plan.formats.values())
+    realized = quantize.realize(mod, plan)
+    y = compiler.build(realized)(x)
+    np.testing.assert_allclose(y, compiler.evaluate(realized, x), rtol=1e-4, atol=1e-4)
+    simulated = compiler.evaluate(quantize.simulate(mod, plan), x)
+    np.testing.assert_allclose(y, simulated, rtol=1e-3, atol=1e-3)
+    assert decibels(mod, fit, x, both) > decibels(mod, fit, x, plain)
+
+
 # ---- mixed precision -----------------------------------------------------------------------------
 def sensitive_net() -> tuple[IRModule, Array]:
     """Three layers of like size, of which the second decides the results."""
