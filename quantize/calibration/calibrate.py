@@ -27,6 +27,7 @@ from quantize.annotation.op_facts import (
     reach_of,
     source,
 )
+from quantize.annotation.sites import sites
 from quantize.calibration.channel_means import INPUTS, FloatMeans, float_means
 from quantize.calibration.formats import FormatWatch
 from quantize.calibration.observers import MinMax, Observer, observer
@@ -46,7 +47,7 @@ from quantize.plan.params import (
     weight_params,
 )
 from quantize.plan.plan import Plan
-from quantize.plan.rotation import Rotation, rotated, rotation_of
+from quantize.plan.rotation import Rotation, rotated, rotation_of, with_heads
 
 Batch = Array | Mapping[str, Array] | Sequence[Array]
 
@@ -55,9 +56,13 @@ def calibrated(mod: IRModule, batches: Iterable[Batch], config: QConfig, threads
     """The plan of a configuration that searches nothing; see `quantize.calibrate`."""
     annotation = annotate(mod, config)
     original, given = annotation.module, _as_batches(annotation.module, batches)
-    rotation = Rotation()
-    if config.rotate:
-        rotation = rotation_of(original, config.seed)
+    rotation = rotation_of(original, config.seed) if config.rotate else Rotation()
+    if config.rotate_heads:
+        of = sites(Graph(original.main))
+        scores = [name for name, roles in of.items() if "key" in roles]
+        averages = [name for name, roles in of.items() if roles == ("probability", "value")]
+        rotation = with_heads(original, rotation, scores, averages)
+    if not rotation.empty:
         annotation = annotated(rotated(original, rotation), config)
     looks = depends_on_data(annotation, config)
     first, given = _first(annotation.module, given) if looks else ([], given)
@@ -65,7 +70,7 @@ def calibrated(mod: IRModule, batches: Iterable[Batch], config: QConfig, threads
     if factors:
         annotation = annotated(rescaled(annotation.module, factors), config)
     plan = _measured(annotation, config, given, threads)
-    if not factors and not config.rotate:
+    if not factors and rotation.empty:
         return plan
     return replace(plan, model=fingerprint_of(original), factors=factors, rotation=rotation)
 

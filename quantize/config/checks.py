@@ -67,7 +67,7 @@ NAMES = (
 )  # fmt: skip
 WORDS = {"smoothing": "auto"}
 """What a field may be besides a number."""
-FLAGS = ("activation_symmetric", "equalize", "activation_aware", "rotate")
+FLAGS = ("activation_symmetric", "equalize", "activation_aware", "rotate", "rotate_heads")
 
 
 def check_fields(config: QConfig) -> None:

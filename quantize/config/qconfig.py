@@ -126,6 +126,8 @@ class QConfig:
             with `none`.
         rotate: residual streams are put in a basis in which no channel is larger than the others
             (`seed` is that of its signs; see `quantize.plan.rotation`).
+        rotate_heads: queries, keys and values of attention are transformed along each head when it
+            runs, for the sake of key_dtype and value_dtype.
         wide_weight_dtype: the format that sensitive nodes' weights in formats get, as long as
             mean_weight_bits allows.
 
@@ -183,6 +185,7 @@ class QConfig:
     probability_dtype: str = ""
     probability_granularity: str = "tensor"
     rotate: bool = False
+    rotate_heads: bool = False
     embedding_dtype: str = ""
     logit_dtype: str = ""
     softmax_dtype: str = ""

@@ -15,6 +15,6 @@ def adapted(module: IRModule, plan: Plan) -> IRModule:
     Raises:
         ConfigError: the plan was made for another model.
     """
-    if plan.rotation.streams:
+    if not plan.rotation.empty:
         module = rotated(module, plan.rotation)
     return rescaled(module, plan.factors)

@@ -212,7 +212,7 @@ def factors_of(name: str, data: Any) -> Factors:
 
 def rotation_dict(rotation: Rotation) -> dict[str, Any]:
     """What `rotation_of_entry` reads; empty where nothing is rotated."""
-    if not rotation.streams:
+    if rotation.empty:
         return {}
     return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(rotation).items()}
 
@@ -226,8 +226,10 @@ def rotation_of_entry(data: Any) -> Rotation:
     what = "the plan's rotation"
     if isinstance(data, dict) and not data:
         return Rotation()
-    d = entries(what, data, Rotation)
-    parts = (as_texts(f"{what}: {k}", d[k]) for k in ("streams", "online", "declined"))
+    given = {"scores": [], "averages": [], **data} if isinstance(data, dict) else data
+    d = entries(what, given, Rotation)
+    names = ("streams", "online", "declined", "scores", "averages")
+    parts = (as_texts(f"{what}: {k}", d[k]) for k in names)
     return Rotation(as_integer(f"{what}: seed", d["seed"], 0, 2**31 - 1), *parts)
 
 

@@ -138,11 +138,13 @@ class Plan:
 
     def _rotated(self) -> list[str]:
         r = self.rotation
+        heads = f"rotated along heads: {len(r.scores)} scores, {len(r.averages)} averages"
+        found = [heads] if r.scores or r.averages else []
         if not r.streams:
-            return []
+            return found
         online = f", {len(r.online)} layers read transformed values" if r.online else ""
         seen = f"rotated (seed {r.seed}): the residual streams of {', '.join(r.streams)}{online}"
-        return [printable(seen), *(printable(f"not rotated: {why}") for why in r.declined)]
+        return [*found, printable(seen), *(printable(f"not rotated: {why}") for why in r.declined)]
 
     def _kinds(self) -> str:
         if not self.formats:

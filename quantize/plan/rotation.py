@@ -6,13 +6,14 @@ have random signs. Layers that make them have R behind their weights, layers tha
 transpose in front; a root mean square norm between them does not change but for its gain, which
 goes into the weights of its readers first. What a layer reads that writes to a stream (gated
 values, what attention has mixed) is transformed at run time, by `nn.hadamard`, and its weights
-undo that.
+undo that. So are the queries and keys of attention, whose products stay what they are, and its
+values, of which the averages are transformed back (`rotate_heads`): a cache is easier to round so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from compiler.ir.substitution import with_operands
 from compiler.op.library import get_op
 from compiler.op.nn.hadamard import walsh_matrix
 from compiler.types.dtypes import FLOAT32, Array
+from quantize.plan.rotated_heads import with_rotated_heads
 from quantize.plan.streams import Stream, residual_streams
 
 PALEY = {12: 11, 20: 19, 28: 13}
@@ -39,12 +41,45 @@ class Rotation:
         streams: one value of each residual stream that is rotated: the first that a norm reads.
         online: layers that read values transformed at run time.
         declined: why other streams are not rotated, a sentence each.
+        scores: products of queries with keys, both transformed along each head at run time.
+        averages: products of probabilities with values, which are transformed at run time, and the
+            averages back: those get the name, the product is `<name>_hadamard`.
     """
 
     seed: int = 0
     streams: tuple[str, ...] = ()
     online: tuple[str, ...] = ()
     declined: tuple[str, ...] = ()
+    scores: tuple[str, ...] = ()
+    averages: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is in another basis."""
+        return not (self.streams or self.scores or self.averages)
+
+
+def with_heads(
+    module: IRModule, rotation: Rotation, scores: Sequence[str], averages: Sequence[str]
+) -> Rotation:
+    """The rotation with that of attention, of these products of a prepared module.
+
+    Raises:
+        ConfigError: there is none, or a head's size is no power of two.
+    """
+    made = {b.var.name: b.value for b in module.main.bindings}
+    for name in (*scores, *averages):
+        value = made[name]
+        assert isinstance(value, Call)
+        n = tensor_type(value.args[0 if name in scores else 1]).shape[-1]
+        if not isinstance(n, int) or not _power(n):
+            raise ConfigError(
+                f"rotate_heads=True: the heads of {name!r} have {n} channels, and nn.hadamard "
+                "transforms powers of two"
+            )
+    if not scores and not averages:
+        raise ConfigError("rotate_heads=True finds no attention: no softmax is of or in a product")
+    return replace(rotation, scores=tuple(scores), averages=tuple(averages))
 
 
 def rotation_of(module: IRModule, seed: int) -> Rotation:
@@ -74,7 +109,8 @@ def rotation_of(module: IRModule, seed: int) -> Rotation:
 
 def rotated(module: IRModule, rotation: Rotation) -> IRModule:
     """A prepared module in the bases of `rotation`. All names stay; `<layer>_hadamard` is what a
-    layer reads that has been transformed at run time.
+    layer reads that has been transformed at run time, or the product of attention before it is
+    transformed back.
 
     Raises:
         ConfigError: the module has no such streams or layers.
@@ -89,7 +125,7 @@ def rotated(module: IRModule, rotation: Rotation) -> IRModule:
         weights.rotate(found[name], random_hadamard(found[name].width, rotation.seed + k))
     for name in rotation.online:
         weights.transform(name)
-    return weights.module()
+    return with_rotated_heads(weights.module(), rotation.scores, rotation.averages)
 
 
 def _name(stream: Stream) -> str:

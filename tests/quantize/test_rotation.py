@@ -17,12 +17,14 @@ import quantize
 from compiler.errors import ConfigError, DtypelabError
 from compiler.interpret.graph import trace
 from compiler.ir.builder import FunctionBuilder
-from compiler.ir.expr import IRModule
+from compiler.ir.expr import Binding, Call, Constant, IRModule
 from compiler.types.dtypes import Array
 from experiments import zoo
 from experiments.cli.main import run_command
 from quantize import Plan, QConfig
 from quantize.annotation.annotate import prepared
+from quantize.annotation.graph import Graph
+from quantize.annotation.sites import sites
 from quantize.plan.rotation import (
     Rotation,
     hadamard,
@@ -30,6 +32,7 @@ from quantize.plan.rotation import (
     random_hadamard,
     rotated,
     rotation_of,
+    with_heads,
 )
 from quantize.plan.streams import Stream, residual_streams
 
@@ -213,12 +216,80 @@ def test_configurations_and_plans_are_checked() -> None:
         QConfig(rotate=1)  # type: ignore[arg-type]
 
 
+# ---- heads ---------------------------------------------------------------------------------------
+KEYS = QConfig(
+    weight_dtype="float8_e4m3fn", activation_dtype="float32", key_dtype="int4", value_dtype="int4",
+    key_granularity="token", value_granularity="token",
+)  # fmt: skip
+
+
+def uneven_heads() -> IRModule:
+    """A decoder with a channel in every head of keys and values that is far larger than the others;
+    queries and what reads the averages weigh it as much less."""
+    mod = prepared(decoder())
+    size = np.ones(32, np.float32)
+    size[[3, 19]] = 12
+
+    def scaled(b: Binding) -> Binding:
+        factors = {"k": size, "v": size, "q": 1 / size, "out": None}
+        if b.var.name[:-1] not in factors:
+            return b
+        factor = factors[b.var.name[:-1]]
+        assert isinstance(b.value, Call)
+        x, weight = b.value.args
+        assert isinstance(weight, Constant)
+        data = weight.data / size if factor is None else weight.data * factor[:, None]
+        return replace(b, value=replace(b.value, args=(x, Constant(data, weight.dtype))))
+
+    f = mod.main
+    return mod.with_function("main", f.with_body([scaled(b) for b in f.bindings], f.results))
+
+
+def test_heads_are_transformed_at_run_time_and_back() -> None:
+    mod, x = uneven_heads(), texts(6, 1)
+    plans = [
+        quantize.calibrate(mod, [texts(20, 0)], replace(KEYS, rotate_heads=rotate))
+        for rotate in (False, True)
+    ]
+    found = plans[1].rotation
+    assert len(found.scores) == len(found.averages) == 2
+    assert not found.streams
+    assert "rotated along heads: 2 scores, 2 averages" in plans[1].summary()
+    assert Plan.from_json(plans[1].to_json()) == plans[1]
+    reference = compiler.evaluate(mod, x)
+    turned = compiler.evaluate(rotated(prepared(mod), found), x)
+    np.testing.assert_allclose(turned, reference, atol=1e-4 * np.abs(reference).max())
+    errors = []
+    for plan in plans:
+        realized = quantize.realize(mod, plan)
+        y = compiler.build(realized)(x)
+        np.testing.assert_allclose(y, compiler.evaluate(realized, x), atol=1e-4)
+        errors.append(float(np.square(y - reference).mean()))
+    assert errors[1] < 0.7 * errors[0], errors
+
+
+def test_heads_of_other_sizes_and_networks_without_attention_are_refused() -> None:
+    config = replace(KEYS, rotate_heads=True)
+    with pytest.raises(ConfigError, match=r"the heads of .* have 12 channels, and nn.hadamard"):
+        quantize.calibrate(decoder(width=24), [texts(4, 0)], config)
+    with pytest.raises(ConfigError, match="rotate_heads=True finds no attention"):
+        quantize.calibrate(mixed_net(), [noise(4)], replace(FOUR, rotate=False, rotate_heads=True))
+    plan = quantize.calibrate(decoder(), [texts(4, 0)], config)
+    wrong = replace(plan, rotation=replace(plan.rotation, scores=("embedding",)))
+    with pytest.raises(ConfigError, match="unknown product 'embedding'"):
+        quantize.realize(decoder(), wrong)
+
+
 def test_the_shipped_language_model_is_rotated_as_it_is_exported() -> None:
     mod = prepared(compiler.from_onnx(zoo.FOLDER / "stdlib_lm.onnx"))
     found = rotation_of(mod, 0)
     assert found.streams == ("embedding",)
     assert len(found.online) == 8
     assert not found.declined
+    roles = sites(Graph(mod.main))
+    scores = [name for name, of in roles.items() if "key" in of]
+    found = with_heads(mod, found, scores, [name for name, of in roles.items() if "value" in of])
+    assert len(found.scores) == len(found.averages) == 4
     ids = np.random.default_rng(0).integers(0, 1024, (1, 12))
     empty = np.zeros((1, 2, 0, 32), np.float32)
     caches = [p.name for p in mod.main.params if p.name != "input_ids"]

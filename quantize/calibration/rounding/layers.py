@@ -64,6 +64,7 @@ def round_weights(
         name: layer
         for name, layer in _layers(annotation).items()
         if by_data(annotation.configs[name])
+        and (name not in plan.formats or plan.formats[name][1].format != FLOAT)
     }
     reference, quantized = (NetworkWalk(inputs, threads) for _ in range(2))
     for name, layer in layers.items():
