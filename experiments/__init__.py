@@ -4,7 +4,7 @@
 `results_table` lays one out for a terminal, `report` as an HTML page; `reproduce` runs a recorded
 row again; `paired_differences` compares cells of language models, sequence by sequence, and
 `generate` continues a prompt with one. `register_model`, `register_dataset` and `register_metric`
-make names that specifications can use.
+make names that specifications can use; `token_windows` makes data of a long text.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from compiler._lazy import lazy
 
 if TYPE_CHECKING:
     from experiments.data.datasets import register_dataset as register_dataset
+    from experiments.data.token_windows import token_windows as token_windows
     from experiments.generation.generating import generate as generate
     from experiments.layers.paired import paired_differences as paired_differences
     from experiments.measure.scoring import register_metric as register_metric
@@ -30,6 +31,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "experiments.data.datasets": ["register_dataset"],
+        "experiments.data.token_windows": ["token_windows"],
         "experiments.generation.generating": ["generate"],
         "experiments.layers.paired": ["paired_differences"],
         "experiments.page.writing": ["report"],

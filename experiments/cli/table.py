@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from experiments.files import check_outputs
-from experiments.layers.sequences import sequences_path
+from experiments.layers.sequences import is_sequences, read_sequences, sequences_path
 from experiments.layers.table import is_layers, layers_path, read_layers
 from experiments.measure.statistics import HOLM, adjusted, warning
 from experiments.results import export
@@ -53,7 +53,8 @@ def table(
 ) -> None:
     """Show a results file as the table you need, in the form your paper needs.
 
-    Results may be CSV or Parquet, and so may files of layers (NAME.layers.csv). What is exported
+    Results may be CSV or Parquet, and so may files of layers (NAME.layers.csv) and of sequences
+    (NAME.sequences.csv). What is exported
     as data (.csv, .parquet) has every column, unless --columns or --pivot says which: such a file
     is a results file again. The column `system` is the scheme with whatever else tells rows apart
     (calibrator, accumulation, threads ...); it can be asked for though no file has it. So can
@@ -70,14 +71,14 @@ def table(
 
     if sum(option is not None for option in (columns, pivot, other, paired)) > 1:
         raise click.UsageError("give one of --columns, --pivot, --compare and --paired")
-    if paired is not None and is_layers(results):
-        raise click.UsageError("--paired compares results, not layers")
-    if other is not None and (is_layers(results) or is_layers(other)):
+    if paired is not None and _is_long(results):
+        raise click.UsageError("--paired compares results: give the file of these")
+    if other is not None and (_is_long(results) or _is_long(other)):
         raise click.UsageError("--compare compares results, not layers")
     check_outputs([out], [results, layers_path(results), sequences_path(results), other])
     asked = re.split(r"\W+", ",".join([*conditions, columns or "", pivot or ""]))
     shown = export.where(_read(results, asked), conditions)
-    plain = is_layers(results) or other is not None or paired is not None
+    plain = _is_long(results) or other is not None or paired is not None
     notes = [] if plain else _notes(shown)
     if other is not None:
         newer = export.where(_read(other, asked), conditions)
@@ -94,7 +95,7 @@ def table(
     elif columns is not None:
         if columns != "all":
             shown = export.columns(shown, [name.strip() for name in columns.split(",")])
-    elif not (is_layers(results) or (out and out.suffix in export.DATA)):
+    elif not (_is_long(results) or (out and out.suffix in export.DATA)):
         shown = export.usual_columns(shown)
         # People read the start of an error, programs all of it.
         shown = shown if as_json or out else export.shortened(shown)
@@ -138,10 +139,18 @@ def _notes(rows: pd.DataFrame) -> list[_Note]:
     return found
 
 
+def _is_long(path: Path) -> bool:
+    """Whether a file has several lines a row of the results."""
+    return is_layers(path) or is_sequences(path)
+
+
 def _read(path: Path, asked: Container[str]) -> pd.DataFrame:
-    """A file of layers or of results, these with the columns that are asked for and in no file."""
+    """A file of layers, of sequences or of results, these with the columns that are asked for and
+    in no file."""
     if is_layers(path):
         return read_layers(path)
+    if is_sequences(path):
+        return read_sequences(path)
     rows = read_rows(path)
     if SYSTEM in asked:
         rows = rows.assign(**{SYSTEM: system_names(rows)})

@@ -29,6 +29,11 @@ def sequences_path(results: str | os.PathLike[str]) -> Path:
     return beside(results, "sequences")
 
 
+def is_sequences(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is one of sequences, by its name."""
+    return ".sequences" in Path(path).suffixes
+
+
 def sequence_lines(row: Mapping[str, Value], sums: TokenSums) -> list[Line]:
     """The lines of a configuration, without its run: `row` is its line in the results."""
     columns = (sums.tokens, sums.loss, sums.loss_fp32, sums.kl, sums.agreed)

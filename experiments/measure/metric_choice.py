@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from compiler.errors import ConfigError
 from experiments.data.datasets import Dataset
+from experiments.data.token_windows import IGNORED
 
 from . import scoring
-from .tokens import IGNORED
 
 #: What needs no labels and fits every output of numbers.
 ANYWHERE = "sqnr"

@@ -140,6 +140,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
 DRAWS = 2000
 """Resamples of a bootstrap, and random exchanges of a permutation test."""
 
+_DRAWN = 2**22
+"""Numbers of them that are in memory at a time."""
+
 POWER80 = Z95 + 0.8416212335729143
 """Standard errors of the smallest effect that a test at 5 % finds in 80 of 100 cases."""
 
@@ -169,11 +172,16 @@ def paired_figures(
         )
     n, random = len(reference), np.random.default_rng(0)
     observed = float(value(reference.mean(axis=0)) - value(variant.mean(axis=0)))
-    counts = random.multinomial(n, np.full(n, 1 / n), size=DRAWS) / n
-    drops = value(counts @ reference) - value(counts @ variant)
-    exchanged = random.integers(0, 2, size=(DRAWS, n))
     delta, sums = (variant - reference) / n, (reference.mean(axis=0), variant.mean(axis=0))
-    moved = exchanged @ delta
+    rows = max(1, min(DRAWS, _DRAWN // n))
+    drawn = [min(rows, DRAWS - start) for start in range(0, DRAWS, rows)]
+    parts, moves = [], []
+    for size in drawn:
+        counts = random.multinomial(n, np.full(n, 1 / n), size=size) / n
+        parts.append(value(counts @ reference) - value(counts @ variant))
+    for size in drawn:
+        moves.append(random.integers(0, 2, size=(size, n)) @ delta)
+    drops, moved = np.concatenate(parts), np.concatenate(moves)
     by_chance = value(sums[0] + moved) - value(sums[1] - moved)
     if math.isnan(observed):
         return PairedDifference(*[math.nan] * 5)

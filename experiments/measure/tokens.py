@@ -19,12 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import InputError
+from experiments.data.token_windows import IGNORED
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
 
-#: The label of tokens that do not count, as torch's cross entropy has it.
-IGNORED = -100
 #: The input that says which tokens are none (0) but fill a sequence up.
 MASK = "attention_mask"
 #: Scores that are in float64 at a time.

@@ -26,7 +26,8 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
     top-1 stands with the name of its network. SQNR is in dB against the float32 network, KiB the
     size of the parameters, ms the median latency, vs fp32 how many times as fast as float32 it is,
     with a star where something disturbed the measurement. What it was, which outputs are NaN or
-    infinite, other notes, and the messages of failed cells follow. Fits 80 columns with the shipped
+    infinite, other notes, and the messages of failed cells follow; before them, of language models,
+    figures of tokens. Fits 80 columns with the shipped
     names.
     """
     from rich.console import Group
@@ -85,7 +86,39 @@ def results_table(rows: pd.DataFrame) -> RenderableType:
             failures.append(Text(printable(f"{model} {system}: {row['error']}"), "red"))
     notes = [Text(f"* {disturbance.explained(disturbed)}", "yellow")] if disturbed else []
     told = [Text(printable(f"{', '.join(rows)}: {note}"), "yellow") for note, rows in noted.items()]
-    return Group(table, *notes, *not_finite, *told, *failures)
+    by_tokens = [_token_table(rows)] if any(map(_is_count, rows["tokens"])) else []
+    return Group(table, *by_tokens, *notes, *not_finite, *told, *failures)
+
+
+def _token_table(rows: pd.DataFrame) -> RenderableType:
+    """Figures of tokens with standard errors: divergences from float32 in nats."""
+    from rich.padding import Padding
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("token by token", overflow="fold")
+    for name in ("tokens", "metric ±", "KL to fp32", "±", "99 % below", "same top"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row, system in zip(rows.to_dict("records"), system_names(rows), strict=True):
+        if not _is_count(row["tokens"]):
+            continue
+        figures = [
+            _number(row["tokens"], "{:,.0f}"),
+            _number(row["metric_se"], "{:.2g}"),
+            _number(row["kl_float32"], "{:.4g}"),
+            _number(row["kl_float32_se"], "{:.2g}"),
+            _number(row["kl_float32_p99"], "{:.3g}"),
+            _number(row["top_token_agreement"], "{:.2f}%", 100),
+        ]
+        named = Text(printable(f"{row['model']} {system}"))
+        table.add_row(Padding(named, (0, 0, 0, 2)), *map(Text, figures))
+    return table
+
+
+def _is_count(value: Any) -> bool:
+    """Whether a row has a figure here."""
+    return isinstance(value, int | float) and not math.isnan(value)
 
 
 def _all_top1(rows: pd.DataFrame) -> bool:

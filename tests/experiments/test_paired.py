@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from rich.console import Console
 
 import experiments
 from compiler.errors import ConfigError
@@ -132,6 +133,14 @@ def test_tables_and_pages_show_them(capsys: pytest.CaptureFixture[str], tmp_path
     path = _recorded(tmp_path, LOSSES, KLS)
     assert run_command(["table", str(path), "--paired", "float32", "--json"]) == 0
     lines = json.loads(capsys.readouterr().out)["rows"]
+    assert run_command(["table", str(sequences_path(path)), "--where", "sequence=3", "--json"]) == 0
+    third = json.loads(capsys.readouterr().out)["rows"]
+    assert [line["loss"] for line in third] == [1, 1.2, 4]
+    console = Console(width=100, record=True)
+    console.print(experiments.results_table(experiments.read_results(path)))
+    told = console.export_text()
+    assert "token by token" in told
+    assert "100.00%" in told
     assert [line["system"] for line in lines] == ["int8", "int4"]
     assert run_command(["report", str(path), "-o", str(tmp_path / "r.html")]) == 0
     page = (tmp_path / "r.html").read_text()

@@ -1,6 +1,7 @@
 """Intervals and p-values of paired accuracy differences."""
 
 import math
+from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler.errors import InputError
+from experiments.measure import statistics
 from experiments.measure.statistics import (
     Z95,
     holm,
@@ -189,3 +191,14 @@ def test_what_figures_detect_is_found_in_80_of_100_cases() -> None:
     for k in range(60):
         found += paired_figures(value, reference, reference - effect + noise[k]).p_value < 0.05
     assert 0.65 <= found / 60 <= 0.93
+
+
+def test_draws_are_the_same_however_many_are_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(4)
+    before, after = random.normal(size=(2, 37, 2))
+    found = []
+    for most in (2**22, 37 * 300, 1):
+        monkeypatch.setattr(statistics, "_DRAWN", most)
+        found.append(statistics.paired_figures(lambda m: m[..., 0] - m[..., 1], before, after))
+    for other in found[1:]:
+        np.testing.assert_allclose(astuple(other), astuple(found[0]), rtol=1e-9)

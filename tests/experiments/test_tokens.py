@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.errors import InputError
+from experiments.data.token_windows import IGNORED
 from experiments.measure import metrics, scoring, tokens
 from experiments.measure.noise_sums import NoiseSums
 from experiments.measure.statistics import standard_error
@@ -42,7 +43,7 @@ def test_sums_are_those_of_every_token(
     random = np.random.default_rng(seed)
     q, p = (random.normal(0, scale, (n, length, vocabulary)).astype("f") for _ in range(2))
     labels = random.integers(0, vocabulary, (n, length))
-    labels[random.random((n, length)) < 0.2] = tokens.IGNORED
+    labels[random.random((n, length)) < 0.2] = IGNORED
     mask = (random.random((n, length)) < 0.8).astype(np.int64)
     parts = [
         tokens.token_sums(q[k : k + per], p[k : k + per], labels[k : k + per], mask[k : k + per])
@@ -54,7 +55,7 @@ def test_sums_are_those_of_every_token(
         found = [
             _by_hand(q[i, t].tolist(), p[i, t].tolist(), int(labels[i, t]))
             for t in range(length)
-            if mask[i, t] and labels[i, t] != tokens.IGNORED
+            if mask[i, t] and labels[i, t] != IGNORED
         ]
         kls += [kl for _, kl, _ in found]
         assert sums.tokens[i] == len(found)
