@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import written_decoders
+import two_input_decoders
 
 import compiler
 import experiments
@@ -25,12 +25,12 @@ NAMES = ("input_ids", "attention_mask")
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("decoder")
-    written_decoders.written(found)
+    two_input_decoders.written(found)
     return found
 
 
 def _given() -> dict[str, Any]:
-    arrays = written_decoders.data()
+    arrays = two_input_decoders.data()
     return {name: arrays[name] for name in NAMES}
 
 
@@ -99,7 +99,10 @@ def test_what_only_other_outputs_need_is_left_out(folder: Path) -> None:
     assert choose_outputs(module, []) is module
     turned = choose_outputs(module, ["hidden.0", "logits"])
     for each in (compiler.evaluate(turned, **_given()), compiler.build(turned)(**_given())):
-        assert [a.shape[-1] for a in each] == [written_decoders.WIDTH, written_decoders.VOCABULARY]
+        assert [a.shape[-1] for a in each] == [
+            two_input_decoders.WIDTH,
+            two_input_decoders.VOCABULARY,
+        ]
     assert list(compiler.build(turned).outputs) == ["hidden.0", "logits"]
 
 
@@ -153,7 +156,7 @@ def test_names_that_are_none_are_refused(
 def test_arrays_that_do_not_fit_are_refused(
     folder: Path, tmp_path: Path, capsys: Capture, change: dict[str, Any], verb: str, message: str
 ) -> None:
-    arrays = {k: a for k, a in (written_decoders.data() | change).items() if a is not None}
+    arrays = {k: a for k, a in (two_input_decoders.data() | change).items() if a is not None}
     np.savez(tmp_path / "d.npz", **arrays)
     option = ["--input"] if verb == "run" else ["--plan", str(tmp_path / "p.json"), "--calib"]
     line = [verb, str(folder / "m.onnx"), *option, str(tmp_path / "d.npz")]
@@ -165,7 +168,7 @@ def test_arrays_that_do_not_fit_are_refused(
 
 
 def test_sweeps_name_what_is_missing(folder: Path, tmp_path: Path) -> None:
-    arrays = written_decoders.data()
+    arrays = two_input_decoders.data()
     del arrays["attention_mask"], arrays["attention_mask_calib"]
     np.savez(tmp_path / "d.npz", **arrays)
     spec = {"models": [str(folder / "m.onnx")], "dataset": str(tmp_path / "d.npz")}
@@ -213,11 +216,11 @@ def test_calibration_data_that_does_not_fit(folder: Path, batches: Any, message:
 
 
 def test_inputs_of_any_name(tmp_path: Path, capsys: Capture) -> None:
-    model = written_decoders.decoder()
+    model = two_input_decoders.decoder()
     model.graph.input[1].name = "past.0/mask:0"
     model.graph.node[6].input[0] = "past.0/mask:0"
     onnx.save(model, tmp_path / "m.onnx")
-    arrays = written_decoders.data()
+    arrays = two_input_decoders.data()
     arrays["past.0/mask:0"] = arrays.pop("attention_mask")
     arrays["past.0/mask:0_calib"] = arrays.pop("attention_mask_calib")
     np.savez(tmp_path / "d.npz", **arrays)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import written_decoders
+import two_input_decoders
 
 import compiler
 import experiments
@@ -35,7 +35,7 @@ def _spec(folder: Path, **more: Any) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("decoder")
-    written_decoders.written(found)
+    two_input_decoders.written(found)
     return found
 
 
@@ -46,7 +46,7 @@ def swept(folder: Path) -> pd.DataFrame:
 
 def test_figures_are_those_of_all_outputs_at_once(folder: Path, swept: pd.DataFrame) -> None:
     assert swept["status"].tolist() == ["ok"] * 3, swept["error"].tolist()
-    arrays = written_decoders.data()
+    arrays = two_input_decoders.data()
     module = compiler.from_onnx(folder / "m.onnx")
     given = {n: arrays[n] for n in ("input_ids", "attention_mask")}
     logits, _ = compiler.evaluate(module, **given)
@@ -86,7 +86,7 @@ def test_what_is_in_memory_at_a_time_changes_nothing(
 ) -> None:
     """Batches of a sequence or of some, float32's scores kept or computed again: no call has the
     scores of more tokens than it may."""
-    monkeypatch.setattr(work, "EVAL_ELEMENTS", 5 * 6 * written_decoders.VOCABULARY)
+    monkeypatch.setattr(work, "EVAL_ELEMENTS", 5 * 6 * two_input_decoders.VOCABULARY)
     monkeypatch.setattr(batchwise, "KEPT_BYTES", 0)
     sizes = []
     judge = tokens.token_sums
@@ -106,7 +106,7 @@ def test_what_is_in_memory_at_a_time_changes_nothing(
 @pytest.mark.parametrize("metric", ["kl_float32", "top_token_agreement"])
 def test_other_metrics_of_tokens(folder: Path, tmp_path: Path, metric: str) -> None:
     """Without labels too: all tokens that the mask leaves count."""
-    arrays = written_decoders.data()
+    arrays = two_input_decoders.data()
     del arrays["y"]
     np.savez(tmp_path / "d.npz", **arrays)
     spec = _spec(folder, dataset=str(tmp_path / "d.npz"), metric=metric, n_eval=7)
@@ -129,7 +129,7 @@ def test_other_metrics_of_tokens(folder: Path, tmp_path: Path, metric: str) -> N
 def test_labels_that_do_not_fit_are_refused(
     folder: Path, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
-    arrays = {k: a for k, a in (written_decoders.data() | change).items() if a is not None}
+    arrays = {k: a for k, a in (two_input_decoders.data() | change).items() if a is not None}
     np.savez(tmp_path / "d.npz", **arrays)
     spec = _spec(folder, dataset=str(tmp_path / "d.npz"), metric="perplexity")
     with pytest.raises(ConfigError) as refused:
@@ -140,7 +140,7 @@ def test_labels_that_do_not_fit_are_refused(
 
 
 def test_a_label_that_is_no_token_is_a_row_that_says_so(folder: Path, tmp_path: Path) -> None:
-    arrays = written_decoders.data()
+    arrays = two_input_decoders.data()
     arrays["y"][3, 2] = 99
     np.savez(tmp_path / "d.npz", **arrays)
     spec = _spec(folder, dataset=str(tmp_path / "d.npz"), metric="perplexity")
@@ -181,5 +181,5 @@ def test_sizes_of_outputs_are_known_before_they_run(folder: Path) -> None:
     path = folder / "m.onnx"
     sample = model_files.feed(path, {n: np.zeros((2, 6), np.int64) for n in (
         "input_ids", "attention_mask")}, "x").sample  # fmt: skip
-    assert model_files.result_elements(path, sample, 1) == 6 * written_decoders.VOCABULARY
-    assert model_files.result_elements(path, sample, 4, "hidden.0") == 6 * written_decoders.WIDTH
+    assert model_files.result_elements(path, sample, 1) == 6 * two_input_decoders.VOCABULARY
+    assert model_files.result_elements(path, sample, 4, "hidden.0") == 6 * two_input_decoders.WIDTH

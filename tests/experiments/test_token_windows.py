@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import tiny_decoders
+import two_input_decoders
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -61,8 +61,8 @@ def test_memory_does_not_grow_with_the_text(
 ) -> None:
     """The scores of all windows are 16 and 64 MiB."""
     vocabulary, length = 2048, 32
-    monkeypatch.setattr(tiny_decoders, "VOCABULARY", vocabulary)
-    onnx.save(tiny_decoders.decoder(mask=False, hidden=False), tmp_path / "m.onnx")
+    monkeypatch.setattr(two_input_decoders, "VOCABULARY", vocabulary)
+    onnx.save(two_input_decoders.decoder(mask=False, hidden=False), tmp_path / "m.onnx")
     monkeypatch.setattr(batchwise, "KEPT_BYTES", 2**20)
     monkeypatch.setattr(work, "EVAL_ELEMENTS", 2**17)
     peaks, judge = [], tokens.token_sums
