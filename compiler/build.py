@@ -69,6 +69,8 @@ PIPELINE = register(
         (
             Stage("import", "a module that from_onnx has read, if it is quantized",
                   passes("UseIntegers")),
+            Stage("weights", "a module that is built, before its constants are folded",
+                  (pass_("PackWeights", given=lambda job: (job.target,)),)),
             Stage("prepare", "a module", passes(
                   "InferType", "SimplifyInference", "FoldConstant", "FoldBatchNorm", "FoldConstant",
                   "RecoverLayerNorm", "RecoverRmsNorm", "RecoverRotary",
@@ -174,7 +176,7 @@ def compiled(
     """
     sizes, assumed, elements = symbolic_sizes(mod.main), assumptions(mod), elements_of(mod)
     indices = index_ranges(mod)
-    mod = prepare(mod)
+    mod = _prepared(mod, target)
     needed = machine or needs_machine(mod)
     exe: Executable
     if needed and machine is False:
@@ -235,7 +237,7 @@ def compile_program(
     """
     chosen = Target.anywhere(target) if isinstance(target, str) else target
     sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
-    program = _program(run(prepare(mod), "emptiness"), chosen, threads, dtype_lowering)
+    program = _program(run(_prepared(mod, chosen), "emptiness"), chosen, threads, dtype_lowering)
     return replace(program, sizes=tuple(sizes), assumed=tuple(assumed))
 
 
@@ -272,8 +274,14 @@ def optimize(
     Raises:
         InputError, LoweringError: as `build`.
     """
-    mod = prepare(mod)
-    return _optimize(mod, Target.parse(target), choose_lowerings(mod, dtype_lowering))
+    parsed = Target.parse(target)
+    mod = _prepared(mod, parsed)
+    return _optimize(mod, parsed, choose_lowerings(mod, dtype_lowering))
+
+
+def _prepared(mod: IRModule, target: Target) -> IRModule:
+    """A module that is compiled for `target`, with weights as they are read, and simplified."""
+    return prepare(sequence("weights", "weights", told=Job(target, ()))(mod))
 
 
 def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...]) -> IRModule:

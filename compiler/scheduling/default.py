@@ -14,6 +14,7 @@ from compiler.lowering.custom_dtypes import works_on_codes
 from compiler.scheduling import Schedule
 from compiler.scheduling.apply import apply_tile
 from compiler.scheduling.computed_bytes import for_dot_products
+from compiler.scheduling.group_tile import schedule_groups
 from compiler.scheduling.lanewise import in_lanes
 from compiler.scheduling.parallelize import share_out
 from compiler.scheduling.rules import scheduled_by_rule
@@ -66,11 +67,15 @@ def schedule_default(
     """
     s = untiled(f, target, constants)
     left = dict(choices or {})
+    done: frozenset[str] = frozenset()
     for stage in s.stages():
-        if stage not in s.stages():
-            continue  # the tile of an earlier stage made it an instruction
+        if stage in done or stage not in s.stages():
+            continue  # the tile of an earlier stage made it an instruction, or took it along
         if scheduled_by_rule(s, stage, target, constants):
             left.pop(stage, None)
+            continue
+        if taken := schedule_groups(s, stage, target, constants):
+            done |= taken
             continue
         tile = rule_tile(s, stage, target, constants)
         if tile is not None and stage in left:

@@ -21,8 +21,8 @@ class Permutation:
     """An instruction that picks `entries` elements by the lower bits of as many positions.
 
     Attributes:
-        intrinsic: its LLVM name; a table in two registers goes around the positions. One in more
-            is looked up two by two.
+        intrinsic: its LLVM name; of those that take two, a table in two registers goes around the
+            positions. One in more is looked up in parts.
         feature: of the targets that have it.
         element: what it moves, in LLVM's words.
         entries: elements of the table.
@@ -49,6 +49,7 @@ PERMUTATIONS = (
     Permutation(_X86 + "avx512.vpermi2var.ps.512", "avx512f", "float", 64, 16, "float"),
     Permutation(_X86 + "avx512.vpermi2var.ps.512", "avx512f", "float", 128, 16, "float"),
     Permutation(_X86 + "avx2.permps", "avx2", "float", 8, 8, "float"),
+    Permutation(_X86 + "avx2.permps", "avx2", "float", 16, 8, "float"),
 )
 """In order of preference."""
 _BYTES = "avx512vbmi"
@@ -172,11 +173,12 @@ def look_up_bytes(e: Emitter, table: Val, at: Val) -> Val:
 def _permute(e: Emitter, data: Array, at: Val, p: Permutation) -> Val:
     entries = np.resize(data, p.entries)  # repeated, whatever the bits above a position are
     parts = [_vector(e, part, p.element) for part in np.split(entries, p.entries // at.n)]
+    several = 2 if "vpermi2var" in p.intrinsic else 1
     found = [
-        e.call(p.intrinsic, p.element, at.n, [parts[k], at, *parts[k + 1 : k + 2]])
-        for k in range(0, len(parts), 2)
+        e.call(p.intrinsic, p.element, at.n, [parts[k], at, *parts[k + 1 : k + several]])
+        for k in range(0, len(parts), several)
     ]
-    bit = 2 * at.n
+    bit = several * at.n
     while len(found) > 1:  # the bits above those that a permutation reads
         there = e.bin("and", at, e.const(bit, at.t, at.n))
         low = e.op(f"icmp eq {there}, {e.const(0, at.t, at.n).name}", "i1", at.n)

@@ -1,0 +1,146 @@
+"""Sums of groups, scaled and added up: three stages, as products with weights that have a scale for
+every few inputs are written, become one loop nest whose sums stay in registers.
+
+    sums[i, n, g] = reduction over what belongs to group g
+    parts[i, n, g] = sums[i, n, g] * scales[n, g]
+    acc[i, n] = sum over g of parts[i, n, g]
+
+Lanes go along n, and weights and scales are packed in the order in which they are walked, so that
+all of them are read once for every tile of rows. The order of both sums stays as it is written.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from compiler.scheduling import Schedule
+from compiler.scheduling.select import consumer
+from compiler.scheduling.tile import reads_of
+from compiler.target.registry import Target
+from compiler.tensor.expr import Buffer, Load, loads
+from compiler.tensor.stmt import Store, stores
+
+VECTORS = 4
+"""Vectors of units side by side: enough sums to hide how long a multiply-add takes."""
+ROWS = 4
+"""Rows that share what is unpacked."""
+AHEAD = 4096
+"""Bytes by which weights are fetched ahead."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The stages that were found, and the constant operands of the first two."""
+
+    sums: str
+    parts: str
+    total: str
+    weights: Buffer
+    scales: Buffer
+
+
+def schedule_groups(
+    s: Schedule, stage: str, target: Target, constants: Collection[Buffer]
+) -> frozenset[str]:
+    """Schedule `stage` if it is the first of such stages, and the others with it; the stages that
+    are done, none where it is no such stage."""
+    found = _found(s, stage, constants)
+    if found is None:
+        return frozenset()
+    ((store, path, _),) = s.stage_stores(found.total)
+    units = path[len(store.idx) - 1].extent.constant() or 0
+    lanes = math.gcd(units, target.vector_bytes // 4)
+    if lanes < 4:
+        return frozenset()
+    s.compute_inline(found.parts)
+    if store.buffer in s.func.params or consumer(s, store) is None:
+        s.accumulate_apart(found.total)
+    reader = consumer(s, store)
+    assert reader is not None
+    _arranged(s, found, reader.stage, lanes, math.gcd(units // lanes, VECTORS))
+    return frozenset((found.sums, found.total, reader.stage))
+
+
+def _found(s: Schedule, stage: str, constants: Collection[Buffer]) -> Groups | None:
+    """The three stages, if `stage` is the first of them."""
+    ((store, path, _), *more) = s.stage_stores(stage)
+    rank = len(store.idx)
+    if more or not store.update or store.init is None or len(path) <= rank or rank < 2:
+        return None
+    if any(f.extent.vars() for f in path[rank:]):
+        return None
+    weights = [x.buffer for x in loads(store.value) if x.buffer in constants]
+    parts = _only_reader(s, store)
+    if parts is None or parts.update or len(weights) != 1:
+        return None
+    scales = [x for x in loads(parts.value) if x.buffer is not store.buffer]
+    total = _only_reader(s, parts)
+    if total is None or total.update != "Add" or total.init is None or len(scales) != 1:
+        return None
+    ((_, around, _),) = s.stage_stores(total.stage)
+    plain = isinstance(total.value, Load) and len(around) == rank == len(total.idx) + 1
+    if not plain or scales[0].buffer not in constants or len(scales[0].idx) != 2:
+        return None
+    return Groups(stage, parts.stage, total.stage, weights[0], scales[0].buffer)
+
+
+def _only_reader(s: Schedule, store: Store) -> Store | None:
+    """The one statement that reads a temporary, which it does once, by its own loops in order."""
+    b = store.buffer
+    readers = [x for x in stores(s.func.body) if any(n.buffer is b for n in reads_of(x))]
+    readers = [x for x in readers if x is not store]
+    if b not in s.func.temps or len(readers) != 1:
+        return None
+    (reader,) = readers
+    ((_, path, _), *more) = s.stage_stores(reader.stage)
+    places = [n.idx for n in loads(reader.value) if n.buffer is b]
+    variables = [f.var for f in path]
+    return reader if not more and len(places) == 1 and list(places[0]) == variables else None
+
+
+def _arranged(s: Schedule, found: Groups, reader: str, lanes: int, vectors: int) -> None:
+    """Carry it out; `reader` stores the totals."""
+    *lead, units = s.loops(reader)
+    ((store, path, _),) = s.stage_stores(reader)
+    rows = path[-2].extent.constant() if lead else None
+    together = math.gcd(rows or 1, ROWS)
+    blocks, within = s.split(units, lanes * vectors)
+    inside = []
+    if lead:
+        lead[-1], row = s.split(lead[-1], together)
+        inside = [row]
+    s.reorder(blocks, *lead, *inside, within)
+    s.compute_at(found.total, lead[-1] if lead else blocks)
+    several, lane = s.split(within, lanes)
+    s.vectorize(lane)
+    s.unroll(*inside, several)
+    # The total over groups, and in each group its sum.
+    *rest, n, g = s.loops(found.total)[-len(store.idx) - 1 :]
+    several, lane = s.split(n, lanes)
+    s.reorder(g, *rest, several, lane)
+    s.compute_at(found.sums, g)
+    _in_vectors(s, found.total, g, [*rest, several], lane)
+    depth = len(store.idx) + 1
+    mine = s.loops(found.sums)
+    ((_, path, _),) = s.stage_stores(found.sums)
+    own = mine[mine.index(g) + 1 :]
+    *rest, n, _ = own[:depth]
+    steps = own[depth:]
+    several, lane = s.split(n, lanes)
+    s.reorder(*steps, *own[: depth - 2], several, lane)
+    _in_vectors(s, found.sums, steps[0], [*rest, several], lane)
+    if len(steps) > 1:
+        s.unroll(*steps[1:])
+    s.pack(found.total, found.scales)
+    packed = s.pack(found.sums, found.weights)
+    s.prefetch(packed, AHEAD)
+
+
+def _in_vectors(s: Schedule, stage: str, first: str, tile: list[str], lane: str) -> None:
+    """Start a reduction before loop `first`, and keep its tile in registers."""
+    s.decompose_reduction(stage, first)
+    known = {f.var.name for f in s.init_loops(stage)}
+    s.unroll(*tile, *(f"{n}.init" for n in tile if f"{n}.init" in known))
+    s.vectorize(lane, lane + ".init")

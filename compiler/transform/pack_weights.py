@@ -1,0 +1,134 @@
+"""PackWeights: layers of few rows read weights of few bits as they are kept.
+
+A dense layer whose constant weights are dequantized from integers of up to 8 bits, with a scale for
+all, each unit or each group of inputs, becomes qnn.packed_dense: it reads its integers, 4 bits each
+where they fit, instead of float32 numbers that they were made. Sums are formed group by group, so
+that they differ from those of the layer by roundings of float32.
+
+It runs before constants are folded, and only where weights as float32 would not stay in the cache,
+and few rows share them, as in a decoder that writes a token.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, tensor_type
+from compiler.op.facts import Moves
+from compiler.op.qnn.packed_dense import WORD, PackedDenseAttrs, packed_words
+from compiler.op.qnn.quantize import DEQUANTIZE
+from compiler.passes.manager import FunctionPass, PassContext
+from compiler.passes.rewrite import Rewriter, call, op_of, typed
+from compiler.target.registry import Target
+from compiler.types.dtypes import FLOAT32, INT32, Array
+
+MOST_ROWS = 16
+"""Rows for which unpacking costs less than reading more: with more, weights are unpacked once."""
+TABLE_BITS, TABLE_BYTES = 4, 32
+"""Widest codes that a table in registers is looked up by, and the shortest registers for that."""
+
+
+def _known_weights(r: Rewriter, a: Atom) -> tuple[Array, Array, int] | None:
+    """(integers, float32 scales, zero point) that weights are dequantized from, reshaped at most:
+    both flat, with as many integers a scale for every scale."""
+    made = r.producer(a)
+    while made is not None and isinstance(made.value, Call):
+        op = op_of(made.value)
+        if op is None or op.moves is not Moves.VIEW:
+            break
+        made = r.producer(made.value.args[0])
+    if made is None or not isinstance(made.value, Call) or made.value.op is not DEQUANTIZE:
+        return None
+    q, scale = made.value.args
+    if not isinstance(q, Constant) or not isinstance(scale, Constant):
+        return None
+    vector = scale.data.ndim == 1 and scale.data.size > 1
+    if scale.data.ndim > 1 or (vector and made.value.attrs.axis % q.data.ndim != 0):
+        return None
+    return q.data.reshape(-1), scale.data.reshape(-1), made.value.attrs.zero_point
+
+
+class PackWeights(FunctionPass):
+    """Dense layers over dequantized constants read them packed.
+
+    Args:
+        target: what code is made for: its cache, and its vectors.
+    """
+
+    name = "PackWeights"
+    opt_level = 2
+    required = ("InferType",)
+
+    def __init__(self, target: str | Target = "llvm"):
+        self.target = Target.parse(target)
+
+    def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
+        """The function with such layers packed, if the target has a fused multiply-add."""
+        if not self.target.fma:
+            return f
+        r = Rewriter(f)
+        for b in map(r.read, f.bindings):
+            value = self._packed(r, b)
+            if value is None:
+                r.keep(b)
+            elif isinstance(b.value, Call) and len(b.value.args) == 3:
+                sums = r.emit(typed(r.fresh(f"{b.var.name}_packed"), value, b.origins))
+                shifted = call("nn.bias_add", sums, b.value.args[2], axis=-1)
+                r.emit(Binding(b.var, shifted, b.origins))
+            else:
+                r.emit(Binding(b.var, value, b.origins))
+        return r.finish()
+
+    def _packed(self, r: Rewriter, b: Binding) -> Call | None:
+        """The product of a layer, without its bias, of packed weights; None of anything else."""
+        op, layer = op_of(b.value), b.value
+        if op is None or op.contraction is None or not isinstance(layer, Call):
+            return None
+        dense = op.contraction.by_rows and not op.contraction.kernel
+        if not dense or layer.attrs.accumulate != "sequential":
+            return None
+        if any(tensor_type(a).dtype != FLOAT32 for a in layer.args):
+            return None
+        x, weight = (tensor_type(a) for a in layer.args[:2])
+        units, inputs = weight.static_shape
+        rows = [n for n in x.shape[:-1] if isinstance(n, int)]
+        held = units * inputs * FLOAT32.nbytes > self.target.architecture.caches.next
+        if math.prod(rows) > MOST_ROWS or not held:
+            return None
+        known = _known_weights(r, layer.args[1])
+        return None if known is None else self._call(layer.args[0], units, inputs, *known)
+
+    def _call(
+        self, x: Atom, units: int, inputs: int, q: Array, scales: Array, zero: int
+    ) -> Call | None:
+        each = q.size // scales.size
+        group = inputs if each % inputs == 0 else each
+        codes = q.astype(np.int64).reshape(units, inputs)
+        attrs = _attributes(codes, zero, self.target.vector_bytes)
+        if attrs is None or inputs % group or group * attrs.bits % WORD:
+            return None
+        first = np.arange(0, q.size, group) // each
+        words = packed_words(codes.reshape(units, inputs // group, group), attrs.bits)
+        held = np.ascontiguousarray(scales[first].reshape(units, -1), np.float32)
+        return call(
+            "qnn.packed_dense", x, Constant(words, INT32), Constant(held, FLOAT32),
+            bits=attrs.bits, table=attrs.table,
+        )  # fmt: skip
+
+
+def _attributes(codes: Array, zero: int, vector_bytes: int) -> PackedDenseAttrs | None:
+    """How integers are packed: in the fewest bits, looked up where a register holds the table."""
+    low, high = int(codes.min(initial=0)), int(codes.max(initial=0))
+    for bits in (2, 4, 8):
+        half, several = 1 << (bits - 1), 1 << bits
+        signed = -half <= low and high < half
+        if not signed and (low < 0 or high >= several):
+            continue
+        if signed and not zero and (bits > TABLE_BITS or vector_bytes < TABLE_BYTES):
+            return PackedDenseAttrs(bits)
+        if bits <= TABLE_BITS:
+            stands = [n - several if signed and n >= half else n for n in range(several)]
+            return PackedDenseAttrs(bits, tuple(float(n - zero) for n in stands))
+    return None
