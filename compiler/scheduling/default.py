@@ -74,7 +74,7 @@ def schedule_default(
         if scheduled_by_rule(s, stage, target, constants):
             left.pop(stage, None)
             continue
-        if taken := schedule_groups(s, stage, target, constants):
+        if stage not in left and (taken := schedule_groups(s, stage, target, constants)):
             done |= taken
             continue
         tile = rule_tile(s, stage, target, constants)
