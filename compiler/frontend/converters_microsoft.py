@@ -55,11 +55,7 @@ def without_domain(
     """Decorator: the same of an operator that models have in ONNX's domain, where it is none, or in
     this one."""
     RUNTIME_OWN.add(op)
-
-    def register(f: Converter) -> Converter:
-        return converts(op)(microsoft(op, least, most, outputs)(f))
-
-    return register
+    return microsoft(op, least, most, outputs)
 
 
 def _real(n: Node, i: int) -> Atom:

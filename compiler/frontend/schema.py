@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from compiler.errors import ModelError, UnsupportedError, unknown
-from compiler.frontend.converters_microsoft import INPUTS, OUTPUTS, RUNTIME_OWN
+from compiler.frontend.converters_microsoft import DOMAIN, INPUTS, OUTPUTS, RUNTIME_OWN
 
 DEFAULT = ("", "ai.onnx")
 """How files write the default domain."""
@@ -29,8 +29,9 @@ def schema_of(op: str, opset: int, domain: str) -> Any:
 
 def operator_key(node: Any) -> str:
     """The name of a node's converter: `DOMAIN.NAME` outside the default domain."""
-    default = node.domain in DEFAULT
-    return str(node.op_type) if default else f"{node.domain}.{node.op_type}"
+    if node.domain not in DEFAULT:
+        return f"{node.domain}.{node.op_type}"
+    return f"{DOMAIN}.{node.op_type}" if node.op_type in RUNTIME_OWN else str(node.op_type)
 
 
 @cache

@@ -49,19 +49,19 @@ if TYPE_CHECKING:
     default=2,
     show_default=True,
     metavar="0..4",
-    help="Of --passes: passes of a higher level do not run.",
+    help="Of --passes and --graph: passes of a higher level do not run.",
 )
 @click.option(
     "--required-pass",
     multiple=True,
     metavar="PASS",
-    help="Of --passes: runs whatever its level; repeat it for several.",
+    help="Of --passes and --graph: runs whatever its level; repeat it for several.",
 )
 @click.option(
     "--disabled-pass",
     multiple=True,
     metavar="PASS",
-    help="Of --passes: does not run; repeat it for several.",
+    help="Of --passes and --graph: does not run; repeat it for several.",
 )
 @shape_option
 @outputs_option(text="Show only what this output needs.")
@@ -121,7 +121,8 @@ def inspect(
     if module is None:
         raise UnsupportedError(wanted.problem)
     if graph is not None:
-        _draw(module, graph)
+        with PassContext(opt_level, required_pass, disabled_pass):
+            _draw(module, graph)
 
 
 def _needs_content(wanted: ModelNeeds) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import click
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from experiments import zoo
 from experiments.cli.main import cli, run_command
@@ -159,6 +159,30 @@ def test_inspect_draws_the_graph(
     assert "(N, 10)" in picture
     assert run_command(["inspect", "mnist_mlp", "--graph", str(tmp_path / "g.png")]) == 2
     assert [p.name for p in tmp_path.iterdir()] == ["g.svg"]
+
+
+def test_inspect_draws_what_a_pass_does(tmp_path: Path, capsys: Capture) -> None:
+    """Queries, keys and values of an encoder as one product, before and after."""
+    rng = np.random.default_rng(0)
+    kinds = ("query", "key", "value")
+    nodes = [helper.make_node("MatMul", ["x", f"{k}_weight"], [k], name=k) for k in kinds]
+    nodes += [helper.make_node("Add", ["query", "key"], ["a"]),
+              helper.make_node("Mul", ["a", "value"], ["y"])]  # fmt: skip
+    weights = [
+        numpy_helper.from_array(rng.normal(0, 1, (8, 8)).astype(np.float32), f"{k}_weight")
+        for k in kinds
+    ]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [4, 8]) for n in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    path, drawn = tmp_path / "net.onnx", []
+    path.write_bytes(model.SerializeToString())
+    for more in ([], ["--required-pass", "CombineParallelDense"]):
+        out = tmp_path / f"g{len(drawn)}.svg"
+        succeed(capsys, "inspect", str(path), "--graph", str(out), *more)
+        drawn.append(out.read_text())
+    assert [p.count(">nn.dense<") for p in drawn] == [3, 1]
+    assert ["split" in p for p in drawn] == [False, True]
 
 
 @pytest.mark.sampled(3)
