@@ -51,6 +51,7 @@ class Cache:
         held: dtype of its elements in memory: what the model converts the input to first, and its
             output back from.
         given: dtype of the input.
+        order: of the input's axes in memory; empty: their own. `axis` is one of memory.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Cache:
     axis: int
     held: DType
     given: DType
+    order: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

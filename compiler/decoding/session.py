@@ -11,10 +11,13 @@ from compiler.boundary.assumptions import assumptions
 from compiler.boundary.elements import ELEMENTS, elements_of
 from compiler.boundary.index_ranges import check_indices, index_ranges
 from compiler.boundary.inputs import bind_inputs, input_called, symbolic_sizes
-from compiler.build import compile_graph, needs_machine
+from compiler.build import Job, compile_graph, needs_machine
 from compiler.decoding.caches import Cache, Growing, growing
+from compiler.decoding.turned import turned
 from compiler.errors import InputError, OutOfMemoryError, UnsupportedError
 from compiler.ir.expr import IRModule, tensor_type
+from compiler.lowering.choose import choose_lowerings
+from compiler.passes.pipeline import sequence
 from compiler.runtime.executable import GraphExecutable
 from compiler.symbolic import Index, Var
 from compiler.target.registry import Target
@@ -55,11 +58,12 @@ def decoder(
             "a model with control flow, or sizes found in numbers, keeps no caches in place: build "
             "it as it is"
         )
-    found = growing(ready)
+    chosen = Target.parse(target)
+    job = Job(chosen, choose_lowerings(ready, dtype_lowering))
+    found = turned(growing(sequence("heads", "heads", told=job)(ready)))
     main = found.module.main
     # The number of positions so far is 0 at first; nothing but `append` and `shape_of` reads those.
     sizes = [s for s in symbolic_sizes(main) if s != found.past]
-    chosen = Target.parse(target)
     assumed = assumptions(found.module)
     exe = compile_graph(found.module, chosen, threads, dtype_lowering, sizes, (), assumed)
     exe.elements = elements_of(_noted(found.module, found.caches))
@@ -245,7 +249,8 @@ class Session:
         """
         c = {c.name: c for c in self.decoder.caches}
         kept = c[input_called(name, list(c))]
-        return self._memory[kept.name].take(range(self.length), kept.axis)
+        found = self._memory[kept.name].take(range(self.length), kept.axis)
+        return found.transpose(np.argsort(kept.order)) if kept.order else found
 
     def rewind(self, length: int = 0) -> None:
         """Forget all positions from `length` on.

@@ -96,6 +96,26 @@ def test_what_a_cache_holds_is_what_the_model_gives() -> None:
     assert "caches: past_key_values.0.key" in repr(decoder)
 
 
+def test_keys_lie_as_they_are_read_and_nothing_of_a_cache_is_copied() -> None:
+    decoder = compiler.decoder(system("float32", 2, 4, 2))
+    assert [c.order for c in decoder.caches] == [(0, 1, 3, 2), (), (0, 1, 3, 2), ()]
+    text = decoder.executable.as_text()
+    assert "broadcast_to" not in text
+    of_caches = [line for line in text.splitlines() if "transpose" in line and "past_key" in line]
+    assert not of_caches
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_what_lies_behind_the_valid_positions_does_not_matter(name: str) -> None:
+    decoder = compiler.decoder(system(name))
+    clean, filled = decoder.session(40), decoder.session(40)
+    for memory in filled._memory.values():
+        memory[...] = np.nan
+    for low, high in STEPS:
+        ids = IDS[:1, low:high]
+        np.testing.assert_array_equal(filled(ids), clean(ids))
+
+
 def test_sessions_are_independent_and_go_back() -> None:
     decoder = compiler.decoder(system("float32"))
     first, second = decoder.session(8), decoder.session(6, batch=2)
