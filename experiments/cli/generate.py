@@ -64,7 +64,7 @@ def generate(
     and .value. The same seed gives the same ids, whatever the number of threads. Without a
     tokenizer, ids are printed. How fast it was is said on stderr.
 
-    Example: dtypelab generate stdlib_lm --prompt "import os" --dtype bfloat16
+    Example: dtypelab generate stdlib_lm --prompt import --dtype bfloat16
     """
     from experiments.generation import generating
 
