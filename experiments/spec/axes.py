@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -48,6 +49,9 @@ AXES = {
     "seeds": "seed",
     "repeats": "repeat",
 }
+
+#: Options of schemes that are lists themselves; any other that is one spans schemes.
+LIST_OPTIONS = ("skip",)
 
 #: What the table of a network may say of it, besides settings.
 ELEMENT_KEYS = ("model", "dataset", "metric", "output")
@@ -134,7 +138,7 @@ class AxesReader:
         seed = reader.integer("seed", 0, 0)
         read = Axes(
             models=tuple(self._subject(reader, k, item) for k, item in enumerate(models)),
-            schemes=tuple(_scheme(reader, k, item) for k, item in enumerate(items)),
+            schemes=tuple(s for k, item in enumerate(items) for s in _schemes(reader, k, item)),
             calibrators=reader.texts("calibrators", ()),
             accumulations=reader.texts("accumulations", ()),
             targets=reader.texts("targets", ("llvm",)),
@@ -257,7 +261,8 @@ def _table(top: Reader, axis: str, index: int, item: Any, key: str) -> Reader:
     return top.at({key: item} if isinstance(item, str) else item, axis, index)
 
 
-def _scheme(top: Reader, index: int, item: Any) -> Item[Scheme]:
+def _schemes(top: Reader, index: int, item: Any) -> list[Item[Scheme]]:
+    """A scheme, or as many as the lists among its options span."""
     reader = _table(top, "schemes", index, item, "scheme")
     given = reader.values.get("scheme")
     if isinstance(given, dict):  # formats by layer
@@ -265,8 +270,16 @@ def _scheme(top: Reader, index: int, item: Any) -> Item[Scheme]:
     else:
         name = reader.text("scheme")
     options = {k: v for k, v in reader.values.items() if k != "scheme" and k not in SETTINGS}
-    scheme = reader.checked(lambda: schemes.parse(name, options), "scheme")
-    return Item(scheme, settings_of(reader), reader)
+    lists = {k: v for k, v in options.items() if isinstance(v, list) and k not in LIST_OPTIONS}
+    for key, values in lists.items():
+        if not values:
+            reader.fail(f"{key} lists nothing: give at least one value", key)
+    made = []
+    for chosen in product(*lists.values()):
+        one = {**options, **dict(zip(lists, chosen, strict=True))}
+        scheme = reader.checked(partial(schemes.parse, name, one), "scheme")
+        made.append(Item(scheme, settings_of(reader), reader))
+    return made
 
 
 def settings_of(reader: Reader) -> Overrides:

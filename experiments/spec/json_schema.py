@@ -20,7 +20,7 @@ from quantize.config.json_schema import (
     config_properties,
 )
 
-from .axes import AXES, ELEMENT_KEYS, SETTINGS
+from .axes import AXES, ELEMENT_KEYS, LIST_OPTIONS, SETTINGS
 from .cells import LATENCY
 from .rules import KEYS as RULE_KEYS
 from .specification import KEYS
@@ -123,12 +123,17 @@ def _scheme() -> Schema:
     config = config_properties()
     options = {
         **{option: {"type": "string"} for option in FORMAT_OPTIONS},
-        **config,
+        **{option: _one_or_more(option, given) for option, given in config.items()},
         **{alias: config.get(option, TEXT) for alias, option in ALIASES.items()},
     }
     by_layer = {"type": "object", "minProperties": 1}
     table = {"scheme": {"anyOf": [name, by_layer]}, **options, **_settings()}
     return {"anyOf": [name, closed(table, "scheme")]}
+
+
+def _one_or_more(option: str, given: Schema) -> Schema:
+    """An option, or a list of its values, which spans schemes."""
+    return given if option in LIST_OPTIONS else {"anyOf": [given, _list(given)]}
 
 
 def _wanted() -> dict[str, Schema]:

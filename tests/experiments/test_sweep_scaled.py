@@ -12,6 +12,7 @@ import datatypes
 import experiments
 from compiler.errors import ConfigError
 from experiments.spec import identity
+from experiments.spec.specification import load_spec
 from experiments.systems import schemes
 from quantize.formats.blocks import define_block_format
 
@@ -160,3 +161,44 @@ def test_sites_are_options_of_schemes(tmp_path: Path) -> None:
     )
     macs = table["macs"]
     assert table["bit_operations"].tolist() == [macs[0] * 64, *(macs[1:] * 32)]
+
+
+def test_lists_among_the_options_of_a_scheme_span_schemes() -> None:
+    spec = {
+        "models": ["mnist_mlp"],
+        "schemes": [
+            "float32",
+            {
+                "scheme": "scaled", "weight_dtype": ["int4", "nf4"], "activation_dtype": "int8",
+                "activation_granularity": ["tensor", "token"], "key_dtype": ["int8"],
+                "skip": ["logits"],
+            },
+        ],
+    }  # fmt: skip
+    found = [dict(cell.scheme.options) for cell in load_spec(spec).cells[1:]]
+    assert [(o["weight_dtype"], o["activation_granularity"]) for o in found] == [
+        ("int4", "tensor"), ("int4", "token"), ("nf4", "tensor"), ("nf4", "token")
+    ]  # fmt: skip
+    assert all(o["key_dtype"] == "int8" and o["skip"] == ("logits",) for o in found)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ('activation_granularity = ["token", "tokn"]', ":4: .*did you mean 'token'"),
+        ("weight_bits = []", ":[46]: .*weight_bits lists nothing"),
+        ('key_dtype = "int9"', ":[46]: .*unknown format 'int9'"),
+        ('keys_dtype = "int8"', ":[46]: .*unknown QConfig field 'keys_dtype'"),
+        ('value_granularity = "head"', ":[46]: .*needs value_dtype"),
+    ],
+)
+def test_mistakes_in_sites_are_named_with_their_line(
+    tmp_path: Path, option: str, message: str
+) -> None:
+    path = tmp_path / "spec.toml"
+    path.write_text(
+        'models = ["mnist_mlp"]\n\n[[schemes]]\n'
+        f'scheme = "scaled"\nweight_dtype = "int4"\n{option}\n'
+    )
+    with pytest.raises(ConfigError, match=message):
+        load_spec(path)
