@@ -8,7 +8,7 @@ from typing import Any
 
 from quantize.plan.plan import Plan
 
-SECTIONS = ("nodes", "values", "weights", "factors", "formats")
+SECTIONS = ("nodes", "values", "weights", "factors", "formats", "shifts")
 """The entries of a plan that are keyed by names."""
 
 

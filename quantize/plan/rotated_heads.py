@@ -16,6 +16,7 @@ from compiler.ir.substitution import with_operands
 from compiler.op.facts import Moves
 from compiler.op.library import get_op
 from compiler.op.opdef import OpDef
+from compiler.passes.live import live
 from quantize.plan.call_facts import contraction_of
 
 
@@ -23,7 +24,7 @@ def with_rotated_heads(
     module: IRModule, scores: Sequence[str], averages: Sequence[str]
 ) -> IRModule:
     """A prepared module with these products of queries with keys, and of probabilities with values,
-    of transformed factors. All names stay; `<product>_hadamard` is an average before it is
+    of transformed factors. Names stay; `<product>_hadamard` is an average before it is
     transformed back.
 
     Raises:
@@ -49,7 +50,7 @@ def with_rotated_heads(
             heads.averages(b)
         else:
             heads.bindings.append(b)
-    return module.with_function("main", f.with_body(heads.bindings, f.results))
+    return module.with_function("main", live(f.with_body(heads.bindings, f.results)))
 
 
 class _Heads:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -25,6 +26,7 @@ from quantize import Plan, QConfig
 from quantize.annotation.annotate import prepared
 from quantize.annotation.graph import Graph
 from quantize.annotation.sites import sites
+from quantize.plan.diff import plan_diff
 from quantize.plan.rotation import (
     Rotation,
     hadamard,
@@ -278,6 +280,22 @@ def test_heads_of_other_sizes_and_networks_without_attention_are_refused() -> No
     wrong = replace(plan, rotation=replace(plan.rotation, scores=("embedding",)))
     with pytest.raises(ConfigError, match="unknown product 'embedding'"):
         quantize.realize(decoder(), wrong)
+
+
+def test_rotated_plans_are_exported_and_compared(tmp_path: Path) -> None:
+    mod, x = decoder(), texts(3, 1)
+    config = replace(FOUR, rotate_heads=True)
+    plan = quantize.calibrate(mod, [texts(20, 0)], config)
+    quantize.export_onnx(mod, plan, tmp_path / "q.onnx")
+    options = onnxruntime.SessionOptions()  # which would round activations of such layers
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(tmp_path / "q.onnx", options)
+    (theirs,) = session.run(None, {"tokens": x})
+    ours = compiler.evaluate(quantize.realize(mod, plan), x)
+    np.testing.assert_allclose(theirs, ours, atol=1e-4)
+    other = quantize.calibrate(mod, [texts(20, 0)], replace(config, seed=1))
+    changed = {change.field for change in plan_diff(plan, other)}
+    assert {"rotation", "seed", "scales"} <= changed
 
 
 def test_the_shipped_language_model_is_rotated_as_it_is_exported() -> None:
