@@ -240,6 +240,13 @@ def load_static(
     return choose_outputs(module, outputs)
 
 
+def load_as_calibrated(model: str, arrays: Mapping[str, pipeline.Array]) -> IRModule:
+    """The same for a plan that was made with all sizes open: those that are 0 stay open, as what is
+    known to be empty (the past of a decoder) is left out of the program, with its nodes."""
+    shapes = tuple((name, tuple(d or None for d in a.shape)) for name, a in arrays.items())
+    return model_files.load_model(model_files.model_file(model), shapes)
+
+
 def one_call(model: str, feed: Feed) -> Feed:
     """The examples of `feed` that go into one call of the model: all, or as many as it takes."""
     per = model_files.per_call(model_files.model_file(model), feed)

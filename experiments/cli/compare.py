@@ -19,6 +19,7 @@ from .common import (
     format_options,
     input_option,
     json_option,
+    load_as_calibrated,
     load_feed,
     load_static,
     model_argument,
@@ -107,7 +108,8 @@ def compare(
     scheme = schemes.number_format(dtype, accumulate, lowering)
     arrays = one_call(model, load_feed(model, file, shapes)[:images]).call()
     # Formats and plans apply to the prepared module: there the values have their names.
-    module = prepare(load_static(model, arrays))
+    load = load_static if plan is None else load_as_calibrated
+    module = prepare(load(model, arrays))
     # Plans are made for all outputs: everything is computed, and what others need not shown.
     needed = {b.var.name for b in choose_outputs(module, chosen).main.bindings}
     inputs = list(arrays.values())

@@ -62,7 +62,7 @@ def node_errors(module: IRModule, plan: Plan, inputs: Sequence[Array]) -> list[N
     rescaled.
 
     Args:
-        module: the prepared module, with fixed shapes.
+        module: the prepared module.
         plan: made for it.
         inputs: in order.
 
@@ -98,10 +98,15 @@ class _Alone:
     """Float32 values of nodes on the inputs that they had in the quantized network."""
 
     def __init__(self, module: IRModule, ran: Mapping[str, Any], inputs: Sequence[Array]):
+        from compiler.boundary.inputs import bind_inputs
+        from compiler.ir.expr import tensor_type
+
         self.module, self.inputs = module, inputs
         self.at = {b.var: b for b in module.main.bindings}
         self.ran = ran
         self.known: dict[Binding, Any] = {}
+        typed = [(p.name, tensor_type(p)) for p in module.main.params]
+        self.sizes = bind_inputs(typed, tuple(inputs), {})[1]
 
     def value(self, b: Binding) -> Any:
         """The value of a binding; what the quantized network never had is computed as well."""
@@ -112,7 +117,7 @@ class _Alone:
         if b not in self.known:
             args = [self._operand(a) for a in operands(b.value)]
             if isinstance(b.value, Call) and isinstance(b.value.op, OpDef):
-                self.known[b] = call_reference(b.value, args, b.var, {})
+                self.known[b] = call_reference(b.value, args, b.var, self.sizes)
             elif isinstance(b.value, TupleGetItem):
                 self.known[b] = args[0][b.value.index]
             elif isinstance(b.value, Tuple):

@@ -54,7 +54,9 @@ def layer_errors(
     from compiler.interpret.graph import trace
     from datatypes.custom.events import counting
 
-    if any(np.ndim(x) and not np.size(x) for x in inputs):
+    arrays = [x for x in inputs if np.ndim(x)]
+    # The past of a decoder may be empty, examples may not be none.
+    if any(len(x) == 0 for x in arrays) or (arrays and not any(np.size(x) for x in arrays)):
         raise InputError("the inputs are empty: give at least one to compare on")
     known = _floats(trace(reference, *inputs))
     twins = {binding.var.name: (binding, value) for binding, value in known}

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 import pytest
 import two_input_decoders
+import written_decoders
 
 import compiler
 import experiments
@@ -232,3 +233,28 @@ def test_inputs_of_any_name(tmp_path: Path, capsys: Capture) -> None:
     line = ["run", str(tmp_path / "m.onnx"), "--input", str(tmp_path / "d.npz")]
     assert run_command(line) == 0
     capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    "open_sizes", [pytest.param(True, marks=pytest.mark.thorough), False], ids=["plan", "format"]
+)
+def test_layers_of_a_decoder_whose_past_is_empty(
+    tmp_path: Path, capsys: Capture, open_sizes: bool
+) -> None:
+    """By a format, and by a plan that was made with all sizes open: nodes that only a past of some
+    length needs have parameters too."""
+    model = str(written_decoders.tiny_file(tmp_path))
+    past = written_decoders.empty_past(written_decoders.TINY, 4)
+    ids = np.random.default_rng(0).integers(0, written_decoders.TINY.vocabulary, (4, 5))
+    np.savez(tmp_path / "d.npz", **{"input_ids": ids, **past})
+    file, plan = str(tmp_path / "d.npz"), str(tmp_path / "p.json")
+    by = ["--dtype", "bfloat16"]
+    if open_sizes:
+        assert run_command(["quantize", model, "--calib", file, "--plan", plan]) == 0
+        by = ["--plan", plan]
+    capsys.readouterr()
+    line = ["compare", model, "--input", file, "--images", "2", *by, "--output", "logits"]
+    assert run_command([*line, "--json"]) == 0
+    layers = {x["value"]: x for x in json.loads(capsys.readouterr().out)["layers"]}
+    assert 5 < layers["logits"]["sqnr_db"] < 80
+    assert layers["logits"]["shape"] == [2, 5, written_decoders.TINY.vocabulary]
