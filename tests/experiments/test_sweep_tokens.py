@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pandas as pd
 import pytest
 import two_input_decoders
@@ -16,6 +18,8 @@ import experiments
 from compiler.errors import ConfigError
 from experiments.layers.sequences import read_sequences, sequences_path
 from experiments.measure import tokens
+from experiments.results.row_names import system_names
+from experiments.results.store import ResultsFile
 from experiments.running import batchwise, work
 from experiments.zoo import model_files
 
@@ -183,3 +187,72 @@ def test_sizes_of_outputs_are_known_before_they_run(folder: Path) -> None:
         "input_ids", "attention_mask")}, "x").sample  # fmt: skip
     assert model_files.result_elements(path, sample, 1) == 6 * two_input_decoders.VOCABULARY
     assert model_files.result_elements(path, sample, 4, "hidden.0") == 6 * two_input_decoders.WIDTH
+
+
+def test_figures_are_those_of_onnxruntime(folder: Path, swept: pd.DataFrame) -> None:
+    """Computed from its scores by the definitions, one token at a time."""
+    arrays = two_input_decoders.data()
+    session = onnxruntime.InferenceSession(str(folder / "m.onnx"))
+    given = {n: arrays[n] for n in ("input_ids", "attention_mask")}
+    logits = session.run(["logits"], given)[0].astype(np.float64)
+    losses = [
+        math.log(math.fsum(map(math.exp, logits[i, t]))) - logits[i, t, arrays["y"][i, t]]
+        for i in range(12)
+        for t in range(6)
+        if arrays["attention_mask"][i, t] and arrays["y"][i, t] >= 0
+    ]
+    want = math.exp(math.fsum(losses) / len(losses))
+    assert swept["metric_fp32"].tolist() == pytest.approx([want] * 3, rel=1e-5)
+
+
+@pytest.mark.thorough
+def test_a_difference_whose_sign_is_known_is_found(tmp_path: Path) -> None:
+    """One channel of values is 50 times the others, and what reads it makes up for it: integers of
+    4 bits with one scale for all channels have few for the others. A scale a channel is closer to
+    float32, by an interval that does not hold 0."""
+    model = two_input_decoders.decoder(mask=False, hidden=False)
+    stored = {t.name: t for t in model.graph.initializer}
+    values, head = (onnx.numpy_helper.to_array(stored[n]).copy() for n in ("wv", "head"))
+    values[:, 3] *= 50
+    head[3] /= 50
+    for name, a in (("wv", values), ("head", head)):
+        stored[name].CopyFrom(onnx.numpy_helper.from_array(a, name))
+    onnx.save(model, tmp_path / "m.onnx")
+    np.savez(tmp_path / "d.npz", **two_input_decoders.data(mask=False, n=40))
+    schemes = [
+        {"scheme": "int8", "weight_bits": 4, "weight_granularity": granularity}
+        for granularity in ("tensor", "channel")
+    ]
+    table = experiments.sweep(_spec(tmp_path, schemes=schemes), tmp_path / "r.csv")
+    assert table["status"].tolist() == ["ok"] * 2, table["error"].tolist()
+    one, each = system_names(table)
+    found = experiments.paired_differences(tmp_path / "r.csv", one).set_index("system").loc[each]
+    assert found["kl_high"] < 0, found
+    assert found["kl_difference"] == pytest.approx(
+        table["kl_float32"][1] - table["kl_float32"][0], rel=1e-9
+    )
+
+
+def test_a_sweep_that_is_stopped_between_files_loses_nothing(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, swept: pd.DataFrame
+) -> None:
+    """Sequences are there before their row is: without the row, they are written again."""
+    append, rows = ResultsFile.append, []
+
+    def stopped(self: ResultsFile, row: Any) -> bool:
+        rows.append(row["config_hash"])
+        if len(rows) == 2:
+            raise KeyboardInterrupt
+        return append(self, row)
+
+    out = tmp_path / "r.csv"
+    monkeypatch.setattr(ResultsFile, "append", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        experiments.sweep(_spec(folder), out)
+    assert set(read_sequences(sequences_path(out))["config_hash"]) == set(rows)
+    assert len(experiments.read_results(out)) == 1
+    monkeypatch.undo()
+    again = experiments.sweep(_spec(folder), out, resume=True)
+    assert again["kl_float32"].tolist() == swept["kl_float32"].tolist()
+    lines = read_sequences(sequences_path(out))
+    assert lines.groupby("config_hash").size().to_dict() == dict.fromkeys(again["config_hash"], 12)
