@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from compiler.scheduling import Schedule
 from compiler.scheduling.select import consumer
 from compiler.scheduling.tile import reads_of
+from compiler.target.intrinsics import for_target
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer, Load, loads
-from compiler.tensor.stmt import Store, stores
+from compiler.tensor.intrinsic import Intrinsic
+from compiler.tensor.stmt import For, Store, stores
 
 VECTORS = 4
 """Vectors of units side by side: enough sums to hide how long a multiply-add takes."""
@@ -51,7 +53,8 @@ def schedule_groups(
         return frozenset()
     ((store, path, _),) = s.stage_stores(found.total)
     units = path[len(store.idx) - 1].extent.constant() or 0
-    lanes = math.gcd(units, target.vector_bytes // 4)
+    dot = _dot_product(s, found, target)
+    lanes = dot.loops["o"] if dot else math.gcd(units, target.vector_bytes // 4)
     if lanes < 4:
         return frozenset()
     s.compute_inline(found.parts)
@@ -59,7 +62,8 @@ def schedule_groups(
         s.accumulate_apart(found.total)
     reader = consumer(s, store)
     assert reader is not None
-    _arranged(s, found, reader.stage, lanes, math.gcd(units // lanes, VECTORS))
+    vectors = math.gcd(units // lanes, VECTORS if _one_row(path) else VECTORS // 2)
+    _arranged(s, found, reader.stage, lanes, vectors, dot)
     return frozenset((found.sums, found.total, reader.stage))
 
 
@@ -86,6 +90,21 @@ def _found(s: Schedule, stage: str, constants: Collection[Buffer]) -> Groups | N
     return Groups(stage, parts.stage, total.stage, weights[0], scales[0].buffer)
 
 
+def _dot_product(s: Schedule, found: Groups, target: Target) -> Intrinsic | None:
+    """The target's dot product of such bytes as the first stage multiplies, whose steps divide its
+    groups and whose lanes divide its units."""
+    ((store, path, _),) = s.stage_stores(found.sums)
+    steps, units = (path[k].extent.constant() or 1 for k in (-1, len(store.idx) - 2))
+    if len(path) != len(store.idx) + 1 or store.update != "Add":
+        return None
+    dtypes = [x.dtype for x in loads(store.value)]
+    for i in for_target(target):
+        fits = i.steps and steps % i.steps == 0 and units % i.loops["o"] == 0
+        if fits and i.operand_dtypes == dtypes and i.computes(store.value):
+            return i
+    return None
+
+
 def _only_reader(s: Schedule, store: Store) -> Store | None:
     """The one statement that reads a temporary, which it does once, by its own loops in order."""
     b = store.buffer
@@ -100,7 +119,14 @@ def _only_reader(s: Schedule, store: Store) -> Store | None:
     return reader if not more and len(places) == 1 and list(places[0]) == variables else None
 
 
-def _arranged(s: Schedule, found: Groups, reader: str, lanes: int, vectors: int) -> None:
+def _one_row(path: tuple[For, ...]) -> bool:
+    """Whether the totals, in loops over rows, units and groups, are of one row at a time."""
+    return len(path) < 3 or (path[-3].extent.constant() or 1) == 1
+
+
+def _arranged(
+    s: Schedule, found: Groups, reader: str, lanes: int, vectors: int, dot: Intrinsic | None
+) -> None:
     """Carry it out; `reader` stores the totals."""
     *lead, units = s.loops(reader)
     ((store, path, _),) = s.stage_stores(reader)
@@ -129,18 +155,27 @@ def _arranged(s: Schedule, found: Groups, reader: str, lanes: int, vectors: int)
     *rest, n, _ = own[:depth]
     steps = own[depth:]
     several, lane = s.split(n, lanes)
-    s.reorder(*steps, *own[: depth - 2], several, lane)
-    _in_vectors(s, found.sums, steps[0], [*rest, several], lane)
+    tail = []
+    if dot is not None:
+        outer, inner = s.split(steps[-1], dot.steps)
+        steps, tail = [outer], [inner]
+    s.reorder(*steps, *own[: depth - 2], several, lane, *tail)
+    _in_vectors(s, found.sums, steps[0], [*rest, several], lane, dot is None)
     if len(steps) > 1:
         s.unroll(*steps[1:])
     s.pack(found.total, found.scales)
     packed = s.pack(found.sums, found.weights)
+    if dot is not None:
+        s.tensorize(found.sums, dot)
     s.prefetch(packed, AHEAD)
 
 
-def _in_vectors(s: Schedule, stage: str, first: str, tile: list[str], lane: str) -> None:
-    """Start a reduction before loop `first`, and keep its tile in registers."""
+def _in_vectors(
+    s: Schedule, stage: str, first: str, tile: list[str], lane: str, lanes: bool = True
+) -> None:
+    """Start a reduction before loop `first`, and keep its tile in registers; not `lanes`: what it
+    does becomes an instruction."""
     s.decompose_reduction(stage, first)
     known = {f.var.name for f in s.init_loops(stage)}
     s.unroll(*tile, *(f"{n}.init" for n in tile if f"{n}.init" in known))
-    s.vectorize(lane, lane + ".init")
+    s.vectorize(*([lane] if lanes else []), lane + ".init")

@@ -5,6 +5,8 @@ all, each unit or each group of inputs, becomes qnn.packed_dense: it reads its i
 where they fit, instead of float32 numbers that they were made. Sums are formed group by group, so
 that they differ from those of the layer by roundings of float32.
 
+Integer products by groups get weights that dot products of bytes take.
+
 It runs before constants are folded, and only where weights as float32 would not stay in the cache,
 and few rows share them, as in a decoder that writes a token.
 """
@@ -12,22 +14,26 @@ and few rows share them, as in a decoder that writes a token.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, tensor_type
 from compiler.op.facts import Moves
+from compiler.op.qnn.grouped import GROUPED_DENSE
 from compiler.op.qnn.packed_dense import WORD, PackedDenseAttrs, packed_words
 from compiler.op.qnn.quantize import DEQUANTIZE
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.passes.rewrite import Rewriter, call, op_of, typed
 from compiler.target.registry import Target
-from compiler.types.dtypes import FLOAT32, INT32, Array
+from compiler.types.dtypes import FLOAT32, INT8, INT32, UINT8, Array
 
 MOST_ROWS = 16
 """Rows for which unpacking costs less than reading more: with more, weights are unpacked once."""
 TABLE_BITS, TABLE_BYTES = 4, 32
 """Widest codes that a table in registers is looked up by, and the shortest registers for that."""
+HALF = 128
+"""What makes int8 uint8."""
 
 
 def _known_weights(r: Rewriter, a: Atom) -> tuple[Array, Array, int] | None:
@@ -65,15 +71,14 @@ class PackWeights(FunctionPass):
         self.target = Target.parse(target)
 
     def transform_function(self, f: Function, mod: IRModule, ctx: PassContext) -> Function:
-        """The function with such layers packed, if the target has a fused multiply-add."""
-        if not self.target.fma:
-            return f
+        """The function with such layers packed."""
         r = Rewriter(f)
         for b in map(r.read, f.bindings):
-            value = self._packed(r, b)
+            raised = _for_dot_products(b)
+            value = raised or self._packed(r, b)
             if value is None:
                 r.keep(b)
-            elif isinstance(b.value, Call) and len(b.value.args) == 3:
+            elif raised is None and isinstance(b.value, Call) and len(b.value.args) == 3:
                 sums = r.emit(typed(r.fresh(f"{b.var.name}_packed"), value, b.origins))
                 shifted = call("nn.bias_add", sums, b.value.args[2], axis=-1)
                 r.emit(Binding(b.var, shifted, b.origins))
@@ -86,6 +91,8 @@ class PackWeights(FunctionPass):
         op, layer = op_of(b.value), b.value
         if op is None or op.contraction is None or not isinstance(layer, Call):
             return None
+        if not self.target.fma:
+            return None  # each would be a call of a function
         dense = op.contraction.by_rows and not op.contraction.kernel
         if not dense or layer.attrs.accumulate != "sequential":
             return None
@@ -116,6 +123,21 @@ class PackWeights(FunctionPass):
             "qnn.packed_dense", x, Constant(words, INT32), Constant(held, FLOAT32),
             bits=attrs.bits, table=attrs.table,
         )  # fmt: skip
+
+
+def _for_dot_products(b: Binding) -> Call | None:
+    """Integer products by groups with uint8 weights in place of int8, which instructions multiply
+    by int8 data; None of anything else."""
+    layer = b.value
+    if not isinstance(layer, Call) or layer.op is not GROUPED_DENSE or len(layer.args) != 3:
+        return None
+    x, w, scales = layer.args
+    plain = not layer.attrs.input_zero_point and not layer.attrs.weight_zero_point
+    if not plain or not isinstance(w, Constant) or tensor_type(x).dtype != INT8:
+        return None
+    raised = Constant((w.data.astype(np.int16) + HALF).astype(np.uint8), UINT8)
+    attrs = replace(layer.attrs, weight_zero_point=HALF)
+    return Call(layer.op, (x, raised, scales), attrs)
 
 
 def _attributes(codes: Array, zero: int, vector_bytes: int) -> PackedDenseAttrs | None:

@@ -1,8 +1,8 @@
 """One command that measures speed: `python -m experiments.benchmarks [OPTIONS] [GROUP ...]`.
 
-The groups `networks`, `transformers`, `convolutions`, `emulation`, `compile`, `passes`, `widths`,
-`calibration`, `fixed_cost` and `accuracy` have targets: they print PASS or FAIL a row, and a FAIL
-makes the exit status 1.
+The groups `networks`, `transformers`, `decode`, `convolutions`, `emulation`, `compile`, `passes`,
+`widths`, `calibration`, `fixed_cost` and `accuracy` have targets: they print PASS or FAIL a row,
+and a FAIL makes the exit status 1.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -22,6 +22,7 @@ from experiments.benchmarks import (
     accuracy,
     calibration,
     convolutions,
+    decode,
     emulation,
     fixed_cost,
     kernels,
@@ -45,6 +46,7 @@ GROUPS: dict[str, Callable[[], list[Group]]] = {
 ALL_GROUPS = (
     "networks",
     "transformers",
+    "decode",
     "convolutions",
     "shapes",
     "emulation",
@@ -115,6 +117,8 @@ def main(
                 chosen = [n for n in selected if n in transformers.NETWORKS]
                 if chosen or not selected:
                     passed &= transformers.run(chosen, counts, effort, whole)
+            elif name == "decode":
+                passed &= decode.run(counts, effort, quick)
             elif name == "convolutions":
                 passed &= convolutions.run(effort)
             elif name == "shapes":

@@ -1,5 +1,5 @@
-"""Weights of few bits, read packed: the bits of the interpreter on every instruction set, and dense
-layers over dequantized weights that are built so."""
+"""Weights of few bits, read packed, and integer products by groups: the bits of the interpreter on
+every instruction set, and dense layers over dequantized weights that are built so."""
 
 from itertools import pairwise
 
@@ -55,13 +55,35 @@ def products(draw: st.DrawFn) -> tuple[IRModule, np.ndarray]:
     return IRModule({"main": compiler.function([x], y)}), values.astype(np.float32)
 
 
+@st.composite
+def integer_products(draw: st.DrawFn) -> tuple[IRModule, np.ndarray]:
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    lead = draw(st.sampled_from([(), (1,), (3,), (4,), (8,), (2, 5)]))
+    units = draw(st.sampled_from([1, 5, 8, 16, 24, 32, 48, 64, 80, 128]))
+    group, groups = draw(st.sampled_from([4, 6, 8, 20, 32, 64])), draw(st.integers(1, 4))
+    inputs = group * groups - draw(st.sampled_from([0, 0, 0, 1, 3]))
+    weights = rng.integers(-128, 128, (units, inputs)).astype(np.int8)
+    scales = rng.standard_normal((units, groups)).astype(np.float32)
+    dtype = draw(st.sampled_from(["int8", "int8", "uint8"]))
+    data = rng.integers(0, 256, (*lead, inputs)).astype(np.uint8).view(dtype)
+    open_rows = draw(st.booleans()) and lead
+    x = compiler.var("x", (Dim("n"), *data.shape[1:]) if open_rows else data.shape, dtype)
+    y = compiler.call(
+        "qnn.grouped_dense", x, compiler.const(weights), compiler.const(scales), group=group,
+        input_zero_point=draw(st.sampled_from([0, 0, 7])),
+    )  # fmt: skip
+    if draw(st.booleans()):
+        y = compiler.call("nn.relu", y + rng.standard_normal(units).astype(np.float32))
+    return IRModule({"main": compiler.function([x], y)}), data
+
+
 def check(mod: IRModule, x: np.ndarray, target: str, threads: int) -> None:
     got = compiler.build(mod, target=target, threads=threads)(x)
     np.testing.assert_array_equal(got, compiler.evaluate(mod, x))
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(products(), st.sampled_from(available()), st.sampled_from([1, 2]))
+@given(products() | integer_products(), st.sampled_from(available()), st.sampled_from([1, 2]))
 def test_bits_of_the_interpreter(
     case: tuple[IRModule, np.ndarray], target: str, threads: int
 ) -> None:
@@ -70,7 +92,7 @@ def test_bits_of_the_interpreter(
 
 @pytest.mark.thorough
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(products(), st.sampled_from(available()), st.sampled_from([1, 2]))
+@given(products() | integer_products(), st.sampled_from(available()), st.sampled_from([1, 2]))
 def test_bits_of_the_interpreter_often(
     case: tuple[IRModule, np.ndarray], target: str, threads: int
 ) -> None:
@@ -102,6 +124,27 @@ def test_what_does_not_fit_is_refused() -> None:
         operands = [compiler.const(a) for a in args]
         with pytest.raises(TypeInferenceError, match=sentence):
             compiler.call("qnn.packed_dense", x, *operands, **attrs)
+
+
+DOTS = {"": "vpdpbusd", " -mcpu=skylake-avx512": "pmaddwd.512", " -mcpu=haswell": "pmaddwd.256"}
+
+
+@pytest.mark.parametrize(("cpu", "instruction"), DOTS.items())
+@pytest.mark.parametrize("rows", [1, 8])
+def test_integer_products_by_groups_are_dot_products(cpu: str, instruction: str, rows: int) -> None:
+    target = f"llvm{cpu}"
+    if target not in available() or (not cpu and "vnni" not in compiler.Target.parse("llvm").isa):
+        pytest.skip("this CPU has no such instructions")
+    rng = np.random.default_rng(rows)
+    x = compiler.var("x", (rows, 64), "int8")
+    weights = compiler.const(rng.integers(-8, 8, (64, 64)).astype(np.int8))
+    scales = compiler.const(rng.random((64, 2)).astype(np.float32))
+    y = compiler.call("qnn.grouped_dense", x, weights, scales, group=32)
+    mod = IRModule({"main": compiler.function([x], y)})
+    exe = compiler.build(mod, target=target)
+    assert instruction in exe.as_text()
+    data = rng.integers(-128, 128, (rows, 64)).astype(np.int8)
+    np.testing.assert_array_equal(exe(data), compiler.evaluate(mod, data))
 
 
 # ---- layers over dequantized weights -------------------------------------------------------------

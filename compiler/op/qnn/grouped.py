@@ -36,10 +36,13 @@ class GroupedDenseAttrs:
         group: inputs that share a scale; the last group of a row may have fewer.
         input_zero_point: the integer that stands for 0 in the data, where no operand gives one for
             each row.
+        weight_zero_point: the integer that stands for 0 in the weights; uint8 weights are in order
+            for dot products of bytes.
     """
 
     group: int
     input_zero_point: int = 0
+    weight_zero_point: int = 0
 
 
 OP = "qnn.grouped_dense"
@@ -48,7 +51,7 @@ OP = "qnn.grouped_dense"
 def _infer(a: GroupedDenseAttrs, types: Sequence[TensorType]) -> TensorType:
     x, w, scales, *zero = types
     require(x.dtype in (INT8, UINT8), f"{OP}: data must be int8 or uint8, not {x.dtype}")
-    require(w.dtype == INT8, f"{OP}: weights must be int8, not {w.dtype}")
+    require(w.dtype in (INT8, UINT8), f"{OP}: weights must be int8 or uint8, not {w.dtype}")
     require(scales.dtype == FLOAT32, f"{OP}: scales must be float32, not {scales.dtype}")
     require_rank(OP, "weight", w, 2)
     text = f"{OP}: data {shape_text(x.shape)} does not fit weight {shape_text(w.shape)}"
@@ -80,7 +83,7 @@ def _reference(
     acc = np.zeros((*x.shape[:-1], len(w)), np.float32)
     for g in range(scales.shape[1]):
         part = slice(g * a.group, (g + 1) * a.group)
-        sums = data[..., part] @ w[:, part].astype(np.int32).T
+        sums = data[..., part] @ (w[:, part].astype(np.int32) - a.weight_zero_point).T
         acc = acc + sums.astype(np.float32) * scales[:, g]
     return np.asarray(acc, np.float32)
 
@@ -92,20 +95,38 @@ def _lower(
     groups = ceil_div(inputs, a.group)
     whole = (type_of(w).static_shape[1] % a.group) == 0
 
+    # Bytes as they are, and the zero point taken off the start: what dot products take.
+    of_bytes = bool(a.weight_zero_point) and whole and not zero and not a.input_zero_point
+    if of_bytes:
+
+        def number(*v: IntLike) -> Expr:
+            *i, g, k = v
+            return cast(x[(*i, Index.of(g) * a.group + k)], INT32)
+
+        totals = b.reduce("totals", (*lead, groups), INT32, {"k": a.group}, number, const(0, INT32))
+
     def product_at(*v: IntLike) -> Expr:
         *i, n, g, k = v
         at = Index.of(g) * a.group + k
         kept = at if whole else imin(at, inputs - 1)
+        if of_bytes:
+            return cast(w[n, at], INT32) * cast(x[(*i, at)], INT32)
         shift = read(zero[0], (*i, 0)) if zero else const(a.input_zero_point, INT32)
-        value = (cast(x[(*i, kept)], INT32) - shift) * cast(w[n, kept], INT32)
+        weight = cast(w[n, kept], INT32) - const(a.weight_zero_point, INT32)
+        value = (cast(x[(*i, kept)], INT32) - shift) * weight
         if whole:
             return value
         return select(index_value(at) < index_value(inputs), value, const(0, INT32))
 
     size = imin(Index.of(a.group), inputs)
-    nothing = const(0, INT32)
+
+    def start(*v: IntLike) -> Expr:
+        if not of_bytes:
+            return const(0, INT32)
+        return totals[(*v[:-2], v[-1])] * const(-a.weight_zero_point, INT32)
+
     shape = (*lead, units, groups)
-    sums = b.reduce("sums", shape, INT32, {"k": size}, product_at, nothing)
+    sums = b.reduce("sums", shape, INT32, {"k": size}, product_at, start)
     parts = b.compute(
         "parts", shape, FLOAT32, lambda *i: cast(sums[i], FLOAT32) * scales[i[-2], i[-1]]
     )
@@ -119,7 +140,8 @@ def _macs(_: Any, types: Sequence[TensorType], result: TensorType) -> Any:
 
 
 def _stored(a: GroupedDenseAttrs, types: Sequence[TensorType]) -> Stored:
-    return Stored(zero_points((a.input_zero_point, types[0].dtype)))
+    zeros = a.input_zero_point, a.weight_zero_point
+    return Stored(zero_points(*((z, t.dtype) for z, t in zip(zeros, types, strict=False))))
 
 
 GROUPED_DENSE = register_op(

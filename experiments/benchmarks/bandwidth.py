@@ -1,0 +1,63 @@
+"""What memory gives: a loop that reads and adds up all of an array, on one thread or several."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+from compiler.codegen.llvm import jit
+from compiler.runtime.kernels import aligned_copy
+from compiler.target.registry import Target
+from compiler.types.names import digest
+
+_STEP = 512
+"""Bytes that one round of the loop reads: eight vectors, each with a sum of its own."""
+
+
+def reader(size: int, threads: int, target: Target) -> Callable[[], object]:
+    """A call that reads `size` bytes, which is rounded down to whole steps of every thread. Arrays
+    that a cache holds are read from there from the second call on."""
+    each = max(size // threads // _STEP, 1) * _STEP
+    text = _text()
+    symbol = "read_" + digest(text)
+    address = jit.compile_text(text.replace("@read(", f"@{symbol}("), symbol, target)
+    parts = [aligned_copy(np.ones(each, np.uint8)) for _ in range(threads)]
+    native = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)(address)
+    if threads == 1:
+        return lambda: native(parts[0].ctypes.data, each // _STEP)
+    pool = ThreadPoolExecutor(threads)
+
+    def call() -> object:
+        return list(pool.map(lambda p: native(p.ctypes.data, each // _STEP), parts))
+
+    return call
+
+
+def _text() -> str:
+    """LLVM text of `read(memory, rounds)`, the sum of all int64 numbers there."""
+    t, lanes = "<8 x i64>", 8
+    lines = ["define i64 @read(ptr %memory, i64 %rounds) nounwind {", "entry:", "  br label %loop"]
+    lines += ["loop:", "  %i = phi i64 [0, %entry], [%next, %loop]"]
+    lines += [f"  %a{k} = phi {t} [zeroinitializer, %entry], [%b{k}, %loop]" for k in range(8)]
+    lines += [
+        f"  %start = mul i64 %i, {_STEP}",
+        "  %row = getelementptr i8, ptr %memory, i64 %start",
+    ]
+    for k in range(8):
+        lines.append(f"  %at{k} = getelementptr i8, ptr %row, i64 {64 * k}")
+        lines.append(f"  %x{k} = load {t}, ptr %at{k}, align 64")
+        lines.append(f"  %b{k} = add {t} %a{k}, %x{k}")
+    lines += ["  %next = add i64 %i, 1", "  %more = icmp slt i64 %next, %rounds"]
+    lines += ["  br i1 %more, label %loop, label %done", "done:"]
+    total = "%b0"
+    for k in range(1, 8):
+        lines.append(f"  %s{k} = add {t} {total}, %b{k}")
+        total = f"%s{k}"
+    lines += [f"  %e0 = extractelement {t} {total}, i64 0"]
+    for k in range(1, lanes):
+        lines.append(f"  %l{k} = extractelement {t} {total}, i64 {k}")
+        lines.append(f"  %e{k} = add i64 %e{k - 1}, %l{k}")
+    return "\n".join([*lines, f"  ret i64 %e{lanes - 1}", "}"])

@@ -1,0 +1,223 @@
+"""Products of one row with weights of few bits, as a decoder forms them for every token, against
+the memory that they read and onnxruntime's MatMulNBits; and of 64 and 128 rows of int8, against our
+own int8. Ratios of medians, PASS or FAIL.
+
+A share is of the bandwidth that a loop reaches which only reads as many bytes as the weights and
+scales take: of the memory's, or of a cache's where they fit there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.benchmarks import peer
+from experiments.benchmarks.bandwidth import reader
+from experiments.benchmarks.networks import Row
+from experiments.benchmarks.turns import Contender, Effort, always, medians
+from experiments.measure.disturbance import pinned
+
+if TYPE_CHECKING:
+    from compiler.ir.expr import IRModule
+
+Array = NDArray[Any]
+
+SIZES = ((512, 512), (2048, 2048), (2048, 5632), (4096, 4096), (4096, 14336))
+"""(inputs, units); the last do not fit caches as float32."""
+QUICK = ((512, 512), (4096, 4096))
+SHARE, PLENTY, RATIO = 0.8, 0.9, 1.5
+"""Least share of the bandwidth; and either that share or that ratio to MatMulNBits."""
+PREFILL = 0.7
+"""Least rate of products by groups, of that of int8 without groups."""
+ROWS = (64, 128)
+PREFILL_SIZE = (2048, 2048)
+NF4 = (
+    -1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+    -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+    0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941,
+    0.7229568362236023, 1.0,
+)  # fmt: skip
+"""QLoRA's codebook (T. Dettmers et al., 2023, appendix E)."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Integers of `bits` bits with a scale for every `group` inputs; `table`: what codes stand
+    for."""
+
+    bits: int
+    group: int
+    table: tuple[float, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{'nf' if self.table else 'int'}{self.bits} by {self.group}"
+
+    def bytes(self, inputs: int, units: int) -> int:
+        """Of integers and scales."""
+        return inputs * units * self.bits // 8 + inputs * units // self.group * 4
+
+
+KINDS = (Weights(8, 32), Weights(8, 128), Weights(4, 32), Weights(4, 128), Weights(4, 64, NF4))
+
+
+def run(threads: Sequence[int], effort: Effort, quick: bool) -> bool:
+    """Measure, print rows, and tell whether all pass.
+
+    Raises:
+        DtypelabError: onnxruntime is not installed.
+    """
+    peer.onnxruntime()
+    passed = True
+    for count in sorted(threads):
+        with pinned(count):
+            for inputs, units in QUICK if quick else SIZES:
+                passed &= _decode(inputs, units, count, effort)
+            for rows in ROWS:
+                passed &= _prefill(rows, count, effort)
+    return passed
+
+
+def _decode(inputs: int, units: int, threads: int, effort: Effort) -> bool:
+    import compiler
+
+    target = compiler.Target.parse("llvm")
+    x = np.random.default_rng(0).standard_normal((1, inputs)).astype(np.float32)
+    contenders: dict[str, Contender] = {}
+    for kind in KINDS:
+        module = weight_only(inputs, units, kind)
+        exe = compiler.build(module, threads=threads)
+        contenders[str(kind)] = always(lambda exe=exe: exe(x))  # type: ignore[misc]
+        size = kind.bytes(inputs, units)
+        contenders[f"reading {size}"] = always(reader(size, threads, target))
+    full = np.random.default_rng(1).standard_normal((units, inputs)).astype(np.float32)
+    v = compiler.var("x", (1, inputs))
+    dense = compiler.call("nn.dense", v, compiler.const(full))
+    float32 = compiler.build(
+        compiler.IRModule({"main": compiler.function([v], dense)}), threads=threads
+    )
+    contenders["float32"] = always(lambda: float32(x))
+    for block in (32, 128):
+        for level in (0, 4):
+            call = session(inputs, units, block, level, threads, x)
+            contenders[f"MatMulNBits by {block}, level {level}"] = always(call)
+    times = medians(contenders, effort)
+    title = f"{inputs} x {units}, {threads} threads"
+    read = {k: kind.bytes(inputs, units) / times[f"reading {kind.bytes(inputs, units)}"] / 1e6
+            for k, kind in enumerate(KINDS)}  # fmt: skip
+    click.echo(f"{title}: float32 {times['float32']:.3f} ms; reads {max(read.values()):.1f} GB/s")
+    for name in times:
+        if name.startswith("MatMul"):
+            click.echo(f"        {name:<40} {times[name]:8.3f} ms")
+    passed = True
+    for k, kind in enumerate(KINDS):
+        rate = kind.bytes(inputs, units) / times[str(kind)] / 1e6
+        share = rate / read[k]
+        ratio = times[f"MatMulNBits by {min(128, max(32, kind.group // 64 * 128))}, level 0"]
+        ratio /= times[str(kind)]
+        rows = [Row(f"{title}: {kind}, share of the bandwidth", share, SHARE)]
+        if kind.bits == 4:
+            enough = RATIO if share < PLENTY else None
+            rows.append(Row(f"{title}: {kind}, against MatMulNBits", ratio, enough))
+        for row in rows:
+            click.echo(f"{row}  {times[str(kind)]:.3f} ms, {rate:.1f} GB/s")
+            passed &= row.passed
+    return passed
+
+
+def _prefill(rows: int, threads: int, effort: Effort) -> bool:
+    import compiler
+
+    inputs, units = PREFILL_SIZE
+    rng = np.random.default_rng(0)
+    data = rng.integers(-127, 128, (rows, inputs)).astype(np.int8)
+    weights = rng.integers(-8, 8, (units, inputs)).astype(np.int8)
+    calls: dict[str, Callable[[], object]] = {}
+    x = compiler.var("x", (rows, inputs), "int8")
+    sums = compiler.call("nn.dense", x, compiler.const(weights), out_dtype="int32")
+    products = {"int8": compiler.call("cast", sums, dtype="float32")}
+    for group in (32, 128):
+        scales = rng.random((units, inputs // group)).astype(np.float32)
+        products[f"by {group}"] = compiler.call(
+            "qnn.grouped_dense", x, compiler.const(weights), compiler.const(scales), group=group
+        )
+    for name, y in products.items():
+        module = compiler.IRModule({"main": compiler.function([x], y)})
+        exe = compiler.build(module, threads=threads)
+        calls[name] = lambda exe=exe: exe(data)  # type: ignore[misc]
+    times = medians({n: always(c) for n, c in calls.items()}, effort)
+    passed = True
+    for name, taken in times.items():
+        if name == "int8":
+            continue
+        title = f"{rows} rows, {inputs} x {units}, {threads} threads: integers {name}, of int8"
+        row = Row(title, times["int8"] / taken, PREFILL)
+        click.echo(f"{row}  {taken:.3f} ms")
+        passed &= row.passed
+    return passed
+
+
+def weight_only(inputs: int, units: int, kind: Weights) -> IRModule:
+    """A dense layer of one row over random weights, as quantize leaves it, or, with a codebook, as
+    it is read."""
+    import compiler
+    from compiler.op.qnn.packed_dense import packed_words
+
+    rng = np.random.default_rng(2)
+    x = compiler.var("x", (1, inputs))
+    groups, half = inputs // kind.group, 1 << (kind.bits - 1)
+    codes = rng.integers(-half, half, (units * groups, kind.group)).astype(np.int8)
+    scales = rng.random(units * groups).astype(np.float32)
+    if kind.table:
+        words = packed_words(codes.reshape(units, groups, -1), kind.bits)
+        held = compiler.const(scales.reshape(units, groups))
+        y = compiler.call(
+            "qnn.packed_dense", x, compiler.const(words), held, bits=kind.bits, table=kind.table
+        )
+    else:
+        real = compiler.call(
+            "qnn.dequantize", compiler.const(codes), compiler.const(scales), axis=0
+        )
+        weight = compiler.call("reshape", real, newshape=(units, inputs))
+        y = compiler.call("nn.dense", x, weight)
+    mod: IRModule = compiler.IRModule({"main": compiler.function([x], y)})
+    return mod
+
+
+def session(
+    inputs: int, units: int, block: int, level: int, threads: int, x: Array
+) -> Callable[[], object]:
+    """onnxruntime's product of float32 data and 4-bit weights; `level` 4: data rounded to int8."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    rng = np.random.default_rng(3)
+    blocks = inputs // block
+    arrays: Mapping[str, Array] = {
+        "w": rng.integers(0, 256, (units, blocks, block // 2)).astype(np.uint8),
+        "s": rng.random(units * blocks).astype(np.float32),
+    }
+    node = helper.make_node(
+        "MatMulNBits", ["x", "w", "s"], ["y"], domain="com.microsoft", K=inputs, N=units, bits=4,
+        block_size=block, accuracy_level=level,
+    )  # fmt: skip
+    graph = helper.make_graph(
+        [node],
+        "product",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, inputs])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, units])],
+        [numpy_helper.from_array(a, n) for n, a in arrays.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    package = peer.onnxruntime()
+    options = package.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    made = package.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return lambda: made.run(None, {"x": x})
