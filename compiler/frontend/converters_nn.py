@@ -12,7 +12,8 @@ from compiler.frontend.node import Node, converts
 from compiler.frontend.values import Imported, constant_of, numbers, scalar, transposed
 from compiler.frontend.widening import in_dtype_of, widened
 from compiler.frontend.windows import Emit
-from compiler.ir.expr import Atom, Constant, tensor_type
+from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
+from compiler.op.mixed import CAST
 from compiler.types.dtypes import FLOAT32
 from compiler.types.tensor_types import TensorType
 
@@ -81,6 +82,10 @@ def matrix_product(n: Node, a: Atom, b: Atom, emit: Emit) -> Atom:
     left, right = tensor_type(a).rank, tensor_type(b).rank
     if isinstance(b, Constant) and right == 2 and left >= 2:
         return emit("nn.dense", a, transposed(b))
+    stored = _converted(n, b) if right == 2 and left >= 2 else None
+    if stored is not None:
+        weights = n.step("cast", transposed(stored), dtype=str(tensor_type(b).dtype))
+        return emit("nn.dense", a, weights)
     if left >= 2 and right >= 2:
         return emit("nn.matmul", a, b)
     # numpy's rule: a vector is a row on the left, a column on the right; its axis is dropped again
@@ -92,6 +97,15 @@ def matrix_product(n: Node, a: Atom, b: Atom, emit: Emit) -> Atom:
     dropped = ([-2] if left == 1 else []) + ([-1] if right == 1 else [])
     rank = tensor_type(y).rank
     return emit("squeeze", y, axis=tuple(d + rank for d in dropped))
+
+
+def _converted(n: Node, b: Atom) -> Constant | None:
+    """The floats that `b` is a conversion of, if they are known: weights stored in fewer bits."""
+    made = n.graph.maker(b) if isinstance(b, Var) else None
+    if not isinstance(made, Call) or made.op is not CAST or not isinstance(made.args[0], Constant):
+        return None
+    dtype = made.args[0].dtype
+    return made.args[0] if dtype.is_float or dtype.is_custom else None
 
 
 # ---- normalization -------------------------------------------------------------------------------

@@ -68,3 +68,29 @@ def test_norms_between_casts_are_found_with_their_gain() -> None:
     names = [str(v.value.op) for v in wide.main.bindings if isinstance(v.value, compiler.Call)]
     assert names.count("nn.rms_norm") == 1
     assert "multiply" not in names
+
+
+@pytest.mark.parametrize("kind", CODES)
+def test_weights_that_are_stored_shorter_are_weights(kind: str) -> None:
+    """Of more elements than an import folds; they are constants of a layer when it is prepared."""
+    numpy_type = helper.tensor_dtype_to_np_dtype(CODES[kind])
+    w = np.random.default_rng(0).normal(0, 0.2, (96, 64)).astype(np.float32).astype(numpy_type)
+    nodes = [
+        helper.make_node("Cast", ["w"], ["r"], to=TensorProto.FLOAT),
+        helper.make_node("MatMul", ["x", "r"], ["y"]),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes, "g", [value("x", TensorProto.FLOAT, ["n", 96])],
+        [value("y", TensorProto.FLOAT, ["n", 64])], [numpy_helper.from_array(w, "w")],
+    )  # fmt: skip
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+    mod = compiler.from_onnx(proto)
+    (layer,) = prepare(mod).main.bindings
+    assert isinstance(layer.value, compiler.Call)
+    assert str(layer.value.op) == "nn.dense"
+    assert isinstance(layer.value.args[1], compiler.Constant)
+    x = np.random.default_rng(1).normal(0, 1, (5, 96)).astype(np.float32)
+    want = x @ w.astype(np.float32)
+    np.testing.assert_allclose(compiler.evaluate(mod, x), want, rtol=1e-4, atol=1e-4)
+    assert quantize.calibrate(mod, [x]).coverage == 1.0
