@@ -1,6 +1,7 @@
 """Generation: what is chosen, what is refused, and that it does not matter how a text is read."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -238,6 +239,53 @@ def test_a_plan_gives_the_same_whole_and_step_by_step(tmp_path: Path) -> None:
     whole = logits(path, module, ids, [9])
     np.testing.assert_array_equal(logits(path, module, ids, [1] * 9), whole)
     np.testing.assert_array_equal(logits(path, module, ids, [4, 5], in_place=True), whole)
+
+
+SMALL = {"width": 32, "hidden": 32, "heads": 2, "kv_heads": 1, "head_size": 16, "layers": 1}
+INT8_KV = {"key_dtype": "int8", "value_dtype": "int8"}
+SETTINGS: dict[str, tuple[dict[str, object], str]] = {
+    "tokens": ({"activation_granularity": "token"}, "format"),
+    "groups of 4 bits": (
+        {"weight_bits": 4, "weight_granularity": "group", "weight_group_size": 16}, "format",
+    ),
+    "weights only": ({"activation_dtype": "float32"}, "float"),
+    "keys and values of tokens": (
+        {
+            "activation_granularity": "token",
+            "key_granularity": "token",
+            "value_granularity": "token",
+            **INT8_KV,
+        },
+        "format",
+    ),
+    "probabilities": ({"probability_dtype": "uint8", **INT8_KV}, "format"),
+    "fp8 values": (
+        {"value_dtype": "float8_e4m3fn", "probability_dtype": "float8_e4m3fn"}, "format",
+    ),
+    "posit8": ({"weight_dtype": "posit8_es0", "activation_dtype": "posit8_es0"}, "format"),
+    "nvfp4": ({"weight_dtype": "nvfp4", "activation_dtype": "nvfp4"}, "float"),
+    "blocks of values": ({"value_dtype": "mxfp8_e4m3"}, "float"),
+}  # fmt: skip
+"""Name -> fields of a configuration, and how the products with values are then computed: blocks
+along the past have no fixed places, so these are left in float."""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_setting_gives_the_same_whole_and_step_by_step(tmp_path: Path, name: str) -> None:
+    fields, values = SETTINGS[name]
+    path, shape = tiny_file(tmp_path, **SMALL), replace(TINY, **SMALL)
+    ids = np.random.default_rng(0).integers(0, 300, (4, 12))
+    batch = {"input_ids": ids, **written_decoders.empty_past(shape, 4)}
+    config = quantize.QConfig(**fields)
+    plan = quantize.calibrate(compiler.from_onnx(path), [batch], config)
+    assert plan.nodes["blocks_0_mixed"].decision == values
+    module, read = quantize.realize(imported(path), plan), ids[0, :9].tolist()
+    whole = logits(path, module, read, [9])
+    assert np.isfinite(whole).all()
+    for parts in ([1] * 9, [4, 5]):
+        np.testing.assert_array_equal(logits(path, module, read, parts), whole)
+    np.testing.assert_array_equal(logits(path, module, read, [4, 1, 4], in_place=True), whole)
 
 
 @pytest.mark.thorough
