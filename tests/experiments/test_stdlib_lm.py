@@ -182,6 +182,8 @@ def test_verbs_take_the_model_by_name(tmp_path: Path, capsys: pytest.CaptureFixt
     np.savez(tmp_path / "few.npz", **few)
     file, plan = str(tmp_path / "few.npz"), str(tmp_path / "p.json")
     assert run_command(["quantize", "stdlib_lm", "--calib", file, "--plan", plan]) == 0
+    compared = ["compare", "stdlib_lm", "--input", file, "--images", "1", "--dtype", "bfloat16"]
+    assert run_command(compared) == 0
     assert run_command(["run", "stdlib_lm", "--input", file, "--json"]) == 0
     out = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert out["outputs"]["logits"]["shape"] == [2, 256, 1024]
