@@ -3,7 +3,8 @@ what takes the time.
 
 The integers are kept as int8 with a scale for each tensor, each output channel, or each group of
 consecutive inputs of an output (4 bits and groups of 32 to 128 are usual). Realized, they are
-dequantized in front of the layer, which computes in float32.
+dequantized in front of the layer, which computes in float32; where few rows share them, what is
+built reads them packed (see `compiler.transform.pack_weights`).
 """
 
 from __future__ import annotations
