@@ -5,7 +5,8 @@ all, each unit or each group of inputs, becomes qnn.packed_dense: it reads its i
 where they fit, instead of float32 numbers that they were made. Sums are formed group by group, so
 that they differ from those of the layer by roundings of float32.
 
-Integer products by groups get weights that dot products of bytes take.
+Weights of 8 bits with a scale for each unit stay, as integer networks have them in layers that give
+float32. Integer products by groups get weights that dot products of bytes take.
 
 It runs before constants are folded, and only where weights as float32 would not stay in the cache,
 and few rows share them, as in a decoder that writes a token.
@@ -116,6 +117,8 @@ class PackWeights(FunctionPass):
         attrs = _attributes(codes, zero, self.target.vector_bytes)
         if attrs is None or inputs % group or group * attrs.bits % WORD:
             return None
+        if attrs.bits > TABLE_BITS and group == inputs:
+            return None  # an integer network's last layer, whose sums stay as they were
         first = np.arange(0, q.size, group) // each
         words = packed_words(codes.reshape(units, inputs // group, group), attrs.bits)
         held = np.ascontiguousarray(scales[first].reshape(units, -1), np.float32)

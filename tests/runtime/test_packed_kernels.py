@@ -172,7 +172,7 @@ def integers(low: int, high: int, group: int) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("low", "high", "group", "zero", "bits"),
-    [(-8, 8, 32, 0, 4), (-8, 8, 128, 0, 4), (-2, 2, 64, 0, 2), (-128, 128, INPUTS, 0, 8),
+    [(-8, 8, 32, 0, 4), (-8, 8, 128, 0, 4), (-2, 2, 64, 0, 2), (-128, 128, 64, 0, 8),
      (0, 16, 32, 8, 4), (-7, 8, INPUTS * UNITS, 0, 4)],
 )  # fmt: skip
 def test_layers_read_their_integers(low: int, high: int, group: int, zero: int, bits: int) -> None:
@@ -195,6 +195,7 @@ def test_layers_that_stay() -> None:
         (layer(q, scales, zero=1, rows=17), "llvm"),
         (layer(*integers(-128, 128, 32), zero=3), "llvm"),  # 8 bits have no table
         (layer(*integers(-8, 8, 4)), "llvm"),  # half a word
+        (layer(*integers(-128, 128, INPUTS)), "llvm"),  # 8 bits by units
         (layer(q, scales), "llvm -mcpu=x86-64-v2"),  # no fused multiply-add
     ):
         assert "packed" not in str(optimize(mod, target))
