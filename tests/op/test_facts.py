@@ -216,7 +216,9 @@ def missing() -> Iterator[str]:
     """Operators that say too little for what other fields of theirs say."""
     for name, op in all_ops().items():
         sums = "accumulate" in {f.name for f in fields(op.attrs)} and op.terms is not None
-        if op.macs is not None and op.contraction is None:
+        # Three operands that it must have are data, weights and their scales: no bias is the third.
+        scaled = op.arity is not None and op.arity[0] > 2
+        if op.macs is not None and op.contraction is None and not scaled:
             yield f"{name} multiplies and accumulates, but says no contraction"
         if op.quantized is Quantized.WEIGHTED and (
             op.contraction is None or not op.contraction.by_rows

@@ -7,4 +7,5 @@ from random_graphs import (  # noqa: F401
     makers_nn,
     makers_quantized,
     makers_reduce,
+    makers_transformers,
 )

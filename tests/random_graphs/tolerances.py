@@ -22,6 +22,9 @@ FUNCTIONS = {
     "HardSigmoid", "Gelu", "Reciprocal", "Mean", "Div", "BlackmanWindow", "HammingWindow",
     "HannWindow", "LeakyRelu", "Mod", "Shrink",
 }  # fmt: skip
+FUNCTIONS |= (
+    GELUS := {f"com.microsoft.{name}" for name in ("Gelu", "BiasGelu", "FastGelu", "QuickGelu")}
+)
 """Of one element, by a few roundings."""
 SUMS = {
     "ReduceMean", "ReduceProd", "ReduceSum", "ReduceL1", "ReduceL2", "ReduceLogSum",
@@ -35,6 +38,15 @@ SUMS = {
     "ScatterND", "Scatter", "com.microsoft.QGemm", "Det",
     "com.microsoft.DynamicQuantizeLSTM", "AffineGrid",
 }  # fmt: skip
+ATTENTION = {
+    f"com.microsoft.{name}"
+    for name in ("Attention", "MultiHeadAttention", "GroupQueryAttention", "RotaryEmbedding")
+}
+SKIPS = {
+    "SimplifiedLayerNormalization", "com.microsoft.SkipLayerNormalization",
+    "com.microsoft.SkipSimplifiedLayerNormalization", "com.microsoft.EmbedLayerNormalization",
+}  # fmt: skip
+SUMS |= ATTENTION | SKIPS
 """Of many elements, in an order of their own."""
 CANCELLING = {
     "Elu", "Celu", "Selu", "Gelu", "Mish", "Softplus", "Sigmoid", "Cos", "Sin", "Tan",
@@ -43,6 +55,7 @@ CANCELLING = {
     "Erf", "Tanh", "ReduceLogSumExp", "ReduceLogSum",
     "Swish", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss",
 }  # fmt: skip
+CANCELLING |= GELUS | ATTENTION
 """Of which something about 1 in size is taken away, or that are computed as polynomials."""
 SCALED = {
     "Resize", "Upsample", "GridSample", "RoiAlign", "DeformConv", "DFT", "STFT", "AffineGrid",
@@ -51,6 +64,7 @@ SCALED = {
 NORMS = {
     "InstanceNormalization", "LayerNormalization", "GroupNormalization", "RMSNormalization",
     "MeanVarianceNormalization", "BatchNormalization", "LpNormalization", "Softmax", "LogSoftmax",
+    *SKIPS,
 }  # fmt: skip
 LINEAR = {
     "Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "ReduceSum", "CumSum", "Sum", "Col2Im",
