@@ -142,4 +142,7 @@ def needs_range(config: QConfig, role: str) -> bool:
         return False
     if (block := block_format(site.format)) is not None:
         return block.has_unit
-    return site.granularity != "token" or BlockFormat("", "int8", config.scale_dtype).has_unit
+    return (
+        site.granularity != "token"
+        or BlockFormat("", "int8", config.of_values.scale_dtype).has_unit
+    )

@@ -105,14 +105,14 @@ class FormatWatch:
         if isinstance(a, Constant):
             return weight_format(call, a.data, config)
         o = self.seen.get(watched_operand(call, k, role, config))
-        return value_format(call, k, role, config, o)
+        return value_format(call, k, role, config.of_values, o)
 
 
 def watched_operand(call: Call, k: int, role: str, config: QConfig) -> Watched:
     """What is to be known of operand `k`."""
     a, site = operands(call)[k], config.site(role)
     assert isinstance(a, Var)
-    return Watched(a.name, site, static_axes(call, k, role, site.granularity), config)
+    return Watched(a.name, site, static_axes(call, k, role, site.granularity), config.of_values)
 
 
 # ---- choosing ------------------------------------------------------------------------------------

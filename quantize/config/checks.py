@@ -62,7 +62,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "target": (0.0, 1000.0),
 }
 NAMES = (
-    "weight_dtype", "activation_dtype", "scale_dtype", "wide_weight_dtype",
+    "weight_dtype", "activation_dtype", "scale_dtype", "activation_scale_dtype",
+    "wide_weight_dtype",
     *(f"{site}_dtype" for site in (*ATTENTION, *OWN)),
 )  # fmt: skip
 WORDS = {"smoothing": "auto"}

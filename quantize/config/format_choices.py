@@ -30,6 +30,7 @@ def check_formats(c: QConfig) -> None:
     if c.activation_aware and c.smoothing not in (0, "auto"):
         raise ConfigError("smoothing and activation_aware choose the same factors: give one")
     check_scale_dtype("the configuration", c.scale_dtype)
+    check_scale_dtype("the configuration", c.activation_scale_dtype or FLOAT)
     for site in ATTENTION:
         granularity = getattr(c, f"{site}_granularity")
         if granularity != "tensor" and not getattr(c, f"{site}_dtype"):
@@ -58,7 +59,8 @@ def _check_rounding_of_scales(c: QConfig) -> None:
         return
     names = (c.weight_dtype, c.activation_dtype, *(c.site(site).format for site in ATTENTION))
     blocks = [block_format(name) for name in names]
-    powers = c.scale_dtype != FLOAT and BlockFormat("", "int8", c.scale_dtype).powers
+    scales = (c.scale_dtype, c.activation_scale_dtype or FLOAT)
+    powers = any(BlockFormat("", "int8", name).powers for name in scales)
     if not powers and not any(b is not None and b.powers for b in blocks):
         raise ConfigError(
             f"block_scale_rounding={c.block_scale_rounding!r} is for block formats whose scales "
@@ -150,8 +152,9 @@ def _others(c: QConfig) -> str:
         return f"weight_dtype={c.weight_dtype!r}"
     if c.activation_dtype not in (*INTEGERS, FLOAT):
         return f"activation_dtype={c.activation_dtype!r}"
-    if c.scale_dtype != FLOAT:
-        return f"scale_dtype={c.scale_dtype!r}"
+    for field in ("scale_dtype", "activation_scale_dtype"):
+        if getattr(c, field) not in ("", FLOAT):
+            return f"{field}={getattr(c, field)!r}"
     if own := next((site for site in (*ATTENTION, *OWN) if getattr(c, f"{site}_dtype")), ""):
         return f"{own}_dtype={getattr(c, f'{own}_dtype')!r}"
     if c.activation_granularity != "tensor":
@@ -234,7 +237,7 @@ def _check_native(c: QConfig) -> None:
             "compute='native' has one format and one scale for all activations: leave out "
             "granularities of activations, and the dtypes of keys, values and probabilities"
         )
-    if c.scale_dtype != FLOAT:
+    if {c.scale_dtype, c.activation_scale_dtype} - {"", FLOAT}:
         raise ConfigError("compute='native' has scales in float32: leave out scale_dtype")
     if c.weight_granularity == "group" or block_format(c.weight_dtype) is not None:
         raise ConfigError(

@@ -31,6 +31,7 @@ PER_NODE: dict[str, str] = {
     "weight_dtype": WEIGHTS,
     "scales": WEIGHTS,
     "scale_dtype": WEIGHTS,
+    "activation_scale_dtype": WEIGHTS,
     **{f"{site}_{what}": WEIGHTS for site in ATTENTION for what in ("dtype", "granularity")},
     **{f"{site}_dtype": WEIGHTS for site in OWN},
     "activation_granularity": VALUES,

@@ -108,6 +108,8 @@ class QConfig:
             `bfloat16`, `float8_e8m0fnu` (powers of two, by block_scale_rounding), `float8_e4m3fn`
             (relative to one float32 scale of the tensor), or any other. It goes before `scales`; a
             block format's own goes before both.
+        activation_scale_dtype: the same of the scales of activations, keys, values and
+            probabilities; empty: as those of weights.
         block_scale_rounding: how scales of float8_e8m0fnu (those of the mx... formats) are found:
             `floor` as the specification says, `ceil`, `even` or `rceil` (see
             `compiler.op.qnn.formats.SCALE_ROUNDINGS`).
@@ -176,6 +178,7 @@ class QConfig:
     softmax: str = "float"
     layer_norm: str = "float"
     scale_dtype: str = "float32"
+    activation_scale_dtype: str = ""
     format_bias_correction: str = "none"
     wide_weight_dtype: str = ""
     key_dtype: str = ""
@@ -271,7 +274,8 @@ class QConfig:
     def in_formats(self) -> bool:
         """Whether factors alone are numbers of formats (integers among them), each in its own; not
         whole networks in integers, nor weights alone in integers."""
-        if self.weight_dtype != "int8" or self.scale_dtype != "float32":
+        scales = {self.scale_dtype, self.activation_scale_dtype} - {"", "float32"}
+        if self.weight_dtype != "int8" or scales:
             return True
         if any(getattr(self, f"{site}_dtype") for site in (*ATTENTION, *OWN)):
             return True
@@ -312,6 +316,12 @@ class QConfig:
     def weight_symmetric(self) -> bool:
         """Whether weights have no zero point but 0."""
         return self.weight_range != "asymmetric"
+
+    @property
+    def of_values(self) -> QConfig:
+        """This configuration, with the format of the scales of activations as its scale_dtype."""
+        given = self.activation_scale_dtype
+        return replace(self, scale_dtype=given) if given else self
 
     def at(self, site: str) -> QConfig:
         """This configuration, with what a site has for weights as its weights'."""

@@ -4,6 +4,7 @@ random configurations compiled as they are interpreted."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -194,6 +195,19 @@ def test_a_token_is_the_same_alone_and_among_others() -> None:
     np.testing.assert_array_equal(np.concatenate([alone(row[None]) for row in x]), together)
 
 
+def test_scales_of_weights_and_of_tokens_have_formats_of_their_own() -> None:
+    config = QConfig(
+        weight_dtype="float4_e2m1fn", weight_granularity="group", scale_dtype="float8_e4m3fn",
+        activation_granularity="token", activation_scale_dtype="float32", **OFF,
+    )  # fmt: skip
+    mod = dense(np.ones((6, 128), np.float32), np.ones(6, np.float32))
+    plan = quantize.calibrate(mod, [np.ones((5, 128), np.float32)], config)
+    assert [f.scale_dtype for f in plan.formats["y"]] == ["float32", "float8_e4m3fn"]
+    both = replace(config, activation_scale_dtype="")
+    plan = quantize.calibrate(mod, [np.ones((5, 128), np.float32)], both)
+    assert [f.scale_dtype for f in plan.formats["y"]] == ["float8_e4m3fn"] * 2
+
+
 # ---- random configurations -----------------------------------------------------------------------
 SCALARS = (
     "float32", "int8", "int4", "int3", "float8_e4m3fn", "float8_e5m2", "float4_e2m1fn",
@@ -212,6 +226,7 @@ def configs(draw: st.DrawFn) -> QConfig:
         "weight_granularity": draw(st.sampled_from(("tensor", "channel", "group"))),
         "weight_group_size": draw(st.sampled_from((4, 13, 16, 64))),
         "scale_dtype": draw(st.sampled_from(SCALES)),
+        "activation_scale_dtype": draw(st.sampled_from(("", *SCALES))),
         "calibrate": draw(st.sampled_from(("minmax", "mse", "percentile"))),
         "seed": draw(st.integers(0, 1000)),
     }
