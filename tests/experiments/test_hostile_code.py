@@ -214,10 +214,15 @@ def test_ctrl_c_ends_a_sweep_whose_code_hangs(tmp_path: Path) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=press)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        experiments.sweep(spec(metrics), out)
-    thread.join()
+    # Shells start what runs in the background with this signal ignored.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        thread.start()
+        with pytest.raises(KeyboardInterrupt):
+            experiments.sweep(spec(metrics), out)
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     # The cell that it stopped in has no row, and is run again.
     write(tmp_path, "hangs", "pass")
     assert experiments.sweep(spec(metrics), out, resume=True)["status"].tolist() == ["ok", "ok"]
