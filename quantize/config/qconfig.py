@@ -319,9 +319,10 @@ class QConfig:
 
     @property
     def of_values(self) -> QConfig:
-        """This configuration, with the format of the scales of activations as its scale_dtype."""
-        given = self.activation_scale_dtype
-        return replace(self, scale_dtype=given) if given else self
+        """This configuration, with the format of the scales of activations as its scale_dtype (and
+        that of weights in its place, as block_scale_rounding may be for either)."""
+        given, other = self.activation_scale_dtype, self.scale_dtype
+        return replace(self, scale_dtype=given, activation_scale_dtype=other) if given else self
 
     def at(self, site: str) -> QConfig:
         """This configuration, with what a site has for weights as its weights'."""

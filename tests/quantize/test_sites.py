@@ -203,6 +203,9 @@ def test_scales_of_weights_and_of_tokens_have_formats_of_their_own() -> None:
     mod = dense(np.ones((6, 128), np.float32), np.ones(6, np.float32))
     plan = quantize.calibrate(mod, [np.ones((5, 128), np.float32)], config)
     assert [f.scale_dtype for f in plan.formats["y"]] == ["float32", "float8_e4m3fn"]
+    powers = replace(config, scale_dtype="float8_e8m0fnu", block_scale_rounding="ceil")
+    plan = quantize.calibrate(mod, [np.ones((5, 128), np.float32)], powers)
+    assert [f.scale_dtype for f in plan.formats["y"]] == ["float32", "float8_e8m0fnu"]
     both = replace(config, activation_scale_dtype="")
     plan = quantize.calibrate(mod, [np.ones((5, 128), np.float32)], both)
     assert [f.scale_dtype for f in plan.formats["y"]] == ["float8_e4m3fn"] * 2
