@@ -126,8 +126,10 @@ def test_inspect_reports_operators_that_are_missing(tmp_path: Path, capsys: Capt
 def test_inspect_shows_what_every_pass_did(capsys: Capture) -> None:
     command = ["inspect", "mnist_mlp", "--passes", "--disabled-pass", "FoldBatchNorm"]
     steps = [(r["stage"], r["step"], r["ran"]) for r in as_json(capsys, *command)["passes"]]
-    assert steps[:5] == [
+    assert steps[:7] == [
         ("import", "UseIntegers", "no"),
+        ("weights", "InferType", "before PackWeights"),
+        ("weights", "PackWeights", "yes"),
         ("prepare", "InferType", "yes"),
         ("prepare", "SimplifyInference", "yes"),
         ("prepare", "FoldConstant", "yes"),

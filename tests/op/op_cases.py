@@ -308,6 +308,7 @@ CASES: list[Case] = [
     Case("broadcast_to", [()], {"shape": (2, 3)}),
     Case("concatenate", [("n", 2), ("n", 3), ("n", 1)], {"axis": 1}),
     Case("concatenate", [("n", 2), (3, 2)], {"axis": 0}),
+    Case("append", [("n", 2), ("n", 3)], {"axis": 1}),
     Case("split", [("n", 6)], {"sizes": (1, 3, 2), "axis": -1}),
     Case("shape_of", [("n", 3, 4)]),
     Case("arange", [], {"size": 7}, (F32,)),
