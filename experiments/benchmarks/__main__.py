@@ -2,7 +2,8 @@
 
 The groups `networks`, `transformers`, `decode`, `convolutions`, `emulation`, `compile`, `passes`,
 `widths`, `calibration`, `fixed_cost` and `accuracy` have targets: they print PASS or FAIL a row,
-and a FAIL makes the exit status 1.
+and a FAIL makes the exit status 1. So does `torch_bert`, which needs torch, and runs when it is
+named.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -32,6 +33,7 @@ from experiments.benchmarks import (
     shapes,
     startup,
     threads,
+    torch_bert,
     transformers,
     widths,
 )
@@ -59,12 +61,14 @@ ALL_GROUPS = (
     *GROUPS,
 )
 NETWORKS = sorted({*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS})
+NAMED = ("torch_bert",)
+"""Groups that need packages of their own, and run only when they are named."""
 ALL_CORES = {"threads"}
 """Groups that are not pinned to one core."""
 
 
 @click.command()
-@click.argument("names", nargs=-1, type=click.Choice(ALL_GROUPS), metavar="[GROUP]...")
+@click.argument("names", nargs=-1, type=click.Choice([*ALL_GROUPS, *NAMED]), metavar="[GROUP]...")
 @click.option(
     "--model",
     "selected",
@@ -117,6 +121,8 @@ def main(
                 chosen = [n for n in selected if n in transformers.NETWORKS]
                 if chosen or not selected:
                     passed &= transformers.run(chosen, counts, effort, whole)
+            elif name == "torch_bert":
+                passed &= torch_bert.run(counts, effort, whole)
             elif name == "decode":
                 passed &= decode.run(counts, effort, quick)
             elif name == "convolutions":

@@ -4,6 +4,7 @@ is timed."""
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import platform
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 import compiler
+from compiler.build import optimize
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
@@ -27,6 +29,7 @@ from experiments.benchmarks import (
     report,
     shapes,
     startup,
+    torch_bert,
     transformers,
     variants,
 )
@@ -67,6 +70,24 @@ def test_transformers_are_what_onnxruntime_takes_them_for(name: str) -> None:
     got = compiler.build(compiler.from_onnx(model))(**feed)
     with peer.session(model, 1) as session:
         np.testing.assert_allclose(got, session(feed), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.thorough
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+def test_bert_as_torch_exports_it_gives_torchs_results_and_is_combined() -> None:
+    import torch
+
+    network, model = torch_bert.exported(1)
+    words = np.random.default_rng(1).integers(0, torch_bert.WORDS, (1, torch_bert.TOKENS))
+    with torch.inference_mode():
+        want = network(torch.from_numpy(words)).numpy()
+    mod = compiler.from_onnx(model)
+    assert mod.astext().count("nn.dense(") == 6
+    with compiler.PassContext(required_pass=torch_bert.COMBINING):
+        got = compiler.build(mod)(words)
+        combined = optimize(mod).astext()
+    np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
+    assert combined.count("nn.dense(") == 4
 
 
 def test_row_fails_below_its_target_and_on_a_problem() -> None:
