@@ -98,7 +98,8 @@ def annotated(module: IRModule, config: QConfig) -> Annotation:
     for name in weighted:
         configs[name] = configs[name].at(roles[name][-1]) if name in roles else configs[name]
         ((_, accumulate),) = configs[name].accumulators
-        nodes[name] = replace(nodes[name], accumulate=accumulate)
+        own = configs[name].compute if configs[name].compute != config.compute else ""
+        nodes[name] = replace(nodes[name], accumulate=accumulate, compute=own)
     for name, (b, call) in inner_calls(module.main).items():
         op = getattr(call.op, "name", "function")
         nodes[name] = NodePlan(op, "float", INSIDE, _macs(call, b.var), b.origins)

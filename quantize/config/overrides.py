@@ -25,6 +25,7 @@ NODES, WEIGHTS, VALUES = "a node", "the weights of an integer node", "an integer
 PER_NODE: dict[str, str] = {
     "skip": NODES,
     "accumulate": WEIGHTS,
+    "compute": WEIGHTS,
     "weight_bits": WEIGHTS,
     "weight_granularity": WEIGHTS,
     "weight_group_size": WEIGHTS,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from compiler.errors import ConfigError, unknown
-from quantize.config.checks import check_accumulate
+from quantize.config.checks import CHOICES, check_accumulate
 from quantize.plan.factors import Factors
 from quantize.plan.node_plan import DECISIONS, SEQUENTIAL, NodePlan
 from quantize.plan.params import ValueParams, WeightParams
@@ -21,7 +21,7 @@ MOST = 1 << 63
 LARGEST_GROUP = 1 << 20
 VALUE_DTYPES = ("int8", "uint8", "int16")
 #: Entries that may be left out, and what they are then.
-NODE_DEFAULTS: dict[str, Any] = {"accumulate": SEQUENTIAL, "function_of": ""}
+NODE_DEFAULTS: dict[str, Any] = {"accumulate": SEQUENTIAL, "function_of": "", "compute": ""}
 VALUE_DEFAULTS: dict[str, Any] = {"restricted": False}
 WEIGHT_DEFAULTS: dict[str, Any] = {
     "shift": [],
@@ -63,12 +63,14 @@ def named_entries(data: dict[str, Any], key: str) -> dict[str, Any]:
 
 
 def node_dict(n: NodePlan) -> dict[str, Any]:
-    """What `node_of` reads; an accumulator or a function only where there is one."""
+    """What `node_of` reads; an accumulator, a function or a way to compute only where it has one of
+    its own."""
     d = {**asdict(n), "origins": list(n.origins)}
     if n.accumulate == SEQUENTIAL:  # left out: most nodes have no other
         del d["accumulate"]
-    if not n.function_of:
-        del d["function_of"]
+    for name in ("function_of", "compute"):
+        if not d[name]:
+            del d[name]
     return d
 
 
@@ -85,6 +87,9 @@ def node_of(name: str, data: Any) -> NodePlan:
         raise ConfigError(f"{what}: {unknown('decision', str(d['decision']), DECISIONS)}")
     if d["decision"] == "float" and not d["reason"]:
         raise ConfigError(f"{what}: a node that stays float needs a reason")
+    if d["compute"] not in ("", *CHOICES["compute"]):
+        problem = unknown("value of compute", str(d["compute"]), CHOICES["compute"])
+        raise ConfigError(f"{what}: {problem}")
     try:
         accumulate = check_accumulate(d["accumulate"])
     except ConfigError as e:
@@ -97,6 +102,7 @@ def node_of(name: str, data: Any) -> NodePlan:
         as_texts(f"{what}: origins", d["origins"]),
         accumulate,
         as_text(f"{what}: function_of", d["function_of"]),
+        d["compute"],
     )
 
 

@@ -8,6 +8,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from compiler.op.qnn.formats import SCALE_ROUNDINGS
+from quantize.config.checks import CHOICES
 from quantize.config.json_schema import (
     ACCUMULATIONS,
     DIALECT,
@@ -46,6 +47,7 @@ def plan_schema() -> Schema:
         decision={"enum": list(DECISIONS)},
         macs={"type": "integer", "minimum": 0, "maximum": MOST},
         accumulate={"enum": ACCUMULATIONS},
+        compute={"enum": ["", *CHOICES["compute"]]},
     )
     value = _entry(
         ValueParams, VALUE_DEFAULTS, scale=_POSITIVE, dtype={"enum": list(VALUE_DTYPES)}, bits=bits

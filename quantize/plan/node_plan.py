@@ -23,6 +23,7 @@ class NodePlan:
         accumulate: its accumulator, if it has weights (see `QConfig.accumulate`).
         function_of: of an integer node that becomes a table: the value whose integers it is looked
             up by; all that lies between the two is part of the table.
+        compute: of a node in formats, as `QConfig.compute`; empty: as the plan's configuration.
     """
 
     op: str
@@ -32,3 +33,4 @@ class NodePlan:
     origins: tuple[str, ...] = ()
     accumulate: str = SEQUENTIAL
     function_of: str = ""
+    compute: str = ""

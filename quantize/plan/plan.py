@@ -93,9 +93,16 @@ class Plan:
 
     @property
     def sequential(self) -> Plan:
-        """This plan with accumulators of 32 bits."""
-        nodes = {k: replace(n, accumulate=SEQUENTIAL) for k, n in self.nodes.items()}
+        """This plan with accumulators of 32 bits, where sums are of integers."""
+        nodes = {
+            k: n if n.decision == "format" else replace(n, accumulate=SEQUENTIAL)
+            for k, n in self.nodes.items()
+        }
         return replace(self, config=replace(self.config, accumulate=SEQUENTIAL), nodes=nodes)
+
+    def native(self, node: str) -> bool:
+        """Whether a node in formats computes products and sums in its format."""
+        return (self.nodes[node].compute or self.config.compute) == "native"
 
     @property
     def skipped(self) -> dict[str, str]:

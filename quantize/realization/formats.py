@@ -43,7 +43,7 @@ class FormatNodes:
             (f,) = formats
             own = self._looked_up(call, f) if is_lookup(call) else self._computed(b, call, f)
             return r.named(b.var, own, b.origins)
-        if self.plan.config.compute == "native":
+        if self.plan.native(b.var.name):
             return self._native(b, call, formats)
         shifted = replace(call, args=(*operands(call), *self._biases(b.var.name, call)))
         if r.keeps_integers and (value := self.integers.product(b, shifted, formats)) is not None:
@@ -155,7 +155,7 @@ def check_node(name: str, call: Call, plan: Plan) -> None:
         raise ConfigError(f"node {name!r} ({call.op}) cannot be in a number format: {reason}")
     if len(formats) != 2:
         raise ConfigError(f"the plan needs two formats for the operands of node {name!r}")
-    if plan.config.compute == "native":
+    if plan.native(name):
         _check_native(name, formats)
     shift, axes = plan.shifts.get(name), contraction(call)
     if shift is not None and not (

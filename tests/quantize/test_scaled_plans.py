@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ from quantize.formats.blocks import block_format, define_block_format
 from quantize.formats.element import element
 from quantize.formats.operand_format import OperandFormat, rounded_array
 from quantize.reference.trace import trace_plan
+from quantize.search.sensitivity import sensitivities
 
 FP8 = QConfig(weight_dtype="float8_e4m3fn", activation_dtype="float8_e4m3fn")
 
@@ -297,6 +299,28 @@ def test_nodes_may_have_formats_of_their_own() -> None:
         annotate(net("mlp"), config)
     with pytest.raises(ConfigError, match="to mix integers with number formats, edit the plan"):
         QConfig(overrides={"logits": {**fp8, "activation_dtype": "float32"}})
+
+
+def test_nodes_may_compute_in_their_formats(tmp_path: Path) -> None:
+    """Some with sums in their format, as they say; the others store it, with sums in float32."""
+    own = {"weight_dtype": "posit8_es1", "activation_dtype": "posit8_es1", "compute": "native"}
+    stored = {"weight_dtype": "int8", "activation_dtype": "int8", "softmax_dtype": "float32"}
+    exact = QConfig(**stored, overrides={"logits": {**own, "accumulate": "exact"}})
+    plan = plan_of("mlp", exact)
+    assert [name for name in plan.formats if plan.native(name)] == ["logits"]
+    plan.to_json(tmp_path / "p.json")
+    assert Plan.from_json(tmp_path / "p.json") == plan
+    realized = quantize.realize(net("mlp"), plan)
+    (sums,) = [line for line in realized.astext().splitlines() if 'accumulate="exact"' in line]
+    assert "custom[posit8_es1]8" in sums
+    x = images()[1][:3]
+    np.testing.assert_array_equal(compiler.build(realized)(x), compiler.evaluate(realized, x))
+    x_by_name = {realized.main.params[0].name: x}
+    # What a node does alone is what it does with its own accumulator.
+    rounded = plan_of("mlp", QConfig(**stored, overrides={"logits": own}))
+    (a, b) = (sensitivities(net("mlp"), p, [x_by_name])[-1] for p in (plan, rounded))
+    assert a.node == b.node == "logits"
+    assert a.noise != b.noise
 
 
 def test_an_edited_plan_mixes_integers_and_formats() -> None:
