@@ -3,8 +3,9 @@
 `sweep` runs a specification, `load_spec` only checks one; `read_results` reads a results file and
 `results_table` lays one out for a terminal, `report` as an HTML page; `reproduce` runs a recorded
 row again; `paired_differences` compares cells of language models, sequence by sequence, and
-`generate` continues a prompt with one. `register_model`, `register_dataset` and `register_metric`
-make names that specifications can use; `token_windows` makes data of a long text.
+`generate` continues a prompt with one; `search` finds the cheapest formats for the layers of a
+network. `register_model`, `register_dataset` and `register_metric` make names that specifications
+can use; `token_windows` makes data of a long text.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING
 from compiler._lazy import lazy
 
 if TYPE_CHECKING:
+    from experiments.cheapest.searching import search as search
     from experiments.data.datasets import register_dataset as register_dataset
     from experiments.data.token_windows import token_windows as token_windows
     from experiments.generation.generating import generate as generate
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
+        "experiments.cheapest.searching": ["search"],
         "experiments.data.datasets": ["register_dataset"],
         "experiments.data.token_windows": ["token_windows"],
         "experiments.generation.generating": ["generate"],

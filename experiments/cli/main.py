@@ -34,6 +34,7 @@ from .report import report
 from .reproduce import reproduce
 from .run import run
 from .schema import schema
+from .search import search
 from .sweep import sweep
 from .table import table
 from .tune import tune
@@ -72,7 +73,7 @@ def cli(context: click.Context, files: tuple[Path, ...]) -> None:
 
 
 for verb in (
-    *(inspect, run, generate, quantize, plan, compare, bench, tune, dtype),
+    *(inspect, run, generate, quantize, plan, compare, bench, tune, search, dtype),
     *(sweep, schema, table, report, reproduce, zoo, cache),
 ):
     cli.add_command(verb)

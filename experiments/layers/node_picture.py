@@ -36,15 +36,13 @@ def svg(errors: Sequence[NodeError], title: str) -> str:
     """A row for every node: SQNR so far and of the node alone, what saturates, histograms."""
     height = TOP + ROW * len(errors) + 12
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
-        f'viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" font-size="12">',
-        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
-        _text(NAMES, 22, title, size=15, weight="bold"),
-        _text(NAMES, 46, "node", weight="bold"),
-        _text(BARS, 40, "SQNR so far, dB", SO_FAR, weight="bold"),
-        _text(BARS, 54, "of this node alone, dB", OWN, weight="bold"),
-        _text(SATURATED, 46, "saturated", weight="bold"),
-        _text(CHART, 46, "values: float32 (grey), quantized (line)", weight="bold"),
+        *sheet(WIDTH, height),
+        written(NAMES, 22, title, size=15, weight="bold"),
+        written(NAMES, 46, "node", weight="bold"),
+        written(BARS, 40, "SQNR so far, dB", SO_FAR, weight="bold"),
+        written(BARS, 54, "of this node alone, dB", OWN, weight="bold"),
+        written(SATURATED, 46, "saturated", weight="bold"),
+        written(CHART, 46, "values: float32 (grey), quantized (line)", weight="bold"),
     ]
     for k, e in enumerate(errors):
         parts += _row(e, TOP + ROW * k)
@@ -57,11 +55,11 @@ def _row(e: NodeError, y: int) -> list[str]:
     saturated = "" if e.saturated is None else f"{100 * e.saturated:.3g} %"
     return [
         f"<g><title>{tip}</title>",
-        _text(NAMES, y + 13, _short(e.value, 40)),
-        _text(NAMES, y + 27, e.operator, "#667788", size=11),
+        written(NAMES, y + 13, shortened(e.value, 40)),
+        written(NAMES, y + 27, e.operator, "#667788", size=11),
         *_bar(e.sqnr_db, y + 3, SO_FAR),
         *_bar(e.own_sqnr_db, y + 17, OWN),
-        _text(SATURATED, y + 20, saturated),
+        written(SATURATED, y + 20, saturated),
         *_histograms(e, y + 3, ROW - 8),
         "</g>",
     ]
@@ -72,7 +70,7 @@ def _bar(db: float, y: int, colour: str) -> list[str]:
     length = share * (BAR - 50)
     return [
         f'<rect x="{BARS}" y="{y}" width="{length:.1f}" height="10" fill="{colour}"/>',
-        _text(BARS + length + 4, y + 9, f"{db:.1f}", size=11),
+        written(BARS + length + 4, y + 9, f"{db:.1f}", size=11),
     ]
 
 
@@ -95,12 +93,23 @@ def _histograms(e: NodeError, y: int, height: int) -> list[str]:
     ]
 
 
-def _text(
+def sheet(width: int, height: int) -> tuple[str, ...]:
+    """The beginning of an SVG picture on white paper."""
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+        f'viewBox="0 0 {width} {height}" font-family="sans-serif" font-size="12">',
+        f'<rect width="{width}" height="{height}" fill="#ffffff"/>',
+    )
+
+
+def written(
     x: float, y: float, content: str, colour: str = "#223", size: int = 12, weight: str = "normal"
 ) -> str:
+    """An SVG text."""
     style = f'fill="{colour}" font-size="{size}" font-weight="{weight}"'
     return f'<text x="{x:.1f}" y="{y}" {style}>{escaped(content)}</text>'
 
 
-def _short(name: str, most: int) -> str:
+def shortened(name: str, most: int) -> str:
+    """A name with at most so many characters."""
     return name if len(name) <= most else f"{name[: most - 1]}…"

@@ -1,0 +1,71 @@
+"""What is asked of a network's results: `drop<=0.5`, `sqnr>=30`, `kl<=0.01`, a metric's figure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compiler.errors import ConfigError, unknown
+from experiments.measure import scoring
+
+DROP = "drop"
+NAMES = {DROP: False, "sqnr": True, "kl": False, "agreement": True}
+"""Figures besides those of metrics -> whether more is better. `drop`: what the metric loses against
+float32, shares in percentage points; `agreement`: the share of inputs with float32's answer."""
+_FORM = re.compile(r"\s*(\w+)\s*(<=|>=)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A figure that must be at least, or at most, `value`."""
+
+    figure: str
+    at_least: bool
+    value: float
+
+    def holds(self, figures: Mapping[str, float]) -> bool:
+        """Whether a network with these figures is good enough; NaN is not."""
+        found = figures[self.figure]
+        return found >= self.value if self.at_least else found <= self.value
+
+    def __str__(self) -> str:
+        return f"{self.figure}{'>=' if self.at_least else '<='}{self.value:g}"
+
+
+def parse(text: str) -> tuple[Bound, ...]:
+    """Bounds that must all hold, one or several with commas between.
+
+    Raises:
+        ConfigError: it is none, names an unknown figure, asks for the worse side of one, or two
+            contradict each other.
+    """
+    found: list[Bound] = []
+    for part in str(text).split(","):
+        match = _FORM.fullmatch(part)
+        if match is None:
+            raise ConfigError(
+                f"bound {part.strip()!r} is none: write a figure, <= or >=, and a number, for "
+                "example drop<=0.5 or sqnr>=30"
+            )
+        bound = Bound(match[1], match[2] == ">=", float(match[3]))
+        if bound.at_least != _more_is_better(bound.figure):
+            other = "<=" if bound.at_least else ">="
+            raise ConfigError(
+                f"bound {bound} asks for a worse {bound.figure}: write "
+                f"{bound.figure}{other}{bound.value:g}"
+            )
+        if any(b.figure == bound.figure for b in found):
+            raise ConfigError(f"{bound.figure} has two bounds in {text!r}: leave one of them out")
+        if bound.figure == DROP and any(b.figure not in NAMES for b in found):
+            raise ConfigError("drop is of the metric: give a bound of either, not of both")
+        found.append(bound)
+    return tuple(found)
+
+
+def _more_is_better(figure: str) -> bool:
+    if figure in NAMES:
+        return NAMES[figure]
+    if figure not in scoring.names():
+        raise ConfigError(unknown("figure", figure, [*NAMES, *scoring.names()]))
+    return scoring.find(figure).higher_is_better

@@ -1,0 +1,71 @@
+"""What a layer may be computed in: the formats and accumulators that compete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from compiler.errors import ConfigError
+from experiments.systems import number_systems
+
+FLOAT32 = "float32"
+_INTEGER = re.compile(r"u?int\d+")
+BASE: Mapping[str, Any] = {"softmax_dtype": FLOAT32}
+"""By this, all of a network but factors of products stays float32, also where these are int8."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A format of both factors of a layer. `accumulate`: how sums are formed in the format; empty:
+    its numbers are stored, and summed exactly as integers, or in float32."""
+
+    format: str
+    accumulate: str = ""
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Those of `quantize.QConfig` that say so of a layer."""
+        if self.format == FLOAT32:
+            return {"skip": True}
+        fields: dict[str, Any] = {"weight_dtype": self.format, "activation_dtype": self.format}
+        if self.accumulate:
+            fields |= {"compute": "native", "accumulate": self.accumulate}
+        return fields
+
+    def __str__(self) -> str:
+        return f"{self.format} {self.accumulate}".rstrip()
+
+
+def candidates(formats: Sequence[str], accumulators: Sequence[str]) -> tuple[Candidate, ...]:
+    """Every format with every accumulator that it takes: scalar formats all of them, integers and
+    block formats none (sums of integers are exact), nor float32, which leaves a layer as it is.
+
+    Raises:
+        ConfigError: there are none, one is named twice, or one is no format.
+    """
+    import quantize
+
+    found: list[Candidate] = []
+    for name in formats:
+        alone = name == FLOAT32 or _has_no_sums(name)
+        found += [Candidate(name)] if alone else _with(name, accumulators)
+    if len(set(found)) < len(found):
+        twice = next(c for c in found if found.count(c) > 1)
+        raise ConfigError(f"{twice} is named twice among the formats and accumulators")
+    if not [c for c in found if c.format != FLOAT32]:
+        raise ConfigError("there is nothing to choose from: name at least one format")
+    for c in found:
+        if c.format != FLOAT32:
+            quantize.QConfig(**BASE, **c.fields)
+    return tuple(found)
+
+
+def _has_no_sums(name: str) -> bool:
+    return _INTEGER.fullmatch(name) is not None or number_systems.block_element(name) is not None
+
+
+def _with(name: str, accumulators: Iterable[str]) -> list[Candidate]:
+    # Sums in float32 of stored numbers are what "float32" says.
+    return [Candidate(name, "" if a == FLOAT32 else a) for a in accumulators or (FLOAT32,)]

@@ -1,0 +1,190 @@
+"""A network, calibration data, and what a plan of it gives there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from compiler.errors import ConfigError
+from experiments.data.datasets import Dataset
+from experiments.measure import metrics, scoring, tokens
+from experiments.systems import pipeline
+from experiments.zoo import model_files
+
+from .bound import DROP
+from .price import Layer
+
+if TYPE_CHECKING:
+    from compiler.ir.expr import IRModule
+    from quantize.plan.plan import Plan
+
+Array = NDArray[Any]
+KL = "kl_float32"
+
+
+@dataclass(frozen=True)
+class Network:
+    """A float32 network with one result, and inputs to judge its plans by: there are no labels for
+    them, so the answers of float32 are the right ones.
+
+    Attributes:
+        module: prepared; plans are of this one.
+        batches: calibration inputs by name.
+        metric: name of the metric whose loss is `drop`.
+        classes: texts of the classes, of a network that reads text.
+        figures: the figures that bounds are about.
+    """
+
+    module: IRModule
+    batches: Sequence[Mapping[str, Array]]
+    metric: str
+    classes: tuple[str, ...]
+    figures: tuple[str, ...]
+    threads: int
+
+    @classmethod
+    def load(
+        cls,
+        path: Path,
+        data: Dataset,
+        output: str,
+        metric: str,
+        figures: tuple[str, ...],
+        n_calib: int,
+        seed: int,
+        threads: int,
+    ) -> Network:
+        """The model at `path`, with `n_calib` calibration inputs of some data (see
+        `Dataset.for_model`).
+
+        Raises:
+            ConfigError: there are not so many, or a figure does not fit the metric.
+            DtypelabError: the model cannot be imported.
+        """
+        from compiler.transform.choose_outputs import choose_outputs
+        from compiler.transform.preparation import prepare
+        from experiments.feeds import sample_of
+
+        held = data.calibration_sample(n_calib, seed)
+        sample = sample_of(data.x)
+        fixed = model_files.fixed_batch(path, sample)
+        module = model_files.load_for_batch(path, sample, "N" if fixed is None else fixed)
+        module = prepare(choose_outputs(module, [output] if output else []))
+        names = [p.name for p in module.main.params]
+        batches = [
+            dict(b) if isinstance(b, Mapping) else {names[0]: b}
+            for b in pipeline.batches_of(held, fixed)
+        ]
+        return cls(module, batches, metric, data.classes, figures, threads)
+
+    @cached_property
+    def layers(self) -> tuple[Layer, ...]:
+        """What is computed on factors that may be in formats, in program order."""
+        import quantize
+        from compiler.ir.expr import Call, tensor_type
+        from quantize.annotation.format_nodes import operands
+
+        from .candidate import BASE
+
+        any_format = quantize.QConfig(**BASE, weight_dtype="int8", activation_dtype="int8")
+        nodes = quantize.annotate(self.module, any_format).nodes
+        found = []
+        for b in self.module.main.bindings:
+            node = nodes.get(b.var.name)
+            if node is None or node.decision != "format" or not isinstance(b.value, Call):
+                continue
+            factors = operands(b.value)
+            if len(factors) == 2:
+                sizes = [
+                    tuple(n if isinstance(n, int) else 1 for n in tensor_type(a).shape)
+                    for a in factors
+                ]
+                found.append(Layer(b.var.name, node.macs, (sizes[0], sizes[1])))
+        if not found:
+            raise ConfigError("the network has no convolution, dense layer or matrix product")
+        return tuple(found)
+
+    @cached_property
+    def reference(self) -> list[Array]:
+        """The float32 network's result, batch by batch."""
+        return self._results(self.module)
+
+    def measured(self, plan: Plan) -> dict[str, float]:
+        """The figures of a plan on the calibration data, and always `sqnr`."""
+        import quantize
+
+        return self._figures(self._results(quantize.realize(self.module, plan)))
+
+    def _results(self, module: IRModule) -> list[Array]:
+        from compiler.ir.expr import Var
+        from quantize.calibration.running import Runner
+
+        first = module.main.results[0]
+        assert isinstance(first, Var)
+        run = Runner(module, [first], self.threads)
+        return [np.array(run(batch)[0]) for batch in self.batches]
+
+    def _figures(self, results: Sequence[Array]) -> dict[str, float]:
+        found, wanted = (
+            np.concatenate([np.atleast_1d(a) for a in r]) for r in (results, self.reference)
+        )
+        figures = {"sqnr": metrics.sqnr_db(found, wanted)}
+        for name in self.figures:
+            if name != "sqnr":
+                figures[name] = self._figure(name, found, wanted)
+        return figures
+
+    def _figure(self, name: str, found: Array, wanted: Array) -> float:
+        if name == "kl":
+            return self._of_metric(KL, found, wanted)
+        if name == "agreement":
+            metric = scoring.find(self.metric, self.classes)
+            answers = [metric.answers(a) for a in (found, wanted)] if metric.answers else [None]
+            if any(a is None for a in answers):
+                raise ConfigError(
+                    f"agreement is of answers, and {self.metric} judges none: bound sqnr or drop"
+                )
+            return float(np.mean(answers[0] == answers[1]))
+        if name == DROP:
+            lost = self._of_metric(self.metric, wanted, wanted) - self._of_metric(
+                self.metric, found, wanted
+            )
+            sign = 1.0 if scoring.find(self.metric, self.classes).higher_is_better else -1.0
+            return sign * lost * (100.0 if scoring.is_share(self.metric) else 1.0)
+        return self._of_metric(name, found, wanted)
+
+    def _of_metric(self, name: str, found: Array, wanted: Array) -> float:
+        metric = scoring.find(name, self.classes)
+        if metric.of_tokens is None:
+            return metric(found, wanted)
+        if name not in (KL, "top_token_agreement"):
+            raise ConfigError(
+                f"{name} needs the right tokens, which calibration inputs lack: bound kl instead"
+            )
+        rows = metric.of_tokens(tokens.token_sums(found, wanted))[0]
+        return float(metric.value(rows.mean(axis=0)))
+
+
+def of_candidates(
+    plans: Sequence[Plan | None], nodes: Sequence[str], chosen: Sequence[int]
+) -> Plan:
+    """The plan in which each node is as in the plan chosen for it (None: in float32). What a node
+    has does not depend on what others have, so that this is the plan of their configuration."""
+    (first, *_) = [p for p in plans if p is not None]
+    decided, formats = dict(first.nodes), dict(first.formats)
+    for node, k in zip(nodes, chosen, strict=True):
+        plan = plans[k]
+        if plan is None:
+            decided[node] = replace(decided[node], decision="float", reason="left in float32")
+            formats.pop(node, None)
+        else:
+            compute = "native" if plan.native(node) else "storage"
+            decided[node] = replace(plan.nodes[node], compute=compute)
+            formats[node] = plan.formats[node]
+    return replace(first, nodes=decided, formats=formats)

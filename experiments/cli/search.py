@@ -1,0 +1,175 @@
+"""dtypelab search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from compiler.errors import ConfigError
+from experiments.files import atomic_path, check_outputs
+from experiments.measure import scoring
+from experiments.spec.overrides import value_of
+from experiments.zoo import model_files
+
+from .common import cell, json_option, model_argument, print_json, say, show
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from experiments.cheapest.searching import Found
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.command(short_help="The cheapest formats for the layers of a network.")
+@model_argument
+@click.option("--data", default="mnist1k", show_default=True, metavar="DATA",
+              help="A data set with calibration inputs: its name, or an .npz file.")  # fmt: skip
+@click.option("--bound", default="drop<=0.5", show_default=True, metavar="FIGURE<=X",
+              help="What must hold: drop (of the metric, shares in percentage points), sqnr, kl, "
+              "agreement, or a metric; several with commas between.")  # fmt: skip
+@click.option("--cost", default="bits", show_default=True, metavar="COST", help="bits or energy.")
+@click.option("--formats", default="int8,int4,float8_e4m3fn,posit8_es1,mxfp4_e2m1",
+              show_default=True, metavar="F,G,...", help="What layers may be in.")  # fmt: skip
+@click.option("--accumulators", default="", metavar="A,B,...",
+              help="How number formats are summed in the format; float32 by default.")  # fmt: skip
+@click.option("--energy", multiple=True, metavar="KEY=PJ",
+              help='Of --cost energy: picojoules, "int8 x int8=0.23"; repeatable.')  # fmt: skip
+@click.option("--n-calib", type=click.IntRange(min=1), default=64, show_default=True, metavar="N")
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
+@click.option("--metric", default="", metavar="NAME", help="What drop is of.")
+@click.option("--output", "judged", default="", metavar="NAME", help="Which output is judged.")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="Default: all.")
+@click.option("-o", "--config", "config_file", type=_FILE, metavar="X.toml",
+              help="Save the configuration, for --config of other verbs.")  # fmt: skip
+@click.option("--front", "front_file", type=_FILE, metavar="FILE.csv",
+              help="Save the assignments that no other beats.")  # fmt: skip
+@click.option("--picture", type=_FILE, metavar="FILE.svg", help="Draw the formats of the layers.")
+@json_option
+def search(
+    model: str, data: str, bound: str, cost: str, formats: str, accumulators: str,
+    energy: Sequence[str], n_calib: int, seed: int, metric: str, judged: str,
+    threads: int | None, config_file: Path | None, front_file: Path | None,
+    picture: Path | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Give every layer of MODEL the cheapest format with which the results keep a bound.
+
+    Every layer is measured alone in every format, on calibration data. An integer program finds the
+    cheapest assignments for budgets of noise, and these are measured; the cheapest that keeps the
+    bound is the result, and is judged once on the test data.
+
+    Example: dtypelab search mnist_resnet8 --bound "drop<=0.5" --formats int8,int4 -o x.toml
+    """
+    import experiments
+    from experiments.cheapest.held_out import choices
+    from experiments.cheapest.picture import svg
+    from experiments.results.export import neutral
+    from quantize.config.file import write_toml
+
+    check_outputs([config_file, front_file, picture], [*model_files.files_of(model), data])
+    prices = dict(map(_price, energy))
+    with ExitStack() as stack:
+        found = experiments.search(
+            model, data, bound, cost, _names(formats), _names(accumulators), n_calib=n_calib,
+            seed=seed, metric=metric, output=judged, picojoules=prices, threads=threads,
+            progress=None if as_json else _bar(stack),
+        )  # fmt: skip
+    with ExitStack() as written:
+        if config_file is not None:
+            text = write_toml(choices(found.config))
+            written.enter_context(atomic_path(config_file)).write_text(text, encoding="utf-8")
+        if front_file is not None:
+            path = written.enter_context(atomic_path(front_file))
+            neutral(found.front).to_csv(path, index=False)
+        if picture is not None:
+            text = svg(found, f"{model}: {bound}")
+            written.enter_context(atomic_path(picture)).write_text(text, encoding="utf-8")
+    if as_json:
+        print_json(_facts(found, model, bound))
+        return
+    show(_table(found))
+    for line in _lines(found):
+        say(line)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _price(text: str) -> tuple[str, float]:
+    key, _, value = text.rpartition("=")
+    found = value_of(value)
+    if not key or isinstance(found, bool) or not isinstance(found, int | float) or found < 0:
+        raise ConfigError(f"--energy {text!r} is not KEY=PICOJOULES")
+    return key.strip(), float(found)
+
+
+def _bar(stack: ExitStack) -> Callable[[str, int, int], None]:
+    from rich.console import Console
+    from rich.progress import Progress
+
+    progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
+    task = progress.add_task("")
+
+    def tell(what: str, done: int, total: int) -> None:
+        progress.update(task, description=what, completed=done, total=total)
+
+    return tell
+
+
+def _facts(found: Found, model: str, bound: str) -> dict[str, object]:
+    from experiments.cheapest.held_out import choices
+
+    return {
+        "model": model,
+        "bound": bound,
+        "cost": found.point.cost,
+        "unit": found.unit,
+        "figures": dict(found.point.figures),
+        "predicted_db": found.point.predicted_db,
+        "evaluations": found.evaluations,
+        "additivity_db": {"mean": found.additivity[0], "largest": found.additivity[1]},
+        "test": dict(found.test),
+        "layers": found.layers.to_dict("records"),
+        "config": choices(found.config),
+        "front": found.front.to_dict("records"),
+    }
+
+
+def _table(found: Found) -> Table:
+    from rich.table import Table
+
+    from quantize.search.energies import decibels
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("layer", overflow="fold")
+    table.add_column("format")
+    for column in ("MACs", f"cost ({found.unit})", "alone, dB"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for row in found.layers.to_dict("records"):
+        db = "exact" if row["noise"] == 0 else f"{decibels(1.0, row['noise']):.1f}"
+        kind = f"{row['format']} {row['accumulate']}".rstrip()
+        table.add_row(cell(row["node"]), kind, f"{row['macs']:,}", f"{row['cost']:,.6g}", db)
+    return table
+
+
+def _lines(found: Found) -> list[str]:
+    figures = ", ".join(f"{k} {v:.4g}" for k, v in found.point.figures.items())
+    mean, largest = found.additivity
+    t = found.test
+    unit, of = (100.0, " points") if scoring.is_share(t["metric_name"]) else (1.0, "")
+    lost, low, high = (unit * t[f"metric_drop{end}"] for end in ("", "_low", "_high"))
+    return [
+        "",
+        f"cost {found.point.cost:,.6g} {found.unit}; on calibration data {figures} "
+        f"(sqnr {found.point.predicted_db:.4g} predicted)",
+        f"on {t['n_eval']} test inputs: {t['metric_name']} {t['metric']:.4g}, float32 "
+        f"{t['metric_fp32']:.4g}, lost {lost:.3g}{of} [{low:.3g}, {high:.3g}], "
+        f"sqnr {t['sqnr_db']:.4g}",
+        f"{found.evaluations} evaluations; predicted SQNR is {mean:+.2f} dB from the measured one, "
+        f"{largest:.2f} at most; {len(found.front)} assignments on the front",
+    ]

@@ -1,0 +1,216 @@
+"""The cheapest formats of layers: the integer program is optimal, and what it finds keeps its bound
+when it is measured another way."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import compiler
+import datatypes
+import experiments
+import quantize
+from compiler.errors import ConfigError, DtypelabError
+from compiler.transform.preparation import prepare
+from experiments.cheapest import assignment
+from experiments.cheapest.bound import parse
+from experiments.cheapest.candidate import BASE, candidates
+from experiments.cheapest.held_out import choices
+from experiments.cheapest.price import price_of
+from experiments.cheapest.searching import MOST_MEASURED, Found
+from experiments.cli.main import run_command
+from experiments.data import datasets
+from experiments.measure import metrics
+from experiments.zoo import model_files
+from quantize.config.file import write_toml
+
+FORMATS = ("int8", "int4", "posit8_es1")
+
+
+# ---- the integer program -------------------------------------------------------------------------
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 10**6), st.floats(-4, 1))
+def test_no_assignment_is_cheaper_within_the_budget(
+    layers: int, kinds: int, seed: int, magnitude: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    costs = rng.integers(0, 50, (layers, kinds)).astype(np.float64)
+    noises = 10 ** rng.uniform(-6, 1, (layers, kinds))
+    noises[rng.random((layers, kinds)) < 0.1] = np.inf
+    budget = 10**magnitude
+    found = assignment.cheapest(costs, noises, budget)
+    every = itertools.product(range(kinds), repeat=layers)
+    # What is within rounding of the budget may be taken or not.
+    surely = [c for c in every if assignment.of(noises, c) <= budget * (1 - 1e-5)]
+    if found is None:
+        assert not surely
+        return
+    assert assignment.of(noises, found) <= budget * (1 + 1e-5)
+    least = min((assignment.of(costs, c) for c in surely), default=np.inf)
+    assert assignment.of(costs, found) <= least + 1e-4
+
+
+def test_of_equal_costs_the_one_with_less_noise_is_taken() -> None:
+    costs, noises = np.ones((2, 2)), np.array([[0.3, 0.1], [0.2, 0.4]])
+    assert assignment.cheapest(costs, noises, 1.0) == (1, 0)
+
+
+# ---- what is asked -------------------------------------------------------------------------------
+def test_bounds_are_read_and_contradictions_refused() -> None:
+    assert [str(b) for b in parse("drop<=0.5, sqnr >= 3e1")] == ["drop<=0.5", "sqnr>=30"]
+    (bound,) = parse("kl<=.01")
+    assert bound.holds({"kl": 0.01})
+    assert not bound.holds({"kl": 0.011})
+    assert not bound.holds({"kl": float("nan")})
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("drop>=0.5", "asks for a worse drop"),
+        ("sqnr<=30", "write sqnr>=30"),
+        ("sqnr>=30,sqnr>=20", "has two bounds"),
+        ("sqn>=30", "did you mean 'sqnr'"),
+        ("drop<0.5", "write a figure, <= or >=, and a number"),
+        ("", "write a figure"),
+        ("perplexity>=3", "asks for a worse perplexity"),
+        ("top1>=0.9,drop<=1", "drop is of the metric"),
+    ],
+)
+def test_what_is_no_bound_is_a_sentence(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        parse(text)
+
+
+def test_candidates_are_formats_with_the_accumulators_that_they_take() -> None:
+    found = candidates(["int8", "posit8_es1", "mxfp4_e2m1"], ["exact", "sequential", "float32"])
+    assert list(map(str, found)) == [
+        *("int8", "posit8_es1 exact", "posit8_es1 sequential", "posit8_es1", "mxfp4_e2m1"),
+    ]
+    for formats, said in (
+        ((), "nothing to choose from"),
+        (("float32",), "nothing to choose from"),
+        (("int8", "int8"), "named twice"),
+        (("posit8_e1",), "unknown format"),
+    ):
+        with pytest.raises(DtypelabError, match=said):
+            candidates(formats, [])
+    with pytest.raises(ConfigError, match="unknown cost 'gate'"):
+        price_of("gate", None)
+    with pytest.raises(ConfigError, match="needs a table of picojoules"):
+        price_of("energy", None)
+
+
+# ---- whole searches ------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def found() -> Found:
+    return experiments.search("mnist_mlp", bound="sqnr>=22", formats=FORMATS, n_calib=16, threads=1)
+
+
+def _measured(config: quantize.QConfig, model: str, n_calib: int) -> float:
+    """SQNR of a configuration on the calibration inputs, by what users call."""
+    path = model_files.model_file(model)
+    data = datasets.load("mnist1k").for_model(path)
+    x = np.asarray(data.calibration_sample(n_calib, 0))
+    mod = prepare(model_files.load_for_batch(path, x.shape[1:], "N"))
+    q = quantize.quantize(mod, [x], config)
+    return float(metrics.sqnr_db(compiler.build(q)(x), compiler.build(mod)(x)))
+
+
+def test_what_is_found_keeps_its_bound_and_no_uniform_format_is_cheaper(found: Found) -> None:
+    assert found.point.figures["sqnr"] >= 22
+    assert abs(_measured(found.config, "mnist_mlp", 16) - found.point.figures["sqnr"]) < 0.05
+    assert found.evaluations <= len(found.layers) * len(FORMATS) + MOST_MEASURED
+    for name in FORMATS:
+        uniform = quantize.QConfig(**BASE, weight_dtype=name, activation_dtype=name)
+        got = _measured(uniform, "mnist_mlp", 16)
+        cheap = found.front[found.front["sqnr"] >= got - 0.05]["cost"].min()
+        same = [dict(r) for _, r in found.front.iterrows() if abs(r["sqnr"] - got) < 0.05]
+        assert np.isfinite(cheap) or same
+    assert found.layers["cost"].sum() == found.point.cost
+    front = found.front
+    assert front["cost"].is_monotonic_increasing
+    assert front["sqnr"].is_monotonic_increasing
+    assert found.test["n_eval"] == 1000
+    assert found.test["metric_name"] == "top1"
+
+
+def test_its_configuration_is_a_file_that_other_verbs_take(
+    found: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, plan = tmp_path / "x.toml", tmp_path / "p.json"
+    file.write_text(write_toml(choices(found.config)))
+    given = ["quantize", "mnist_mlp", "--calib", "mnist1k", "--config", str(file)]
+    assert run_command([*given, "--plan", str(plan)]) == 0
+    formats = quantize.Plan.from_json(plan).formats
+    wanted = dict(zip(found.layers["node"], found.layers["format"], strict=True))
+    assert {n: {o.format.lstrip("u") for o in f} for n, f in formats.items()} == {
+        n: {f} for n, f in wanted.items()
+    }
+    for text in found.front["config"]:
+        file.write_text(text)
+        assert run_command([*given, "--plan", str(tmp_path / "other.json")]) == 0
+    capsys.readouterr()
+
+
+def test_the_command_prints_saves_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, front, picture = (tmp_path / n for n in ("x.toml", "f.csv", "p.svg"))
+    given = ["search", "mnist_mlp", "--formats", "int8,int4", "--n-calib", "8", "--bound"]
+    files = ["-o", str(config), "--front", str(front), "--picture", str(picture)]
+    assert run_command([*given, "agreement>=1", *files]) == 0
+    assert "evaluations" in capsys.readouterr().out
+    assert "weight_dtype" in config.read_text() or "overrides" in config.read_text()
+    assert front.read_text().startswith("cost,sqnr,agreement,predicted_db,config")
+    assert picture.read_text().count("<g>") == 2
+    assert run_command([*given, "sqnr>=10", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["figures"]["sqnr"] >= 10
+    for bad, said in (
+        (["sqnr>=90"], "nothing keeps sqnr>=90; the nearest"),
+        (["kl<=1"], "logits"),
+        (["sqnr>=1", "--cost", "gold"], "unknown cost 'gold'"),
+        (["sqnr>=1", "--cost", "energy", "--energy", "int8"], "is not KEY=PICOJOULES"),
+        (["sqnr>=1", "--n-calib", "100000"], "calibration inputs"),
+    ):
+        left = sorted(tmp_path.iterdir())
+        assert run_command([*given, *bad]) == 2, bad
+        said_so = capsys.readouterr().err
+        assert said in said_so or (said == "logits" and "scores" in said_so), said_so
+        assert sorted(tmp_path.iterdir()) == left
+
+
+@pytest.mark.thorough
+def test_integers_formats_with_their_sums_and_a_format_made_now_compete() -> None:
+    datatypes.define("searched5", exponent=2, mantissa=2)
+    prices = {"int8": 0.2, "searched5": 0.05, "memory": 1.0}
+    found = experiments.search(
+        "mnist_resnet8",
+        bound="sqnr>=20, drop<=10",
+        cost="energy",
+        formats=["int8", "searched5", "float32"],
+        accumulators=["exact", "float32"],
+        picojoules={**prices, "float32": 4.0},
+        n_calib=10,
+        threads=1,
+    )
+    assert found.point.figures["sqnr"] >= 20
+    assert found.unit == "uJ"
+    assert set(found.layers["accumulate"]) <= {"", "exact"}
+    assert abs(_measured(found.config, "mnist_resnet8", 10) - found.point.figures["sqnr"]) < 0.1
+
+
+@pytest.mark.slow
+def test_products_of_two_activations_take_part() -> None:
+    found = experiments.search(
+        "stdlib_lm", "stdlib_text", bound="kl<=0.05", formats=["int8", "int4"], n_calib=4, threads=1
+    )
+    assert found.point.figures["kl"] <= 0.05
+    assert 0 < found.test["kl_float32"] < 0.2
