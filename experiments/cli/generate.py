@@ -7,7 +7,15 @@ from pathlib import Path
 
 import click
 
-from .common import format_options, json_option, model_argument, print_json, say, target_options
+from .common import (
+    format_options,
+    json_option,
+    model_argument,
+    print_json,
+    say,
+    say_text,
+    target_options,
+)
 
 
 @click.command(short_help="Continue a text with a language model.")
@@ -89,8 +97,7 @@ def generate(
     if as_json:
         print_json({"model": model, "dtype": dtype, "plan": str(plan or ""), **asdict(found)})
         return
-    for line in ((prompt or "") + found.text).splitlines() if found.text else [str([*found.ids])]:
-        say(line)
+    say_text((prompt or "") + found.text if found.text else str([*found.ids]))
     rate = f", {found.tokens_per_s:.1f} a second" if len(found.ids) > 1 else ""
     say(f"{len(found.ids)} ids{rate}; keys and values: {found.cache}", err=True)
 

@@ -65,6 +65,8 @@ def interface(path: Path) -> Interface:
         if name not in known:
             listed = ", ".join(map(repr, known))
             raise no_decoder(f"it has no {kind} {name!r}; its {kind}s are {listed}")
+    if types[IDS].rank != 2 or types[IDS].dtype.kind not in ("int", "uint"):
+        raise no_decoder(f"input {IDS!r} is a {types[IDS]}, not integers [batch, sequence]")
     extras = tuple(name for name in (MASK, POSITIONS) if name in types)
     pasts: dict[str, tuple[int, ...]] = {}
     presents: dict[str, str] = {}
@@ -91,6 +93,24 @@ def _empty(name: str, t: TensorType, no_decoder: Any) -> tuple[int, ...]:
     if not t.rank or len(open_axes) != 1:
         raise no_decoder(f"input {name!r} is a {t}: one axis after the first must be open")
     return tuple(0 if axis in open_axes else int(str(d)) for axis, d in enumerate(dims))
+
+
+def check_scores(path: Path, module: IRModule) -> None:
+    """Check that the imported decoder scores ids at every place.
+
+    Raises:
+        ConfigError: its `logits` are something else, as those of a classifier.
+    """
+    from compiler.ir.expr import atom_type
+    from compiler.types.tensor_types import TensorType
+
+    names = list(module.attrs.get("outputs", ()))
+    t = atom_type(module.main.results[names.index(LOGITS)])
+    if not isinstance(t, TensorType) or t.rank != 3:
+        raise ConfigError(
+            f"{path.name} cannot generate: output {LOGITS!r} is a {t}, not scores "
+            "[batch, sequence, ids]"
+        )
 
 
 def positions(module: IRModule) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import time
 from collections.abc import Sequence
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from compiler.errors import ConfigError, UnsupportedError
+import numpy as np
+
+from compiler.errors import ConfigError, InputError, LoweringError, UnsupportedError
 from experiments import zoo
 from experiments.systems import number_systems, pipeline, schemes
 from experiments.zoo import model_files
@@ -95,9 +98,10 @@ def generate(
     scheme = schemes.number_format(dtype, accumulate, lowering)
     path = model_files.model_file(os.fspath(model))
     words = _tokenizer(os.fspath(model), tokenizer, text=isinstance(prompt, str))
-    ids = _ids(prompt, words)
     decoder = decoders.interface(path)
+    ids = _ids(prompt, words, np.iinfo(decoder.dtypes[decoders.IDS]).max)
     module = model_files.load_model(path, decoder.shapes)
+    decoders.check_scores(path, module)
     most = decoders.positions(module)
     _check_length(path, len(ids), tokens, most, slide)
     capacity = len(ids) + tokens if most is None else most
@@ -136,8 +140,8 @@ def _reader(
         try:
             compiled = compiler.decoder(module, target, threads, lowering)
             return InPlace(compiled, decoder, capacity, at_once)
-        except UnsupportedError:
-            pass
+        except (UnsupportedError, LoweringError):
+            pass  # what is not about keys and values is said again below
     return FedBack(pipeline.build(module, scheme, target, threads), decoder, at_once)
 
 
@@ -151,15 +155,20 @@ def _tokenizer(
     return None if given is None else tokenizers.read(given)
 
 
-def _ids(prompt: str | Sequence[int], words: tokenizers.Tokenizer | None) -> list[int]:
+def _ids(prompt: str | Sequence[int], words: tokenizers.Tokenizer | None, most: int) -> list[int]:
     if isinstance(prompt, str):
         assert words is not None
         start = [] if words.start is None else [words.start]
         ids = [*start, *words.encode(prompt)]
     else:
-        ids = [int(one) for one in prompt]
+        try:
+            ids = [operator.index(one) for one in prompt]
+        except TypeError as error:
+            raise InputError(f"the prompt is neither text nor ids: {error}") from None
     if not ids:
         raise ConfigError("the prompt is empty: give at least one id, or text")
+    if bad := [one for one in ids if not 0 <= one <= most]:
+        raise InputError(f"{bad[0]} is no id: ids count from 0, and none is beyond {most}")
     return ids
 
 

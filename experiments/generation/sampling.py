@@ -41,18 +41,22 @@ class Sampling:
         scores alone.
 
         Raises:
-            InputError: there is no greatest score, because one is NaN.
+            InputError: there is no greatest score: there are none, one is NaN, or all are
+                -infinity.
         """
         scores = np.asarray(scores, np.float64)
         if np.isnan(scores).any():
             raise InputError("the scores of the next id hold NaN: the format cannot hold them")
+        if not (scores > -np.inf).any():
+            raise InputError("no id has a score above -infinity: there is none to go on with")
         if self.temperature == 0:
             return int(scores.argmax())
         order = np.argsort(-scores, kind="stable")[: self.top_k]
         best = scores[order]
         if np.isposinf(best[0]):  # nothing else has a chance
             return int(order[0])
-        weights = np.exp((best - best[0]) / self.temperature)
+        with np.errstate(over="ignore"):  # next to no temperature: only the best is left
+            weights = np.exp((best - best[0]) / self.temperature)
         limits = np.cumsum(weights)
         at = np.searchsorted(limits, chances.random() * limits[-1], side="right")
         return int(order[min(int(at), len(order) - 1)])

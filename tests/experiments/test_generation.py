@@ -48,6 +48,21 @@ def test_ids_come_as_often_as_their_scores_say() -> None:
     np.testing.assert_allclose(counts / 7000, [1 / 7, 2 / 7, 4 / 7], atol=0.02)
 
 
+@pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e300])
+def test_temperatures_at_the_ends_choose_without_a_warning(temperature: float) -> None:
+    sampling, scores = Sampling(temperature), np.array([-np.inf, 2.0, 3.0, -4.0])
+    found = {sampling.choose(scores, sampling.chances()) for _ in range(20)}
+    assert found <= ({2} if temperature < 1 else {1, 2, 3})
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_scores_of_which_none_is_a_number_are_refused(temperature: float) -> None:
+    sampling = Sampling(temperature)
+    for scores in (np.full(3, -np.inf), np.zeros(0)):
+        with pytest.raises(InputError, match="no id has a score above -infinity"):
+            sampling.choose(scores, sampling.chances())
+
+
 def test_infinite_scores_leave_no_choice_and_nan_is_refused() -> None:
     sampling = Sampling(1.0)
     assert sampling.choose(np.array([0.0, np.inf, 1.0]), sampling.chances()) == 1
@@ -101,6 +116,8 @@ def test_the_verb_prints_ids_or_json(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--ids", "1,x"], "is not ids such as"),
         (["--prompt", "a"], "no tokenizer is known for"),
         (["--ids", "9"], "input 'input_ids' holds 9"),
+        (["--ids", "2,-1"], "-1 is no id: ids count from 0"),
+        (["--ids", f"{2**63}"], "9223372036854775808 is no id"),
         (["--ids", "1", "--temperature", "-1"], "temperature must be 0 or more"),
         (["--ids", "1", "--slide"], "does not say how many positions it has"),
         (["--ids", "1", "--dtype", "posit8_es0", "--plan", "p.json"], "a number format or a plan"),
@@ -125,8 +142,12 @@ def test_what_is_no_decoder_is_told_what_is_missing(tmp_path: Path) -> None:
         experiments.generate("mnist_mlp", [1])
     with pytest.raises(ConfigError, match="no output 'logits'; its outputs are 'scores'"):
         experiments.generate(table_file(tmp_path, SUCCESSOR, logits="scores"), [1])
+    with pytest.raises(ConfigError, match=r"'logits' is a Tensor.*, not scores"):
+        experiments.generate("stdlib_encoder", [1])
     with pytest.raises(ConfigError, match="the prompt is empty"):
         experiments.generate(table_file(tmp_path, SUCCESSOR), [])
+    with pytest.raises(InputError, match="neither text nor ids"):
+        experiments.generate(table_file(tmp_path, SUCCESSOR), [1.5])
 
 
 # ---- with a past ---------------------------------------------------------------------------------
