@@ -15,6 +15,7 @@ from quantize.config.sites import ATTENTION, OWN
 from quantize.formats.blocks import FLOAT, BlockFormat, block_format
 from quantize.plan.call_facts import contraction_of
 
+EMPTY = "its weights are empty"
 OTHERS = "only factors of convolutions, dense layers and matrix products are in number formats"
 
 
@@ -53,6 +54,8 @@ def _own_reason(call: Call, config: QConfig, role: str) -> str:
     if role == "embedding":
         table = call.args[0]
         assert isinstance(table, Constant)
+        if not table.data.size:
+            return "its table is empty"
         return "" if np.isfinite(table.data).all() else "its table holds NaN or infinity"
     fits = all(tensor_type(a).dtype == FLOAT32 for a in call.args)
     return "" if fits else "its operands are not float32"
@@ -71,6 +74,8 @@ def factors_reason(call: Call) -> str:
             return "an operand is constant"
     elif isinstance(data[0], Constant) or not all(isinstance(a, Constant) for a in call.args[1:]):
         return "its weights are not constant"
+    elif 0 in tensor_type(data[1]).shape:
+        return EMPTY
     elif not all(np.isfinite(a.data).all() for a in call.args[1:] if isinstance(a, Constant)):
         return "its weights hold NaN or infinity"
     return ""

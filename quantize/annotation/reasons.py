@@ -9,7 +9,7 @@ import numpy as np
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.op.opdef import OpDef
 from compiler.types.dtypes import FLOAT32
-from quantize.annotation.format_nodes import OTHERS, format_reason
+from quantize.annotation.format_nodes import EMPTY, OTHERS, format_reason
 from quantize.annotation.functions import inside, unary_functions
 from quantize.annotation.graph import Graph, is_float32
 from quantize.annotation.normalization import layer_norm_reason
@@ -269,6 +269,8 @@ def _weight_reason(call: Call) -> str:
     biases = [c.data for c in bias if isinstance(c, Constant)]
     if not isinstance(weight, Constant) or len(biases) < len(bias):
         return "its weights are not constant"
+    if not weight.data.size:
+        return EMPTY
     rows = np.abs(weight.data.reshape(weight.data.shape[0], -1))
     most = rows.max(axis=1).astype(np.float64)  # NaN if one of them is
     if not all(np.isfinite(a).all() for a in (most, *biases)):
@@ -289,6 +291,8 @@ def weight_only_reason(call: Call) -> str:
     weight = call.args[1]
     if not isinstance(weight, Constant):
         return "its weights are not constant"
+    if not weight.data.size:
+        return EMPTY
     if weight.dtype != FLOAT32 or not np.isfinite(weight.data).all():
         return "its weights are not finite float32 numbers"
     return ""

@@ -178,3 +178,29 @@ def test_requests_of_one_bit_are_refused(field: str, bits: Any) -> None:
         QConfig(**{field: bits})
     with pytest.raises(ConfigError, match=f"{field} must be "):
         QConfig(overrides={"a": {field: bits}})
+
+
+# ---- layers without weights ----------------------------------------------------------------------
+@pytest.mark.parametrize("shape", [(4, 0), (0, 4)])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"activation_dtype": "float32"},
+        {"weight_dtype": "int4", "activation_granularity": "token"},
+        {"weight_dtype": "mxfp4_e2m1", "activation_dtype": "mxfp4_e2m1"},
+        {"weight_dtype": "nvfp4", "activation_dtype": "float32"},
+    ],
+)
+def test_a_layer_without_weights_stays_float_and_says_so(
+    shape: tuple[int, int], fields: dict[str, Any]
+) -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (3, shape[1]))
+    weight = b.const(np.zeros(shape, np.float32))
+    mod = IRModule({"main": b.finish(b.call("nn.dense", x, weight, name="y"))})
+    data = np.zeros((3, shape[1]), np.float32)
+    plan = quantize.calibrate(mod, [data], QConfig(**fields))
+    assert plan.nodes["y"].reason == "its weights are empty"
+    found = compiler.build(quantize.realize(mod, plan))(data)
+    np.testing.assert_array_equal(found, np.zeros((3, shape[0])))
