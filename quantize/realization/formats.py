@@ -38,7 +38,9 @@ class FormatNodes:
 
     def node(self, b: Binding, call: Call) -> Var:
         """The node over rounded operands; the value keeps its name."""
-        r, formats = self.rewriter, self.plan.formats[b.var.name]
+        r, given = self.rewriter, zip(operands(call), self.plan.formats[b.var.name], strict=True)
+        # Plans may count axes from the last one.
+        formats = [replace(f, axis=f.axis % max(1, tensor_type(a).rank)) for a, f in given]
         if contraction_of(call) is None:
             (f,) = formats
             own = self._looked_up(call, f) if is_lookup(call) else self._computed(b, call, f)

@@ -51,6 +51,8 @@ def on_integers(call: Call, formats: Sequence[OperandFormat]) -> bool:
         return False
     if first.token and first.axis != block_axis(call, 0):
         return False
+    if axes.by_rows and len(second.scales) > 1 and not second.group and _axes(second) != (0,):
+        return False
     if not axes.by_rows and not _factors_out(call, second):
         return False
     if first.token and unsigned_bits(first.format) and not axes.by_rows:
@@ -65,7 +67,12 @@ def _factors_out(call: Call, f: OperandFormat) -> bool:
     summed = block_axis(call, 1)
     if f.token:
         return f.axis == summed and not unsigned_bits(f.format)
-    return len(f.scales) == 1 or summed not in (f.axes or (f.axis,))
+    return len(f.scales) == 1 or summed not in _axes(f)
+
+
+def _axes(f: OperandFormat) -> tuple[int, ...]:
+    """The axes that scales found by calibration differ along."""
+    return f.axes or (f.axis,)
 
 
 class IntegerProducts:

@@ -340,3 +340,26 @@ def test_an_edited_plan_mixes_integers_and_formats() -> None:
         .splitlines()[-1]
         .endswith("in integers and number formats, 100.0 % of the multiply-accumulates")
     )
+
+
+# ---- axes of scales, as a person may write them --------------------------------------------------
+@given(st.integers(-2, 1), st.integers(-2, 1), st.booleans())
+@settings(max_examples=12, deadline=None)
+def test_scales_along_any_axis_are_those_that_are_simulated(
+    data_axis: int, weight_axis: int, token: bool
+) -> None:
+    """What is realized on integers has the scales where the plan says, or is computed in float."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=(8, 8)).astype(np.float32) for _ in range(2))
+    b = FunctionBuilder()
+    mod = IRModule({"main": b.finish(b.call("nn.dense", b.param("x", x.shape), b.const(w),
+                                            name="y"))})  # fmt: skip
+    granularity = "token" if token else "tensor"
+    config = QConfig(weight_dtype="int4", activation_granularity=granularity)
+    plan = quantize.calibrate(mod, [x], config)
+    data, weight = plan.formats["y"]
+    held = (replace(data, axis=data_axis), replace(weight, axis=weight_axis))
+    edited = Plan.from_json(replace(plan, formats={"y": held}).to_json())
+    found = compiler.evaluate(quantize.realize(mod, edited), x)
+    wanted = compiler.evaluate(quantize.simulate(mod, edited), x)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
