@@ -258,6 +258,13 @@ def test_agreement_is_that_of_all_rows_of_an_input() -> None:
         agreement([found[0, 0]], [found[0, 0]])
 
 
+@pytest.mark.parametrize("far", [1e300, np.inf])
+def test_noise_beside_which_nothing_is_left_has_a_ratio(far: float) -> None:
+    quiet = np.full((2, 3), 1e-10)
+    assert sqnr([quiet + far], [quiet]) == -np.inf
+    assert sqnr([quiet], [quiet * 0]) == -np.inf
+
+
 def test_results_may_be_judged_by_a_function() -> None:
     mod, x = outlying()
     seen: list[float] = []
