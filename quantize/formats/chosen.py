@@ -57,7 +57,7 @@ class Numbers:
         f: a scalar format, or a block format.
 
     Raises:
-        ConfigError: the format has more than 16 bits.
+        ConfigError: the format has more than 16 bits, or its blocks have scales in float32.
     """
 
     def __init__(self, f: OperandFormat):
@@ -65,6 +65,12 @@ class Numbers:
         self.element: Element = self.block.elements if self.block is not None else element(f.format)
         self.values = numbers(self.element)
         if self.block is not None:
+            if self.block.scale == FLOAT:
+                raise ConfigError(
+                    f"weights in {f.format} cannot be chosen by data: its scales are float32, of "
+                    "which there are too many to count; set weight_rounding='nearest' and a "
+                    "weight_calibrate other than 'output', or give the blocks scales in a format"
+                )
             own = numbers(self.block.scale_element)
             own = own[(own > 0) & np.isfinite(own)].astype(np.float32)
             self.scales: Array = own * np.float32(f.scales[0])

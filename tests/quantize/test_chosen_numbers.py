@@ -24,6 +24,7 @@ from experiments.measure import metrics
 from quantize import Plan, QConfig
 from quantize.calibration.rounding.in_formats import chosen_in_format
 from quantize.calibration.rounding.problem import problem
+from quantize.formats.blocks import define_block_format
 from quantize.formats.chosen import Numbers, numbers, weight_array, with_choice
 from quantize.formats.element import element
 from quantize.formats.operand_format import OperandFormat, flattened, rounded_array
@@ -227,3 +228,12 @@ def test_only_stored_weights_are_chosen() -> None:
 def test_formats_with_too_many_numbers_are_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"posit32_es2.* cannot be chosen by data"):
         numbers(element("posit32_es2"))
+
+
+@pytest.mark.parametrize("fields", [{"weight_rounding": "gptq"}, {"weight_calibrate": "output"}])
+def test_blocks_with_float32_scales_are_not_chosen(fields: dict[str, Any]) -> None:
+    define_block_format("eights", element="float8_e4m3fn", scale="float32", block=8)
+    mod, data = dense_net(64)
+    config = QConfig(weight_dtype="eights", activation_dtype="float32", **fields)
+    with pytest.raises(ConfigError, match="weights in eights cannot be chosen by data: its scales"):
+        quantize.calibrate(mod, [data(50)], config)
