@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import small_decoder
 from plan_mutations import mutated
 from quantize_nets import net
 
@@ -22,6 +23,19 @@ SCHEMES: tuple[dict[str, object], ...] = (
     {"activation_dtype": "float32", "weight_granularity": "group", "weight_bits": 4,
      "weight_rounding": "gptq"},
     {"weight_range": "asymmetric", "smoothing": 0.5, "accumulate": "int16_saturate"},
+    {"weight_dtype": "int4", "activation_granularity": "token", "weight_granularity": "group",
+     "weight_group_size": 48, "scale_dtype": "float8_e4m3fn"},
+    {"weight_dtype": "nvfp4", "activation_dtype": "uint8", "weight_rounding": "gptq",
+     "format_bias_correction": "analytic"},
+    {"activation_dtype": "float32", "weight_range": "asymmetric", "weight_rounding": "hqq"},
+)  # fmt: skip
+SITES: tuple[dict[str, object], ...] = (
+    {"weight_dtype": "int4", "rotate": True, "rotate_heads": True, "key_dtype": "int4",
+     "key_granularity": "channel", "value_dtype": "uint4", "value_granularity": "token",
+     "probability_dtype": "uint8", "embedding_dtype": "int8", "logit_dtype": "int8"},
+    {"weight_dtype": "mxfp4_e2m1", "activation_granularity": "token", "key_dtype": "mxfp4_e2m1",
+     "value_dtype": "int8", "value_granularity": "head", "softmax_dtype": "bfloat16",
+     "norm_dtype": "bfloat16", "weight_rounding": "gptq"},
 )  # fmt: skip
 
 
@@ -65,6 +79,14 @@ def test_a_few_mutations() -> None:
 @pytest.mark.parametrize(("name", "seed"), [("mlp", 1), ("mlp", 2), ("resnet8", 3)])
 def test_many_mutations(name: str, seed: int) -> None:
     some(name, 150 if name == "resnet8" else 600, seed)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("sites", SITES)
+def test_many_mutations_of_plans_with_sites(sites: Any) -> None:
+    module, rng = small_decoder.decoder(layers=1), random.Random(4)
+    plan = quantize.calibrate(module, [small_decoder.texts(3, 0)], QConfig(**sites))
+    assert {meet(module, plan, rng) for _ in range(100)} == {"read", "apply", "used"}
 
 
 @pytest.mark.slow
