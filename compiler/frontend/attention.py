@@ -89,9 +89,11 @@ def attended(n: Node, q: Atom, k: Atom, v: Atom, how: Scores) -> Atom:
     scores = n.step("nn.matmul", q, n.step("transpose", k, axes=(0, 1, 3, 2)))
     t = tensor_type(scores)
     size = tensor_type(q).shape[-1]
-    if how.scale is None and not isinstance(size, int):
-        raise n.unsupported(f"heads of {size} elements; use shapes=...")
-    scale = 1 / math.sqrt(int(size)) if how.scale is None else how.scale  # type: ignore[arg-type]
+    scale = how.scale
+    if scale is None:
+        if not isinstance(size, int):
+            raise n.unsupported(f"heads of {size} elements; use shapes=...")
+        scale = 1 / math.sqrt(size)
     if scale != 1:
         scores = n.step("multiply", scores, scalar(scale, t))
     if how.softcap:

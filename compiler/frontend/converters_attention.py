@@ -85,7 +85,7 @@ def attention(n: Node) -> Sequence[Imported]:
         q, k, v = (split_heads(n, x, h) for x, h in ((q, heads), (k, own), (v, own)))
     k, v, past = _with_past(n, (4, 5), (1, 2), k, v)
     softcap = float(n.attr("softcap", 0.0))
-    how = Scores(_scale(n), softcap, causal=past if n.attr("is_causal", 0) else None)
+    how = Scores(_scale(n), softcap, causal=past if n.expect("is_causal", 0, 0, 1) else None)
     if n.has(3):
         how = _masked(n, how, tensor_type(k).shape[2])
     y = attended(n, q, k, v, how)
@@ -113,7 +113,7 @@ def _masked(n: Node, how: Scores, keys: Dim) -> Scores:
 def rotary_embedding(n: Node) -> Imported:
     """Of [batch, heads, positions, size], or [batch, positions, heads * size] with the number of
     heads. With positions, the angles are rows of tables; without, they are given."""
-    interleaved = bool(n.attr("interleaved", 0))
+    interleaved = bool(n.expect("interleaved", 0, 0, 1))
     cos, sin = n.atom(1), n.atom(2)
     if n.has(3):
         check_positions(n, 3, [tensor_type(cos).shape[0]])
@@ -135,7 +135,7 @@ def rotary_embedding(n: Node) -> Imported:
 def microsoft_rotary_embedding(n: Node) -> Imported:
     """The same; positions [batch, positions], or [1], that of the first."""
     n.expect("is_packed_batching", 0, 0)
-    interleaved, scale = bool(n.attr("interleaved", 0)), float(n.attr("scale", 1.0))
+    interleaved, scale = bool(n.expect("interleaved", 0, 0, 1)), float(n.attr("scale", 1.0))
     rank, size = n.rank_of(0, 3, 4), n.attr("rotary_embedding_dim", 0)
     half = n.type(2).shape[-1]
     heads = int(n.attr("num_heads", 0))
@@ -167,7 +167,7 @@ def multi_head_attention(n: Node) -> Sequence[Imported]:
     keys = tensor_type(k).shape[2]
     bias = _padding(n, 4, keys) if n.has(4) else None
     bias = _sum(n, bias, n.atom(5) if n.has(5) else None)
-    how = Scores(_scale(n), causal=past if n.attr("unidirectional", 0) else None, bias=bias)
+    how = Scores(_scale(n), causal=past if n.expect("unidirectional", 0, 0, 1) else None, bias=bias)
     return [merged_heads(n, attended(n, q, k, v, how), n.call), k, v]
 
 
@@ -269,7 +269,7 @@ def microsoft_attention(n: Node) -> Sequence[Imported]:
         )  # fmt: skip
     bias = _padding(n, 3, tensor_type(k).shape[2]) if n.has(3) else None
     bias = _sum(n, bias, n.atom(5) if n.has(5) else None)
-    how = Scores(_scale(n), causal=past if n.attr("unidirectional", 0) else None, bias=bias)
+    how = Scores(_scale(n), causal=past if n.expect("unidirectional", 0, 0, 1) else None, bias=bias)
     out: list[Imported] = [merged_heads(n, attended(n, q, k, v, how), n.call)]
     if n.wants(1):
         present = [n.step("expand_dims", x, axes=(0,)) for x in (k, v)]
@@ -296,14 +296,14 @@ def group_query_attention(n: Node) -> Sequence[Imported]:
     past = n.type(3).shape[2] if n.has(3) else 0
     keys = dim(Index.of(past) + length)
     _lengths(n, keys)
-    if n.attr("do_rotary", 0):
+    if n.expect("do_rotary", 0, 0, 1):
         at = n.atom(9) if n.has(9) else counted(n, past, length)
         if n.has(9):
             check_positions(n, 9, [n.type(7).shape[0]])
         else:
             check_counted(n, dim(Index.of(keys) - 1), n.type(7).shape[0])
         cos, sin = (angles(n, n.atom(i), at) for i in (7, 8))
-        interleaved = bool(n.attr("rotary_interleaved", 0))
+        interleaved = bool(n.expect("rotary_interleaved", 0, 0, 1))
         q, k = (rotated(n, x, cos, sin, interleaved, n.step) for x in (q, k))
     k, v, past = _with_past(n, (3, 4), (1, 2), k, v)
     window = int(n.attr("local_window_size", -1))

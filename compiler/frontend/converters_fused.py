@@ -14,7 +14,7 @@ from compiler.frontend.values import Imported, scalar
 from compiler.frontend.widening import in_dtype_of, widened
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.symbolic import Index, dim
-from compiler.types.dtypes import INT32
+from compiler.types.dtypes import INT32, INT64
 
 
 # ---- activations ---------------------------------------------------------------------------------
@@ -104,9 +104,11 @@ def embed_layer_norm(n: Node) -> Sequence[Imported]:
         check_counted(n, dim(Index.of(length) - 1), table.shape[0])
         places = n.step("take", n.atom(3), positions(n, length), axis=0)
     total = n.step("add", words, places)
-    if n.has(1) and n.has(4):
-        check_positions(n, 1, [n.type(4).shape[0]])
-        total = n.step("add", total, n.step("take", n.atom(4), n.atom(1), axis=0))
+    if n.has(4):
+        if n.has(1):
+            check_positions(n, 1, [n.type(4).shape[0]])
+        segments = n.atom(1) if n.has(1) else Constant.of(0, INT64)  # all are of the first
+        total = n.step("add", total, n.step("take", n.atom(4), segments, axis=0))
     gain, offset = (widened(n, n.atom(i)) for i in (5, 6))
     epsilon = float(n.attr("epsilon", 1e-12))
     y = n.step("nn.layer_norm", widened(n, total), gain, offset, epsilon=epsilon)

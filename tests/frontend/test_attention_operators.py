@@ -303,6 +303,8 @@ REFUSED: list[tuple[Any, str]] = [
              do_rotary=1), "do_rotary=1"),
     (contrib("MultiHeadAttention", {"q": normal(0, 1, 2, 9), "k": normal(1, 1, 2, 9),
              "v": normal(2, 1, 2, 9)}, num_heads=2), "of 2 heads"),
+    (contrib("Attention", {c: normal(0, 1, 2, 4) for c in "qkv"}, domain="", opset=23,
+             q_num_heads=2, kv_num_heads=2, is_causal=2), "is_causal=2; supported: 0, 1"),
     (contrib("Attention", {c: normal(0, 1, 2, 4) for c in "qkv"} | {"m": None, "past": normal(
         1, 1, 2, 3, 2)}, domain="", opset=23, q_num_heads=2, kv_num_heads=2), "past"),
 ]  # fmt: skip

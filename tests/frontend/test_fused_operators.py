@@ -91,6 +91,16 @@ def test_embeddings(segments: bool, mask: bool, given: bool) -> None:
     agrees(given, *embedded(segments, mask, given, "s"))
 
 
+def test_words_without_segments_are_of_the_first() -> None:
+    """With a table of segments; without one, segments say nothing."""
+    ids = np.random.default_rng(0).integers(0, 7, (2, 5)).astype(np.int32)
+    operands: dict[str, Array | None] = {
+        "ids": ids, "segments": None, "words": normal(1, 7, 6), "places": normal(2, 9, 6),
+        "kinds": normal(3, 2, 6), "gain": normal(4, 6), "offset": normal(5, 6),
+    }  # fmt: skip
+    agrees(True, *contrib("EmbedLayerNormalization", operands, ["y", "count"]))
+
+
 def test_a_sequence_longer_than_the_positions_is_refused() -> None:
     proto, _ = embedded(False, False, False, "s")
     exe = compiler.build(compiler.from_onnx(proto))
