@@ -3,6 +3,7 @@ and compiled code say the same."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import ml_dtypes
@@ -158,3 +159,20 @@ def test_products_that_do_not_fit_are_refused() -> None:
     ]:
         with pytest.raises(TypeInferenceError, match=message):
             call(*shapes)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "zero", "most"), [("int8", 0, 65793), ("uint8", 128, 65793), ("uint8", 0, 33025)]
+)
+def test_groups_are_as_long_as_int32_holds_their_sums(dtype: str, zero: int, most: int) -> None:
+    """How far weights are from their zero point counts: 128, or 255."""
+    for inputs in (most, most + 1):
+        b = FunctionBuilder()
+        operands = b.param("x", (1, inputs), "uint8"), b.param("w", (1, inputs), dtype)
+        attrs = {"group": inputs, "weight_zero_point": zero}
+        with (
+            nullcontext()
+            if inputs == most
+            else pytest.raises(TypeInferenceError, match="overflow an int32")
+        ):
+            b.call("qnn.grouped_dense", *operands, b.param("s", (1, 1)), **attrs)

@@ -64,8 +64,10 @@ def _infer(a: GroupedDenseAttrs, types: Sequence[TensorType]) -> TensorType:
         scales.shape == (units, -(-inputs // a.group)),
         f"{OP}: scales must be {(units, -(-inputs // a.group))}, not {shape_text(scales.shape)}",
     )
+    low, high = (-128, 127) if w.dtype == INT8 else (0, 255)
+    largest = max(abs(low - a.weight_zero_point), abs(high - a.weight_zero_point))
     require(
-        min(a.group, inputs) * 255 * 128 < 2**31,
+        min(a.group, inputs) * 255 * largest < 2**31,
         f"{OP}: sums of {min(a.group, inputs)} products could overflow an int32 accumulator",
     )
     for z in zero:
