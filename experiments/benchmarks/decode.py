@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -94,7 +95,7 @@ def _decode(inputs: int, units: int, layers: int, threads: int, effort: Effort) 
             compiler.build(weight_only(inputs, units, kind, seed), threads=threads)
             for seed in range(layers)
         ]
-        contenders[str(kind)] = _in_turn([lambda exe=exe: exe(x) for exe in built])  # type: ignore[misc]
+        contenders[str(kind)] = _in_turn([partial(exe, x) for exe in built])
         size = layers * kind.bytes(inputs, units)
         contenders[f"reading {size}"] = always(reader(size, threads, target))
     for block in (32, 128):
@@ -148,7 +149,7 @@ def _prefill(rows: int, threads: int, effort: Effort) -> bool:
     for name, y in products.items():
         module = compiler.IRModule({"main": compiler.function([x], y)})
         exe = compiler.build(module, threads=threads)
-        calls[name] = lambda exe=exe: exe(data)  # type: ignore[misc]
+        calls[name] = partial(exe, data)
     times = medians({n: always(c) for n, c in calls.items()}, effort)
     passed = True
     for name, taken in times.items():

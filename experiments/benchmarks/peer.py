@@ -137,7 +137,7 @@ def quantize(
         dict(x) if isinstance(x, Mapping) else {models.input_name(prepared): x} for x in calibration
     ]
 
-    class Reader(CalibrationDataReader):  # type: ignore[misc]
+    class Reader(CalibrationDataReader):
         def __init__(self) -> None:
             self.rest = iter(feeds)
 

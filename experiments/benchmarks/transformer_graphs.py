@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 Array = NDArray[Any]
 
@@ -26,10 +26,10 @@ class Graph:
         self.nodes: list[Any] = []
         self.weights: dict[str, Array] = {}
 
-    def const(self, value: object, dtype: object = np.float32) -> str:
+    def const(self, value: object, dtype: DTypeLike = np.float32) -> str:
         """A stored array."""
         name = f"w{len(self.weights)}"
-        self.weights[name] = np.asarray(value, dtype)  # type: ignore[call-overload]
+        self.weights[name] = np.asarray(value, dtype)
         return name
 
     def normal(self, *shape: int, scale: float = 1.0) -> str:

@@ -73,7 +73,7 @@ def resnet8() -> Any:
         layer = nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False)
         return [layer, nn.BatchNorm2d(outputs)]
 
-    class Block(nn.Module):  # type: ignore[misc]  # torch is optional, and Any when it is absent
+    class Block(nn.Module):
         def __init__(self, inputs: int, outputs: int, stride: int) -> None:
             super().__init__()
             self.body = nn.Sequential(
@@ -182,7 +182,7 @@ def top1(network: Any, split: Split) -> float:
 def export(network: Any, path: Path) -> None:
     """Write the module as ONNX, opset 18, input `input` [N, 1, 28, 28], output `logits` [N, 10]."""
     import torch
-    from onnxscript import optimizer  # type: ignore[import-not-found]
+    from onnxscript import optimizer
 
     program = torch.onnx.export(
         network,

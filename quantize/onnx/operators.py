@@ -17,7 +17,7 @@ from compiler.op.nn.hadamard import walsh_matrix
 from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 from compiler.types.dtypes import DType
-from compiler.types.tensor_types import TupleType
+from compiler.types.tensor_types import TensorType, TupleType
 from quantize.onnx.export import Writer
 from quantize.onnx.sizes import shape, size
 from quantize.plan.call_facts import clips
@@ -246,8 +246,8 @@ def _split(w: Writer, call: Call, out: Var) -> None:
     axis = call.attrs.axis
     sizes = []
     for field in t.fields:
-        d = field.shape[axis]  # type: ignore[union-attr]
-        sizes.append(d)
+        assert isinstance(field, TensorType)
+        sizes.append(field.shape[axis])
     inputs = [w.name(call.args[0]), shape(w, sizes)]
     w.node("Split", inputs, w.fields(out, len(sizes)), axis=axis)
 

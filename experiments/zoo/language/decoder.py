@@ -17,7 +17,7 @@ def decoder(shape: Shape) -> Any:
     from torch import nn
     from torch.nn import functional
 
-    class Norm(nn.Module):  # type: ignore[misc]  # torch is optional, and Any when it is absent
+    class Norm(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.weight = nn.Parameter(torch.ones(shape.width))
@@ -25,7 +25,7 @@ def decoder(shape: Shape) -> Any:
         def forward(self, x: Any) -> Any:
             return functional.rms_norm(x, (shape.width,), self.weight, shape.epsilon)
 
-    class Layer(nn.Module):  # type: ignore[misc]
+    class Layer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
@@ -55,7 +55,7 @@ def decoder(shape: Shape) -> Any:
             h = self.before_mlp(x)
             return x + self.down(functional.silu(self.gate(h)) * self.up(h))
 
-    class Decoder(nn.Module):  # type: ignore[misc]
+    class Decoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embedding = nn.Embedding(shape.vocabulary, shape.width)

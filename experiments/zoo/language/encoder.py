@@ -16,7 +16,7 @@ def encoder(shape: EncoderShape) -> Any:
     from torch import nn
     from torch.nn import functional
 
-    class Layer(nn.Module):  # type: ignore[misc]  # torch is optional, and Any when it is absent
+    class Layer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             width = shape.width
@@ -37,7 +37,7 @@ def encoder(shape: EncoderShape) -> Any:
     def norm() -> Any:
         return nn.LayerNorm(shape.width, eps=shape.epsilon)
 
-    class Encoder(nn.Module):  # type: ignore[misc]
+    class Encoder(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.embedding = nn.Embedding(shape.vocabulary, shape.width)
