@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from experiments.spec.shipped import shipped
+
 from .common import json_option, print_json, say, show
 
 if TYPE_CHECKING:
@@ -55,10 +57,9 @@ def sweep(
 ) -> int:
     """Run every combination of models, schemes, calibrators, targets and threads in SPEC.toml.
 
-    SPEC.toml may also be the name of a shipped specification (quickstart, recorded, requantize,
-    bits4, formats). A sweep that was stopped, even killed, continues with --resume and loses
-    nothing. Cells that fail are rows with the reason, and stderr says how many; the exit code is 1
-    where every one failed.
+    SPEC.toml may also be the name of a shipped specification ({shipped}). A sweep that was stopped,
+    even killed, continues with --resume and loses nothing. Cells that fail are rows with the
+    reason, and stderr says how many; the exit code is 1 where every one failed.
 
     Example: dtypelab sweep quickstart -o quickstart.csv
     """
@@ -90,6 +91,9 @@ def sweep(
         why = f"dtypelab table {out} --columns model,scheme,status,error says why"
         say(f"dtypelab: {_some(failed, rows)}; {why}", err=True)
     return code
+
+
+sweep.help = str(sweep.help).format(shipped=", ".join(shipped()))
 
 
 def _some(failed: int, rows: pd.DataFrame) -> str:

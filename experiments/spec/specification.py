@@ -23,10 +23,9 @@ from .cells import Cell, Settings, SweepSpec, Workload
 from .overrides import overridden
 from .reader import Reader
 from .rules import Rule, rules, tables
+from .shipped import FOLDER, shipped
 
 T = TypeVar("T")
-
-SPEC_FOLDER = Path(__file__).resolve().parents[1] / "specs"
 
 _RULES = ("include", "exclude", "override")
 KEYS = (
@@ -104,12 +103,11 @@ def _opened(
         return overridden(Reader(spec, "spec"), overrides), Path()
     path = Path(spec)
     if not os.path.exists(path) and path.suffix != ".toml":
-        shipped = sorted(p.stem for p in SPEC_FOLDER.glob("*.toml"))
-        if str(spec) not in shipped:
+        if str(spec) not in shipped():
             raise ConfigError(
-                f"{unknown('sweep specification', str(spec), shipped)} (or the path of a .toml)"
+                f"{unknown('sweep specification', str(spec), shipped())} (or the path of a .toml)"
             )
-        path = SPEC_FOLDER / f"{spec}.toml"
+        path = FOLDER / f"{spec}.toml"
     return overridden(Reader.open(path), overrides), path.parent
 
 

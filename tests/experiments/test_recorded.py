@@ -16,7 +16,8 @@ import experiments
 from experiments import zoo
 from experiments.data import datasets
 from experiments.results.store import COLUMNS
-from experiments.spec.specification import SPEC_FOLDER, load_spec
+from experiments.spec.shipped import FOLDER
+from experiments.spec.specification import load_spec
 from experiments.systems import number_systems
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -36,7 +37,7 @@ def at_hand(model: str) -> bool:
 
 def specification(name: str) -> dict[str, Any]:
     """A shipped specification, of the networks that are at hand."""
-    content = tomllib.loads((SPEC_FOLDER / f"{name}.toml").read_text())
+    content = tomllib.loads((FOLDER / f"{name}.toml").read_text())
     content["models"] = [m for m in content["models"] if at_hand(name_of(m))]
     names = list(map(name_of, content["models"]))
     for rule in [*content.get("exclude", []), *content.get("override", [])]:
@@ -57,7 +58,7 @@ def recorded() -> pd.DataFrame:
 
 @pytest.mark.thorough
 def test_the_recorded_specification_is_as_large_as_promised() -> None:
-    content = tomllib.loads((SPEC_FOLDER / "recorded.toml").read_text())
+    content = tomllib.loads((FOLDER / "recorded.toml").read_text())
     assert len(content["models"]) >= 6
     assert len(content["schemes"]) >= 12
     cells = load_spec(specification("recorded")).cells

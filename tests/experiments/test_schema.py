@@ -22,7 +22,7 @@ from experiments import zoo
 from experiments.cli.main import run_command
 from experiments.data import datasets
 from experiments.spec.json_schema import spec_schema
-from experiments.spec.specification import SPEC_FOLDER
+from experiments.spec.shipped import FOLDER
 from quantize.config.checks import CHOICES, FLAGS, RANGES
 from quantize.config.json_schema import config_schema
 from quantize.plan.json_schema import plan_schema
@@ -47,7 +47,7 @@ def shown() -> list[str]:
 
 
 def test_shipped_and_shown_files_fit() -> None:
-    specs, configs = [p.read_text() for p in SPEC_FOLDER.glob("*.toml")], []
+    specs, configs = [p.read_text() for p in FOLDER.glob("*.toml")], []
     for text in shown():
         (specs if "models" in tomllib.loads(text) else configs).append(text)
     assert len(specs) >= 5

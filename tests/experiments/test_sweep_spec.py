@@ -6,6 +6,8 @@ import pytest
 import datatypes
 from compiler.errors import ConfigError
 from datatypes.formats import catalogue
+from experiments.cli.main import run_command
+from experiments.spec.shipped import shipped
 from experiments.spec.specification import SweepSpec, load_spec
 from experiments.spec.toml_lines import line_numbers, line_of
 
@@ -277,3 +279,10 @@ def test_two_definitions_of_one_name_are_two_configurations(
     finally:
         catalogue._known.clear()
         catalogue._known.update(known)
+
+
+def test_the_help_of_sweep_names_what_ships(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["sweep", "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"shipped specification ({', '.join(shipped())})" in said
+    assert {"quickstart", "language"} <= set(shipped())
