@@ -111,25 +111,29 @@ def cells_of(rows: pd.DataFrame, sequences: str | os.PathLike[str]) -> list[Cell
     """The rows that were judged by tokens, in order.
 
     Raises:
-        ConfigError: there is none, or the file of sequences is not there or lacks some.
+        ConfigError: there is none, or the file of sequences is not there, or lacks some of a row.
     """
-    lines = dict(list(read_sequences(sequences).groupby("config_hash", sort=False)))
     named = zip(rows.to_dict("records"), system_names(rows), judged_outputs(rows), strict=True)
+    judged = [line for line in named if not math.isnan(line[0]["tokens"])]
+    if not judged:
+        raise ConfigError(
+            'no row was judged by tokens: give the specification metric = "perplexity"'
+        )
+    lines = dict(list(read_sequences(sequences).groupby("config_hash", sort=False)))
     found = []
-    for row, system, output in named:
-        if math.isnan(row["tokens"]):
-            continue
+    for row, system, output in judged:
         own = lines.get(row["config_hash"])
         if own is None:
             raise ConfigError(f"{sequences} has no sequences of {row['model']} in {system}")
         ordered = own.sort_values("sequence")
+        if ordered["sequence"].tolist() != list(range(int(row["n_eval"]))):
+            raise ConfigError(
+                f"{sequences} has not each of the {row['n_eval']:.0f} sequences of {row['model']} "
+                f"in {system} once: run that cell again"
+            )
         sums = {name: ordered[name].to_numpy(np.float64) for name in SUMS}
         network = (row["model_sha256"], row["dataset_sha256"], output)
         found.append(Cell(network, row["model"], system, row["config_hash"], sums))
-    if not found:
-        raise ConfigError(
-            'no row was judged by tokens: give the specification metric = "perplexity"'
-        )
     return found
 
 

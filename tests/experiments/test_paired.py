@@ -121,12 +121,22 @@ def test_files_of_sequences_that_are_missing_or_short(tmp_path: Path) -> None:
     lines[lines["config_hash"] != "int4"].to_csv(sequences_path(path), index=False)
     with pytest.raises(ConfigError, match="has no sequences of m in int4"):
         experiments.paired_differences(path)
+    for broken in (lines.iloc[1:], lines.iloc[:-1], pd.concat([lines, lines.iloc[:1]])):
+        broken.to_csv(sequences_path(path), index=False)
+        with pytest.raises(ConfigError, match="has not each of the 4 sequences of m in"):
+            experiments.paired_differences(path)
     sequences_path(path).unlink()
     with pytest.raises(ConfigError, match="there is no file of sequences"):
         experiments.paired_differences(path)
     rows = experiments.read_results(path)
     with pytest.raises(ConfigError, match="name it"):
         experiments.paired_differences(rows)
+
+
+def test_results_of_other_metrics_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    quickstart = Path(__file__).parents[2] / "results" / "quickstart.csv"
+    assert run_command(["table", str(quickstart), "--paired", "float32"]) == 2
+    assert "no row was judged by tokens" in capsys.readouterr().err
 
 
 def test_tables_and_pages_show_them(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
