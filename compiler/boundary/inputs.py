@@ -18,14 +18,18 @@ from compiler.types.tensor_types import TensorType, TupleType, shape_text
 
 
 def named_inputs(
-    names: Sequence[str], args: Sequence[Any], kwargs: Mapping[str, Any]
+    names: Sequence[str],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    optional: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Input name -> what is given for it, in the model's order: the one rule about names.
 
     An input is called what the model calls it, whatever is in that name; it can also be given by
     position, or by the name with everything that a Python keyword cannot have as `_` (`input_0`
     for `input:0`), unless two inputs are alike then. A single mapping as the only positional
-    argument is taken as inputs by name.
+    argument is taken as inputs by name. Those of `optional` may be left out, and come last by
+    position.
 
     Raises:
         InputError: an input is missing, unknown or given twice.
@@ -37,7 +41,9 @@ def named_inputs(
         raise InputError(
             f"{len(positional)} inputs given, but the model has {len(names)}: {list(names)}"
         )
-    given = dict(zip(names, positional, strict=False))
+    needed = [n for n in names if n not in optional] if optional else names
+    order = [*needed, *(n for n in names if n in optional)] if optional else names
+    given = dict(zip(order, positional, strict=False))
     if len(given) == len(names) and not kwargs:  # calls of compiled code: every microsecond counts
         return given
     for key, value in kwargs.items():
@@ -45,12 +51,12 @@ def named_inputs(
         if name in given:
             raise InputError(f"input {name!r} is given twice")
         given[name] = value
-    missing = [n for n in names if n not in given]
+    missing = [n for n in needed if n not in given]
     if missing:
         raise InputError(
             f"missing input {', '.join(map(repr, missing))}; the model has {list(names)}"
         )
-    return {n: given[n] for n in names}
+    return {n: given[n] for n in names if n in given}
 
 
 def input_called(key: str, names: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from compiler.boundary.assumptions import assumptions
 from compiler.boundary.elements import ELEMENTS, elements_of
 from compiler.boundary.index_ranges import check_indices, index_ranges
-from compiler.boundary.inputs import bind_inputs, input_called, symbolic_sizes
+from compiler.boundary.inputs import bind_inputs, input_called, named_inputs, symbolic_sizes
 from compiler.build import Job, compile_graph, needs_machine
 from compiler.decoding.caches import Cache, Growing, growing
 from compiler.decoding.turned import turned
@@ -196,25 +196,7 @@ class Session:
     def _completed(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """What is given, by name, and what may be left out."""
         names = list(self.decoder.inputs)
-        listed: Sequence[Any] = args
-        if len(args) == 1 and not kwargs and isinstance(args[0], Mapping):
-            listed, kwargs = [], args[0]
-        left = [n for n in names if n not in (MASK, POSITIONS)]
-        if len(listed) > len(names):
-            raise InputError(
-                f"{len(listed)} inputs given, but the decoder has {len(names)}: {names}"
-            )
-        given = dict(zip([*left, *(n for n in names if n not in left)], listed, strict=False))
-        for key, value in kwargs.items():
-            name = input_called(key, names)
-            if name in given:
-                raise InputError(f"input {name!r} is given twice")
-            given[name] = value
-        missing = [n for n in left if n not in given]
-        if missing:
-            raise InputError(
-                f"missing input {', '.join(map(repr, missing))}; the decoder has {names}"
-            )
+        given = named_inputs(names, args, kwargs, (MASK, POSITIONS))
         dims: dict[Var, int] | None = None
         for name in names:
             if name not in given:

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from compiler.errors import ConfigError
 from compiler.files.reading import read_bytes
@@ -40,15 +40,17 @@ class Kind:
 
 
 class LongFile:
-    """A CSV of one kind; several sweeps may write to it."""
+    """A CSV of one kind, which classes of it say; several sweeps may write to it."""
 
-    def __init__(self, path: Path, kind: Kind, *, resume: bool = False):
+    kind: ClassVar[Kind]
+
+    def __init__(self, path: Path, *, resume: bool = False):
         """Create the file, or with `resume` continue one that may exist.
 
         Raises:
             ConfigError: it exists and `resume` is false, it cannot be written, or it is none.
         """
-        self.path, self.kind = path, kind
+        self.path = path
         check_writable(path, appended=True)
         if os.path.exists(path) and not resume:
             raise ConfigError(

@@ -48,17 +48,11 @@ def sequence_lines(row: Mapping[str, Value], sums: TokenSums) -> list[Line]:
 
 
 class SequencesFile(LongFile):
-    """A CSV of sequences; several sweeps may write to it."""
+    """A CSV of sequences."""
 
-    def __init__(self, path: Path, *, resume: bool = False):
-        """See `LongFile`."""
-        super().__init__(path, _KIND, resume=resume)
+    kind = _KIND
 
 
 def read_sequences(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """A file of sequences, CSV or Parquet, as a table; missing numbers are NaN.
-
-    Raises:
-        ConfigError: there is no such file, or it is none.
-    """
+    """A file of sequences, CSV or Parquet, as a table; missing numbers are NaN; see `read_long`."""
     return read_long(path, _KIND)

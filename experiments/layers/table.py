@@ -72,17 +72,11 @@ def layer_lines(row: Mapping[str, Value], images: int, errors: Sequence[LayerErr
 
 
 class LayersFile(LongFile):
-    """A layers CSV; several sweeps may write to it."""
+    """A layers CSV."""
 
-    def __init__(self, path: Path, *, resume: bool = False):
-        """See `LongFile`."""
-        super().__init__(path, _KIND, resume=resume)
+    kind = _KIND
 
 
 def read_layers(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """A layers file, CSV or Parquet, as a table; missing numbers are NaN.
-
-    Raises:
-        ConfigError: there is no such file, or it is none.
-    """
+    """A layers file, CSV or Parquet, as a table; missing numbers are NaN; see `read_long`."""
     return read_long(path, _KIND)

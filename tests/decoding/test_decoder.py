@@ -156,7 +156,7 @@ def test_a_mask_covers_all_positions_and_may_be_left_out() -> None:
         ((IDS[:2, :1],), {}, "batch is 2, but this session was begun for 1"),
         ((), {}, "missing input 'input_ids'"),
         ((), {"input_idz": IDS}, "did you mean 'input_ids'"),
-        ((IDS[:1], IDS[:1]), {}, "2 inputs given, but the decoder has 1"),
+        ((IDS[:1], IDS[:1]), {}, "2 inputs given, but the model has 1"),
         ((IDS[:1],), {"input_ids": IDS[:1]}, "given twice"),
         ((np.zeros((1, 1), np.float32),), {}, "must be int64, not float32"),
     ],
