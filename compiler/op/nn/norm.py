@@ -22,7 +22,7 @@ from compiler.op.common import (
 from compiler.op.facts import IntegerForm, Moves, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.reduce import largest, lower_fold, lower_mean, mean, mean_of_products, total
-from compiler.symbolic import product
+from compiler.symbolic import Dim, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Buffer, call
 from compiler.types.dtypes import Array
@@ -93,6 +93,11 @@ class LayerNormAttrs:
     axis: int = -1
     epsilon: float = 1e-5
     accumulate: str = "sequential"
+
+
+def normalized_terms(a: LayerNormAttrs, types: Sequence[TensorType]) -> Dim:
+    """How many elements are normalized together."""
+    return product(types[0].shape[a.axis % types[0].rank :])
 
 
 def _infer_layer_norm(a: LayerNormAttrs, types: Sequence[TensorType]) -> TensorType:
@@ -236,7 +241,7 @@ BATCH_NORM, LAYER_NORM, SOFTMAX, LOG_SOFTMAX, DROPOUT = register_ops(
         (2, 3),
         Fusion.ANCHOR,
         quantized=Quantized.INTEGER,
-        terms=lambda a, types: product(types[0].shape[a.axis % types[0].rank :]),
+        terms=normalized_terms,
         numbered=True,
         integer_form=IntegerForm.LAYER_NORM,
         onnx=onnx_node("LayerNormalization", "axis", "epsilon"),

@@ -9,10 +9,9 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import check_mode
 from compiler.op.common import axis_of, one_dtype, read, require
 from compiler.op.facts import IntegerForm
-from compiler.op.nn.norm import LayerNormAttrs
+from compiler.op.nn.norm import LayerNormAttrs, normalized_terms
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.op.reduce import lower_mean, mean_of_products
-from compiler.symbolic import product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import call
 from compiler.tensor.stmt import Buffer
@@ -65,7 +64,7 @@ RMS_NORM = register_op(
         (2, 2),
         Fusion.ANCHOR,
         quantized=Quantized.INTEGER,
-        terms=lambda a, types: product(types[0].shape[a.axis % types[0].rank :]),
+        terms=normalized_terms,
         numbered=True,
         integer_form=IntegerForm.RMS_NORM,
         doc="data, gain; root mean square over the axes from `axis` to the last",
