@@ -35,21 +35,32 @@ def constants(gain: Array, offset: Array) -> tuple[Array, Array]:
     )
 
 
-@settings(max_examples=15, deadline=None)
-@given(
+SOME = settings(max_examples=15, deadline=None)
+DATA = given(
     st.lists(st.integers(1, 12), min_size=1, max_size=3),
     st.sampled_from(["int8", "uint8"]),
     st.sampled_from([1, 3, 128, 255]),
     st.floats(1e-6, 1.0),
     st.data(),
 )
+
+
+def integers(
+    shape: list[int], dtype: str, spread: int, draw: st.DataObject
+) -> tuple[Array, np.random.Generator]:
+    """Data anywhere in its range, `spread` apart at most, and what it was drawn by."""
+    low = int(np.iinfo(dtype).min) + draw.draw(st.integers(0, 255 - spread))
+    rng = np.random.default_rng(sum(shape) + spread)
+    return rng.integers(low, low + spread, shape, endpoint=True).astype(dtype), rng
+
+
+@SOME
+@DATA
 def test_every_axis_dtype_and_spread(
     shape: list[int], dtype: str, spread: int, epsilon: float, draw: st.DataObject
 ) -> None:
     axis = draw.draw(st.integers(-len(shape), len(shape) - 1))
-    low = int(np.iinfo(dtype).min) + draw.draw(st.integers(0, 255 - spread))
-    rng = np.random.default_rng(sum(shape) + spread)
-    x = rng.integers(low, low + spread, shape, endpoint=True).astype(dtype)
+    x, rng = integers(shape, dtype, spread, draw)
     inner = shape[axis % len(shape) :]
     n = math.prod(inner)
     gain, offset = rng.normal(0, 30, inner), rng.normal(0, 5, inner)
@@ -95,22 +106,14 @@ def test_the_longest_rows_and_the_largest_constants_do_not_overflow(size: int) -
                 assert [got[0, 0], got[0, -1]] == want
 
 
-@settings(max_examples=15, deadline=None)
-@given(
-    st.lists(st.integers(1, 12), min_size=1, max_size=3),
-    st.sampled_from(["int8", "uint8"]),
-    st.sampled_from([1, 3, 128, 255]),
-    st.floats(1e-6, 1.0),
-    st.data(),
-)
+@SOME
+@DATA
 def test_root_mean_squares_are_about_the_zero_point(
     shape: list[int], dtype: str, spread: int, epsilon: float, draw: st.DataObject
 ) -> None:
     axis = draw.draw(st.integers(-len(shape), len(shape) - 1))
-    low = int(np.iinfo(dtype).min) + draw.draw(st.integers(0, 255 - spread))
     zero = draw.draw(st.integers(int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)))
-    rng = np.random.default_rng(sum(shape) + spread)
-    x = rng.integers(low, low + spread, shape, endpoint=True).astype(dtype)
+    x, rng = integers(shape, dtype, spread, draw)
     inner = shape[axis % len(shape) :]
     n = math.prod(inner)
     gain = rng.normal(0, 30, inner)
