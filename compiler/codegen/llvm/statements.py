@@ -16,6 +16,7 @@ from collections.abc import Iterator
 
 from compiler.codegen.llvm.accesses import Accesses
 from compiler.codegen.llvm.addresses import Addresses, SizeSums
+from compiler.codegen.llvm.lockstep import in_lockstep
 from compiler.codegen.llvm.scalars import Scalars
 from compiler.codegen.llvm.scope import Scope
 from compiler.codegen.parallel_tasks import Numbering, parallel_tasks
@@ -44,6 +45,7 @@ class Statements:
         self.scalars = Scalars(scope, self.addresses, self.accesses, features)
         self.block = "entry"
         self.tasks: dict[int, Numbering] = {}
+        self.ends: list[int] | None = None
 
     def run(self, symbol: str) -> tuple[str, Index | None]:
         """LLVM text of the function, and the number of its tasks (see `NativeStage`)."""
@@ -95,13 +97,26 @@ class Statements:
         elif id(s) in self.tasks:
             self._serial(s, n)
         elif n is not None and (s.kind == "unroll" or n <= 1):
-            for i in range(n):
-                self.scope.env[s.var] = i
-                self._iteration(s)
+            if self.ends is None and n > 1 and _apart(s):
+                self._unrolled_at_once(s, n)
+            else:
+                self._unrolled(s, n)
         elif s.kind == "unroll":
             raise LoweringError(f"cannot unroll {s.var}: extent {s.extent} is not constant here")
         else:
             self._serial(s, n)
+
+    def _unrolled(self, s: For, n: int) -> None:
+        for i in range(n):
+            self.scope.env[s.var] = i
+            self._iteration(s)
+
+    def _unrolled_at_once(self, s: For, n: int) -> None:
+        """Unrolled loops around one store, whose iterations take turns if they are long."""
+        lines, begin, self.ends = self.e.lines, len(self.e.lines), []
+        self._unrolled(s, n)
+        lines[begin:] = in_lockstep(lines[begin:], [end - begin for end in self.ends])
+        self.ends = None
 
     def _iteration(self, s: For) -> None:
         saved = dict(self.scope.cursor)
@@ -325,6 +340,8 @@ class Statements:
             )
         else:
             self.accesses.write(s.buffer, flat, self.scalars.eval(s.value))
+        if self.ends is not None:
+            self.ends.append(len(self.e.lines))
 
     def _intrin(self, s: Intrin) -> None:
         it, saved, st = s.intrin, self.scope.lanes, s.store
@@ -361,3 +378,17 @@ class Statements:
             for n, i in zip(todo, x, strict=True):
                 self.scope.env[s.vars[n]] = i
             yield
+
+
+def _apart(s: For) -> bool:
+    """Whether a loop holds nothing but one store to memory, which no iteration reads, in loops that
+    are unrolled or lanes."""
+    inner: Stmt = s
+    while isinstance(inner, For):
+        serial = inner.kind not in ("unroll", "vector") and inner.extent != 1
+        if len(inner.body) != 1 or inner.opaque or serial:
+            return False
+        inner = inner.body[0]
+    if not isinstance(inner, Store) or inner.update or inner.buffer.scope != "global":
+        return False
+    return not any(b is inner.buffer for b, _, written, _ in accesses([s]) if not written)
