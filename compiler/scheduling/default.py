@@ -24,7 +24,9 @@ from compiler.scheduling.tile_config import TileChoice, retile
 from compiler.symbolic import Index, Var
 from compiler.target.registry import Target, kind_of
 from compiler.tensor.expr import (
+    BinOp,
     Buffer,
+    Call,
     CallExtern,
     Cast,
     Expr,
@@ -126,7 +128,9 @@ def rule_tile(
 
 
 def inline_elementwise(s: Schedule) -> None:
-    """Inline every elementwise stage that is read by one non-reduction stage, at one position."""
+    """Inline every elementwise stage that is read by one non-reduction stage, at one position, but
+    for slow ones that would be computed again and again there, as the deviation of a row is for
+    every element of that."""
     for stage in reversed(s.stages()):  # readers first: then several may have become one
         ((store, _, _), *more) = s.stage_stores(stage)
         b = store.buffer
@@ -138,10 +142,25 @@ def inline_elementwise(s: Schedule) -> None:
         positions = {n.idx for x in readers for n in loads(x.value) if n.buffer is b}
         gathered = any(isinstance(n, Gather) for x in readers for n in _reads(x) if n.buffer is b)
         if len(readers) == 1 and not readers[0].update and len(positions) == 1 and not gathered:
+            if _slow(store) and _repeated(s, readers[0], *positions):
+                continue
             try:
                 s.compute_inline(stage)
             except ScheduleError:
                 continue  # a shifted or strided copy: it stays a stage of its own
+
+
+def _slow(store: Store) -> bool:
+    """Whether a value takes a division or a function."""
+    nodes = walk(store.value)
+    return any(isinstance(e, Call) or (isinstance(e, BinOp) and e.op == "Div") for e in nodes)
+
+
+def _repeated(s: Schedule, reader: Store, position: tuple[Index, ...]) -> bool:
+    """Whether loops of a stage read the same position more than once."""
+    ((_, path, _),) = s.stage_stores(reader.stage)
+    used: set[Var] = set().union(*(i.vars() for i in position))
+    return any(f.extent != 1 and f.var not in used for f in path)
 
 
 def _reads(s: Store) -> list[Load | Gather]:
