@@ -58,12 +58,28 @@ def _power_of_two(k: Expr) -> Expr:
 
 def exp(x: Expr) -> Expr:
     """e^x; overflows to inf, underflows through the subnormals to 0."""
-    y = minimum(maximum(x, -104.0), 89.0)
-    k = call("round", y * _LOG2E)
-    r = fma(k, const(-_LN2_LOW), fma(k, const(-_LN2_HIGH), y))
-    whole = call("rint_i32", k, dtype=INT32)
+    rest, whole = _exp_parts(minimum(maximum(x, -104.0), 89.0))
     half = whole >> 1
-    return _horner(r, _EXP) * _power_of_two(half) * _power_of_two(whole - half)
+    return rest * _power_of_two(half) * _power_of_two(whole - half)
+
+
+def _exp_parts(x: Expr) -> tuple[Expr, Expr]:
+    """(r, int32 k) with e^x = r * 2^k, r about 1."""
+    k = call("round", x * _LOG2E)
+    r = fma(k, const(-_LN2_LOW), fma(k, const(-_LN2_HIGH), x))
+    return _horner(r, _EXP), call("rint_i32", k, dtype=INT32)
+
+
+def _exp_below_one(x: Expr) -> Expr:
+    """The bits of `exp` for -80 <= x < 1, in fewer operations: nothing is subnormal there."""
+    rest, whole = _exp_parts(x)
+    return rest * _power_of_two(whole)
+
+
+def _with_sign(size: Expr, x: Expr) -> Expr:
+    """`size`, which is not negative, with the sign of `x`."""
+    sign = call("bits", x, dtype=INT32) & _SIGN
+    return call("bits", call("bits", size, dtype=INT32) | sign, dtype=FLOAT32)
 
 
 def log(x: Expr) -> Expr:
@@ -88,13 +104,11 @@ def log(x: Expr) -> Expr:
 def tanh(x: Expr) -> Expr:
     """Hyperbolic tangent: odd series below 0.35, else through e^(-2|x|); of -0, -0."""
     a = call("abs", x)
-    e = exp(a * -2.0)
+    e = _exp_below_one(maximum(a * -2.0, -80.0))  # large is 1 from -18 on
     large = (1.0 - e) / (1.0 + e)
     a2 = a * a
     small = fma(_horner(a2, _TANH) * a2, a, a)
-    sign = call("bits", x, dtype=INT32) & _SIGN
-    size = call("bits", select(a < 0.35, small, large), dtype=INT32)
-    return call("bits", size | sign, dtype=FLOAT32)
+    return _with_sign(select(a < 0.35, small, large), x)
 
 
 def sigmoid(x: Expr) -> Expr:
@@ -106,8 +120,8 @@ def erf(x: Expr) -> Expr:
     """Error function."""
     a = call("abs", x)
     small = x * _horner(x * x, _ERF)
-    large = 1.0 - exp(_horner(minimum(a, 4.0), _LOG_ERFC))
-    return select(a < 1.0, small, select(x < 0.0, 0.0 - large, large))
+    large = 1.0 - _exp_below_one(_horner(minimum(a, 4.0), _LOG_ERFC))
+    return select(a < 1.0, small, _with_sign(large, x))
 
 
 def rsqrt(x: Expr) -> Expr:
