@@ -95,7 +95,7 @@ def _dot_product(s: Schedule, found: Groups, target: Target) -> Intrinsic | None
     groups and whose lanes divide its units."""
     ((store, path, _),) = s.stage_stores(found.sums)
     steps, units = (path[k].extent.constant() or 1 for k in (-1, len(store.idx) - 2))
-    if len(path) != len(store.idx) + 1 or store.update != "Add":
+    if store.update != "Add":
         return None
     dtypes = [x.dtype for x in loads(store.value)]
     for i in for_target(target):
@@ -158,7 +158,7 @@ def _arranged(
     tail = []
     if dot is not None:
         outer, inner = s.split(steps[-1], dot.steps)
-        steps, tail = [outer], [inner]
+        steps, tail = [*steps[:-1], outer], [inner]
     s.reorder(*steps, *own[: depth - 2], several, lane, *tail)
     _in_vectors(s, found.sums, steps[0], [*rest, several], lane, dot is None)
     if len(steps) > 1:

@@ -6,7 +6,8 @@ where they fit, instead of float32 numbers that they were made. Sums are formed 
 that they differ from those of the layer by roundings of float32.
 
 Weights of 8 bits with a scale for each unit stay, as integer networks have them in layers that give
-float32. Integer products by groups get weights that dot products of bytes take.
+float32. Integer products by groups read weights of 2 or 4 bits packed too, and get wider ones as
+dot products of bytes take them; that changes no bit.
 
 It runs before constants are folded, and only where weights as float32 would not stay in the cache,
 and few rows share them, as in a decoder that writes a token.
@@ -23,6 +24,7 @@ from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, 
 from compiler.op.facts import Moves
 from compiler.op.qnn.grouped import GROUPED_DENSE
 from compiler.op.qnn.packed_dense import WORD, PackedDenseAttrs, packed_words
+from compiler.op.qnn.packed_grouped import STEPS, WIDTHS, packed_bytes
 from compiler.op.qnn.quantize import DEQUANTIZE
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.passes.rewrite import Rewriter, call, op_of, typed
@@ -33,6 +35,8 @@ MOST_ROWS = 16
 """Rows for which unpacking costs less than reading more: with more, weights are unpacked once."""
 TABLE_BITS, TABLE_BYTES = 4, 32
 """Widest codes that a table in registers is looked up by, and the shortest registers for that."""
+BYTE = 8
+"""Bits of a byte."""
 HALF = 128
 """What makes int8 uint8."""
 
@@ -129,8 +133,8 @@ class PackWeights(FunctionPass):
 
 
 def _for_dot_products(b: Binding) -> Call | None:
-    """Integer products by groups with uint8 weights in place of int8, which instructions multiply
-    by int8 data; None of anything else."""
+    """Integer products by groups with packed weights where these have 2 or 4 bits, else with uint8
+    weights in place of int8, which instructions multiply by int8 data; None of anything else."""
     layer = b.value
     if not isinstance(layer, Call) or layer.op is not GROUPED_DENSE or len(layer.args) != 3:
         return None
@@ -138,6 +142,13 @@ def _for_dot_products(b: Binding) -> Call | None:
     plain = not layer.attrs.input_zero_point and not layer.attrs.weight_zero_point
     if not plain or not isinstance(w, Constant) or tensor_type(x).dtype != INT8:
         return None
+    (units, inputs), group = w.data.shape, layer.attrs.group
+    for bits in WIDTHS:
+        half = 1 << (bits - 1)
+        whole = inputs % group == 0 and group % (STEPS * (BYTE // bits)) == 0
+        if whole and w.data.min(initial=0) >= -half and w.data.max(initial=0) < half:
+            held = packed_bytes(w.data.reshape(units, inputs // group, group), bits)
+            return call("qnn.packed_grouped_dense", x, Constant(held, UINT8), scales, bits=bits)
     raised = Constant((w.data.astype(np.int16) + HALF).astype(np.uint8), UINT8)
     attrs = replace(layer.attrs, weight_zero_point=HALF)
     return Call(layer.op, (x, raised, scales), attrs)

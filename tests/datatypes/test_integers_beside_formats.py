@@ -71,8 +71,8 @@ def test_operators_on_grids_are_known() -> None:
     """Those that take a float32 operand say that they stay in it."""
     takes = {"qnn.simulated_blocks", "qnn.simulated_cast", "qnn.simulated_quantize",
              "qnn.quantize", "qnn.dequantize", "qnn.requantize", "qnn.grouped_dense",
-             "qnn.packed_dense", "qnn.row_scales", "qnn.row_zeros", "qnn.quantize_rows",
-             "qnn.dequantize_rows"}  # fmt: skip
+             "qnn.packed_dense", "qnn.packed_grouped_dense", "qnn.row_scales", "qnn.row_zeros",
+             "qnn.quantize_rows", "qnn.dequantize_rows"}  # fmt: skip
     assert {n for n, op in all_ops().items() if op.in_float32} == takes
 
 

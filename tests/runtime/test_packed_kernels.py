@@ -13,6 +13,7 @@ from compiler.build import optimize
 from compiler.errors import TypeInferenceError, UnsupportedError
 from compiler.ir.expr import IRModule
 from compiler.op.qnn.packed_dense import PackedDenseAttrs, packed_words, unpacked_values
+from compiler.op.qnn.packed_grouped import packed_bytes, unpacked_bytes
 from compiler.symbolic import Var as Dim
 
 TARGETS = ["llvm", "llvm -mcpu=skylake-avx512", "llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2"]
@@ -77,13 +78,41 @@ def integer_products(draw: st.DrawFn) -> tuple[IRModule, np.ndarray]:
     return IRModule({"main": compiler.function([x], y)}), data
 
 
+@st.composite
+def packed_integer_products(draw: st.DrawFn) -> tuple[IRModule, np.ndarray]:
+    """Weights that fit 2 or 4 bits: what is built for them reads them packed."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    bits = draw(st.sampled_from([2, 4]))
+    lead = draw(st.sampled_from([(), (1,), (3,), (4,), (8,), (2, 5)]))
+    units = draw(st.sampled_from([1, 5, 8, 16, 24, 32, 48, 64, 80, 128]))
+    group, groups = draw(st.integers(1, 4)) * 32 // bits, draw(st.integers(1, 4))
+    half = 1 << (bits - 1)
+    weights = rng.integers(-half, half, (units, group * groups)).astype(np.int8)
+    weights[0, :2] = -half, half - 1  # not fewer bits by chance
+    scales = rng.standard_normal((units, groups)).astype(np.float32)
+    data = rng.integers(-128, 128, (*lead, group * groups)).astype(np.int8)
+    open_rows = draw(st.booleans()) and lead
+    x = compiler.var("x", (Dim("n"), *data.shape[1:]) if open_rows else data.shape, "int8")
+    y = compiler.call(
+        "qnn.grouped_dense", x, compiler.const(weights), compiler.const(scales), group=group
+    )
+    mod = IRModule({"main": compiler.function([x], y)})
+    text = str(optimize(mod))
+    assert "qnn.packed_grouped_dense" in text
+    assert f"bits={bits}" in text
+    return mod, data
+
+
 def check(mod: IRModule, x: np.ndarray, target: str, threads: int) -> None:
     got = compiler.build(mod, target=target, threads=threads)(x)
     np.testing.assert_array_equal(got, compiler.evaluate(mod, x))
 
 
+CASES = products() | integer_products() | packed_integer_products()
+
+
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
-@given(products() | integer_products(), st.sampled_from(available()), st.sampled_from([1, 2]))
+@given(CASES, st.sampled_from(available()), st.sampled_from([1, 2]))
 def test_bits_of_the_interpreter(
     case: tuple[IRModule, np.ndarray], target: str, threads: int
 ) -> None:
@@ -91,8 +120,8 @@ def test_bits_of_the_interpreter(
 
 
 @pytest.mark.thorough
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(products() | integer_products(), st.sampled_from(available()), st.sampled_from([1, 2]))
+@settings(max_examples=90, deadline=None, suppress_health_check=list(HealthCheck))
+@given(CASES, st.sampled_from(available()), st.sampled_from([1, 2]))
 def test_bits_of_the_interpreter_often(
     case: tuple[IRModule, np.ndarray], target: str, threads: int
 ) -> None:
@@ -109,6 +138,37 @@ def test_words_hold_codes_from_the_lowest_bit_on() -> None:
         np.testing.assert_array_equal(back, want)
     back = unpacked_values(PackedDenseAttrs(4, NF4), packed_words(np.arange(16), 4))
     np.testing.assert_array_equal(back, np.asarray(NF4, np.float32))
+
+
+def test_bytes_hold_codes_as_dot_products_take_them() -> None:
+    held = packed_bytes(np.arange(-8, 8), 4)
+    assert held.tolist() == [0x40, 0x51, 0x62, 0x73, 0xC8, 0xD9, 0xEA, 0xFB]
+    rng = np.random.default_rng(0)
+    for bits in (4, 2):
+        codes = rng.integers(-(1 << (bits - 1)), 1 << (bits - 1), (3, 2, 32))
+        np.testing.assert_array_equal(unpacked_bytes(packed_bytes(codes, bits), bits), codes)
+    x = rng.integers(-128, 128, (5, 64)).astype(np.int8)
+    scales = rng.random((3, 2)).astype(np.float32)
+    both = (
+        compiler.call("qnn.packed_grouped_dense", x, packed_bytes(codes, 2), scales, bits=2),
+        compiler.call(
+            "qnn.grouped_dense", x, codes.reshape(3, 64).astype(np.int8), scales, group=32
+        ),
+    )
+    a, b = (compiler.evaluate(IRModule({"main": compiler.function([], y)})) for y in both)
+    np.testing.assert_array_equal(a, b)
+
+
+def test_integer_products_that_are_not_packed() -> None:
+    """Wider integers, groups of half a word, a last group with fewer inputs, unsigned data."""
+    for top, group, inputs, dtype in (
+        (9, 32, 64, "int8"), (7, 12, 48, "int8"), (7, 32, 48, "int8"), (7, 32, 64, "uint8"),
+    ):  # fmt: skip
+        x = compiler.var("x", (1, inputs), dtype)
+        weights = compiler.const(np.full((16, inputs), top, np.int8))
+        scales = compiler.const(np.ones((16, -(-inputs // group)), np.float32))
+        y = compiler.call("qnn.grouped_dense", x, weights, scales, group=group)
+        assert "packed_grouped" not in str(optimize(IRModule({"main": compiler.function([x], y)})))
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -131,13 +191,17 @@ DOTS = {"": "vpdpbusd", " -mcpu=skylake-avx512": "pmaddwd.512", " -mcpu=haswell"
 
 @pytest.mark.parametrize(("cpu", "instruction"), DOTS.items())
 @pytest.mark.parametrize("rows", [1, 8])
-def test_integer_products_by_groups_are_dot_products(cpu: str, instruction: str, rows: int) -> None:
+@pytest.mark.parametrize("bits", [4, 8])
+def test_integer_products_by_groups_are_dot_products(
+    cpu: str, instruction: str, rows: int, bits: int
+) -> None:
     target = f"llvm{cpu}"
     if target not in available() or (not cpu and "vnni" not in compiler.Target.parse("llvm").isa):
         pytest.skip("this CPU has no such instructions")
     rng = np.random.default_rng(rows)
     x = compiler.var("x", (rows, 64), "int8")
-    weights = compiler.const(rng.integers(-8, 8, (64, 64)).astype(np.int8))
+    half = 1 << (bits - 1)
+    weights = compiler.const(rng.integers(-half, half, (64, 64)).astype(np.int8))
     scales = compiler.const(rng.random((64, 2)).astype(np.float32))
     y = compiler.call("qnn.grouped_dense", x, weights, scales, group=32)
     mod = IRModule({"main": compiler.function([x], y)})

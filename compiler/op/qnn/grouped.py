@@ -129,12 +129,17 @@ def _lower(
 
     shape = (*lead, units, groups)
     sums = b.reduce("sums", shape, INT32, {"k": size}, product_at, start)
+    return scaled_groups(b, sums, scales)
+
+
+def scaled_groups(b: PrimBuilder, sums: Buffer, scales: Buffer) -> Buffer:
+    """Stages that multiply the sums of groups [..., N, groups] by scales [N, groups], and add them
+    up in float32: [..., N]."""
     parts = b.compute(
-        "parts", shape, FLOAT32, lambda *i: cast(sums[i], FLOAT32) * scales[i[-2], i[-1]]
+        "parts", sums.shape, FLOAT32, lambda *i: cast(sums[i], FLOAT32) * scales[i[-2], i[-1]]
     )
-    return b.reduce(
-        "grouped", (*lead, units), FLOAT32, {"g": groups}, lambda *v: parts[v], const(0.0)
-    )
+    axes = {"g": sums.shape[-1]}
+    return b.reduce("grouped", sums.shape[:-1], FLOAT32, axes, lambda *v: parts[v], const(0.0))
 
 
 def _macs(_: Any, types: Sequence[TensorType], result: TensorType) -> Any:

@@ -20,6 +20,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.arithmetic.fused_multiply_add import multiply_add32
 from compiler.op.common import need_constant, require, require_rank
 from compiler.op.opdef import Fusion, OpDef, register_op
+from compiler.op.qnn.grouped import scaled_groups
 from compiler.op.stored import Stored
 from compiler.symbolic import Index, IntLike
 from compiler.tensor.builder import PrimBuilder
@@ -127,8 +128,7 @@ def _lower(b: PrimBuilder, a: PackedDenseAttrs, x: Buffer, words: Buffer, scales
     zero = const(0.0)
     sizes = (*lead, units, groups)
     sums = b.reduce("sums", sizes, FLOAT32, {"w": length, "j": each}, term, zero, "Fma")
-    parts = b.compute("parts", sizes, FLOAT32, lambda *i: sums[i] * scales[i[-2], i[-1]])
-    return b.reduce("packed", (*lead, units), FLOAT32, {"g": groups}, lambda *v: parts[v], zero)
+    return scaled_groups(b, sums, scales)
 
 
 def _stored(a: PackedDenseAttrs, types: Sequence[TensorType]) -> Stored:
