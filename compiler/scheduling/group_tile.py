@@ -24,10 +24,10 @@ from compiler.tensor.expr import Buffer, Load, loads
 from compiler.tensor.intrinsic import Intrinsic
 from compiler.tensor.stmt import For, Store, stores
 
-VECTORS = 4
-"""Vectors of units side by side: enough sums to hide how long a multiply-add takes."""
-ROWS = 4
-"""Rows that share what is unpacked."""
+ALONE = 8
+"""Vectors of units side by side of one row: enough sums to hide how long a multiply-add takes."""
+ROWS, VECTORS = 4, 2
+"""Rows that share what is unpacked, and vectors of units side by side of each."""
 AHEAD = 4096
 """Bytes by which weights are fetched ahead."""
 
@@ -62,7 +62,7 @@ def schedule_groups(
         s.accumulate_apart(found.total)
     reader = consumer(s, store)
     assert reader is not None
-    vectors = math.gcd(units // lanes, VECTORS if _one_row(path) else VECTORS // 2)
+    vectors = math.gcd(units // lanes, ALONE if _one_row(path) else VECTORS)
     _arranged(s, found, reader.stage, lanes, vectors, dot)
     return frozenset((found.sums, found.total, reader.stage))
 

@@ -33,8 +33,8 @@ from compiler.types.dtypes import FLOAT32, INT8, INT32, UINT8, Array
 
 MOST_ROWS = 16
 """Rows for which unpacking costs less than reading more: with more, weights are unpacked once."""
-TABLE_BITS, TABLE_BYTES = 4, 32
-"""Widest codes that a table in registers is looked up by, and the shortest registers for that."""
+TABLE_BITS, TABLE_BYTES = 4, 64
+"""Widest codes that a table in a register is looked up by, and the registers that hold one."""
 BYTE = 8
 """Bits of a byte."""
 HALF = 128
@@ -117,8 +117,8 @@ class PackWeights(FunctionPass):
     ) -> Call | None:
         each = q.size // scales.size
         group = inputs if each % inputs == 0 else each
-        codes = q.astype(np.int64).reshape(units, inputs)
-        attrs = _attributes(codes, zero, self.target.vector_bytes)
+        codes = q.astype(np.int64).reshape(units, inputs) - zero
+        attrs = _attributes(codes, self.target.vector_bytes)
         if attrs is None or inputs % group or group * attrs.bits % WORD:
             return None
         if attrs.bits > TABLE_BITS and group == inputs:
@@ -154,17 +154,17 @@ def _for_dot_products(b: Binding) -> Call | None:
     return Call(layer.op, (x, raised, scales), attrs)
 
 
-def _attributes(codes: Array, zero: int, vector_bytes: int) -> PackedDenseAttrs | None:
-    """How integers are packed: in the fewest bits, looked up where a register holds the table."""
-    low, high = int(codes.min(initial=0)), int(codes.max(initial=0))
+def _attributes(integers: Array, vector_bytes: int) -> PackedDenseAttrs | None:
+    """How integers are packed: in the fewest bits, as they are, or looked up, where they lie beside
+    0 or that is quicker."""
+    low, high = int(integers.min(initial=0)), int(integers.max(initial=0))
     for bits in (2, 4, 8):
         half, several = 1 << (bits - 1), 1 << bits
         signed = -half <= low and high < half
-        if not signed and (low < 0 or high >= several):
-            continue
-        if signed and not zero and (bits > TABLE_BITS or vector_bytes < TABLE_BYTES):
+        if signed and (bits > TABLE_BITS or vector_bytes < TABLE_BYTES):
             return PackedDenseAttrs(bits)
-        if bits <= TABLE_BITS:
-            stands = [n - several if signed and n >= half else n for n in range(several)]
-            return PackedDenseAttrs(bits, tuple(float(n - zero) for n in stands))
+        first = -half if signed else low
+        if bits <= TABLE_BITS and high - first < several:
+            stands = (first + (n - first) % several for n in range(several))
+            return PackedDenseAttrs(bits, tuple(map(float, stands)))
     return None

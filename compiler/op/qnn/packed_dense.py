@@ -24,13 +24,15 @@ from compiler.op.qnn.grouped import scaled_groups
 from compiler.op.stored import Stored
 from compiler.symbolic import Index, IntLike
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Buffer, Expr, Gather, cast, const, index_value
+from compiler.tensor.expr import Buffer, Expr, Gather, call, cast, const, index_value
 from compiler.types.dtypes import FLOAT32, INT32, INT64, Array
 from compiler.types.tensor_types import TensorType, require_equal, shape_text
 
 OP = "qnn.packed_dense"
 WORD = 32
 """Bits of a word, the lowest of which are its first code."""
+MANTISSA = 23
+"""Bits behind the point of a float32 number."""
 WIDTHS = (2, 4, 8)
 
 
@@ -117,8 +119,14 @@ def _lower(b: PrimBuilder, a: PackedDenseAttrs, x: Buffer, words: Buffer, scales
         if a.table:
             place = cast(index_value(Index.of(j) * a.bits), INT32)
             return Gather(table, cast((word >> place) & ((1 << a.bits) - 1), INT64))
-        above = cast(index_value((each - 1 - Index.of(j)) * a.bits), INT32)
-        return cast((word << above) >> (WORD - a.bits), FLOAT32)
+        # The code becomes the lowest bits of 2**e + half + code, which is exact: a mask and one
+        # subtraction, and one shift for several codes.
+        inside = MANTISSA // a.bits
+        place = cast(index_value((Index.of(j) % inside) * a.bits), INT32)
+        word >>= cast(index_value((Index.of(j) // inside) * (inside * a.bits)), INT32)
+        mask, half = (const(n, INT32) << place for n in ((1 << a.bits) - 1, 1 << (a.bits - 1)))
+        zero = (const(127 + MANTISSA, INT32) - place << MANTISSA) | half
+        return call("bits", (word & mask) ^ zero, dtype=FLOAT32) - call("bits", zero, dtype=FLOAT32)
 
     def term(*v: IntLike) -> Expr:
         *i, n, g, w, j = v
