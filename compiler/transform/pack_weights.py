@@ -1,9 +1,9 @@
 """PackWeights: layers of few rows read weights of few bits as they are kept.
 
-A dense layer whose constant weights are dequantized from integers of up to 8 bits, with a scale for
-all, each unit or each group of inputs, becomes qnn.packed_dense: it reads its integers, 4 bits each
-where they fit, instead of float32 numbers that they were made. Sums are formed group by group, so
-that they differ from those of the layer by roundings of float32.
+A dense layer whose constant weights are dequantized from integers of up to 8 bits, or looked up by
+codes of up to 4, with a scale for all, each unit or each group of inputs, becomes qnn.packed_dense:
+it reads its integers, 4 bits each where they fit, instead of float32 numbers that they were made.
+Sums are formed group by group, so that they differ from those of the layer by roundings of float32.
 
 Weights of 8 bits with a scale for each unit stay, as integer networks have them in layers that give
 float32. Integer products by groups read weights of 2 or 4 bits packed too, and get wider ones as
@@ -16,13 +16,15 @@ and few rows share them, as in a decoder that writes a token.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from compiler.ir.expr import Atom, Binding, Call, Constant, Function, IRModule, tensor_type
+from compiler.op.elementwise import MULTIPLY
 from compiler.op.facts import Moves
 from compiler.op.qnn.grouped import GROUPED_DENSE
+from compiler.op.qnn.lookup import LOOKUP
 from compiler.op.qnn.packed_dense import WORD, PackedDenseAttrs, packed_words
 from compiler.op.qnn.packed_grouped import STEPS, WIDTHS, packed_bytes
 from compiler.op.qnn.quantize import DEQUANTIZE
@@ -41,24 +43,72 @@ HALF = 128
 """What makes int8 uint8."""
 
 
-def _known_weights(r: Rewriter, a: Atom) -> tuple[Array, Array, int] | None:
-    """(integers, float32 scales, zero point) that weights are dequantized from, reshaped at most:
-    both flat, with as many integers a scale for every scale."""
+@dataclass(frozen=True)
+class _Known:
+    """What weights are made from, both flat, with as many integers a scale for every scale.
+
+    Attributes:
+        integers: numbers, or positions in a table.
+        scales: float32.
+        table: float32, what integers stand for; None: themselves.
+    """
+
+    integers: Array
+    scales: Array
+    table: Array | None = None
+
+    def attributes(self, vector_bytes: int) -> PackedDenseAttrs | None:
+        """How they are packed; None if they have more than 8 bits, or 4 of a table."""
+        if self.table is None:
+            return _attributes(self.integers, vector_bytes)
+        most = int(self.integers.max(initial=0))
+        bits = next((n for n in (2, TABLE_BITS) if most < 1 << n), None)
+        if bits is None:
+            return None
+        return PackedDenseAttrs(bits, tuple(map(float, self.table[: 1 << bits])))
+
+
+def _known_weights(r: Rewriter, a: Atom) -> _Known | None:
+    """What weights are dequantized from, or looked up and scaled, and reshaped at most."""
     made = r.producer(a)
     while made is not None and isinstance(made.value, Call):
         op = op_of(made.value)
         if op is None or op.moves is not Moves.VIEW:
             break
         made = r.producer(made.value.args[0])
-    if made is None or not isinstance(made.value, Call) or made.value.op is not DEQUANTIZE:
+    if made is None or not isinstance(made.value, Call):
         return None
-    q, scale = made.value.args
+    if made.value.op is DEQUANTIZE:
+        return _dequantized(made.value)
+    return _looked_up(r, made.value) if made.value.op is MULTIPLY else None
+
+
+def _dequantized(made: Call) -> _Known | None:
+    q, scale = made.args
     if not isinstance(q, Constant) or not isinstance(scale, Constant):
         return None
     vector = scale.data.ndim == 1 and scale.data.size > 1
-    if scale.data.ndim > 1 or (vector and made.value.attrs.axis % q.data.ndim != 0):
+    if scale.data.ndim > 1 or (vector and made.attrs.axis % q.data.ndim != 0):
         return None
-    return q.data.reshape(-1), scale.data.reshape(-1), made.value.attrs.zero_point
+    integers = q.data.reshape(-1).astype(np.int64) - made.attrs.zero_point
+    return _Known(integers, scale.data.reshape(-1))
+
+
+def _looked_up(r: Rewriter, scaled: Call) -> _Known | None:
+    """Of rows of codes that are looked up, and then multiplied by a scale each."""
+    numbers, scales = scaled.args
+    made = r.producer(numbers)
+    if made is None or not isinstance(made.value, Call) or made.value.op is not LOOKUP:
+        return None
+    match (*made.value.args, scales):
+        case (Constant() as codes, Constant() as table, Constant() as each):
+            pass
+        case _:
+            return None
+    rows = each.data.shape == (len(codes.data), *[1] * (codes.data.ndim - 1))
+    if not rows or codes.dtype != UINT8 or table.dtype != FLOAT32:
+        return None
+    return _Known(codes.data.reshape(-1).astype(np.int64), each.data.reshape(-1), table.data)
 
 
 class PackWeights(FunctionPass):
@@ -110,21 +160,19 @@ class PackWeights(FunctionPass):
         if math.prod(rows) > MOST_ROWS or not held:
             return None
         known = _known_weights(r, layer.args[1])
-        return None if known is None else self._call(layer.args[0], units, inputs, *known)
+        return None if known is None else self._call(layer.args[0], units, inputs, known)
 
-    def _call(
-        self, x: Atom, units: int, inputs: int, q: Array, scales: Array, zero: int
-    ) -> Call | None:
+    def _call(self, x: Atom, units: int, inputs: int, known: _Known) -> Call | None:
+        q, scales = known.integers, known.scales
         each = q.size // scales.size
         group = inputs if each % inputs == 0 else each
-        codes = q.astype(np.int64).reshape(units, inputs) - zero
-        attrs = _attributes(codes, self.target.vector_bytes)
+        attrs = known.attributes(self.target.vector_bytes)
         if attrs is None or inputs % group or group * attrs.bits % WORD:
             return None
         if attrs.bits > TABLE_BITS and group == inputs:
             return None  # an integer network's last layer, whose sums stay as they were
         first = np.arange(0, q.size, group) // each
-        words = packed_words(codes.reshape(units, inputs // group, group), attrs.bits)
+        words = packed_words(q.reshape(units, inputs // group, group), attrs.bits)
         held = np.ascontiguousarray(scales[first].reshape(units, -1), np.float32)
         return call(
             "qnn.packed_dense", x, Constant(words, INT32), Constant(held, FLOAT32),

@@ -132,6 +132,24 @@ class Numbers:
         places = self.plain_scales(flat) if scale_places is None else scale_places
         return self.spread(self.scales[places], flat.shape).reshape(x.shape)
 
+    def chosen_for(self, x: Array) -> tuple[Array, Array]:
+        """The places of the numbers that stand for weights `x`, and their float32 scales.
+
+        Raises:
+            ConfigError: what the format says of the choice is damaged, or for other weights.
+        """
+        f = self.format
+        scale_places: Array | None = None
+        if f.scale_steps:
+            flat = x.reshape(flattened(x.shape, f))
+            *_, shape = self.blocks(flat.shape)
+            steps = unpacked(f.scale_steps, int(np.prod(shape))).reshape(shape)
+            scale_places = _within(self.plain_scales(flat) + steps, self.scales)
+        scale = self.element_scales(x, scale_places)
+        with np.errstate(all="ignore"):
+            found = self.nearest(np.asarray(x, np.float32) / scale)
+        return _within(found + unpacked(f.rounding, x.size).reshape(x.shape), self.values), scale
+
 
 def weight_array(x: Array, f: OperandFormat) -> Array:
     """The float32 numbers that stand for weights `x` in a format: the nearest, or those chosen.
@@ -142,16 +160,7 @@ def weight_array(x: Array, f: OperandFormat) -> Array:
     if not f.chosen:
         return x if f.format == FLOAT else rounded_array(x, f)
     n = Numbers(f)
-    places: Array | None = None
-    if f.scale_steps:
-        flat = x.reshape(flattened(x.shape, f))
-        *_, shape = n.blocks(flat.shape)
-        steps = unpacked(f.scale_steps, int(np.prod(shape))).reshape(shape)
-        places = _within(n.plain_scales(flat) + steps, n.scales)
-    scale = n.element_scales(x, places)
-    with np.errstate(all="ignore"):
-        found = n.nearest(np.asarray(x, np.float32) / scale)
-    return n.real(_within(found + unpacked(f.rounding, x.size).reshape(x.shape), n.values), scale)
+    return n.real(*n.chosen_for(x))
 
 
 def _within(places: Array, of: Array) -> Array:

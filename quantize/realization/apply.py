@@ -62,9 +62,12 @@ class PlanRewriter(Forms):
     Attributes:
         keeps_integers: products of integers that are factors alone are computed on integers, not on
             the float32 numbers that these stand for.
+        keeps_codes: large weights in formats of few bits are made from their codes in front of the
+            layer (see `quantize.realization.kept_codes`).
     """
 
     keeps_integers = True
+    keeps_codes = False
 
     def __init__(self, mod: IRModule, plan: Plan, boundary: bool = True):
         original = prepared(mod)

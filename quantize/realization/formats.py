@@ -21,6 +21,7 @@ from quantize.formats.element import element, unsigned_bits
 from quantize.formats.operand_format import OperandFormat, rounding_call
 from quantize.plan.call_facts import Form, contraction, contraction_of, form
 from quantize.realization.integer_products import IntegerProducts
+from quantize.realization.kept_codes import from_codes
 
 if TYPE_CHECKING:
     from quantize.plan.plan import Plan
@@ -51,7 +52,8 @@ class FormatNodes:
         if r.keeps_integers and (value := self.integers.product(b, shifted, formats)) is not None:
             return r.named(b.var, value, b.origins)
         first, second = (
-            self._stored(r.real(a), f) for a, f in zip(operands(call), formats, strict=True)
+            self._stored(r.real(a), f, k == 1 and contraction(call).by_rows)
+            for k, (a, f) in enumerate(zip(operands(call), formats, strict=True))
         )
         value = replace(shifted, args=(first, second, *shifted.args[2:]))
         return r.named(b.var, value, b.origins)
@@ -114,13 +116,16 @@ class FormatNodes:
             )
         return self.codes[key]
 
-    def _stored(self, a: Atom, f: OperandFormat) -> Atom:
-        """A real operand rounded to its format."""
+    def _stored(self, a: Atom, f: OperandFormat, weight: bool = False) -> Atom:
+        """A real operand rounded to its format; weights of rows may be made from their codes."""
         if f.format == FLOAT:
             return a
         if (a, f) not in self.rounded:
             if isinstance(a, Constant):
-                self.rounded[a, f] = Constant(weight_array(a.data, f), FLOAT32)
+                made = None
+                if weight and self.rewriter.keeps_codes:
+                    made = from_codes(self.rewriter.b, a.data, f, f.format)
+                self.rounded[a, f] = made or Constant(weight_array(a.data, f), FLOAT32)
             else:
                 name = f"{a.name}_{f.format}" if isinstance(a, Var) else f.format
                 value = self._tokens(a, f) if f.token else rounding_call(a, f)

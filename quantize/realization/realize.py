@@ -50,7 +50,9 @@ def realize(mod: IRModule, plan: Plan, boundary: bool = True) -> IRModule:
         ConfigError: the plan was made for another model, or lacks something that its decisions
         need.
     """
-    return Realizer(mod, plan, boundary).run()
+    realizer = Realizer(mod, plan, boundary)
+    realizer.keeps_codes = True  # costs are those of a realizer without
+    return realizer.run()
 
 
 class _Accumulator:
