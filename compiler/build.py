@@ -101,6 +101,7 @@ PIPELINE = register(
             Stage("fusion", "the same",
                   (Step("FuseOps", "compiler.transform.fuse_ops:fused", is_pass=True,
                         note="disabled, it makes a kernel of each operator"),)),
+            Stage("attention", "the same", passes("FuseAttention")),
             Stage("loops", "the function of a kernel",
                   (Step("legalize", "compiler.lowering.legalize:legalize"),)),
             Stage("schedule", "its loop nest, unless that was compiled before", (
@@ -287,4 +288,4 @@ def _prepared(mod: IRModule, target: Target) -> IRModule:
 def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...]) -> IRModule:
     mod = sequence("layouts", "heads", "layouts", told=Job(target, lowerings))(mod)
     fused: IRModule = run(mod, "fusion")  # kernels are what the executor runs
-    return fused
+    return sequence("attention", "attention")(fused)

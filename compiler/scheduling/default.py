@@ -17,6 +17,7 @@ from compiler.scheduling.computed_bytes import for_dot_products
 from compiler.scheduling.group_tile import schedule_groups
 from compiler.scheduling.lanewise import in_lanes
 from compiler.scheduling.parallelize import share_out
+from compiler.scheduling.row_tiles import tile_rows
 from compiler.scheduling.rules import scheduled_by_rule
 from compiler.scheduling.select import choose_tile, consumer, tileable, widen_blocks
 from compiler.scheduling.tile import Tile, read_once
@@ -67,8 +68,20 @@ def schedule_default(
     Raises:
         ScheduleError: a choice does not fit its stage.
     """
+
+    def arrange(tile: PrimFunc) -> None:
+        _arrange(tile, target, constants, {})
+
+    if choices or not tile_rows(f, target, arrange):  # a tuner's tiles are those of whole stages
+        _arrange(f, target, constants, dict(choices or {}))
+    share_out(Schedule(f), constants)
+
+
+def _arrange(
+    f: PrimFunc, target: Target, constants: Collection[Buffer], left: dict[str, TileChoice]
+) -> None:
+    """Tile and vectorize all stages of `f`, in place, with the tiles in `left` for some."""
     s = untiled(f, target, constants)
-    left = dict(choices or {})
     done: frozenset[str] = frozenset()
     for stage in s.stages():
         if stage in done or stage not in s.stages():
@@ -90,7 +103,6 @@ def schedule_default(
         _decompose(s, stage)
     for stage in s.stages():
         _vectorize(s, stage, target)
-    share_out(s, constants)
 
 
 def untiled(

@@ -1,0 +1,156 @@
+"""Kernels of attention, a tile of rows at a time: the bits of the kernels one after another, and of
+the interpreter."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from attention_cases import Case, operands
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import compiler
+import datatypes
+from compiler.ir.expr import Function, IRModule
+from compiler.lowering.legalize import legalize
+from compiler.scheduling.default import schedule_default
+from compiler.target.registry import Target
+from compiler.tensor.shared_rows import SharedRows, shared_rows
+from compiler.tensor.stmt import For, PrimFunc
+
+APART = {"disabled_pass": ["FuseAttention"]}
+LONG = 3000
+"""Keys of which few rows of scores fit the cache."""
+
+cases = st.builds(
+    Case,
+    batch=st.integers(1, 2),
+    heads=st.integers(1, 5),
+    rows=st.integers(1, 40),
+    keys=st.integers(1, 50) | st.integers(LONG, LONG + 20),
+    width=st.integers(1, 9),
+    mask=st.sampled_from(["none", "add", "where"]),
+)
+
+
+def check(mod: IRModule, threads: int = 1, target: str = "llvm", exact: bool = True) -> None:
+    args = operands(mod)
+    one = compiler.build(mod, target=target, threads=threads)
+    with compiler.PassContext(**APART):
+        several = compiler.build(mod, target=target)
+    assert len(one.program.kernels) < len(several.program.kernels)
+    assert one(*args).tobytes() == several(*args).tobytes()
+    want = compiler.evaluate(mod, *args)
+    if exact:
+        np.testing.assert_array_equal(one(*args), want)
+    else:
+        np.testing.assert_allclose(one(*args), want, rtol=2e-4, atol=2e-5)
+
+
+def loops(mod: IRModule) -> PrimFunc:
+    main = mod.main
+    f = legalize(Function(main.params, main.bindings, main.results, {"primitive": True})).func
+    schedule_default(f, Target.anywhere("llvm -mcpu=cascadelake"))
+    return f
+
+
+def test_results_stay() -> None:
+    check(Case(mask="where", batch=2).floats(), exact=False)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(heads=3, rows=50, keys=LONG),  # tiles that overlap
+        Case(heads=1, rows=42, keys=LONG, width=3, mask="add"),  # tiles that do not
+        Case(batch=2, rows=1, keys=33, mask="where"),
+    ],
+)
+def test_results_of_bytes_stay(case: Case) -> None:
+    check(case.bytes(), threads=2)
+
+
+@pytest.mark.thorough
+@settings(max_examples=12, deadline=None)
+@given(case=cases, threads=st.integers(1, 2))
+def test_bytes_stay(case: Case, threads: int) -> None:
+    check(case.bytes(), threads)
+
+
+@pytest.mark.thorough
+@settings(max_examples=12, deadline=None)
+@given(case=cases, threads=st.integers(1, 2))
+def test_floats_stay(case: Case, threads: int) -> None:
+    check(case.floats(), threads, exact=False)
+
+
+FORMATS = [
+    ("posit8_es2", "sequential"),
+    ("posit16_es1", "float32"),
+    ("bfloat16", "sequential"),
+    ("float8_e4m3fn", "float32"),
+    ("posit8_es0", "exact"),
+    ("fixed16_8", "sequential"),
+]
+
+
+@pytest.mark.parametrize(("dtype", "accumulate"), FORMATS[:2])
+def test_formats_stay(dtype: str, accumulate: str) -> None:
+    mod = Case(rows=9, mask="add").floats()
+    check(datatypes.change_dtype(mod, "float32", dtype, accumulate=accumulate))
+
+
+@pytest.mark.thorough
+@settings(max_examples=10, deadline=None)
+@given(
+    case=cases.filter(lambda c: c.heads * c.batch < 4 and c.width < 4),
+    form=st.sampled_from(FORMATS),
+    threads=st.integers(1, 2),
+)
+def test_any_format_stays(case: Case, form: tuple[str, str], threads: int) -> None:
+    dtype, accumulate = form
+    mod = datatypes.change_dtype(case.floats(), "float32", dtype, accumulate=accumulate)
+    args = operands(mod)
+    want = compiler.evaluate(mod, *args)
+    np.testing.assert_array_equal(compiler.build(mod, threads=threads)(*args), want)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", ["llvm -mcpu=haswell", "llvm -mcpu=x86-64-v2", "c"])
+def test_other_targets(target: str) -> None:
+    case = Case(heads=3, rows=50, keys=LONG, width=8)
+    check(case.bytes(), target=target)
+    check(case.floats(), target=target, exact=False)
+
+
+def test_scores_stay_in_the_cache() -> None:
+    case = Case(heads=8, rows=200, keys=LONG)
+    scores = case.heads * case.rows * case.keys * 4
+    exe = compiler.build(case.floats())
+    assert exe.program.workspace.constant() < scores / 2
+    *before, last = loops(case.floats()).body
+    assert all(isinstance(s, For) for s in before)  # keys and values, in order, for all tiles
+    assert isinstance(last, For)
+    assert (last.kind, last.extent) == ("parallel", 4)  # each of two heads
+    (tiles,) = last.body[0].body
+    assert isinstance(tiles, For)
+    assert tiles.extent == 10
+
+
+def test_one_head_is_shared_out_by_rows() -> None:
+    *_, last = loops(Case(heads=1, rows=126, keys=LONG).floats()).body
+    assert isinstance(last, For)
+    assert (last.kind, last.extent) == ("parallel", 6)
+
+
+def test_rows_that_are_not_apart() -> None:
+    def found(mod: IRModule) -> SharedRows | str:
+        main = mod.main
+        f = Function(main.params, main.bindings, main.results, {"primitive": True})
+        return shared_rows(legalize(f).func)
+
+    rows = found(Case(batch=2, heads=3, rows=5).floats())
+    assert isinstance(rows, SharedRows)
+    assert rows.extents == (2, 3, 5)
+    turned = found(Case(turned=True).floats())
+    assert turned == "transpose has other rows than the result"
