@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 from compiler.scheduling.nests import nest
 from compiler.scheduling.parallelize import TASKS
+from compiler.scheduling.same_memory import same_memory
 from compiler.symbolic import Index, IntLike, Var, imin
 from compiler.target.registry import Target
 from compiler.tensor.copying import Copy
@@ -175,14 +176,20 @@ def _put_together(f: PrimFunc, tile: PrimFunc, t: _Tiling) -> None:
     moved = _moved(tile, t)
     heads = [v for v in t.loops if v not in t.moving]
     places = {tile.params[-1]: _Place(f.params[-1], (), t.first)}
+    parts = [s for s in tile.body if _written([s]) & moved]
+    home = same_memory(parts, moved & {*tile.temps})
     for b in tile.temps:
+        if home.get(b, b) is not b:
+            continue
         around = t.loops[:1] if b in moved else heads
         shape = (*(v.extent or Index.of(1) for v in around), *b.shape)
         places[b] = _Place(replace(b, shape=shape), tuple(around), ())
+    kept = [b for b in tile.temps if b in places]
+    places |= {b: places[x] for b, x in home.items()}
     before: list[Stmt] = []
     body: list[Stmt] = []
     for s in tile.body:
-        if _written([s]) & moved:
+        if s in parts:
             body += _Placed(places).body([s])
             continue
         own = {v: Var(f"{v.name}.{len(before)}", v.extent) for v in heads}
@@ -190,7 +197,7 @@ def _put_together(f: PrimFunc, tile: PrimFunc, t: _Tiling) -> None:
     for v in reversed(t.loops):
         body = [For(v, body, "parallel" if v is t.loops[0] else "serial")]
     f.body[:] = [*before, *body]
-    f.temps[:] = [places[b].buffer for b in tile.temps]
+    f.temps[:] = [places[b].buffer for b in kept]
 
 
 def _moved(tile: PrimFunc, t: _Tiling) -> set[Buffer]:

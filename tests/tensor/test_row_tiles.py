@@ -14,9 +14,12 @@ import datatypes
 from compiler.ir.expr import Function, IRModule
 from compiler.lowering.legalize import legalize
 from compiler.scheduling.default import schedule_default
+from compiler.scheduling.same_memory import same_memory
 from compiler.target.registry import Target
+from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.shared_rows import SharedRows, shared_rows
-from compiler.tensor.stmt import For, PrimFunc
+from compiler.tensor.stmt import For, PrimFunc, stores
+from compiler.types.dtypes import FLOAT32
 
 APART = {"disabled_pass": ["FuseAttention"]}
 LONG = 3000
@@ -154,3 +157,26 @@ def test_rows_that_are_not_apart() -> None:
     assert rows.extents == (2, 3, 5)
     turned = found(Case(turned=True).floats())
     assert turned == "transpose has other rows than the result"
+
+
+def test_temporaries_take_the_memory_of_others() -> None:
+    """Scores become exponentials, and these become weights, where they lie."""
+    f = loops(Case(heads=3, rows=64, keys=40).floats())
+    large = [b for b in f.temps if b.shape[-1] == 40]
+    assert len(large) == 1
+    texts = [s.buffer.name for s in stores(f.body) if s.stage in ("softmax_exp_s", "softmax_s")]
+    assert set(texts) == {large[0].name}
+
+
+def test_elements_that_are_read_elsewhere_are_not_overwritten() -> None:
+    """A stage that reads its neighbour's element has memory of its own."""
+    b = PrimBuilder("shifted")
+    x = b.input("x", (8,), FLOAT32)
+    first = b.compute("first", (8,), FLOAT32, lambda i: x[i] + 1)
+    turned = b.compute("turned", (8,), FLOAT32, lambda i: first[i * -1 + 7] * 2)
+    same = b.compute("same", (8,), FLOAT32, lambda i: turned[i] * 3)
+    again = b.compute("again", (8,), FLOAT32, lambda i: same[i] - 1)
+    f = b.finish([b.compute("out", (8,), FLOAT32, lambda i: again[i])])
+    assert same_memory(f.body, f.temps) == {
+        first: first, turned: turned, same: first, again: first
+    }  # fmt: skip
