@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from compiler.arithmetic.stochastic import random_dtype
 from compiler.errors import InputError, LoweringError, unknown
 from compiler.ir.expr import Call, IRModule, operands
+from compiler.op.accumulator import accumulator
 from compiler.tensor.custom_dtypes import VectorDType, lane_of
 from compiler.types.dtypes import DType, custom
 from compiler.types.tensor_types import TensorType
@@ -50,9 +51,11 @@ def choose_lowerings(mod: IRModule, wanted: str | None = None) -> tuple[DtypeLow
 
 
 def _fused(mod: IRModule) -> set[DType]:
-    """The custom dtypes that sums are formed of by fused multiply-adds, which have no tables."""
+    """The custom dtypes that sums are formed of by fused multiply-adds, which have no tables, also
+    into other formats."""
     calls = [b.value for b in mod.main.bindings if isinstance(b.value, Call)]
-    fused = [v for v in calls if getattr(v.attrs, "accumulate", "") == "fma"]
+    modes = [(v, getattr(v.attrs, "accumulate", "")) for v in calls]
+    fused = [v for v, mode in modes if mode == "fma" or accumulator(mode) is not None]
     return {a.type.dtype.code for v in fused for a in v.args if isinstance(a.type, TensorType)}
 
 

@@ -303,6 +303,8 @@ class _Lowering:
 def _updated(s: Store, value: Expr) -> Expr:
     """What a store that updates its element stores."""
     old, dtype = Load(s.buffer, s.idx), s.buffer.dtype
+    if s.update == "Add" and value.dtype != dtype:  # it is not rounded before it is added
+        return Call("sum", (value, old), dtype)
     if s.update != "Fma":
         return BinOp(s.update, old, value, dtype)
     assert isinstance(value, BinOp)

@@ -10,8 +10,9 @@ cumsum, scattered sums.
 The last three round to the datatype once, at the end; the bias is one more term, added last. A mean
 is the sum, rounded, then one division. Inside softmax and normalization the sums alone are formed
 so: what is added is rounded as ever, but for products (the squares of a variance), which only
-`sequential` rounds. Floats only know `sequential`; integers also accumulators of a given width (see
-`compiler.op.accumulator_width`).
+`sequential` rounds. What holds sums may be any format, and the way they are added a description
+(see `compiler.op.accumulator`): float32 takes these too. Other floats only know `sequential`;
+integers also accumulators of a given width (see `compiler.op.accumulator_width`).
 """
 
 from __future__ import annotations
@@ -20,20 +21,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from compiler.arithmetic.arrays import Arithmetic, arithmetic
-from compiler.arithmetic.python_integers import multiply_add, rounded_to_odd, scaled_integers
-from compiler.errors import LoweringError, TypeInferenceError
+from compiler.errors import DtypelabError, LoweringError, TypeInferenceError
+from compiler.op.accumulation import FLOATS, Accumulation, accumulation
+from compiler.op.accumulator import LITERAL, Accumulator, accumulator
 from compiler.op.accumulator_width import FORM, Width, check_width, width
 from compiler.symbolic import IntLike, dim
-from compiler.tensor.expr import Buffer, Expr
-from compiler.types.dtypes import FLOAT32, FLOAT64, Array, DType, span
+from compiler.tensor.custom_dtypes import lane_of
+from compiler.tensor.expr import Buffer, Call, Expr, binary
+from compiler.types.dtypes import FLOAT32, FLOAT64, DType, span
 
 MODES = ("sequential", "fma", "exact", "float32", "float64")
 EXACT_BITS = 53
 """Of integers that float64 holds."""
-_FLOATS = {"float32": FLOAT32, "float64": FLOAT64, "exact": FLOAT64}
 
 
 def check_mode(op: str, mode: str, dtype: DType, operand: DType | None = None) -> None:
@@ -45,6 +44,13 @@ def check_mode(op: str, mode: str, dtype: DType, operand: DType | None = None) -
     if width(mode) is not None:
         check_width(op, mode, dtype, operand)
         return
+    try:
+        chosen = accumulator(mode)
+    except DtypelabError as error:
+        raise TypeInferenceError(f"{op}: {error}") from None
+    if chosen is not None:
+        check_accumulator(op, chosen, dtype)
+        return
     if mode not in MODES:
         raise TypeInferenceError(f"{op}: {unknown_mode(mode)}")
     if mode != "sequential" and not dtype.is_custom:
@@ -53,161 +59,52 @@ def check_mode(op: str, mode: str, dtype: DType, operand: DType | None = None) -
         )
 
 
+def check_accumulator(op: str, chosen: Accumulator, dtype: DType) -> None:
+    """Check that sums of `dtype` can be held in an accumulator.
+
+    Raises:
+        TypeInferenceError: they cannot.
+    """
+    if not chosen.stepwise:
+        raise TypeInferenceError(
+            f"{op}: accumulate={str(chosen)!r}: only format and rounding have kernels so far; leave "
+            "the others out"
+        )
+    try:
+        held = chosen.dtype, chosen.outer_dtype
+    except DtypelabError as error:
+        raise TypeInferenceError(f"{op}: {error}") from None
+    if dtype != FLOAT32 and not dtype.is_custom:
+        raise TypeInferenceError(
+            f"{op}: accumulate={str(chosen)!r} is for float32 and custom datatypes, not {dtype}"
+        )
+    for f in held:
+        if dtype.is_custom and f.bits < dtype.bits:
+            raise TypeInferenceError(
+                f"{op}: an accumulator of {f.bits} bits ({f}) is narrower than products of "
+                f"{dtype.code}, and than one of its factors; choose one of {dtype.bits} bits or "
+                "more"
+            )
+
+
+def is_mode(mode: str) -> bool:
+    """Whether sums of numbers, not of integers, can be formed so: a mode, or an accumulator.
+
+    Raises:
+        DtypelabError: it is an accumulator that does not hold together.
+    """
+    if mode in MODES:
+        return True
+    chosen = accumulator(mode)
+    return chosen is not None and bool(chosen.dtype.bits and chosen.outer_dtype.bits)
+
+
 def unknown_mode(mode: str) -> str:
     """The sentence that says that there is no such mode, and which there are."""
-    return f"unknown accumulation {mode!r}; choose one of {', '.join(MODES)}; for int8 {FORM}"
-
-
-# ---- reference -----------------------------------------------------------------------------------
-class Accumulation:
-    """The reference of one operator's sums, in `sequential` mode: arrays of `out`'s dtype.
-
-    `operand` prepares the factors, `start` is the empty sum, `step` and `add` put a product or a
-    term to it, `result` gives storage elements.
-    """
-
-    def __init__(self, out: Arithmetic):
-        self.out = out
-
-    def at(self, index: Array) -> Accumulation:
-        """The same sums where only those at these flat positions are added to
-        (`Arithmetic.at`)."""
-        return type(self)(self.out.at(index))
-
-    def operand(self, a: Array, source: DType, zero_point: int = 0) -> Array:
-        """`a` ready for `step`: int64 counted from the zero point, or values of out's dtype."""
-        if self.out.dtype.is_integer:
-            return a.astype(np.int64) - zero_point
-        return a if source == self.out.dtype else self.out.cast(a, source)
-
-    def start(self) -> Array:
-        """The empty sum: +0."""
-        integer = self.out.dtype.is_integer
-        return np.zeros((), np.int64) if integer else self.out.const(0)
-
-    def step(self, acc: Array, x: Array, w: Array) -> Array:
-        """acc + x * w, product and sum rounded to out's dtype.
-
-        Integers wrap in int64; wrapping the result to out's dtype at the end gives the same bits as
-        wrapping at every step.
-        """
-        if self.out.dtype.is_integer:
-            return np.asarray(acc + x * w)
-        return self.out.add(acc, self.out.mul(x, w))
-
-    def add(self, acc: Array, x: Array) -> Array:
-        """acc + x."""
-        return np.asarray(acc + x) if self.out.dtype.is_integer else self.out.add(acc, x)
-
-    def result(self, acc: Array, bias: Array | None = None) -> Array:
-        """The sum, and `bias` (storage elements that broadcast) as its last term."""
-        y = acc.astype(self.out.dtype.storage)
-        return y if bias is None else self.out.add(y, bias)
-
-
-class _Narrow(Accumulation):
-    """Integers of a width, in int64."""
-
-    def __init__(self, out: Arithmetic, held: Width):
-        super().__init__(out)
-        self.held = held
-
-    def at(self, index: Array) -> Accumulation:
-        return self
-
-    def step(self, acc: Array, x: Array, w: Array) -> Array:
-        return self.add(acc, x * w)
-
-    def add(self, acc: Array, x: Array) -> Array:
-        return self.held.limited(acc + x)
-
-    def result(self, acc: Array, bias: Array | None = None) -> Array:
-        if bias is not None:
-            acc = self.add(acc, bias.astype(np.int64))
-        return acc.astype(self.out.dtype.storage)
-
-
-class _Fused(Accumulation):
-    def step(self, acc: Array, x: Array, w: Array) -> Array:
-        return self.out.fma(x, w, acc)
-
-
-class _Floating(Accumulation):
-    def __init__(self, out: Arithmetic, dtype: DType):
-        super().__init__(out)
-        self.floats = arithmetic(dtype)
-
-    def at(self, index: Array) -> Accumulation:
-        return self
-
-    def operand(self, a: Array, source: DType, zero_point: int = 0) -> Array:
-        return self.floats.cast(a, source)
-
-    def start(self) -> Array:
-        return self.floats.const(0)
-
-    def step(self, acc: Array, x: Array, w: Array) -> Array:
-        return self.floats.fma(x, w, acc)
-
-    def add(self, acc: Array, x: Array) -> Array:
-        return self.floats.add(acc, x)
-
-    def result(self, acc: Array, bias: Array | None = None) -> Array:
-        if bias is not None:
-            acc = self.floats.add(acc, self.floats.cast(bias, self.out.dtype))
-        return self.out.cast(acc, self.floats.dtype)
-
-
-class _Exact(Accumulation):
-    """Python integers in units of 2**-shift; a float stands for what is not finite."""
-
-    def __init__(self, out: Arithmetic):
-        super().__init__(out)
-        self.shift = 0
-
-    def at(self, index: Array) -> Accumulation:
-        return self
-
-    def operand(self, a: Array, source: DType, zero_point: int = 0) -> Array:
-        values = arithmetic(FLOAT64).cast(a, source)
-        known = values[np.isfinite(values) & (values != 0)]
-        shift = 53 - int(np.frexp(known)[1].min()) if known.size else 0
-        self.shift += shift
-        return scaled_integers(values, shift)
-
-    def start(self) -> Array:
-        return np.asarray(0, object)
-
-    def step(self, acc: Array, x: Array, w: Array) -> Array:
-        return multiply_add(acc, x, w)
-
-    def add(self, acc: Array, x: Array) -> Array:
-        return multiply_add(acc, x, 1)
-
-    def result(self, acc: Array, bias: Array | None = None) -> Array:
-        shift = self.shift
-        if bias is not None:
-            last = _Exact(self.out)
-            terms = last.operand(bias, self.out.dtype)
-            more = max(0, last.shift - shift)
-            acc = multiply_add(0, acc, 1 << more)
-            shift += more
-            acc = multiply_add(acc, terms, 1 << (shift - last.shift))
-        odd = np.frompyfunc(lambda n: rounded_to_odd(n, shift), 1, 1)
-        return self.out.cast(np.asarray(odd(acc), np.float64), FLOAT64)
-
-
-def accumulation(mode: str, out: Arithmetic) -> Accumulation:
-    """The reference of sums in a mode of MODES or of a width, whose result has out's dtype."""
-    if (held := width(mode)) is not None:
-        return _Narrow(out, held)
-    if mode == "fma":
-        return _Fused(out)
-    if mode == "exact":
-        return _Exact(out)
-    if mode in _FLOATS:
-        return _Floating(out, _FLOATS[mode])
-    return Accumulation(out)
+    return (
+        f"unknown accumulation {mode!r}; choose one of {', '.join(MODES)}, the name of a format, "
+        f"or a description such as {LITERAL}; for int8 {FORM}"
+    )
 
 
 # ---- loop nests ----------------------------------------------------------------------------------
@@ -227,16 +124,25 @@ class Sums:
     update: str
     width: Width | None = None
 
+    @property
+    def in_format(self) -> bool:
+        """Whether steps round to a format of their own: operands stay what they are until then."""
+        return self.held.is_custom and self.held != self.dtype
+
     def factor(self, x: Expr) -> Expr:
         """An operand as it is multiplied or added."""
-        return x.astype(self.held)
+        return x if self.in_format else x.astype(self.held)
+
+    def added(self, total: Expr, x: Expr) -> Expr:
+        """total + x, where x is a `factor`."""
+        return into(self.held, x, total) if self.in_format else binary("Add", total, x)
 
     def finish(self, total: Expr, bias: Expr | None = None) -> Expr:
         """The result of a sum."""
         if self.width is not None:
             return self.width.finish(total, bias, self.dtype)
         if bias is not None:
-            total = total + self.factor(bias)
+            total = self.added(total, self.factor(bias))
         return total.astype(self.dtype)
 
     @property
@@ -258,14 +164,33 @@ def sums(mode: str, dtype: DType, terms: IntLike, products: bool = True) -> Sums
     """
     if (limit := width(mode)) is not None:
         return Sums(dtype, limit.held, limit.update, limit)
+    if (chosen := accumulator(mode)) is not None:
+        return Sums(dtype, held_form(chosen.dtype, dtype), "Fma" if products else "Add")
     if mode == "fma":
         return Sums(dtype, dtype, "Fma" if products else "Add")
     if mode == "exact":
         _require_exact(dtype, terms, products)
         return Sums(dtype, FLOAT64, "Add")
-    if mode in _FLOATS:
-        return Sums(dtype, _FLOATS[mode], "Fma" if products else "Add")
+    if mode in FLOATS:
+        return Sums(dtype, FLOATS[mode], "Fma" if products else "Add")
     return Sums(dtype, dtype, "Add")
+
+
+def held_form(held: DType, dtype: DType) -> DType:
+    """The dtype of sums in the form that goes with data of `dtype`: lanes, if it has them, where
+    the data is in lanes or in floats; else codes."""
+    if not held.is_custom or (dtype.is_custom and not dtype.lane):
+        return held
+    if held.code == dtype.code:
+        return dtype
+    lane = lane_of(held)
+    return held if lane is None else held.in_form(str(lane))
+
+
+def into(held: DType, *terms: Expr) -> Expr:
+    """The sum of two terms of any dtype, or a product and a sum (a, b, c), exact but for one
+    rounding to `held`."""
+    return Call("fma" if len(terms) == 3 else "sum", terms, held)
 
 
 def exact_bits(dtype: DType, terms: IntLike, products: bool) -> int:
@@ -313,6 +238,8 @@ __all__ = [
     "accumulation",
     "check_mode",
     "finished",
+    "into",
+    "is_mode",
     "sums",
     "unknown_mode",
 ]

@@ -84,13 +84,16 @@ def _register(name: str, update: str, neutral: int, doc: str) -> None:
         def term(i: Sequence[Var], step: IntLike) -> Expr:
             return held.factor(x[place(i, step)])
 
+        def combined(before: Expr, x: Expr) -> Expr:
+            return held.added(before, x) if update == "Add" else binary(update, before, x)
+
         def first(i: Sequence[Var]) -> tuple[tuple[Index, ...], Expr]:
             start = const(neutral, held.held)
-            return place(i, 0), start if a.exclusive else binary(update, start, term(i, 0))
+            return place(i, 0), start if a.exclusive else combined(start, term(i, 0))
 
         def following(i: Sequence[Var], step: Var) -> tuple[tuple[Index, ...], Expr]:
             before = out[place(i, step)]
-            return place(i, step + 1), binary(update, before, term(i, step + (not a.exclusive)))
+            return place(i, step + 1), combined(before, term(i, step + (not a.exclusive)))
 
         outer = [d for k, d in enumerate(x.shape) if k != axis]
         stage, more = b.fresh(f"{name}_first"), b.fresh(f"{name}_following")

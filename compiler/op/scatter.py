@@ -310,7 +310,7 @@ def _started(
     if a.reduction != "add":
         return s, x.copy(), updates
     both = s.operand(np.concatenate([x.reshape(-1), updates.reshape(-1)]), ar.dtype)
-    return s, both[: x.size].reshape(x.shape), both[x.size :].reshape(updates.shape)
+    return s, s.begin(both[: x.size].reshape(x.shape)), both[x.size :].reshape(updates.shape)
 
 
 def _mode(a: _Scatter) -> str:
@@ -338,7 +338,7 @@ class _Scattered:
         self.stage = b.fresh(f"{name}_update")
 
     def _start(self, *i: Any) -> Expr:
-        first = self.sums.factor(self.x[i])
+        first = self.x[i].astype(self.sums.held)
         # An exact sum that is zero is +0, that of a single -0 too; a held float keeps the sign.
         return first + const(0, self.sums.held) if self.exact else first
 
@@ -357,7 +357,9 @@ class _Scattered:
         positions `nest`, the first of them outermost."""
         new = self.sums.factor(update)
         if self.step:
-            new = binary(self.step, self.out[tuple(place)], new)
+            old = self.out[tuple(place)]
+            add = self.step == "Add"
+            new = self.sums.added(old, new) if add else binary(self.step, old, new)
         node: Stmt = Store(self.stage, self.out, tuple(map(Index.of, place)), new)
         for x in reversed(nest):
             node = For(x, [node]) if isinstance(x, Var) else Pick(x.var, x.at, [node])

@@ -246,6 +246,19 @@ def custom(name: str) -> CustomDType:
     return _custom[name]
 
 
+def format_dtype(name: str) -> DType:
+    """The custom dtype of the described format called `name`: of `float16` too, which is also a
+    built-in dtype.
+
+    Raises:
+        DtypelabError: there is no such format.
+    """
+    text = _full_notation(name)
+    if not _CUSTOM.fullmatch(text):
+        raise DtypelabError(unknown("format", name, [*_custom, "float<N>_e<E>m<M>"]))
+    return DType.parse(text)
+
+
 def _full_notation(text: str) -> str:
     """The notation `custom[NAME]BITS` of a format's name; other text as it is."""
     return text if _CUSTOM.fullmatch(text) else _first(notations, text) or text

@@ -45,6 +45,8 @@ FAMILIES = (
 
 _STOCHASTIC = re.compile(r"(.+)_stochastic(?:_seed(0|[1-9][0-9]*))?")
 """Any format that rounds to nearest, rounding stochastically instead."""
+_TRUNCATE = re.compile(r"(.+)_truncate")
+"""Any format that rounds to nearest, rounding toward zero instead."""
 
 _EXAMPLES = (
     *(posit(n, e) for n, e in ((8, 0), (16, 1), (32, 2), (8, 2), (16, 2))),
@@ -85,7 +87,7 @@ def add(fmt: Format) -> Format:
 
 def is_builtin(name: str) -> bool:
     """Whether a name means one format in every process: a listed one, or one of a family."""
-    found = _STOCHASTIC.fullmatch(name)
+    found = _STOCHASTIC.fullmatch(name) or _TRUNCATE.fullmatch(name)
     if found:
         return is_builtin(found[1])
     return name in _builtin or any(re.fullmatch(f.pattern, name) for f in FAMILIES)
@@ -104,7 +106,8 @@ def defined(name: str) -> Format | None:
     built-in names and of others."""
     if is_builtin(name):
         return None
-    return find(name) if _STOCHASTIC.fullmatch(name) else _known.get(name)
+    made = _STOCHASTIC.fullmatch(name) or _TRUNCATE.fullmatch(name)
+    return find(name) if made else _known.get(name)
 
 
 def list_formats() -> list[str]:
@@ -114,7 +117,8 @@ def list_formats() -> list[str]:
 
 def families() -> list[str]:
     """Notation of the parametric families, such as `posit<N>_es<E>`."""
-    return [*(family.notation for family in FAMILIES), "<FORMAT>_stochastic[_seed<N>]"]
+    return [*(family.notation for family in FAMILIES), "<FORMAT>_stochastic[_seed<N>]",
+            "<FORMAT>_truncate"]  # fmt: skip
 
 
 @lru_cache(maxsize=256)
@@ -129,7 +133,17 @@ def _parse(name: str) -> Format:
     stochastic = _STOCHASTIC.fullmatch(name)
     if stochastic:
         return _random(get(stochastic[1]), name, int(stochastic[2] or 0))
+    if truncated := _TRUNCATE.fullmatch(name):
+        return _truncating(get(truncated[1]), name)
     raise DtypelabError(unknown("format", name, [*_known, *families()]))
+
+
+def _truncating(fmt: Format, name: str) -> Format:
+    """The format, rounding toward zero: what is too large becomes the largest number, and what is
+    too small zero."""
+    if fmt.rounding != "nearest":
+        raise DtypelabError(f"{fmt.name} rounds {fmt.rounding} already; {name} has no meaning")
+    return replace(fmt, name=name, rounding="zero", source=f"like {fmt.name}")
 
 
 def _random(fmt: Format, name: str, seed: int) -> Format:

@@ -27,7 +27,8 @@ from compiler.ir.expr import (
 from compiler.ir.function_calls import is_callee
 from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_nested, with_operands
-from compiler.op.accumulate import MODES, unknown_mode
+from compiler.op.accumulate import check_accumulator, is_mode, unknown_mode
+from compiler.op.accumulator import Accumulator, accumulator, of_table
 from compiler.op.opdef import OpDef
 from compiler.types.dtypes import FLOAT32, Array, DType, custom, span
 from compiler.types.names import unique
@@ -37,6 +38,7 @@ from datatypes.formats import Format, get
 from datatypes.retype.control_flow import is_control, retyped_control, with_dtype
 
 Target = str | DType | Format
+Sums = str | Format | Mapping[str, Any] | Accumulator
 
 
 @dataclass(frozen=True)
@@ -52,10 +54,10 @@ Choice = Callable[[Binding], Layer]
 
 def change_dtype(
     mod: IRModule,
-    src: str | DType | Mapping[str, Target | tuple[Target, str]],
+    src: str | DType | Mapping[str, Target | tuple[Target, Sums]],
     dst: Target | None = None,
     boundary: bool = True,
-    accumulate: str = "sequential",
+    accumulate: Sums = "sequential",
 ) -> IRModule:
     """The module with every tensor of dtype `src` in `dst` instead, constants included.
 
@@ -79,8 +81,11 @@ def change_dtype(
         dst: `custom[NAME]BITS`, or a format or its name; left out with a mapping.
         boundary: keep the dtypes of inputs and outputs, converting them with casts. Without it they
             are of `dst` too, as storage integers; not with a mapping.
-        accumulate: how sums are formed, one of `compiler.op.accumulate.MODES`: all that add up more
-            than two terms. `sequential`: every product and every sum is rounded. Operators that are
+        accumulate: how sums are formed, one of `compiler.op.accumulate.MODES`, a format or its name
+            (acc = rnd(acc + x * w) in it), or a description of an accumulator, as a mapping or
+            in TOML (`compiler.op.accumulator`): all sums that add up more than two terms. With
+            dst `float32` the network stays in float32, but for these.
+            `sequential`: every product and every sum is rounded. Operators that are
             not sequential print it. What an imported node adds up by several operators is one sum
             then (`compiler.transform.gather_sums`).
 
@@ -104,10 +109,9 @@ def change_dtype(
         if dst is None:
             raise DtypelabError("change_dtype needs the dtype to change to")
         source, inputs = DType.parse(src), _target(dst)
-        if source == inputs:
-            raise DtypelabError(f"the module would stay as it is: both dtypes are {source}")
-
         layer = _layer(inputs, accumulate)
+        if source == inputs and layer.accumulate == "sequential":
+            raise DtypelabError(f"the module would stay as it is: both dtypes are {source}")
 
         def choose(b: Binding) -> Layer:
             return layer
@@ -123,14 +127,35 @@ def change_dtype(
     return replace(prepared, functions=retyped, attrs={"outputs": tuple(names), **prepared.attrs})
 
 
-def _layer(dtype: DType, mode: str) -> Layer:
+def mode_text(given: Sums) -> str:
+    """An accumulation as operators name it: canonical text.
+
+    Raises:
+        UnsupportedError: it is none.
+    """
+    if isinstance(given, Format):
+        define(given)
+        return given.name
+    if isinstance(given, Mapping):
+        given = of_table(given)
+    found = accumulator(given) if isinstance(given, str) else given
+    return str(given if found is None else found)
+
+
+def _layer(dtype: DType, given: Sums) -> Layer:
     """The datatype with this accumulation.
 
     Raises:
         UnsupportedError: there is none of this name, or not for the datatype.
     """
-    if mode not in MODES:
+    mode = mode_text(given)
+    if not is_mode(mode):
         raise UnsupportedError(unknown_mode(mode))
+    chosen = accumulator(mode)
+    if chosen is not None:
+        check_accumulator("change_dtype", chosen, dtype)
+    if chosen is not None and dtype == FLOAT32:
+        return Layer(dtype, mode)
     if mode == "sequential" or (dtype.is_custom and span(dtype) is not None):
         return Layer(dtype, mode)
     raise UnsupportedError(
@@ -152,7 +177,7 @@ def _target(dst: Target) -> DType:
 
 
 def _by_pattern(
-    mod: IRModule, mapping: Mapping[str, Target | tuple[Target, str]], accumulate: str
+    mod: IRModule, mapping: Mapping[str, Target | tuple[Target, Sums]], accumulate: Sums
 ) -> Choice:
     """The choice that a mapping from patterns to formats makes."""
     targets = [(pattern, _choice(choice, accumulate)) for pattern, choice in mapping.items()]
@@ -176,7 +201,7 @@ def _by_pattern(
     return lambda b: chosen.get(b.var, Layer(FLOAT32, "sequential"))
 
 
-def _choice(choice: Target | tuple[Target, str], accumulate: str) -> Layer:
+def _choice(choice: Target | tuple[Target, Sums], accumulate: Sums) -> Layer:
     if isinstance(choice, tuple):
         return _layer(_target(choice[0]), choice[1])
     dtype = _target(choice)

@@ -16,8 +16,10 @@ from __future__ import annotations
 
 from compiler.lowering.custom_dtypes import Lane
 from compiler.tensor.expr import BinOp, Call, Cast, Expr, FloatImm
+from datatypes.builtin.mixed import is_mixed
 from datatypes.formats import Format
 from datatypes.vector.choice import Lanes, lanes
+from datatypes.vector.mixed import add_into
 from datatypes.vector.operations import (
     constant,
     from_bits,
@@ -47,6 +49,8 @@ def lower(fmt: Format, node: Expr, deferred: bool = False) -> Expr | None:
         if node.dtype.is_custom and node.dtype.name == fmt.name:
             return from_number(fmt, _lane(node.value))
         return to_number(fmt, _lane(node.value), node.dtype)
+    if isinstance(node, Call) and node.fn in ("fma", "sum") and is_mixed(node.args):
+        return add_into(fmt, *node.args)
     if isinstance(node, Call) and node.fn == "fma":
         return multiply_add(fmt, *map(_lane, node.args))
     if isinstance(node, Call) and len(node.args) == 1:

@@ -49,7 +49,8 @@ def format_options(function: F) -> F:
         click.option(
             "--accumulate",
             metavar="MODE",
-            help="How sums of the format are formed: sequential, fma, exact, float32, float64.",
+            help="How sums are formed: sequential, fma, exact, float32, float64, in any format, or "
+            'as {format = "float16", chunk = 128, outer = "float32"} says.',
         ),
         click.option(
             "--dtype",

@@ -140,7 +140,7 @@ class AxesReader:
             models=tuple(self._subject(reader, k, item) for k, item in enumerate(models)),
             schemes=tuple(s for k, item in enumerate(items) for s in _schemes(reader, k, item)),
             calibrators=reader.texts("calibrators", ()),
-            accumulations=reader.texts("accumulations", ()),
+            accumulations=_accumulations(reader),
             targets=reader.texts("targets", ("llvm",)),
             threads=reader.integers("threads", (1,), 1),
             seeds=reader.integers("seeds", (seed,), 0),
@@ -321,6 +321,18 @@ def settled(overrides: Overrides, item: Item[Scheme], data: datasets.Dataset) ->
         )
     chosen: dict[str, Any] = {key: given.value for key, given in values.items()}
     return Settings(**chosen)
+
+
+def _accumulations(reader: Reader) -> tuple[str, ...]:
+    """How sums are formed: texts, and tables that describe an accumulator."""
+    out = []
+    for index, item in enumerate(reader.items("accumulations", ())):
+        read = partial(number_systems.accumulation, item)
+        out.append(reader.checked(read, "accumulations", index))
+        if not isinstance(out[-1], str):
+            reader.fail(f"accumulations lists {item!r}; it must be a name or a table with a format",
+                        "accumulations", index)  # fmt: skip
+    return tuple(out)
 
 
 def _check(reader: Reader, axes: Axes) -> None:

@@ -113,7 +113,7 @@ def mixture(dtype: str) -> dict[str, str | tuple[str, str]] | None:
         raise ConfigError(
             f'formats by layer are written {{"conv*" = "posit8_es0", "*" = "bfloat16"}}: {error}'
         ) from None
-    mixed = {k: tuple(v) if isinstance(v, list) else v for k, v in table.items()}
+    mixed = {k: tuple(map(accumulation, v)) if isinstance(v, list) else v for k, v in table.items()}
     names = [(v,) if isinstance(v, str) else v for v in mixed.values()]
     fits = (
         isinstance(n, tuple) and len(n) <= 2 and n and all(isinstance(x, str) for x in n)
@@ -173,7 +173,7 @@ def accumulated_kinds(mode: str) -> tuple[str, ...]:
     Raises:
         ConfigError: there is no such accumulation.
     """
-    from compiler.op.accumulate import MODES, unknown_mode
+    from compiler.op.accumulate import MODES, is_mode, unknown_mode
     from compiler.op.accumulator_width import width
 
     if mode == "sequential":
@@ -182,7 +182,29 @@ def accumulated_kinds(mode: str) -> tuple[str, ...]:
         return ("scaled", "format")
     if width(mode) is not None:
         return ("int8",)
+    try:
+        if is_mode(mode):
+            return ("scaled", "format")
+    except DtypelabError as error:
+        raise ConfigError(str(error)) from None
     raise ConfigError(unknown_mode(mode))
+
+
+def accumulation(given: Any) -> Any:
+    """The canonical text of what describes an accumulator, as a table or as text; all else as it
+    is.
+
+    Raises:
+        ConfigError: the description does not hold together.
+    """
+    from compiler.op.accumulator import accumulator, of_table
+
+    try:
+        if isinstance(given, Mapping) and "format" in given:
+            return str(of_table(given))
+        return str(accumulator(given) or given) if isinstance(given, str) else given
+    except DtypelabError as error:
+        raise ConfigError(str(error)) from None
 
 
 def check_qconfig(options: Mapping[str, Option]) -> None:

@@ -313,7 +313,9 @@ def _transform(
 
     bits = 32
     if scheme.kind == "format":
-        bits = number_systems.format_bits(scheme.dtype)
+        mixed = number_systems.mixture(scheme.dtype) is not None
+        width = number_systems.format_bits if mixed else number_systems.number_bits
+        bits = width(scheme.dtype)
         facts["lowering"] = str(scheme.option("lowering") or "")
         facts["accumulate"] = str(scheme.option("accumulate") or "sequential")
     facts |= {"weight_bits": bits, "activation_bits": bits}

@@ -21,6 +21,8 @@ ALIASES = {
     "dtype_lowering": "lowering",
 }
 FORMAT_OPTIONS = ("accumulate", "lowering")
+#: float32 but for its sums, which an accumulator holds.
+ACCUMULATED = "float32 accumulated"
 #: What is no format, nor a block format.
 NAMES = ("float32", "int8", *_INT8, "scaled")
 
@@ -78,6 +80,7 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
     as mxfp8_e4m3, the name of a format, a datatype that this process has registered, written
     `custom[NAME]BITS`, or formats by layer, as an inline TOML table (`number_systems.mixture`).
 
+    float32 takes `accumulate`, an accumulator (`compiler.op.accumulator`).
     `options` of int8 and scaled schemes are fields of `quantize.QConfig` (also by the short names
     granularity and calibrator), those of a format `accumulate` and `lowering` (also
     `dtype_lowering`).
@@ -88,9 +91,13 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
     from . import number_systems
 
     given = {ALIASES.get(key, key): value for key, value in (options or {}).items()}
+    if "accumulate" in given:
+        given["accumulate"] = number_systems.accumulation(given["accumulate"])
     if name == "float32":
+        if other := next((key for key in given if key != "accumulate"), None):
+            raise ConfigError(f"scheme 'float32' takes no option {other!r}")
         if given:
-            raise ConfigError(f"scheme 'float32' takes no option {next(iter(given))!r}")
+            return Scheme(ACCUMULATED, "format", "float32", _sorted(given))
         return Scheme("float32", "float32", "float32")
     if name == "int8" or name in _INT8:
         if name in _INT8:

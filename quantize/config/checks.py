@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from compiler.errors import ConfigError, unknown
-from compiler.op.accumulate import MODES
+from compiler.errors import ConfigError, DtypelabError, unknown
+from compiler.op.accumulate import MODES, is_mode
+from compiler.op.accumulator import accumulator, of_table
 from compiler.op.accumulator_width import FORM, width
 from compiler.op.qnn.formats import SCALE_ROUNDINGS
 from compiler.op.qnn.requantize import ROUNDINGS
@@ -133,14 +134,24 @@ def patterns(given: Any) -> tuple[str, ...]:
 
 
 def check_accumulate(mode: Any) -> str:
-    """`mode`, which must be an accumulation of integers or of number formats.
+    """The canonical text of `mode`, which must be an accumulation of integers or of number formats,
+    the name of a format, or the description of an accumulator.
 
     Raises:
         ConfigError: it is none.
     """
     if isinstance(mode, str) and (mode in MODES or width(mode) is not None):
         return mode
-    raise ConfigError(f"accumulate must be sequential, {FORM}, not {mode!r}")
+    try:
+        found = of_table(mode) if isinstance(mode, Mapping) else accumulator(str(mode))
+        if found is not None and is_mode(str(found)):
+            return str(found)
+    except DtypelabError as error:
+        raise ConfigError(str(error)) from None
+    raise ConfigError(
+        f"accumulate must be sequential, {FORM}, for formats also {', '.join(MODES[1:])} or a "
+        f"format, not {mode!r}"
+    )
 
 
 def accumulation(given: Any) -> str | tuple[tuple[str, str], ...]:
@@ -149,7 +160,7 @@ def accumulation(given: Any) -> str | tuple[tuple[str, str], ...]:
     Raises:
         ConfigError: it is neither.
     """
-    if isinstance(given, str):
+    if isinstance(given, str) or (isinstance(given, Mapping) and "format" in given):
         return check_accumulate(given)
     pairs = given.items() if isinstance(given, Mapping) else given
     try:

@@ -46,7 +46,7 @@ def check_formats(c: QConfig) -> None:
     elif c.activation_dtype == FLOAT:
         _check_weight_only(c, modes)
     else:
-        if named := next((m for m in modes if m != "sequential" and m in MODES), None):
+        if named := next((m for m in modes if m != "sequential" and width(m) is None), None):
             raise ConfigError(
                 f"accumulate must be sequential, {FORM}, not {named!r}, which is for number formats"
             )

@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from compiler.op.accumulate import MODES
+from compiler.op.accumulator import Accumulator
 from compiler.op.accumulator_width import width
 from quantize.config.checks import CHOICES, FLAGS, NAMES, RANGES, WORDS
 from quantize.config.overrides import PER_NODE
@@ -18,6 +19,23 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEXT: Schema = {"type": "string"}
 _WIDTHS = [f"int{bits}_{how}" for bits in range(64) for how in ("wrap", "saturate")]
 ACCUMULATIONS = [*MODES, *(name for name in _WIDTHS if width(name) is not None)]
+_TYPES = {bool: "boolean", int: "integer", str: "string"}
+_DESCRIPTION: Schema = {
+    "type": "object",
+    "properties": {
+        f.name: {"type": _TYPES.get(type(f.default), "string")} for f in fields(Accumulator)
+    },
+    "required": ["format"],
+    "additionalProperties": False,
+}
+ACCUMULATION: Schema = {
+    "anyOf": [
+        {"enum": ACCUMULATIONS},
+        {"type": "string", "pattern": r"^([a-z]+\d+\w*|custom\w*|\{.*\})$"},
+        _DESCRIPTION,
+    ]
+}
+"""One of these, the name of a format, or the description of an accumulator."""
 
 
 def config_schema() -> Schema:
@@ -47,9 +65,9 @@ def _field(name: str) -> Schema:
         return {"type": "boolean"}
     if name in NAMES:
         return TEXT
-    mode = {"enum": ACCUMULATIONS}
+    patterns = {"type": "object", "additionalProperties": ACCUMULATION}
     others: dict[str, Schema] = {
-        "accumulate": {"anyOf": [mode, {"type": "object", "additionalProperties": mode}]},
+        "accumulate": {"anyOf": [ACCUMULATION, patterns]},
         "skip": {"anyOf": [TEXT, {"type": "array", "items": {**TEXT, "minLength": 1}}]},
         "overrides": {"type": "object", "additionalProperties": _override()},
     }
@@ -58,7 +76,7 @@ def _field(name: str) -> Schema:
 
 def _override() -> Schema:
     """What may be said of some nodes: one value a field."""
-    own: dict[str, Schema] = {"skip": {"type": "boolean"}, "accumulate": {"enum": ACCUMULATIONS}}
+    own: dict[str, Schema] = {"skip": {"type": "boolean"}, "accumulate": ACCUMULATION}
     known = {name: own.get(name) or _field(name) for name in PER_NODE}
     return {**closed(known), "minProperties": 1}
 

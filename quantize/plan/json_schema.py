@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from compiler.op.qnn.formats import SCALE_ROUNDINGS
 from quantize.config.checks import CHOICES
 from quantize.config.json_schema import (
-    ACCUMULATIONS,
+    ACCUMULATION,
     DIALECT,
     Schema,
     closed,
@@ -46,7 +46,7 @@ def plan_schema() -> Schema:
         NODE_DEFAULTS,
         decision={"enum": list(DECISIONS)},
         macs={"type": "integer", "minimum": 0, "maximum": MOST},
-        accumulate={"enum": ACCUMULATIONS},
+        accumulate=ACCUMULATION,
         compute={"enum": ["", *CHOICES["compute"]]},
     )
     value = _entry(

@@ -1,0 +1,187 @@
+"""Sums that are held in a format of their own: the reference against fractions, compiled code
+against the reference, and what users see."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from accumulator_oracle import AccumulatorOracle, codes_of, rows_of_sums
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sum_oracle import SUMS, Sum, dtype_of
+from test_every_sum import exact_values, module, operands
+
+import compiler
+import datatypes
+from compiler.errors import DtypelabError, TypeInferenceError
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import IRModule
+from compiler.op.accumulator import Accumulator, accumulator, of_table
+from compiler.types.dtypes import Array
+from datatypes.formats import get
+
+PAIRS = (
+    ("float8_e4m3fn", "float16"), ("float8_e4m3fn", "bfloat16"), ("float8_e4m3fn", "float22_e8m13"),
+    ("bfloat16", "float22_e8m13"), ("bfloat16", "float16"), ("posit8_es2", "posit16_es2"),
+    ("posit16_es1", "posit32_es2"), ("posit8_es0", "fixed16_8"), ("float16", "takum16"),
+    ("float8_e5m2", "float16_truncate"), ("fixed8_4", "fixed8_4"), ("float16", "float16"),
+)  # fmt: skip
+"""Formats of data and of sums."""
+EVERY = [(s, *pair) for s in SUMS for pair in PAIRS]
+
+
+def check_reference(s: Sum, data: str, held: str, seed: int = 0) -> None:
+    """The reference against fractions."""
+    fmt = get(data)
+    args = operands(s, fmt, seed)
+    got = np.asarray(compiler.evaluate(module(s, fmt, held), *args))
+    oracle = AccumulatorOracle(fmt, held)
+    want = s.oracle(oracle, *(exact_values(fmt, a) for a in args))
+    wanted = np.asarray(np.asarray(want, object), float)
+    np.testing.assert_array_equal(datatypes.decode(fmt, got), wanted)
+
+
+@pytest.mark.sampled(20)
+@pytest.mark.parametrize(("s", "data", "held"), EVERY, ids=str)
+def test_the_reference_is_that_of_fractions(s: Sum, data: str, held: str) -> None:
+    check_reference(s, data, held)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.sampled_from(EVERY), st.integers(0, 2**32 - 1))
+def test_any_reference_is_that_of_fractions(run: tuple[Sum, str, str], seed: int) -> None:
+    check_reference(*run, seed)
+
+
+@pytest.mark.sampled(24)
+@pytest.mark.parametrize(("s", "data", "held"), EVERY, ids=str)
+def test_compiled_code_gives_the_bits_of_the_reference(s: Sum, data: str, held: str) -> None:
+    fmt = get(data)
+    mod, args = module(s, fmt, held), operands(s, fmt, 1)
+    want = np.asarray(compiler.evaluate(mod, *args))
+    for lowering in (None, "library"):
+        got = np.asarray(compiler.build(mod, dtype_lowering=lowering)(*args))
+        np.testing.assert_array_equal(got, want)
+
+
+# ---- many sums -----------------------------------------------------------------------------------
+def check_many(data: str, mode: str, rows: int, columns: int, seed: int = 0) -> None:
+    """rows x columns random sums of products: interpreted, compiled, and in fractions."""
+    x, w = codes_of(get(data), rows, seed), codes_of(get(data), columns, seed + 1)
+    got = products(data, mode, x, w)
+    want = rows_of_sums(get(data), mode, x, w)
+    np.testing.assert_array_equal(datatypes.decode(get(data), got), want)
+
+
+def products(data: str, mode: str, x: Array, w: Array) -> Array:
+    """Codes of x @ w.T, compiled; interpreted it is the same."""
+    b = FunctionBuilder()
+    factors = (b.param(n, v.shape, dtype_of(get(data))) for n, v in (("x", x), ("w", w)))
+    mod = IRModule({"main": b.finish(b.call("nn.dense", *factors, accumulate=mode))})
+    want = np.asarray(compiler.evaluate(mod, x, w))
+    np.testing.assert_array_equal(np.asarray(compiler.build(mod)(x, w)), want)
+    return want
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize(("data", "held"), PAIRS, ids=str)
+def test_sums_of_any_magnitudes(data: str, held: str) -> None:
+    check_many(data, held, 9, 19)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("data", "held"), PAIRS, ids=str)
+def test_ten_thousand_sums_of_any_magnitudes(data: str, held: str) -> None:
+    check_many(data, held, 100, 100, 7)
+
+
+# ---- float32 networks ----------------------------------------------------------------------------
+@pytest.mark.parametrize("held", ["float16", "float22_e8m13", "posit16_es1"])
+def test_a_float32_network_has_sums_in_a_format(held: str) -> None:
+    rng = np.random.default_rng(3)
+    x, w = (rng.normal(size=(n, 21)).astype(np.float32) for n in (3, 18))
+    bias = rng.normal(size=18).astype(np.float32)
+    b = FunctionBuilder()
+    y = b.call("nn.dense", b.param("x", x.shape), b.const(w), b.const(bias))
+    mod = datatypes.change_dtype(
+        IRModule({"main": b.finish(y)}), "float32", "float32", accumulate=held
+    )
+    want = np.asarray(compiler.evaluate(mod, x))
+    np.testing.assert_array_equal(np.asarray(compiler.build(mod)(x)), want)
+    fmt = get(held)
+
+    def of(row: Array, unit: Array, last: float) -> float:
+        acc = Fraction(0)
+        terms = [Fraction(float(a)) * Fraction(float(c)) for a, c in zip(row, unit, strict=True)]
+        for term in [*terms, Fraction(float(last))]:
+            found = fmt.decode_exact(fmt.encode_exact(acc + term))
+            assert isinstance(found, Fraction)
+            acc = found
+        return float(np.float32(float(acc)))
+
+    oracle = [[of(row, unit, c) for unit, c in zip(w, bias, strict=True)] for row in x]
+    np.testing.assert_array_equal(want, oracle)
+
+
+def test_sums_by_layer() -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (2, 8))
+    w = b.const(np.eye(8, dtype=np.float32))
+    mod = IRModule({"main": b.finish(b.call("nn.dense", b.call("nn.dense", x, w), w))})
+    choice: Any = {"0": ("bfloat16", "float22_e8m13"), "*": ("float32", {"format": "float16"})}
+    text = datatypes.change_dtype(mod, choice).astext()
+    assert 'accumulate="float22_e8m13"' in text
+    assert 'accumulate="float16"' in text
+
+
+# ---- what is written -----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "table",
+    [
+        {"format": "float16"},
+        {"format": "float16", "chunk": 128, "outer": "float32"},
+        {"format": "float22_e8m13", "order": "tree8", "rounding": "truncate"},
+        {"format": "bfloat16", "compensated": True, "products": "rounded"},
+        {"format": "float32", "align_bits": 14, "group": 32},
+    ],
+)
+def test_a_description_is_printed_as_it_is_read(table: dict[str, Any]) -> None:
+    found = of_table(table)
+    assert accumulator(str(found)) == found
+    assert of_table(dict(reversed(table.items()))) == found
+    assert str(Accumulator("float16", chunk=0)) == "float16"
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("float17", "unknown accumulation 'float17'"),
+        ({"format": "float17"}, "float17"),
+        ({"chunk": 3}, "needs a format"),
+        ({"format": "float16", "chunks": 3}, "its keys are format, chunk"),
+        ({"format": "float16", "chunk": "3"}, "chunk must be int"),
+        ({"format": "float16", "order": "tree7"}, "order is one of"),
+        ({"format": "float16", "rounding": "up"}, "nearest or truncate"),
+        ({"format": "float16", "outer": "float32"}, "needs chunk"),
+        ("bfloat16_stochastic", "stochastically"),
+        ("lns16_8", "no meaning"),
+        ("float8_e4m3fn", "narrower than products of custom.bfloat16"),
+        ("{format = ", "no inline table"),
+    ],
+)
+def test_what_is_no_accumulator_is_refused_in_a_sentence(given: Any, text: str) -> None:
+    b = FunctionBuilder()
+    y = b.call("sum", b.param("x", (2, 9)), axis=1)
+    mod = IRModule({"main": b.finish(y)})
+    with pytest.raises(DtypelabError, match=text):
+        datatypes.change_dtype(mod, "float32", "bfloat16", accumulate=given)
+
+
+def test_integers_have_no_accumulator_in_a_format() -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (2, 9), "int8")
+    with pytest.raises(TypeInferenceError, match="is for float32 and custom datatypes"):
+        b.call("nn.dense", x, x, out_dtype="int32", accumulate="float16")
