@@ -18,6 +18,7 @@ __getattr__, __dir__, __all__ = lazy(
         "datatypes.custom.defining": ["define"],
         "datatypes.formats": ["Format", "get", "list_formats", "to_ml_dtypes"],
         "datatypes.c_libraries.library": ["load_library"],
+        "datatypes.hardware.generate": ["hardware"],
         "datatypes.lowering": [
             "call_pure_extern",
             "create_lower_func",

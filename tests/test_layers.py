@@ -29,7 +29,7 @@ ROOMS = {
     ),
     "datatypes": (
         "formats", "arithmetic", "c_libraries", "registry", "lowering", "kernels", "builtin",
-        "vector", "custom", "retype", "proof", "__init__",
+        "vector", "custom", "retype", "proof", "hardware", "__init__",
     ),
     "quantize": (
         "formats", "config", "plan", "annotation", "realization", "calibration", "reference",

@@ -1,0 +1,1 @@
+"""Number formats as circuits: Verilog written from their descriptions, and what it costs."""

@@ -1,0 +1,166 @@
+"""What sums of products are kept in: exactly, as two's complement integers, or in a format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from compiler.errors import DtypelabError, UnsupportedError
+from datatypes.formats import Format, get
+from datatypes.hardware.netlist import Bits, Circuit
+from datatypes.hardware.number import Number, compressed, leading_zeros
+
+HEADROOM = 16
+"""Exact accumulators hold sums of 2**HEADROOM products of the largest values."""
+
+WIDEST = 2048
+"""Bits of the widest exact accumulator."""
+
+FLOATS = {"float32": "float32_e8m23"}
+"""Names of today's modes that mean a format."""
+
+
+@dataclass(frozen=True)
+class Exact:
+    """Sums in two's complement, in units of 2**unit; bit `width` above them means: no number.
+
+    With that bit set, a sum of 0 is NaN, 1 is infinity, and -1 is minus infinity.
+    """
+
+    unit: int
+    width: int
+
+    @property
+    def about(self) -> str:
+        """The port in words."""
+        return (
+            f"acc = {{not_finite, sum[{self.width - 1}:0]}}: sum in two's complement, in units of "
+            f"2**{self.unit}\nnot_finite: NaN if sum is 0, infinity if it is 1, minus infinity if "
+            "it is -1"
+        )
+
+
+@dataclass(frozen=True)
+class InFormat:
+    """Sums in a format: acc = rnd(acc + a * b), or of products that are rounded first."""
+
+    fmt: Format
+    rounds_products: bool = False
+
+
+Accumulator = Exact | InFormat
+
+
+def read(accumulate: str | Format | Mapping[str, object], fmt: Format) -> InFormat | None:
+    """What an argument `accumulate` means for a format; None: exact sums.
+
+    Raises:
+        UnsupportedError: it is a description, for which there are no circuits.
+        DtypelabError: no such mode, and no format of this name.
+    """
+    if isinstance(accumulate, Mapping):
+        inner = accumulate.get("format", "exact")
+        if set(accumulate) == {"format"} and isinstance(inner, str):
+            return read(inner, fmt)
+        raise UnsupportedError(
+            f"hardware of {fmt.name} has no sums described by "
+            f"{', '.join(sorted(set(accumulate) - {'format'}))}; "
+            f"the nearest is accumulate={inner!r}"
+        )
+    if accumulate == "exact":
+        return None
+    if accumulate in ("fma", "sequential"):
+        return InFormat(fmt, accumulate == "sequential")
+    if accumulate == "float64":
+        raise UnsupportedError(
+            f"hardware of {fmt.name} has no sums in float64, which is wider than 32 bits; "
+            "the nearest is accumulate='float32' or 'exact'"
+        )
+    if isinstance(accumulate, str):
+        accumulate = FLOATS.get(accumulate, accumulate)
+    try:
+        return InFormat(get(accumulate))
+    except DtypelabError as error:
+        raise DtypelabError(
+            f"accumulate={accumulate!r} is none of exact, fma, sequential, float32, and {error}"
+        ) from None
+
+
+def exact(fmt: Format, headroom: int = HEADROOM) -> Exact:
+    """The accumulator that holds every sum of 2**headroom products of a format's values.
+
+    Raises:
+        UnsupportedError: it has more than `WIDEST` bits.
+    """
+    unit = unit_of(fmt)
+    most = max(abs(fmt.value(order)) for order in (fmt.lowest, fmt.highest))
+    largest = most * most * Fraction(2) ** (headroom - 2 * unit)
+    width = int(largest).bit_length() + 1
+    if width > WIDEST:
+        raise UnsupportedError(
+            f"exact sums of {fmt.name} take {width} bits, and accumulators have at most {WIDEST}; "
+            "the nearest is accumulate='fma' or a format's name"
+        )
+    return Exact(2 * unit, width)
+
+
+def unit_of(fmt: Format) -> int:
+    """The exponent of the largest power of two that all values are multiples of."""
+    orders = range(fmt.lowest, fmt.highest + 1) if fmt.nbits <= 8 else range(1, 65)
+    return min(lowest_bit(value) for value in map(fmt.value, orders) if value)
+
+
+def lowest_bit(value: Fraction) -> int:
+    """The exponent of the largest power of two that a dyadic number is a multiple of."""
+    number = abs(value.numerator)
+    return (number & -number).bit_length() - value.denominator.bit_length()
+
+
+def accumulated(c: Circuit, acc: Bits, product: Number, into: Exact, lowest: int) -> Bits:
+    """acc + product, exactly.
+
+    Args:
+        c: the circuit that it is put in.
+        acc: the accumulator.
+        product: whose significand has 2 * precision bits, the upper two before the point.
+        into: what the accumulator is.
+        lowest: the lowest exponent that a product has, of the second bit of its significand.
+    """
+    width = product.exponent.width
+    places = product.exponent - c.constant(lowest, width)
+    below = into.unit - (lowest - (product.significand.width - 2))  # zeros, in any product
+    wide = product.significand.zero_extended(into.width + max(below, 0))
+    if below < 0:
+        wide = wide.raised(-below)[: into.width]
+    placed = wide.shifted_left(places)[max(below, 0) :].named("placed")
+    return _sum(c, acc, product, into, placed)
+
+
+def _sum(c: Circuit, acc: Bits, product: Number, into: Exact, placed: Bits) -> Bits:
+    """acc plus a magnitude in place, with the product's sign; and what is no number."""
+    minus = product.sign.repeated(into.width)
+    carry = product.sign.zero_extended(into.width)
+    total = acc[: into.width] + (placed ^ minus) + carry
+    # Of infinities: 1, -1, or 0 for NaN, which two of different signs give.
+    was, number = acc[into.width], acc[: into.width]
+    none = c.constant(0, into.width)
+    infinite = product.sign.chosen(c.constant(-1, into.width), c.constant(1, into.width))
+    mixed = (number ^ infinite).any()
+    held = product.inf.chosen(mixed.chosen(none, number), number)
+    special = product.nan.chosen(none, was.chosen(held, infinite))
+    not_finite = was | product.nan | product.inf
+    return c.joint(not_finite, not_finite.chosen(special, total))
+
+
+def number_of(c: Circuit, acc: Bits, of: Exact, kept: int) -> Number:
+    """An exact accumulator as a number of `kept` significant bits, the last one sticky."""
+    total, flag = acc[: of.width], acc[of.width]
+    sign = total.top
+    size = (total ^ sign.repeated(of.width)) + sign.zero_extended(of.width)
+    zeros = leading_zeros(c, size)
+    significand = compressed(c, size.shifted_left(zeros), kept)
+    span = max(abs(of.unit), abs(of.unit + of.width)).bit_length() + 2
+    exponent = c.constant(of.unit + of.width - 1, span) - zeros.zero_extended(span)
+    zero = ~total.any()
+    return Number(flag & zero, flag & ~zero, zero, sign, exponent, significand)

@@ -1,0 +1,69 @@
+"""Minifloats: sign, exponent field, fraction, with subnormal numbers."""
+
+from __future__ import annotations
+
+from datatypes.formats import Format
+from datatypes.formats.minifloat import FloatCode
+from datatypes.hardware.netlist import Bits, Circuit
+from datatypes.hardware.number import Layout, Number, normalized, signed_width
+from datatypes.hardware.rounding import finished, incremented
+
+
+class FloatCodec:
+    """Decoder and rounding encoder of a minifloat."""
+
+    def __init__(self, fmt: Format, code: FloatCode) -> None:
+        self.fmt, self.code = fmt, code
+        self.lowest = 1 - code.bias - code.mantissa
+        self.highest = (1 << code.exponent) - 1 - code.bias
+        self.layout = Layout(signed_width(self.lowest - 1, self.highest), code.mantissa + 1)
+
+    def decode(self, c: Circuit, a: Bits) -> Number:
+        """The number that a code means; subnormal ones are shifted up."""
+        code, low = self.code, self.fmt.nbits - 1
+        field, magnitude = a[code.mantissa : low], a[:low]
+        none = c.constant(0, 1)
+        nan = inf = none
+        if code.style == "ieee":
+            fraction = a[: code.mantissa].any()
+            nan, inf = field.all() & fraction, field.all() & ~fraction
+        elif code.style == "nan":
+            nan = field.all()
+        elif code.style == "fn":
+            nan = magnitude.all()
+        elif code.style in ("fnuz", "p3109"):
+            nan = a.equals(self.fmt.sign_bit)
+            inf = magnitude.all() if code.style == "p3109" else none
+        subnormal = ~field.any()
+        hidden = ~subnormal
+        raw = c.joint(hidden, a[: code.mantissa]) if code.mantissa else hidden
+        significand, zeros = normalized(c, raw)
+        width = self.layout.exponent
+        start = c.joint(field[1:], field[0] | subnormal) if code.exponent > 1 else c.constant(1, 1)
+        exponent = start.zero_extended(width) - c.constant(code.bias, width)
+        exponent = exponent - zeros.zero_extended(width)
+        return Number(nan, inf, ~magnitude.any(), a.top, exponent, significand)
+
+    def encode(self, c: Circuit, x: Number) -> Bits:
+        """The code that a number of `significand + 2` bits rounds to."""
+        code, kept = self.code, self.layout.significand
+        most = kept + 2
+        wanted = signed_width(1 << code.exponent, code.bias, most)
+        width = max(x.exponent.width, wanted) + 1
+        biased = (x.exponent.sign_extended(width) + c.constant(code.bias, width)).named("biased")
+        subnormal = biased.below_signed(c.constant(1, width))
+        places = c.constant(1, width) - biased
+        far = c.constant(most, width).below(places)
+        size = most.bit_length()
+        places = far.chosen(c.constant(most, size), places.zero_extended(size))
+        places = subnormal.chosen(places, c.constant(0, size))
+        shifted = x.significand.raised(most).shifted_right(places)
+        field = biased[: code.exponent] & (~subnormal).repeated(code.exponent)
+        top = shifted[most + 2 : most + 1 + kept] if code.mantissa else None
+        magnitude = field if top is None else c.joint(field, top)
+        rounded = incremented(
+            self.fmt, c, magnitude, x.sign, shifted[most + 1], shifted[: most + 1].any()
+        )
+        past = c.constant((1 << code.exponent) - 1, width).below_signed(biased)
+        over = past | c.constant(self.fmt.highest, rounded.width).below(rounded)
+        return finished(self.fmt, c, x, rounded[: self.fmt.nbits - 1], over.named("over"))

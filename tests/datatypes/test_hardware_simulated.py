@@ -1,0 +1,109 @@
+"""Verilog of formats as Yosys reads it, simulated: all pairs up to 8 bits, samples beyond."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import datatypes
+from datatypes.arithmetic import oracle
+from datatypes.formats import Format, get
+from datatypes.hardware import tools
+from datatypes.hardware.accumulators import Exact
+from datatypes.hardware.generate import design
+from datatypes.hardware.simulation import Simulation, as_words
+from datatypes.proof import samples
+
+needs_tools = pytest.mark.skipif(
+    bool(tools.missing() or tools.missing_compiler()),
+    reason=tools.missing() or tools.missing_compiler(),
+)
+EIGHT = (
+    "posit8_es0", "posit8_es2", "float8_e4m3fn", "float8_e5m2", "takum8", "fixed8_4", "nf4",
+    "lns8_3",
+)  # fmt: skip
+SIXTEEN = ("posit16_es1", "posit16_es2", "float16", "bfloat16", "takum16", "fixed16_8")
+
+
+@needs_tools
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", EIGHT)
+def test_all_pairs_of_codes(name: str) -> None:
+    fmt = get(name)
+    codes = np.arange(fmt.mask + 1)
+    a, b = (side.ravel() for side in np.meshgrid(codes, codes))
+    with Simulation(design(name, "sequential"), ["add", "mul", "decode", "encode"]) as circuit:
+        for op in ("Add", "Mul"):
+            wrong = circuit.run(op.lower(), a=a, b=b) != oracle.apply(fmt, op, a, b)
+            assert not wrong.any()
+        again = circuit.run("encode", parts=circuit.run("decode", a=codes))
+    want = codes if fmt.logarithmic else datatypes.encode(fmt, datatypes.decode(fmt, codes))
+    assert np.array_equal(again, want)
+
+
+@needs_tools
+@pytest.mark.thorough
+def test_all_pairs_of_int8() -> None:
+    a, b = (side.ravel() for side in np.meshgrid(np.arange(256), np.arange(256)))
+    x, y = (side.astype(np.uint8).view(np.int8) for side in (a, b))
+    with Simulation(design("int8"), ["add", "mul", "mac"]) as circuit:
+        assert np.array_equal(circuit.run("add", a=a, b=b), (x + y).view(np.uint8))
+        assert np.array_equal(circuit.run("mul", a=a, b=b), (x * y).view(np.uint8))
+        acc = circuit.run("mac", a=a, b=b, acc=np.full(len(a), 3 << 30)).astype(np.uint32)
+        assert np.array_equal(acc.view(np.int32), x * y.astype(np.int32) - (1 << 30))
+
+
+@needs_tools
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", SIXTEEN)
+def test_a_million_pairs_of_sixteen_bits(name: str) -> None:
+    fmt = get(name)
+    rng = np.random.default_rng(16)
+    ends = samples.extremes(fmt)
+    pairs = [rng.integers(0, fmt.mask + 1, 500_000), samples.ordinary(fmt, rng, 500_000)]
+    a = np.concatenate([*pairs, rng.choice(ends, 20_000)])
+    b = rng.permutation(a)
+    with Simulation(design(name, "sequential"), ["add", "mul"]) as circuit:
+        for op in ("Add", "Mul"):
+            wrong = circuit.run(op.lower(), a=a, b=b) != oracle.apply(fmt, op, a, b)
+            assert not wrong.any()
+
+
+STEPS = 8
+
+
+@needs_tools
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", [*EIGHT[:4], "nf4", "fixed8_4"])
+def test_exact_sums_of_random_sequences(name: str) -> None:
+    fmt = get(name)
+    made = design(name, "exact")
+    rng = np.random.default_rng(5)
+    a, b = rng.integers(0, fmt.mask + 1, (2, STEPS, 100_000))
+    assert isinstance(made.accumulator, Exact)
+    unit = made.accumulator.unit // 2
+    values = np.array([_units(fmt, code, unit) for code in range(fmt.mask + 1)], object)
+    finite = np.array([v is not None for v in values])
+    ordinary = (finite[a] & finite[b]).all(axis=0)
+    whole = np.where(finite, values, 0)
+    want = (whole[a] * whole[b]).sum(axis=0)
+    acc = np.zeros((100_000, (made.accumulator_bits + 31) // 32), np.uint32)
+    with Simulation(made, ["mac", "round"]) as circuit:
+        for x, y in zip(a, b, strict=True):
+            found = circuit.run("mac", a=x, b=y, acc=acc)
+            acc = as_words(found, made.accumulator_bits)
+        codes = circuit.run("round", acc=acc)
+    bits = made.accumulator_bits - 1
+    expected = as_words(np.array([n & (1 << bits) - 1 for n in want], object), bits + 1)
+    assert np.array_equal(acc[ordinary], expected[ordinary])
+    assert ordinary.mean() > 0.1
+    for place in np.nonzero(ordinary)[0][:2000]:
+        total = Fraction(4) ** unit * int(want[place])
+        assert codes[place] == fmt.encode_exact(total)
+
+
+def _units(fmt: Format, code: int, unit: int) -> int | None:
+    value = fmt.decode_exact(code)
+    return int(value / Fraction(2) ** unit) if isinstance(value, Fraction) else None
