@@ -3,8 +3,9 @@
 `calibrate` measures a module and makes a `Plan` (plain data); `realize` turns the plan into an
 integer graph and decides nothing; `quantize` does both. `annotate` shows what would be quantized
 and why the rest stays float, `simulate` runs a plan in float32, `trace_plan` shows the integers of
-every node, `export_onnx` writes the plan as a QDQ model. Scaled number formats take part too (see
-`QConfig.weight_dtype`); `define_block_format` names one more.
+every node, `certify` proves how wide their sums are, `export_onnx` writes the plan as a QDQ model.
+Scaled number formats take part too (see `QConfig.weight_dtype`); `define_block_format` names one
+more.
 
 No module here has the name of a public function: importing one would hide the function.
 """
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from quantize.realization.realize import realize as realize
     from quantize.realization.simulate import simulate as simulate
     from quantize.reference.trace import trace_plan as trace_plan
+    from quantize.search.certification import certify as certify
     from quantize.workflow import calibrate as calibrate
     from quantize.workflow import quantize as quantize
 
@@ -36,6 +38,7 @@ __getattr__, __dir__, __all__ = lazy(
         "quantize.plan.plan": ["Plan"],
         "quantize.realization.realize": ["realize"],
         "quantize.reference.trace": ["trace_plan"],
+        "quantize.search.certification": ["certify"],
         "quantize.formats.blocks": ["define_block_format"],
         "quantize.realization.simulate": ["simulate"],
         "quantize.workflow": ["calibrate", "quantize"],

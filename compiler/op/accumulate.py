@@ -67,8 +67,8 @@ def check_accumulator(op: str, chosen: Accumulator, dtype: DType) -> None:
     """
     if not chosen.stepwise:
         raise TypeInferenceError(
-            f"{op}: accumulate={str(chosen)!r}: only format and rounding have kernels so far; leave "
-            "the others out"
+            f"{op}: accumulate={str(chosen)!r}: only format and rounding have kernels so far; "
+            "leave the others out"
         )
     try:
         held = chosen.dtype, chosen.outer_dtype

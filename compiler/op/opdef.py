@@ -24,6 +24,7 @@ from compiler.types.tensor_types import TensorType, Type
 
 if TYPE_CHECKING:
     from compiler.op.stored import Stored
+    from compiler.op.sum_bounds import IntegerSums
 
 
 class Fusion(Enum):
@@ -101,6 +102,7 @@ class OpDef:
             is compiled to a kernel of its own.
         stored: (attrs, operand types) -> what a program keeps of it beside its operands, as their
             dtypes have them (see `compiler.op.stored`), for reports.
+        integer_sums: bounds of its sums, of integers (see `compiler.op.sum_bounds`).
         contraction, summation, average, integer_form, moves, clips, affine: see
             `compiler.op.facts`.
         homogeneous: f(x * s) = f(x) * s for scales s > 0 along the channels, which it keeps apart.
@@ -147,6 +149,7 @@ class OpDef:
     in_order: bool = False
     blocked: bool = False
     integer_form: IntegerForm | None = None
+    integer_sums: IntegerSums | None = None
     onnx: OnnxNode | None = None
     doc: str = field(default="", compare=False)
 

@@ -13,6 +13,7 @@ from compiler.errors import ConfigError, UnsupportedError
 from experiments.files import atomic_path, check_outputs
 from experiments.zoo import model_files
 
+from .accumulators import certificates_of, table
 from .common import (
     json_option,
     model_argument,
@@ -63,12 +64,28 @@ if TYPE_CHECKING:
     metavar="PASS",
     help="Of --passes and --graph: does not run; repeat it for several.",
 )
+@click.option(
+    "--accumulators",
+    is_flag=True,
+    help="Print how wide the accumulators of its integers, or numbers of a format, must be.",
+)
+@click.option("--plan", "plan_file", metavar="P.json", help="Of --accumulators: quantized by it.")
+@click.option(
+    "--dtype", default="float32", metavar="F", help="Of --accumulators: computed in this format."
+)
+@click.option(
+    "--input",
+    "file",
+    metavar="X.npz",
+    help="Of --accumulators: and how wide these inputs need them.",
+)
 @shape_option
 @outputs_option(text="Show only what this output needs.")
 @json_option
 def inspect(
     model: str, text: bool, graph: Path | None, passes: bool, target: str, opt_level: int,
-    required_pass: Sequence[str], disabled_pass: Sequence[str], shapes: Sequence[str],
+    required_pass: Sequence[str], disabled_pass: Sequence[str], accumulators: bool,
+    plan_file: str | None, dtype: str, file: str | None, shapes: Sequence[str],
     chosen: Sequence[str], as_json: bool,
 ) -> None:  # fmt: skip
     """Show what a model is made of, before anything runs: inputs, outputs, operators, cost.
@@ -81,6 +98,10 @@ def inspect(
     elsewhere. --passes shows the pipeline, and what each of its passes did to this model; kernels
     that were compiled before are not scheduled again.
 
+    --accumulators lists every sum of a quantized model (or of one that --plan quantizes, or of one
+    in the format --dtype) with the bits of the narrowest accumulator that provably holds it: at the
+    end, at each step, and on the data of --input.
+
     Example: dtypelab inspect mnist_resnet8 --passes --opt-level 3
     """
     import datatypes  # noqa: F401  (formats are element types of models too)
@@ -91,6 +112,8 @@ def inspect(
 
     if graph is not None and graph.suffix != ".svg":
         raise ConfigError(f"--graph {graph}: the picture is SVG; give a name that ends in .svg")
+    if not accumulators and (plan_file is not None or dtype != "float32" or file is not None):
+        raise ConfigError("--plan, --dtype and --input are for --accumulators: give that as well")
     path = model_files.model_file(model)
     check_outputs([graph], model_files.files_of(model))
     fixed = shapes_given(path, shapes)
@@ -110,12 +133,16 @@ def inspect(
         content |= _module_content(module)
         if text:
             content["text"] = module.astext()
+        if accumulators:
+            content["accumulators"] = certificates_of(model, module, plan_file, dtype, file, shapes)
     if as_json:
         print_json(content)
     else:
         say(*_lines(wanted, content))
         if text and module is not None:
             say_text("\n" + content["text"])
+        if accumulators and module is not None:
+            say_text("\n" + "\n".join(table(content["accumulators"])))
         if passes and module is not None:
             say_text("\n" + record.table(context))
     if module is None:

@@ -12,8 +12,8 @@ from experiments.layers.table import LayerRequest
 from experiments.systems.number_systems import block_format_names, format_names
 from experiments.systems.schemes import ALIASES, FORMAT_OPTIONS, NAMES
 from quantize.config.json_schema import (
-    ACCUMULATION,
     DIALECT,
+    MODE,
     TEXT,
     Schema,
     closed,
@@ -93,7 +93,7 @@ def _lists() -> dict[str, Schema]:
         "models": _list(_model()),
         "schemes": _list(_scheme()),
         "calibrators": _list(config_properties()["calibrate"], 0),
-        "accumulations": _list(ACCUMULATION, 0),
+        "accumulations": _list(MODE, 0),
         "targets": _list(TEXT, 0),
         "threads": _list({"type": "integer", "minimum": 1}, 0),
         "seeds": _list(_NATURAL, 0),

@@ -175,12 +175,13 @@ def accumulated_kinds(mode: str) -> tuple[str, ...]:
     """
     from compiler.op.accumulate import MODES, is_mode, unknown_mode
     from compiler.op.accumulator_width import width
+    from quantize.config.checks import CERTIFIED
 
     if mode == "sequential":
         return ("int8", "scaled", "format")
     if mode in MODES:
         return ("scaled", "format")
-    if width(mode) is not None:
+    if width(mode) is not None or mode == CERTIFIED:
         return ("int8",)
     try:
         if is_mode(mode):

@@ -23,11 +23,12 @@ from quantize.annotation.op_facts import (
 )
 from quantize.annotation.reasons import Reasons, names_of
 from quantize.annotation.sites import sites
+from quantize.config.checks import CERTIFIED
 from quantize.config.node_configs import node_configs
 from quantize.config.overrides import Names
 from quantize.config.qconfig import QConfig
 from quantize.plan.call_facts import clips
-from quantize.plan.node_plan import NodePlan
+from quantize.plan.node_plan import SEQUENTIAL, NodePlan
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +40,14 @@ class Annotation:
         nodes: value name -> decision, for every operator call with a float32 result.
         observed: names of the values whose ranges calibration has to find, in program order.
         configs: node or observed value -> the scheme there, overrides applied.
+        certified: names of the nodes whose accumulators are to be proven.
     """
 
     module: IRModule
     nodes: Mapping[str, NodePlan]
     observed: tuple[str, ...]
     configs: Mapping[str, QConfig]
+    certified: frozenset[str] = frozenset()
 
 
 _prepared: WeakSet[IRModule] = WeakSet()
@@ -95,15 +98,19 @@ def annotated(module: IRModule, config: QConfig) -> Annotation:
     values |= {n: names_of(graph)[n] for n in weighted if nodes[n].decision == "format"}
     configs = node_configs(config, names_of(graph), weighted, values)
     roles = sites(graph) if config.in_formats else {}
+    certified: set[str] = set()
     for name in weighted:
         configs[name] = configs[name].at(roles[name][-1]) if name in roles else configs[name]
         ((_, accumulate),) = configs[name].accumulators
         own = configs[name].compute if configs[name].compute != config.compute else ""
+        if accumulate == CERTIFIED:  # once all numbers are known
+            certified.add(name)
+            accumulate = SEQUENTIAL
         nodes[name] = replace(nodes[name], accumulate=accumulate, compute=own)
     for name, (b, call) in inner_calls(module.main).items():
         op = getattr(call.op, "name", "function")
         nodes[name] = NodePlan(op, "float", INSIDE, _macs(call, b.var), b.origins)
-    return Annotation(module, nodes, observed, configs)
+    return Annotation(module, nodes, observed, configs, frozenset(certified))
 
 
 def _node(graph: Graph, b: Binding, call: Call, reasons: Reasons) -> NodePlan:

@@ -48,6 +48,7 @@ from quantize.plan.params import (
 )
 from quantize.plan.plan import Plan
 from quantize.plan.rotation import Rotation, rotated, rotation_of, with_heads
+from quantize.realization.certified import with_certified
 
 Batch = Array | Mapping[str, Array] | Sequence[Array]
 
@@ -70,9 +71,10 @@ def calibrated(mod: IRModule, batches: Iterable[Batch], config: QConfig, threads
     if factors:
         annotation = annotated(rescaled(annotation.module, factors), config)
     plan = _measured(annotation, config, given, threads)
-    if not factors and rotation.empty:
-        return plan
-    return replace(plan, model=fingerprint_of(original), factors=factors, rotation=rotation)
+    if factors or not rotation.empty:
+        made_for = fingerprint_of(original)
+        plan = replace(plan, model=made_for, factors=factors, rotation=rotation)
+    return with_certified(original, plan, annotation.certified)
 
 
 def _measured(

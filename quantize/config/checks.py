@@ -16,6 +16,8 @@ from quantize.config.sites import ATTENTION, GRANULARITIES, OWN
 if TYPE_CHECKING:
     from quantize.config.qconfig import QConfig
 
+CERTIFIED = "certified"
+"""The accumulation of a configuration that leaves the width of each layer's to its certificate."""
 CHOICES: dict[str, tuple[str, ...]] = {
     "calibrate": (
         "minmax",
@@ -133,14 +135,14 @@ def patterns(given: Any) -> tuple[str, ...]:
     return tuple(skip)
 
 
-def check_accumulate(mode: Any) -> str:
+def check_accumulate(mode: Any, chosen: tuple[str, ...] = ()) -> str:
     """The canonical text of `mode`, which must be an accumulation of integers or of number formats,
-    the name of a format, or the description of an accumulator.
+    the name of a format, the description of an accumulator, or one of `chosen`.
 
     Raises:
         ConfigError: it is none.
     """
-    if isinstance(mode, str) and (mode in MODES or width(mode) is not None):
+    if isinstance(mode, str) and (mode in MODES or width(mode) is not None or mode in chosen):
         return mode
     try:
         found = of_table(mode) if isinstance(mode, Mapping) else accumulator(str(mode))
@@ -148,9 +150,10 @@ def check_accumulate(mode: Any) -> str:
             return str(found)
     except DtypelabError as error:
         raise ConfigError(str(error)) from None
+    others = "".join(f", {name}" for name in chosen)
     raise ConfigError(
-        f"accumulate must be sequential, {FORM}, for formats also {', '.join(MODES[1:])} or a "
-        f"format, not {mode!r}"
+        f"accumulate must be sequential, {FORM}{others}, for formats also {', '.join(MODES[1:])} "
+        f"or a format, not {mode!r}"
     )
 
 
@@ -161,10 +164,12 @@ def accumulation(given: Any) -> str | tuple[tuple[str, str], ...]:
         ConfigError: it is neither.
     """
     if isinstance(given, str) or (isinstance(given, Mapping) and "format" in given):
-        return check_accumulate(given)
+        return check_accumulate(given, (CERTIFIED,))
     pairs = given.items() if isinstance(given, Mapping) else given
     try:
-        chosen = tuple((str(pattern), check_accumulate(mode)) for pattern, mode in pairs)
+        chosen = tuple(
+            (str(pattern), check_accumulate(mode, (CERTIFIED,))) for pattern, mode in pairs
+        )
     except (TypeError, ValueError):
         chosen = ()
     if not chosen:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from compiler.errors import ConfigError, DtypelabError, unknown
 from compiler.op.accumulate import MODES
 from compiler.op.accumulator_width import FORM, width
+from quantize.config.checks import CERTIFIED
 from quantize.config.sites import ATTENTION, GRANULARITIES, OWN, Site
 from quantize.formats.blocks import FLOAT, BlockFormat, block_format, block_formats
 from quantize.formats.element import element, unsigned_bits
@@ -94,7 +95,7 @@ def _check_in_formats(c: QConfig, modes: list[str]) -> None:
         _check_own(c, site)
     if {*names, *(c.site(site).format for site in (*ATTENTION, *OWN))} == {FLOAT}:
         raise ConfigError("weight_dtype and activation_dtype are both float32: nothing is rounded")
-    if wide := next((m for m in modes if width(m) is not None), None):
+    if wide := next((m for m in modes if width(m) is not None or m == CERTIFIED), None):
         raise ConfigError(f"accumulate={wide!r} is for integers; choose one of {', '.join(MODES)}")
     _check_methods(c)
     if c.compute == "native":

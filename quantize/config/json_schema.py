@@ -10,7 +10,7 @@ from typing import Any
 from compiler.op.accumulate import MODES
 from compiler.op.accumulator import Accumulator
 from compiler.op.accumulator_width import width
-from quantize.config.checks import CHOICES, FLAGS, NAMES, RANGES, WORDS
+from quantize.config.checks import CERTIFIED, CHOICES, FLAGS, NAMES, RANGES, WORDS
 from quantize.config.overrides import PER_NODE
 from quantize.config.qconfig import QConfig
 
@@ -36,6 +36,8 @@ ACCUMULATION: Schema = {
     ]
 }
 """One of these, the name of a format, or the description of an accumulator."""
+MODE: Schema = {"anyOf": [{"const": CERTIFIED}, *ACCUMULATION["anyOf"]]}
+"""What a configuration may say of accumulators; a plan has decided them."""
 
 
 def config_schema() -> Schema:
@@ -65,9 +67,9 @@ def _field(name: str) -> Schema:
         return {"type": "boolean"}
     if name in NAMES:
         return TEXT
-    patterns = {"type": "object", "additionalProperties": ACCUMULATION}
+    patterns = {"type": "object", "additionalProperties": MODE}
     others: dict[str, Schema] = {
-        "accumulate": {"anyOf": [ACCUMULATION, patterns]},
+        "accumulate": {"anyOf": [MODE, patterns]},
         "skip": {"anyOf": [TEXT, {"type": "array", "items": {**TEXT, "minLength": 1}}]},
         "overrides": {"type": "object", "additionalProperties": _override()},
     }
@@ -76,7 +78,7 @@ def _field(name: str) -> Schema:
 
 def _override() -> Schema:
     """What may be said of some nodes: one value a field."""
-    own: dict[str, Schema] = {"skip": {"type": "boolean"}, "accumulate": ACCUMULATION}
+    own: dict[str, Schema] = {"skip": {"type": "boolean"}, "accumulate": MODE}
     known = {name: own.get(name) or _field(name) for name in PER_NODE}
     return {**closed(known), "minProperties": 1}
 

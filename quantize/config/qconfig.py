@@ -58,8 +58,10 @@ class QConfig:
             rounds twice, as TensorFlow Lite does (its sums: see `compiler.op.qnn.add`). Tables,
             softmax and layer norm have arithmetics of their own.
         accumulate: accumulators of conv2d and dense: `sequential` (32 bits, which hold every sum),
-            `int<N>_wrap` or `int<N>_saturate` (see `compiler.op.accumulator_width`); or a mapping
-            from names or patterns of nodes, of which the first that matches decides.
+            `int<N>_wrap` or `int<N>_saturate` (see `compiler.op.accumulator_width`), `certified`
+            (of each layer the narrowest `int<N>_wrap` that provably holds its sums, in the plan;
+            products of more than 8 bits keep theirs); or a mapping from names or patterns of nodes,
+            of which the first that matches decides.
         skip: nodes that stay float: names of values or of ONNX nodes, or patterns with `*` and `?`.
         bias_correction: how the mean error of each layer in integers is taken off its bias: `none`,
             `analytic` or `empirical` (see `quantize.calibration.bias_correction`).

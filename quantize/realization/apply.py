@@ -81,6 +81,8 @@ class PlanRewriter(Forms):
         self.absorbed: set[Var] = set()
         #: What atoms beside those of `grid` hold integers of.
         self.integers_of: dict[Atom, ValueParams | WeightParams] = {}
+        #: Name of a value of the rewritten module -> the node of the plan that it is part of.
+        self.part_of: dict[str, str] = {}
         self.in_formats = FormatNodes(self, plan)
         self.forms: dict[Form, Callable[[Result], None]] = {
             Form.ADD: self.add,
@@ -106,7 +108,9 @@ class PlanRewriter(Forms):
         for p in f.params:
             self.parameter(p)
         for b in f.bindings:
+            before = len(self.b.bindings)
             self.rewrite(b)
+            self.part_of |= {made.var.name: b.var.name for made in self.b.bindings[before:]}
         results = [self.result(r) for r in f.results]
         main = Function(tuple(self.b.params), tuple(self.b.bindings), tuple(results), f.attrs)
         return replace(

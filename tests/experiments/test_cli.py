@@ -93,6 +93,30 @@ def test_inspect_reports_what_a_model_needs_before_anything_runs(
     assert facts["problem"] == ""
 
 
+def test_inspect_shows_how_wide_accumulators_must_be(tmp_path: Path, capsys: Capture) -> None:
+    plan, q = str(tmp_path / "p.json"), str(tmp_path / "q.onnx")
+    settings = ["--set", "accumulate=certified"]
+    succeed(
+        capsys, "quantize", "mnist_mlp", "--calib", "mnist1k", *settings, "-o", q, "--plan", plan
+    )
+    shown = ["inspect", "mnist_mlp", "--accumulators"]
+    rows = as_json(capsys, *shown, "--plan", plan)["accumulators"]
+    assert [row["node"] for row in rows] == ["linear", "logits"]
+    assert all(16 < row["bits"] <= row["step_bits"] < 26 for row in rows)
+    text = succeed(capsys, *shown, "--plan", plan)
+    assert "least  largest" in text
+    assert f"  {rows[0]['low']}" in text
+    imported = as_json(capsys, "inspect", q, "--accumulators")["accumulators"]
+    assert [row["bits"] for row in imported] == [row["bits"] for row in rows]
+    formats = as_json(capsys, *shown, "--dtype", "float8_e4m3fn")["accumulators"]
+    assert all(row["unit"] < 0 < row["bits"] for row in formats)
+    assert "no sums of integers" in succeed(capsys, *shown)
+    assert run_command([*shown, "--plan", plan, "--dtype", "bfloat16"]) == 2
+    assert "give one" in capsys.readouterr().err
+    assert run_command(["inspect", "mnist_mlp", "--plan", plan]) == 2
+    assert "are for --accumulators" in capsys.readouterr().err
+
+
 def test_inspect_reports_operators_that_are_missing(tmp_path: Path, capsys: Capture) -> None:
     import onnx
     from onnx import TensorProto, helper

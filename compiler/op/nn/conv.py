@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,14 @@ from compiler.op.facts import Contraction, Summation
 from compiler.op.layout import block_of, blocked, unblocked
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.op.stored import Stored, zero_points
+from compiler.op.sum_bounds import (
+    Known,
+    SumBounds,
+    constant,
+    of_weights,
+    taps_of_both,
+    taps_seen,
+)
 from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import Dim, Index, IntLike, dim, product
 from compiler.tensor.builder import PrimBuilder
@@ -139,8 +147,6 @@ def _reference(ar: Arithmetic, a: Conv2dAttrs, x: Array, w: Array, *bias: Array)
 
 
 def _unpadded(a: Conv2dAttrs) -> Conv2dAttrs:
-    from dataclasses import replace
-
     return replace(a, padding=(0, 0, 0, 0), padding_value=0)
 
 
@@ -195,6 +201,22 @@ def _macs(_: Conv2dAttrs, types: Sequence[TensorType], result: TensorType) -> An
     return product([*result.shape, *types[1].shape[1:]])
 
 
+def _integer_sums(a: Conv2dAttrs, known: Sequence[Known]) -> SumBounds:
+    data, weights, *bias = known
+    w = constant("weights", weights)
+    wy, wx = _windows(a, w.shape[2:])
+    sizes = data.type.shape[2:4]
+    if a.padding_value:  # which is one more number in the data
+        value = a.padding_value
+        data = replace(data, low=min(data.low, value), high=max(data.high, value))
+        seen = None
+    else:
+        masks = (taps_seen(v, n, v.outputs(n)) for v, n in zip((wy, wx), sizes, strict=True))
+        seen = taps_of_both(*masks)
+    last = constant("bias", bias[0]) if bias else None
+    return of_weights(data, a.input_zero_point, w, last, seen)
+
+
 def _stored(a: Conv2dAttrs, types: Sequence[TensorType]) -> Stored:
     return Stored(zero_points((a.input_zero_point, types[0].dtype)))
 
@@ -214,6 +236,7 @@ CONV2D = register_op(
         numbered=True,
         stored=_stored,
         contraction=Contraction(data=1, weights=1, units=0, channels=1, kernel=2),
+        integer_sums=_integer_sums,
         summation=Summation((0, 1), products=True, itself=False),
         doc="data NCHW or NCHW[x]c, weight OIHW, optional bias [O] of the result's dtype",
     )

@@ -15,6 +15,7 @@ from compiler.op.contraction import check_bias, result_dtype
 from compiler.op.facts import Contraction, Summation, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.stored import Stored, zero_points
+from compiler.op.sum_bounds import Known, SumBounds, constant, counted, of_products, of_weights
 from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Buffer, Expr, const
@@ -183,6 +184,24 @@ def _matmul_macs(_: MatmulAttrs, types: Sequence[TensorType], result: TensorType
     return product([*result.shape, types[0].shape[-1]])
 
 
+def _dense_sums(a: DenseAttrs, known: Sequence[Known]) -> SumBounds:
+    data, weights, *bias = known
+    last = constant("bias", bias[0]) if bias else None
+    return of_weights(data, a.input_zero_point, constant("weights", weights)[..., None], last)
+
+
+def _matmul_sums(a: MatmulAttrs, known: Sequence[Known]) -> SumBounds:
+    x, w = known
+    zeros = a.input_zero_point, a.weight_zero_point
+    for data, weights, z, above in ((x, w, *zeros), (w, x, *zeros[::-1])):
+        if weights.data is not None and weights.data.ndim > 1:
+            q = weights.data.astype(np.int64) - above
+            rows = np.moveaxis(q, -2, -1) if weights is w else q
+            return of_weights(data, z, rows.reshape(-1, rows.shape[-1], 1), None)
+    terms = counted("a row has elements", x.type.shape[-1])
+    return of_products(x.above(zeros[0]), w.above(zeros[1]), terms)
+
+
 def _stored(a: DenseAttrs | MatmulAttrs, types: Sequence[TensorType]) -> Stored:
     zeros = a.input_zero_point, getattr(a, "weight_zero_point", 0)
     return Stored(zero_points(*((z, t.dtype) for z, t in zip(zeros, types, strict=False))))
@@ -203,6 +222,7 @@ DENSE, MATMUL = register_ops(
         numbered=True,
         stored=_stored,
         contraction=Contraction(data=-1, weights=-1, units=0, channels=-1),
+        integer_sums=_dense_sums,
         summation=Summation((0, 1), products=True, itself=False),
         doc="data [..., K], weight [N, K], optional bias [N] -> [..., N]",
     ),
@@ -220,6 +240,7 @@ DENSE, MATMUL = register_ops(
         numbered=True,
         stored=_stored,
         contraction=Contraction(data=-1, weights=-2, units=-1, channels=-1),
+        integer_sums=_matmul_sums,
         summation=Summation((0, 1), products=True, itself=False),
         onnx=onnx_node("MatMul"),
         doc="numpy's matmul: [..., M, K] times [..., K, N], batch dimensions broadcast",

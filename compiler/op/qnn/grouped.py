@@ -11,7 +11,7 @@ The scale of the data is a factor of all of it, and is left to the caller, as a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import need_constant, read, require, require_rank, type_of
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.stored import Stored, zero_points
+from compiler.op.sum_bounds import Known, SumBounds, constant, of_weights
 from compiler.symbolic import Index, IntLike, ceil_div, imin, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Expr, cast, const, index_value, select
@@ -146,6 +147,19 @@ def _macs(_: Any, types: Sequence[TensorType], result: TensorType) -> Any:
     return product([*result.shape, types[1].shape[1]])
 
 
+def _integer_sums(a: GroupedDenseAttrs, known: Sequence[Known]) -> SumBounds:
+    """Of each unit and group: what is added up behind these is float32."""
+    data, weights, _, *zero = known
+    w = constant("weights", weights).astype(np.int64) - a.weight_zero_point
+    units, inputs = w.shape
+    groups = -(-inputs // a.group)
+    w = np.pad(w, ((0, 0), (0, groups * a.group - inputs)))
+    z = a.input_zero_point
+    if zero:  # of each row: any of the data's integers
+        data, z = replace(data, low=data.low - data.high, high=data.high - data.low), 0
+    return of_weights(data, z, w.reshape(units * groups, a.group, 1), None)
+
+
 def _stored(a: GroupedDenseAttrs, types: Sequence[TensorType]) -> Stored:
     zeros = a.input_zero_point, a.weight_zero_point
     return Stored(zero_points(*((z, t.dtype) for z, t in zip(zeros, types, strict=False))))
@@ -154,7 +168,7 @@ def _stored(a: GroupedDenseAttrs, types: Sequence[TensorType]) -> Stored:
 GROUPED_DENSE = register_op(
     OpDef(
         OP, _infer, _reference, _lower, GroupedDenseAttrs, (3, 4), Fusion.ANCHOR, macs=_macs,
-        in_float32=True, stored=_stored,
+        in_float32=True, stored=_stored, integer_sums=_integer_sums,
         doc="integer data [..., K], weight int8 [N, K], scales [N, groups], perhaps int32 zero "
         "points [..., 1] -> float32 [..., N]",
     )

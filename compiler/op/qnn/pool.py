@@ -25,6 +25,14 @@ from compiler.op.qnn.quantize import centred, clipped, integer_dtype, require_in
 from compiler.op.qnn.requantize import ROUNDINGS, multiplier_bits, rescaled, scaled
 from compiler.op.reduce import over_axes
 from compiler.op.stored import Stored, zero_points
+from compiler.op.sum_bounds import (
+    Known,
+    SumBounds,
+    counted,
+    of_terms,
+    taps_of_both,
+    taps_seen,
+)
 from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import IntLike, product
 from compiler.tensor.builder import PrimBuilder
@@ -230,10 +238,24 @@ def _lower_pool(b: PrimBuilder, a: QuantizedAvgPool2dAttrs, x: Buffer) -> Buffer
     return b.compute("avg_pool", t.shape, DType.parse(a.out_dtype), mean)
 
 
+def _sums_over_axes(a: QuantizedMeanAttrs, known: Sequence[Known]) -> SumBounds:
+    (x,) = known
+    terms = counted("a mean has elements", *(x.type.shape[k] for k in _axes(a, x.type.rank)))
+    return of_terms(x.above(a.input_zero_point), terms, terms)
+
+
+def _sums_under_windows(a: QuantizedAvgPool2dAttrs, known: Sequence[Known]) -> SumBounds:
+    (x,) = known
+    across, sizes = _windows(a), x.type.shape[2:4]
+    masks = (taps_seen(*v) for v in zip(across, sizes, outputs(a, across, sizes), strict=True))
+    counts = taps_of_both(*masks).sum(axis=1)
+    return of_terms(x.above(a.input_zero_point), int(counts.min()), int(counts.max()))
+
+
 MEAN = register_op(
     OpDef(
         "qnn.mean", _mean_type, _mean, _lower_mean, QuantizedMeanAttrs, fusion=Fusion.ANCHOR,
-        stored=_stored, average=Average(over_axes, ""),
+        stored=_stored, average=Average(over_axes, ""), integer_sums=_sums_over_axes,
         doc="mean of integers over axes, on the result's grid",
     )
 )  # fmt: skip
@@ -241,6 +263,7 @@ AVG_POOL2D = register_op(
     OpDef(
         "qnn.avg_pool2d", _pool_type, _pool, _lower_pool, QuantizedAvgPool2dAttrs,
         fusion=Fusion.ANCHOR, stored=_stored, average=Average(None, ""), blocked=True,
+        integer_sums=_sums_under_windows,
         doc="mean of integers under a window, on the result's grid",
     )
 )  # fmt: skip

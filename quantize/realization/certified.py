@@ -1,0 +1,49 @@
+"""Certificates of what a plan makes of a module, by the nodes of the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from compiler.ir.expr import IRModule
+from compiler.transform.certificates import Certificate, certificates
+from quantize.plan.plan import Plan
+from quantize.realization.realize import Realizer
+
+_BYTES = {"int8", "uint8"}
+"""Dtypes of factors whose accumulators can have any width."""
+
+
+def realized_certificates(
+    mod: IRModule, plan: Plan
+) -> tuple[IRModule, dict[str, str], tuple[Certificate, ...]]:
+    """What `realize` makes of a plan, the node of the plan that each of its values is part of, and
+    the certificates of its sums, by the names of these values.
+
+    Raises:
+        ConfigError: as `quantize.realize`.
+    """
+    realizer = Realizer(mod, plan, boundary=True)
+    realized = realizer.run()
+    return realized, realizer.part_of, certificates(realized)
+
+
+def with_certified(mod: IRModule, plan: Plan, nodes: Collection[str]) -> Plan:
+    """The plan with proven accumulators of these nodes: of as few bits as hold every sum, which
+    wrap. Products of 16 bits keep the accumulators that they have.
+
+    Raises:
+        ConfigError: as `quantize.realize`.
+    """
+    if not nodes:
+        return plan
+    _, part_of, found = realized_certificates(mod, plan.sequential)
+    proven = {
+        part_of.get(c.node, c.node): c.accumulate for c in found if _BYTES.issuperset(c.factors)
+    }
+    decided = {
+        name: replace(n, accumulate=proven[name])
+        for name, n in plan.nodes.items()
+        if name in nodes and proven.get(name)
+    }
+    return replace(plan, nodes={**plan.nodes, **decided})

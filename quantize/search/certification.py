@@ -1,0 +1,64 @@
+"""certify: how wide the accumulators of a network must be, proven and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from compiler.ir.expr import IRModule, Var, tensor_type
+from compiler.transform.certificates import Certificate, bits_of, certificates
+from compiler.transform.use_integers import UseIntegers
+from quantize.calibration.calibrate import Batch, named_batches
+from quantize.calibration.running import Runner
+from quantize.plan.plan import Plan
+from quantize.realization.certified import realized_certificates
+
+
+def certify(
+    mod: IRModule,
+    plan: Plan | None = None,
+    batches: Iterable[Batch] | None = None,
+    threads: int = 1,
+) -> tuple[Certificate, ...]:
+    """One certificate for every sum of integers, or of numbers of a format, in program order.
+
+    Args:
+        mod: the float32 module that `plan` was made for; or, without a plan, one in integers or in
+            a number format.
+        batches: data, as of `quantize.calibrate`, of which the sums are looked at too: the
+            narrowest accumulators that lose nothing on these are `Certificate.data_bits`, where the
+            sums are values of their own (averages and sums of groups are not).
+        threads: threads that the network runs on.
+
+    Raises:
+        ConfigError: as `quantize.realize`.
+        InputError: batches that do not fit.
+    """
+    if plan is None:
+        part_of: dict[str, str] = {}
+        mod = UseIntegers()(mod)
+        found = certificates(mod)
+    else:
+        mod, part_of, found = realized_certificates(mod, plan.sequential)
+    if batches is not None:
+        found = _measured(mod, found, batches, threads)
+    return tuple(replace(c, node=part_of.get(c.node, c.node)) for c in found)
+
+
+def _measured(
+    mod: IRModule, found: tuple[Certificate, ...], batches: Iterable[Batch], threads: int
+) -> tuple[Certificate, ...]:
+    """The certificates with what the sums of the data need."""
+    named: dict[str, Var] = {b.var.name: b.var for b in mod.main.bindings}
+    wide = ("int32", "int64")
+    sums = [named[c.node] for c in found if str(tensor_type(named[c.node]).dtype) in wide]
+    run = Runner(mod, sums, threads, sums)
+    ends = {v.name: (0, 0) for v in sums}
+    for batch in named_batches(mod, batches):
+        for v, values in zip(run.wanted, run(batch), strict=True):
+            low, high = ends[v.name]
+            if values.size:
+                ends[v.name] = min(low, int(values.min())), max(high, int(values.max()))
+    return tuple(
+        replace(c, data_bits=bits_of(*ends[c.node])) if c.node in ends else c for c in found
+    )
