@@ -47,7 +47,8 @@ def check_formats(c: QConfig) -> None:
     elif c.activation_dtype == FLOAT:
         _check_weight_only(c, modes)
     else:
-        if named := next((m for m in modes if m != "sequential" and width(m) is None), None):
+        whole = ("sequential", CERTIFIED)
+        if named := next((m for m in modes if m not in whole and width(m) is None), None):
             raise ConfigError(
                 f"accumulate must be sequential, {FORM}, not {named!r}, which is for number formats"
             )
