@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -128,6 +129,7 @@ class Session:
     """
 
     def __init__(self, of: Decoder, capacity: int, batch: int):
+        capacity, batch = _count("capacity", capacity), _count("batch", batch)
         if capacity < 1 or batch < 1:
             raise InputError(
                 f"a session has room for at least 1 position and 1 text, not {capacity} and {batch}"
@@ -209,7 +211,7 @@ class Session:
     def _default(self, name: str, dims: Mapping[Var, int]) -> Array:
         """An input that was left out."""
         found, t = self.decoder._found, self.decoder.inputs[name]
-        known = {**dims, **self._sizes}
+        known = {**self._sizes, **dims}
         new = Index.of(found.new)
         if not new.vars() <= known.keys():
             raise InputError(f"missing input {name!r}, which tells how many positions are new")
@@ -240,9 +242,22 @@ class Session:
         Raises:
             InputError: there are not so many.
         """
+        length = _count("a length", length)
         if not 0 <= length <= self.length:
             raise InputError(f"a session of {self.length} positions cannot go back to {length}")
         self.length = length
+
+
+def _count(what: str, given: Any) -> int:
+    """An integer that a caller gives.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        return operator.index(given)
+    except TypeError:
+        raise InputError(f"{what} must be an integer, not {given!r}") from None
 
 
 def _memory(c: Cache, shape: Sequence[int], t: TensorType) -> Array:

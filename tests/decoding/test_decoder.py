@@ -176,6 +176,25 @@ def test_sessions_have_room_for_something() -> None:
             decoder.session(*sizes)
 
 
+def test_numbers_that_are_not_whole_are_refused() -> None:
+    decoder = compiler.decoder(system("float32"))
+    with pytest.raises(InputError, match=r"capacity must be an integer, not 4\.5"):
+        decoder.session(4.5)
+    with pytest.raises(InputError, match="batch must be an integer, not '2'"):
+        decoder.session(4, batch="2")
+    session = decoder.session(np.int64(4))
+    session(IDS[:1, :2])
+    with pytest.raises(InputError, match=r"a length must be an integer, not 1\.5"):
+        session.rewind(1.5)
+    assert session.length == 2
+
+
+def test_another_batch_is_named_also_where_the_mask_is_left_out() -> None:
+    session = compiler.decoder(tiny(mask=True)).session(8, batch=2)
+    with pytest.raises(InputError, match="batch is 3, but this session was begun for 2"):
+        session(IDS[:3, :2])
+
+
 def _module(what: str) -> IRModule:
     b = FunctionBuilder()
     p, t = Size("past"), Size("sequence")
