@@ -75,6 +75,14 @@ class ExprArithmetic:
         """`value` as a constant."""
         return expr.const(value, self.dtype)
 
+    def of(self, dtype: DType) -> ExprArithmetic:
+        """The operations of another dtype."""
+        return ExprArithmetic(dtype)
+
+    def cast(self, a: Expr, source: DType) -> Expr:
+        """A value of dtype `source` converted to this dtype."""
+        return expr.cast(a, self.dtype)
+
 
 # ---- types ---------------------------------------------------------------------------------------
 def type_of(b: Buffer) -> TensorType:

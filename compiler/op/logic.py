@@ -8,7 +8,7 @@ from typing import Any
 
 from compiler.op.elementwise import elementwise
 from compiler.op.opdef import NoAttrs
-from compiler.types.dtypes import BOOL, DType
+from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, DType
 
 
 def _boolean(d: DType) -> bool:
@@ -80,11 +80,26 @@ class IsInfAttrs:
     detect_positive: bool = True
 
 
+def _real(d: DType) -> bool:
+    return d.is_float or d.is_custom
+
+
+def _as_float(ar: Any, x: Any, dtype: DType) -> tuple[Any, Any]:
+    """Numbers of a format as floats, with their arithmetic: formats compare NaN, where they have
+    it, in ways of their own, and not all have infinities."""
+    if not ar.dtype.is_custom:
+        return ar, x
+    wide = ar.of(dtype)
+    return wide, wide.cast(x, ar.dtype)
+
+
 def _is_nan(ar: Any, _: NoAttrs, x: Any) -> Any:
+    ar, x = _as_float(ar, x, FLOAT32)
     return ar.compare("NE", x, x)
 
 
 def _is_inf(ar: Any, a: IsInfAttrs, x: Any) -> Any:
+    ar, x = _as_float(ar, x, FLOAT64)  # float32 has not the range of every format
     above = ar.compare("EQ", x, ar.const(math.inf))
     below = ar.compare("EQ", x, ar.const(-math.inf))
     if not a.detect_negative:
@@ -94,8 +109,8 @@ def _is_inf(ar: Any, a: IsInfAttrs, x: Any) -> Any:
     return ar.bitwise("Or", below, above)
 
 
-elementwise("isnan", _is_nan, 1, "true where x is not a number", accepts=_float, result=BOOL)
-elementwise("isinf", _is_inf, 1, "true at infinities", IsInfAttrs, accepts=_float, result=BOOL)
+elementwise("isnan", _is_nan, 1, "true where x is not a number", accepts=_real, result=BOOL)
+elementwise("isinf", _is_inf, 1, "true at infinities", IsInfAttrs, accepts=_real, result=BOOL)
 
 
 def _sign(ar: Any, _: NoAttrs, x: Any) -> Any:

@@ -11,6 +11,7 @@ from decoders import LAYERS, MOST, STYLES, Decoder, feeds
 from onnx_models import assert_close, run_onnxruntime
 
 import compiler
+import datatypes
 from compiler.errors import InputError
 from compiler.transform import prepare
 from compiler.types.dtypes import Array
@@ -47,6 +48,16 @@ def test_one_program_serves_every_length(style: str) -> None:
             continue
         given = feeds(proto, *sizes)
         assert_close(exe(**given), compiler.evaluate(mod, given), 1e-4)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("style", STYLES)
+def test_every_style_computes_in_a_number_format(style: str) -> None:
+    proto = Decoder(style).model()
+    mod = datatypes.change_dtype(compiler.from_onnx(proto), "float32", "posit16_es1")
+    exe, given = compiler.build(mod), feeds(proto, 1, 2, 5)
+    for a, b in zip(exe(**given), compiler.evaluate(mod, given), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 def test_all_styles_are_one_decoder() -> None:
