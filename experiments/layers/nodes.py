@@ -169,7 +169,17 @@ def _histograms(*arrays: Array) -> tuple[float, float, list[NDArray[Any]]]:
     finite = [a[np.isfinite(a)] for a in arrays]
     low = min((float(a.min()) for a in finite if a.size), default=0.0)
     high = max((float(a.max()) for a in finite if a.size), default=0.0)
-    return low, high, [np.histogram(a, BINS, (low, high))[0] for a in finite]
+    return low, high, [_counts(a.astype(np.float64), low, high) for a in finite]
+
+
+def _counts(a: Array, low: float, high: float) -> NDArray[Any]:
+    """How many numbers lie in each bin of equal width from `low` to `high`; equal ends are the
+    middle of one. numpy's refuse ends that are as far apart as masks and scores are, or as near as
+    the smallest numbers."""
+    scale = max(abs(low), abs(high)) or 1.0
+    first, width = low / scale, high / scale - low / scale
+    at = (a / scale - first) / width if width else np.full(a.shape, 0.5)
+    return np.bincount(np.clip(at * BINS, 0, BINS - 1).astype(np.int64).ravel(), minlength=BINS)
 
 
 def _beyond(values: Array, params: ValueParams) -> float:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import compiler
 import quantize
@@ -20,7 +23,7 @@ from compiler.transform.preparation import prepare
 from experiments import zoo
 from experiments.cli.main import run_command
 from experiments.data import datasets
-from experiments.layers.nodes import BINS, NodeError, node_errors
+from experiments.layers.nodes import BINS, NodeError, _histograms, node_errors
 from experiments.measure import metrics
 from quantize import Plan, QConfig
 from quantize.plan.diff import plan_diff
@@ -209,3 +212,23 @@ def test_differences_of_settings_and_of_whole_entries() -> None:
     assert changes["weights", "d", ""].after is None
     assert "weights d: {scales: [" in str(changes["weights", "d", ""])
     assert plan_diff(a, a) == ()
+
+
+@given(
+    st.lists(st.floats(allow_nan=False, allow_infinity=False, width=32), max_size=40),
+    st.sampled_from([np.float32, np.float64]),
+)
+def test_every_number_is_in_a_bin_whatever_the_ends_are(values: list[float], dtype: Any) -> None:
+    held = np.asarray(values, dtype)
+    _, _, (counts, none) = _histograms(held, held[:0])
+    assert counts.sum() == len(values)
+    assert not none.any()
+    if len(set(values)) > 1:
+        assert counts[0]
+        assert counts[-1]
+
+
+def test_bins_are_those_of_numpy() -> None:
+    held = np.random.default_rng(0).normal(3, 2, 1000).astype(np.float32)
+    low, high, (counts,) = _histograms(held)
+    np.testing.assert_array_equal(counts, np.histogram(held, BINS, (low, high))[0])
