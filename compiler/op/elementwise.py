@@ -122,9 +122,9 @@ MINIMUM = _binary("minimum", "minimum", commutes=True, onnx=onnx_node("Min"))
 
 for _name, _op, _onnx in (
     ("less", "LT", "Less"),
-    ("less_equal", "LE", ""),
+    ("less_equal", "LE", "LessOrEqual"),
     ("greater", "GT", "Greater"),
-    ("greater_equal", "GE", ""),
+    ("greater_equal", "GE", "GreaterOrEqual"),
     ("equal", "EQ", "Equal"),
     ("not_equal", "NE", ""),
 ):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler.op.elementwise import elementwise
+from compiler.op.facts import onnx_node
 from compiler.op.opdef import NoAttrs
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, DType
 
@@ -30,7 +31,13 @@ for _name, _op in (("and", "And"), ("or", "Or"), ("xor", "Xor")):
 
     _doc = f"a {_name} b"
     elementwise(
-        f"logical_{_name}", _bitwise, 2, f"{_doc}, of truth values", accepts=_boolean, commutes=True
+        f"logical_{_name}",
+        _bitwise,
+        2,
+        f"{_doc}, of truth values",
+        accepts=_boolean,
+        commutes=True,
+        onnx=onnx_node(_op),
     )
     elementwise(
         f"bitwise_{_name}", _bitwise, 2, f"{_doc}, bit by bit", accepts=_integer, commutes=True
@@ -46,7 +53,14 @@ def _bitwise_not(ar: Any, _: NoAttrs, x: Any) -> Any:
     return ar.bitwise("Xor", x, ar.const(ones))
 
 
-elementwise("logical_not", _logical_not, 1, "true where x is false", accepts=_boolean)
+elementwise(
+    "logical_not",
+    _logical_not,
+    1,
+    "true where x is false",
+    accepts=_boolean,
+    onnx=onnx_node("Not"),
+)
 elementwise("bitwise_not", _bitwise_not, 1, "every bit inverted", accepts=_integer)
 
 for _name, _op in (("left_shift", "Shl"), ("right_shift", "Shr")):
@@ -109,8 +123,25 @@ def _is_inf(ar: Any, a: IsInfAttrs, x: Any) -> Any:
     return ar.bitwise("Or", below, above)
 
 
-elementwise("isnan", _is_nan, 1, "true where x is not a number", accepts=_real, result=BOOL)
-elementwise("isinf", _is_inf, 1, "true at infinities", IsInfAttrs, accepts=_real, result=BOOL)
+elementwise(
+    "isnan",
+    _is_nan,
+    1,
+    "true where x is not a number",
+    accepts=_real,
+    result=BOOL,
+    onnx=onnx_node("IsNaN"),
+)
+elementwise(
+    "isinf",
+    _is_inf,
+    1,
+    "true at infinities",
+    IsInfAttrs,
+    accepts=_real,
+    result=BOOL,
+    onnx=onnx_node("IsInf", "detect_negative", "detect_positive"),
+)
 
 
 def _sign(ar: Any, _: NoAttrs, x: Any) -> Any:

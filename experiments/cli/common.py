@@ -242,10 +242,10 @@ def load_static(
 
 
 def load_as_calibrated(model: str, arrays: Mapping[str, pipeline.Array]) -> IRModule:
-    """The same for a plan that was made with all sizes open: those that are 0 stay open, as what is
-    known to be empty (the past of a decoder) is left out of the program, with its nodes."""
-    shapes = tuple((name, tuple(d or None for d in a.shape)) for name, a in arrays.items())
-    return model_files.load_model(model_files.model_file(model), shapes)
+    """The same for a plan that was made with all sizes open: they stay so where one is 0, as what
+    is known to be empty (the past of a decoder) is left out of the program, with its nodes."""
+    empty = any(0 in a.shape for a in arrays.values())
+    return model_files.load_model(model_files.model_file(model), () if empty else shapes_of(arrays))
 
 
 def one_call(model: str, feed: Feed) -> Feed:

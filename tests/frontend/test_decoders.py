@@ -3,9 +3,12 @@ onnxruntime, and against each other."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from decoders import LAYERS, MOST, STYLES, Decoder, feeds
 from onnx_models import assert_close, run_onnxruntime
@@ -15,6 +18,7 @@ import datatypes
 from compiler.errors import InputError
 from compiler.transform import prepare
 from compiler.types.dtypes import Array
+from experiments.cli.main import run_command
 from quantize.annotation.graph import Graph
 from quantize.annotation.sites import sites
 
@@ -123,3 +127,25 @@ def test_what_does_not_fit_is_one_sentence() -> None:
         with pytest.raises(InputError, match=said) as error:
             compiler.evaluate(mod, bad)
         assert "\n" not in str(error.value)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("style", ["graph", "script"])
+def test_it_is_quantized_written_and_compared_with_a_mask_and_an_empty_past(
+    style: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nodes that tell numbers apart (isnan, less or equal, and) are written too."""
+    proto = Decoder(style).model()
+    given = feeds(proto, 3, 6, 0)
+    model, data, plan, q = (str(tmp_path / n) for n in ("m.onnx", "d.npz", "p.json", "q.onnx"))
+    onnx.save(proto, model)
+    np.savez(data, **given)
+    assert run_command(["quantize", model, "--calib", data, "-o", q, "--plan", plan]) == 0
+    capsys.readouterr()
+    written = onnx.load(q)
+    want = run_onnxruntime(written, given)
+    assert_close(compiler.evaluate(compiler.from_onnx(written), given), want, 0.05)
+    line = ["compare", model, "--input", data, "--plan", plan, "--output", "logits", "--json"]
+    assert run_command(line) == 0
+    layers = {x["value"]: x for x in json.loads(capsys.readouterr().out)["layers"]}
+    assert 5 < layers["logits"]["sqnr_db"] < 80

@@ -121,6 +121,64 @@ def test_float_operators_are_written(op: str, attrs: dict[str, object], tmp_path
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+TESTS: dict[str, Callable[[FunctionBuilder, Atom], Atom]] = {
+    "isnan": lambda b, x: b.call("isnan", b.call("log", x)),
+    "isinf": lambda b, x: b.call("isinf", b.call("exp", x), detect_negative=False),
+    "logical_not": lambda b, x: b.call("logical_not", b.call("isnan", b.call("log", x))),
+    **{
+        f"logical_{op}": lambda b, x, op=op: b.call(
+            f"logical_{op}",
+            b.call("isnan", b.call("log", x)),
+            b.call("less_equal", x, b.const(np.float32(-1))),
+        )
+        for op in ("and", "or", "xor")
+    },
+    "less_equal": lambda b, x: b.call("less_equal", x, b.const(np.float32(1))),
+    "greater_equal": lambda b, x: b.call("greater_equal", x, b.const(np.float32(1))),
+}
+
+
+@pytest.mark.parametrize("name", TESTS)
+def test_tests_of_numbers_are_written(name: str, tmp_path: Path) -> None:
+    """As masks are made of them."""
+    b = FunctionBuilder()
+    x = b.param("x", (2, 6))
+    far, near = (b.const(np.float32(v)) for v in (-8, 1))
+    y = b.call("where", TESTS[name](b, x), far, near, name="y")
+    mod = IRModule({"main": b.finish(y)})
+    values = np.array([[-1, 1, 0.5, -0.5, 0, 200], [3, -3, 1, 2, -200, 0.1]], np.float32)
+    quantize.export_onnx(mod, quantize.calibrate(mod, [values]), tmp_path / "q.onnx")
+    (got,) = run(tmp_path / "q.onnx", values)
+    np.testing.assert_array_equal(got, compiler.evaluate(mod, values))
+    assert set(got.ravel().tolist()) == {-8.0, 1.0}
+
+
+_AT = np.array([[1, 0], [0, 1]])
+MOVES: dict[str, Callable[[FunctionBuilder, Atom], Atom]] = {
+    "gather_elements": lambda b, x: b.call("gather_elements", x, b.const(_AT), axis=1),
+    "gather_nd": lambda b, x: b.call("gather_nd", x, b.const(_AT)),
+    **{
+        f"scatter_{reduction}": lambda b, x, reduction=reduction: b.call(
+            "scatter_elements", x, b.const(_AT), b.call("gather_elements", x, b.const(1 - _AT)),
+            axis=1, reduction=reduction,
+        )
+        for reduction in ("none", "add", "max")
+    },
+    "scatter_nd": lambda b, x: b.call("scatter_nd", x, b.const(_AT), b.call("gather_nd", x,
+                                      b.const(1 - _AT)), reduction="add"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_operators_on_positions_are_written(name: str, tmp_path: Path) -> None:
+    b = FunctionBuilder()
+    mod = IRModule({"main": b.finish(MOVES[name](b, b.param("x", (2, 3))))})
+    values = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
+    quantize.export_onnx(mod, quantize.calibrate(mod, [values]), tmp_path / "q.onnx")
+    (got,) = run(tmp_path / "q.onnx", values)
+    np.testing.assert_array_equal(got, compiler.evaluate(mod, values))
+
+
 N, M = Var("n"), Var("m")
 
 
