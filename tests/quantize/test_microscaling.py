@@ -55,15 +55,14 @@ def ocp(block: Array, name: str) -> Array:
     """6.3: X is the largest power of two not above the largest magnitude, over the largest power of
     two of the element type; elements are rounded to nearest even and saturate."""
     largest = float(np.abs(block).max())
-    if name == "mxint8":  # 5.3.4: two's complement in units of 1/64; its largest power of two is 1
-        top, round_ = 0, lambda v: np.clip(np.rint(v * 64), -128, 127) / 64 + 0.0
-    else:
-        numbers = element_numbers(*ELEMENTS[name])
-        top = math.frexp(numbers[-1])[1] - 1
-        round_ = lambda v: nearest(v, numbers)  # noqa: E731
+    integers = name == "mxint8"  # 5.3.4: two's complement in units of 1/64
+    numbers = np.array([1.0]) if integers else element_numbers(*ELEMENTS[name])
+    top = math.frexp(numbers[-1])[1] - 1
     exponent = -E8M0 if largest == 0 else math.frexp(largest)[1] - 1 - top
     scale = 2.0 ** min(max(exponent, -E8M0), E8M0)
-    return (round_(block.astype(np.float64) / scale) * scale).astype(np.float32)
+    v = block.astype(np.float64) / scale
+    rounded = np.clip(np.rint(v * 64), -128, 127) / 64 + 0.0 if integers else nearest(v, numbers)
+    return (rounded * scale).astype(np.float32)
 
 
 def microxcaling(block: Array, name: str) -> Array:
