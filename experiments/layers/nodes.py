@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import InputError
-from experiments.measure.metrics import cosine, sqnr_db
+from experiments.measure.metrics import cosine, farthest, sqnr_db
 
 if TYPE_CHECKING:
     from compiler.ir.expr import Atom, Binding, IRModule
@@ -142,8 +142,6 @@ def _compared(
     b: Binding, exact: Array, values: Array, alone: Array, params: ValueParams | None
 ) -> NodeError:
     low, high, counts = _histograms(exact, values)
-    with np.errstate(invalid="ignore", over="ignore"):
-        farthest, own = (float(np.abs(values - a).max(initial=0)) for a in (exact, alone))
     return NodeError(
         value=b.var.name,
         operator=str(getattr(getattr(b.value, "op", None), "name", type(b.value).__name__)),
@@ -151,10 +149,10 @@ def _compared(
         shape=values.shape,
         sqnr_db=sqnr_db(values, exact),
         cosine=cosine(values, exact),
-        max_abs_error=farthest,
+        max_abs_error=farthest(values, exact),
         own_sqnr_db=sqnr_db(values, alone),
         own_cosine=cosine(values, alone),
-        own_max_abs_error=own,
+        own_max_abs_error=farthest(values, alone),
         saturated=None if params is None else _beyond(alone, params),
         low=low,
         high=high,

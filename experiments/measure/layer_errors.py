@@ -11,7 +11,7 @@ import numpy as np
 
 from compiler.errors import InputError
 
-from .metrics import cosine, sqnr_db
+from .metrics import cosine, farthest, sqnr_db
 from .traced import traced
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def layer_errors(
                     shape=value.shape,
                     sqnr_db=sqnr_db(value, expected),
                     cosine=cosine(value, expected),
-                    max_abs_error=float(np.abs(value - expected).max()),
+                    max_abs_error=farthest(value, expected),
                     events=counts.taken() if counts is not None else None,
                 )
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,6 +63,14 @@ def not_finite(outputs: ArrayLike) -> int:
     if values.dtype.kind != "f":
         return 0
     return int(np.sum(~np.isfinite(values.reshape(len(values), -1)).all(axis=1)))
+
+
+def farthest(values: NDArray[Any], reference: NDArray[Any]) -> float:
+    """The largest magnitude of a difference between arrays of one shape, 0 of empty ones; equal
+    infinities, as masks are made of, do not differ. NaN if a NaN is in either."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        apart = np.where(values == reference, 0, np.abs(values - reference))
+    return float(apart.max(initial=0))
 
 
 def sqnr_db(values: ArrayLike, reference: ArrayLike) -> float:

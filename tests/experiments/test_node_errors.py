@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import compiler
+import datatypes
 import quantize
 from compiler.interpret.graph import trace
 from compiler.ir.builder import FunctionBuilder
@@ -25,6 +26,8 @@ from experiments.cli.main import run_command
 from experiments.data import datasets
 from experiments.layers.nodes import BINS, NodeError, _histograms, node_errors
 from experiments.measure import metrics
+from experiments.measure.layer_errors import layer_errors
+from experiments.measure.metrics import farthest
 from quantize import Plan, QConfig
 from quantize.plan.diff import plan_diff
 
@@ -232,3 +235,27 @@ def test_bins_are_those_of_numpy() -> None:
     held = np.random.default_rng(0).normal(3, 2, 1000).astype(np.float32)
     low, high, (counts,) = _histograms(held)
     np.testing.assert_array_equal(counts, np.histogram(held, BINS, (low, high))[0])
+
+
+def test_equal_infinities_do_not_differ() -> None:
+    """Masks are made of them."""
+    ends = np.array([np.inf, -np.inf, 1.0])
+    assert farthest(ends, ends) == 0
+    assert farthest(ends, np.array([np.inf, -np.inf, 1.5])) == 0.5
+    assert farthest(ends, -ends) == np.inf
+    assert farthest(ends[:0], ends[:0]) == 0
+    assert farthest(np.float64(2), np.float64(-1)) == 3
+    assert np.isnan(farthest(ends, np.array([np.inf, np.nan, 1.0])))
+
+
+def test_layers_with_masks_of_infinity_have_errors() -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (2, 3))
+    mask = b.const(np.array([[0, -np.inf, 0]], np.float32))
+    scores = b.call("add", x, mask, name="scores")
+    mod = prepare(IRModule({"main": b.finish(b.call("nn.softmax", scores, axis=-1, name="y"))}))
+    values = np.array([[1, 2, 3], [0.3, 0.1, 0.2]], np.float32)
+    errors = layer_errors(mod, datatypes.change_dtype(mod, "float32", "bfloat16"), [values])
+    found = {e.value: e.max_abs_error for e in errors}
+    assert 0 < found["scores"] < 0.01
+    assert 0 < found["y"] < 0.01
