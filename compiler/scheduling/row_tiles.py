@@ -67,19 +67,19 @@ def tile_rows(
 ) -> bool:
     """Let `f`, in place, compute tiles of rows, each scheduled by `arrange`; False: it is left as
     it is, for it is not made of several reductions over the same rows, or of one tile only."""
-    if sum(x.init is not None for x in stores(f.body)) < 2 or not f.temps:
+    if sum(x.init is not None for x in stores(f.body)) < 2:
         return False
     shared = shared_rows(f)
     if isinstance(shared, str):
         return False
-    t = _tiling(f, shared, target.architecture.caches.next)
+    t = _tiling(shared, target.architecture.caches.next)
     if t is None:
         return False
     tile = _one_tile(f, shared, t)
     arrange(tile)
     if tile.packed or any(_gathered(tile.body, b) for b in (*tile.temps, tile.params[-1])):
         return False
-    _put_together(f, tile, t)
+    _put_together(f, tile, t, shared.order)
     return True
 
 
@@ -87,11 +87,13 @@ def _gathered(body: list[Stmt], b: Buffer) -> bool:
     return any(x is b and idx is None for x, idx, _, _ in accesses(body))
 
 
-def _tiling(f: PrimFunc, shared: SharedRows, cache: int) -> _Tiling | None:
+def _tiling(shared: SharedRows, cache: int) -> _Tiling | None:
     """Tiles of rows whose largest temporary fits the cache; None: that is one tile."""
     *heads, n = shared.extents
     every = math.prod(shared.extents)
-    sizes = [b.size.const * b.dtype.nbytes // every for b in f.temps]
+    sizes = [
+        b.size.const * b.dtype.nbytes // every for b in shared.buffers if b is not shared.result
+    ]
     most = max(1, cache // max(1, *sizes))
     rows = min(n, most)
     if rows < n:
@@ -163,19 +165,19 @@ def _one_tile(f: PrimFunc, shared: SharedRows, t: _Tiling) -> PrimFunc:
 
     return replace(
         f,
-        params=[*f.params[:-1], new[f.params[-1]]],
-        temps=[new[b] for b in f.temps],
+        params=[*f.params[:-1], new[shared.result]],
+        temps=[x for b, x in new.items() if b is not shared.result],
         body=[stage(s) for s in shared.stages],
         packed={},
         prefetch={},
     )
 
 
-def _put_together(f: PrimFunc, tile: PrimFunc, t: _Tiling) -> None:
+def _put_together(f: PrimFunc, tile: PrimFunc, t: _Tiling, order: Sequence[int]) -> None:
     """Let `f` compute all tiles by the loops of one."""
     moved = _moved(tile, t)
     heads = [v for v in t.loops if v not in t.moving]
-    places = {tile.params[-1]: _Place(f.params[-1], (), t.first)}
+    places = {tile.params[-1]: _Place(f.params[-1], (), t.first, order)}
     parts = [s for s in tile.body if _written([s]) & moved]
     home = same_memory(parts, moved & {*tile.temps})
     for b in tile.temps:
@@ -183,7 +185,7 @@ def _put_together(f: PrimFunc, tile: PrimFunc, t: _Tiling) -> None:
             continue
         around = t.loops[:1] if b in moved else heads
         shape = (*(v.extent or Index.of(1) for v in around), *b.shape)
-        places[b] = _Place(replace(b, shape=shape), tuple(around), ())
+        places[b] = _Place(replace(b, shape=shape), tuple(around))
     kept = [b for b in tile.temps if b in places]
     places |= {b: places[x] for b, x in home.items()}
     before: list[Stmt] = []
@@ -234,11 +236,13 @@ def _index_vars(s: Stmt) -> set[Var]:
 
 @dataclass(frozen=True, eq=False)
 class _Place:
-    """Where a buffer of a tile lies: `buffer`, at `around` and the indices moved by `first`."""
+    """Where a buffer of a tile lies: `buffer`, at `around` and the indices moved by `first`, in
+    `order` if one is given."""
 
     buffer: Buffer
     around: Rows
-    first: Rows
+    first: Rows = ()
+    order: Sequence[int] = ()
 
 
 class _Placed(Copy):
@@ -259,8 +263,9 @@ class _Placed(Copy):
             return here
         p = self.places[b]
         around, first = (self.indices(tuple(map(Index.of, x))) for x in (p.around, p.first))
-        moved = (i + k for i, k in zip(here, first, strict=False))
-        return (*around, *moved, *here[len(first) :])
+        moved = [i + k for i, k in zip(here, first, strict=False)]
+        every = (*around, *moved, *here[len(first) :])
+        return tuple(every[k] for k in p.order) if p.order else every
 
     def store(self, s: Store) -> Store:
         """A store into the tile's place."""

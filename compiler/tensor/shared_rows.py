@@ -3,10 +3,10 @@ compute from the first stage to the last, before the next tile begins."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.symbolic import Index, Var
-from compiler.tensor.expr import Buffer, Expr, Gather, Load, walk
+from compiler.tensor.expr import Buffer, Expr, Gather, Load, rewrite, walk
 from compiler.tensor.stmt import For, PrimFunc, Stmt, Store
 
 
@@ -31,39 +31,98 @@ class SharedRows:
 
     Attributes:
         extents: how many rows there are along each of these axes.
-        stages: the nests, in order.
+        stages: the nests, in order, but for those that only move elements.
+        result: what the last one stores into: the result, or a temporary whose axes are in another
+            order there.
+        order: for each axis of the result, which one of `result` it is.
     """
 
     extents: tuple[int, ...]
     stages: tuple[RowStage, ...]
+    result: Buffer
+    order: tuple[int, ...]
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """What the stages store into, each once."""
+        return list(dict.fromkeys(s.store.buffer for s in self.stages))
 
 
 def shared_rows(f: PrimFunc) -> SharedRows | str:
     """The rows of `f`: all axes of its result but the last; or why it has none.
 
     A row of a temporary is what its leading axes say, and is read by statements for the same row
-    only. Inputs are read anywhere.
+    only. Inputs are read anywhere, and as they are where stages only change the order of axes but
+    the last. If the last stage does so, its operand is what has the rows.
     """
     if f.dims:
         return f"the size {f.dims[0]} is known only when it runs"
     if f.outputs != 1 or len(f.params[-1].shape) < 2:
         return "it has several results, or one without rows"
-    out = f.params[-1]
+    nests = [_nest(s) for s in f.body]
+    if any(store is None for _, store in nests):
+        return "a stage is no plain nest of loops"
+    plain = [(loops, store) for loops, store in nests if store is not None]
+    out, order = f.params[-1], tuple(range(len(f.params[-1].shape)))
+    *before, (_, last) = plain
+    turned = _turned(last)
+    if turned is not None and before and turned[0] is before[-1][1].buffer:
+        plain, (out, order) = before, turned
+    given = {*f.params[:-1]}
+    plain = _without_moves(plain, given, out)
     extents = tuple(n.const for n in out.shape[:-1])
-    own = {out, *f.temps}
+    own = {store.buffer for _, store in plain}
     for b in own:
         if tuple(b.shape[: len(extents)]) != tuple(out.shape[:-1]):
             return f"{b.name} has other rows than the result"
     stages: list[RowStage] = []
-    for s in f.body:
-        loops, store = _nest(s)
-        if store is None:
-            return "a stage is no plain nest of loops"
+    for loops, store in plain:
         rows = _rows(store, loops, extents)
         if rows is None or _crosses(store, own, rows, extents):
             return f"stage {store.stage} works on several rows at once"
         stages.append(RowStage(tuple(loops), store, rows))
-    return SharedRows(extents, tuple(stages))
+    return SharedRows(extents, tuple(stages), out, order)
+
+
+def _turned(store: Store) -> tuple[Buffer, tuple[int, ...]] | None:
+    """The one buffer that `store` reads, and which of its axes each axis is of what it fills; None:
+    it does something else, or moves the last axis."""
+    x = store.value
+    if not isinstance(x, Load) or store.update or store.init is not None:
+        return None
+    own = [next(iter(i.vars()), None) for i in store.idx]
+    if any(v is None or v != i for v, i in zip(own, store.idx, strict=True)):
+        return None
+    order = tuple(x.idx.index(i) if i in x.idx else -1 for i in store.idx)
+    whole = sorted(order) == [*range(len(x.idx))]
+    same = all(x.buffer.shape[k] == n for k, n in zip(order, store.buffer.shape, strict=True))
+    last = len(order) - 1
+    return (x.buffer, order) if whole and same and order[last] == last else None
+
+
+def _without_moves(
+    nests: list[tuple[list[Var], Store]], given: set[Buffer], out: Buffer
+) -> list[tuple[list[Var], Store]]:
+    """The nests without those that only change the order of axes of what is given: it is read as
+    it is."""
+    moves: dict[Buffer, tuple[Buffer, tuple[int, ...]]] = {}
+
+    def put(e: Expr) -> Expr | None:
+        if not isinstance(e, Load) or e.buffer not in moves:
+            return None
+        source, order = moves[e.buffer]
+        at = dict(zip(order, e.idx, strict=True))
+        return Load(source, tuple(at[k] for k in range(len(order))))
+
+    kept: list[tuple[list[Var], Store]] = []
+    for loops, store in nests:
+        turned = _turned(store)
+        if turned is not None and turned[0] in given and store.buffer is not out:
+            moves[store.buffer] = turned
+            continue
+        init = None if store.init is None else rewrite(store.init, put)
+        kept.append((loops, replace(store, value=rewrite(store.value, put), init=init)))
+    return kept
 
 
 def _nest(s: Stmt) -> tuple[list[Var], Store | None]:

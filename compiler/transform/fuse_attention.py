@@ -10,9 +10,10 @@ and in its order: so do all results, in every number format.
 from __future__ import annotations
 
 from compiler.errors import LoweringError
-from compiler.ir.expr import Atom, Binding, Call, Function, IRModule, Var
+from compiler.ir.expr import Atom, Binding, Call, Function, IRModule, Var, tensor_type
 from compiler.ir.substitution import substitute
 from compiler.lowering.legalize import legalize
+from compiler.op.facts import Moves
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.passes.nested import through_nested
 from compiler.passes.rewrite import Rewriter, op_of, union
@@ -60,8 +61,10 @@ class _Walk:
     def run(self) -> Function:
         """The function with attention fused."""
         for b in self.f.bindings:
-            chain = self._chain(b) if _is_product(b) else None
-            made = chain and (self._fused([*chain, b]) if isinstance(chain, list) else chain)
+            made = self._with_attention(b) if _moves_rows(b) else None
+            if _is_product(b):
+                chain = self._chain(b)
+                made = self._fused([*chain, b]) if isinstance(chain, list) else chain
             if isinstance(made, str):
                 self.refusals.append(Refusal(FuseAttention.name, b.var.name, made))
             if isinstance(made, Binding):
@@ -69,6 +72,14 @@ class _Walk:
             else:
                 self.r.keep(b)
         return self.r.finish()
+
+    def _with_attention(self, moves: Binding) -> Binding | str | None:
+        """One kernel of attention and the transposition of its result; None: it is of another."""
+        (a,) = _group(moves)[1]
+        made = self.r.producer(a)
+        if made is None or not isinstance(a, Var) or not self.r.used_once(a):
+            return None
+        return self._fused([made, moves]) if _is_attention(made) else None
 
     def _chain(self, product: Binding) -> list[Binding] | str:
         """The kernels from the scores to what `product` multiplies; or why that is not all."""
@@ -86,9 +97,10 @@ class _Walk:
             return f"%{a.name} is no result of a kernel"
         if not self.r.used_once(a):
             return f"%{a.name} is read by something else, too"
+        if _is_attention(b):
+            return f"%{a.name} is a result of attention"
         if _is_product(b):
-            again = sum(map(_multiplies, _group(b)[0].bindings)) > 1
-            return f"%{a.name} is a result of attention" if again else [b]
+            return [b]
         reason = f"%{a.name} is computed from no product of two computed tensors"
         _, args = _group(b)
         for x in args if most else ():
@@ -101,7 +113,10 @@ class _Walk:
 
     def _fused(self, chain: list[Binding]) -> Binding | str:
         """One kernel of several, of which each but the last is read by the next; or why not."""
-        made = _joined(chain)
+        args = dict.fromkeys(a for b in chain for a in _group(b)[1] if isinstance(a, Var))
+        given = [m for a in args if (m := self.r.producer(a)) and m not in chain]
+        moved = [m for m in given if _moves_rows(m) and self.r.used_once(m.var)]
+        made = _joined([*moved, *chain])
         try:
             rows = shared_rows(legalize(_group(made)[0]).func)
         except LoweringError as e:
@@ -133,6 +148,25 @@ def _param(a: Atom) -> Var:
 def _is_product(b: Binding) -> bool:
     """Whether a kernel begins with a product of two tensors that are computed elsewhere."""
     return _is_kernel(b) and _multiplies(_group(b)[0].bindings[0])
+
+
+def _is_attention(b: Binding) -> bool:
+    """Whether a kernel has several products already."""
+    return _is_kernel(b) and sum(map(_multiplies, _group(b)[0].bindings)) > 1
+
+
+def _moves_rows(b: Binding) -> bool:
+    """Whether a kernel does nothing but change the order of axes, and not of the last."""
+    if not _is_kernel(b) or len(_group(b)[0].bindings) > 1:
+        return False
+    (member,) = _group(b)[0].bindings
+    op = op_of(member.value)
+    if op is None or op.moves is not Moves.PERMUTE:
+        return False
+    assert isinstance(member.value, Call)
+    rank = tensor_type(b.var).rank
+    order = getattr(member.value.attrs, "axes", ()) or tuple(reversed(range(rank)))
+    return bool(order[-1] % rank == rank - 1)
 
 
 def _multiplies(member: Binding) -> bool:

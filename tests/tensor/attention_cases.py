@@ -8,7 +8,7 @@ import numpy as np
 
 import compiler
 from compiler.ir.builder import FunctionBuilder
-from compiler.ir.expr import IRModule
+from compiler.ir.expr import IRModule, Var
 from compiler.types.dtypes import Array
 
 SMALL = np.float32(-1e4)
@@ -21,6 +21,7 @@ class Case:
     Attributes:
         mask: "none", "add" (numbers, of every row), "where" (of the keys; one batch all masked).
         turned: whether keys are given as they are computed, with a transposition of their own.
+        split: whether operands and the result are [batch, rows, heads, width].
     """
 
     batch: int = 1
@@ -30,13 +31,26 @@ class Case:
     width: int = 4
     mask: str = "none"
     turned: bool = False
+    split: bool = False
+
+    def operand(self, b: FunctionBuilder, name: str, rows: int, columns: int, dtype: str) -> Var:
+        """A parameter, transposed if heads are split off rows."""
+        if not self.split:
+            return b.param(name, (self.batch, self.heads, rows, columns), dtype)
+        x = b.param(name, (self.batch, rows, self.heads, columns), dtype)
+        return b.call("transpose", x, axes=(0, 2, 1, 3))
+
+    def finished(self, b: FunctionBuilder, out: Var) -> IRModule:
+        """The module with this result, transposed back."""
+        out = b.call("transpose", out, axes=(0, 2, 1, 3)) if self.split else out
+        return IRModule({"main": b.finish(out)})
 
     def floats(self) -> IRModule:
         """softmax(q k' / 2 + mask) v on float32."""
-        b, lead = FunctionBuilder(), (self.batch, self.heads)
-        q = b.param("q", (*lead, self.rows, self.width))
-        k = b.param("k", (*lead, *((self.keys, self.width)[:: 1 if self.turned else -1])))
-        v = b.param("v", (*lead, self.keys, self.width))
+        b = FunctionBuilder()
+        q = self.operand(b, "q", self.rows, self.width, "float32")
+        k = self.operand(b, "k", *(self.keys, self.width)[:: 1 if self.turned else -1], "float32")
+        v = self.operand(b, "v", self.keys, self.width, "float32")
         k = b.call("transpose", k, axes=(0, 1, 3, 2)) if self.turned else k
         scores = b.call("multiply", b.call("nn.matmul", q, k), compiler.const(np.float32(0.5)))
         if self.mask == "add":
@@ -46,14 +60,14 @@ class Case:
             mask = b.param("mask", (self.batch, 1, 1, self.keys), "bool")
             scores = b.call("where", mask, scores, compiler.const(SMALL))
         weights = b.call("nn.softmax", scores, axis=-1)
-        return IRModule({"main": b.finish(b.call("nn.matmul", weights, v))})
+        return self.finished(b, b.call("nn.matmul", weights, v))
 
     def bytes(self) -> IRModule:
         """The same on uint8 with zero points, as quantized networks have it."""
-        b, lead = FunctionBuilder(), (self.batch, self.heads)
-        q = b.param("q", (*lead, self.rows, self.width), "uint8")
-        k = b.param("k", (*lead, self.width, self.keys), "uint8")
-        v = b.param("v", (*lead, self.keys, self.width), "uint8")
+        b = FunctionBuilder()
+        q = self.operand(b, "q", self.rows, self.width, "uint8")
+        k = self.operand(b, "k", self.width, self.keys, "uint8")
+        v = self.operand(b, "v", self.keys, self.width, "uint8")
         zeros = {"input_zero_point": 120, "weight_zero_point": 123}
         scores = b.call("nn.matmul", q, k, out_dtype="int32", **zeros)
         scores = b.call("qnn.dequantize", scores, compiler.const(np.float32(1e-4)))
@@ -64,9 +78,7 @@ class Case:
         weights = b.call("qnn.quantize", weights, compiler.const(np.float32(1 / 255)))
         out = b.call("nn.matmul", weights, v, out_dtype="int32", weight_zero_point=125)
         scale = compiler.const(np.float32(0.01))
-        return IRModule(
-            {"main": b.finish(b.call("qnn.requantize", out, scale, output_zero_point=140))}
-        )
+        return self.finished(b, b.call("qnn.requantize", out, scale, output_zero_point=140))
 
 
 def operands(mod: IRModule, seed: int = 0) -> list[Array]:

@@ -33,6 +33,7 @@ cases = st.builds(
     keys=st.integers(1, 50) | st.integers(LONG, LONG + 20),
     width=st.integers(1, 9),
     mask=st.sampled_from(["none", "add", "where"]),
+    split=st.booleans(),
 )
 
 
@@ -67,6 +68,7 @@ def test_results_stay() -> None:
         Case(heads=3, rows=50, keys=LONG),  # tiles that overlap
         Case(heads=1, rows=42, keys=LONG, width=3, mask="add"),  # tiles that do not
         Case(batch=2, rows=1, keys=33, mask="where"),
+        Case(batch=2, heads=3, rows=6, split=True),
     ],
 )
 def test_results_of_bytes_stay(case: Case) -> None:
@@ -155,6 +157,10 @@ def test_rows_that_are_not_apart() -> None:
     rows = found(Case(batch=2, heads=3, rows=5).floats())
     assert isinstance(rows, SharedRows)
     assert rows.extents == (2, 3, 5)
+    split = found(Case(batch=2, heads=3, rows=5, split=True).floats())
+    assert isinstance(split, SharedRows)
+    assert (split.extents, split.order) == ((2, 3, 5), (0, 2, 1, 3))  # moves are no stages
+    assert [s.store.stage for s in split.stages] == [s.store.stage for s in rows.stages]
     turned = found(Case(turned=True).floats())
     assert turned == "transpose has other rows than the result"
 

@@ -77,3 +77,17 @@ def test_two_layers_are_two_kernels() -> None:
         x = b.call("nn.matmul", b.call("nn.softmax", b.call("nn.matmul", x, k), axis=-1), v)
     mod = IRModule({"main": b.finish(x)})
     assert kernels(mod) == 2
+
+
+def test_transpositions_of_rows_are_read_and_written_through() -> None:
+    """Heads that are split off and joined, but not the transposition that keys need."""
+    b = FunctionBuilder()
+    q, k, v = (
+        b.call("transpose", b.param(name, (1, 5, 2, 4)), axes=(0, 2, 1, 3)) for name in "qkv"
+    )
+    scores = b.call("nn.matmul", q, b.call("transpose", k, axes=(0, 1, 3, 2)))
+    out = b.call("nn.matmul", b.call("nn.softmax", scores, axis=-1), v)
+    mod = IRModule({"main": b.finish(b.call("transpose", out, axes=(0, 2, 1, 3)))})
+    assert kernels(mod) == 3
+    _, _, last = Sequential([FuseOps(), FuseAttention()])(mod).main.bindings
+    assert [a.name for a in last.value.args][:2] == ["q", "v"]
