@@ -11,14 +11,13 @@ done before them, once.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.scheduling.nests import nest
-from compiler.scheduling.parallelize import TASKS
+from compiler.scheduling.row_cuts import Tiling, cut
 from compiler.scheduling.same_memory import same_memory
-from compiler.symbolic import Index, IntLike, Var, imin
+from compiler.symbolic import Index, IntLike, Var
 from compiler.target.registry import Target
 from compiler.tensor.copying import Copy
 from compiler.tensor.expr import Buffer, Expr, Load, index_vars, rewrite, subst
@@ -35,29 +34,7 @@ from compiler.tensor.stmt import (
     walk_stmts,
 )
 
-LEAST_TASKS = 4
-"""Tasks that threads get, if there are so many, however much memory of their own these take."""
-LEAST_ROWS = 8
-"""Rows below which a tile is not made for that it divides their number."""
-
 Rows = tuple[IntLike, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class _Tiling:
-    """How rows are cut.
-
-    Attributes:
-        rows: rows of a tile along each axis.
-        loops: loops over tiles, the first of them shared by threads.
-        first: the first row of a tile along each axis, in terms of these.
-        moving: loops over tiles of the same head.
-    """
-
-    rows: tuple[int, ...]
-    loops: tuple[Var, ...]
-    first: Rows
-    moving: frozenset[Var]
 
 
 def tile_rows(
@@ -72,74 +49,29 @@ def tile_rows(
     shared = shared_rows(f)
     if isinstance(shared, str):
         return False
-    t = _tiling(shared, target.architecture.caches.next)
-    if t is None:
-        return False
-    tile = _one_tile(f, shared, t)
-    arrange(tile)
-    if tile.packed or any(_gathered(tile.body, b) for b in (*tile.temps, tile.params[-1])):
-        return False
-    _put_together(f, tile, t, shared.order)
-    return True
+    parts: list[tuple[PrimFunc, Tiling]] = []
+    for t in cut(shared, target.architecture.caches.next):
+        tile = _one_tile(f, shared, t)
+        arrange(tile)
+        if tile.packed or any(_gathered(tile.body, b) for b in (*tile.temps, tile.params[-1])):
+            return False
+        parts.append((tile, t))
+    if parts:
+        f.body.clear()
+        f.temps.clear()
+    for tile, t in parts:
+        _put_together(f, tile, t, shared.order)
+    return bool(parts)
 
 
 def _gathered(body: list[Stmt], b: Buffer) -> bool:
     return any(x is b and idx is None for x, idx, _, _ in accesses(body))
 
 
-def _tiling(shared: SharedRows, cache: int) -> _Tiling | None:
-    """Tiles of rows whose largest temporary fits the cache; None: that is one tile."""
-    *heads, n = shared.extents
-    every = math.prod(shared.extents)
-    sizes = [
-        b.size.const * b.dtype.nbytes // every for b in shared.buffers if b is not shared.result
-    ]
-    most = max(1, cache // max(1, *sizes))
-    rows = min(n, most)
-    if rows < n:
-        known = (d for d in range(rows, max(rows // 2, LEAST_ROWS - 1), -1) if n % d == 0)
-        rows = next(known, rows)
-    tiles = -(-n // rows)
-    if tiles == 1 and math.prod(heads) == 1:
-        return None
-    room = cache // max(1, rows * sum(sizes))
-    # Tiles that overlap stay in one task.
-    axes = [*heads, tiles if n % rows == 0 else 1]
-    apart = next((k for k, x in enumerate(axes) if x >= LEAST_TASKS), axes.index(max(axes)))
-    tasks = _tasks(axes[apart], room)
-    loops: list[Var] = [Var("task", tasks)]
-    at: list[IntLike] = []
-    moving: set[Var] = set()
-    for k, extent in enumerate((*heads, tiles)):
-        here: IntLike = 0
-        if k == apart:
-            here = Index.of(loops[0])
-        left = extent // tasks if k == apart else extent
-        if left > 1:
-            v = Var(f"tile{k}", left)
-            loops.append(v)
-            here = here * left + v
-            moving |= {v} if k == len(heads) else set()
-        at.append(here)
-    moving |= {loops[0]} if apart == len(heads) else set()
-    at[-1] = at[-1] * rows if n % rows == 0 else imin(at[-1] * rows, n - rows)
-    return _Tiling((*(1 for _ in heads), rows), tuple(loops), tuple(at), frozenset(moving))
-
-
-def _tasks(extent: int, room: int) -> int:
-    """How many tasks an axis is cut into: a divisor, as many as have room in the cache, or few."""
-    able = [d for d in range(1, min(extent, TASKS) + 1) if extent % d == 0]
-    few = next((d for d in able if d >= LEAST_TASKS), able[-1])
-    return max([few, *(d for d in able if d <= room)])
-
-
-def _one_tile(f: PrimFunc, shared: SharedRows, t: _Tiling) -> PrimFunc:
+def _one_tile(f: PrimFunc, shared: SharedRows, t: Tiling) -> PrimFunc:
     """The loop nests of one tile; its result is a buffer of its own."""
     axes = len(t.rows)
-    new = {
-        b: replace(b, shape=(*map(Index.of, t.rows), *b.shape[axes:]))
-        for b in (*f.temps, f.params[-1])
-    }
+    new = {b: replace(b, shape=(*map(Index.of, t.rows), *b.shape[axes:])) for b in shared.buffers}
 
     def stage(s: RowStage) -> Stmt:
         sizes = {v: n for v, n in zip(s.rows, t.rows, strict=True) if v is not None}
@@ -160,8 +92,8 @@ def _one_tile(f: PrimFunc, shared: SharedRows, t: _Tiling) -> PrimFunc:
         value, init = given
         assert value is not None
         rest = tuple(i.subst(m) for i in x.idx[axes:])
-        moved = Store(x.stage, new[x.buffer], (*here, *rest), value, x.update, init)
-        return nest(loops, moved)
+        idx = (*here, *rest)
+        return nest(loops, replace(x, buffer=new[x.buffer], idx=idx, value=value, init=init))
 
     return replace(
         f,
@@ -173,8 +105,8 @@ def _one_tile(f: PrimFunc, shared: SharedRows, t: _Tiling) -> PrimFunc:
     )
 
 
-def _put_together(f: PrimFunc, tile: PrimFunc, t: _Tiling, order: Sequence[int]) -> None:
-    """Let `f` compute all tiles by the loops of one."""
+def _put_together(f: PrimFunc, tile: PrimFunc, t: Tiling, order: Sequence[int]) -> None:
+    """Let `f` compute all tiles, too, by the loops of one."""
     moved = _moved(tile, t)
     heads = [v for v in t.loops if v not in t.moving]
     places = {tile.params[-1]: _Place(f.params[-1], (), t.first, order)}
@@ -198,11 +130,11 @@ def _put_together(f: PrimFunc, tile: PrimFunc, t: _Tiling, order: Sequence[int])
         before.append(nest([*own.values()], _Placed(places, own).stmt(s)))
     for v in reversed(t.loops):
         body = [For(v, body, "parallel" if v is t.loops[0] else "serial")]
-    f.body[:] = [*before, *body]
-    f.temps[:] = [places[b].buffer for b in kept]
+    f.body += [*before, *body]
+    f.temps += [places[b].buffer for b in kept]
 
 
-def _moved(tile: PrimFunc, t: _Tiling) -> set[Buffer]:
+def _moved(tile: PrimFunc, t: Tiling) -> set[Buffer]:
     """What is not the same in all tiles of a head: the result, and what is computed from the rows
     of a tile."""
     moved = {tile.params[-1]} if t.moving else {tile.params[-1], *tile.temps}
