@@ -94,7 +94,9 @@ class _Walk:
         if b is None or not isinstance(a, Var):
             return "what it multiplies is no result of a kernel"
         if not _is_kernel(b):
-            return f"%{a.name} is no result of a kernel"
+            op = op_of(b.value)
+            what = f"another shape ({op.name})" if op and op.view else "no result of a kernel"
+            return f"%{a.name} is {what}"
         if not self.r.used_once(a):
             return f"%{a.name} is read by something else, too"
         if _is_attention(b):

@@ -97,6 +97,8 @@ FORMATS = [
     ("bfloat16", "sequential"),
     ("float8_e4m3fn", "float32"),
     ("posit8_es0", "exact"),
+    ("float32", "bfloat16"),
+    ("bfloat16_stochastic", "sequential"),
     ("fixed16_8", "sequential"),
 ]
 

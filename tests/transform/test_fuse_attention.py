@@ -49,7 +49,7 @@ def test_scores_that_are_read_twice_stay() -> None:
 def test_other_shapes_between_stay() -> None:
     mod = attention(reshaped=True)
     assert kernels(mod) == 5
-    assert reasons(mod)[-1].endswith("is no result of a kernel")
+    assert reasons(mod)[-1].endswith("is another shape (reshape)")
 
 
 def test_open_sizes_stay() -> None:
