@@ -265,7 +265,11 @@ def _contiguous(store: Store, v: Var, whole: bool) -> bool:
     out = store.buffer.flat(store.idx)
     if out.terms.get(v) != 1 or _hides(out, v):
         return False
+    rows = [n for n in walk(store.value) if isinstance(n, Gather) and n.row(v) is not None]
+    apart = {id(e) for n in rows for e in walk(n)}
     for n in walk(store.value):
+        if id(n) in apart:
+            continue
         if isinstance(n, Load):
             flat = n.buffer.flat(n.idx)
             alone = whole and all(
@@ -279,7 +283,8 @@ def _contiguous(store: Store, v: Var, whole: bool) -> bool:
 
 
 def _hinders_lanes(e: Expr) -> bool:
-    """Whether lanes do `e` one by one, other than a look-up in a table for every byte."""
+    """Whether lanes do `e` one by one, other than a look-up in a table for every byte (or in a row,
+    see `_contiguous`)."""
     return isinstance(e, (CallExtern, Gather, IndexValue)) and not (
         isinstance(e, Gather) and e.byte is not None
     )

@@ -15,7 +15,7 @@ from toy_dtype import TOY
 
 from compiler.errors import TypeInferenceError
 from compiler.op.library import get_op
-from compiler.types.dtypes import BOOL, FLOAT32, INT64, Array
+from compiler.types.dtypes import BOOL, FLOAT32, INT64, Array, DType
 from compiler.types.tensor_types import TensorType
 
 small = st.integers(1, 4)
@@ -130,6 +130,26 @@ def test_take_is_numpys(shape: tuple[int, ...], indices: Array, data: Any) -> No
     types = [TensorType.of(shape, TOY), TensorType.of(indices.shape, INT64)]
     (got,) = check_agreement("take", {"axis": axis}, types, [x, indices])
     np.testing.assert_array_equal(got, np.take(x, np.clip(indices, -size, size - 1), axis))
+
+
+@given(
+    st.sampled_from(["float32", "int8", "bool", "int64"]),
+    st.integers(1, 3),
+    st.sampled_from([3, 16, 40, 70]),
+    arrays(np.int64, array_shapes(min_dims=0, max_dims=2, max_side=3), elements=st.integers(-4, 3)),
+    st.booleans(),
+)
+@settings(max_examples=30, deadline=None)
+def test_take_of_whole_rows(
+    dtype: str, before: int, width: int, indices: Array, first: bool
+) -> None:
+    """Rows are read several elements at once, whatever their length and dtype."""
+    x = (np.arange(before * 4 * width) * 7 % 251).reshape(before, 4, width)
+    x = (x % 2 == 0 if dtype == "bool" else x.astype(np.int8)).astype(dtype)
+    x, axis = (x[0], 0) if first else (x, 1)
+    types = [TensorType.of(x.shape, DType.parse(dtype)), TensorType.of(indices.shape, INT64)]
+    (got,) = check_agreement("take", {"axis": axis}, types, [x, indices])
+    np.testing.assert_array_equal(got, np.take(x, indices, axis))
 
 
 @pytest.mark.sampled(6)

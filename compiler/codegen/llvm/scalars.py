@@ -173,6 +173,9 @@ class Scalars:
             return x86_look_up.look_up_bytes(e, base, e.splat(self.eval(byte), self.scope.width))
         if inc:
             raise LoweringError(f"{x.buffer.name} is read at run-time positions in a moving loop")
+        row = x.row(self.scope.lanes[0][0]) if len(self.scope.lanes) == 1 else None
+        if row is not None:
+            return self._row(x, *row)
         if self.scope.width == 1 and isinstance(x.at, BinOp) and x.at.op == "Add":
             # The parts one by one, as other look-ups in the same row share the first.
             for part in (x.at.a, x.at.b):
@@ -186,6 +189,17 @@ class Scalars:
             at = e.bin("mul", e.extract(position, k), e.const(LLVM_BYTES[t], "i64"))
             out.append(e.load(e.at(base, at), 0, t, 1, LLVM_BYTES[t]))
         return from_memory(e, x.buffer, e.gather_lanes(out))
+
+    def _row(self, x: Gather, place: Index, start: Expr) -> Val:
+        """Neighbours of a row that starts where data says."""
+        e, n, t = self.e, self.scope.width, memory_type(x.buffer.dtype)
+        (lane, _), size = self.scope.lanes[0], LLVM_BYTES[t]
+        held, self.scope.lanes, self.values = (self.scope.lanes, self.values), [], {}
+        base = self.scope.cursor[x.buffer][0]
+        for part in (self.addresses.runtime(place.subst({lane: 0})), self.eval(start)):
+            base = e.at(base, e.bin("mul", part, e.const(size, "i64")))
+        self.scope.lanes, self.values = held
+        return from_memory(e, x.buffer, e.load(base, 0, t, n, size))
 
     def _permuted(self, x: Gather, p: x86_look_up.Permutation, count: int) -> Val:
         """The entries of a small table for `count` parts of the lanes."""

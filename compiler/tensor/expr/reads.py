@@ -92,6 +92,18 @@ class Gather(Expr):
         at = self.at.value if isinstance(self.at, Cast) else self.at
         return at if at.dtype == UINT8 and self.buffer.size == 256 else None
 
+    def row(self, v: Var) -> tuple[Index, Expr] | None:
+        """(place, start), of which the position is the sum, where neighbours along `v` are
+        neighbours in memory: the place moves by one, and the start stays. None elsewhere."""
+        if not (isinstance(self.at, BinOp) and self.at.op == "Add"):
+            return None
+        place, start = self.at.a, self.at.b
+        if not isinstance(place, IndexValue) or v in index_vars(start):
+            return None
+        index = place.index
+        hidden = any(v in a.leaves() for a in index.terms if not isinstance(a, Var))
+        return None if hidden or index.terms.get(v) != 1 else (index, start)
+
     def children(self) -> tuple[Expr, ...]:
         """The position."""
         return (self.at,)
