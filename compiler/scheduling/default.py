@@ -22,6 +22,7 @@ from compiler.scheduling.rules import scheduled_by_rule
 from compiler.scheduling.select import choose_tile, consumer, tileable, widen_blocks
 from compiler.scheduling.tile import Tile, read_once
 from compiler.scheduling.tile_config import TileChoice, retile
+from compiler.scheduling.turned import turn_squares
 from compiler.symbolic import Index, Var
 from compiler.target.registry import Target, kind_of
 from compiler.tensor.expr import (
@@ -205,7 +206,7 @@ def _vectorize(s: Schedule, stage: str, target: Target) -> None:
         return
     n = last.extent.constant()
     lanes = target.vector_bytes // (1 if _only_bytes(store) else 4)
-    if _vectorize_pair(s, store, path, target):
+    if _vectorize_pair(s, store, path, target) or turn_squares(s, store, path, target):
         return
     whole = n is not None and n <= 2 * lanes
     if (n is not None and n < 2) or not _contiguous(store, last.var, whole):

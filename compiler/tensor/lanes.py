@@ -7,16 +7,19 @@ a byte transpose is a gather of runs followed by one shuffle.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 Offsets = tuple[int, ...]
+_SQUARE = 4
+"""Rows of the least square that is turned by shuffles of pairs."""
 
 
 class Pattern(NamedTuple):
-    """How to load lanes: splat | vector | repeat (period) | runs (starts and lengths, selection) |
-    scalars."""
+    """How to load lanes: splat | vector | repeat (period) | turned (starts and lengths of the rows
+    of a square whose columns are wanted) | runs (starts and lengths, selection) | scalars."""
 
     kind: str
     period: int = 0
@@ -54,6 +57,12 @@ def classify(offs: Offsets) -> Pattern:
     for p in (2, 4, 8, 16, 32):
         if n % p == 0 and all(o == first + i % p for i, o in enumerate(offs)):
             return Pattern("repeat", p)
+    side = math.isqrt(n)
+    if side * side == n and side >= _SQUARE and side & (side - 1) == 0:
+        step = offs[1] - first
+        apart = step >= side
+        if apart and offs == tuple(first + i + j * step for i in range(side) for j in range(side)):
+            return Pattern("turned", side, tuple((first + j * step, side) for j in range(side)))
     runs: list[list[int]] = []
     for o in sorted(set(offs)):
         if runs and o == runs[-1][-1] + 1:

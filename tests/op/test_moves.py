@@ -132,6 +132,22 @@ def test_take_is_numpys(shape: tuple[int, ...], indices: Array, data: Any) -> No
     np.testing.assert_array_equal(got, np.take(x, np.clip(indices, -size, size - 1), axis))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "bool", "float16", "int64"])
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((2, 17, 33), (0, 2, 1)), ((48, 3, 16), (2, 1, 0)), ((16, 2, 20), (2, 0, 1))],
+)
+def test_matrices_are_turned_in_squares(
+    dtype: str, shape: tuple[int, ...], axes: tuple[int, ...]
+) -> None:
+    """Whole squares, what is left of both sides, and rows that lie apart."""
+    x = (np.arange(np.prod(shape)) * 7 % 251).reshape(shape)
+    x = (x % 2 == 0 if dtype == "bool" else x).astype(dtype)
+    types = [TensorType.of(shape, DType.parse(dtype))]
+    (got,) = check_agreement("transpose", {"axes": axes}, types, [x])
+    np.testing.assert_array_equal(got, x.transpose(axes))
+
+
 @given(
     st.sampled_from(["float32", "int8", "bool", "int64"]),
     st.integers(1, 3),
@@ -139,7 +155,7 @@ def test_take_is_numpys(shape: tuple[int, ...], indices: Array, data: Any) -> No
     arrays(np.int64, array_shapes(min_dims=0, max_dims=2, max_side=3), elements=st.integers(-4, 3)),
     st.booleans(),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_take_of_whole_rows(
     dtype: str, before: int, width: int, indices: Array, first: bool
 ) -> None:

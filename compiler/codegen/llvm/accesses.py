@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from compiler.codegen.llvm.addresses import Address, Addresses
@@ -128,6 +128,9 @@ class Accesses:
         if how.kind == "repeat":
             v = e.load(p, at, t, how.period, size)
             return e.shuffle(v, v, [k % how.period for k in range(n)])
+        if how.kind == "turned":
+            rows = [e.load(p, at + o * size, t, k, size) for o, k in how.runs]
+            return self._joined(_turned(e, rows))
         if how.kind == "runs" and len({k for _, k in how.runs}) == 1:
             parts = [e.load(p, at + o * size, t, k, size) for o, k in how.runs]
             parts = [x if x.n > 1 else e.gather_lanes([x, Val("poison", t)]) for x in parts]
@@ -226,6 +229,17 @@ class Accesses:
             w = e.bitcast(v, "i32", v.n // per)
             return e.shuffle(w, w, [i // per for i in sel[::per]])
         return e.shuffle(v, v, sel)
+
+
+def _turned(e: Emitter, rows: Sequence[Val]) -> list[Val]:
+    """The columns of a square of 2^k rows: each of k steps interleaves those of the first half with
+    those of the second."""
+    n = len(rows)
+    pairs = [(i // 2 + (n if i % 2 else 0)) for i in range(2 * n)]
+    for _ in range(n.bit_length() - 1):
+        halves = zip(rows[: n // 2], rows[n // 2 :], strict=True)
+        rows = [e.shuffle(a, b, pairs[k : k + n]) for a, b in halves for k in (0, n)]
+    return list(rows)
 
 
 def to_memory(e: Emitter, v: Val) -> Val:
