@@ -141,9 +141,9 @@ def rule_tile(
 
 
 def inline_elementwise(s: Schedule) -> None:
-    """Inline every elementwise stage that is read by one non-reduction stage, at one position, but
-    for slow ones that would be computed again and again there, as the deviation of a row is for
-    every element of that."""
+    """Inline every elementwise stage that is read by one non-reduction stage, at one position, or
+    by two if it is a single operation, but for slow ones that would be computed again and again
+    there, as the deviation of a row is for every element of that."""
     for stage in reversed(s.stages()):  # readers first: then several may have become one
         ((store, _, _), *more) = s.stage_stores(stage)
         b = store.buffer
@@ -152,10 +152,14 @@ def inline_elementwise(s: Schedule) -> None:
         if sum(x.buffer is b for x in stores(s.func.body)) > 1:
             continue
         readers = [x for x in stores(s.func.body) if any(n.buffer is b for n in _reads(x))]
-        positions = {n.idx for x in readers for n in loads(x.value) if n.buffer is b}
+        places = [{n.idx for n in loads(x.value) if n.buffer is b} for x in readers]
         gathered = any(isinstance(n, Gather) for x in readers for n in _reads(x) if n.buffer is b)
-        if len(readers) == 1 and not readers[0].update and len(positions) == 1 and not gathered:
-            if _slow(store) and _repeated(s, readers[0], *positions):
+        once = not gathered and all(len(p) == 1 for p in places)
+        few = len(readers) == 1 or (len(readers) == 2 and _light(store))
+        if few and once and not any(x.update for x in readers):
+            if _slow(store) and any(
+                _repeated(s, x, *p) for x, p in zip(readers, places, strict=True)
+            ):
                 continue
             try:
                 s.compute_inline(stage)
@@ -167,6 +171,13 @@ def _slow(store: Store) -> bool:
     """Whether a value takes a division or a function."""
     nodes = walk(store.value)
     return any(isinstance(e, Call) or (isinstance(e, BinOp) and e.op == "Div") for e in nodes)
+
+
+def _light(store: Store) -> bool:
+    """Whether a value takes one operation of the processor, no more than reading it would."""
+    e = store.value
+    plain = isinstance(e, BinOp) and e.op in ("Add", "Sub", "Mul") and not e.dtype.is_custom
+    return plain and all(isinstance(x, Load) for x in e.children())
 
 
 def _repeated(s: Schedule, reader: Store, position: tuple[Index, ...]) -> bool:
