@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.scheduling import Schedule
 from compiler.scheduling.select import consumer
@@ -22,12 +22,12 @@ from compiler.target.intrinsics import for_target
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer, Load, loads
 from compiler.tensor.intrinsic import Intrinsic
-from compiler.tensor.stmt import For, Store, stores
+from compiler.tensor.stmt import Store, stores
 
 ALONE = 8
 """Vectors of units side by side of one row: enough sums to hide how long a multiply-add takes."""
-ROWS, VECTORS = 4, 2
-"""Rows that share what is unpacked, and vectors of units side by side of each."""
+ROWS = 4
+"""Rows that share what is unpacked; their sums take half of the registers."""
 AHEAD = 4096
 """Bytes by which weights are fetched ahead."""
 
@@ -62,9 +62,19 @@ def schedule_groups(
         s.accumulate_apart(found.total)
     reader = consumer(s, store)
     assert reader is not None
-    vectors = math.gcd(units // lanes, ALONE if _one_row(path) else VECTORS)
-    _arranged(s, found, reader.stage, lanes, vectors, dot)
-    return frozenset((found.sums, found.total, reader.stage))
+    rows = path[-3].extent.constant() if len(path) > 2 else 1
+    several = ALONE if rows == 1 else target.vector_registers // (2 * ROWS)
+    vectors = math.gcd(units // lanes, several)
+    done = [found.sums, found.total, reader.stage]
+    if rows is None:  # known when it runs: fewer than share what is unpacked go one by one
+        s.versions(found.total, reader.stage, len(path) - 3, ROWS, before=found.sums)
+        few = replace(found, sums=f"{found.sums}.few", total=f"{found.total}.few")
+        _arranged(s, found, reader.stage, lanes, vectors, dot)
+        _arranged(s, few, f"{reader.stage}.few", lanes, vectors, dot, 1)
+        done += [f"{name}.few" for name in done]
+    else:
+        _arranged(s, found, reader.stage, lanes, vectors, dot, min(rows, ROWS))
+    return frozenset(done)
 
 
 def _found(s: Schedule, stage: str, constants: Collection[Buffer]) -> Groups | None:
@@ -119,23 +129,22 @@ def _only_reader(s: Schedule, store: Store) -> Store | None:
     return reader if not more and len(places) == 1 and list(places[0]) == variables else None
 
 
-def _one_row(path: tuple[For, ...]) -> bool:
-    """Whether the totals, in loops over rows, units and groups, are of one row at a time."""
-    return len(path) < 3 or (path[-3].extent.constant() or 1) == 1
-
-
 def _arranged(
-    s: Schedule, found: Groups, reader: str, lanes: int, vectors: int, dot: Intrinsic | None
+    s: Schedule,
+    found: Groups,
+    reader: str,
+    lanes: int,
+    vectors: int,
+    dot: Intrinsic | None,
+    together: int = ROWS,
 ) -> None:
-    """Carry it out; `reader` stores the totals."""
+    """Carry it out; `reader` stores the totals, of so many rows `together`."""
     *lead, units = s.loops(reader)
-    ((store, path, _),) = s.stage_stores(reader)
-    rows = path[-2].extent.constant() if lead else None
-    together = math.gcd(rows or 1, ROWS)
+    ((store, _, _),) = s.stage_stores(reader)
     blocks, within = s.split(units, lanes * vectors)
     inside = []
     if lead:
-        lead[-1], row = s.split(lead[-1], together)
+        lead[-1], row = s.split(lead[-1], together, tail="shift")
         inside = [row]
     s.reorder(blocks, *lead, *inside, within)
     s.compute_at(found.total, lead[-1] if lead else blocks)
@@ -150,7 +159,6 @@ def _arranged(
     _in_vectors(s, found.total, g, [*rest, several], lane)
     depth = len(store.idx) + 1
     mine = s.loops(found.sums)
-    ((_, path, _),) = s.stage_stores(found.sums)
     own = mine[mine.index(g) + 1 :]
     *rest, n, _ = own[:depth]
     steps = own[depth:]

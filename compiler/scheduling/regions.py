@@ -149,9 +149,10 @@ class RegionPrimitives(LoopPrimitives):
                 node = For(v, [node], f.kind)
             self.swap(self.func.body, path[0], [node])
 
-    def versions(self, stage: str, reader: str, axis: int, least: int) -> str:
+    def versions(self, stage: str, reader: str, axis: int, least: int, before: str = "") -> str:
         """Copies of `stage` and `reader` that run in their place when `axis` is shorter than
         `least`; returns the copy of the stage (both are called `<name>.few`, as are their loops).
+        Of what `stage` alone reads, the stage `before` too.
 
         For an axis whose extent is known at run time only: of each stage and its copy, one has no
         iterations.
@@ -159,19 +160,23 @@ class RegionPrimitives(LoopPrimitives):
         ((store, path, _),) = self.stage_stores(stage)
         n = path[axis].extent
         many = imin(n // least, 1)
-        there = store.buffer
-        few = Buffer(there.name + "_few", there.shape, there.dtype, there.scope)
-        self.func.temps.append(few)
+        names = (*([before] if before else []), stage, reader)
+        few: dict[Buffer, Buffer] = {}
+        for name in names[:-1]:
+            ((store, _, _),) = self.stage_stores(name)
+            b = store.buffer
+            few[b] = Buffer(b.name + "_few", b.shape, b.dtype, b.scope)
+        self.func.temps += few.values()
 
         def put(e: Expr) -> Expr | None:
-            return Load(few, e.idx) if isinstance(e, Load) and e.buffer is there else None
+            return Load(few[e.buffer], e.idx) if isinstance(e, Load) and e.buffer in few else None
 
-        for name in (stage, reader):
+        for name in names:
             ((_, (root, *_), _),) = self.stage_stores(name)
             copy = copied(root, {}, ".few")
             for st in stores([copy]):
                 st.stage += ".few"
-                st.buffer = few if st.buffer is there else st.buffer
+                st.buffer = few.get(st.buffer, st.buffer)
                 st.value = rewrite(st.value, put)
             at = next(k for k, x in enumerate(self.func.body) if x is root)
             self.func.body.insert(at, copy)
