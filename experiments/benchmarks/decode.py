@@ -50,21 +50,31 @@ NF4 = (
 @dataclass(frozen=True)
 class Weights:
     """Integers of `bits` bits with a scale for every `group` inputs; `table`: what codes stand
-    for."""
+    for; `of_int8`: data is rounded to int8 first, with a scale found for the row."""
 
     bits: int
     group: int
     table: tuple[float, ...] = ()
+    of_int8: bool = False
 
     def __str__(self) -> str:
-        return f"{'nf' if self.table else 'int'}{self.bits} by {self.group}"
+        data = " x int8" if self.of_int8 else ""
+        return f"{'nf' if self.table else 'int'}{self.bits} by {self.group}{data}"
+
+    @property
+    def level(self) -> int:
+        """What MatMulNBits calls that way to treat data: its accuracy_level."""
+        return 4 if self.of_int8 else 0
 
     def bytes(self, inputs: int, units: int) -> int:
         """Of integers and scales."""
         return inputs * units * self.bits // 8 + inputs * units // self.group * 4
 
 
-KINDS = (Weights(8, 32), Weights(8, 128), Weights(4, 32), Weights(4, 128), Weights(4, 64, NF4))
+KINDS = (
+    Weights(8, 32), Weights(8, 128), Weights(4, 32), Weights(4, 128), Weights(4, 64, NF4),
+    *(Weights(bits, group, of_int8=True) for bits in (8, 4) for group in (32, 128)),
+)  # fmt: skip
 
 
 def run(threads: Sequence[int], effort: Effort, quick: bool) -> bool:
@@ -116,9 +126,9 @@ def _decode(inputs: int, units: int, layers: int, threads: int, effort: Effort) 
         block = 128 if kind.group == 128 else 32
         rows = [Row(f"{title}: {kind}, share of the bandwidth", share, SHARE)]
         if kind.bits == 4:
-            ratio = times[f"MatMulNBits by {block}, level 0"] / taken
+            ratio = times[f"MatMulNBits by {block}, level {kind.level}"] / taken
             enough = RATIO if share < PLENTY else None
-            rows.append(Row(f"{title}: {kind}, MatMulNBits", ratio, enough))
+            rows.append(Row(f"{title}: {kind}, MatMulNBits level {kind.level}", ratio, enough))
         for row in rows:
             click.echo(f"{row}  {taken:.3f} ms, {size / taken / 1e6:.1f} GB/s")
             passed &= row.passed
@@ -164,7 +174,7 @@ def _prefill(rows: int, threads: int, effort: Effort) -> bool:
 
 def weight_only(inputs: int, units: int, kind: Weights, seed: int = 0) -> IRModule:
     """A dense layer of one row over random weights, as quantize leaves it, or, with a codebook, as
-    it is read."""
+    it is read; data is float32 in each."""
     import compiler
     from compiler.op.qnn.packed_dense import packed_words
 
@@ -173,7 +183,14 @@ def weight_only(inputs: int, units: int, kind: Weights, seed: int = 0) -> IRModu
     groups, half = inputs // kind.group, 1 << (kind.bits - 1)
     codes = rng.integers(-half, half, (units * groups, kind.group)).astype(np.int8)
     scales = rng.random(units * groups).astype(np.float32)
-    if kind.table:
+    if kind.of_int8:
+        real = compiler.call("qnn.row_scales", x, axis=-1, top=127.0)
+        q = compiler.call("qnn.quantize", x, real, out_dtype="int8", qmin=-127, qmax=127)
+        weight = compiler.const(codes.reshape(units, inputs))
+        held = compiler.const(scales.reshape(units, groups))
+        sums = compiler.call("qnn.grouped_dense", q, weight, held, group=kind.group)
+        y = compiler.call("multiply", sums, real)
+    elif kind.table:
         words = packed_words(codes.reshape(units, groups, -1), kind.bits)
         held = compiler.const(scales.reshape(units, groups))
         y = compiler.call(
