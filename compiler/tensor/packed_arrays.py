@@ -12,13 +12,17 @@ from compiler.types.dtypes import Array
 
 ALIGN = 64
 """Bytes that the address of an array made here is a multiple of: a cache line, a vector."""
+LARGE_PAGE = 2 << 20
+"""Bytes of a large page: reading from memory is up to twice as fast as with those of 4 KiB."""
 
 
 def aligned_empty(shape: Sequence[int], dtype: np.dtype[np.generic]) -> Array:
-    """An uninitialized contiguous array whose data starts at a multiple of ALIGN bytes."""
+    """An uninitialized contiguous array whose data starts at a multiple of ALIGN bytes, or of a
+    large page where it takes several: numpy asks the kernel for those."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    raw = np.empty(size + ALIGN, np.uint8)
-    start = -raw.ctypes.data % ALIGN
+    align = LARGE_PAGE if size >= 2 * LARGE_PAGE else ALIGN
+    raw = np.empty(size + align, np.uint8)
+    start = -raw.ctypes.data % align
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
