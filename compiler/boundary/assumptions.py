@@ -14,6 +14,7 @@ from compiler.op.shapes import RESHAPE
 from compiler.symbolic import Dim, Facts, Index, Var, dim
 from compiler.symbolic.facts import period
 from compiler.symbolic.index import without_shared
+from compiler.symbolic.quasi import Quasi
 from compiler.types.tensor_types import TensorType
 
 _NEAR = 4096
@@ -33,6 +34,8 @@ class Assumption:
     def __str__(self) -> str:
         if self.differs:
             return f"{self.node} needs {self.size} other than {self.equal}"
+        if most := _at_most(self):
+            return f"{self.node} needs {most[0]} of at most {most[1]}"
         text = f"{self.node} needs {self.size} = {self.equal}"
         found = _dims(self)
         if len(found) != 1:
@@ -114,7 +117,10 @@ def assumed(b: Binding) -> tuple[Assumption, ...]:
 
 
 def _assumption(a: Dim, b: Dim, node: str) -> tuple[Assumption, ...]:
-    size, equal = map(dim, without_shared(Index.of(a), Index.of(b)))
+    sides: tuple[Index, ...] = (Index.of(a), Index.of(b))
+    if all(s != 0 for s in sides):  # of 0, all is a factor
+        sides = without_shared(*sides)
+    size, equal = map(dim, sides)
     return () if size == equal else (Assumption(size, equal, node),)
 
 
@@ -137,10 +143,22 @@ def check_assumptions(
         if not found <= dims.keys() or a.holds(dims):
             continue
         sizes = (_value(side, dims) for side in (a.size, a.equal))
+        plain = a.differs or _at_most(a)
         here = ", ".join("none" if s is None else str(s) for s in sizes)
         shown = "; ".join(_shown(v, inputs, dims) for v in sorted(found, key=str))
-        shown = f"{shown} does not fit: {a}{'' if a.differs else f' (here {here})'}"
+        shown = f"{shown} does not fit: {a}{'' if plain else f' (here {here})'}"
         raise InputError(f"{shown}{_nearest(a, assumed, dims)}")
+
+
+def _at_most(a: Assumption) -> tuple[Index, int] | None:
+    """x and n of an assumption that x // (n + 1) is 0."""
+    if a.equal != 0 or not isinstance(a.size, Index) or a.size.const:
+        return None
+    ((atom, times), *more) = a.size.terms.items()
+    if more or times != 1 or not isinstance(atom, Quasi) or atom.op != "//":
+        return None
+    below = atom.b.constant()
+    return None if below is None else (atom.a, below - 1)
 
 
 def _shown(v: Var, inputs: Sequence[tuple[str, TensorType]], dims: Mapping[Var, int]) -> str:

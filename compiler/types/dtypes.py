@@ -210,6 +210,17 @@ class SpannedDType(Protocol):
         ...
 
 
+@runtime_checkable
+class RevisedDType(Protocol):
+    """A custom datatype whose operations may be registered anew: what is derived from them holds
+    for one revision."""
+
+    @property
+    def revision(self) -> int:
+        """Another number after every registration."""
+        ...
+
+
 _custom: dict[str, CustomDType] = {}
 
 notations: list[Callable[[str], str | None]] = []

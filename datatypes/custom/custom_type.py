@@ -41,6 +41,11 @@ class RegisteredType:
         """See RandomDType."""
         return self.fmt is not None and self.fmt.rounding == "stochastic"
 
+    @property
+    def revision(self) -> int:
+        """See RevisedDType."""
+        return registry.changes()
+
     def lower(self, node: Expr, target: str) -> Expr:
         """See CustomDType. FloatImm is encoded now, unless a lowering was registered for it.
 

@@ -65,11 +65,16 @@ def reach_of(call: Call, data: Sequence[ValueParams]) -> float:
     return sum(reaches) if form(call) in ARITHMETIC else max(reaches[: len(data)])
 
 
+MOST_PRODUCTS = (2**31 - 1) // (255 * 255)
+"""Of two activations of 8 bits, each at most 255 away from its zero point, that an int32
+accumulator holds."""
+
+
 def product_terms(call: Call) -> int:
-    """How many products a product of two activations sums."""
+    """How many products a product of two activations sums; of an open number the most there may be,
+    which programs assume."""
     inner = tensor_type(call.args[0]).shape[-1]
-    assert isinstance(inner, int), "form_reason refuses others"
-    return inner
+    return inner if isinstance(inner, int) else MOST_PRODUCTS
 
 
 def data_of(graph: Graph, b: Binding, node: NodePlan) -> Sequence[Var]:

@@ -13,7 +13,7 @@ from quantize.annotation.format_nodes import EMPTY, OTHERS, format_reason
 from quantize.annotation.functions import inside, unary_functions
 from quantize.annotation.graph import Graph, is_float32
 from quantize.annotation.normalization import layer_norm_reason
-from quantize.annotation.op_facts import activations, moves, multiplies
+from quantize.annotation.op_facts import MOST_PRODUCTS, activations, moves, multiplies
 from quantize.annotation.sites import sites
 from quantize.config.node_configs import excluded
 from quantize.config.overrides import Names
@@ -256,10 +256,7 @@ def _constant_reason(call: Call) -> str:
 
 def _product_reason(call: Call) -> str:
     inner = tensor_type(call.args[0]).shape[-1]
-    if not isinstance(inner, int):
-        return "how many products it sums is known only when it runs"
-    # Both operands are at most 255 away from their zero points.
-    if inner * 255 * 255 > 2**31 - 1:
+    if isinstance(inner, int) and inner > MOST_PRODUCTS:
         return f"sums of {inner} products could overflow an int32 accumulator"
     return ""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 
 from compiler.errors import ConfigError, DtypelabError
-from compiler.types.dtypes import Array, DType, custom
+from compiler.types.dtypes import Array, CustomDType, DType, RevisedDType, custom
 
 _ENUMERATED = 16
 """Codes of formats of up to so many bits are looked at one by one."""
@@ -74,6 +74,19 @@ def element(name: str) -> Element:
     if not dtype.is_custom:
         raise ConfigError(f"{name!r} is no number format; choose a registered one")
     kind = custom(dtype.name)
+    if isinstance(kind, RevisedDType):
+        return _kept(name, dtype, kind, kind.revision)
+    return _described(name, dtype, kind)
+
+
+@lru_cache(maxsize=256)
+def _kept(name: str, dtype: DType, kind: CustomDType, revision: int) -> Element:
+    """The description of a datatype, until something is registered: scales are searched by many
+    questions, and numbers of 16 bits are many."""
+    return _described(name, dtype, kind)
+
+
+def _described(name: str, dtype: DType, kind: CustomDType) -> Element:
     if dtype.bits > _ENUMERATED:
         lowest = np.asarray([kind.lowest(dtype)], dtype.storage)
         high = min(-float(kind.decode(lowest, dtype)[0]), _MOST)

@@ -7,7 +7,8 @@ second factor), and int32 sums, everything else in float32, one rounding an oper
     y = float32(sum over k of (qx - zx) * qw) * sw * sx          from the left
     y = (sum over groups, see compiler.op.qnn.grouped) * sx      weights with scales of groups
 
-and then the bias. All other pairs (scales that differ along the sum, convolutions, sums that int32
+and then the bias. An open number of products, as over a decoder's past, is taken to be one that
+int32 holds. All other pairs (scales that differ along the sum, convolutions, sums that int32
 may not hold, zero points of tokens in products of two activations) are decoded to float32 and
 multiplied there.
 """
@@ -31,6 +32,7 @@ from quantize.formats.operand_format import (
     zeros_call,
 )
 from quantize.plan.call_facts import contraction
+from quantize.realization.open_sums import bounded
 
 if TYPE_CHECKING:
     from quantize.realization.apply import PlanRewriter
@@ -58,8 +60,7 @@ def on_integers(call: Call, formats: Sequence[OperandFormat]) -> bool:
     if first.token and unsigned_bits(first.format) and not axes.by_rows:
         return False
     inner = tensor_type(call.args[0]).shape[axes.data]
-    terms = min(inner, second.group or inner) if isinstance(inner, int) else _MOST + 1
-    return terms <= _MOST
+    return not isinstance(inner, int) or min(inner, second.group or inner) <= _MOST
 
 
 def _factors_out(call: Call, f: OperandFormat) -> bool:
@@ -100,6 +101,8 @@ class IntegerProducts:
         if contraction(call).by_rows:
             value = self._by_rows(bind, call, second, q, zero)
         else:
+            q = bounded(bind, b, block_axis(call, 0), q, _MOST)
+            self.held[q] = first
             other, factor, shift = self._integers(r.real(call.args[1]), second)
             zeros = {"input_zero_point": zero, "weight_zero_point": shift}
             attrs = {**vars(call.attrs), **zeros, "out_dtype": "int32"}

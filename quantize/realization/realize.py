@@ -31,6 +31,7 @@ from quantize.realization.integer_forms import (
     integers,
     weights_of,
 )
+from quantize.realization.open_sums import bounded
 
 
 def realize(mod: IRModule, plan: Plan, boundary: bool = True) -> IRModule:
@@ -169,8 +170,14 @@ class Realizer(PlanRewriter):
             input_zero_point=a.params.zero_point,
             weight_zero_point=b.params.zero_point,
         )
-        atoms = tuple(self.widened(x.atom, x.params, wide) for x in (a, b))
-        sums = Call(r.call.op, atoms, attrs)
+        first, second = (self.widened(x.atom, x.params, wide) for x in (a, b))
+        if not wide:
+            first = bounded(
+                lambda value, what: self.b.bind(value, f"{r.var.name}_{what}"),
+                r.binding, -1, first, product_terms(r.call),
+            )  # fmt: skip
+            self.integers_of[first] = a.params
+        sums = Call(r.call.op, (first, second), attrs)
         unit = a.params.scale * b.params.scale
         if self._stays_wide(r):
             self._keep_wide(r, sums, self.scalar(np.float32(unit)), 0)

@@ -19,7 +19,9 @@ import compiler
 import quantize
 from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
-from compiler.ir.expr import Call, Constant, IRModule
+from compiler.ir.expr import Call, Constant, IRModule, operands
+from compiler.ir.substitution import with_operands
+from compiler.passes.live import live
 from compiler.symbolic import Var
 from compiler.types.dtypes import Array
 from experiments import zoo
@@ -299,6 +301,25 @@ def decoder() -> IRModule:
     return compiler.from_onnx(zoo.FOLDER / "stdlib_lm.onnx")
 
 
+@cache
+def first_block() -> IRModule:
+    """The language model with the first of its four blocks, which has every kind of site: what
+    the last gives to the norm in front of the logits, this one does."""
+    mod = decoder()
+    f = mod.main
+    at = {b.var.name: b.var for b in f.bindings}
+    last, first = at["blocks_3_mlp_residual"], at["blocks_0_mlp_residual"]
+    bindings = [
+        replace(b, value=with_operands(b.value, [first if a is last else a for a in args]))
+        if last in (args := operands(b.value)) else b
+        for b in f.bindings
+    ]  # fmt: skip
+    f = live(replace(f, params=f.params[:3]).with_body(bindings, f.results[:3]))
+    return replace(mod, attrs={**mod.attrs, "outputs": mod.attrs["outputs"][:3]}).with_function(
+        "main", f
+    )
+
+
 @pytest.mark.thorough
 @settings(max_examples=1)
 @given(configs())
@@ -314,7 +335,8 @@ def test_a_configuration_of_the_language_model_is_compiled_as_it_is_interpreted(
 def test_200_configurations_of_the_language_model_are_compiled_as_they_are_interpreted(
     config: QConfig,
 ) -> None:
-    check(decoder(), config, tokens_of(decoder(), 1, 4, 3, 1), tokens_of(decoder(), 2, 8, 0, 2))
+    mod = first_block()
+    check(mod, config, tokens_of(mod, 1, 4, 3, 1), tokens_of(mod, 2, 8, 0, 2))
 
 
 # ---- what is refused -----------------------------------------------------------------------------
