@@ -14,6 +14,7 @@ from compiler.boundary.index_ranges import check_indices, index_ranges
 from compiler.boundary.inputs import bind_inputs, input_called, named_inputs, symbolic_sizes
 from compiler.build import Job, compile_graph, needs_machine
 from compiler.decoding.caches import Cache, Growing, growing
+from compiler.decoding.rounded import holding_rounded, rounded_first
 from compiler.decoding.turned import turned
 from compiler.errors import InputError, OutOfMemoryError, UnsupportedError
 from compiler.ir.expr import IRModule, tensor_type
@@ -61,7 +62,9 @@ def decoder(
         )
     chosen = Target.parse(target)
     job = Job(chosen, choose_lowerings(ready, dtype_lowering))
-    found = turned(growing(sequence("heads", "heads", told=job)(ready)))
+    if job.deterministic:
+        ready = rounded_first(ready)
+    found = turned(holding_rounded(growing(sequence("heads", "heads", told=job)(ready))))
     main = found.module.main
     # The number of positions so far is 0 at first; nothing but `append` and `shape_of` reads those.
     sizes = [s for s in symbolic_sizes(main) if s != found.past]
