@@ -19,6 +19,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.build": ["build", "optimize"],
         "compiler.boundary.assumptions": ["Assumption", "assumptions"],
         "compiler.runtime.executable": ["Executable"],
+        "compiler.saved.decoders": ["load_decoder"],
         "compiler.saved.executables": ["load"],
         "compiler.decoding.session": ["decoder"],
         "compiler.executors": ["create_executor"],

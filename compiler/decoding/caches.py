@@ -64,24 +64,38 @@ class Cache:
 
 
 @dataclass(frozen=True)
-class Growing:
-    """A module with caches that grow where they are.
+class Kept:
+    """What sessions know of the caches that they keep.
 
     Attributes:
-        module: its results are those of the model that continue no cache.
         caches: in the order of the inputs.
         total, capacity: the sizes that say how many positions caches have after a call, and how
             many there is room for.
         new: how many a call adds.
-        past: how many there were, in sizes of the module.
     """
 
-    module: IRModule
     caches: tuple[Cache, ...]
     total: Size
     capacity: Size
     new: Dim
+
+
+@dataclass(frozen=True)
+class Growing(Kept):
+    """A module with caches that grow where they are.
+
+    Attributes:
+        module: its results are those of the model that continue no cache.
+        past: how many positions there were, in sizes of the module.
+    """
+
+    module: IRModule
     past: Index
+
+    @property
+    def kept(self) -> Kept:
+        """What sessions know of it."""
+        return Kept(self.caches, self.total, self.capacity, self.new)
 
 
 def growing(mod: IRModule) -> Growing:
@@ -160,7 +174,7 @@ def _rewritten(mod: IRModule, found: Mapping[Var, tuple[Cache, Binding]], past: 
     names = [n for k, n in enumerate(_output_names(mod)) if k not in places]
     mod = replace(mod, attrs={**mod.attrs, "outputs": names}).with_function("main", main)
     before = Index.of(total) - new
-    return Growing(with_sizes(mod, {past: before}), caches, total, capacity, new, before)
+    return Growing(caches, total, capacity, new, with_sizes(mod, {past: before}), before)
 
 
 def _check_readers(f: Function, names: set[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,11 +14,11 @@ from compiler.boundary.elements import ELEMENTS, elements_of
 from compiler.boundary.index_ranges import check_indices, index_ranges
 from compiler.boundary.inputs import bind_inputs, input_called, named_inputs, symbolic_sizes
 from compiler.build import Job, compile_graph, needs_machine
-from compiler.decoding.caches import Cache, Growing, growing
+from compiler.decoding.caches import Cache, Kept, growing
 from compiler.decoding.rounded import holding_rounded, rounded_first
 from compiler.decoding.turned import turned
 from compiler.errors import InputError, OutOfMemoryError, UnsupportedError
-from compiler.ir.expr import IRModule, tensor_type
+from compiler.ir.expr import IRModule
 from compiler.lowering.choose import choose_lowerings
 from compiler.passes.pipeline import sequence
 from compiler.runtime.executable import GraphExecutable
@@ -72,7 +73,8 @@ def decoder(
     exe = compile_graph(found.module, chosen, threads, dtype_lowering, sizes, (), assumed)
     exe.elements = elements_of(_noted(found.module, found.caches))
     exe.indices = index_ranges(found.module)
-    return Decoder(exe, found)
+    exe.kept = found.kept
+    return Decoder(exe)
 
 
 def _noted(mod: IRModule, caches: Sequence[Cache]) -> IRModule:
@@ -93,12 +95,21 @@ class Decoder:
         caches: which inputs are kept, and the outputs that would continue them.
     """
 
-    def __init__(self, executable: GraphExecutable, found: Growing):
-        self.executable, self.caches, self._found = executable, found.caches, found
-        kept = {c.name for c in self.caches}
-        types = {p.name: tensor_type(p) for p in found.module.main.params}
-        self.inputs = {name: t for name, t in types.items() if name not in kept}
-        self._types = types
+    def __init__(self, executable: GraphExecutable):
+        assert isinstance(executable.kept, Kept)
+        self.executable, self.kept = executable, executable.kept
+        self.caches = self.kept.caches
+        names = {c.name for c in self.caches}
+        self.inputs = {n: t for n, t in executable.inputs.items() if n not in names}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write it to one file, which `compiler.load_decoder` reads on any machine whose CPU has
+        what the target needs.
+
+        Raises:
+            ConfigError, LoweringError: as `Executable.save`.
+        """
+        self.executable.save(path)
 
     @property
     def outputs(self) -> dict[str, Any]:
@@ -138,13 +149,12 @@ class Session:
                 f"a session has room for at least 1 position and 1 text, not {capacity} and {batch}"
             )
         self.decoder, self.capacity, self.batch, self.length = of, capacity, batch, 0
-        found = of._found
         self._memory: dict[str, Array] = {}
         self._sizes: dict[Var, int] = {}  # those that caches have besides their positions
-        for c in found.caches:
-            t = of._types[c.name]
+        for c in of.caches:
+            t = of.executable.inputs[c.name]
             shape = [capacity if k == c.axis else self._size(c, d) for k, d in enumerate(t.shape)]
-            self._memory[c.name] = _memory(c, shape, of.executable.inputs[c.name])
+            self._memory[c.name] = _memory(c, shape, t)
 
     def _size(self, c: Cache, d: Any) -> int:
         if isinstance(d, int):
@@ -170,7 +180,7 @@ class Session:
             InputError: an input is missing, unknown or does not fit, or there is no room left.
         """
         given = self._completed(args, kwargs)
-        found, exe = self.decoder._found, self.decoder.executable
+        found, exe = self.decoder.kept, self.decoder.executable
         arrays, dims = bind_inputs(list(self.decoder.inputs.items()), (given,), {})
         for d, size in self._sizes.items():
             if dims.get(d, size) != size:
@@ -213,7 +223,7 @@ class Session:
 
     def _default(self, name: str, dims: Mapping[Var, int]) -> Array:
         """An input that was left out."""
-        found, t = self.decoder._found, self.decoder.inputs[name]
+        found, t = self.decoder.kept, self.decoder.inputs[name]
         known = {**self._sizes, **dims}
         new = Index.of(found.new)
         if not new.vars() <= known.keys():

@@ -163,7 +163,11 @@ class GraphExecutable(Executable):
     Attributes:
         program: what the builder made. Its entry point is at the address `entry`, or a function
             that takes the addresses of the tables instead.
+        kept: what sessions of a decoder know of its caches (see `compiler.decoding`), which is
+            saved with it; None of others.
     """
+
+    kept: object = None
 
     def __init__(self, program: Program, entry: int | Entry, sized: Sized | None = None):
         super().__init__(

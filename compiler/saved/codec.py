@@ -9,6 +9,7 @@ from compiler.boundary.assumptions import Assumption
 from compiler.boundary.external import External
 from compiler.codegen.kernel_abi import Stage, index_from_json, index_to_json
 from compiler.codegen.steps import Pointer, Step
+from compiler.decoding.caches import Cache, Kept
 from compiler.lowering.choose import DtypeLowering
 from compiler.symbolic import Index, Var
 from compiler.types.dtypes import DType
@@ -18,8 +19,8 @@ from compiler.vm import bytecode
 _CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        Assumption, DType, DtypeLowering, External, FuncType, Pointer, Stage, Step, TensorType,
-        TupleType, bytecode.VMFunction, *bytecode.INSTRUCTIONS,
+        Assumption, Cache, DType, DtypeLowering, External, FuncType, Kept, Pointer, Stage, Step,
+        TensorType, TupleType, bytecode.VMFunction, *bytecode.INSTRUCTIONS,
     )
 }  # fmt: skip
 

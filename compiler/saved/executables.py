@@ -57,7 +57,7 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
             "graphs": [_graph(g, writer) for g in exe.image.regions],
         }
     elif isinstance(exe, GraphExecutable):
-        manifest["graphs"] = [_graph(exe, writer)]
+        manifest |= {"graphs": [_graph(exe, writer)], "kept": encode(exe.kept)}
     else:
         raise ModelError(f"{type(exe).__name__} cannot be saved")
     writer.write(path, manifest)
@@ -106,9 +106,20 @@ def load(path: str | os.PathLike[str]) -> Executable:
 
     Raises:
         ModelError: there is no such file, or it is no executable, is damaged, or is for another
-            version of dtypelab or another CPU.
+            version of dtypelab or another CPU; or it holds a decoder.
         LoweringError: a C function that the code calls is in no loaded library.
     """
+    exe = read(path)
+    if isinstance(exe, GraphExecutable) and exe.kept is not None:
+        raise ModelError(
+            f"{os.fspath(path)} holds a decoder, which keeps caches: load it with "
+            "compiler.load_decoder"
+        )
+    return exe
+
+
+def read(path: str | os.PathLike[str]) -> Executable:
+    """What is in a file, be it for sessions; raises as `load`."""
     name = os.fspath(path)
     try:
         with (
@@ -134,6 +145,7 @@ def _read(name: str, archive: zipfile.ZipFile) -> Executable:
     graphs = tuple(_read_graph(g, reader, target, threads) for g in manifest["graphs"])
     if "functions" not in manifest:
         (graph,) = graphs
+        graph.kept = decode(manifest.get("kept"))
         return _declared(graph, manifest)
     constants = tuple(map(reader.array, manifest["constants"]))
     image = Image(decode(manifest["functions"]), graphs, constants)

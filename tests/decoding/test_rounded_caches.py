@@ -59,7 +59,7 @@ def check(mod: IRModule, kv_heads: int, held: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("fields", "held"),
     [
-        ({}, ("int8", "int8")),
+        pytest.param({}, ("int8", "int8"), marks=pytest.mark.thorough),
         pytest.param(
             {"key_granularity": "head", "value_granularity": "channel", "value_dtype": "int4"},
             ("int8", "int8"), marks=pytest.mark.thorough,
