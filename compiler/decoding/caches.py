@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.boundary.index_ranges import INDICES, index_ranges
 from compiler.errors import UnsupportedError
 from compiler.interpret.graph import evaluate
 from compiler.ir.expr import (
@@ -31,7 +32,7 @@ from compiler.op.mixed import CAST
 from compiler.op.opdef import Fusion, OpDef
 from compiler.op.shapes import SHAPE_OF
 from compiler.passes.live import live
-from compiler.symbolic import Dim, Index
+from compiler.symbolic import Dim, Index, dim
 from compiler.symbolic import Var as Size
 from compiler.transform.instantiate import with_sizes
 from compiler.types.dtypes import DType, custom
@@ -172,9 +173,16 @@ def _rewritten(mod: IRModule, found: Mapping[Var, tuple[Cache, Binding]], past: 
     main = live(main)
     _check_readers(main, {c.name for c in caches})
     names = [n for k, n in enumerate(_output_names(mod)) if k not in places]
-    mod = replace(mod, attrs={**mod.attrs, "outputs": names}).with_function("main", main)
     before = Index.of(total) - new
+    attrs = {**mod.attrs, "outputs": names, INDICES: _rows(mod, {past: before})}
+    mod = replace(mod, attrs=attrs).with_function("main", main)
     return Growing(caches, total, capacity, new, with_sizes(mod, {past: before}), before)
+
+
+def _rows(mod: IRModule, sizes: Mapping[Size, Index]) -> list[list[object]]:
+    """What the module notes of positions, in other sizes."""
+    ranges = index_ranges(mod)
+    return [replace(r, highest=dim(Index.of(r.highest).subst(sizes))).row() for r in ranges]
 
 
 def _check_readers(f: Function, names: set[str]) -> None:

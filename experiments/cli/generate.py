@@ -45,6 +45,9 @@ from .common import (
 @click.option(
     "--slide", is_flag=True, help="Go on from the last half when all positions are used up."
 )
+@click.option(
+    "--save", type=click.Path(path_type=Path), metavar="FILE", help="Keep the compiled decoder."
+)
 @format_options
 @target_options
 @json_option
@@ -59,6 +62,7 @@ def generate(
     tokenizer: Path | None,
     plan: Path | None,
     slide: bool,
+    save: Path | None,
     dtype: str,
     accumulate: str | None,
     lowering: str | None,
@@ -69,8 +73,8 @@ def generate(
     """Continue a prompt with a decoder, in any number format or by a quantization plan.
 
     MODEL takes input_ids and past_key_values.L.key and .value, and gives logits and present.L.key
-    and .value. The same seed gives the same ids, whatever the number of threads. Without a
-    tokenizer, ids are printed. How fast it was is said on stderr.
+    and .value; or it is a file that --save wrote. The same seed gives the same ids, whatever the
+    number of threads. Without a tokenizer, ids are printed. How fast it was is said on stderr.
 
     Example: dtypelab generate stdlib_lm --prompt import --dtype bfloat16
     """
@@ -93,6 +97,7 @@ def generate(
         slide=slide,
         target=target,
         threads=threads,
+        save=save,
     )
     if as_json:
         print_json({"model": model, "dtype": dtype, "plan": str(plan or ""), **asdict(found)})

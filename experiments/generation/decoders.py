@@ -8,6 +8,7 @@ an axis as long as the past; optional `attention_mask` [batch, past + sequence] 
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from compiler.errors import ConfigError
 from experiments.zoo import model_files
 
 if TYPE_CHECKING:
+    from compiler.decoding.session import Decoder
     from compiler.ir.expr import IRModule
     from compiler.types.tensor_types import TensorType
 
@@ -132,4 +134,44 @@ def positions(module: IRModule) -> int | None:
             # Which of the two counts makes no difference for what is counted from the past on.
             at = total.value({**dict.fromkeys(past, 0), **dict.fromkeys(ids, 1)})
             found.append(r.size - int(at))
+    return min(found, default=None)
+
+
+# ---- compiled ones -------------------------------------------------------------------------------
+def is_saved(path: Path) -> bool:
+    """Whether a file is a compiled decoder (see `compiler.load_decoder`), not a model."""
+    return zipfile.is_zipfile(path)
+
+
+def saved_interface(path: Path, compiled: Decoder) -> Interface:
+    """The interface of a compiled decoder.
+
+    Raises:
+        ConfigError: it takes no ids, or gives no scores.
+    """
+    types = compiled.executable.inputs
+    extras = tuple(name for name in (MASK, POSITIONS) if name in types)
+    for name, kind, known in (
+        (IDS, "input", compiled.inputs), (LOGITS, "output", compiled.outputs)
+    ):  # fmt: skip
+        if name not in known:
+            listed = ", ".join(map(repr, known))
+            raise ConfigError(
+                f"{path.name} cannot generate: it has no {kind} {name!r}; its {kind}s are {listed}"
+            )
+    pasts = {c.name: () for c in compiled.caches}
+    presents = {c.name: c.output for c in compiled.caches}
+    dtypes = {name: np.dtype(t.dtype.storage) for name, t in types.items()}
+    return Interface(path, pasts, presents, extras, dtypes, tuple(compiled.outputs))
+
+
+def saved_positions(compiled: Decoder) -> int | None:
+    """How many ids a compiled decoder has positions for; None if nothing in it says so."""
+    from compiler.symbolic import Index
+
+    total, found = compiled.kept.total, []
+    for r in compiled.executable.indices:
+        highest = Index.of(r.highest)
+        if not r.input and isinstance(r.size, int) and highest.vars() == {total}:
+            found.append(r.size - int(highest.value({total: 1})))
     return min(found, default=None)

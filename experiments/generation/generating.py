@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -64,11 +64,13 @@ def generate(
     slide: bool = False,
     target: str = "llvm",
     threads: int = 1,
+    save: str | os.PathLike[str] | None = None,
 ) -> Generated:
     """Continue a prompt, one id after the other.
 
     Args:
-        model: a shipped name (`stdlib_lm`) or the path of an ONNX decoder (see `decoders`).
+        model: a shipped name (`stdlib_lm`), the path of an ONNX decoder (see `decoders`), or of a
+            compiled one that `Decoder.save` wrote.
         prompt: ids; or text for a tokenizer, before which its start id is put if it has one.
         tokens: how many ids to write.
         seed: of the chances, where the temperature is not 0.
@@ -83,6 +85,7 @@ def generate(
             that it has read, instead of refusing.
         target: of the compiler.
         threads: of the executable; the ids do not depend on it.
+        save: file for the compiled decoder, which can be the model of later calls.
 
     Raises:
         ConfigError: the model is no decoder, there is no tokenizer for text, settings contradict
@@ -95,19 +98,18 @@ def generate(
     if plan is not None and (dtype != "float32" or accumulate or lowering):
         raise ConfigError("give either a number format or a plan: the plan has its own")
     sampling = Sampling(temperature, top_k, seed)
-    scheme = schemes.number_format(dtype, accumulate, lowering)
     path = model_files.model_file(os.fspath(model))
     words = _tokenizer(os.fspath(model), tokenizer, text=isinstance(prompt, str))
-    decoder = decoders.interface(path)
-    ids = _ids(prompt, words, np.iinfo(decoder.dtypes[decoders.IDS]).max)
-    module = model_files.load_model(path, decoder.shapes)
-    decoders.check_scores(path, module)
-    most = decoders.positions(module)
+    asked = _Asked(dtype, accumulate, lowering, plan, target, threads)
+    reading = _saved(path, asked) if decoders.is_saved(path) else _imported(path, asked)
+    ids = _ids(prompt, words, np.iinfo(reading.decoder.dtypes[decoders.IDS]).max)
+    most = reading.most
     _check_length(path, len(ids), tokens, most, slide)
-    capacity = len(ids) + tokens if most is None else most
-    module = _in_scheme(module, scheme, plan)
-    at_once = plan is not None or number_systems.masks(dtype)
-    reader = _reader(module, scheme, decoder, capacity, at_once, target, threads)
+    reader = reading.reader(len(ids) + tokens if most is None else most)
+    if save is not None:
+        if not isinstance(reader, InPlace):
+            raise ConfigError(f"{path.name} keeps no caches in place: there is nothing to save")
+        reader.session.decoder.save(save)
     chances, began = sampling.chances(), time.perf_counter()
     found = [sampling.choose(reader.read(ids)[-1], chances)]
     first = time.perf_counter()
@@ -120,6 +122,70 @@ def generate(
     rate = (tokens - 1) / (time.perf_counter() - first) if tokens > 1 else float("nan")
     text = words.decode(found) if words else ""
     return Generated(tuple(found), text, tuple(ids), rate, first - began, reader.cache)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """How a decoder is to be put and compiled; see `generate`."""
+
+    dtype: str
+    accumulate: str | None
+    lowering: str | None
+    plan: str | os.PathLike[str] | Plan | None
+    target: str
+    threads: int
+
+
+_PLAIN = _Asked("float32", None, None, None, "llvm", 1)
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """A decoder that can be compiled: its interface, how many positions it has, if it says so, and
+    what gives a reader with room for so many."""
+
+    decoder: decoders.Interface
+    most: int | None
+    reader: Callable[[int], Reader]
+
+
+def _saved(path: Path, asked: _Asked) -> _Reading:
+    """A decoder that was compiled and saved.
+
+    Raises:
+        ConfigError: something is asked of it that was decided when it was compiled.
+    """
+    import compiler
+
+    for f in fields(_Asked):
+        if getattr(asked, f.name) != getattr(_PLAIN, f.name):
+            raise ConfigError(
+                f"{path.name} is a compiled decoder, whose number system, target and threads are "
+                f"decided: leave out {f.name}"
+            )
+    compiled = compiler.load_decoder(path)
+    decoder = decoders.saved_interface(path, compiled)
+    # A format that may not mask reads id by id; the bits of others are the same so.
+    at_once = not compiled.executable.lowerings
+    return _Reading(
+        decoder, decoders.saved_positions(compiled),
+        lambda capacity: InPlace(compiled, decoder, capacity, at_once),
+    )  # fmt: skip
+
+
+def _imported(path: Path, asked: _Asked) -> _Reading:
+    """A model, in the number system that is asked for."""
+    scheme = schemes.number_format(asked.dtype, asked.accumulate, asked.lowering)
+    decoder = decoders.interface(path)
+    module = model_files.load_model(path, decoder.shapes)
+    decoders.check_scores(path, module)
+    at_once = asked.plan is not None or number_systems.masks(asked.dtype)
+
+    def reader(capacity: int) -> Reader:
+        put = _in_scheme(module, scheme, asked.plan)
+        return _reader(put, scheme, decoder, capacity, at_once, asked.target, asked.threads)
+
+    return _Reading(decoder, decoders.positions(module), reader)
 
 
 def _reader(

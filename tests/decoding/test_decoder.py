@@ -269,3 +269,20 @@ def _resident() -> int:
             return int(file.read().split()[1]) * 4096
     except OSError:
         pytest.skip("this system does not tell a process's memory")
+
+
+def test_positions_beyond_those_of_the_model_are_refused() -> None:
+    b, t, p = FunctionBuilder(), Size("sequence"), Size("past")
+    x, past = b.param("x", (1, t, 4)), b.param("past", (1, p, 4))
+    join = b.call("concatenate", past, b.call("exp", x), axis=1)
+    row = ["6", "node 'rows'", "", -1, "past + sequence - 1"]
+    mod = IRModule(
+        {"main": b.finish(b.call("sum", join, axis=(1,)), join)},
+        {"outputs": ["y", "present"], "indices": [row]},
+    )
+    session = compiler.decoder(mod).session(10)
+    session(np.zeros((1, 4, 4), np.float32))
+    with pytest.raises(InputError, match="total - 1 is 6, but node 'rows' takes it for a position"):
+        session(np.zeros((1, 3, 4), np.float32))
+    assert session.length == 4
+    session(np.zeros((1, 2, 4), np.float32))

@@ -221,6 +221,36 @@ def test_chances_depend_on_the_seed_and_on_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.thorough
+def test_a_saved_decoder_writes_what_the_model_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, kept = tiny_file(tmp_path), tmp_path / "tiny.exe"
+    line = ["--ids", "5,250,17", "--tokens", "6", "--json"]
+    for dtype in ("float32", "posit16_es1"):
+        asked = ["generate", str(path), *line, "--dtype", dtype, "--save", str(kept)]
+        assert run_command(asked) == 0
+        want = json.loads(capsys.readouterr().out)
+        assert run_command(["generate", str(kept), *line]) == 0
+        assert json.loads(capsys.readouterr().out)["ids"] == want["ids"]
+    with pytest.raises(ConfigError, match=r"compiled decoder.* are decided: leave out threads"):
+        experiments.generate(kept, [1], threads=2)
+    with pytest.raises(
+        ConfigError, match=r"10 ids and 8 more ids need 17 positions, but tiny\.exe"
+    ):
+        experiments.generate(kept, [1] * 10, 8)
+    found = experiments.generate(kept, [5, 9], 20, slide=True)
+    assert found.ids == experiments.generate(
+        path, [5, 9], 20, slide=True, dtype="posit16_es1"
+    ).ids  # fmt: skip
+
+
+def test_what_keeps_no_caches_cannot_be_saved(tmp_path: Path) -> None:
+    path = table_file(tmp_path, SUCCESSOR)
+    with pytest.raises(ConfigError, match="keeps no caches in place: there is nothing to save"):
+        experiments.generate(path, [1], 2, save=tmp_path / "x.exe")
+
+
+@pytest.mark.thorough
 def test_it_slides_past_its_positions_and_says_what_it_read(tmp_path: Path) -> None:
     path, weights = tiny_file(tmp_path), weights_of(TINY)
     found = experiments.generate(path, [5, 9], 40, slide=True)
