@@ -28,7 +28,7 @@ from compiler.op.accumulator_width import FORM, Width, check_width, width
 from compiler.symbolic import IntLike, dim
 from compiler.tensor.custom_dtypes import lane_of
 from compiler.tensor.expr import Buffer, Call, Expr, binary
-from compiler.types.dtypes import FLOAT32, FLOAT64, DType, span
+from compiler.types.dtypes import FLOAT32, FLOAT64, DType, precision, span
 
 MODES = ("sequential", "fma", "exact", "float32", "float64")
 EXACT_BITS = 53
@@ -65,11 +65,6 @@ def check_accumulator(op: str, chosen: Accumulator, dtype: DType) -> None:
     Raises:
         TypeInferenceError: they cannot.
     """
-    if not chosen.stepwise:
-        raise TypeInferenceError(
-            f"{op}: accumulate={str(chosen)!r}: only format and rounding have kernels so far; "
-            "leave the others out"
-        )
     try:
         held = chosen.dtype, chosen.outer_dtype
     except DtypelabError as error:
@@ -78,6 +73,16 @@ def check_accumulator(op: str, chosen: Accumulator, dtype: DType) -> None:
         raise TypeInferenceError(
             f"{op}: accumulate={str(chosen)!r} is for float32 and custom datatypes, not {dtype}"
         )
+    if not chosen.stepwise and dtype.is_custom and dtype.bits > EXACT_BITS // 2:
+        raise TypeInferenceError(
+            f"{op}: products of {dtype.code} may have more than the {EXACT_BITS} bits of float64, "
+            "in which chunks, trees and groups are added; give the format alone"
+        )
+    if chosen.align_bits and chosen.align_bits < (least := _product_bits(dtype)):
+        raise TypeInferenceError(
+            f"{op}: an accumulator that keeps {chosen.align_bits} bits is narrower than products "
+            f"of {dtype}, which have {least}"
+        )
     for f in held:
         if dtype.is_custom and f.bits < dtype.bits:
             raise TypeInferenceError(
@@ -85,6 +90,31 @@ def check_accumulator(op: str, chosen: Accumulator, dtype: DType) -> None:
                 f"{dtype.code}, and than one of its factors; choose one of {dtype.bits} bits or "
                 "more"
             )
+
+
+def _product_bits(dtype: DType) -> int:
+    """Bits of products of factors; 0 of float32, whose numbers may have any number."""
+    return 2 * (precision(dtype) or 0) if dtype.is_custom else 0
+
+
+def staged(mode: str) -> Accumulator | None:
+    """The accumulator that an accumulation describes, if it does more than to round every step
+    (`compiler.op.staged_sums` has its loop nests)."""
+    found = accumulator(mode)
+    return None if found is None or found.stepwise else found
+
+
+def require_steps(op: str, mode: str) -> None:
+    """Check that sums that go on from one another are not to be formed in parts.
+
+    Raises:
+        TypeInferenceError: they are.
+    """
+    if (found := staged(mode)) is not None:
+        raise TypeInferenceError(
+            f"{op} has no sums in {found}, since each goes on with the one before; give the format "
+            "alone"
+        )
 
 
 def is_mode(mode: str) -> bool:
@@ -240,6 +270,8 @@ __all__ = [
     "finished",
     "into",
     "is_mode",
+    "require_steps",
+    "staged",
     "sums",
     "unknown_mode",
 ]

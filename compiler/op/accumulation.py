@@ -22,6 +22,9 @@ class Accumulation:
     term to it, `result` gives storage elements.
     """
 
+    counts_padding = False
+    """Whether a term that reads padding is a zero with a place, instead of no term."""
+
     def __init__(self, out: Arithmetic):
         self.out = out
 
@@ -209,7 +212,9 @@ def accumulation(mode: str, out: Arithmetic) -> Accumulation:
     if (held := width(mode)) is not None:
         return _Narrow(out, held)
     if (chosen := accumulator(mode)) is not None:
-        return InFormat(out, chosen.dtype)
+        from compiler.op.staged_accumulation import Staged  # which is one of these
+
+        return InFormat(out, chosen.dtype) if chosen.stepwise else Staged(out, chosen)
     if mode == "fma":
         return _Fused(out)
     if mode == "exact":

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
-from compiler.op.accumulate import check_mode, finished, sums
+from compiler.op.accumulate import check_mode, finished, staged, sums
 from compiler.op.common import one_dtype, require, type_of
 from compiler.op.facts import Summation
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.reduce import total, total_of_products
+from compiler.op.staged_sums import staged_sum
 from compiler.symbolic import Dim, Index, IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Buffer, Expr, const
@@ -121,7 +122,13 @@ def _lower(b: PrimBuilder, a: EinsumAttrs, *xs: Buffer) -> Buffer:
     summed = sorted(set(extents) - set(result))
     order = [*result, *summed]
     shape, dtype = [extents[c] for c in result], xs[0].dtype
-    held = sums(a.accumulate, dtype, product(extents[c] for c in summed), len(xs) > 1)
+    one = staged(a.accumulate) is not None
+    held = sums(
+        "sequential" if one else a.accumulate,
+        dtype,
+        product(extents[c] for c in summed),
+        len(xs) > 1,
+    )
 
     def value(*i: Any) -> Expr:
         factors: list[Expr] = []
@@ -137,6 +144,8 @@ def _lower(b: PrimBuilder, a: EinsumAttrs, *xs: Buffer) -> Buffer:
 
     if not summed:
         return b.compute("einsum", shape, dtype, value)
+    if (how := staged(a.accumulate)) is not None:
+        return staged_sum(b, "einsum", shape, [extents[c] for c in summed], value, how, dtype)
     axes = {f"r{c}": extents[c] for c in summed}
     out = b.reduce("einsum", shape, held.held, axes, value, const(0, held.held), held.update)
     return finished(b, held, "einsum_round", out, None)

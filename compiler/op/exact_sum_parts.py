@@ -81,6 +81,11 @@ def _join(ar: Any, a: JoinAttrs, *values: Any) -> Any:
 def _add_to_odd(ar: Any, a: Any, b: Any) -> Any:
     if not isinstance(ar, ExprArithmetic):
         return fused_multiply_add.add_to_odd(a, b)
+    return added_to_odd(a, b)
+
+
+def added_to_odd(a: Expr, b: Expr) -> Expr:
+    """a + b of float64, rounded to odd."""
     return let(a, lambda a: let(b, lambda b: let(a + b, lambda s: _to_odd(a, b, s))))
 
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from compiler.arithmetic.arrays import Arithmetic
-from compiler.op.accumulate import accumulation, check_mode, finished, sums
+from compiler.op.accumulate import accumulation, check_mode, finished, staged, sums
 from compiler.op.common import axes_of, fold, known_shape, require, shared, shared_expr, type_of
 from compiler.op.facts import Average, Division, Shape, Summation, Undivided, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.op.staged_sums import staged_sum
 from compiler.symbolic import Dim, IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Buffer, Expr, const
@@ -116,6 +117,8 @@ def lower_fold(
         factor = times
         products = b.compute(f"{name}_products", x.shape, x.dtype, lambda *i: x[i] * factor[i])
         return lower_fold(b, name, products, axes, update, keepdims)
+    how = staged(mode)
+    mode = mode if how is None else "sequential"
     held = sums(mode, x.dtype, product(x.shape[k] for k in axes), products=times is not None)
     shape = _reduced(type_of(x).shape, axes, keepdims)
     rank = len(shape)
@@ -136,6 +139,9 @@ def lower_fold(
     def value(*v: Any) -> Expr:
         return at(v[:rank], v[rank:])
 
+    if how is not None:
+        over = [x.shape[k] for k in axes]
+        return staged_sum(b, name, shape, over, value, how, x.dtype)
     step = held.update if update == "Add" else update
     out = b.reduce(name, shape, held.held, extents, value, start, step)
     return finished(b, held, f"{name}_round", out, None)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
-from compiler.op.accumulate import accumulation, check_mode, finished, sums
+from compiler.op.accumulate import accumulation, check_mode, finished, require_steps, sums
 from compiler.op.common import axis_of, require
 from compiler.op.facts import Summation
 from compiler.op.opdef import OpDef, register_op
@@ -55,6 +55,7 @@ def _register(name: str, update: str, neutral: int, doc: str) -> None:
         axis_of(name, a.axis, x.rank)
         require(x.dtype.kind != "bool", f"{name} is not defined for bool; cast the operand first")
         check_mode(name, _mode(a), x.dtype)
+        require_steps(name, _mode(a))
         return x
 
     def reference(ar: Arithmetic, a: ScanAttrs, x: Array) -> Array:

@@ -13,7 +13,14 @@ from typing import Any
 import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
-from compiler.op.accumulate import Accumulation, accumulation, check_mode, finished, sums
+from compiler.op.accumulate import (
+    Accumulation,
+    accumulation,
+    check_mode,
+    finished,
+    require_steps,
+    sums,
+)
 from compiler.op.common import axis_of, need_constant, one_dtype, require, type_of
 from compiler.op.facts import Summation, onnx_node
 from compiler.op.opdef import OpDef, register_ops
@@ -212,6 +219,7 @@ def _infer_scatter_elements(a: ScatterElementsAttrs, types: Sequence[TensorType]
     _require_indices("scatter_elements", indices)
     one_dtype("scatter_elements", [x, updates])
     check_mode("scatter_elements", a.accumulate, x.dtype)
+    require_steps("scatter_elements", a.accumulate)
     axis_of("scatter_elements", a.axis, x.rank)
     _reduction("scatter_elements", a.reduction)
     text = f"scatter_elements: indices {indices} do not fit data {x} and updates {updates}"
@@ -264,6 +272,7 @@ def _infer_scatter_nd(a: ScatterNDAttrs, types: Sequence[TensorType]) -> TensorT
     _require_indices("scatter_nd", indices)
     one_dtype("scatter_nd", [x, updates])
     check_mode("scatter_nd", a.accumulate, x.dtype)
+    require_steps("scatter_nd", a.accumulate)
     _reduction("scatter_nd", a.reduction)
     depth = need_constant("scatter_nd", "the last dimension of the indices", indices.shape[-1])
     text = f"scatter_nd: indices {indices} do not fit data {x} and updates {updates}"

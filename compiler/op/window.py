@@ -234,9 +234,11 @@ def source(
     fill: Callable[[DType], Expr],
     skip: Skip = Skip.NEVER,
     finite: bool | None = True,
+    filled: bool = False,
 ) -> Source:
     """What windows over NCHW or NCHW[x]c `data` read: `data` itself or a copy padded with `fill`.
 
+    `filled`: taps in the padding count as what it is filled with, whatever that is.
     `skip`: padding contributes nothing, and taps there need not be computed. They never are where
     adding 0 * w may be something else: for codes of custom dtypes, where that may round or be NaN,
     for their lanes unless the weights are known to be `finite`, and for built-in floats if they are
@@ -259,7 +261,7 @@ def source(
     guarded = [Reading.GUARDED if w else Reading.PADDED for w in wider]
     ys, xs = (Axis(w, s, r) for w, s, r in zip(across, sizes, guarded, strict=True))
     harmless = finite if data.dtype.lane else not data.dtype.is_custom and finite is not False
-    if not any(wider) or not harmless:
+    if not any(wider) or not (harmless or filled):
         return Source(data, ys, xs, fill)
     long = (Index.of(outputs[1]).constant() or 0) >= LEAST_SKIPPED
     empty = ys.may_be_empty(Index.of(outputs[0])) or xs.may_be_empty(Index.of(outputs[1]))

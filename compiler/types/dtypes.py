@@ -221,6 +221,15 @@ class RevisedDType(Protocol):
         ...
 
 
+@runtime_checkable
+class PreciseDType(Protocol):
+    """A custom datatype of whose values the significant bits are known."""
+
+    def precision(self, dtype: DType) -> int:
+        """The most significant bits of any value."""
+        ...
+
+
 _custom: dict[str, CustomDType] = {}
 
 notations: list[Callable[[str], str | None]] = []
@@ -285,6 +294,12 @@ def _first(hooks: list[Callable[[str], T | None]], name: str) -> T | None:
         if found is not None:
             return found
     return None
+
+
+def precision(dtype: DType) -> int | None:
+    """The significant bits of a custom datatype's values; None if they are not known."""
+    kind: object = custom(dtype.name)
+    return kind.precision(dtype.code) if isinstance(kind, PreciseDType) else None
 
 
 def span(dtype: DType) -> tuple[int, int] | None:

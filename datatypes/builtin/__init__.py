@@ -49,7 +49,9 @@ def lower(fmt: Format, node: Expr, place: Place | None = None) -> Expr | None:
         return _cast(fmt, node)
     if fmt.storage_only:
         raise LoweringError(f"{fmt.name} only stores values; compute in another format")
-    if isinstance(node, Call) and node.fn in ("fma", "sum") and mixed.is_mixed(node.args):
+    if isinstance(node, Call) and (
+        node.fn == "sum" or (node.fn == "fma" and mixed.is_mixed(node.args))
+    ):
         return mixed.add_into(fmt, node.args)
     if isinstance(node, Call) and node.fn == "fma":
         return through_float64.multiply_add(fmt, *map(stored, node.args))

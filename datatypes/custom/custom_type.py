@@ -221,6 +221,12 @@ class RegisteredType:
 
         return vector.lane_array(self._format(dtype), codes)
 
+    def precision(self, dtype: DType) -> int:
+        """See compiler.types.dtypes.PreciseDType."""
+        from datatypes.vector.choice import significant_bits
+
+        return dtype.bits if self.fmt is None else significant_bits(self._format(dtype))
+
     def span(self, dtype: DType) -> tuple[int, int] | None:
         """See compiler.types.dtypes.SpannedDType."""
         if self.fmt is None or registry.customized(self.name):

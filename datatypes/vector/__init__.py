@@ -49,7 +49,7 @@ def lower(fmt: Format, node: Expr, deferred: bool = False) -> Expr | None:
         if node.dtype.is_custom and node.dtype.name == fmt.name:
             return from_number(fmt, _lane(node.value))
         return to_number(fmt, _lane(node.value), node.dtype)
-    if isinstance(node, Call) and node.fn in ("fma", "sum") and is_mixed(node.args):
+    if isinstance(node, Call) and (node.fn == "sum" or (node.fn == "fma" and is_mixed(node.args))):
         return add_into(fmt, *node.args)
     if isinstance(node, Call) and node.fn == "fma":
         return multiply_add(fmt, *map(_lane, node.args))

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
-from compiler.op.accumulate import accumulation, check_mode, finished, sums
+from compiler.op.accumulate import accumulation, check_mode, finished, staged, sums
 from compiler.op.common import need_constant, require, require_rank, type_of
 from compiler.op.contraction import check_bias, result_dtype
 from compiler.op.facts import Contraction, Summation
 from compiler.op.layout import block_of, blocked, unblocked
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
+from compiler.op.staged_sums import staged_sum
 from compiler.op.stored import Stored, zero_points
 from compiler.op.sum_bounds import (
     Known,
@@ -140,6 +141,11 @@ def _reference(ar: Arithmetic, a: Conv2dAttrs, x: Array, w: Array, *bias: Array)
         ys, rows = wy.valid(size[0], height, kh)
         zs, columns = wx.valid(size[1], width, kw)
         data, weight = xs[:, :, :, ic, rows, columns], ws[:, :, :, ic, kh, kw, None, None]
+        if s.counts_padding:
+            whole = np.zeros((n, g, 1, height, width), data.dtype)
+            whole[..., ys, zs] = data
+            acc = s.step(acc, whole, weight)
+            continue
         here = s.at(positions[..., ys, zs])
         acc[..., ys, zs] = here.step(acc[..., ys, zs], data, weight)
     y = s.result(acc.reshape(n, g * o, height, width), *(v.reshape(1, -1, 1, 1) for v in bias))
@@ -159,7 +165,11 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
     if a.out_layout != "NCHW" and not a.padding_value and not planes:
         # Lanes that are channels skip together.
         skip = Skip.TAPS if type_of(w).shape[1] != 1 else Skip.ROWS
-    s = source(b, x, across, t.shape[2:4], lambda d: const(filling, d), skip, w.finite)
+    how = staged(a.accumulate)
+    skip = skip if how is None else Skip.NEVER
+    s = source(
+        b, x, across, t.shape[2:4], lambda d: const(filling, d), skip, w.finite, how is not None
+    )
     per_group = w.shape[0] // a.groups
     xb, ob = block_of(a.data_layout), block_of(a.out_layout)
     rank, apart = t.rank, _apart(a, type_of(w).shape[1], xb)
@@ -189,6 +199,12 @@ def _lower(b: PrimBuilder, a: Conv2dAttrs, x: Buffer, w: Buffer, *bias: Buffer) 
     def begin(*i: Index) -> Expr:
         return bias[0][out_channel(i)] if early else const(0, held.held)
 
+    if how is not None:
+        held = sums("sequential", t.dtype, 0)
+        last = (lambda *i: bias[0][out_channel(i)]) if bias else None
+        return staged_sum(
+            b, "conv", t.shape, w.shape[1:], lambda *v: body(*v)[1], how, t.dtype, last
+        )
     held = sums(a.accumulate, t.dtype, product(type_of(w).shape[1:]) + 1)
     early = bool(bias) and held.any_order  # the sum starts from the bias
     out = b.buffer("conv", t.shape, held.held)

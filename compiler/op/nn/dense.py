@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
-from compiler.op.accumulate import Sums, accumulation, check_mode, finished, sums
+from compiler.op.accumulate import Sums, accumulation, check_mode, finished, staged, sums
 from compiler.op.common import known_shape, need_constant, read, require, require_rank, type_of
 from compiler.op.contraction import check_bias, result_dtype
 from compiler.op.facts import Contraction, Summation, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
+from compiler.op.staged_sums import staged_sum
 from compiler.op.stored import Stored, zero_points
 from compiler.op.sum_bounds import Known, SumBounds, constant, counted, of_products, of_weights
 from compiler.symbolic import Dim, IntLike, product
@@ -116,9 +117,16 @@ def _lower_dense(b: PrimBuilder, a: DenseAttrs, x: Buffer, w: Buffer, *bias: Buf
         data = _above(x[(*i[:-1], k)].astype(t.dtype), a.input_zero_point)
         return data, w[i[-1], k].astype(t.dtype)
 
+    last = (lambda *i: bias[0][i[-1]]) if bias else None
+    if (how := staged(a.accumulate)) is not None:
+        turned = b.compute("dense_weight", w.shape[::-1], w.dtype, lambda k, n: w[n, k])
+
+        def value(*i: Any) -> Expr:
+            return x[(*i[:-2], i[-1])].astype(t.dtype) * turned[i[-1], i[-2]].astype(t.dtype)
+
+        return staged_sum(b, "dense", t.shape, w.shape[1:], value, how, t.dtype, last)
     held = sums(a.accumulate, t.dtype, w.shape[1] + 1)
     out = _sum_of_products(b, "dense", t, held, w.shape[1], factors)
-    last = (lambda *i: bias[0][i[-1]]) if bias else None
     return finished(b, held, "dense_bias", out, last)
 
 
@@ -171,6 +179,13 @@ def _lower_matmul(b: PrimBuilder, a: MatmulAttrs, x: Buffer, w: Buffer) -> Buffe
         data, weight = read(x, left).astype(t.dtype), read(w, right).astype(t.dtype)
         return _above(data, a.input_zero_point), _above(weight, a.weight_zero_point)
 
+    if (how := staged(a.accumulate)) is not None:
+
+        def value(*i: Any) -> Expr:
+            left, right = factors(i[:-1], i[-1])
+            return left * right
+
+        return staged_sum(b, "matmul", t.shape, x.shape[-1:], value, how, t.dtype)
     held = sums(a.accumulate, t.dtype, x.shape[-1])
     out = _sum_of_products(b, "matmul", t, held, x.shape[-1], factors)
     return finished(b, held, "matmul_round", out, None)

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
-from compiler.op.accumulate import accumulation, check_mode, finished, sums
+from compiler.op.accumulate import accumulation, check_mode, finished, staged, sums
 from compiler.op.common import known_shape, require, require_rank, shared, shared_expr, type_of
 from compiler.op.facts import Average, Division, Shape, Summation, Undivided, onnx_node
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.reduce import lower_mean, mean
+from compiler.op.staged_sums import staged_sum
 from compiler.op.window import LOOPS, Skip, Window, source, windows
 from compiler.symbolic import Dim, Index, IntLike, product
 from compiler.tensor.builder import PrimBuilder
@@ -85,9 +86,11 @@ def _infer(a: MaxPool2dAttrs, types: Sequence[TensorType]) -> TensorType:
     return TensorType((*x.shape[:2], *out, *x.shape[4:]), x.dtype)
 
 
-def _slide(a: MaxPool2dAttrs, step: Any, start: Array, x: Array) -> Array:
+def _slide(
+    a: MaxPool2dAttrs, step: Any, start: Array, x: Array, counts_padding: bool = False
+) -> Array:
     """acc = start; for kh, kw ascending: acc = step(acc, x, positions); padding contributes
-    nothing."""
+    nothing, or zeros."""
     wy, wx = _windows(a)
     height, width = outputs(a, (wy, wx), x.shape[2:4])
     assert isinstance(height, int)
@@ -98,6 +101,11 @@ def _slide(a: MaxPool2dAttrs, step: Any, start: Array, x: Array) -> Array:
         ys, rows = wy.valid(x.shape[2], height, kh)
         xs, columns = wx.valid(x.shape[3], width, kw)
         here = positions[:, :, ys, xs]
+        if counts_padding:
+            whole = np.zeros(acc.shape, x.dtype)
+            whole[:, :, ys, xs] = x[:, :, rows, columns]
+            acc = step(acc, whole, positions)
+            continue
         acc[:, :, ys, xs] = step(acc[:, :, ys, xs], x[:, :, rows, columns], here)
     return acc
 
@@ -106,8 +114,10 @@ def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update
     t = _infer(a, [type_of(x)])
     start = lowest if update == "Max" else lambda d: const(0, d)
     skip = Skip.TAPS if t.rank == 5 else Skip.NEVER  # lanes that are channels skip together
-    s = source(b, x, _windows(a), t.shape[2:4], start, skip)
     mode = a.accumulate if isinstance(a, AvgPool2dAttrs) else "sequential"
+    how = staged(mode)
+    skip, mode = (skip, mode) if how is None else (Skip.NEVER, "sequential")
+    s = source(b, x, _windows(a), t.shape[2:4], start, skip, filled=how is not None)
     held = sums(mode, t.dtype, a.pool_size[0] * a.pool_size[1], products=False)
     out = b.buffer(name, t.shape, held.held)
 
@@ -115,6 +125,10 @@ def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update
         *block, kh, kw = rest
         return (n, c, y, x, *block), held.factor(s.read(n, c, [(y, kh), (x, kw)], *block))
 
+    if how is not None:
+        b.temps.remove(out)
+        taps = [w.kernel for w in _windows(a)]
+        return staged_sum(b, name, t.shape, taps, lambda *v: body(*v)[1], how, t.dtype)
     loops = LOOPS[: t.rank]
     s.accumulate(b, out, loops, body, {}, update, start(held.held), f"{name}_taps")
     return finished(b, held, f"{name}_round", out, None)
@@ -143,7 +157,8 @@ def _avg_pool(ar: Arithmetic, a: AvgPool2dAttrs, x: Array) -> Array:
     def add(acc: Array, x: Array, at: Array) -> Array:
         return s.at(at).add(acc, x)
 
-    total = s.result(_slide(a, add, s.start(), s.operand(x, ar.dtype)))
+    data = s.operand(x, ar.dtype)
+    total = s.result(_slide(a, add, s.start(), data, s.counts_padding))
     count = divisors(a, x.shape[2:4], total.shape[2:4])
     count = count.reshape(*total.shape[2:4], *(1 for _ in x.shape[4:]))
     return shared(ar, total, count)

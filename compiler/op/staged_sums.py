@@ -1,0 +1,438 @@
+"""Loop nests of sums whose accumulator adds in chunks, trees or aligned groups, or with a
+compensation (`compiler.op.accumulator`): the terms of a group are added in one expression, and what
+is held between groups lies in memory. The last axis of the result is the innermost loop, so that
+groups of neighbouring results are vectors.
+
+Terms are float64, which holds every product; so are sums while they are added, and each addition is
+rounded to odd there (S. Boldo and G. Melquiond, 2008), then to the format. Padding is zeros, which
+have their places among the terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from compiler.errors import LoweringError
+from compiler.op.accumulate import held_form, into
+from compiler.op.accumulator import Accumulator
+from compiler.op.exact_sum_parts import added_to_odd
+from compiler.symbolic import Index, IntLike, Var, dim
+from compiler.tensor.builder import PrimBuilder
+from compiler.tensor.expr import BinOp, Buffer, Expr, call, cast, const, let, maximum, select
+from compiler.tensor.stmt import For, Store
+from compiler.types.dtypes import FLOAT64, INT64, DType
+
+_STEPS = 8
+"""Terms that an expression adds one after another."""
+_LEAVES = 16
+"""Terms whose pairwise sum is one expression; a power of two."""
+_EXPONENTS = 0x7FF << 52
+_LEAST = (1023 - 960) << 52
+"""Bits of a power of two below all products; its inverse is no overflow."""
+_INVERSE = 2046 << 52
+
+Factors = tuple[Expr, ...]
+Read = Callable[[Sequence[Any], Sequence[Index]], Factors]
+"""(position in the result, position in what is added up) -> a term, or two factors."""
+Step = Callable[[Expr, Sequence[Factors]], Expr]
+
+
+def staged_sum(
+    b: PrimBuilder,
+    name: str,
+    shape: Sequence[IntLike],
+    over: Sequence[IntLike],
+    value: Callable[..., Expr],
+    how: Accumulator,
+    dtype: DType,
+    bias: Callable[..., Expr] | None = None,
+) -> Buffer:
+    """The buffer of sums of `dtype`, rounded from the accumulator.
+
+    Args:
+        b: collects the stages.
+        name: of the buffer.
+        shape: of the result.
+        over: extents of what is added up, outermost first.
+        value: (*position in the result, *position in what is added up) -> a term, or the product
+            of two factors, of `dtype`.
+        how: the accumulator.
+        dtype: of terms or factors, and of the result.
+        bias: position in the result -> the last term.
+
+    Raises:
+        LoweringError: the number of terms is known at run time only.
+    """
+    extents = [Index.of(n).constant() for n in over]
+    if any(n is None for n in extents):
+        raise LoweringError(
+            f"sums in {how} are of {' x '.join(map(str, over))} terms; give the model fixed shapes"
+        )
+    known = [n for n in extents if n is not None]
+
+    def read(i: Sequence[Any], k: Index) -> Factors:
+        at: list[Index] = []
+        for n in reversed(known):
+            at.insert(0, k % n if n != 1 else Index())
+            k = k // n
+        x = value(*i, *at)
+        return (x.a, x.b) if isinstance(x, BinOp) and x.op == "Mul" else (x,)
+
+    terms = reduce(lambda a, n: a * n, known, 1)
+    return _Nest(b, name, tuple(shape), read, how, dtype, terms).run(bias)
+
+
+@dataclass(frozen=True)
+class _Rounding:
+    """What sums are held in, and how numbers and sums of float64 become such."""
+
+    dtype: DType
+
+    def held(self, x: Expr) -> Expr:
+        """A float64, rounded once."""
+        return cast(x, self.dtype)
+
+    def sum(self, a: Expr, b: Expr) -> Expr:
+        """a + b of float64, rounded once."""
+        if self.dtype == FLOAT64:
+            return a + b
+        return into(self.dtype, a, b) if self.dtype.is_custom else cast(
+            added_to_odd(a, b), self.dtype
+        )  # fmt: skip
+
+    def value(self, x: Expr) -> Expr:
+        """float64 of a held sum."""
+        return cast(x, FLOAT64)
+
+    def added(self, a: Expr, b: Expr) -> Expr:
+        """float64 of a + b, rounded once."""
+        return self.value(self.sum(a, b))
+
+
+@dataclass(frozen=True)
+class _Nest:
+    b: PrimBuilder
+    name: str
+    shape: tuple[IntLike, ...]
+    read: Callable[[Sequence[Any], Index], Factors]
+    how: Accumulator
+    dtype: DType
+    terms: int
+
+    @property
+    def inner(self) -> _Rounding:
+        return _Rounding(held_form(self.how.dtype, self.dtype))
+
+    def run(self, bias: Callable[..., Expr] | None) -> Buffer:
+        chunk = self.how.chunk or self.terms
+        inner, outer = self.inner, _Rounding(held_form(self.how.outer_dtype, self.dtype))
+        count = max(1, -(-self.terms // chunk))
+        part, single = self.chunks(count, chunk), count == 1
+
+        def finish(*i: Any) -> Expr:
+            last: Expr = part[(0, *i)] if single else total[i]
+            form = inner if single else outer
+            if single and outer.dtype != inner.dtype:
+                last, form = outer.held(inner.value(last)), outer
+            if bias is not None:
+                last = form.sum(form.value(cast(bias(*i), FLOAT64)), form.value(last))
+            return cast(last, self.dtype)
+
+        if not single:
+            total = self.b.buffer(f"{self.name}_total", self.shape, outer.dtype)
+            self.start(total, outer.dtype)
+
+            def add(i: Sequence[Any], group: Index, k: int) -> Expr:
+                term = inner.value(part[(group, *i)])
+                return outer.sum(outer.value(total[tuple(i)]), term)
+
+            self.groups(total, lambda i: tuple(i), count, 1, add)
+        return self.b.compute(self.name, self.shape, self.dtype, finish)
+
+    def chunks(self, count: int, length: int) -> Buffer:
+        """Sums of `count` chunks, which are the first axis; the last may be shorter."""
+        part = self.b.buffer(f"{self.name}_chunks", (count, *self.shape), self.inner.dtype)
+        rest = self.terms - (count - 1) * length
+        if count > 1:
+            self.chunk(part, count - (rest != length), 0, length)
+        if count == 1 or rest != length:
+            self.chunk(part, 1, count - 1, rest)
+        return part
+
+    def chunk(self, part: Buffer, count: int, first: int, length: int) -> None:
+        """The chunks from `first` on."""
+        base = first * (self.how.chunk or 0)
+
+        def factors(i: Sequence[Any], c: Index, k: IntLike) -> Factors:
+            return self.read(i, c * (self.how.chunk or 0) + k + base)
+
+        if self.how.order == "pairwise":
+            self.pairwise(part, count, first, length, factors)
+        elif self.how.compensated:
+            self.compensated(part, count, first, length, factors)
+        else:
+            self.stepwise(part, count, first, length, factors)
+
+    # ---- in order --------------------------------------------------------------------------------
+    def stepwise(
+        self, part: Buffer, count: int, first: int, length: int, factors: Callable[..., Factors]
+    ) -> None:
+        at_once = self.how.tree or (self.how.group if self.how.align_bits else _STEPS)
+        self.start(part, self.inner.dtype, count, first)
+
+        def place(i: Sequence[Any], c: Index) -> tuple[Any, ...]:
+            return (c + first, *i)
+
+        def add(i: Sequence[Any], c: Index, group: Index, size: int) -> Expr:
+            every = [factors(i, c, group * at_once + t) for t in range(size)]
+            return self.step(part[place(i, c)], every)
+
+        self.nest(part, place, count, length, at_once, add)
+
+    def step(self, acc: Expr, terms: Sequence[Factors]) -> Expr:
+        """acc and a group of terms."""
+        if self.how.align_bits:
+            return self.inner.held(self.aligned(self.inner.value(acc), terms))
+        if self.how.tree:
+            total = self.tree([self.term(t) for t in terms])
+            return self.inner.sum(self.inner.value(acc), total)
+        for t in terms:
+            acc = self.inner.sum(self.inner.value(acc), self.term(t))
+        return acc
+
+    def term(self, factors: Factors) -> Expr:
+        """float64 of a term."""
+        values = [cast(x, FLOAT64) for x in factors]
+        if len(values) == 1:
+            return values[0]
+        product = values[0] * values[1]
+        if self.how.products == "rounded":
+            return self.inner.value(self.inner.held(product))
+        return product
+
+    def tree(self, terms: Sequence[Expr]) -> Expr:
+        """float64 of what neighbours add up to, level by level; an odd one is rounded."""
+        level, form = list(terms), self.inner
+        while len(level) > 1 or level[0] is terms[0]:
+            pairs = zip(level[::2], level[1::2], strict=False)
+            odd = [form.value(form.held(x)) for x in level[len(level) - len(level) % 2 :]]
+            level = [*(form.added(x, y) for x, y in pairs), *odd]
+        return level[0]
+
+    # ---- aligned ---------------------------------------------------------------------------------
+    def aligned(self, acc: Expr, terms: Sequence[Factors]) -> Expr:
+        """float64 of acc and terms, cut off at the same place; what that is, if one of them is
+        infinite or NaN."""
+        kept = self.how.align_bits
+
+        def total(products: list[Expr], largest: Expr, acc: Expr) -> Expr:
+            def cut(bits: Expr) -> Expr:
+                unit = call("bits", bits, dtype=FLOAT64) * 2.0 ** (1 - kept)
+                inverse = call("bits", bits * -1 + _INVERSE, dtype=FLOAT64) * 2.0 ** (kept - 1)
+                return let(inverse, lambda f: _added([_whole(x * f) for x in every]) * unit)
+
+            every = [*products, acc]
+            bits = maximum(call("bits", largest, dtype=INT64), const(_LEAST, INT64))
+            return select(largest < float("inf"), let(bits, cut), _added(every))
+
+        def with_products(acc: Expr, products: list[Expr]) -> Expr:
+            powers = [reduce(_product, (_power(cast(x, FLOAT64)) for x in t)) for t in terms]
+            largest = reduce(maximum, (*powers, _power(acc)))
+            return let(largest, lambda e: total(products, e, acc))
+
+        every = [self.term(t) for t in terms]
+        return let(acc, lambda a: _named(every, lambda p: with_products(a, p)))
+
+    # ---- pairwise --------------------------------------------------------------------------------
+    def pairwise(
+        self, part: Buffer, count: int, first: int, length: int, factors: Callable[..., Factors]
+    ) -> None:
+        """Trees over blocks of terms, then over what these add up to, until one is left."""
+        form = self.inner
+
+        def leaf(i: Sequence[Any], c: Index, k: IntLike) -> Expr:
+            return self.term(factors(i, c, k))
+
+        read: Callable[[Sequence[Any], Index, IntLike], Expr] = leaf
+        while True:
+            groups = -(-length // _LEAVES)
+            into_part = groups == 1
+            shape = (count, groups, *self.shape)
+            out = part if into_part else self.b.buffer(f"{self.name}_pairs", shape, form.dtype)
+
+            def add(i: Sequence[Any], c: Index, group: Index, size: int, read: Any = read) -> Expr:
+                every = [read(i, c, group * _LEAVES + t) for t in range(size)]
+                if size <= 2:
+                    return form.held(every[0]) if size == 1 else form.sum(*every)
+                half = 1 << ((size - 1).bit_length() - 1)
+                return form.sum(self.tree(every[:half]), self.tree(every[half:]))
+
+            def place(
+                i: Sequence[Any], c: Index, group: IntLike = 0, last: bool = into_part
+            ) -> tuple[Any, ...]:
+                return (c + first, *i) if last else (c, group, *i)
+
+            self.nest(out, place, count, length, _LEAVES, add, grouped=not into_part)
+            if into_part:
+                return
+
+            def following(i: Sequence[Any], c: Index, k: IntLike, out: Buffer = out) -> Expr:
+                return form.value(out[(c, k, *i)])
+
+            read, length = following, groups
+
+    # ---- with a compensation ---------------------------------------------------------------------
+    def compensated(
+        self, part: Buffer, count: int, first: int, length: int, factors: Callable[..., Factors]
+    ) -> None:
+        """Kahan's sum: y = x - c, t = s + y, c = (t - s) - y, s = t; s and c lie twice in memory,
+        to be read and written in turn."""
+        form = self.inner
+        shape = (2, count, *self.shape)
+        pair = [self.b.buffer(f"{self.name}_{n}", shape, form.dtype) for n in ("sum", "lost")]
+        for buffer in pair:
+            self.start(buffer, form.dtype)
+
+        def state(which: int) -> Callable[..., Expr]:
+            def add(i: Sequence[Any], c: Index, turn: Index, k: Index) -> Expr:
+                s, lost = (form.value(x[(turn, c, *i)]) for x in pair)
+                term = self.term(factors(i, c, k))
+                return form.held(let(s, lambda s: self.kahan(s, lost, term, which)))
+
+            return add
+
+        self.turns(pair, count, length, [state(0), state(1)])
+        done = length % 2
+
+        def last(c: Index, *i: Any) -> tuple[tuple[Any, ...], Expr]:
+            return (c + first, *i), pair[0][(done, c, *i)]
+
+        self.b.stage(part, {"c": count, **self.loops()}, last, name=f"{self.name}_kept")
+
+    def kahan(self, s: Expr, lost: Expr, term: Expr, which: int) -> Expr:
+        """float64 of the sum (0) or of what it lost (1) after one term."""
+        form = self.inner
+
+        def with_y(y: Expr) -> Expr:
+            t = form.added(s, y)
+            return t if which == 0 else form.added(form.added(t, s * -1.0), y * -1.0)
+
+        return let(form.added(term, lost * -1.0), with_y)
+
+    # ---- stages ----------------------------------------------------------------------------------
+    def loops(self) -> dict[str, IntLike]:
+        return {f"i{k}": n for k, n in enumerate(self.shape)}
+
+    def start(self, buffer: Buffer, dtype: DType, count: int = 0, first: int = 0) -> None:
+        """Let a buffer, or its chunks from `first` on, start from +0."""
+        sizes = {f"z{k}": n for k, n in enumerate(buffer.shape)}
+        if count:
+            sizes["z0"] = Index.of(count)
+
+        def zero(*i: Any) -> tuple[tuple[Any, ...], Expr]:
+            at = (i[0] + first, *i[1:]) if count else i
+            return at, const(0, dtype)
+
+        self.b.stage(buffer, sizes, zero, name=f"{self.name}_start")
+
+    def nest(
+        self,
+        out: Buffer,
+        place: Callable[..., tuple[Any, ...]],
+        count: int,
+        length: int,
+        at_once: int,
+        add: Callable[[Sequence[Any], Index, Index, int], Expr],
+        grouped: bool = False,
+    ) -> None:
+        """out[place] = add(...), for every chunk and every group of its terms in order."""
+        whole, rest = divmod(length, at_once)
+        for first, groups, size in ((0, whole, at_once), (whole, 1 if rest else 0, rest)):
+            if not groups:
+                continue
+            outer = list(self.loops().items())
+            lead, tail, rank = outer[:-1], outer[-1:], max(0, len(outer) - 1)
+            several = [("group", groups)] if groups > 1 else []
+            loops = dict([*lead, ("c", count), *several, *tail])
+
+            def body(
+                *v: Any,
+                first: int = first,
+                size: int = size,
+                loops: int = len(several),
+                rank: int = rank,
+            ) -> tuple[tuple[Any, ...], Expr]:
+                i = (*v[:rank], *v[rank + 1 + loops :])
+                c, group = Index.of(v[rank]), Index.of(v[rank + 1] if loops else 0) + first
+                at = place(i, c, group) if grouped else place(i, c)
+                return at, add(i, c, group, size)
+
+            self.b.stage(out, loops, body, name=f"{self.name}_group")
+
+    def groups(
+        self,
+        out: Buffer,
+        place: Callable[[Sequence[Any]], tuple[Any, ...]],
+        length: int,
+        at_once: int,
+        add: Callable[[Sequence[Any], Index, int], Expr],
+    ) -> None:
+        """The same without chunks."""
+        self.nest(out, lambda i, _: place(i), 1, length, at_once, lambda i, _, g, n: add(i, g, n))
+
+    def turns(
+        self,
+        pair: Sequence[Buffer],
+        count: int,
+        length: int,
+        steps: Sequence[Callable[[Sequence[Any], Index, Index, Index], Expr]],
+    ) -> None:
+        """For every term, the statements that store to each buffer, in the other of its halves."""
+        stages = [self.b.fresh(f"{self.name}_turn") for _ in pair]
+        outer = list(self.loops().items())
+        kept = [Var(f"{stages[0]}.{n}", dim(e)) for n, e in outer[:-1]]
+        c, k = Var(f"{stages[0]}.c", count), Var(f"{stages[0]}.k", length)
+        inside: list[Any] = []
+        for stage, buffer, step in zip(stages, pair, steps, strict=True):
+            last = [Var(f"{stage}.{n}", dim(e)) for n, e in outer[-1:]]
+            i = [*map(Index.of, kept), *map(Index.of, last)]
+            turn = Index.of(k) % 2
+            value = step(i, Index.of(c), turn, Index.of(k))
+            at = ((Index.of(k) + 1) % 2, Index.of(c), *i)
+            node: Any = Store(stage, buffer, at, value)
+            for v in last:
+                node = For(v, [node])
+            inside.append(node)
+        node = For(k, inside)
+        for v in (c, *reversed(kept)):
+            node = For(v, [node])
+        self.b.body.append(node)
+
+
+def _power(x: Expr) -> Expr:
+    """The power of two at or below |x|; 0 of 0, infinite of NaN."""
+    return call("bits", call("bits", x, dtype=INT64) & _EXPONENTS, dtype=FLOAT64)
+
+
+def _whole(x: Expr) -> Expr:
+    """x toward zero."""
+    return let(x, lambda x: select(x < 0.0, call("ceil", x), call("floor", x)))
+
+
+def _product(x: Expr, y: Expr) -> Expr:
+    return x * y
+
+
+def _added(values: Sequence[Expr]) -> Expr:
+    """Their sum in order; +0 of zeros."""
+    return reduce(lambda x, y: x + y, values) + 0.0
+
+
+def _named(values: Sequence[Expr], body: Callable[[list[Expr]], Expr]) -> Expr:
+    """`body` of values that are evaluated once."""
+    if not values:
+        return body([])
+    return let(values[0], lambda x: _named(values[1:], lambda rest: body([x, *rest])))
