@@ -50,16 +50,84 @@ class AccumulatorOracle(Oracle):
     def sum(self, terms: Iterable[Term], start: Fraction | None = None) -> Fraction:
         a = self.how
         inner = _rounding(a.format, a.rounding == "truncate")
-        acc = Fraction(0) if start is None else inner(start)
-        for t in terms:
-            acc = inner(acc + (t[0] if len(t) == 1 else t[0] * t[1]))
-        return self.rnd(acc)
+        if a.stepwise:
+            acc = Fraction(0) if start is None else inner(start)
+            for t in terms:
+                acc = inner(acc + _product(t))
+            return self.rnd(acc)
+        return self.rnd(self.in_chunks(list(terms), inner))
+
+    def in_chunks(self, terms: list[Term], inner: Round, last: Term | None = None) -> Fraction:
+        """The sum in the outer format; `last` is added in that."""
+        a = self.how
+        outer = _rounding(a.outer or a.format, a.rounding == "truncate")
+        total = Fraction(0)
+        size = a.chunk or len(terms)
+        for k in range(0, len(terms), size):
+            total = outer(total + self.chunk(terms[k : k + size], inner))
+        return total if last is None else outer(total + _product(last))
+
+    def chunk(self, terms: list[Term], inner: Round) -> Fraction:
+        """The sum of one chunk."""
+        a, acc, lost = self.how, Fraction(0), Fraction(0)
+        exact = [_product(t) for t in terms]
+        values = [inner(p) for p in exact] if a.products == "rounded" else exact
+        if a.order == "pairwise":
+            return _tree(values, inner)
+        if a.order != "sequential":
+            width = int(a.order.removeprefix("tree"))
+            for k in range(0, len(values), width):
+                acc = inner(acc + _tree(values[k : k + width], inner))
+            return acc
+        if a.align_bits:
+            for k in range(0, len(terms), a.group):
+                acc = inner(_aligned(acc, terms[k : k + a.group], a.align_bits))
+            return acc
+        for x in values:
+            if a.compensated:
+                y = inner(x - lost)
+                t = inner(acc + y)
+                lost, acc = inner(inner(t - acc) - y), t
+            else:
+                acc = inner(acc + x)
+        return acc
+
+
+def _product(term: Term) -> Fraction:
+    return term[0] if len(term) == 1 else term[0] * term[1]
+
+
+def _tree(values: list[Fraction], rounded: Round) -> Fraction:
+    """Neighbours are added, level by level; an odd last one is rounded and goes up."""
+    if len(values) == 1:
+        return rounded(values[0])
+    half = 1 << (len(values) - 1).bit_length() - 1
+    parts = (values[:half], values[half:])
+    left, right = (p[0] if len(values) == 2 else _tree(p, rounded) for p in parts)
+    return rounded(left + right)
+
+
+def _exponent(x: Fraction) -> int:
+    """Of the power of two at or below |x|."""
+    n, d = abs(x).numerator, x.denominator
+    e = n.bit_length() - d.bit_length()
+    return e if abs(x) >= Fraction(2) ** e else e - 1
+
+
+def _aligned(acc: Fraction, terms: list[Term], bits: int) -> Fraction:
+    """acc and the products cut off at the last of `bits` places of the largest, added exactly."""
+    every = [(acc,), *terms]
+    exponents = [sum(map(_exponent, t)) for t in every if all(t)]
+    if not exponents:
+        return Fraction(0)
+    unit = Fraction(2) ** (max(exponents) - bits + 1)
+    return sum((unit * int(_product(t) / unit) for t in every), Fraction(0))
 
 
 def codes_of(fmt: Format, rows: int, seed: int, terms: int = 11) -> Array:
     """Rows of codes of finite numbers of many magnitudes, equal ones and zeros among them."""
     rng = np.random.default_rng(seed)
-    values = rng.normal(size=(rows, terms)) * 2.0 ** rng.integers(-8, 5, (rows, terms))
+    values = rng.normal(size=(rows, terms)) * 2.0 ** rng.integers(-9, 1, (rows, terms))
     values[rng.random(values.shape) < 0.1] = 0
     values[:, -1] = -values[:, 0]
     from datatypes import encode
