@@ -23,7 +23,7 @@ from compiler.symbolic import Index, IntLike, Var, dim
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import BinOp, Buffer, Expr, call, cast, const, let, maximum, select
 from compiler.tensor.stmt import For, Store
-from compiler.types.dtypes import FLOAT64, INT64, DType
+from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, DType
 
 _STEPS = 8
 """Terms that an expression adds one after another."""
@@ -288,9 +288,12 @@ class _Nest:
     def compensated(
         self, part: Buffer, count: int, first: int, length: int, factors: Callable[..., Factors]
     ) -> None:
-        """Kahan's sum: y = x - c, t = s + y, c = (t - s) - y, s = t; s and c lie twice in memory,
-        to be read and written in turn."""
+        """Kahan's sum: y = x - c, t = s + y, c = (t - s) - y, s = t. Two float32 are one integer;
+        other s and c lie twice in memory, to be read and written in turn."""
         form = self.inner
+        if FLOAT32 in (form.dtype, form.dtype.storage_dtype):
+            self.packed(part, count, first, length, factors)
+            return
         shape = (2, count, *self.shape)
         pair = [self.b.buffer(f"{self.name}_{n}", shape, form.dtype) for n in ("sum", "lost")]
         for buffer in pair:
@@ -309,6 +312,35 @@ class _Nest:
 
         def last(c: Index, *i: Any) -> tuple[tuple[Any, ...], Expr]:
             return (c + first, *i), pair[0][(done, c, *i)]
+
+        self.b.stage(part, {"c": count, **self.loops()}, last, name=f"{self.name}_kept")
+
+    def packed(
+        self, part: Buffer, count: int, first: int, length: int, factors: Callable[..., Factors]
+    ) -> None:
+        """Kahan's sum of numbers that float32 holds, s in the upper half of an integer."""
+        state = self.b.buffer(f"{self.name}_pair", (count, *self.shape), INT64)
+        self.start(state, INT64)
+
+        def add(i: Sequence[Any], c: Index, group: Index, size: int) -> Expr:
+            every = [self.term(factors(i, c, group * _STEPS + t)) for t in range(size)]
+            return steps(state[(c, *i)], every)
+
+        def steps(pair: Expr, terms: Sequence[Expr]) -> Expr:
+            if not terms:
+                return pair
+
+            def step(pair: Expr) -> Expr:
+                s, lost = _half(pair >> 32), _half(pair)
+                new = [self.kahan(s, lost, terms[0], k) for k in (0, 1)]
+                return _packed(*new)
+
+            return let(pair, lambda pair: steps(step(pair), terms[1:]))
+
+        self.nest(state, lambda i, c: (c, *i), count, length, _STEPS, add)
+
+        def last(c: Index, *i: Any) -> tuple[tuple[Any, ...], Expr]:
+            return (c + first, *i), self.inner.held(_half(state[(c, *i)] >> 32))
 
         self.b.stage(part, {"c": count, **self.loops()}, last, name=f"{self.name}_kept")
 
@@ -420,6 +452,17 @@ def _power(x: Expr) -> Expr:
 def _whole(x: Expr) -> Expr:
     """x toward zero."""
     return let(x, lambda x: select(x < 0.0, call("ceil", x), call("floor", x)))
+
+
+def _half(x: Expr) -> Expr:
+    """float64 of the float32 in the lower half of an integer."""
+    return cast(call("bits", cast(x, INT32), dtype=FLOAT32), FLOAT64)
+
+
+def _packed(high: Expr, low: Expr) -> Expr:
+    """An integer of two float64 that float32 holds."""
+    parts = [cast(call("bits", cast(x, FLOAT32), dtype=INT32), INT64) for x in (high, low)]
+    return parts[0] << 32 | parts[1] & 0xFFFFFFFF
 
 
 def _product(x: Expr, y: Expr) -> Expr:

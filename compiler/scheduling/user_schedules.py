@@ -44,7 +44,8 @@ def conventional(f: PrimFunc) -> bool:
         read = _read(store)
         if picks and not {b for p in picks for b in _held(p.at)} <= set(inputs):
             return False
-        if _scatters(store, picks):
+        goes_on = store.buffer in read & written and _is_own(store, variables)
+        if goes_on or _scatters(store, picks):
             # It changes elements that are there, and reads no others of the same tensor.
             if store.buffer not in written or not _is_own(store, variables):
                 return False
@@ -53,7 +54,7 @@ def conventional(f: PrimFunc) -> bool:
         # What is read is complete: nobody stores into it from here on.
         if not read <= written | complete or store.buffer in read | complete:
             return False
-        element = _scatters(store, picks) or _is_element(store, nest, store.buffer in written)
+        element = goes_on or _scatters(store, picks) or _is_element(store, nest, store.buffer in written)
         if len(own) > len(set(own)) or not element:
             return False
         complete |= read
