@@ -27,6 +27,8 @@ from compiler.tensor.expr import (
     FloatImm,
     Gather,
     IntImm,
+    Let,
+    LetVar,
     Load,
     Select,
     rewrite,
@@ -124,6 +126,7 @@ class _Lowering:
     def __init__(self, target: str):
         self.target = target
         self.buffers: dict[Buffer, Buffer] = {}
+        self.named: dict[LetVar, LetVar] = {}
 
     def run(self, f: PrimFunc) -> PrimFunc:
         body = self.body(f.body)
@@ -198,6 +201,12 @@ class _Lowering:
             return e.bits
         if isinstance(e, Load):
             return Load(self.buffer(e.buffer), e.idx)
+        if isinstance(e, LetVar):
+            return self.named.get(e, e)
+        if isinstance(e, Let) and (e.dtype.is_custom or e.var.dtype.is_custom):
+            var = LetVar(e.var.name, e.var.dtype.storage_dtype)
+            value, self.named[e.var] = self.value(e.value, deferred, depth), var
+            return Let(var, value, self.value(e.body, deferred, depth))
         kids = [self.value(k, deferred, depth) for k in e.children()]
         types = [k.dtype for k in e.children()]
         if isinstance(e, Gather):

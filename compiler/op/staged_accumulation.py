@@ -148,9 +148,9 @@ class Staged(Accumulation):
 
     def _compensated(self, new: Array, term: Array) -> None:
         s, add = new["acc"].copy(), self.add_inner
-        y = add(term, -new["lost"])
+        y = add(term, new["lost"])
         t = add(s, y)
-        new["lost"] = add(add(t, -s), -y)
+        new["lost"] = add(y, -add(t, -s))
         new["acc"] = t
 
     def _group(self, new: Array, size: int) -> None:

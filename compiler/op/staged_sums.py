@@ -33,6 +33,8 @@ _EXPONENTS = 0x7FF << 52
 _LEAST = (1023 - 960) << 52
 """Bits of a power of two below all products; its inverse is no overflow."""
 _INVERSE = 2046 << 52
+_ONE = 1023 << 52
+_SIGN = -(1 << 63)
 
 Factors = tuple[Expr, ...]
 Read = Callable[[Sequence[Any], Sequence[Index]], Factors]
@@ -87,29 +89,48 @@ def staged_sum(
 
 @dataclass(frozen=True)
 class _Rounding:
-    """What sums are held in, and how numbers and sums of float64 become such."""
+    """What sums are held in, and how terms and such sums become others, each rounded once.
+
+    Attributes:
+        dtype: of sums.
+        truncated: of float32: toward zero. (Other formats say so themselves.)
+    """
 
     dtype: DType
+    truncated: bool = False
+
+    @staticmethod
+    def of(how: Accumulator, outer: bool, data: DType) -> _Rounding:
+        """Of what an accumulator, or its outer sums, are held in, beside data of a dtype."""
+        name = (how.outer if outer else "") or how.format
+        if name == "float32":
+            return _Rounding(FLOAT32, how.rounding == "truncate")
+        return _Rounding(held_form(how.outer_dtype if outer else how.dtype, data))
 
     def held(self, x: Expr) -> Expr:
-        """A float64, rounded once."""
-        return cast(x, self.dtype)
-
-    def sum(self, a: Expr, b: Expr) -> Expr:
-        """a + b of float64, rounded once."""
-        if self.dtype == FLOAT64:
-            return a + b
-        return into(self.dtype, a, b) if self.dtype.is_custom else cast(
-            added_to_odd(a, b), self.dtype
-        )  # fmt: skip
+        """A float64, which is exact or was rounded to odd."""
+        if not self.truncated:
+            return cast(x, self.dtype)
+        return let(x, lambda x: let(cast(x, FLOAT32), lambda r: _toward_zero(r, x)))
 
     def value(self, x: Expr) -> Expr:
-        """float64 of a held sum."""
+        """float64 of a sum."""
         return cast(x, FLOAT64)
 
-    def added(self, a: Expr, b: Expr) -> Expr:
-        """float64 of a + b, rounded once."""
-        return self.value(self.sum(a, b))
+    def add(self, a: Expr, b: Expr, op: str = "Add") -> Expr:
+        """a + b (a - b with the op "Sub") of two sums."""
+        if self.truncated:
+            b = self.value(b)
+            return self.held(added_to_odd(self.value(a), b if op == "Add" else b * -1.0))
+        return BinOp(op, a, b, self.dtype)
+
+    def put(self, term: Factors, acc: Expr) -> Expr:
+        """acc, a sum or a float64, and a term or a product of two factors."""
+        if self.dtype.is_custom:
+            return into(self.dtype, *term, acc)
+        total = self.value(acc)
+        exact = _term(term)
+        return self.held(exact + total if self.dtype == FLOAT64 else added_to_odd(exact, total))
 
 
 @dataclass(frozen=True)
@@ -124,11 +145,11 @@ class _Nest:
 
     @property
     def inner(self) -> _Rounding:
-        return _Rounding(held_form(self.how.dtype, self.dtype))
+        return _Rounding.of(self.how, False, self.dtype)
 
     def run(self, bias: Callable[..., Expr] | None) -> Buffer:
         chunk = self.how.chunk or self.terms
-        inner, outer = self.inner, _Rounding(held_form(self.how.outer_dtype, self.dtype))
+        inner, outer = self.inner, _Rounding.of(self.how, True, self.dtype)
         count = max(1, -(-self.terms // chunk))
         part, single = self.chunks(count, chunk), count == 1
 
@@ -138,7 +159,7 @@ class _Nest:
             if single and outer.dtype != inner.dtype:
                 last, form = outer.held(inner.value(last)), outer
             if bias is not None:
-                last = form.sum(form.value(cast(bias(*i), FLOAT64)), form.value(last))
+                last = form.put((bias(*i),), last)
             return cast(last, self.dtype)
 
         if not single:
@@ -146,8 +167,7 @@ class _Nest:
             self.start(total, outer.dtype)
 
             def add(i: Sequence[Any], group: Index, k: int) -> Expr:
-                term = inner.value(part[(group, *i)])
-                return outer.sum(outer.value(total[tuple(i)]), term)
+                return outer.put((part[(group, *i)],), total[tuple(i)])
 
             self.groups(total, lambda i: tuple(i), count, 1, add)
         return self.b.compute(self.name, self.shape, self.dtype, finish)
@@ -197,53 +217,52 @@ class _Nest:
         if self.how.align_bits:
             return self.inner.held(self.aligned(self.inner.value(acc), terms))
         if self.how.tree:
-            total = self.tree([self.term(t) for t in terms])
-            return self.inner.sum(self.inner.value(acc), total)
+            return self.inner.add(acc, self.tree([self.term(t) for t in terms]))
         for t in terms:
-            acc = self.inner.sum(self.inner.value(acc), self.term(t))
+            acc = self.inner.put(self.term(t), acc)
         return acc
 
-    def term(self, factors: Factors) -> Expr:
-        """float64 of a term."""
-        values = [cast(x, FLOAT64) for x in factors]
-        if len(values) == 1:
-            return values[0]
-        product = values[0] * values[1]
-        if self.how.products == "rounded":
-            return self.inner.value(self.inner.held(product))
-        return product
+    def term(self, factors: Factors) -> Factors:
+        """A term as it is added: a product that is rounded before is one number."""
+        if len(factors) == 2 and self.how.products == "rounded":
+            return (self.inner.value(self.inner.held(_term(factors))),)
+        return factors
 
-    def tree(self, terms: Sequence[Expr]) -> Expr:
-        """float64 of what neighbours add up to, level by level; an odd one is rounded."""
-        level, form = list(terms), self.inner
-        while len(level) > 1 or level[0] is terms[0]:
-            pairs = zip(level[::2], level[1::2], strict=False)
-            odd = [form.value(form.held(x)) for x in level[len(level) - len(level) % 2 :]]
-            level = [*(form.added(x, y) for x, y in pairs), *odd]
+    def tree(self, terms: Sequence[Factors]) -> Expr:
+        """What neighbours add up to, level by level; an odd one is rounded."""
+        form = self.inner
+        pairs = zip(terms[::2], terms[1::2], strict=False)
+        odd = [form.held(_term(t)) for t in terms[len(terms) - len(terms) % 2 :]]
+        level = [*(form.put(x, _term(y)) for x, y in pairs), *odd]
+        while len(level) > 1:
+            following = zip(level[::2], level[1::2], strict=False)
+            last = level[len(level) - len(level) % 2 :]
+            level = [*(form.add(x, y) for x, y in following), *last]
         return level[0]
 
     # ---- aligned ---------------------------------------------------------------------------------
     def aligned(self, acc: Expr, terms: Sequence[Factors]) -> Expr:
-        """float64 of acc and terms, cut off at the same place; what that is, if one of them is
-        infinite or NaN."""
+        """float64 of acc and terms, cut off at the same place."""
         kept = self.how.align_bits
 
         def total(products: list[Expr], largest: Expr, acc: Expr) -> Expr:
             def cut(bits: Expr) -> Expr:
                 unit = call("bits", bits, dtype=FLOAT64) * 2.0 ** (1 - kept)
                 inverse = call("bits", bits * -1 + _INVERSE, dtype=FLOAT64) * 2.0 ** (kept - 1)
-                return let(inverse, lambda f: _added([_whole(x * f) for x in every]) * unit)
+                whole = let(inverse, lambda f: _added([_whole(x * f) for x in (*products, acc)]))
+                return whole * unit
 
-            every = [*products, acc]
+            # What is infinite or NaN makes the sum so, in any unit.
             bits = maximum(call("bits", largest, dtype=INT64), const(_LEAST, INT64))
-            return select(largest < float("inf"), let(bits, cut), _added(every))
+            finite = largest < float("inf")
+            return let(select(finite, bits, const(_ONE, INT64)), cut)
 
         def with_products(acc: Expr, products: list[Expr]) -> Expr:
             powers = [reduce(_product, (_power(cast(x, FLOAT64)) for x in t)) for t in terms]
             largest = reduce(maximum, (*powers, _power(acc)))
             return let(largest, lambda e: total(products, e, acc))
 
-        every = [self.term(t) for t in terms]
+        every = [_term(t) for t in terms]
         return let(acc, lambda a: _named(every, lambda p: with_products(a, p)))
 
     # ---- pairwise --------------------------------------------------------------------------------
@@ -253,10 +272,10 @@ class _Nest:
         """Trees over blocks of terms, then over what these add up to, until one is left."""
         form = self.inner
 
-        def leaf(i: Sequence[Any], c: Index, k: IntLike) -> Expr:
+        def leaf(i: Sequence[Any], c: Index, k: IntLike) -> Factors:
             return self.term(factors(i, c, k))
 
-        read: Callable[[Sequence[Any], Index, IntLike], Expr] = leaf
+        read: Callable[[Sequence[Any], Index, IntLike], Factors] = leaf
         while True:
             groups = -(-length // _LEAVES)
             into_part = groups == 1
@@ -265,10 +284,7 @@ class _Nest:
 
             def add(i: Sequence[Any], c: Index, group: Index, size: int, read: Any = read) -> Expr:
                 every = [read(i, c, group * _LEAVES + t) for t in range(size)]
-                if size <= 2:
-                    return form.held(every[0]) if size == 1 else form.sum(*every)
-                half = 1 << ((size - 1).bit_length() - 1)
-                return form.sum(self.tree(every[:half]), self.tree(every[half:]))
+                return self.tree(every)
 
             def place(
                 i: Sequence[Any], c: Index, group: IntLike = 0, last: bool = into_part
@@ -279,8 +295,8 @@ class _Nest:
             if into_part:
                 return
 
-            def following(i: Sequence[Any], c: Index, k: IntLike, out: Buffer = out) -> Expr:
-                return form.value(out[(c, k, *i)])
+            def following(i: Sequence[Any], c: Index, k: IntLike, out: Buffer = out) -> Factors:
+                return (out[(c, k, *i)],)
 
             read, length = following, groups
 
@@ -288,7 +304,7 @@ class _Nest:
     def compensated(
         self, part: Buffer, count: int, first: int, length: int, factors: Callable[..., Factors]
     ) -> None:
-        """Kahan's sum: y = x - c, t = s + y, c = (t - s) - y, s = t. Two float32 are one integer;
+        """Kahan's sum: y = x + c, t = s + y, c = y - (t - s), s = t. Two float32 are one integer;
         other s and c lie twice in memory, to be read and written in turn."""
         form = self.inner
         if FLOAT32 in (form.dtype, form.dtype.storage_dtype):
@@ -301,9 +317,8 @@ class _Nest:
 
         def state(which: int) -> Callable[..., Expr]:
             def add(i: Sequence[Any], c: Index, turn: Index, k: Index) -> Expr:
-                s, lost = (form.value(x[(turn, c, *i)]) for x in pair)
-                term = self.term(factors(i, c, k))
-                return form.held(let(s, lambda s: self.kahan(s, lost, term, which)))
+                s, lost = (x[(turn, c, *i)] for x in pair)
+                return self.kahan(s, lost, self.term(factors(i, c, k)), lambda *new: new[which])
 
             return add
 
@@ -322,37 +337,34 @@ class _Nest:
         state = self.b.buffer(f"{self.name}_pair", (count, *self.shape), INT64)
         self.start(state, INT64)
 
+        def held(half: Expr) -> Expr:
+            return self.inner.held(cast(call("bits", cast(half, INT32), dtype=FLOAT32), FLOAT64))
+
         def add(i: Sequence[Any], c: Index, group: Index, size: int) -> Expr:
-            every = [self.term(factors(i, c, group * _STEPS + t)) for t in range(size)]
-            return steps(state[(c, *i)], every)
+            def steps(s: Expr, lost: Expr, done: int) -> Expr:
+                if done == size:
+                    return _packed(s, lost)
+                term = self.term(factors(i, c, group * _STEPS + done))
+                return self.kahan(s, lost, term, lambda s, lost: steps(s, lost, done + 1))
 
-        def steps(pair: Expr, terms: Sequence[Expr]) -> Expr:
-            if not terms:
-                return pair
-
-            def step(pair: Expr) -> Expr:
-                s, lost = _half(pair >> 32), _half(pair)
-                new = [self.kahan(s, lost, terms[0], k) for k in (0, 1)]
-                return _packed(*new)
-
-            return let(pair, lambda pair: steps(step(pair), terms[1:]))
+            pair = state[(c, *i)]
+            return let(held(pair >> 32), lambda s: let(held(pair), lambda n: steps(s, n, 0)))
 
         self.nest(state, lambda i, c: (c, *i), count, length, _STEPS, add)
 
         def last(c: Index, *i: Any) -> tuple[tuple[Any, ...], Expr]:
-            return (c + first, *i), self.inner.held(_half(state[(c, *i)] >> 32))
+            return (c + first, *i), held(state[(c, *i)] >> 32)
 
         self.b.stage(part, {"c": count, **self.loops()}, last, name=f"{self.name}_kept")
 
-    def kahan(self, s: Expr, lost: Expr, term: Expr, which: int) -> Expr:
-        """float64 of the sum (0) or of what it lost (1) after one term."""
+    def kahan(self, s: Expr, lost: Expr, term: Factors, then: Callable[[Expr, Expr], Expr]) -> Expr:
+        """What follows from the sum after one term, and what that lost."""
         form = self.inner
 
-        def with_y(y: Expr) -> Expr:
-            t = form.added(s, y)
-            return t if which == 0 else form.added(form.added(t, s * -1.0), y * -1.0)
+        def with_sum(y: Expr, t: Expr) -> Expr:
+            return let(form.add(y, form.add(t, s, "Sub"), "Sub"), lambda lost: then(t, lost))
 
-        return let(form.added(term, lost * -1.0), with_y)
+        return let(form.put(term, lost), lambda y: let(form.add(s, y), lambda t: with_sum(y, t)))
 
     # ---- stages ----------------------------------------------------------------------------------
     def loops(self) -> dict[str, IntLike]:
@@ -451,16 +463,28 @@ def _power(x: Expr) -> Expr:
 
 def _whole(x: Expr) -> Expr:
     """x toward zero."""
-    return let(x, lambda x: select(x < 0.0, call("ceil", x), call("floor", x)))
+
+    def signed(x: Expr) -> Expr:
+        whole = call("bits", call("floor", call("abs", x)), dtype=INT64)
+        return call("bits", whole | (call("bits", x, dtype=INT64) & _SIGN), dtype=FLOAT64)
+
+    return let(x, signed)
 
 
-def _half(x: Expr) -> Expr:
-    """float64 of the float32 in the lower half of an integer."""
-    return cast(call("bits", cast(x, INT32), dtype=FLOAT32), FLOAT64)
+def _toward_zero(nearest: Expr, x: Expr) -> Expr:
+    """float32 of x, of which the nearest is given."""
+    further = call("abs", cast(nearest, FLOAT64)) > call("abs", x)
+    bits = call("bits", nearest, dtype=INT32)
+    return call("bits", select(further, bits - 1, bits), dtype=FLOAT32)
+
+
+def _term(factors: Factors) -> Expr:
+    """float64 of a term, which holds it."""
+    return reduce(_product, (cast(x, FLOAT64) for x in factors))
 
 
 def _packed(high: Expr, low: Expr) -> Expr:
-    """An integer of two float64 that float32 holds."""
+    """An integer of two numbers that float32 holds."""
     parts = [cast(call("bits", cast(x, FLOAT32), dtype=INT32), INT64) for x in (high, low)]
     return parts[0] << 32 | parts[1] & 0xFFFFFFFF
 

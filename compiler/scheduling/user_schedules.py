@@ -54,7 +54,9 @@ def conventional(f: PrimFunc) -> bool:
         # What is read is complete: nobody stores into it from here on.
         if not read <= written | complete or store.buffer in read | complete:
             return False
-        element = goes_on or _scatters(store, picks) or _is_element(store, nest, store.buffer in written)
+        element = (
+            goes_on or _scatters(store, picks) or _is_element(store, nest, store.buffer in written)
+        )
         if len(own) > len(set(own)) or not element:
             return False
         complete |= read
