@@ -24,6 +24,7 @@ from typing import Any
 from compiler.errors import DtypelabError, LoweringError, TypeInferenceError
 from compiler.op.accumulation import FLOATS, Accumulation, accumulation
 from compiler.op.accumulator import LITERAL, Accumulator, accumulator
+from compiler.op.accumulator_presets import PRESETS
 from compiler.op.accumulator_width import FORM, Width, check_width, width
 from compiler.symbolic import IntLike, dim
 from compiler.tensor.custom_dtypes import lane_of
@@ -132,8 +133,8 @@ def is_mode(mode: str) -> bool:
 def unknown_mode(mode: str) -> str:
     """The sentence that says that there is no such mode, and which there are."""
     return (
-        f"unknown accumulation {mode!r}; choose one of {', '.join(MODES)}, the name of a format, "
-        f"or a description such as {LITERAL}; for int8 {FORM}"
+        f"unknown accumulation {mode!r}; choose one of {', '.join((*MODES, *PRESETS))}, the name "
+        f"of a format, or a description such as {LITERAL}; for int8 {FORM}"
     )
 
 

@@ -1,9 +1,10 @@
 """Accumulators as data: the format that a sum is held in between its steps, and how it is added up.
 
 The accumulation of an operator (its attribute `accumulate`, a text) may be the name of a format,
-`float22_e8m13`: every product is exact, acc = rnd(acc + x * w) in the sequential order, the bias is
-the last term, and one final rounding makes a number of the result's datatype. Or it is a
-description, an inline table of TOML whose keys are the fields of `Accumulator`:
+`float22_e8m13`: every product is exact, acc = rnd(acc + x * w) in the sequential order, the bias
+is the last term, and one final rounding makes a number of the result's datatype. It may be the
+name of published hardware, `h100_fp8` (`compiler.op.accumulator_presets`). Or it is a description,
+an inline table of TOML whose keys are the fields of `Accumulator`:
 
     {format = "float16", chunk = 128, outer = "float32", order = "tree8"}
 
@@ -47,7 +48,7 @@ class Accumulator:
         order: of a chunk: `sequential`; `pairwise` (neighbours are added, then their sums, level by
             level; an odd last one goes up as it is); `tree<W>` (W neighbours so, and each such sum
             to acc).
-        rounding: of steps: `nearest` (what the format says), or `truncate` (toward zero).
+        rounding: to `format`: `nearest` (what the format says), or `truncate` (toward zero).
         products: `exact`, or `rounded` to the format before they are added.
         compensated: with Kahan's compensation, all of whose steps are rounded to the format (W.
             Kahan, "Further remarks on reducing truncation errors", 1965).
@@ -112,8 +113,10 @@ class Accumulator:
 
     @property
     def stepwise(self) -> bool:
-        """Whether it is acc = rnd(acc + x * w) at every step, and nothing else."""
-        return self == Accumulator(self.format, rounding=self.rounding)
+        """Whether it is acc = rnd(acc + x * w) at every step, in a custom datatype, and nothing
+        else."""
+        plain = Accumulator(self.format, rounding=self.rounding)
+        return self.format not in FLOATS and self == plain
 
     @property
     def dtype(self) -> DType:
@@ -131,7 +134,8 @@ class Accumulator:
         Raises:
             DtypelabError: as `dtype`.
         """
-        return _summed_in(self.outer or self.format, self.rounding == "truncate")
+        inner = not self.outer
+        return _summed_in(self.outer or self.format, inner and self.rounding == "truncate")
 
 
 def _toml(value: str | int | bool) -> str:
@@ -160,12 +164,16 @@ def _summed_in(name: str, truncated: bool) -> DType:
 
 @lru_cache(maxsize=512)
 def accumulator(mode: str) -> Accumulator | None:
-    """What an accumulation says that is the name of a format or a description in TOML; None of
-    other texts.
+    """What an accumulation says that is the name of a format or of published hardware
+    (`compiler.op.accumulator_presets`), or a description in TOML; None of other texts.
 
     Raises:
         UnsupportedError: it is a description, and does not hold together.
     """
+    from compiler.op.accumulator_presets import PRESETS
+
+    if mode in PRESETS:
+        return PRESETS[mode]
     if not mode.startswith("{"):
         return Accumulator(mode) if _is_format(mode) else None
     try:

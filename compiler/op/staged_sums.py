@@ -104,7 +104,8 @@ class _Rounding:
         """Of what an accumulator, or its outer sums, are held in, beside data of a dtype."""
         name = (how.outer if outer else "") or how.format
         if name == "float32":
-            return _Rounding(FLOAT32, how.rounding == "truncate")
+            nearest = outer and how.outer
+            return _Rounding(FLOAT32, how.rounding == "truncate" and not nearest)
         return _Rounding(held_form(how.outer_dtype if outer else how.dtype, data))
 
     def held(self, x: Expr) -> Expr:

@@ -9,6 +9,7 @@ from typing import Any
 
 from compiler.op.accumulate import MODES
 from compiler.op.accumulator import Accumulator
+from compiler.op.accumulator_presets import PRESETS
 from compiler.op.accumulator_width import width
 from quantize.config.checks import CERTIFIED, CHOICES, FLAGS, NAMES, RANGES, WORDS
 from quantize.config.overrides import PER_NODE
@@ -18,7 +19,7 @@ Schema = dict[str, Any]
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 TEXT: Schema = {"type": "string"}
 _WIDTHS = [f"int{bits}_{how}" for bits in range(64) for how in ("wrap", "saturate")]
-ACCUMULATIONS = [*MODES, *(name for name in _WIDTHS if width(name) is not None)]
+ACCUMULATIONS = [*MODES, *PRESETS, *(name for name in _WIDTHS if width(name) is not None)]
 _TYPES = {bool: "boolean", int: "integer", str: "string"}
 _DESCRIPTION: Schema = {
     "type": "object",

@@ -60,7 +60,7 @@ class AccumulatorOracle(Oracle):
     def in_chunks(self, terms: list[Term], inner: Round, last: Term | None = None) -> Fraction:
         """The sum in the outer format; `last` is added in that."""
         a = self.how
-        outer = _rounding(a.outer or a.format, a.rounding == "truncate")
+        outer = _rounding(a.outer or a.format, not a.outer and a.rounding == "truncate")
         total = Fraction(0)
         size = a.chunk or len(terms)
         for k in range(0, len(terms), size):

@@ -20,8 +20,11 @@ from compiler.errors import DtypelabError, TypeInferenceError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.op.accumulator import Accumulator, accumulator, of_table
+from compiler.op.accumulator_presets import PRESETS
 from compiler.types.dtypes import Array
 from datatypes.formats import get
+from experiments import zoo
+from experiments.data import datasets
 
 PAIRS = (
     ("float8_e4m3fn", "float16"), ("float8_e4m3fn", "bfloat16"), ("float8_e4m3fn", "float22_e8m13"),
@@ -49,6 +52,7 @@ STAGED = (
     ("posit16_es1", '{format = "float64", order = "tree2"}'),
     ("float8_e4m3fn", '{format = "float32", align_bits = 14}'),
     ("fixed8_4", '{format = "fixed16_8", rounding = "truncate", order = "tree8"}'),
+    *(("float8_e4m3fn" if "fp8" in name else "float16", name) for name in PRESETS),
 )  # fmt: skip
 """Formats of data, and accumulators that add in parts."""
 ONE_BY_ONE = ("cumsum", "scatter_elements", "scatter_nd")
@@ -150,6 +154,19 @@ def test_a_float32_network_has_sums_in_a_format(held: str) -> None:
 
     oracle = [[of(row, unit, c) for unit, c in zip(w, bias, strict=True)] for row in x]
     np.testing.assert_array_equal(want, oracle)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("network", ["mnist_mlp", "mnist_resnet8", "mnist_dwsep"])
+@pytest.mark.parametrize("name", PRESETS)
+def test_networks_on_published_hardware(name: str, network: str) -> None:
+    """Compiled as interpreted, bit for bit."""
+    x = datasets.load("mnist1k").x[:1]
+    mod = compiler.from_onnx(zoo.FOLDER / f"{network}.onnx", shapes={"input": x.shape})
+    fmt = "float8_e4m3fn" if "fp8" in name else "float16"
+    retyped = datatypes.change_dtype(mod, "float32", fmt, accumulate=name)
+    want = np.asarray(compiler.evaluate(retyped, x))
+    np.testing.assert_array_equal(np.asarray(compiler.build(retyped)(x)), want)
 
 
 def test_sums_by_layer() -> None:
