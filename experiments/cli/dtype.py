@@ -1,4 +1,4 @@
-"""dtypelab dtype list | show | check."""
+"""dtypelab dtype list | show | check | hardware."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import click
 
 from .common import json_option, print_json, say, show
 from .dtype_check import check
+from .dtype_hardware import hardware
 from .dtype_show import describe, show_format
 
 
-@click.group(short_help="The number formats: list them, show one, check one.")
+@click.group(short_help="The number formats: list, show, check, write circuits.")
 def dtype() -> None:
-    """List the built-in number formats, show one, or prove its kernels right.
+    """List the built-in number formats, show one, prove its kernels right, or write its circuits.
 
     Example: dtypelab dtype show posit8_es0
     """
 
 
 dtype.add_command(check)
+dtype.add_command(hardware)
 dtype.add_command(show_format)
 
 

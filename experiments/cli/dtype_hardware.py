@@ -1,0 +1,105 @@
+"""dtypelab dtype hardware."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from compiler.errors import DtypelabError
+from experiments.files import check_writable, write_whole
+
+from .common import json_option, print_json, say, show
+
+if TYPE_CHECKING:
+    from datatypes.hardware.generate import Design
+    from datatypes.hardware.synthesis import Cost
+
+
+@click.command("hardware", short_help="A format as a circuit: Verilog, gates, depth.")
+@click.argument("name", metavar="NAME")
+@click.option(
+    "--accumulate",
+    default="exact",
+    show_default=True,
+    metavar="MODE",
+    help="What sums are kept in: exact, fma, sequential, float32, or a format's name.",
+)
+@click.option(
+    "--pipeline", type=int, default=0, show_default=True, metavar="N", help="Rows of registers."
+)
+@click.option(
+    "--headroom",
+    type=int,
+    default=16,
+    show_default=True,
+    metavar="N",
+    help="Exact sums hold 2^N products.",
+)
+@click.option("-o", "--output", metavar="FILE", help="Verilog to write.  [default: NAME.v]")
+@click.option("--no-synthesis", is_flag=True, help="Only write the Verilog; needs no tools.")
+@json_option
+def hardware(
+    name: str,
+    accumulate: str,
+    pipeline: int,
+    headroom: int,
+    output: str | None,
+    no_synthesis: bool,
+    as_json: bool,
+) -> None:
+    """Write a format's decoder, encoder, adder, multiplier and multiply-accumulate as Verilog, and
+    say what they cost: gates, NAND2 equivalents, and the most gates in a row.
+
+    Synthesis is Yosys'; the extra `hardware` brings it.
+
+    Example: dtypelab dtype hardware posit8_es2 --accumulate exact -o posit.v
+    """
+    from datatypes.hardware import tools
+    from datatypes.hardware.generate import design
+
+    made = design(name, accumulate, pipeline=pipeline, headroom=headroom)
+    if not no_synthesis and tools.missing():
+        raise DtypelabError(f"{tools.missing()}; or give --no-synthesis")
+    file = Path(output or f"{made.name}.v")
+    check_writable(file)
+    costs: list[Cost] = []
+    if not no_synthesis:
+        from datatypes.hardware.synthesis import synthesized
+
+        costs = synthesized(made)
+    write_whole(file, made.verilog.encode())
+    facts = _facts(made, accumulate, file)
+    if as_json:
+        print_json({**facts, "modules": [asdict(cost) for cost in costs]})
+        return
+    if costs:
+        _print(costs)
+    say(f"{file}: {', '.join(c.name for c in made.circuits.values())}")
+
+
+def _facts(made: Design, accumulate: str, file: Path) -> dict[str, Any]:
+    from datatypes.hardware import tools
+
+    return {
+        "name": made.name,
+        "nbits": made.nbits,
+        "accumulate": accumulate,
+        "accumulator_bits": made.accumulator_bits,
+        "file": str(file),
+        "tool": "" if tools.missing() else tools.yosys_version(),
+    }
+
+
+def _print(costs: list[Cost]) -> None:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("module")
+    for column in ("gates", "NAND2", "depth"):
+        table.add_column(column, justify="right", no_wrap=True)
+    for cost in costs:
+        table.add_row(cost.module, f"{cost.cells:,}", f"{cost.nand2:,.1f}", str(cost.depth))
+    show(table)
