@@ -1,4 +1,4 @@
-"""dtypelab dtype list | show | check | hardware."""
+"""dtypelab dtype list | show | check | hardware | cost."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import click
 
 from .common import json_option, print_json, say, show
 from .dtype_check import check
+from .dtype_cost import cost
 from .dtype_hardware import hardware
 from .dtype_show import describe, show_format
 
@@ -19,6 +20,7 @@ def dtype() -> None:
 
 
 dtype.add_command(check)
+dtype.add_command(cost)
 dtype.add_command(hardware)
 dtype.add_command(show_format)
 

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
 from compiler.errors import ConfigError
+from experiments.costs import published
 from experiments.data.datasets import Dataset
 from experiments.feeds import Examples, elements_of, sample_of
 from experiments.layers.long_file import Line
@@ -104,7 +105,9 @@ class Session:
                 subject = _Network(self._prepare(cell))
         variant = subject.variant
         row |= {name: getattr(variant, name) for name in _VARIANT_COLUMNS if name in COLUMNS}
-        if cell.energy:
+        if cell.energy_source:
+            row |= energy_columns(variant, published.picojoules(cell.energy_source))
+        elif cell.energy:
             names = rounding_seeds.seeded_names(cell.scheme, cell.seed)
             prices = {rounding_seeds.renamed(key, names): pj for key, pj in cell.energy}
             row |= energy_columns(variant, prices)

@@ -84,6 +84,8 @@ class Cell:
     #: operator and dtype, as "nn.relu float32" -> picojoules of an element of its results; "memory"
     #: -> picojoules of moving a byte.
     energy: tuple[tuple[str, float], ...] = ()
+    #: A published table that has these prices instead; see `costs.published`.
+    energy_source: str = ""
     layers: LayerRequest = field(default_factory=LayerRequest)
     #: Which output is judged, of a model that has several.
     output: str = ""
@@ -120,6 +122,7 @@ class Cell:
             "metric": metric,
             "repeat": self.repeat,
             "energy": sorted(self.energy),
+            "energy_source": self.energy_source,
             **identity.definitions(self.scheme),
             "adapters": identity.adapter_content(self),
             "compiling": identity.compiling(),
@@ -168,6 +171,7 @@ class Cell:
             **({"repeat": self.repeat} if self.repeat else {}),
             **({"adapters": list(self.adapters)} if self.adapters else {}),
             **({"energy": dict(self.energy)} if self.energy else {}),
+            **({"energy": {"source": self.energy_source}} if self.energy_source else {}),
             **({"layers": asdict(self.layers)} if self.layers.images else {}),
         }
 

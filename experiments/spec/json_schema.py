@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
+from experiments.costs.published import SOURCES
 from experiments.layers.table import LayerRequest
 from experiments.systems.number_systems import block_format_names, format_names
 from experiments.systems.schemes import ALIASES, FORMAT_OPTIONS, NAMES
@@ -76,7 +77,11 @@ def _properties() -> dict[str, Schema]:
         "repeat": _NATURAL,
         **dict.fromkeys(("dataset", "metric", "output"), TEXT),
         "adapters": _list(TEXT, 0),
-        "energy": {"type": "object", "additionalProperties": {"type": "number", "minimum": 0}},
+        "energy": {
+            "type": "object",
+            "properties": {"source": {"enum": list(SOURCES)}},
+            "additionalProperties": {"type": "number", "minimum": 0},
+        },
         "layers": closed(layers),
         "latency": closed({name: settings[name] for name in LATENCY}),
         **{name: settings[name] for name in ("n_eval", "n_calib")},

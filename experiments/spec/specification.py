@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from compiler.errors import ConfigError, unknown
+from experiments.costs.published import source_of
 from experiments.data.datasets import Dataset
 from experiments.layers.table import LayerRequest
 from experiments.systems.energy import check_key
@@ -149,7 +150,7 @@ class _Grid:
     def cells(self, axes: Axes, last: Overrides, left_out: Sequence[Rule] = ()) -> Iterator[Cell]:
         """The product of the axes, without what is `left_out`; settings in `last` come before all
         others."""
-        energy = _energy(self.top.table("energy"))
+        energy, energy_source = _energy(self.top.table("energy"))
         for model, target, threads in product(axes.models, axes.targets, axes.threads):
             subject = model.value
             self.data[subject.data.sha256] = subject.given
@@ -176,6 +177,7 @@ class _Grid:
                         repeat=repeat,
                         adapters=self.adapters,
                         energy=energy,
+                        energy_source=energy_source,
                         layers=layers,
                     )
                     if self._matching(left_out, cell):
@@ -218,12 +220,18 @@ def _distinct(top: Reader, cells: Iterable[Cell]) -> None:
             top.fail(f"{other.label!r} and {cell.label!r} are the same configuration", "schemes")
 
 
-def _energy(table: Reader) -> tuple[tuple[str, float], ...]:
-    """Picojoules; see `Cell.energy`."""
+def _energy(table: Reader) -> tuple[tuple[tuple[str, float], ...], str]:
+    """Picojoules, or the name of a source of them; see `Cell.energy`."""
+    if "source" in table.values:
+        source = table.text("source")
+        table.checked(partial(source_of, source), "source")
+        if len(table.values) > 1:
+            table.fail(f"prices beside those of {source}: sources are not mixed", "source")
+        return (), source
     prices = table.numbers(0.0)
     for key in prices:
         table.checked(partial(check_key, key), key)
-    return tuple(prices.items())
+    return tuple(prices.items()), ""
 
 
 def _layers(table: Reader, most: int) -> LayerRequest:

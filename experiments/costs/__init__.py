@@ -1,0 +1,1 @@
+"""What number formats cost in hardware: netlists that were synthesized, and published tables."""
