@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from compiler.errors import DtypelabError, UnsupportedError
+from compiler.op.accumulator import FLOATS, TRUNCATED, accumulator, of_table
 from datatypes.formats import Format, get
 from datatypes.hardware.netlist import Bits, Circuit
 from datatypes.hardware.number import Number, compressed, leading_zeros
@@ -17,8 +18,8 @@ HEADROOM = 16
 WIDEST = 2048
 """Bits of the widest exact accumulator."""
 
-FLOATS = {"float32": "float32_e8m23"}
-"""Names of today's modes that mean a format."""
+SINGLE = "float32_e8m23"
+"""What float32 is called as a format."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Exact:
 
 @dataclass(frozen=True)
 class InFormat:
-    """Sums in a format: acc = rnd(acc + a * b), or of products that are rounded first."""
+    """Sums in a format: acc = rnd(acc + a * b), or of products that are rounded to it first."""
 
     fmt: Format
     rounds_products: bool = False
@@ -56,35 +57,32 @@ def read(accumulate: str | Format | Mapping[str, object], fmt: Format) -> InForm
     """What an argument `accumulate` means for a format; None: exact sums.
 
     Raises:
-        UnsupportedError: it is a description, for which there are no circuits.
+        UnsupportedError: it is a description of sums that are more than a step after the other.
         DtypelabError: no such mode, and no format of this name.
     """
-    if isinstance(accumulate, Mapping):
-        inner = accumulate.get("format", "exact")
-        if set(accumulate) == {"format"} and isinstance(inner, str):
-            return read(inner, fmt)
-        raise UnsupportedError(
-            f"hardware of {fmt.name} has no sums described by "
-            f"{', '.join(sorted(set(accumulate) - {'format'}))}; "
-            f"the nearest is accumulate={inner!r}"
-        )
+    if isinstance(accumulate, Format):
+        return InFormat(accumulate)
     if accumulate == "exact":
         return None
     if accumulate in ("fma", "sequential"):
         return InFormat(fmt, accumulate == "sequential")
-    if accumulate == "float64":
-        raise UnsupportedError(
-            f"hardware of {fmt.name} has no sums in float64, which is wider than 32 bits; "
-            "the nearest is accumulate='float32' or 'exact'"
-        )
-    if isinstance(accumulate, str):
-        accumulate = FLOATS.get(accumulate, accumulate)
-    try:
-        return InFormat(get(accumulate))
-    except DtypelabError as error:
+    if isinstance(accumulate, str) and accumulate in FLOATS:
+        accumulate = {"format": accumulate}
+    described = of_table(accumulate) if isinstance(accumulate, Mapping) else accumulator(accumulate)
+    if described is None:
         raise DtypelabError(
-            f"accumulate={accumulate!r} is none of exact, fma, sequential, float32, and {error}"
-        ) from None
+            f"accumulate={accumulate!r} is none of exact, fma, sequential, float32, no description "
+            "and no format's name"
+        )
+    name = SINGLE if described.format == "float32" else described.format
+    if not replace(described, products="exact").stepwise or name == "float64":
+        nearest = "float32" if name == "float64" else described.format
+        raise UnsupportedError(
+            f"hardware of {fmt.name} has no sums in {described}, only one rounded step after the "
+            f"other in at most 32 bits; the nearest is accumulate={nearest!r}"
+        )
+    name += TRUNCATED if described.rounding == "truncate" else ""
+    return InFormat(get(name), described.products == "rounded")
 
 
 def exact(fmt: Format, headroom: int = HEADROOM) -> Exact:

@@ -161,10 +161,9 @@ def mac_in_format(
 ) -> Bits:
     """acc + a * b, rounded to the accumulator's format once, or after the product too."""
     a, b = codes
+    product = path.product(c, a, b)
     if into.rounds_products:
-        product = sums.codec.decode(c, path.mul(c, a, b))
-    else:
-        product = path.product(c, a, b)
+        product = sums.codec.decode(c, sums.rounded(c, product))
     if sums.registers >= 1:
         (product,) = registered(c, [product])
     total = added(c, product, sums.codec.decode(c, acc), sums.codec.layout.significand)

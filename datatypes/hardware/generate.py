@@ -68,7 +68,8 @@ def hardware(
         accumulate: "exact": two's complement in units of minpos**2 (or as a comment says), which
             holds 2**headroom products, below a bit that says that it is no number. A format's name:
             acc = rnd(acc + a * b) in it. "fma": the same in the format itself; "sequential": there,
-            and products are rounded too; "float32".
+            and products are rounded too. A description of such steps, as networks take it
+            (`compiler.op.accumulator`), may also round toward zero, or products.
         pipeline: rows of registers in add, mul, mac and round: 0 (combinational), 1 (before the
             last step) or 2 (after decoding too). Modules with registers have a port clk; a row that
             an operation has no use for is left out, which its comment shows.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     default="exact",
     show_default=True,
     metavar="MODE",
-    help="What sums are kept in: exact, fma, sequential, float32, or a format's name.",
+    help="What sums are kept in: exact, fma, sequential, a format's name, or a description.",
 )
 @click.option(
     "--pipeline", type=int, default=0, show_default=True, metavar="N", help="Rows of registers."

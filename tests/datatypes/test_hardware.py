@@ -13,7 +13,7 @@ from compiler.errors import DtypelabError
 from datatypes.arithmetic import oracle
 from datatypes.formats import Format, get
 from datatypes.hardware.accumulators import Exact
-from datatypes.hardware.generate import design
+from datatypes.hardware.generate import Accumulate, design
 from datatypes.proof import samples
 
 FORMATS = (
@@ -112,6 +112,24 @@ def test_sums_in_a_format_round_once_a_step(name: str, into: str) -> None:
     assert [made[f"{name}_round"](z) for _, _, z in cases] == back
 
 
+def test_a_description_may_round_toward_zero_and_products() -> None:
+    name, wide = "float8_e4m3fn", get("bfloat16_truncate")
+    described = {"format": "bfloat16", "rounding": "truncate", "products": "rounded"}
+    made = modules(datatypes.hardware(name, accumulate=described))
+    a, b = operands(get(name), 40)
+    acc = operands(get("bfloat16"), 40)[0]
+    x, y = (datatypes.decode(name, codes) for codes in (a, b))
+    product = datatypes.encode(wide, x * y)
+    want = oracle.apply(wide, "Add", product, acc).tolist()
+    cases = zip(a.tolist(), b.tolist(), acc.tolist(), strict=True)
+    assert [made[f"{name}_mac"](a=p, b=q, acc=z) for p, q, z in cases] == want
+    for short, whole in (("bfloat16", "bfloat16"), ("float32", "float32_e8m23")):
+        text = datatypes.hardware(name, accumulate=whole)
+        assert text == datatypes.hardware(name, accumulate={"format": short})
+        assert text == datatypes.hardware(name, accumulate=f'{{format = "{short}"}}')
+        assert text == datatypes.hardware(name, accumulate=short)
+
+
 def test_integers_wrap_and_their_sums_saturate() -> None:
     made = modules(datatypes.hardware("int8"))
     a, b = np.random.default_rng(1).integers(-128, 128, (2, 300))
@@ -162,13 +180,15 @@ def test_registers_change_nothing_but_when(name: str, rows: int) -> None:
         ("lns16_8", "exact", "tables, which are for at most 8 bits; the nearest is lns8_5"),
         ("lns8_3", "exact", "the nearest is accumulate='sequential'"),
         ("posit8_es0", "lns8_3", "no sums in lns8_3"),
-        ("posit8_es0", "float46", "none of exact, fma, sequential, float32, and unknown format"),
-        ("posit8_es0", "float64", "wider than 32 bits"),
+        ("posit8_es0", "float46", "is none of exact, fma, sequential, float32, no descr"),
+        ("posit8_es0", "float64", "in at most 32 bits; the nearest is accumulate='float32'"),
+        ("nf4", {"format": "float16", "chunk": 8}, "one rounded step.*accumulate='float16'"),
+        ("nf4", {"format": "float16", "width": 8}, "accumulate has no 'width'"),
         ("int8", "fma", "no meaning here; the nearest is accumulate='exact'"),
         ("float32_e10m21", "exact", "take 2103 bits, and accumulators have at most 2048"),
         ("int99", "exact", "integers have 2 to 32 bits here"),
     ],
 )
-def test_what_has_no_circuit_is_refused(name: str, accumulate: str, message: str) -> None:
+def test_what_has_no_circuit_is_refused(name: str, accumulate: Accumulate, message: str) -> None:
     with pytest.raises(DtypelabError, match=message):
         datatypes.hardware(name, accumulate)
