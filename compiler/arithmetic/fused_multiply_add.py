@@ -74,7 +74,10 @@ def _parts(a: Array, b: Array, c: Array) -> tuple[Array, Array]:
         plain = np.asarray(product + z)
         finite = np.isfinite(plain)
         tail = add_to_odd(inner_error, head_error)
-        return np.where(finite, head, plain), np.where(finite, tail, 0.0)
+        # An exact zero has IEEE 754's sign: -0 only if both terms are.
+        zero = finite & (head == 0) & (tail == 0)
+        head, tail = np.where(finite, head, plain), np.where(finite, tail, 0.0)
+        return np.where(zero, plain, head), np.where(zero, plain, tail)
 
 
 def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:

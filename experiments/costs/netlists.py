@@ -22,6 +22,8 @@ FORMATS = (
     "posit16_es1", "posit16_es2", "takum16",
 )  # fmt: skip
 ACCUMULATORS = ("exact", "float32")
+WIDE = {"takum8", "takum16", "bfloat16"}
+"""Formats whose exact sums take 500 bits and more, and a quarter of an hour: `fma` instead."""
 OF_FORMAT = ("decode", "encode", "add", "mul")
 """Modules that are the same with every accumulator; `accumulate` is empty in their rows."""
 
@@ -81,10 +83,11 @@ def main(file: str, formats: Sequence[str], accumulators: Sequence[str]) -> None
         check_writable(file)
         table: list[dict[str, object]] = []
         for name in formats or FORMATS:
-            table += rows(name, accumulators or ACCUMULATORS)
+            chosen = accumulators or (("fma", "float32") if name in WIDE else ACCUMULATORS)
+            table += rows(name, chosen)
+            text = pandas.DataFrame(table, columns=list(COLUMNS)).to_csv(index=False)
+            write_whole(Path(file), text.encode())
             click.echo(name, err=True)
-        text = pandas.DataFrame(table, columns=list(COLUMNS)).to_csv(index=False)
-        write_whole(Path(file), text.encode())
     except DtypelabError as error:
         raise click.ClickException(str(error)) from None
 

@@ -104,6 +104,38 @@ def test_exact_sums_of_random_sequences(name: str) -> None:
         assert codes[place] == fmt.encode_exact(total)
 
 
+@needs_tools
+@pytest.mark.thorough
+def test_integer_sums_of_random_sequences() -> None:
+    a, b = np.random.default_rng(5).integers(-128, 128, (2, STEPS, 100_000))
+    acc = np.zeros(100_000, np.uint64)
+    with Simulation(design("int8"), ["mac", "round"]) as circuit:
+        for x, y in zip(a & 255, b & 255, strict=True):
+            acc = circuit.run("mac", a=x, b=y, acc=acc)
+        codes = circuit.run("round", acc=acc)
+    total = (a * b).sum(axis=0)
+    assert np.array_equal(acc.astype(np.uint32).view(np.int32), total)
+    assert np.array_equal(codes.astype(np.uint8).view(np.int8), np.clip(total, -128, 127))
+
+
+@needs_tools
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["posit8_es2", "float8_e4m3fn", "float8_e5m2", "takum8", "nf4"])
+def test_sums_in_float32_of_random_sequences(name: str) -> None:
+    fmt, wide = get(name), get("float32_e8m23")
+    a, b = np.random.default_rng(6).integers(0, fmt.mask + 1, (2, STEPS, 100_000))
+    want = np.zeros(100_000, np.uint32)
+    with Simulation(design(name, "float32"), ["mac", "round"]) as circuit:
+        for x, y in zip(a, b, strict=True):
+            values = [datatypes.decode(fmt, x), datatypes.decode(fmt, y)]
+            total = oracle.multiply_add(wide, *values, datatypes.decode(wide, want))
+            found = circuit.run("mac", a=x, b=y, acc=want)
+            want = datatypes.encode(wide, total)
+            assert np.array_equal(found, want)
+        codes = circuit.run("round", acc=want)
+    assert np.array_equal(codes, datatypes.encode(fmt, datatypes.decode(wide, want)))
+
+
 def _units(fmt: Format, code: int, unit: int) -> int | None:
     value = fmt.decode_exact(code)
     return int(value / Fraction(2) ** unit) if isinstance(value, Fraction) else None
