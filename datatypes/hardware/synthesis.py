@@ -1,20 +1,26 @@
-"""What circuits cost: gates, and how many are in a row, by Yosys' synthesis."""
+"""What circuits cost by Yosys' synthesis: gates and depth; a technology's area and delay."""
 
 from __future__ import annotations
 
+import json
 import re
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import Any
 
 from datatypes.hardware import tools
 from datatypes.hardware.generate import Design
+from datatypes.hardware.liberty import Cells, cells_of
 from datatypes.hardware.netlist import Circuit
 
 CELLS = ("NAND", "NOR", "NOT")
 """What the generic gates are: Yosys' `abc -g cmos2`."""
 NAND2_TRANSISTORS = 4
+_MAP = "+strash;ifraig;scorr;dc2;dch,-f;map;topo"
+"""ABC's commands, commas for blanks. Those that Yosys has for liberty files fail in WebAssembly."""
 
 
 @dataclass(frozen=True)
@@ -26,31 +32,41 @@ class Cost:
         cells: generic gates: two-input NAND and NOR, and NOT; registers beside them.
         nand2: transistors of these gates and registers in CMOS over the four of a NAND2.
         depth: most gates in a row.
+        area_um2: of a technology's cells, registers included; None without a liberty file.
+        delay_ps: of the slowest way through those cells (see `liberty.Gate`), without wires.
     """
 
     module: str
     cells: int
     nand2: float
     depth: int
+    area_um2: float | None = None
+    delay_ps: float | None = None
 
 
-def synthesized(design: Design, only: Sequence[str] | None = None) -> list[Cost]:
+def synthesized(
+    design: Design, only: Sequence[str] | None = None, liberty: str | Path | None = None
+) -> list[Cost]:
     """The cost of every module of a design.
 
     Args:
         design: the circuits.
         only: which modules; all unless given.
+        liberty: a file of a technology's cells.
 
     Raises:
-        DtypelabError: Yosys is missing or failed.
+        DtypelabError: Yosys is missing or failed, or the liberty file lacks cells.
     """
+    registers = any(circuit.cuts for circuit in design.circuits.values())
+    cells = None if liberty is None else cells_of(Path(liberty), registers)
     costs = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "design.v").write_text(design.verilog)
         for what, circuit in design.circuits.items():
             if only is None or what in only:
-                costs.append(_cost(folder, what, circuit))
+                cost = _cost(folder, what, circuit)
+                costs.append(cost if cells is None else _mapped(folder, cost, circuit, cells))
     return costs
 
 
@@ -67,3 +83,44 @@ def _cost(folder: Path, what: str, circuit: Circuit) -> Cost:
     nand2 = int(transistors[1]) / NAND2_TRANSISTORS if transistors else 0.0
     depth = max(int(path[1]), 0) if path else 0
     return Cost(what, cells, nand2, depth)
+
+
+def _mapped(folder: Path, cost: Cost, circuit: Circuit, cells: Cells) -> Cost:
+    """The cost with the area and the delay of a technology's cells."""
+    (folder / "cells.genlib").write_text(cells.genlib)
+    tools.yosys(
+        f"read_verilog design.v\nsynth -flatten -top {circuit.name}\n"
+        f"abc -genlib cells.genlib -script {_MAP}\nopt_clean\nwrite_json mapped.json\n",
+        folder,
+    )
+    netlist = json.loads((folder / "mapped.json").read_text())
+    placed = netlist["modules"][circuit.name]["cells"]
+    area = 0.0
+    for cell in placed.values():
+        gate = cells.gates.get(cell["type"])
+        area += gate.area if gate else 0.0
+        if cell["type"].startswith("$_"):  # a register
+            area += cells.register_area or 0.0
+    return replace(cost, area_um2=area, delay_ps=_slowest(placed, cells))
+
+
+def _slowest(placed: Mapping[str, Mapping[str, Any]], cells: Cells) -> float:
+    """Picoseconds of the slowest way through gates, from inputs or registers on."""
+    drivers: dict[Any, str] = {}
+    for name, cell in placed.items():
+        gate = cells.gates.get(cell["type"])
+        if gate is not None:
+            drivers[cell["connections"][gate.output][0]] = name
+    before = {
+        name: [
+            drivers[bits[0]]
+            for port, bits in placed[name]["connections"].items()
+            if port != cells.gates[placed[name]["type"]].output and bits[0] in drivers
+        ]
+        for name in drivers.values()
+    }
+    arrival: dict[str, float] = {}
+    for name in TopologicalSorter(before).static_order():
+        start = max((arrival[other] for other in before[name]), default=0.0)
+        arrival[name] = start + cells.gates[placed[name]["type"]].delay_ps
+    return max(arrival.values(), default=0.0)

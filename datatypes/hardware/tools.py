@@ -26,14 +26,14 @@ def missing_compiler() -> str:
     return "" if _compiler() else "a C++ compiler is missing; install g++ or clang++"
 
 
-def yosys(script: str, folder: Path) -> str:
-    """Run Yosys' commands in a folder, and return what it printed.
+def yosys(script: str, folder: Path) -> None:
+    """Run Yosys' commands in a folder.
 
     Raises:
         DtypelabError: it is not installed, or it failed.
     """
     (folder / "script.ys").write_text(script)
-    return _run([*_yosys(), "-s", "script.ys"], folder, "Yosys")
+    _run([*_yosys(), "-q", "-l", "log.txt", "-s", "script.ys"], folder, "Yosys")
 
 
 def yosys_version() -> str:
@@ -100,7 +100,9 @@ def _run(command: list[str], folder: Path, name: str) -> str:
     except subprocess.TimeoutExpired:
         raise DtypelabError(f"{name} took longer than {TIMEOUT:.0f} s") from None
     if done.returncode:
-        lines = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+        log = folder / "log.txt"
+        text = done.stdout + done.stderr + (log.read_text() if log.exists() else "")
+        lines = [line for line in text.splitlines() if line.strip()]
         told = [line for line in lines if "error" in line.lower()] or lines[-1:] or ["no message"]
         raise DtypelabError(f"{name} failed: {told[0].strip()}")
     return done.stdout

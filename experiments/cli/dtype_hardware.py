@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     metavar="N",
     help="Exact sums hold 2^N products.",
 )
+@click.option("--liberty", metavar="FILE", help="A technology's cells, for um^2 and ps.")
 @click.option("-o", "--output", metavar="FILE", help="Verilog to write.  [default: NAME.v]")
 @click.option("--no-synthesis", is_flag=True, help="Only write the Verilog; needs no tools.")
 @json_option
@@ -46,6 +47,7 @@ def hardware(
     accumulate: str,
     pipeline: int,
     headroom: int,
+    liberty: str | None,
     output: str | None,
     no_synthesis: bool,
     as_json: bool,
@@ -69,7 +71,7 @@ def hardware(
     if not no_synthesis:
         from datatypes.hardware.synthesis import synthesized
 
-        costs = synthesized(made)
+        costs = synthesized(made, liberty=liberty)
     write_whole(file, made.verilog.encode())
     facts = _facts(made, accumulate, file)
     if as_json:
@@ -98,8 +100,12 @@ def _print(costs: list[Cost]) -> None:
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("module")
-    for column in ("gates", "NAND2", "depth"):
+    mapped = costs[0].area_um2 is not None
+    for column in ("gates", "NAND2", "depth", *(("um^2", "ps") if mapped else ())):
         table.add_column(column, justify="right", no_wrap=True)
     for cost in costs:
-        table.add_row(cost.module, f"{cost.cells:,}", f"{cost.nand2:,.1f}", str(cost.depth))
+        row = [cost.module, f"{cost.cells:,}", f"{cost.nand2:,.1f}", str(cost.depth)]
+        if mapped:
+            row += [f"{cost.area_um2:,.1f}", f"{cost.delay_ps:,.0f}"]
+        table.add_row(*row)
     show(table)

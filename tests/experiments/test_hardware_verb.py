@@ -7,12 +7,74 @@ from pathlib import Path
 
 import pytest
 
+from compiler.errors import DtypelabError
 from datatypes.hardware import synthesis, tools
 from datatypes.hardware.generate import design
+from datatypes.hardware.liberty import cells_of
 from experiments.cli.main import run_command
 
 Capture = pytest.CaptureFixture[str]
 needs_yosys = pytest.mark.skipif(bool(tools.missing()), reason=tools.missing())
+
+
+LIBERTY = """/* two cells */ library(tiny) {
+  delay_model : table_lookup; time_unit : "1ns"; capacitive_load_unit(1, ff);
+  lu_table_template(t) { variable_1 : input_net_transition; index_1("1, 10"); }
+  %s
+}
+"""
+ARC = """timing() { related_pin : "%s"; timing_sense : negative_unate;
+  cell_rise(t) { values("0.01, 0.02", \\
+    "0.012, 0.03"); } cell_fall(t) { values("0.01, 0.02", "0.012, 0.022"); } }
+"""
+INVERTER = ("INV", 2.0, "A", "!A")
+NAND = ("NAND2", 4.0, "AB", "!(A B)")
+
+
+def library(file: Path, *cells: tuple[str, float, str, str], more: str = "") -> Path:
+    texts = []
+    for name, area, inputs, function in cells:
+        pins = "".join(f"pin({p}) {{ direction : input; capacitance : 1; }} " for p in inputs)
+        arcs = "".join(ARC % p for p in inputs)
+        out = f'pin(Y) {{ direction : output; function : "{function}"; {arcs} }}'
+        texts.append(f"cell({name}) {{ area : {area}; {pins} {out} }}")
+    file.write_text(LIBERTY % "\n".join([*texts, more]))
+    return file
+
+
+def test_cells_are_read_from_a_liberty_file(tmp_path: Path) -> None:
+    flop = 'cell(DFF) { area : 9; ff(IQ, IQN) { clocked_on : "CK"; next_state : "D"; } }'
+    cells = cells_of(library(tmp_path / "t.lib", INVERTER, NAND, more=flop), True)
+    nand = cells.gates["NAND2"]
+    assert (nand.function, nand.inputs, nand.output) == ("!(A*B)", ("A", "B"), "Y")
+    assert (nand.area, nand.delay_ps, cells.register_area) == (4, 30, 9)
+    assert "GATE INV 2 Y=!A; PIN * UNKNOWN 1 999 30 0 30 0" in cells.genlib
+
+
+@pytest.mark.parametrize(
+    ("cells", "registers", "message"),
+    [
+        ([NAND], False, r"t\.lib has no inverter$"),
+        ([INVERTER], False, "has no NAND or NOR of two inputs$"),
+        ([INVERTER, NAND], True, "has no flip-flop$"),
+        ([], False, "has no inverter and no NAND or NOR of two inputs$"),
+    ],
+)
+def test_a_liberty_without_needed_cells_is_refused(
+    cells: list[tuple[str, float, str, str]], registers: bool, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DtypelabError, match=message):
+        cells_of(library(tmp_path / "t.lib", *cells), registers)
+
+
+def test_what_is_no_liberty_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "t.lib"
+    for text in ("", "cells", "library(a) { cell(b) { area : c; ff(x) { } } }", "{ } { }"):
+        file.write_text(text)
+        with pytest.raises(DtypelabError, match="is no liberty file"):
+            cells_of(file, False)
+    with pytest.raises(DtypelabError, match="cannot read the liberty file"):
+        cells_of(tmp_path / "none.lib", False)
 
 
 def test_the_verb_writes_verilog_without_tools(
@@ -43,11 +105,16 @@ def test_a_refused_format_is_one_sentence(tmp_path: Path, capsys: Capture) -> No
 @pytest.mark.thorough
 def test_gates_and_depth(tmp_path: Path, capsys: Capture) -> None:
     arguments = ["dtype", "hardware", "float4_e2m1fn", "--accumulate", "sequential"]
-    arguments += ["-o", str(tmp_path / "f.v")]
+    file = library(tmp_path / "t.lib", INVERTER, NAND)
+    arguments += ["-o", str(tmp_path / "f.v"), "--liberty", str(file)]
     assert run_command([*arguments, "--json"]) == 0
     modules = {m["module"]: m for m in json.loads(capsys.readouterr().out)["modules"]}
     assert modules["mac"]["cells"] > modules["mul"]["cells"] > modules["decode"]["cells"] > 0
     assert modules["mac"]["depth"] > modules["mul"]["depth"] > 0
+    mul = modules["mul"]
+    assert 2 * mul["cells"] < mul["area_um2"] < 8 * mul["cells"]
+    assert mul["delay_ps"] % 30 == 0
+    assert 0.5 * mul["depth"] < mul["delay_ps"] / 30 < 2 * mul["depth"]
     assert run_command(arguments) == 0
     assert "float4_e2m1fn_mac" in capsys.readouterr().out
 
