@@ -24,6 +24,13 @@ from .int8 import config_options, configured, for_calibration
 @config_options
 @click.option("-o", "--output", type=click.Path(path_type=Path), metavar="Q.onnx")
 @click.option(
+    "--dialect",
+    type=click.Choice(["qdq", "qonnx"]),
+    default="qdq",
+    show_default=True,
+    help="How it is written: QuantizeLinear and DequantizeLinear, or QONNX's Quant and FloatQuant.",
+)
+@click.option(
     "--plan", "plan_file", type=click.Path(path_type=Path), metavar="P.json", help="Save the plan."
 )
 @json_option
@@ -34,11 +41,15 @@ def quantize(
     config_file: str | None,
     settings: Sequence[str],
     output: Path | None,
+    dialect: str,
     plan_file: Path | None,
     as_json: bool,
 ) -> None:
     """Calibrate MODEL on the inputs in X.npz and write it with quantize/dequantize nodes, or only
     the plan, as for a model that cannot be written so (one with branches).
+
+    With --dialect qonnx it is written as Brevitas writes models and FINN and hls4ml read them:
+    integers of any width, and formats that are binary floating point.
 
     The plan holds every decision (scales, zero points, what was left in float and why) as JSON. A
     file for --config holds fields of quantize.QConfig, and overrides for nodes by pattern of names
@@ -58,7 +69,8 @@ def quantize(
     with ExitStack() as outputs:
         if output:
             temporary = outputs.enter_context(atomic_path(output))
-            quantizer.export_onnx(module, plan, temporary)
+            write = quantizer.export_qonnx if dialect == "qonnx" else quantizer.export_onnx
+            write(module, plan, temporary)
         if plan_file:
             plan.to_json(outputs.enter_context(atomic_path(plan_file)))
     if as_json:

@@ -132,7 +132,7 @@ class Writer:
                 self._names[r] = name
         for b in self.f.bindings:
             op = getattr(b.value.op, "name", "function") if isinstance(b.value, Call) else ""
-            if isinstance(b.value, Call) and _writer(b.value) is None:
+            if isinstance(b.value, Call) and self.writer(b.value) is None:
                 problems.append(f"{op} (%{b.var.name})")
                 continue
             if not problems:
@@ -161,13 +161,19 @@ class Writer:
         elif isinstance(v, Tuple):
             self._fields[b.var] = [self.name(a) for a in v.fields]
         elif isinstance(v, Call):
-            write = _writer(v)
+            write = self.writer(v)
             assert write is not None, "what cannot be written is listed before"
             write(self, v, b.var)
         elif isinstance(v, Var | Constant):
             self.alias(b.var, self.name(v))
         else:
             raise UnsupportedError(f"%{b.var.name}: control flow cannot be exported")
+
+    def writer(self, call: Call) -> Callable[[Writer, Call, Var], None] | None:
+        """What writes a call; None if nothing does."""
+        from quantize.onnx.operators import writer
+
+        return writer(call.op) if isinstance(call.op, OpDef) else None
 
     # ---- what operators use ----------------------------------------------------------------------
     def fresh(self, stem: str) -> str:
@@ -222,12 +228,6 @@ class Writer:
     def step(self, op: str, inputs: list[str], stem: str, **attrs: Any) -> str:
         """Append a node with an intermediate result."""
         return self.node(op, inputs, self.fresh(stem), **attrs)
-
-
-def _writer(call: Call) -> Callable[[Writer, Call, Var], None] | None:
-    from quantize.onnx.operators import writer
-
-    return writer(call.op) if isinstance(call.op, OpDef) else None
 
 
 def _value_info(name: str, t: TensorType) -> Any:

@@ -37,7 +37,16 @@ def simulate(mod: IRModule, plan: Plan) -> IRModule:
         ConfigError: the plan was made for another model, or lacks something that its decisions
         need.
     """
-    return _Simulator(mod, plan).run()
+    return simulation(mod, plan).run()
+
+
+def simulation(mod: IRModule, plan: Plan) -> PlanRewriter:
+    """What `simulate` runs: it knows, after that, what the constants stand for.
+
+    Raises:
+        ConfigError: as `simulate`.
+    """
+    return _Simulator(mod, plan)
 
 
 class _Simulator(PlanRewriter):
@@ -125,6 +134,7 @@ class _Simulator(PlanRewriter):
         name = r.binding.var.name
         scales = self._scales(np.asarray(weights.scales, np.float32))
         q = integers(weights.quantized(weight))
+        self.integers_of[q] = weights
         args: list[Atom] = [x.atom]
         args.append(self.b.bind(call("qnn.dequantize", q, scales, axis=0), f"{name}_weight"))
         if bias is not None:

@@ -287,6 +287,19 @@ def test_quantize_writes_a_model_that_onnxruntime_runs(tmp_path: Path, capsys: C
     assert 10 < layers[-1]["sqnr_db"] < 60
 
 
+def test_quantize_writes_qonnx(tmp_path: Path, capsys: Capture) -> None:
+    onnx = pytest.importorskip("onnx")
+    out = tmp_path / "q.onnx"
+    command = ["quantize", "mnist_mlp", "--calib", "mnist1k", "--dialect", "qonnx", "-o", str(out)]
+    succeed(capsys, *command, "--set", "weight_dtype=float6_e3m2fn")
+    nodes = onnx.load(out).graph.node
+    assert {n.op_type for n in nodes if n.domain} == {"Quant", "FloatQuant"}
+    out.unlink()
+    assert run_command([*command, "--set", "weight_dtype=posit8_es1"]) == 2
+    assert "posit8_es1 is no binary floating point" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_compare_shows_every_layer_of_a_format(capsys: Capture) -> None:
     arguments = ["compare", "mnist_mlp", "--input", "mnist1k", "--images", "2", "--dtype"]
     wide = as_json(capsys, *arguments, "posit16_es1")["layers"]
