@@ -18,6 +18,7 @@ from compiler.frontend import (  # noqa: F401
     converters_norms,
     converters_packed,
     converters_pool,
+    converters_qonnx,
     converters_quantized,
     converters_recurrent,
     converters_reduce,

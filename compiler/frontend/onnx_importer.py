@@ -41,7 +41,8 @@ def from_onnx(
 ) -> IRModule:
     """Import a model of the default ONNX domain, opset 7 or newer (or older, if none of its
     operators changed until 7); of onnxruntime's own operators (com.microsoft), those on quantized
-    data, and those that models of language are made of: attention, embeddings and norms.
+    data, and those that models of language are made of: attention, embeddings and norms; QONNX's
+    Quant, BipolarQuant and FloatQuant.
 
     Inputs and outputs keep their names, whatever is in them; a symbolic dimension `N` of the model
     is the dimension `N` of the types, and unnamed ones are called `d0`, `d1` ... Weights become

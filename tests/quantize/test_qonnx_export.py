@@ -17,6 +17,7 @@ import quantize
 from compiler.errors import UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.transform.analysis import cost
 from compiler.types.dtypes import Array
 from quantize import Plan, QConfig
 from quantize.onnx.minifloats import Minifloat, minifloat_of
@@ -86,6 +87,20 @@ def test_qonnx_computes_the_bits_of_the_plan(
         x = images()[1][start : start + BATCH]
         want = compiler.build(quantize.realize(mod, plan))(x)
         np.testing.assert_array_equal(executed(path, x, monkeypatch), want)
+
+
+@pytest.mark.parametrize("config", [INT8, INT4, SIGNED, E4M3, MIXED])
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_written_is_imported_with_the_bits_of_the_plan(
+    name: str, config: QConfig, tmp_path: Path
+) -> None:
+    """With any scales: layers between Quants are integers again."""
+    plan, x = plan_of(name, config), images()[1][:BATCH]
+    quantize.export_qonnx(net(name), plan, tmp_path / "q.onnx")
+    mod = compiler.from_onnx(tmp_path / "q.onnx")
+    assert cost(mod).integer_share == (0 if config.in_formats else 1)
+    want = compiler.build(quantize.realize(net(name), plan))(x)
+    np.testing.assert_array_equal(compiler.build(mod)(x), want)
 
 
 @pytest.mark.parametrize("name", NAMES)
