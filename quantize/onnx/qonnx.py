@@ -85,10 +85,11 @@ def _check_formats(plan: Plan) -> None:
             f"QONNX has no scales of blocks or tokens, as {', '.join(found)} have; choose scalar "
             "formats or integers with scales of tensors, channels or groups"
         )
-    if plan.formats and plan.config.compute == "native":
+    native = [n for n in plan.formats if (plan.nodes[n].compute or plan.config.compute) == "native"]
+    if native:
         raise UnsupportedError(
-            f"QONNX computes in float32: {', '.join(plan.formats)} are computed in a format; "
-            "choose compute='storage'"
+            f"QONNX computes in float32: {', '.join(native)} are computed in a format; choose "
+            "compute='storage'"
         )
 
 

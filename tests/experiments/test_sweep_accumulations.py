@@ -19,7 +19,7 @@ MLP = zoo.FOLDER / "mnist_mlp.onnx"
 
 
 def test_a_sweep_over_accumulators_gives_a_row_for_each(tmp_path: Path) -> None:
-    modes = ["sequential", "int24_wrap", "int14_saturate", "int12_wrap", "float32"]
+    modes = ["sequential", "int24_wrap", "certified", "int12_wrap", "float32"]
     mixed = {"linear*": ["posit8_es0", "fma"], "*": "bfloat16"}
     by_layer = {"linear*": "int12_saturate"}
     table = experiments.sweep(
@@ -50,6 +50,7 @@ def test_a_sweep_over_accumulators_gives_a_row_for_each(tmp_path: Path) -> None:
     assert rows[-1] == ("int8_tensor", "linear*: int12_saturate")
     sqnr = dict(zip(rows, table["sqnr_db"], strict=True))
     assert sqnr["int8_channel", "int24_wrap"] == sqnr["int8_channel", "sequential"]
+    assert sqnr["int8_channel", "certified"] == sqnr["int8_channel", "sequential"]
     assert sqnr["int8_channel", "int12_wrap"] < 0 < sqnr["int8_channel", "sequential"]
 
 
