@@ -8,13 +8,14 @@ of the finest product to the largest sum. Sums inside softmax and normalization 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from compiler.errors import UnsupportedError
 from compiler.ir.expr import Binding, Call, Constant, IRModule, tensor_type
 from compiler.op.accumulator_width import LEAST_BITS
 from compiler.op.opdef import OpDef
 from compiler.op.sum_bounds import Known, SumBounds
-from compiler.transform.exact_widths import exact_bounds
+from compiler.transform.exact_widths import exact_bounds, not_negative
 from compiler.transform.value_ranges import ValueRanges
 
 
@@ -80,15 +81,18 @@ def _certificate(b: Binding, ranges: ValueRanges) -> Certificate | None:
         if op.integer_sums is not None and dtype.is_integer:
             sums, unit = op.integer_sums(call.attrs, _known(call, ranges)), 0
         elif dtype.is_custom and op.summation is not None and op.summation.holds(call.attrs):
-            sums, unit = exact_bounds(call, ranges.made)
+            sums, unit = exact_bounds(call, partial(not_negative, made=ranges.made))
         else:
             return None
     except UnsupportedError as e:
         return Certificate(b.var.name, op.name, factors, reason=str(e))
-    return _of(b.var.name, op.name, factors, sums, unit)
+    return certificate(b.var.name, op.name, factors, sums, unit)
 
 
-def _of(node: str, op: str, factors: tuple[str, ...], s: SumBounds, unit: int) -> Certificate:
+def certificate(
+    node: str, op: str, factors: tuple[str, ...], s: SumBounds, unit: int
+) -> Certificate:
+    """The certificate of sums with these bounds, in units of 2**unit."""
     lows, highs = (a.reshape(-1).tolist() for a in (s.low, s.high))
     each = tuple(map(bits_of, lows, highs))
     whole = bits_of(min(lows), max(highs))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 import numpy as np
@@ -21,9 +22,12 @@ NARROW = 31
 """Bits of numbers of which int64 holds the sums of 2**32."""
 
 
-def exact_bounds(call: Call, made: Made) -> tuple[SumBounds, int]:
-    """Bounds of the sums of a call whose operands are numbers of a format, in units of a power of
+def exact_bounds(call: Call, positive: Callable[[Atom], bool]) -> tuple[SumBounds, int]:
+    """Bounds of the sums of a call whose operands are numbers of formats, in units of a power of
     two that every term is a multiple of; and its exponent.
+
+    Args:
+        positive: whether an operand is known not to be negative.
 
     Raises:
         UnsupportedError: they are not known.
@@ -34,7 +38,7 @@ def exact_bounds(call: Call, made: Made) -> tuple[SumBounds, int]:
     assert op.terms is not None
     operands = [call.args[k] for k in op.summation.operands if k < len(call.args)]
     data, *rest = operands if op.summation.products else operands[:1]
-    grid, low, high = _range(data, made)
+    grid, low, high = _range(data, positive)
     axes = op.contraction
     if rest and axes is not None and axes.by_rows and isinstance(rest[0], Constant):
         exponent, above, below = _row_sums(rest[0])
@@ -48,7 +52,7 @@ def exact_bounds(call: Call, made: Made) -> tuple[SumBounds, int]:
     )
     ends, exponent = [low, high], grid
     if rest:
-        other, least, most = _range(rest[0], made)
+        other, least, most = _range(rest[0], positive)
         ends, exponent = [x * y for x in (low, high) for y in (least, most)], grid + other
     lows, highs = (_whole([terms * end(ends)]) for end in (min, max))
     return _with_bias(lows, highs, None, exponent, terms)
@@ -76,7 +80,7 @@ def _whole(values: list[int]) -> Array:
     return np.asarray(values, object)
 
 
-def _range(a: Atom, made: Made) -> tuple[int, int, int]:
+def _range(a: Atom, positive: Callable[[Atom], bool]) -> tuple[int, int, int]:
     """(grid, least, largest): the numbers of an atom are multiples of 2**grid, in its units at
     least and at most so large. The range is that of the format, or of what is not negative there.
 
@@ -90,7 +94,7 @@ def _range(a: Atom, made: Made) -> tuple[int, int, int]:
             f"{dtype.name or dtype} has no exact sums: its numbers lie on no grid"
         )
     low, high = _finite(dtype, grid)
-    return grid[0], 0 if _not_negative(a, made) else low, high
+    return grid[0], 0 if positive(a) else low, high
 
 
 def _finite(dtype: DType, grid: tuple[int, int]) -> tuple[int, int]:
@@ -105,19 +109,19 @@ def _finite(dtype: DType, grid: tuple[int, int]) -> tuple[int, int]:
     return int(low), int(high)
 
 
-def _not_negative(a: Atom, made: Made) -> bool:
+def not_negative(a: Atom, made: Made) -> bool:
     """Whether a value was clipped at zero, and only moved since then."""
     b = made.get(a) if isinstance(a, Var) else None
     if b is None or not isinstance(b.value, Call) or not isinstance(b.value.op, OpDef):
         return False
     op, attrs = b.value.op, b.value.attrs
     if op.clips is not None:
-        return op.clips(attrs)[0] >= 0 or _not_negative(b.value.args[0], made)
+        return op.clips(attrs)[0] >= 0 or not_negative(b.value.args[0], made)
     if op.quantized != Quantized.SAME and op.moves != Moves.PAD:
         return False
     filled = op.moves != Moves.PAD or attrs.mode != "constant" or attrs.value >= 0
-    same = [x for x in b.value.args if tensor_type(x).dtype.is_custom]
-    return filled and all(_not_negative(x, made) for x in same)
+    same = [x for x in b.value.args if tensor_type(x).dtype == tensor_type(a).dtype]
+    return filled and bool(same) and all(not_negative(x, made) for x in same)
 
 
 def _row_sums(c: Constant) -> tuple[int, Array, Array]:

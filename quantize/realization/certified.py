@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from compiler.ir.expr import IRModule
+from compiler.ir.expr import Call, IRModule
 from compiler.transform.certificates import Certificate, certificates
 from quantize.plan.plan import Plan
+from quantize.realization.format_widths import format_certificate
 from quantize.realization.realize import Realizer
 
 _BYTES = {"int8", "uint8"}
@@ -25,7 +26,17 @@ def realized_certificates(
     """
     realizer = Realizer(mod, plan, boundary=True)
     realized = realizer.run()
-    return realized, realizer.part_of, certificates(realized)
+    part_of, found = realizer.part_of, certificates(realized)
+    known = {part_of.get(c.node, c.node) for c in found}
+    calls = {b.var.name: b.value for b in realizer.graph.f.bindings if isinstance(b.value, Call)}
+    stored = [
+        format_certificate(name, calls[name], formats, realizer.graph.at)
+        for name, formats in plan.formats.items()
+        if name not in known and len(formats) > 1 and name in calls
+    ]
+    order = {name: k for k, name in enumerate(calls)}
+    both = sorted([*found, *stored], key=lambda c: order.get(part_of.get(c.node, c.node), 0))
+    return realized, part_of, tuple(both)
 
 
 def with_certified(mod: IRModule, plan: Plan, nodes: Collection[str]) -> Plan:

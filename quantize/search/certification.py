@@ -51,7 +51,8 @@ def _measured(
     """The certificates with what the sums of the data need."""
     named: dict[str, Var] = {b.var.name: b.var for b in mod.main.bindings}
     wide = ("int32", "int64")
-    sums = [named[c.node] for c in found if str(tensor_type(named[c.node]).dtype) in wide]
+    held = [named[c.node] for c in found if c.node in named]
+    sums = [v for v in held if str(tensor_type(v).dtype) in wide]
     run = Runner(mod, sums, threads, sums)
     ends = {v.name: (0, 0) for v in sums}
     for batch in named_batches(mod, batches):

@@ -23,6 +23,7 @@ from compiler.symbolic import Var
 from compiler.transform.certificates import Certificate, bits_of, certificates
 from compiler.types.dtypes import Array
 from quantize import Plan, QConfig
+from quantize.formats.element import element
 
 KINDS = {
     "conv": ((2, 6, 7, 7), (5, 6, 3, 3), {"padding": (1, 1, 1, 1)}),
@@ -350,6 +351,46 @@ def of_format(name: str, weight: Array, x: Array) -> tuple[Certificate, Function
     mod = datatypes.change_dtype(IRModule({"main": b.finish(y)}), "float32", name)
     (c,) = certificates(mod)
     return c, mod.main
+
+
+@pytest.mark.parametrize(
+    ("weights", "data"),
+    [("posit8_es1", "posit8_es1"), ("int4", "float8_e5m2"), ("float8_e4m3fn", "float6_e3m2fn")],
+)
+def test_stored_formats_need_the_width_of_their_numbers(weights: str, data: str) -> None:
+    config = QConfig(weight_dtype=weights, activation_dtype=data)
+    plan = plan_of("mlp", config)
+    found = quantize.certify(net("mlp"), plan)
+    assert [c.node for c in found] == ["linear", "logits"]
+    made = {b.var.name: b.value for b in net("mlp").main.bindings}
+    known = datatypes.decode(data, np.arange(1 << datatypes.get(data).nbits))
+    known = known[np.isfinite(known)]
+    for c in found:
+        call = made[c.node]
+        assert isinstance(call, Call)
+        weight = call.args[1]
+        assert isinstance(weight, Constant)
+        scales = np.asarray(plan.formats[c.node][1].scales, np.float64).reshape(-1, 1)
+        values = element(weights).rounded(weight.data / scales)
+        rows = [[Fraction(float(v)) for v in row] for row in values]
+        most, unit = Fraction(float(known.max())), Fraction(2) ** c.unit
+        above = [sum((v for v in row if v > 0), Fraction(0)) * most for row in rows]
+        below = [sum((v for v in row if v < 0), Fraction(0)) * most for row in rows]
+        if c.node == "linear":  # the other reads what is not negative
+            above = [a - b for a, b in zip(above, below, strict=True)]
+            below = [-a for a in above]
+        assert c.factors == (data, weights)
+        assert (c.low * unit, c.high * unit) == (min(below), max(above))
+        finest = max(Fraction(float(v)).denominator for v in known)
+        assert unit * finest * max(v.denominator for row in rows for v in row) in (1, 2, 4, 8)
+
+
+def test_scales_that_differ_within_a_sum_are_named() -> None:
+    config = QConfig(weight_dtype="mxfp8_e4m3", activation_dtype="mxfp8_e4m3")
+    found = quantize.certify(net("mlp"), plan_of("mlp", config))
+    reasons = {c.reason for c in found}
+    assert reasons == {"its sums go over blocks or groups with scales of their own"}
+    assert {c.bits for c in found} == {0}
 
 
 @pytest.mark.parametrize(
