@@ -82,6 +82,8 @@ def _certificate(b: Binding, ranges: ValueRanges) -> Certificate | None:
             sums, unit = op.integer_sums(call.attrs, _known(call, ranges)), 0
         elif dtype.is_custom and op.summation is not None and op.summation.holds(call.attrs):
             sums, unit = exact_bounds(call, partial(not_negative, made=ranges.made))
+        elif op.contraction is not None and dtype.is_integer:
+            raise UnsupportedError(f"{op.name} does not say what bounds its sums have")
         else:
             return None
     except UnsupportedError as e:

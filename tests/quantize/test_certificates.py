@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from quantize_nets import images, mixed_net, net, noise, plan_of
+from random_nets import configs, images_of, networks
 
 import compiler
 import datatypes
@@ -316,6 +317,21 @@ def test_products_of_16_bits_keep_their_accumulators() -> None:
     assert kept
     assert kept != set(plan.weights)
     quantize.realize(mixed_net(), plan)
+
+
+@pytest.mark.thorough
+@given(networks(), configs(), st.integers(0, 999))
+@settings(max_examples=5, deadline=None)
+def test_no_data_leave_the_certified_widths(mod: IRModule, config: QConfig, seed: int) -> None:
+    """Random networks and schemes, and data far beyond what they were calibrated on."""
+    usual = quantize.calibrate(mod, [images_of(seed)], replace(config, accumulate="sequential"))
+    plan = quantize.calibrate(mod, [images_of(seed)], replace(config, accumulate="certified"))
+    x = (images_of(seed + 1) * 50).astype(np.float32)
+    found = quantize.certify(mod, usual, [x])
+    assert all(c.data_bits <= c.bits for c in found if not c.reason)
+    assert {c.node for c in found} >= set(usual.weights)
+    got = compiler.build(quantize.realize(mod, plan))(x)
+    np.testing.assert_array_equal(got, compiler.build(quantize.realize(mod, usual))(x))
 
 
 @pytest.mark.parametrize(
