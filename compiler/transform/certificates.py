@@ -18,6 +18,9 @@ from compiler.op.sum_bounds import Known, SumBounds
 from compiler.transform.exact_widths import exact_bounds, not_negative
 from compiler.transform.value_ranges import ValueRanges
 
+BYTES = {"int8", "uint8"}
+"""Factors whose accumulators can have any width."""
+
 
 @dataclass(frozen=True)
 class Certificate:
@@ -53,8 +56,9 @@ class Certificate:
 
     @property
     def accumulate(self) -> str:
-        """The accumulation of this width; empty where there is none."""
-        return f"int{self.bits}_wrap" if 0 < self.bits <= 32 and not self.unit else ""
+        """The accumulation of this width; empty where there is none: of other than bytes."""
+        found = BYTES.issuperset(self.factors) and 0 < self.bits <= 32
+        return f"int{self.bits}_wrap" if found else ""
 
 
 def certificates(mod: IRModule) -> tuple[Certificate, ...]:

@@ -63,11 +63,18 @@ def table(rows: Sequence[dict[str, Any]]) -> list[str]:
     ]) for row in cells]  # fmt: skip
 
 
+def _brief(n: int) -> str:
+    """An integer in a few digits, also one beyond the range of floats."""
+    if n.bit_length() < 1000:
+        return f"{n:.6g}"
+    return f"{n >> (n.bit_length() - 20)} x 2^{n.bit_length() - 20}"
+
+
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     named = row["node"], row["op"], " x ".join(row["factors"])
     if row["reason"]:
         return (*named, *[""] * 5, row["reason"])
     unit = f" x 2^{row['unit']}" if row["unit"] else ""
-    ends = (f"{row[end]:.6g}{unit}" if unit else str(row[end]) for end in ("low", "high"))
+    ends = (_brief(row[end]) + unit if unit else str(row[end]) for end in ("low", "high"))
     numbers = (row["terms"], row["bits"], row["step_bits"], row["data_bits"] or "")
     return (*named, *map(str, numbers), *ends)

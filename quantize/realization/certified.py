@@ -11,9 +11,6 @@ from quantize.plan.plan import Plan
 from quantize.realization.format_widths import format_certificate
 from quantize.realization.realize import Realizer
 
-_BYTES = {"int8", "uint8"}
-"""Dtypes of factors whose accumulators can have any width."""
-
 
 def realized_certificates(
     mod: IRModule, plan: Plan
@@ -49,9 +46,7 @@ def with_certified(mod: IRModule, plan: Plan, nodes: Collection[str]) -> Plan:
     if not nodes:
         return plan
     _, part_of, found = realized_certificates(mod, plan.sequential)
-    proven = {
-        part_of.get(c.node, c.node): c.accumulate for c in found if _BYTES.issuperset(c.factors)
-    }
+    proven = {part_of.get(c.node, c.node): c.accumulate for c in found}
     decided = {
         name: replace(n, accumulate=proven[name])
         for name, n in plan.nodes.items()

@@ -249,20 +249,33 @@ def test_sums_of_averages_are_those_of_a_convolution_with_ones(
     assert sums(f"int{c.bits - 1}_wrap").max() != c.high
 
 
-def test_groups_of_a_dense_layer_reach_their_bounds() -> None:
-    rng = np.random.default_rng(3)
-    weight = rng.integers(-8, 8, (3, 10)).astype(np.int8)
+def grouped(weight: Array, scales: Array) -> IRModule:
     b = FunctionBuilder()
     y = b.call(
-        "qnn.grouped_dense", b.param("x", (4, 10), "uint8"), b.const(weight),
-        b.const(np.ones((3, 3), np.float32)), group=4, input_zero_point=100,
+        "qnn.grouped_dense", b.param("x", (4, 10), "uint8"), b.const(weight), b.const(scales),
+        group=4, input_zero_point=100,
     )  # fmt: skip
-    (c,) = certificates(IRModule({"main": b.finish(y)}))
+    return IRModule({"main": b.finish(y)})
+
+
+def test_groups_of_a_dense_layer_reach_their_bounds() -> None:
+    weight = np.random.default_rng(3).integers(-8, 8, (3, 10)).astype(np.int8)
+    (c,) = certificates(grouped(weight, np.ones((3, 3), np.float32)))
     parts = [weight[:, k : k + 4].astype(int) for k in (0, 4, 8)]
     highs = [p.clip(0).sum(1) * 155 + p.clip(None, 0).sum(1) * -100 for p in parts]
     lows = [p.clip(0).sum(1) * -100 + p.clip(None, 0).sum(1) * 155 for p in parts]
     assert (c.low, c.high) == (np.min(lows), np.max(highs))
     assert len(c.channel_bits) == 9
+    scales = np.zeros((3, 3), np.float32)
+    for ends, large in ((highs, 255), (lows, 0)):
+        k, unit = divmod(int(np.argmax(np.abs(ends))), 3)
+        scales[:] = 0
+        scales[unit, k] = 1  # the sum of that group alone
+        x = np.where(weight[unit] > 0, large, 255 - large).astype(np.uint8)
+        got = compiler.build(grouped(weight, scales))(np.stack([x] * 4))
+        assert got[0, unit] == ends[k][unit]
+    narrow = Width(c.bits - 1, False)
+    assert any(int(narrow.limited(np.asarray(end))) != end for end in (c.low, c.high))
 
 
 # ---- plans ---------------------------------------------------------------------------------------
