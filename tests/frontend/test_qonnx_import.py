@@ -57,7 +57,7 @@ def both(model: Any, x: Array) -> Array:
 
 
 @given(st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 def test_quant_is_what_it_is_defined_to_be(data: st.DataObject) -> None:
     draw = data.draw
     bits = draw(st.integers(2, 12))
