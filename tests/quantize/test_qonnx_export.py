@@ -3,7 +3,7 @@ holds the sums."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -101,6 +101,61 @@ def test_what_is_written_is_imported_with_the_bits_of_the_plan(
     assert cost(mod).integer_share == (0 if config.in_formats else 1)
     want = compiler.build(quantize.realize(net(name), plan))(x)
     np.testing.assert_array_equal(compiler.build(mod)(x), want)
+
+
+def branches() -> tuple[IRModule, Array]:
+    """Grouped, dilated and strided convolutions, pools, a sum and a concatenation."""
+    rng = np.random.default_rng(7)
+    b = FunctionBuilder()
+
+    def weights(*shape: int) -> Any:
+        return b.const(rng.normal(0, np.prod(shape[1:]) ** -0.5, shape).astype(np.float32))
+
+    x = b.param("x", (4, 4, 12, 12))
+    left = b.call("nn.conv2d", x, weights(8, 2, 3, 3), weights(8), groups=2, padding=(1,) * 4)
+    left = b.call("nn.relu", left)
+    right = b.call("nn.conv2d", x, weights(8, 4, 3, 3), dilation=(2, 2), padding=(2,) * 4)
+    both = b.call("concatenate", b.call("add", left, right), left, axis=1)
+    small = b.call("nn.max_pool2d", both, pool_size=(2, 2), strides=(2, 2))
+    deep = b.call("nn.conv2d", small, weights(16, 1, 3, 3), groups=16, strides=(2, 2))
+    mean = b.call("nn.avg_pool2d", b.call("nn.relu", deep), pool_size=(2, 2), strides=(1, 1))
+    out = b.call("nn.dense", b.call("nn.batch_flatten", mean), weights(5, 16), weights(5))
+    return IRModule({"main": b.finish(out)}), rng.normal(size=(4, 4, 12, 12)).astype(np.float32)
+
+
+def products() -> tuple[IRModule, Array]:
+    """Products of two activations between dense layers."""
+    rng = np.random.default_rng(8)
+    b = FunctionBuilder()
+    x = b.param("x", (2, 6, 16))
+    q, k, v = (
+        b.call("nn.dense", x, b.const(rng.normal(0, 0.25, (16, 16)).astype(np.float32)))
+        for _ in range(3)
+    )
+    scores = b.call("nn.relu", b.call("nn.matmul", q, b.call("transpose", k, axes=(0, 2, 1))))
+    mixed = b.call("nn.matmul", scores, v)
+    last = b.const(rng.normal(0, 0.25, (4, 16)).astype(np.float32))
+    out = b.call("nn.dense", mixed, last)
+    return IRModule({"main": b.finish(out)}), rng.normal(size=(2, 6, 16)).astype(np.float32)
+
+
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize("config", [INT8, INT4, E4M3])
+@pytest.mark.parametrize("make", [branches, products])
+def test_networks_of_other_layers_have_the_bits_of_the_plan(
+    make: Callable[[], tuple[IRModule, Array]],
+    config: QConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mod, x = make()
+    plan = with_powers(quantize.calibrate(mod, [x], config))
+    assert not plan.skipped or config.in_formats
+    quantize.export_qonnx(mod, plan, tmp_path / "q.onnx")
+    want = compiler.build(quantize.realize(mod, plan))(x)
+    np.testing.assert_array_equal(executed(tmp_path / "q.onnx", x, monkeypatch), want)
+    imported = compiler.from_onnx(tmp_path / "q.onnx")
+    np.testing.assert_array_equal(compiler.build(imported)(x), want)
 
 
 @pytest.mark.parametrize("name", NAMES)
