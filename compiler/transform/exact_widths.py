@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -35,27 +35,46 @@ def exact_bounds(call: Call, positive: Callable[[Atom], bool]) -> tuple[SumBound
     op = call.op
     assert isinstance(op, OpDef)
     assert op.summation is not None
-    assert op.terms is not None
     operands = [call.args[k] for k in op.summation.operands if k < len(call.args)]
-    data, *rest = operands if op.summation.products else operands[:1]
-    grid, low, high = _range(data, positive)
+    if not op.summation.products or len(operands) == 1:
+        return _added(call, op, operands, positive)
     axes = op.contraction
-    if rest and axes is not None and axes.by_rows and isinstance(rest[0], Constant):
-        exponent, above, below = _row_sums(rest[0])
+    if axes is None and len(call.args) > len(operands):
+        raise UnsupportedError(f"its terms are products of {len(call.args)} factors")
+    data, weights = operands
+    grid, low, high = _range(data, positive)
+    if axes is not None and axes.by_rows and isinstance(weights, Constant):
+        exponent, above, below = _row_sums(weights)
         exponent += grid
         bias = call.args[2] if len(call.args) > 2 else None
         lows, highs = above * low + below * high, above * high + below * low
-        terms = int(np.prod(rest[0].data.shape[1:]))
+        terms = int(np.prod(weights.data.shape[1:]))
         return _with_bias(lows, highs, bias, exponent, terms)
-    terms = counted(
-        "its operand has elements", op.terms(call.attrs, [*map(tensor_type, call.args)])
-    )
-    ends, exponent = [low, high], grid
-    if rest:
-        other, least, most = _range(rest[0], positive)
-        ends, exponent = [x * y for x in (low, high) for y in (least, most)], grid + other
+    other, least, most = _range(weights, positive)
+    terms, ends = _terms(call, op), [x * y for x in (low, high) for y in (least, most)]
     lows, highs = (_whole([terms * end(ends)]) for end in (min, max))
-    return _with_bias(lows, highs, None, exponent, terms)
+    return _with_bias(lows, highs, None, grid + other, terms)
+
+
+def _added(
+    call: Call, op: OpDef, operands: Sequence[Atom], positive: Callable[[Atom], bool]
+) -> tuple[SumBounds, int]:
+    """Sums of the operands' own elements, all of one format."""
+    grids, lows, highs = zip(*(_range(a, positive) for a in operands), strict=True)
+    terms = _terms(call, op)
+    least, most = (_whole([terms * end]) for end in (min(lows), max(highs)))
+    return _with_bias(least, most, None, min(grids), terms)
+
+
+def _terms(call: Call, op: OpDef) -> int:
+    """How many terms a sum has at most.
+
+    Raises:
+        UnsupportedError: as many as an open size says.
+    """
+    assert op.terms is not None
+    types = [tensor_type(a) for a in call.args]
+    return counted("its operand has elements", op.terms(call.attrs, types))
 
 
 def _with_bias(

@@ -382,6 +382,21 @@ def of_format(name: str, weight: Array, x: Array) -> tuple[Certificate, Function
     return c, mod.main
 
 
+def test_sums_and_products_of_two_values_in_a_format() -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (2, 6))
+    relu = b.call("nn.relu", x)
+    y = b.call("sum", relu, axis=(1,), name="s")
+    z = b.call("nn.matmul", x, b.call("transpose", relu, axes=(1, 0)), name="m")
+    mod = IRModule({"main": b.finish(y, z)})
+    found = certificates(datatypes.change_dtype(mod, "float32", "float8_e4m3fn"))
+    by = {c.op: c for c in found}
+    assert (by["sum"].low, by["sum"].high, by["sum"].unit) == (0, 6 * 448 * 2**9, -9)
+    products = by["nn.matmul"]
+    assert (products.low, products.high) == (-6 * (448 * 2**9) ** 2, 6 * (448 * 2**9) ** 2)
+    assert products.unit == -18
+
+
 @pytest.mark.parametrize(
     ("weights", "data"),
     [("posit8_es1", "posit8_es1"), ("int4", "float8_e5m2"), ("float8_e4m3fn", "float6_e3m2fn")],
