@@ -4,8 +4,9 @@
 `results_table` lays one out for a terminal, `report` as an HTML page; `reproduce` runs a recorded
 row again; `paired_differences` compares cells of language models, sequence by sequence, and
 `generate` continues a prompt with one; `search` finds the cheapest formats for the layers of a
-network. `register_model`, `register_dataset` and `register_metric` make names that specifications
-can use; `token_windows` makes data of a long text.
+network, `gap` what bit-exact execution costs beside simulation. `register_model`,
+`register_dataset` and `register_metric` make names that specifications can use; `token_windows`
+makes data of a long text.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from experiments.cheapest.searching import search as search
     from experiments.data.datasets import register_dataset as register_dataset
     from experiments.data.token_windows import token_windows as token_windows
+    from experiments.gaps.measuring import gap as gap
     from experiments.generation.generating import generate as generate
     from experiments.layers.paired import paired_differences as paired_differences
     from experiments.measure.scoring import register_metric as register_metric
@@ -35,6 +37,7 @@ __getattr__, __dir__, __all__ = lazy(
         "experiments.cheapest.searching": ["search"],
         "experiments.data.datasets": ["register_dataset"],
         "experiments.data.token_windows": ["token_windows"],
+        "experiments.gaps.measuring": ["gap"],
         "experiments.generation.generating": ["generate"],
         "experiments.layers.paired": ["paired_differences"],
         "experiments.page.writing": ["report"],

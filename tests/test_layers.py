@@ -37,7 +37,7 @@ ROOMS = {
     ),
     "experiments": (
         "files", "feeds", "user_code", "zoo", "data", "measure", "costs", "systems", "generation",
-        "results", "layers", "spec", "page", "running", "cheapest", "__init__", "examples",
+        "results", "layers", "spec", "page", "running", "cheapest", "gaps", "__init__", "examples",
         "benchmarks", "cli",
     ),
 }  # fmt: skip

@@ -131,9 +131,10 @@ def _torch() -> Any:
 def _network(torch: Any, layers: int) -> Any:
     """Embeddings and encoder of BERT-base, as its authors' layers are usually written in torch:
     queries, keys and values are dense layers of their own."""
-    nn = torch.nn
+    nn: Any = torch.nn
+    module: Any = nn.Module
 
-    class Layer(nn.Module):  # type: ignore[misc, name-defined]
+    class Layer(module):
         def __init__(self) -> None:
             super().__init__()
             self.query, self.key, self.value, self.out = (nn.Linear(WIDTH, WIDTH) for _ in range(4))
@@ -151,7 +152,7 @@ def _network(torch: Any, layers: int) -> Any:
             x = self.norms[0](x + y)
             return self.norms[1](x + self.narrow(nn.functional.gelu(self.wide(x))))
 
-    class Embedding(nn.Module):  # type: ignore[misc, name-defined]
+    class Embedding(module):
         def __init__(self) -> None:
             super().__init__()
             self.words, self.places = nn.Embedding(WORDS, WIDTH), nn.Embedding(TOKENS, WIDTH)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -297,3 +298,20 @@ def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
     return value
+
+
+@contextlib.contextmanager
+def progress_bar(title: str, shown: bool) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on stderr, and what tells it what is being done, how much of it is, and of how much;
+    nothing unless it is `shown`."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True, disable=not shown) as progress:
+        task = progress.add_task(title)
+
+        def tell(what: str, done: int, total: int) -> None:
+            text = printable(f"{title} {what}".strip())
+            progress.update(task, description=text, completed=done, total=total)
+
+        yield tell

@@ -26,6 +26,7 @@ from .bench import bench
 from .cache import cache
 from .compare import compare
 from .dtype import dtype
+from .gap import gap
 from .generate import generate
 from .inspect import inspect
 from .plan import plan
@@ -73,7 +74,7 @@ def cli(context: click.Context, files: tuple[Path, ...]) -> None:
 
 
 for verb in (
-    *(inspect, run, generate, quantize, plan, compare, bench, tune, search, dtype),
+    *(inspect, run, generate, quantize, plan, compare, bench, tune, search, gap, dtype),
     *(sweep, schema, table, report, reproduce, zoo, cache),
 ):
     cli.add_command(verb)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from experiments.measure import scoring
 from experiments.spec.overrides import value_of
 from experiments.zoo import model_files
 
-from .common import cell, json_option, model_argument, print_json, say, show
+from .common import cell, json_option, model_argument, print_json, progress_bar, say, show
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -72,11 +72,11 @@ def search(
 
     check_outputs([config_file, front_file, picture], [*model_files.files_of(model), data])
     prices = dict(map(_price, energy))
-    with ExitStack() as stack:
+    with progress_bar("", not as_json) as tell:
         found = experiments.search(
             model, data, bound, cost, _names(formats), _names(accumulators), n_calib=n_calib,
             seed=seed, metric=metric, output=judged, picojoules=prices, threads=threads,
-            progress=None if as_json else _bar(stack),
+            progress=tell,
         )  # fmt: skip
     with ExitStack() as written:
         if config_file is not None:
@@ -106,19 +106,6 @@ def _price(text: str) -> tuple[str, float]:
     if not key or isinstance(found, bool) or not isinstance(found, int | float) or found < 0:
         raise ConfigError(f"--energy {text!r} is not KEY=PICOJOULES")
     return key.strip(), float(found)
-
-
-def _bar(stack: ExitStack) -> Callable[[str, int, int], None]:
-    from rich.console import Console
-    from rich.progress import Progress
-
-    progress = stack.enter_context(Progress(console=Console(stderr=True), transient=True))
-    task = progress.add_task("")
-
-    def tell(what: str, done: int, total: int) -> None:
-        progress.update(task, description=what, completed=done, total=total)
-
-    return tell
 
 
 def _facts(found: Found, model: str, bound: str) -> dict[str, object]:

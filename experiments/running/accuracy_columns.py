@@ -121,7 +121,7 @@ def merit_columns(
     worse = 1.0 if metric.higher_is_better else -1.0
     drop, paired = worse * _less(figure_fp32, figure) + 0.0, _UNKNOWN  # no -0
     if math.isfinite(drop):
-        paired = _paired(before, after, lambda means: worse * metric.value(means), labelled)
+        paired = paired_drop(before, after, lambda means: worse * metric.value(means), labelled)
     without = "" if labelled or metric.beside_float32 else scoring.OF_FLOAT32
     columns: dict[str, Value] = {
         "metric_name": metric.name + without,
@@ -175,7 +175,7 @@ def _number(value: Value) -> float:
     return value if isinstance(value, float) else math.nan
 
 
-def _paired(
+def paired_drop(
     before: scoring.Float64,
     after: scoring.Float64,
     value: Callable[[scoring.Float64], scoring.Float64],

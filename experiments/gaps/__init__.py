@@ -1,0 +1,1 @@
+"""How far simulation in float32 is from bit-exact execution, ingredient by ingredient."""
