@@ -179,10 +179,11 @@ def _imported(path: Path, asked: _Asked) -> _Reading:
     decoder = decoders.interface(path)
     module = model_files.load_model(path, decoder.shapes)
     decoders.check_scores(path, module)
-    at_once = asked.plan is not None or number_systems.masks(asked.dtype)
+    plan = _plan(asked.plan)
+    at_once = all(map(number_systems.masks, _of_softmax(asked.dtype, plan)))
 
     def reader(capacity: int) -> Reader:
-        put = _in_scheme(module, scheme, asked.plan)
+        put = _in_scheme(module, scheme, plan)
         return _reader(put, scheme, decoder, capacity, at_once, asked.target, asked.threads)
 
     return _Reading(decoder, decoders.positions(module), reader)
@@ -238,16 +239,31 @@ def _ids(prompt: str | Sequence[int], words: tokenizers.Tokenizer | None, most: 
     return ids
 
 
-def _in_scheme(
-    module: IRModule, scheme: schemes.Scheme, plan: str | os.PathLike[str] | Plan | None
-) -> IRModule:
+def _plan(plan: str | os.PathLike[str] | Plan | None) -> Plan | None:
+    if not isinstance(plan, str | os.PathLike):
+        return plan
+    import quantize
+
+    return quantize.Plan.from_json(Path(plan))
+
+
+def _in_scheme(module: IRModule, scheme: schemes.Scheme, plan: Plan | None) -> IRModule:
     if plan is None:
         return pipeline.retype(module, scheme)
     import quantize
 
-    if isinstance(plan, str | os.PathLike):
-        plan = quantize.Plan.from_json(Path(plan))
     return quantize.realize(module, plan)
+
+
+def _of_softmax(dtype: str, plan: Plan | None) -> set[str]:
+    """The formats that softmax may be computed in."""
+    if plan is None:
+        return {dtype}
+    from quantize.config.overrides import overrides_of
+
+    given = [dict(fields) for _, fields in overrides_of(plan.config.overrides)]
+    named = [fields["softmax_dtype"] for fields in given if "softmax_dtype" in fields]
+    return {plan.config.softmax_dtype, *named} - {""}
 
 
 def _check_length(path: Path, given: int, tokens: int, most: int | None, slide: bool) -> None:

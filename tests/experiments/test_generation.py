@@ -17,7 +17,7 @@ import quantize
 from compiler.errors import ConfigError, DtypelabError, InputError
 from experiments.cli.main import run_command
 from experiments.data import datasets
-from experiments.generation import decoders
+from experiments.generation import decoders, generating
 from experiments.generation.readers import FedBack, InPlace
 from experiments.generation.sampling import Sampling
 from experiments.systems import number_systems, pipeline, schemes
@@ -366,6 +366,30 @@ def test_formats_that_mask() -> None:
         assert not number_systems.masks(name)
     assert not number_systems.masks('{"blocks*" = "posit16_es1", "*" = "bfloat16"}')
     assert not number_systems.masks("custom[mine]8")
+
+
+@pytest.mark.thorough
+def test_plans_whose_softmax_does_not_mask_are_read_id_by_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the prompt is read by makes no difference then, as for whole networks in formats."""
+    path, batch, found = tiny_file(tmp_path), batch_of(2, 9), []
+
+    class Seen(InPlace):
+        def __init__(self, compiled: object, *others: object):
+            super().__init__(compiled, *others)
+            found.append(self.at_once)
+
+    monkeypatch.setattr(generating, "InPlace", Seen)
+    for fields in (
+        {"softmax_dtype": "posit8_es0"},
+        {"softmax_dtype": "bfloat16"},
+        {"overrides": {"blocks*": {"softmax_dtype": "takum8"}}, "key_dtype": "int8"},
+    ):
+        config = quantize.QConfig(activation_granularity="token", **fields)
+        plan = quantize.calibrate(compiler.from_onnx(path), [batch], config)
+        experiments.generate(path, [1, 2, 3], 1, plan=plan)
+    assert found == [False, True, False]
 
 
 # ---- what ships ----------------------------------------------------------------------------------
