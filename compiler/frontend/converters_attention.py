@@ -66,6 +66,7 @@ def _sum(n: Node, a: Atom | None, b: Atom | None) -> Atom | None:
 
 
 def _scale(n: Node) -> float | None:
+    """The factor of scores; 0, as onnxruntime has it, is none given."""
     return float(n.attr("scale", 0.0)) or None
 
 

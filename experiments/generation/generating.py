@@ -20,7 +20,7 @@ from experiments.zoo.language import tokenizer as tokenizers
 
 from . import decoders
 from .readers import FedBack, InPlace, Reader
-from .sampling import Sampling
+from .sampling import Sampling, check_number
 
 if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
@@ -93,6 +93,7 @@ def generate(
         InputError: an id that the model does not have.
         DtypelabError: the model cannot be imported, retyped, quantized or compiled.
     """
+    check_number("tokens", tokens)
     if tokens < 1:
         raise ConfigError(f"tokens must be at least 1, not {tokens}")
     if plan is not None and (dtype != "float32" or accumulate or lowering):

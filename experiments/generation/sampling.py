@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from compiler.errors import ConfigError, InputError
+
+
+def check_number(name: str, value: Any, whole: bool = True) -> None:
+    """Check what must be an integer, or a real number.
+
+    Raises:
+        ConfigError: it is none.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral if whole else Real):
+        wanted = "an integer" if whole else "a number"
+        raise ConfigError(f"{name} must be {wanted}, not {value!r}")
 
 
 @dataclass(frozen=True)
@@ -25,6 +37,10 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_number("seed", self.seed)
+        if self.top_k is not None:
+            check_number("top_k", self.top_k)
+        check_number("temperature", self.temperature, whole=False)
         if not 0 <= self.temperature < float("inf"):
             raise ConfigError(f"temperature must be 0 or more, not {self.temperature}")
         if self.top_k is not None and self.top_k < 1:

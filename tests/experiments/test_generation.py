@@ -77,6 +77,9 @@ def test_infinite_scores_leave_no_choice_and_nan_is_refused() -> None:
         ({"temperature": float("nan")}, "temperature must be 0 or more"),
         ({"top_k": 0}, "top_k must be at least 1"),
         ({"seed": -1}, "seed must not be negative"),
+        ({"seed": 1.5}, "seed must be an integer, not 1.5"),
+        ({"top_k": "3"}, "top_k must be an integer, not '3'"),
+        ({"temperature": "hot"}, "temperature must be a number, not 'hot'"),
     ],
 )
 def test_settings_out_of_range_are_refused(fields: dict[str, float], message: str) -> None:
@@ -146,6 +149,8 @@ def test_what_is_no_decoder_is_told_what_is_missing(tmp_path: Path) -> None:
         experiments.generate("stdlib_encoder", [1])
     with pytest.raises(ConfigError, match="the prompt is empty"):
         experiments.generate(table_file(tmp_path, SUCCESSOR), [])
+    with pytest.raises(ConfigError, match=r"tokens must be an integer, not 2\.5"):
+        experiments.generate(table_file(tmp_path, SUCCESSOR), [1], 2.5)
     with pytest.raises(InputError, match="neither text nor ids"):
         experiments.generate(table_file(tmp_path, SUCCESSOR), [1.5])
 
