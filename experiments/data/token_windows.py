@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,11 @@ def token_windows(
         InputError: the text has no `length` + 1 tokens, or the sizes are none.
     """
     given: NDArray[Any] = np.asarray(ids)
-    stride = length if stride is None else stride
+    length, stride = _whole(length), _whole(length if stride is None else stride)
     if given.ndim != 1 or given.dtype.kind not in "iu":
         raise InputError(f"tokens are a row of integers, not {given.dtype}{list(given.shape)}")
+    if given.size and given.max() > np.iinfo(np.int64).max:
+        raise InputError(f"the token {given.max()} is beyond int64")
     if not 1 <= stride <= length:
         raise InputError(f"a stride is 1 to the length of a window, {length}, not {stride}")
     last = len(given) - 1 - length
@@ -51,3 +54,10 @@ def token_windows(
     for k in range(1, len(starts)):
         y[k, : length - (starts[k] - starts[k - 1])] = IGNORED
     return {"input_ids": x, "y": y}
+
+
+def _whole(size: Any) -> int:
+    try:
+        return operator.index(size)
+    except TypeError:
+        raise InputError(f"the sizes of windows are integers, not {size!r}") from None

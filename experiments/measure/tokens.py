@@ -72,6 +72,8 @@ def token_sums(
             f"{scores.shape} and {reference.shape}"
         )
     n, length, vocabulary = scores.shape
+    if not vocabulary:
+        raise InputError("figures of tokens need a vocabulary, and the scores are of none")
     wanted = _labels(labels, (n, length), vocabulary)
     counted = np.ones((n, length), bool) if mask is None else _mask(mask, (n, length)) != 0
     if wanted is not None:

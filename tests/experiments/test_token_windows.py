@@ -47,6 +47,9 @@ def test_every_token_is_judged_once_with_what_is_before_it(data: st.DataObject) 
         ((np.arange(9), 4, 0), "not 0"),
         ((np.zeros((2, 9), int), 4), "int64[2, 9]"),
         ((np.zeros(9), 4), "float64[9]"),
+        ((np.arange(9), 1.5), "the sizes of windows are integers, not 1.5"),
+        ((np.arange(9), 4, "2"), "integers, not '2'"),
+        ((np.array([2**63, 1], np.uint64), 1), "the token 9223372036854775808 is beyond int64"),
     ],
 )
 def test_texts_that_do_not_fit(arguments: Any, message: str) -> None:

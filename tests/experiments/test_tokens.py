@@ -179,3 +179,8 @@ def test_standard_errors_of_perplexity_are_what_samples_show() -> None:
     figures = [float(tokens.perplexity(t.mean(axis=0))) for t in tables]
     errors = [standard_error(tokens.perplexity, t) for t in tables]
     assert np.mean(errors) == pytest.approx(np.std(figures), rel=0.12)
+
+
+def test_a_vocabulary_of_nothing_is_refused() -> None:
+    with pytest.raises(InputError, match="need a vocabulary"):
+        tokens.token_sums(np.zeros((1, 2, 0)), np.zeros((1, 2, 0)))
