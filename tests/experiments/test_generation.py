@@ -14,7 +14,7 @@ from written_decoders import TINY, reference, table_file, tiny_file, weights_of
 import compiler
 import experiments
 import quantize
-from compiler.errors import ConfigError, DtypelabError, InputError
+from compiler.errors import ConfigError, DtypelabError, InputError, LoweringError, UnsupportedError
 from experiments.cli.main import run_command
 from experiments.data import datasets
 from experiments.generation import decoders, generating
@@ -395,6 +395,22 @@ def test_plans_whose_softmax_does_not_mask_are_read_id_by_id(
         plan = quantize.calibrate(compiler.from_onnx(path), [batch], config)
         experiments.generate(path, [1, 2, 3], 1, plan=plan)
     assert found == [False, True, False]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", [LoweringError, UnsupportedError])
+def test_caches_that_cannot_grow_where_they_are_are_fed_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Exception]
+) -> None:
+    path = tiny_file(tmp_path, layers=1)
+    want = experiments.generate(path, [1, 2, 3], 4)
+
+    def refused(*_: object) -> None:
+        raise kind("it joins the positions of a cache with another axis")
+
+    monkeypatch.setattr(compiler, "decoder", refused)
+    found = experiments.generate(path, [1, 2, 3], 4)
+    assert (found.ids, found.cache, want.cache) == (want.ids, "fed back", "in place")
 
 
 # ---- what ships ----------------------------------------------------------------------------------
