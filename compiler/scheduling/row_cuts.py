@@ -12,7 +12,7 @@ from compiler.tensor.shared_rows import SharedRows
 LEAST_TASKS = 4
 """Tasks that an axis should give to be the one that threads share."""
 LEAST_ROWS = 8
-"""Rows below which a tile is not made for that it divides their number."""
+"""Rows that a tile has at least: so many sums go side by side."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,12 +34,14 @@ class Tiling:
 
 def cut(shared: SharedRows, cache: int) -> list[Tiling]:
     """Tiles of rows, one head each, whose largest temporary fits the cache, and, where these leave
-    some rows, those; empty: all is one tile."""
+    some rows, those; empty: all is one tile, or heads have few rows."""
     *heads, n = shared.extents
+    if n < LEAST_ROWS or not all(heads):
+        return []
     every = math.prod(shared.extents)
     kept = (b for b in shared.buffers if b is not shared.result)
     sizes = [b.size.const * b.dtype.nbytes // every for b in kept]
-    most = max(1, cache // max(1, *sizes))
+    most = max(LEAST_ROWS, cache // max(1, *sizes))
     if n <= most and math.prod(heads) == 1:
         return []
     by_heads = any(_tasks(x) >= LEAST_TASKS for x in heads)
@@ -54,18 +56,22 @@ def _cut(n: int, most: int, by_heads: bool) -> tuple[int, int]:
     such a number, as divides n, or else as gives threads enough."""
     least = max(most // 2, LEAST_ROWS)
     even = (d for d in range(most, least - 1, -1) if n % d == 0)
-    for rows in (*even, *range(most, 0, -1)):
-        if by_heads or LEAST_TASKS <= _tasks(n // rows) <= TASKS:
+    for rows in (*even, *range(most, LEAST_ROWS - 1, -1)):
+        if by_heads or _few(n // rows) >= LEAST_TASKS:
             return rows, n // rows
     return most, n // most
 
 
+def _few(extent: int) -> int:
+    """The largest divisor of an extent that is not more than the tasks that are wanted."""
+    return max(d for d in range(1, min(extent, TASKS) + 1) if extent % d == 0)
+
+
 def _tasks(extent: int) -> int:
-    """How many tasks an axis is cut into: a divisor, the largest of few, or the next that are
-    enough."""
-    able = [d for d in range(1, extent + 1) if extent % d == 0]
-    few = max(d for d in able if d <= TASKS)
-    return few if few >= LEAST_TASKS else next((d for d in able if d > TASKS), few)
+    """How many tasks an axis is cut into: few that divide it, or the next number that is enough."""
+    few = _few(extent)
+    more = (d for d in range(TASKS + 1, extent + 1) if extent % d == 0)
+    return few if few >= LEAST_TASKS else next(more, few)
 
 
 def _tiling(extents: tuple[int, ...], rows: int, start: int) -> Tiling:
