@@ -2,7 +2,8 @@
 and static int8. Ratios of medians, PASS or FAIL.
 
 Weights are random and layers few (`--layers` takes the depth of the originals): what is compared is
-time, and that results agree with onnxruntime's float32 as well as its own int8 does, less a slack.
+time, beside that of all multiply-adds at the core's peak, and that results agree with onnxruntime's
+float32 as well as its own int8 does, less a slack.
 """
 
 from __future__ import annotations
@@ -16,8 +17,11 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
+from compiler.errors import UnsupportedError
+from compiler.target.registry import Target
 from experiments.benchmarks import models, peer, transformer_graphs
 from experiments.benchmarks.networks import FLOAT_SQNR_DB, Row
+from experiments.benchmarks.peak import Peak, peak, peak_float32
 from experiments.benchmarks.turns import Contender, Effort, always, medians
 from experiments.measure import metrics
 from experiments.measure.disturbance import pinned
@@ -129,9 +133,10 @@ def run(names: Sequence[str], threads: Sequence[int], effort: Effort, whole: boo
 
 @dataclass(frozen=True)
 class _Subject:
-    """A network ready to measure, and inputs to measure it with."""
+    """A network ready to measure, inputs to measure it with, and its multiply-adds."""
 
     title: str
+    macs: int
     modules: Mapping[str, IRModule]
     sources: Mapping[str, Any]
     feeds: Sequence[Feed]
@@ -140,6 +145,7 @@ class _Subject:
 def _prepare(network: Transformer, layers: int) -> _Subject:
     import compiler
     import quantize
+    from compiler.transform.analysis import cost
 
     calibration = network.feeds(CALIBRATION_INPUTS, seed=1)
     model = network.write(layers, calibration[0])
@@ -148,6 +154,7 @@ def _prepare(network: Transformer, layers: int) -> _Subject:
     forms = peer.quantized_both(model, calibration, models.folder(), f"{network.name}-{layers}")
     return _Subject(
         f"{network.name}, {layers} of {network.layers} layers",
+        cost(module).macs,
         {OUR_FLOAT: module, OUR_INT8: quantize.realize(module, plan)},
         {PEER_FLOAT: model, PEER_INT8[0]: forms["dynamic"], PEER_INT8[1]: forms["static"]},
         network.feeds(2, seed=2),
@@ -166,10 +173,35 @@ def _measure(subject: _Subject, threads: int, effort: Effort) -> tuple[dict[str,
         contenders: dict[str, Contender] = {n: always(_bound(e, feed)) for n, e in ours.items()}
         for name, source in subject.sources.items():
             contenders[name] = peer.contender(source, threads, feed)
-        times = medians(contenders, effort)
+        peaks = _peaks() if threads == 1 else {}
+        times = medians(contenders | {n: always(p.call) for n, p in peaks.items()}, effort)
     for name, value in times.items():
-        click.echo(f"  {name:<26} {value:9.3f} ms")
+        if name not in peaks:
+            click.echo(f"  {name:<26} {value:9.3f} ms")
+    for name, top in peaks.items():
+        least = subject.macs * 2 / top.operations * times[name]
+        click.echo(f"  {_limit(name, top.instruction, least, times)}")
     return times, problem
+
+
+def _peaks() -> dict[str, Peak]:
+    """The most that a core can do for our int8 and float32, by their names; none on a CPU whose
+    peak is not known."""
+    target = Target.parse("llvm")
+    try:
+        return {f"peak {OUR_INT8}": peak(target), f"peak {OUR_FLOAT}": peak_float32(target)}
+    except UnsupportedError:
+        return {}
+
+
+def _limit(name: str, instruction: str, least: float, times: Mapping[str, float]) -> str:
+    """How near two contenders come to `least`, the milliseconds that all multiply-adds take at the
+    peak, and the ratio where ours did nothing else, at the peak."""
+    ours = name.removeprefix("peak ")
+    theirs = PEER_FLOAT if ours == OUR_FLOAT else min(PEER_INT8, key=lambda n: times[n])
+    shares = ", ".join(f"{n} {100 * least / times[n]:.0f} %" for n in (ours, theirs))
+    most = times[theirs] / least
+    return f"of the peak ({instruction}): {shares}; ratio at the peak {most:.2f}"
 
 
 def _check(subject: _Subject, ours: Mapping[str, Executable], threads: int) -> str:
