@@ -27,7 +27,7 @@ from compiler.tensor.stmt import Store, stores
 ALONE = 8
 """Vectors of units side by side of one row: enough sums to hide how long a multiply-add takes."""
 ROWS = 4
-"""Rows that share what is unpacked; their sums take half of the registers."""
+"""Rows that share what is unpacked."""
 AHEAD = 2048
 """Bytes by which scales are fetched ahead, which are read too seldom for the processor to foresee
 it. Weights, which it does foresee, come up to twice as fast if nothing else asks for them."""
@@ -64,7 +64,8 @@ def schedule_groups(
     reader = consumer(s, store)
     assert reader is not None
     rows = path[-3].extent.constant() if len(path) > 2 else 1
-    several = ALONE if rows == 1 else target.vector_registers // (2 * ROWS)
+    # Sums, of dot products totals beside them that are read as often, take half of the registers.
+    several = max(target.vector_registers // ((4 if dot else 2) * ROWS), 2) if rows != 1 else ALONE
     vectors = math.gcd(units // lanes, several)
     done = [found.sums, found.total, reader.stage]
     if rows is None:  # known when it runs: fewer than share what is unpacked go one by one
