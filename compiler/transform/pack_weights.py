@@ -25,13 +25,13 @@ from compiler.op.elementwise import MULTIPLY
 from compiler.op.facts import Moves
 from compiler.op.qnn.grouped import GROUPED_DENSE
 from compiler.op.qnn.lookup import LOOKUP
-from compiler.op.qnn.packed_dense import WORD, PackedDenseAttrs, packed_words
+from compiler.op.qnn.packed_dense import WORD, PackedDenseAttrs, packed_words, word_type
 from compiler.op.qnn.packed_grouped import STEPS, WIDTHS, packed_bytes
 from compiler.op.qnn.quantize import DEQUANTIZE
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.passes.rewrite import Rewriter, call, op_of, typed
 from compiler.target.registry import Target
-from compiler.types.dtypes import FLOAT32, INT8, INT32, UINT8, Array
+from compiler.types.dtypes import FLOAT32, INT8, UINT8, Array
 
 MOST_ROWS = 16
 """Rows for which unpacking costs less than reading more: with more, weights are unpacked once."""
@@ -175,7 +175,7 @@ class PackWeights(FunctionPass):
         words = packed_words(q.reshape(units, inputs // group, group), attrs.bits)
         held = np.ascontiguousarray(scales[first].reshape(units, -1), np.float32)
         return call(
-            "qnn.packed_dense", x, Constant(words, INT32), Constant(held, FLOAT32),
+            "qnn.packed_dense", x, Constant(words, word_type(attrs.bits)), Constant(held, FLOAT32),
             bits=attrs.bits, table=attrs.table,
         )  # fmt: skip
 

@@ -180,7 +180,8 @@ def test_what_does_not_fit_is_refused() -> None:
     for sentence, args, attrs in (
         ("2, 4 or 8 bits, not 3", (words, scales), {"bits": 3}),
         ("4 entries do not fit 4 bits", (words, scales), {"bits": 4, "table": NF4[:4]}),
-        ("does not fit words", (words, scales), {"bits": 8}),
+        ("does not fit words", (words, scales), {"bits": 2}),
+        ("words must be int8, not int32", (words, scales), {"bits": 8}),
         (r"scales must be \(3, 2\)", (words, scales.T), {"bits": 4}),
         ("words must be int32, not int64", (words.astype(np.int64), scales), {"bits": 4}),
     ):

@@ -1,4 +1,5 @@
-"""qnn.packed_dense: floats times weights of 2, 4 or 8 bits, which stay packed in words of 32 bits.
+"""qnn.packed_dense: floats times weights of 2, 4 or 8 bits, which stay packed: those of 2 or 4 bits
+in words of 32 bits, those of 8 as bytes.
 
 A code stands for the integer that it is in two's complement, or for an entry of a table (a
 codebook, such as NF4). Every group of consecutive inputs of a unit has a scale:
@@ -25,7 +26,7 @@ from compiler.op.stored import Stored
 from compiler.symbolic import Index, IntLike
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Buffer, Expr, Gather, call, cast, const, index_value
-from compiler.types.dtypes import FLOAT32, INT32, INT64, Array
+from compiler.types.dtypes import FLOAT32, INT8, INT32, INT64, UINT8, Array, DType
 from compiler.types.tensor_types import TensorType, require_equal, shape_text
 
 OP = "qnn.packed_dense"
@@ -49,9 +50,16 @@ class PackedDenseAttrs:
     table: tuple[float, ...] = ()
 
 
+def word_type(bits: int) -> DType:
+    """What holds codes of so many bits."""
+    return INT8 if bits == INT8.bits else INT32
+
+
 def packed_words(codes: Array, bits: int) -> Array:
     """Codes [..., n] of `bits` bits each, as integers of any dtype, in int32 words [..., n * bits /
-    32]; n * bits must be a multiple of 32."""
+    32], n * bits a multiple of 32; of 8 bits, in int8 [..., n]."""
+    if bits == INT8.bits:
+        return codes.astype(np.uint8).view(np.int8)
     each = WORD // bits
     parts = codes.astype(np.int64).reshape(*codes.shape[:-1], -1, each) & ((1 << bits) - 1)
     words = np.zeros(parts.shape[:-1], np.uint32)
@@ -61,9 +69,11 @@ def packed_words(codes: Array, bits: int) -> Array:
 
 
 def unpacked_values(a: PackedDenseAttrs, words: Array) -> Array:
-    """The float32 numbers [..., n] that the codes of words [..., n * bits / 32] stand for."""
-    at = np.arange(0, WORD, a.bits, dtype=np.uint32)
-    codes = (words.view(np.uint32)[..., None] >> at) & np.uint32((1 << a.bits) - 1)
+    """The float32 numbers [..., n] that the codes in words, see `packed_words`, stand for."""
+    held = word_type(a.bits)
+    at = np.arange(0, held.bits, a.bits, dtype=np.uint32)
+    whole = words.view(f"uint{held.bits}").astype(np.uint32)
+    codes = (whole[..., None] >> at) & np.uint32((1 << a.bits) - 1)
     codes = codes.reshape(*words.shape[:-1], -1).astype(np.int64)
     if a.table:
         return np.asarray(np.asarray(a.table, np.float32)[codes])
@@ -74,9 +84,10 @@ def unpacked_values(a: PackedDenseAttrs, words: Array) -> Array:
 def _infer(a: PackedDenseAttrs, types: Sequence[TensorType]) -> TensorType:
     x, words, scales = types
     require(x.dtype == FLOAT32, f"{OP}: data must be float32, not {x.dtype}")
-    require(words.dtype == INT32, f"{OP}: words must be int32, not {words.dtype}")
     require(scales.dtype == FLOAT32, f"{OP}: scales must be float32, not {scales.dtype}")
     require(a.bits in WIDTHS, f"{OP}: codes have 2, 4 or 8 bits, not {a.bits}")
+    held = word_type(a.bits)
+    require(words.dtype == held, f"{OP}: words must be {held}, not {words.dtype}")
     entries = len(a.table)
     require(entries in (0, 1 << a.bits), f"{OP}: {entries} entries do not fit {a.bits} bits")
     require_rank(OP, "words", words, 3)
@@ -86,7 +97,7 @@ def _infer(a: PackedDenseAttrs, types: Sequence[TensorType]) -> TensorType:
     )
     text = f"{OP}: data {shape_text(x.shape)} does not fit words {shape_text(words.shape)}"
     require(x.rank >= 1, text)
-    require_equal([(x.shape[-1], groups * length * (WORD // a.bits))], text)
+    require_equal([(x.shape[-1], groups * length * (held.bits // a.bits))], text)
     require(
         scales.shape == (units, groups),
         f"{OP}: scales must be {(units, groups)}, not {shape_text(scales.shape)}",
@@ -110,12 +121,15 @@ def _reference(ar: Arithmetic, a: PackedDenseAttrs, x: Array, words: Array, scal
 
 def _lower(b: PrimBuilder, a: PackedDenseAttrs, x: Buffer, words: Buffer, scales: Buffer) -> Buffer:
     lead, (units, groups, length) = x.shape[:-1], words.shape
-    each = WORD // a.bits
+    each = words.dtype.bits // a.bits
     entries = np.asarray(a.table, np.float32)
     shape = (Index.of(entries.size),)
     table = Buffer("codebook", shape, FLOAT32, "constant", data=entries)
 
     def value(word: Expr, j: IntLike) -> Expr:
+        if words.dtype == INT8:
+            byte = cast(cast(word, UINT8), INT64)
+            return Gather(table, byte) if a.table else cast(word, FLOAT32)
         if a.table:
             place = cast(index_value(Index.of(j) * a.bits), INT32)
             return Gather(table, cast((word >> place) & ((1 << a.bits) - 1), INT64))
@@ -147,10 +161,10 @@ PACKED_DENSE = register_op(
     OpDef(
         OP, _infer, _reference, _lower, PackedDenseAttrs, (3, 3), Fusion.ANCHOR, in_float32=True,
         stored=_stored,
-        doc="float32 data [..., K], packed weights int32 [N, groups, words], scales [N, groups] -> "
-        "float32 [..., N]",
+        doc="float32 data [..., K], packed weights int32 (of 8 bits int8) [N, groups, words], "
+        "scales [N, groups] -> float32 [..., N]",
     )
 )  # fmt: skip
 
 
-__all__ = ["PACKED_DENSE", "PackedDenseAttrs", "packed_words", "unpacked_values"]
+__all__ = ["PACKED_DENSE", "PackedDenseAttrs", "packed_words", "unpacked_values", "word_type"]
