@@ -1,7 +1,8 @@
 """trace_plan: every node of a quantized network, computed from the plan alone.
 
 This is what a plan means, written a second time: it walks the prepared float module and the plan's
-data, and shares no code with `realize`. Values on a grid are float64 arrays that hold exact
+data, and shares no code with `realize` (but for the rule which products in number formats are of
+integers: see `quantize.reference.formats`). Values on a grid are float64 arrays that hold exact
 integers. The integer graph, interpreted or compiled, must give the same integers at every node.
 Operators have their rules in `quantize.reference.rules`.
 """
@@ -38,6 +39,7 @@ from quantize.plan.call_facts import form_of
 from quantize.plan.params import ValueParams
 from quantize.plan.plan import Plan
 from quantize.reference import integers
+from quantize.reference.formats import computed
 from quantize.reference.rules import RULES, Grid, Node, Pending, bounds_of
 
 
@@ -48,7 +50,8 @@ class Traced:
     Attributes:
         kind: `integer` (on the grid `params`), `accumulator` (int32 that nothing narrows) or
             `float`.
-        values: float64 that holds integers; of a float node, what it computed.
+        values: float64 that holds integers; of a float node, and of one in number formats, the
+            float32 numbers that it computed.
         params: the grid, of an `integer`.
     """
 
@@ -74,7 +77,8 @@ def trace_plan(
 
     Raises:
         ConfigError: the plan lacks a node, or parameters that its decisions need.
-        UnsupportedError: control flow, or an integer operator that has no rule here.
+        UnsupportedError: control flow, an integer operator that has no rule here, or sums that are
+            formed in a format (`compute="native"`).
         InputError: inputs that do not fit the module.
     """
     from compiler.transform.preparation import prepare
@@ -129,9 +133,8 @@ class Walk:
             before, bounds = self.pending.pop(source)
             self._arrived(b.var, before, _within(bounds, bounds_of(call)))
         elif decision == "format":
-            raise UnsupportedError(
-                f"%{b.var.name} is in a number format, which has no rule in quantize.reference"
-            )
+            args = [self.real(a) for a in call.args]
+            self._float(b, computed(b.var.name, call, args, self.plan, b.var, self.dims))
         elif node is not None and node.function_of:
             self._keep(b.var, self._table(b.var, node.function_of))
         elif decision == "integer":
