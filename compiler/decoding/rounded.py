@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from compiler.arithmetic.stochastic import random_dtype
 from compiler.decoding.caches import Growing
 from compiler.interpret.graph import call_reference
 from compiler.ir.expr import (
@@ -36,7 +37,7 @@ from compiler.passes.live import live
 from compiler.passes.rewrite import Rewriter, op_of, typed
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Size
-from compiler.types.dtypes import INT64, Array
+from compiler.types.dtypes import INT64, Array, DType
 
 _MOVES = (Moves.VIEW, Moves.SAME, Moves.PERMUTE, Moves.REPEAT)
 
@@ -134,6 +135,9 @@ def _at_source(joined: Var, path: Sequence[Binding], call: Call) -> Call | None:
     op = op_of(call)
     if op is None or op.fusion is not Fusion.ELEMENTWISE or not op.in_float32:
         return None
+    dtype = getattr(call.attrs, "dtype", "")
+    if dtype and random_dtype(DType.parse(dtype)):
+        return None  # its roundings go by where elements are
     rest = []
     for a in call.args[1:]:
         made = _constant(joined, path, call, a) if isinstance(a, Constant) else None

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tiny_decoders import VOCABULARY, WIDTH, past_names, tiny
 
 import compiler
+import datatypes
 import quantize
 from compiler.decoding.rounded import rounded_first
 from compiler.ir.expr import Call, IRModule
@@ -130,3 +131,11 @@ def test_rounding_in_front_of_repetition_changes_no_bit() -> None:
 def test_a_module_without_roundings_stays_as_it_is() -> None:
     mod = prepare(tiny(1, 4, 2))
     assert rounded_first(mod) is mod
+
+
+def test_numbers_that_are_rounded_at_random_are_rounded_where_they_were() -> None:
+    fmt = datatypes.define("fp8_kept", like="float8_e4m3fn", rounding="stochastic")
+    for name, moved in (("float8_e4m3fn", True), (fmt.name, False)):
+        config = quantize.QConfig(**(SITES | {"key_dtype": name, "value_dtype": name}))
+        mod = prepare(plan_of(4, 2, config))
+        assert (rounded_first(mod) is not mod) is moved
