@@ -32,7 +32,7 @@ _DESCRIPTION: Schema = {
 ACCUMULATION: Schema = {
     "anyOf": [
         {"enum": ACCUMULATIONS},
-        {"type": "string", "pattern": r"^([a-z]+\d+\w*|custom\w*|\{.*\})$"},
+        {"type": "string", "pattern": r"^((?!u?int\d)[A-Za-z_]\w*|\{.*\})$"},
         _DESCRIPTION,
     ]
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 }
 _WORDS = {"$schema", "title", "description", "default", "examples"}
 _BOUNDS = {
+    "pattern": lambda v, text: not isinstance(v, str) or re.search(text, v) is not None,
     "minimum": lambda x, b: x >= b,
     "maximum": lambda x, b: x <= b,
     "exclusiveMinimum": lambda x, b: x > b,
