@@ -56,6 +56,26 @@ FULL_RANGE = 100
 """The same on weights of any magnitude that the format has."""
 
 
+IN_FLOAT32, IN_FLOAT64, ALIGNED = 20, 100, 40
+"""What sums in float32 lanes, in float64 lanes, and in aligned groups may cost, in float32's."""
+ACCUMULATORS = {
+    ("float8_e4m3fn", "float16"): IN_FLOAT32,
+    ("float8_e4m3fn", "bfloat16"): IN_FLOAT32,
+    ("float8_e4m3fn", '{format = "float16", chunk = 64, outer = "float32"}'): IN_FLOAT32,
+    ("float8_e4m3fn", "float22_e8m13"): IN_FLOAT64,
+    ("bfloat16", "bfloat16"): IN_FLOAT64,
+    ("float32", "float16"): IN_FLOAT64,
+    ("bfloat16", '{format = "bfloat16", order = "tree8"}'): IN_FLOAT64,
+    ("bfloat16", '{format = "bfloat16", order = "pairwise"}'): IN_FLOAT64,
+    ("float16", '{format = "float16", compensated = true}'): IN_FLOAT64,
+    ("float8_e4m3fn", "h100_fp8"): ALIGNED,
+    ("float16", "v100_fp16"): ALIGNED,
+    ("float16", "a100_fp16"): ALIGNED,
+    ("float16", "h100_fp16"): ALIGNED,
+}
+"""(Format of data, accumulator) -> the most that it may cost."""
+
+
 def product(
     rows: int, dtype: str = "", seed: int = 0, accumulate: str = "sequential", full: bool = False
 ) -> IRModule:
@@ -97,7 +117,7 @@ class Case:
 
     def call(self) -> Callable[[], object]:
         """What is timed."""
-        name = "" if self.format == NATIVE else self.format
+        name = "" if self.format == NATIVE and self.accumulate == "sequential" else self.format
         mod = product(self.rows, name, accumulate=self.accumulate, full=self.full)
         exe = build(mod, target=self.target, dtype_lowering=self.lowering or None)
         x = np.random.default_rng(1).normal(size=(self.rows, SIZE)).astype(np.float32)
@@ -112,6 +132,7 @@ def cases() -> list[Case]:
     out += [Case(f, "table") for f in TABLE_NS]
     out += [Case(f, lowering) for f, other in CHOSEN.items() for lowering in ("", other)]
     out += [_exact(f, full) for f in EXACT for full in (False, True)]
+    out += [_accumulated(f, mode) for f, mode in ACCUMULATORS]
     if Target.anywhere(HASWELL).runnable:
         out += [Case(f, "vector", HASWELL) for f in ON_AVX2]
     return out
@@ -180,11 +201,18 @@ def rows(ns: dict[str, float]) -> list[Row]:
             if f"{f} quire in C" in ns:
                 ratio = ns[f"{f} quire in C"] / ns[name]
                 out.append(Row(f"{name}: quire / vector", ratio, "x", least=bound))
+    for (f, mode), n in ACCUMULATORS.items():
+        name = _accumulated(f, mode).name
+        out.append(Row(f"{name}: / float32", ns[name] / ns[NATIVE], "x", most=n))
     for f, n in ON_AVX2.items():
         name = Case(f, "vector", HASWELL).name
         if name in ns:
             out.append(Row(f"{f} on AVX2: library / vector", ns[f"{f} library"] / ns[name], "x", n))
     return out
+
+
+def _accumulated(fmt: str, mode: str) -> Case:
+    return Case(fmt, "" if fmt == NATIVE else "vector", accumulate=mode)
 
 
 def _exact(fmt: str, full: bool) -> Case:

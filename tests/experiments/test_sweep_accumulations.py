@@ -93,3 +93,72 @@ def test_the_command_line_quantizes_with_accumulators(
     module = quantize.realize(compiler.from_onnx(MLP), quantize.Plan.from_json(plan))
     digits = datasets.load("mnist1k").x[:5]
     np.testing.assert_array_equal(compiler.build(module)(digits), compiler.evaluate(module, digits))
+
+
+def test_a_sweep_takes_accumulators_of_any_description(tmp_path: Path) -> None:
+    held = {"format": "float16", "chunk": 32, "outer": "float32"}
+    text = '{format = "float16", chunk = 32, outer = "float32"}'
+    table = experiments.sweep(
+        {
+            "models": ["mnist_mlp"],
+            "schemes": [
+                "float32",
+                {"scheme": "float32", "accumulate": "float22_e8m13"},
+                "float8_e4m3fn",
+                {"scheme": "scaled", "weight_dtype": "float8_e4m3fn", "compute": "native",
+                 "accumulate": "float16"},
+            ],
+            "accumulations": [held, "float16"],
+            "n_eval": 20,
+            "n_calib": 10,
+            "latency": {"warmup": 0, "runs": 0},
+        },
+        tmp_path / "r.csv",
+    )  # fmt: skip
+    assert table["status"].tolist() == ["ok"] * len(table), table["error"].tolist()
+    assert list(zip(table["dtype"], table["accumulate"].fillna(""), strict=True)) == [
+        ("float32", ""),
+        ("float32", "float22_e8m13"),
+        ("float8_e4m3fn", text),
+        ("float8_e4m3fn", "float16"),
+        ("float8_e4m3fn", "float16"),
+    ]
+    assert table["config_hash"].nunique() == len(table)
+    again = experiments.sweep(
+        {
+            "models": ["mnist_mlp"],
+            "schemes": [{"scheme": "float8_e4m3fn", "accumulate": held}],
+            "n_eval": 20,
+            "n_calib": 10,
+            "latency": {"warmup": 0, "runs": 0},
+        },
+        tmp_path / "again.csv",
+    )
+    assert again["config_hash"][0] == table["config_hash"][2]
+
+
+@pytest.mark.parametrize(
+    ("mode", "text"),
+    [
+        ("h100_fp9", "unknown accumulation 'h100_fp9'"),
+        ('{format = "float16", order = "tree3"}', "order is one of"),
+        ('{format = "float32", align_bits = 6}', "keeps 6 bits is narrower than products"),
+        ("float7_e3m3", "narrower than products"),
+    ],
+)
+def test_the_command_line_names_what_is_no_accumulator(
+    mode: str, text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", "mnist_mlp", "--input", "mnist1k", "--dtype", "float8_e4m3fn"]
+    assert run_command([*command, "--accumulate", mode]) == 2
+    error = capsys.readouterr().err
+    assert text in error
+    assert len(error.strip().splitlines()) == 1
+
+
+def test_the_command_line_runs_float32_with_sums_in_a_format(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    command = ["run", "mnist_mlp", "--input", "mnist1k", "--accumulate", "float16"]
+    assert run_command(command) == 0
+    assert "logits" in capsys.readouterr().out

@@ -170,3 +170,15 @@ def test_native_plans_need_one_scalar_format_on_both_sides() -> None:
     data["formats"]["logits"][0]["format"] = "bfloat16"
     with pytest.raises(ConfigError, match="both operands need the same scalar format"):
         realize(net("mlp"), Plan.from_dict(data))
+
+
+def test_native_sums_are_held_in_a_format_of_their_own() -> None:
+    mod, x = sized("mlp", 4), images()[0][:4]
+    plain = realize(mod, calibrate(mod, [x], native("float8_e4m3fn", accumulate="fma")))
+    modes: list[Any] = ["float16", {"format": "bfloat16", "chunk": 8}, "h100_fp8"]
+    for mode in modes:
+        plan = calibrate(mod, [x], native("float8_e4m3fn", accumulate=mode))
+        realized = realize(mod, Plan.from_dict(plan.to_dict()))
+        want = np.asarray(compiler.evaluate(realized, x))
+        assert_same(np.asarray(compiler.build(realized)(x)), want)
+        assert not np.array_equal(want, compiler.evaluate(plain, x))
