@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -42,6 +42,8 @@ def lanes(fmt: Format) -> Lanes | str:
     one (S. Figueroa, "When is double rounding innocuous?", 1995) if no result leaves the carrier's
     normal range on its way.
     """
+    if fmt.rounding == "zero" and (found := _truncating(fmt)) is not None:
+        return found
     if fmt.irregular:
         return fmt.irregular
     if fmt.nbits > decoding.TABLE_BITS and not decoding.has_family(fmt):
@@ -60,6 +62,24 @@ def lanes(fmt: Format) -> Lanes | str:
     if oracle.double_rounding_is_innocuous(fmt):
         return Lanes(lane, DOUBLE, False, f"{held}, and float64 operations round harmlessly")
     return Lanes(lane, DOUBLE, True, f"{held}, and float64 operations are rounded to odd first")
+
+
+def _truncating(fmt: Format) -> Lanes | None:
+    """The lanes of a float that rounds toward zero: those of the same float that rounds to nearest;
+    None for other formats."""
+    family: object = fmt.decoder
+    near = lanes(to_nearest(fmt))
+    floats = isinstance(family, FloatCode) and family.subnormals and fmt.lowest == -fmt.highest
+    if isinstance(near, str) or not floats or not oracle.float64_range(fmt):
+        return None
+    reason = f"float{near.lane.dtype.bits} holds its values, and float64 operations are rounded "
+    return Lanes(near.lane, DOUBLE, True, reason + "to odd first, then toward zero")
+
+
+@lru_cache(maxsize=256)
+def to_nearest(fmt: Format) -> Format:
+    """The format, rounding to nearest."""
+    return replace(fmt, rounding="nearest")
 
 
 def chosen(fmt: Format) -> Lanes:

@@ -69,7 +69,7 @@ def _bits(x: Expr) -> int:
 def _carrier(fmt: Format, factors: list[Expr]) -> tuple[Carrier, bool]:
     """The float that a step is computed in, and whether it is rounded to odd there."""
     bits, p = sum(map(_bits, factors)), significant_bits(fmt)
-    plain = uniform(fmt) is not None and bits <= p
+    plain = fmt.rounding == "nearest" and uniform(fmt) is not None and bits <= p
     if plain and 2 * p + 2 <= SINGLE.significant and _within_single(fmt, factors):
         return SINGLE, False
     return DOUBLE, not (plain and 2 * p + 2 <= DOUBLE.significant)

@@ -76,7 +76,7 @@ def operate(fmt: Format, op: str, a: Expr, b: Expr, unsure: bool = False) -> Exp
 
     `unsure`: Add and Mul may give NaN instead, where the format has a cheaper way (`deferred`).
     """
-    if unsure and op in deferred.OPERATIONS:
+    if unsure and op in deferred.OPERATIONS and fmt.rounding == "nearest":
         found = deferred.OPERATIONS[op](fmt, a, b)
         if found is not None:
             return found
@@ -91,7 +91,7 @@ def operate(fmt: Format, op: str, a: Expr, b: Expr, unsure: bool = False) -> Exp
     a, b = cast(a, wide), cast(b, wide)
     if op not in oracle.ARITHMETIC:
         return None
-    result = _odd(op, a, b) if choice.odd else BinOp(op, a, b, wide)
+    result = _odd(op, a, b, fmt.has_inf) if choice.odd else BinOp(op, a, b, wide)
     return cast(rounded(fmt, result, outside=op == "Div"), choice.lane.dtype)
 
 
@@ -102,15 +102,19 @@ def multiply_add(fmt: Format, a: Expr, b: Expr, c: Expr) -> Expr:
     return cast(rounded(fmt, result, outside=True), chosen(fmt).lane.dtype)
 
 
-def _odd(op: str, a: Expr, b: Expr) -> Expr:
+def _odd(op: str, a: Expr, b: Expr, infinite: bool) -> Expr:
     """a op b rounded to odd, with the error of the operation by Knuth's two-sum (Sub: of a and -b),
-    and by fma."""
+    and by fma. `infinite`: whether the result may be infinite."""
 
     def of(a: Expr, b: Expr) -> Expr:
         if op == "Sub":
-            return let(b * -1.0, lambda b: _odd("Add", a, b), "b")
+            return let(b * -1.0, lambda b: _odd("Add", a, b, infinite), "b")
         nearest = BinOp(op, a, b, a.dtype)
-        return let(nearest, lambda r: rounded_to_odd(r, _error(op, a, b, r)), "r")
+        return let(nearest, lambda r: rounded_to_odd(r, error(r, a, b)), "r")
+
+    def error(r: Expr, a: Expr, b: Expr) -> Expr:
+        found = _error(op, a, b, r)
+        return _finite(found) if infinite else found
 
     return let(a, lambda a: let(b, lambda b: of(a, b), "b"), "a")
 
@@ -154,6 +158,11 @@ def function(fmt: Format, fn: str, x: Expr) -> Expr | None:
     return _rounded_once(fmt, functions.in_float64(f, cast(x, FLOAT64)))
 
 
+def _finite(error: Expr) -> Expr:
+    """What a result lacks; nothing if that is infinite or has an infinite operand."""
+    return let(error, lambda e: select(call("abs", e) < float("inf"), e, 0.0), "error")
+
+
 def _sqrt(fmt: Format, x: Expr) -> Expr:
     root = call("sqrt", x)
     if not chosen(fmt).odd:
@@ -161,7 +170,7 @@ def _sqrt(fmt: Format, x: Expr) -> Expr:
 
     def odd(x: Expr, root: Expr) -> Expr:
         rest = call("fma", root * -1.0, root, x)
-        return rounded_to_odd(root, select(root > 0.0, rest, 0.0))
+        return rounded_to_odd(root, _finite(select(root > 0.0, rest, 0.0)))
 
     return let(x, lambda x: let(call("sqrt", x), lambda r: odd(x, r), "root"), "x")
 

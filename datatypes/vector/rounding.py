@@ -36,7 +36,7 @@ from datatypes.vector.carrier import (
     magnitude,
     with_sign,
 )
-from datatypes.vector.choice import chosen, is_short_single, significant_bits
+from datatypes.vector.choice import chosen, is_short_single, significant_bits, to_nearest
 
 Array = npt.NDArray[Any]
 
@@ -56,6 +56,9 @@ def rounded(fmt: Format, x: Expr, outside: bool = False) -> Expr:
 def _finished(fmt: Format, x: Expr, outside: bool) -> Expr:
     """`_nearest`, and the rules for numbers beyond the range, infinities and NaN."""
     c = carrier_of(x.dtype)
+    if fmt.rounding == "zero":
+        nearest = _truncated(fmt, x)
+        return select(is_nan(x), c.number(nan_value(fmt)), nearest) if outside else nearest
     if x.dtype == SINGLE.dtype and is_short_single(fmt):
         nearest = _shortened(fmt, x)
     else:
@@ -103,6 +106,29 @@ def largest_kept(fmt: Format, c: Carrier) -> float:
     if fmt.highest % 2 == 0:  # a tie goes to the even one, which is maxpos
         return limit
     return float(np.nextafter(c.dtype.storage.type(limit), c.dtype.storage.type(0)))
+
+
+def _truncated(fmt: Format, x: Expr) -> Expr:
+    """The value toward zero: the nearest, or, where that is further from zero than x, the one
+    before it."""
+    c, spacing = carrier_of(x.dtype), uniform(to_nearest(fmt))
+    assert spacing is not None  # or the format has no lanes
+    most = float(fmt.maxpos)
+
+    def cut(y: Expr, big: Expr) -> Expr:
+        def before(nearest: Expr) -> Expr:
+            step = with_sign(big * (2.0**-c.mantissa / 1.5), y)
+            return select(magnitude(nearest) > magnitude(y), nearest - step, nearest)
+
+        return let((y + big) - big, before, "nearest")
+
+    def value(y: Expr) -> Expr:
+        out = let(even_c(to_nearest(fmt), spacing, y), lambda big: cut(y, big), "c")
+        return with_sign(out, y) if fmt.signed_zero else out
+
+    inside = let(at_most(at_least(x, -most), most), value, "y")
+    infinite = magnitude(x).equal(float("inf"))
+    return select(infinite, _beyond(fmt, fmt.infinity, x), inside)
 
 
 # ---- short floats --------------------------------------------------------------------------------
