@@ -28,6 +28,7 @@ int main() {{
     {set}
     bench.step();
     for (int k = 0; k < {clocks}; k++) {{ {tick} }}
+    {settle}
     {get}
     fwrite(out, 4, {writes}, stdout);
   }}
@@ -132,6 +133,7 @@ class Simulation:
         main = _MAIN.format(
             reads=reads, writes=at, set=" ".join(set_lines), get=" ".join(get_lines),
             clocks=self._clocks, tick=tick if self._clocks else "",
+            settle="bench.step();" if self._clocks else "",
         )  # fmt: skip
         text = (folder / "bench.cc").read_text()
         for name in self._outputs:

@@ -75,12 +75,16 @@ class Tabulated:
         return flags << self.layout.significand | significand
 
     def encode(self, c: Circuit, parts: Bits) -> Bits:
-        """The code of parts that `decode` gave: the one of equal parts."""
+        """The code of parts that `decode` gave: that of equal parts, or what infinities become."""
         code = c.constant(self.fmt.nan_code, self.nbits)
         for number, value in enumerate(self.values):
-            if value is not Special.NAN:
-                same = parts.equals(self.parts_of(number))
-                code = same.chosen(c.constant(number, self.nbits), code)
+            if value is Special.NAN:
+                continue
+            become = number
+            if isinstance(value, Special):
+                become = self.fmt.beyond(self.fmt.infinity, value is Special.NEG_INF)
+            same = parts.equals(self.parts_of(number))
+            code = same.chosen(c.constant(become, self.nbits), code)
         return code
 
     def add(self, c: Circuit, a: Bits, b: Bits) -> Bits:

@@ -18,12 +18,12 @@ COLUMNS = (
 )  # fmt: skip
 FORMATS = (
     "int4", "int8", "fixed8_4", "float4_e2m1fn", "float6_e3m2fn", "float8_e4m3fn", "float8_e5m2",
-    "posit8_es0", "posit8_es2", "takum8", "nf4", "lns8_3", "fixed16_8", "float16", "bfloat16",
-    "posit16_es1", "posit16_es2", "takum16",
+    "posit8_es0", "posit8_es2", "takum8", "nf4", "lns8_3", "float16", "posit16_es1", "takum16",
+    "bfloat16",
 )  # fmt: skip
 ACCUMULATORS = ("exact", "float32")
-WIDE = {"takum8", "takum16", "bfloat16"}
-"""Formats whose exact sums take 500 bits and more, and a quarter of an hour: `fma` instead."""
+WIDE = {"takum8", "float16", "bfloat16", "posit16_es1", "takum16"}
+"""Formats whose exact sums take long to synthesize (takums' have 900 bits): `fma` instead."""
 OF_FORMAT = ("decode", "encode", "add", "mul")
 """Modules that are the same with every accumulator; `accumulate` is empty in their rows."""
 

@@ -71,6 +71,20 @@ def test_a_million_pairs_of_sixteen_bits(name: str) -> None:
             assert not wrong.any()
 
 
+@needs_tools
+@pytest.mark.thorough
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_pipeline_gives_the_same_some_clocks_later(rows: int) -> None:
+    fmt = get("float8_e5m2")
+    codes = np.arange(fmt.mask + 1)
+    a, b = (side.ravel() for side in np.meshgrid(codes, codes))
+    made = design("float8_e5m2", "bfloat16", pipeline=rows)
+    assert made.circuits["mul"].cuts == rows
+    with Simulation(made, ["add", "mul"]) as circuit:
+        for op in ("Add", "Mul"):
+            assert np.array_equal(circuit.run(op.lower(), a=a, b=b), oracle.apply(fmt, op, a, b))
+
+
 STEPS = 8
 
 
