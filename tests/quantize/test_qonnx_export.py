@@ -80,7 +80,8 @@ def test_qonnx_computes_the_bits_of_the_plan(
     name: str, config: QConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = with_powers(plan_of(name, config))
-    assert all(c.bits <= 24 for c in quantize.certify(net(name), plan))  # what float32 holds
+    if not config.in_formats:  # what float32 holds
+        assert all(c.bits <= 24 for c in quantize.certify(net(name), plan))
     mod, path = sized(name, BATCH), tmp_path / "q.onnx"
     quantize.export_qonnx(mod, plan, path)
     for start in (0, BATCH):
