@@ -152,6 +152,7 @@ def _transposed(onnx: Any, weight: Array, stride: int) -> Any:
     return helper.make_model(graph, opset_imports=imports, ir_version=9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("stride", [1, 2])
 def test_transposed_convolutions_keep_their_bits_at_the_certified_width(stride: int) -> None:
     """Of stride 1 the bound is reached; of more, zeros lie between the data."""
@@ -397,6 +398,7 @@ def test_sums_and_products_of_two_values_in_a_format() -> None:
     assert products.unit == -18
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("weights", "data"),
     [("posit8_es1", "posit8_es1"), ("int4", "float8_e5m2"), ("float8_e4m3fn", "float6_e3m2fn")],
@@ -437,6 +439,7 @@ def test_scales_that_differ_within_a_sum_are_named() -> None:
     assert {c.bits for c in found} == {0}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", ["posit8_es0", "float8_e4m3fn", "float8_e5m2", "bfloat16", "float6_e3m2fn"]
 )
