@@ -83,7 +83,7 @@ def test_bert_as_torch_exports_it_gives_torchs_results_and_is_combined() -> None
         want = network(torch.from_numpy(words)).numpy()
     mod = compiler.from_onnx(model)
     assert mod.astext().count("nn.dense(") == 6
-    with compiler.PassContext(required_pass=torch_bert.COMBINING):
+    with compiler.PassContext(required_pass=[torch_bert.COMBINING]):
         got = compiler.build(mod)(words)
         combined = optimize(mod).astext()
     np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-4)
