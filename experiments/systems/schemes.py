@@ -135,9 +135,11 @@ def number_format(name: str, accumulate: str | None, lowering: str | None) -> Sc
     Raises:
         ConfigError: unknown name, or float32 with an option of formats.
     """
+    from . import number_systems
+
     options = {"accumulate": accumulate, "lowering": lowering}
     given = {key: value for key, value in options.items() if value is not None}
-    if name == "int8" or name in _INT8:
+    if name == "int8" or name in _INT8 or name in number_systems.block_format_names():
         raise ConfigError(
             f"{name} needs calibration: quantize the model first with `dtypelab quantize`, "
             "or use it as a scheme of a sweep"

@@ -128,6 +128,7 @@ def test_the_verb_prints_ids_or_json(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["--ids", "1", "--tokens", "0"], "--tokens"),
         (["--ids", "1", "--tokenizer", "none.json"], "cannot read the tokenizer"),
         (["--ids", "1", "--dtype", "posti8"], "posti8"),
+        (["--ids", "1", "--dtype", "nvfp4"], "nvfp4 needs calibration: quantize the model first"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(
