@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Float64 = NDArray[np.float64]
 FLOAT32 = "float32"
+_AGAIN = "take its row out of the results, and run the sweep with --resume"
 
 
 @dataclass(frozen=True)
@@ -124,12 +125,14 @@ def cells_of(rows: pd.DataFrame, sequences: str | os.PathLike[str]) -> list[Cell
     for row, system, output in judged:
         own = lines.get(row["config_hash"])
         if own is None:
-            raise ConfigError(f"{sequences} has no sequences of {row['model']} in {system}")
+            raise ConfigError(
+                f"{sequences} has no sequences of {row['model']} in {system}: {_AGAIN}"
+            )
         ordered = own.sort_values("sequence")
         if ordered["sequence"].tolist() != list(range(int(row["n_eval"]))):
             raise ConfigError(
                 f"{sequences} has not each of the {row['n_eval']:.0f} sequences of {row['model']} "
-                f"in {system} once: run that cell again"
+                f"in {system} once: {_AGAIN}"
             )
         sums = {name: ordered[name].to_numpy(np.float64) for name in SUMS}
         network = (row["model_sha256"], row["dataset_sha256"], output)
