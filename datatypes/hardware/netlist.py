@@ -208,23 +208,6 @@ class Circuit:
         self.cuts = max(self.cuts, there + 1)
         return [value if value.cycle is None else self._at(value, there + 1) for value in values]
 
-    def instance(self, other: Circuit, **inputs: Bits) -> dict[str, Bits]:
-        """The outputs of another circuit, which has no registers, put in here."""
-        assert not other.cuts
-        cycles = [value.cycle for value in inputs.values() if value.cycle is not None]
-        cycle = max(cycles) if cycles else None
-        ports, found = [], {}
-        for port, width in other.inputs.items():
-            assert inputs[port].width == width, (other.name, port, width, inputs[port].width)
-            ports.append(f".{port}({self._at(inputs[port], cycle).text})")
-        for port, (width, _) in other.outputs.items():
-            made = self._fresh(f"{port}_of_{other.name.rsplit('_', 1)[-1]}")
-            self._lines.append(f"wire [{width - 1}:0] {made};")
-            ports.append(f".{port}({made})")
-            found[port] = Bits(self, made, width, cycle)
-        self._lines.append(f"{other.name} {self._fresh('unit')}({', '.join(ports)});")
-        return found
-
     def text(self) -> str:
         """The module in Verilog (IEEE 1364-2001)."""
         ports = ["input wire clk"] if self.cuts else []

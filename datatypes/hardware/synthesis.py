@@ -16,8 +16,6 @@ from datatypes.hardware.generate import Design
 from datatypes.hardware.liberty import Cells, cells_of
 from datatypes.hardware.netlist import Circuit
 
-CELLS = ("NAND", "NOR", "NOT")
-"""What the generic gates are: Yosys' `abc -g cmos2`."""
 NAND2_TRANSISTORS = 4
 _MAP = "+strash;ifraig;scorr;dc2;dch,-f;map;topo"
 """ABC's commands, commas for blanks. Those that Yosys has for liberty files fail in WebAssembly."""
