@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 
 from compiler.errors import DtypelabError, UnsupportedError
 from compiler.op.accumulator import FLOATS, TRUNCATED, accumulator, of_table
+from compiler.op.accumulator import Accumulator as Accumulation
 from datatypes.formats import Format, get
 from datatypes.hardware.netlist import Bits, Circuit
 from datatypes.hardware.number import Number, compressed, leading_zeros
@@ -75,7 +76,8 @@ def read(accumulate: str | Format | Mapping[str, object], fmt: Format) -> InForm
             "and no format's name"
         )
     name = SINGLE if described.format == "float32" else described.format
-    if not replace(described, products="exact").stepwise or name == "float64":
+    step = Accumulation(described.format, rounding=described.rounding, products=described.products)
+    if described != step or name == "float64":
         nearest = "float32" if name == "float64" else described.format
         raise UnsupportedError(
             f"hardware of {fmt.name} has no sums in {described}, only one rounded step after the "
