@@ -128,6 +128,22 @@ def test_ten_thousand_sums_of_any_magnitudes(data: str, held: str) -> None:
     check_many(data, held, 100, 100, 7)
 
 
+# ---- rounding toward zero ------------------------------------------------------------------------
+@pytest.mark.parametrize("op", ["add", "subtract", "multiply", "divide", "sqrt"])
+@pytest.mark.parametrize("name", ["float16_truncate", "float22_e8m13_truncate"])
+def test_lanes_truncate_as_codes_do(name: str, op: str) -> None:
+    fmt, rng = get(name), np.random.default_rng(5)
+    x, y = (rng.integers(0, fmt.mask + 1, 3000).astype(fmt.storage) for _ in range(2))
+    y[:1500] = x[:1500] ^ rng.integers(0, 1 << 9, 1500).astype(fmt.storage)
+    args = [x] if op == "sqrt" else [x, y]
+    b = FunctionBuilder()
+    params = [b.param(f"p{k}", v.shape, dtype_of(fmt)) for k, v in enumerate(args)]
+    mod = IRModule({"main": b.finish(b.call(op, *params))})
+    got = np.asarray(compiler.build(mod, dtype_lowering="vector")(*args))
+    want = np.asarray(compiler.build(mod, dtype_lowering="library")(*args))
+    np.testing.assert_array_equal(got, want)
+
+
 # ---- float32 networks ----------------------------------------------------------------------------
 @pytest.mark.parametrize("held", ["float16", "float22_e8m13", "posit16_es1"])
 def test_a_float32_network_has_sums_in_a_format(held: str) -> None:
