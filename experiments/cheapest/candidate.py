@@ -11,7 +11,7 @@ from compiler.errors import ConfigError
 from experiments.systems import number_systems
 
 FLOAT32 = "float32"
-_INTEGER = re.compile(r"u?int\d+")
+INTEGER = re.compile(r"u?int\d+")
 BASE: Mapping[str, Any] = {"softmax_dtype": FLOAT32}
 """By this, all of a network but factors of products stays float32, also where these are int8."""
 
@@ -63,7 +63,7 @@ def candidates(formats: Sequence[str], accumulators: Sequence[str]) -> tuple[Can
 
 
 def _has_no_sums(name: str) -> bool:
-    return _INTEGER.fullmatch(name) is not None or number_systems.block_element(name) is not None
+    return INTEGER.fullmatch(name) is not None or number_systems.block_element(name) is not None
 
 
 def _with(name: str, accumulators: Iterable[str]) -> list[Candidate]:

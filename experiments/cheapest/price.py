@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from compiler.errors import ConfigError, unknown
+from experiments.costs.circuits import mac_area
 from experiments.systems.energy import memory_microjoules, microjoules
 
-from .candidate import FLOAT32, Candidate
+from .candidate import FLOAT32, INTEGER, Candidate
 
 if TYPE_CHECKING:
     from quantize.formats.operand_format import OperandFormat
@@ -61,7 +62,19 @@ def energy(picojoules: Mapping[str, float]) -> Price:
     return price
 
 
-UNITS = {"bits": "bits", "energy": "uJ"}
+def gates(layer: Layer, candidate: Candidate, factors: Factors) -> float:
+    """Gates that are busy: NAND2 equivalents of the candidate's multiply-accumulate, each time that
+    the layer does one. Stored integers are summed exactly, stored numbers of formats in float32.
+
+    Raises:
+        ConfigError: there is no circuit of the candidate in the table.
+    """
+    name = candidate.format
+    stored = "exact" if INTEGER.fullmatch(name) else FLOAT32
+    return mac_area(name, candidate.accumulate or stored) * layer.macs
+
+
+UNITS = {"bits": "bits", "gates": "NAND2", "energy": "uJ"}
 
 
 def price_of(cost: str, picojoules: Mapping[str, float] | None) -> Price:
@@ -72,8 +85,8 @@ def price_of(cost: str, picojoules: Mapping[str, float] | None) -> Price:
     """
     if cost not in UNITS:
         raise ConfigError(unknown("cost", cost, list(UNITS)))
-    if cost == "bits":
-        return bits
+    if cost in ("bits", "gates"):
+        return bits if cost == "bits" else gates
     if not picojoules:
         raise ConfigError(
             "cost='energy' needs a table of picojoules, for example "

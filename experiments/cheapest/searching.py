@@ -108,7 +108,8 @@ def search(
         model: a shipped name or the path of an ONNX file.
         data: a data set with calibration inputs, as specifications name it.
         bound: what must hold of the results on them (see `experiments.cheapest.bound.parse`).
-        cost: "bits" that layers read; or "energy", by `picojoules`.
+        cost: "bits" that layers read; "gates", NAND2 equivalents of a multiply-accumulate by how
+            many there are (`experiments.costs.circuits`); or "energy", by `picojoules`.
         formats: for both factors of a layer: number formats, integers, block formats; "float32"
             allows leaving it.
         accumulators: how sums of number formats are formed in the format, as

@@ -32,7 +32,9 @@ _FILE = click.Path(path_type=Path)
 @click.option("--bound", default="drop<=0.5", show_default=True, metavar="FIGURE<=X",
               help="What must hold: drop (of the metric, shares in percentage points), sqnr, kl, "
               "agreement, or a metric; several with commas between.")  # fmt: skip
-@click.option("--cost", default="bits", show_default=True, metavar="COST", help="bits or energy.")
+@click.option(
+    "--cost", default="bits", show_default=True, metavar="COST", help="bits, gates or energy."
+)
 @click.option("--formats", default="int8,int4,float8_e4m3fn,posit8_es1,mxfp4_e2m1",
               show_default=True, metavar="F,G,...", help="What layers may be in.")  # fmt: skip
 @click.option("--accumulators", default="", metavar="A,B,...",

@@ -20,11 +20,12 @@ from compiler.errors import ConfigError, DtypelabError
 from compiler.transform.preparation import prepare
 from experiments.cheapest import assignment
 from experiments.cheapest.bound import parse
-from experiments.cheapest.candidate import BASE, candidates
+from experiments.cheapest.candidate import BASE, Candidate, candidates
 from experiments.cheapest.held_out import choices
-from experiments.cheapest.price import price_of
+from experiments.cheapest.price import Layer, price_of
 from experiments.cheapest.searching import MOST_MEASURED, Found
 from experiments.cli.main import run_command
+from experiments.costs import circuits
 from experiments.data import datasets
 from experiments.measure import metrics
 from experiments.zoo import model_files
@@ -101,10 +102,25 @@ def test_candidates_are_formats_with_the_accumulators_that_they_take() -> None:
     ):
         with pytest.raises(DtypelabError, match=said):
             candidates(formats, [])
-    with pytest.raises(ConfigError, match="unknown cost 'gate'"):
+    with pytest.raises(ConfigError, match="did you mean 'gates'"):
         price_of("gate", None)
     with pytest.raises(ConfigError, match="needs a table of picojoules"):
         price_of("energy", None)
+
+
+def test_gates_are_those_of_the_circuits_that_were_recorded() -> None:
+    recorded = Path(__file__).parents[2] / "results" / "hardware.csv"
+    assert circuits.TABLE.read_text() == recorded.read_text()
+    layer = Layer("y", 1000, ((1, 10), (100, 10)))
+    charge = price_of("gates", None)
+    area = {k: v for k, v in circuits.mac_areas().items() if k[0] in ("int8", "posit8_es2")}
+    assert charge(layer, Candidate("int8"), ()) == 1000 * area["int8", "exact"]
+    assert charge(layer, Candidate("posit8_es2"), ()) == 1000 * area["posit8_es2", "float32"]
+    assert charge(layer, Candidate("posit8_es2", "exact"), ()) == 1000 * area["posit8_es2", "exact"]
+    with pytest.raises(ConfigError, match=r"no circuit of posit8_es2 with sums 'fma'.*exact"):
+        charge(layer, Candidate("posit8_es2", "fma"), ())
+    with pytest.raises(ConfigError, match=r"no circuit of mxfp4_e2m1.*posit8_es0"):
+        charge(layer, Candidate("mxfp4_e2m1"), ())
 
 
 # ---- whole searches ------------------------------------------------------------------------------
