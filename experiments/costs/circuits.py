@@ -1,7 +1,7 @@
 """Gates of formats' own circuits, as they were synthesized: the table that ships.
 
-`experiments.costs.netlists` recorded it (results/hardware.csv is the same file); every row names the
-tool and its version. Areas are in two-input NAND gates.
+`experiments.costs.netlists` recorded it (results/hardware.csv is the same file); every row names
+the tool and its version. Areas are in two-input NAND gates.
 """
 
 from __future__ import annotations
