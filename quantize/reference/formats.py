@@ -111,7 +111,8 @@ def _integers(x: Array, f: OperandFormat) -> tuple[Array, Array]:
     else:
         most = (1 << bits) - 1 if bits else int(element(f.format).high)
         low, high = (np.asarray(n - f.zero_point) for n in (0 if bits else -most, most))
-    ratio = np.nan_to_num((x / scales).astype(np.float64), nan=-np.inf)
+    with np.errstate(over="ignore"):
+        ratio = np.nan_to_num((x / scales).astype(np.float64), nan=-np.inf)
     return np.clip(np.rint(ratio), low, high).astype(np.int64), scales
 
 
@@ -129,7 +130,9 @@ def _rounded(x: Array, f: OperandFormat, weight: bool) -> Array:
         return q.astype(np.float32) * scales
     e = element(f.format)
     kind, scales = custom(e.dtype.name), _scales_of_tokens(x, f)
-    clipped = np.minimum(np.maximum(x / scales, np.float32(e.low)), np.float32(e.high))
+    with np.errstate(over="ignore"):  # what is too large is cut off
+        ratio = x / scales
+    clipped = np.minimum(np.maximum(ratio, np.float32(e.low)), np.float32(e.high))
     real = kind.decode(kind.encode(clipped, e.dtype), e.dtype)
     return np.asarray(real, np.float32) * scales
 
