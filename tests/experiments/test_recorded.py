@@ -84,8 +84,7 @@ def test_every_recorded_table_is_valid() -> None:
         timed = rows[rows["runs"] > 0]
         assert timed["latency_ms_median"].gt(0).all()
         assert rows["metric"].notna().all()
-        # language.csv was made with a cache folder in the checkout, and nothing else beside it.
-        assert (rows["git_dirty"] == "false").all() or file.name == "language.csv", file
+        assert (rows["git_dirty"] == "false").all(), file
 
 
 def assert_covers(rows: pd.DataFrame, name: str) -> None:
