@@ -24,6 +24,7 @@ from typing import Any
 from compiler.errors import DtypelabError, LoweringError, TypeInferenceError
 from compiler.op.accumulation import FLOATS, Accumulation, accumulation
 from compiler.op.accumulator import LITERAL, Accumulator, accumulator
+from compiler.op.accumulator import MODES as MODES
 from compiler.op.accumulator_presets import PRESETS
 from compiler.op.accumulator_width import FORM, Width, check_width, width
 from compiler.symbolic import IntLike, dim
@@ -31,7 +32,6 @@ from compiler.tensor.custom_dtypes import lane_of
 from compiler.tensor.expr import Buffer, Call, Expr, binary
 from compiler.types.dtypes import FLOAT32, FLOAT64, DType, precision, span
 
-MODES = ("sequential", "fma", "exact", "float32", "float64")
 EXACT_BITS = 53
 """Of integers that float64 holds."""
 

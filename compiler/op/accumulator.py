@@ -25,6 +25,8 @@ from compiler.arithmetic.stochastic import random_dtype
 from compiler.errors import DtypelabError, UnsupportedError
 from compiler.types.dtypes import FLOAT32, FLOAT64, DType, format_dtype, span
 
+MODES = ("sequential", "fma", "exact", "float32", "float64")
+"""Accumulations that are no formats; see `compiler.op.accumulate`."""
 FLOATS = {"float32": FLOAT32, "float64": FLOAT64}
 """Names of formats that are built-in dtypes."""
 TRUNCATED = "_truncate"
@@ -184,7 +186,7 @@ def accumulator(mode: str) -> Accumulator | None:
 
 
 def _is_format(name: str) -> bool:
-    if name in FLOATS or not re.fullmatch(r"[A-Za-z_]\w*", name):
+    if name in MODES or not re.fullmatch(r"[A-Za-z_]\w*", name):
         return False
     try:
         format_dtype(name)
@@ -207,4 +209,4 @@ def of_table(table: Mapping[str, Any]) -> Accumulator:
     return Accumulator(**table)
 
 
-__all__ = ["FLOATS", "LITERAL", "TRUNCATED", "Accumulator", "accumulator", "of_table"]
+__all__ = ["FLOATS", "LITERAL", "MODES", "TRUNCATED", "Accumulator", "accumulator", "of_table"]

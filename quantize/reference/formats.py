@@ -1,7 +1,7 @@
 """What nodes in number formats compute, in numpy, from the plan alone.
 
 Rounding is that of the operators' references; products of integers, scales and sums are written
-here a second time (see `quantize.realization.integer_products` for the order of the operations).
+here a second time, in the order of operations that realized networks have.
 """
 
 from __future__ import annotations

@@ -153,9 +153,9 @@ def test_the_softmax_of_integers_has_a_whole_number_of_steps_to_one() -> None:
 
 
 def test_every_operator_of_the_domain_has_a_case() -> None:
-    """Here, or in the files of those that stand for several, and of packed weights."""
+    """Here, or in the files of those that stand for several, of packed weights and of QONNX."""
     files = [Path(__file__).with_name(f"test_{k}_operators.py") for k in ("attention", "fused")]
-    files.append(Path(__file__).with_name("test_packed_weights.py"))
+    files += [Path(__file__).with_name(f"test_{k}.py") for k in ("packed_weights", "qonnx_import")]
     text = "".join(f.read_text(encoding="utf-8") for f in files)
     elsewhere = {op for op in INPUTS if f'"{op}"' in text}
     assert {c[0] for c in CASES.values()} | elsewhere == set(INPUTS)
