@@ -88,7 +88,7 @@ class Network:
         """What is computed on factors that may be in formats, in program order."""
         import quantize
         from compiler.ir.expr import Call, tensor_type
-        from quantize.annotation.format_nodes import operands
+        from quantize.plan.call_facts import operands
 
         from .candidate import BASE
 

@@ -3,17 +3,15 @@ observed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
+from compiler.ir.expr import Call, Constant, Var, tensor_type
 from compiler.types.dtypes import FLOAT32
 from quantize.annotation.sites import Roles
 from quantize.config.qconfig import QConfig
 from quantize.config.sites import ATTENTION, OWN
 from quantize.formats.blocks import FLOAT, BlockFormat, block_format
-from quantize.plan.call_facts import contraction_of
+from quantize.plan.call_facts import block_axis, contraction_of, operands
 
 EMPTY = "its weights are empty"
 OTHERS = "only factors of convolutions, dense layers and matrix products are in number formats"
@@ -100,21 +98,6 @@ def token_axis(call: Call, k: int, role: str) -> int:
     if role != "value" or rank < 2:
         return axis
     return rank - 1 if axis == rank - 2 else rank - 2
-
-
-def operands(call: Call) -> Sequence[Atom]:
-    """The two factors of a call that multiplies; of any other the one operand in a format."""
-    return call.args[: 1 if contraction_of(call) is None else 2]
-
-
-def block_axis(call: Call, k: int) -> int:
-    """The axis of operand `k` that products are summed along, which blocks run along: input
-    channels of convolutions (see `flat_blocks`)."""
-    axes = contraction_of(call)
-    if axes is None:  # a table, by rows
-        return 1
-    axis = axes.weights if k == 1 else axes.data
-    return axis if axis >= 0 else tensor_type(call.args[k]).rank + axis
 
 
 def flat_blocks(call: Call, k: int) -> bool:

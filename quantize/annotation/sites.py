@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler.ir.expr import Atom, Binding, Call, Constant, Var
+from compiler.ir.expr import Atom, Binding, Call, Var
 from compiler.op.facts import IntegerForm, Moves
 from compiler.op.opdef import Fusion, OpDef
-from compiler.types.dtypes import FLOAT32
 from quantize.annotation.graph import Graph
-from quantize.plan.call_facts import Form, contraction_of, form
+from quantize.plan.call_facts import Form, contraction_of, form, is_lookup
 
 Roles = tuple[str, ...]
 """The sites of the two factors of a product, or of the one operand of something else."""
@@ -54,15 +53,6 @@ def sites(graph: Graph) -> dict[str, Roles]:
                 found[scores.var.name] = ("activation", "key")
             break
     return found
-
-
-def is_lookup(call: Call) -> bool:
-    """Whether a call takes rows of a constant float32 table."""
-    table = call.args[0] if len(call.args) == 2 else None
-    selects = isinstance(call.op, OpDef) and call.op.moves == Moves.SELECT
-    if not selects or not isinstance(table, Constant):
-        return False
-    return table.dtype == FLOAT32 and table.data.ndim == 2 and call.attrs.axis == 0
 
 
 def _is_given(graph: Graph, a: Atom) -> bool:

@@ -11,10 +11,8 @@ from compiler.ir.expr import Call, Constant, Var
 from compiler.types.dtypes import Array
 from quantize.annotation.annotate import Annotation
 from quantize.annotation.format_nodes import (
-    block_axis,
     flat_blocks,
     observed_values,
-    operands,
     static_axes,
     token_axis,
 )
@@ -33,6 +31,7 @@ from quantize.config.sites import Site
 from quantize.formats.blocks import FLOAT, BlockFormat, block_format
 from quantize.formats.element import Element, element, unsigned_bits
 from quantize.formats.operand_format import OperandFormat
+from quantize.plan.call_facts import block_axis, operands
 
 
 @dataclass(frozen=True)

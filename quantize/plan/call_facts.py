@@ -1,13 +1,15 @@
-"""What `OpDef` says of the operator of a call; nothing of calls of functions."""
+"""What `OpDef` says of the operator of a call and its operands; nothing of calls of functions."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 
 from compiler.errors import DtypelabError
-from compiler.ir.expr import Call
+from compiler.ir.expr import Atom, Call, Constant, tensor_type
 from compiler.op.facts import Contraction, IntegerForm, Moves
 from compiler.op.opdef import OpDef, Quantized
+from compiler.types.dtypes import FLOAT32
 
 
 class Form(Enum):
@@ -96,3 +98,27 @@ def clips(call: Call) -> tuple[float, float] | None:
     other calls."""
     found = call.op.clips if isinstance(call.op, OpDef) else None
     return found(call.attrs) if found is not None else None
+
+
+def operands(call: Call) -> Sequence[Atom]:
+    """The two factors of a call that multiplies; of any other the one operand in a format."""
+    return call.args[: 1 if contraction_of(call) is None else 2]
+
+
+def block_axis(call: Call, k: int) -> int:
+    """The axis of operand `k` that products are summed along, which blocks run along: input
+    channels of convolutions (see `flat_blocks`)."""
+    axes = contraction_of(call)
+    if axes is None:  # a table, by rows
+        return 1
+    axis = axes.weights if k == 1 else axes.data
+    return axis if axis >= 0 else tensor_type(call.args[k]).rank + axis
+
+
+def is_lookup(call: Call) -> bool:
+    """Whether a call takes rows of a constant float32 table."""
+    table = call.args[0] if len(call.args) == 2 else None
+    selects = isinstance(call.op, OpDef) and call.op.moves == Moves.SELECT
+    if not selects or not isinstance(table, Constant):
+        return False
+    return table.dtype == FLOAT32 and table.data.ndim == 2 and call.attrs.axis == 0

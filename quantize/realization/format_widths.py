@@ -17,11 +17,11 @@ from compiler.ir.expr import Atom, Call, Constant, Var, tensor_type
 from compiler.transform.certificates import Certificate, certificate
 from compiler.transform.exact_widths import Made, exact_bounds, not_negative
 from compiler.types.dtypes import custom
-from quantize.annotation.format_nodes import operands
 from quantize.formats.blocks import FLOAT
 from quantize.formats.chosen import weight_array
 from quantize.formats.element import element, unsigned_bits
 from quantize.formats.operand_format import OperandFormat
+from quantize.plan.call_facts import operands
 
 
 def format_certificate(

@@ -13,13 +13,19 @@ from compiler.errors import ConfigError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.passes import rewrite
 from compiler.types.dtypes import FLOAT32, Array, custom
-from quantize.annotation.format_nodes import OTHERS, factors_reason, operands
-from quantize.annotation.sites import is_lookup
+from quantize.annotation.format_nodes import OTHERS, factors_reason
 from quantize.formats.blocks import FLOAT, block_format
 from quantize.formats.chosen import weight_array
 from quantize.formats.element import element, unsigned_bits
 from quantize.formats.operand_format import OperandFormat, rounding_call
-from quantize.plan.call_facts import Form, contraction, contraction_of, form
+from quantize.plan.call_facts import (
+    Form,
+    contraction,
+    contraction_of,
+    form,
+    is_lookup,
+    operands,
+)
 from quantize.realization.integer_products import IntegerProducts
 from quantize.realization.kept_codes import from_codes
 

@@ -23,7 +23,6 @@ import numpy as np
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.passes import rewrite
 from compiler.types.dtypes import FLOAT32, INT8, INT32
-from quantize.annotation.format_nodes import block_axis, operands
 from quantize.formats.chosen import weight_array
 from quantize.formats.element import element, unsigned_bits
 from quantize.formats.operand_format import (
@@ -31,49 +30,12 @@ from quantize.formats.operand_format import (
     row_scales_call,
     zeros_call,
 )
-from quantize.plan.call_facts import contraction
+from quantize.plan.call_facts import block_axis, contraction
+from quantize.plan.integer_sums import MOST_PRODUCTS, on_integers
 from quantize.realization.open_sums import bounded
 
 if TYPE_CHECKING:
     from quantize.realization.apply import PlanRewriter
-
-_MOST = (2**31 - 1) // (255 * 128)
-"""Products that an int32 accumulator holds for certain."""
-
-
-def on_integers(call: Call, formats: Sequence[OperandFormat]) -> bool:
-    """Whether a product in these formats is computed on integers."""
-    first, second = formats
-    axes = contraction(call)
-    if not (first.integers and second.integers) or axes.kernel:
-        return False
-    if min(tensor_type(a).rank for a in operands(call)) < 2:
-        return False
-    if not first.token and len(first.scales) > 1:
-        return False
-    if first.token and first.axis != block_axis(call, 0):
-        return False
-    if axes.by_rows and len(second.scales) > 1 and not second.group and _axes(second) != (0,):
-        return False
-    if not axes.by_rows and not _factors_out(call, second):
-        return False
-    if first.token and unsigned_bits(first.format) and not axes.by_rows:
-        return False
-    inner = tensor_type(call.args[0]).shape[axes.data]
-    return not isinstance(inner, int) or min(inner, second.group or inner) <= _MOST
-
-
-def _factors_out(call: Call, f: OperandFormat) -> bool:
-    """Whether the scales of the second of two activations are the same all along a sum."""
-    summed = block_axis(call, 1)
-    if f.token:
-        return f.axis == summed and not unsigned_bits(f.format)
-    return len(f.scales) == 1 or summed not in _axes(f)
-
-
-def _axes(f: OperandFormat) -> tuple[int, ...]:
-    """The axes that scales found by calibration differ along."""
-    return f.axes or (f.axis,)
 
 
 class IntegerProducts:
@@ -101,7 +63,7 @@ class IntegerProducts:
         if contraction(call).by_rows:
             value = self._by_rows(bind, call, second, q, zero)
         else:
-            q = bounded(bind, b, block_axis(call, 0), q, _MOST)
+            q = bounded(bind, b, block_axis(call, 0), q, MOST_PRODUCTS)
             self.held[q] = first
             other, factor, shift = self._integers(r.real(call.args[1]), second)
             zeros = {"input_zero_point": zero, "weight_zero_point": shift}

@@ -18,7 +18,6 @@ from compiler.ir.expr import Atom, Call, Constant, Var
 from compiler.ir.inference import infer_value
 from compiler.types.dtypes import FLOAT32, Array, DType, custom
 from compiler.types.tensor_types import TensorType
-from quantize.annotation.sites import is_lookup
 from quantize.formats.blocks import FLOAT
 from quantize.formats.chosen import weight_array
 from quantize.formats.element import element, unsigned_bits
@@ -28,9 +27,9 @@ from quantize.formats.operand_format import (
     row_scales_call,
     zeros_call,
 )
-from quantize.plan.call_facts import contraction, contraction_of
+from quantize.plan.call_facts import contraction, contraction_of, is_lookup
+from quantize.plan.integer_sums import on_integers
 from quantize.plan.plan import Plan
-from quantize.realization.integer_products import on_integers
 
 
 def computed(
