@@ -57,6 +57,14 @@ class AccumulatorOracle(Oracle):
             return self.rnd(acc)
         return self.rnd(self.in_chunks(list(terms), inner))
 
+    def biased(self, terms: Sequence[Term], bias: Fraction) -> Fraction:
+        """A bias is added to the whole sum, in the outer format."""
+        a, one = self.how, Fraction(1)
+        if a.stepwise:
+            return self.sum([*terms, (bias, one)])
+        inner = _rounding(a.format, a.rounding == "truncate")
+        return self.rnd(self.in_chunks(list(terms), inner, (bias, one)))
+
     def in_chunks(self, terms: list[Term], inner: Round, last: Term | None = None) -> Fraction:
         """The sum in the outer format; `last` is added in that."""
         a = self.how

@@ -61,6 +61,10 @@ class Oracle:
             acc = self.step(acc, term)
         return self.rnd(acc)
 
+    def biased(self, terms: Sequence[Term], bias: Number) -> Number:
+        """The sum in the format; a bias is its last term."""
+        return self.sum([*terms, (bias, Fraction(1))])
+
     def mean(self, terms: Sequence[Term]) -> Number:
         """The sum, then one division."""
         return self.rnd(self.sum(terms) / self.rnd(Fraction(len(terms))))
@@ -121,9 +125,8 @@ def _cumsum(o: Oracle, x: Any) -> Rows:
 
 
 def _dense(o: Oracle, x: Any, w: Any, bias: Any) -> Rows:
-    one = Fraction(1)
     return [
-        [o.sum([*zip(row, unit, strict=True), (c, one)]) for unit, c in zip(w, bias, strict=True)]
+        [o.biased(list(zip(row, unit, strict=True)), c) for unit, c in zip(w, bias, strict=True)]
         for row in _rows(x)
     ]
 
