@@ -135,9 +135,8 @@ def test_order_by_exact_values(name: str) -> None:
             assert top == fmt.nan_code
 
 
-@pytest.mark.sampled(3)
 # ---- samples -------------------------------------------------------------------------------------
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(8)
 @pytest.mark.parametrize("op", ARITHMETIC)
 @pytest.mark.parametrize("name", ["posit16_es1", "bfloat16", "takum16", "fixed16_8"])
 def test_ties_lie_on_boundaries(name: str, op: str) -> None:
