@@ -55,7 +55,6 @@ def test_infinities_that_no_integer_reads_are_left_alone() -> None:
     assert plan.nodes["y"].decision == "integer"
 
 
-@pytest.mark.sampled(2)
 # ---- zeros ---------------------------------------------------------------------------------------
 @pytest.mark.sampled(3)
 @pytest.mark.parametrize("kind", OBSERVERS)
