@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from experiments.cheapest.searching import search as search
     from experiments.data.datasets import register_dataset as register_dataset
     from experiments.data.token_windows import token_windows as token_windows
-    from experiments.gaps.measuring import gap as gap
     from experiments.generation.generating import generate as generate
     from experiments.layers.paired import paired_differences as paired_differences
     from experiments.measure.scoring import register_metric as register_metric
     from experiments.page.notebook import read_results as read_results
     from experiments.page.writing import report as report
     from experiments.results.terminal import results_table as results_table
+    from experiments.running.gap import gap as gap
     from experiments.running.reproduction import reproduce as reproduce
     from experiments.running.runner import sweep as sweep
     from experiments.spec.specification import load_spec as load_spec
@@ -37,7 +37,7 @@ __getattr__, __dir__, __all__ = lazy(
         "experiments.cheapest.searching": ["search"],
         "experiments.data.datasets": ["register_dataset"],
         "experiments.data.token_windows": ["token_windows"],
-        "experiments.gaps.measuring": ["gap"],
+        "experiments.running.gap": ["gap"],
         "experiments.generation.generating": ["generate"],
         "experiments.layers.paired": ["paired_differences"],
         "experiments.page.writing": ["report"],

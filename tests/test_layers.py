@@ -36,9 +36,9 @@ ROOMS = {
         "search", "workflow", "onnx", "__init__",
     ),
     "experiments": (
-        "files", "feeds", "user_code", "zoo", "data", "measure", "costs", "systems", "generation",
-        "results", "layers", "spec", "page", "running", "cheapest", "gaps", "__init__", "examples",
-        "benchmarks", "cli",
+        "files", "feeds", "user_code", "zoo", "data", "measure", "costs", "systems", "gaps",
+        "generation", "results", "layers", "spec", "page", "running", "cheapest", "__init__",
+        "examples", "benchmarks", "cli",
     ),
 }  # fmt: skip
 """Folders and files of a package, bottom to top. A file imports from its own room and from those

@@ -85,7 +85,7 @@ def _tables_before(csv: Path | None) -> list[pd.DataFrame]:
     """
     import pandas as pd
 
-    from experiments.gaps.measuring import COLUMNS
+    from experiments.gaps.measuring import COLUMNS, LATER
 
     if csv is None or not csv.exists():
         return []
@@ -93,9 +93,10 @@ def _tables_before(csv: Path | None) -> list[pd.DataFrame]:
         table = pd.read_csv(csv)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{csv} cannot be read as a table: {error}") from error
-    if [*table.columns] != ["model", "scheme", "n_eval", *COLUMNS]:
+    wanted = ["model", "scheme", "n_eval", *COLUMNS]
+    if [*table.columns] not in (wanted, wanted[: -len(LATER)]):
         raise ConfigError(f"{csv} is no table of gaps: give another file, or remove it")
-    return [table]
+    return [table.reindex(columns=wanted)]
 
 
 def _scheme(text: str, accumulate: str | None) -> dict[str, Any]:

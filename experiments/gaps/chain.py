@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
-from experiments.systems import number_systems, pipeline
+from experiments.systems import number_systems
 from experiments.systems.schemes import Scheme
 
 from .between import BIAS, NORMS, PRODUCTS, RESULTS, SUMS, between
@@ -29,6 +29,10 @@ FUSED = {"sequential": "fma"}
 """Accumulation -> the same with exact products."""
 
 
+class NothingBetween(ConfigError):
+    """A scheme has no simulation beside its execution."""
+
+
 @dataclass(frozen=True)
 class State:
     """A network on the way: the ingredient that was exchanged last, and how it is made of a
@@ -46,15 +50,14 @@ def chains(scheme: Scheme, plan: Plan | None) -> dict[str, Sequence[State]]:
         plan: of calibrated schemes.
 
     Raises:
-        ConfigError: there is nothing between: the scheme is computed in float32 itself, or is a
-            mixture.
+        NothingBetween: the scheme is computed in float32 itself, or is a mixture.
     """
     if scheme.kind == "float32":
-        raise ConfigError("float32 needs no simulation: name a number format")
+        raise NothingBetween("float32 needs no simulation: name a number format")
     if plan is not None:
         return {"forward": _of_plan(plan)}
     if number_systems.mixture(scheme.dtype) is not None:
-        raise ConfigError("a mixture of formats has no one simulation: name one number format")
+        raise NothingBetween("a mixture of formats has no one simulation: name one number format")
     return {order: _of_format(scheme, ingredients) for order, ingredients in ORDERS.items()}
 
 
@@ -94,7 +97,7 @@ def _of_plan(plan: Plan) -> Sequence[State]:
             State(INTEGERS, ("realized",), lambda m: quantize.realize(m, plan)),
         ]
     if not any(plan.native(node) for node in plan.formats):
-        raise ConfigError(
+        raise NothingBetween(
             "with compute='storage' the network is the simulation: numbers of formats are summed "
             "in float32; give compute='native'"
         )
@@ -115,8 +118,3 @@ def _of_plan(plan: Plan) -> Sequence[State]:
     if any(mode in FUSED for mode in modes.values()):
         states.append(state(PRODUCTS, lambda mode: {"compute": "native", "accumulate": mode}))
     return states
-
-
-def retyped(scheme: Scheme, module: IRModule) -> IRModule:
-    """The bit-exact network of a format, as it is otherwise made."""
-    return pipeline.retype(module, scheme)

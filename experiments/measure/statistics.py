@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -190,6 +190,27 @@ def paired_figures(
     as_large = int(np.sum(np.abs(by_chance) >= abs(observed) * (1 - 1e-9)))
     p_value, detectable = (as_large + 1) / (DRAWS + 1), POWER80 * float(np.nanstd(drops))
     return PairedDifference(observed, float(low), float(high), p_value, detectable)
+
+
+def paired_drop(
+    before: Float64,
+    after: Float64,
+    value: Callable[[Float64], Float64],
+    labelled: bool,
+) -> PairedDifference:
+    """What the statistics [n, k] of float32 and of another network say of the drop of `value`.
+
+    Without labels float32's own answers stand in. It is right by definition then, and exchanging
+    the two networks, as a test of significance does, would mean something else.
+    """
+    shares = before.shape[1] == 1 and np.isin((before, after), (0, 1)).all()
+    if not shares:
+        found = paired_figures(value, before, after)
+        return found if labelled else replace(found, p_value=math.nan)
+    if not labelled and (before == 1).all():
+        return one_sided_loss(after[:, 0] == 1)
+    found = paired_difference(before[:, 0] == 1, after[:, 0] == 1)
+    return found if labelled else replace(found, p_value=math.nan)
 
 
 def ratio_of_sums(values: Float64, counts: Float64) -> tuple[float, float, float]:

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from compiler.errors import InputError
 from experiments.data.token_windows import IGNORED
+from experiments.feeds import ROWS, WHOLE, Examples, Feed
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
@@ -144,6 +145,17 @@ def _mask(mask: Array, shape: tuple[int, int]) -> Array:
             f"{list(shape)} tokens"
         )
     return mask
+
+
+def mask_of(x: Examples) -> Array | None:
+    """The mask of tokens among some examples [n, tokens], None without one."""
+    if not isinstance(x, Feed) or MASK not in x.arrays:
+        return None
+    mask = x.arrays[MASK]
+    if x.kinds[MASK] == WHOLE:  # the same of every example
+        return np.broadcast_to(mask, (len(x), mask.shape[-1])) if mask.ndim else None
+    mask = np.moveaxis(mask, x.axis(MASK), 0) if x.kinds[MASK] == ROWS else mask
+    return mask.reshape(len(x), -1)
 
 
 def perplexity(means: Float64) -> Float64:

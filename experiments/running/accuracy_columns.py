@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,7 @@ from numpy.typing import NDArray
 from experiments.data.datasets import Dataset
 from experiments.measure import metric_choice, metrics, scoring
 from experiments.measure.scoring import Metric
-from experiments.measure.statistics import (
-    PairedDifference,
-    one_sided_loss,
-    paired_difference,
-    paired_figures,
-    standard_error,
-)
+from experiments.measure.statistics import PairedDifference, paired_drop, standard_error
 from experiments.results.schema import Value
 from experiments.spec.cells import Cell
 from experiments.user_code import activity
@@ -173,24 +167,3 @@ def no_noise(bad: int, bad_fp32: int, n: int) -> str:
 
 def _number(value: Value) -> float:
     return value if isinstance(value, float) else math.nan
-
-
-def paired_drop(
-    before: scoring.Float64,
-    after: scoring.Float64,
-    value: Callable[[scoring.Float64], scoring.Float64],
-    labelled: bool,
-) -> PairedDifference:
-    """What the statistics [n, k] of float32 and of another network say of the drop of `value`.
-
-    Without labels float32's own answers stand in. It is right by definition then, and exchanging
-    the two networks, as a test of significance does, would mean something else.
-    """
-    shares = before.shape[1] == 1 and np.isin((before, after), (0, 1)).all()
-    if not shares:
-        found = paired_figures(value, before, after)
-        return found if labelled else replace(found, p_value=math.nan)
-    if not labelled and (before == 1).all():
-        return one_sided_loss(after[:, 0] == 1)
-    found = paired_difference(before[:, 0] == 1, after[:, 0] == 1)
-    return found if labelled else replace(found, p_value=math.nan)

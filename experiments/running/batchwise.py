@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from compiler.errors import InputError
 from experiments.data.datasets import Dataset
-from experiments.feeds import ROWS, WHOLE, Examples, Feed
 from experiments.measure import metrics, scoring, tokens
 from experiments.measure.noise_sums import NoiseSums
 from experiments.measure.scoring import Metric
@@ -124,7 +123,7 @@ def _add(
     stop = start + len(outputs)
     if metric.of_tokens is not None:
         labels = data.y[start:stop] if data.labelled else None
-        sums = tokens.token_sums(outputs, reference, labels, mask_of(data.x[start:stop]))
+        sums = tokens.token_sums(outputs, reference, labels, tokens.mask_of(data.x[start:stop]))
         after, before = metric.of_tokens(sums)
         found.sums.append(sums)
     else:
@@ -132,17 +131,6 @@ def _add(
         after, before = (metric.statistics(a, labels) for a in (outputs, reference))
     found.after.append(after)
     found.before.append(before)
-
-
-def mask_of(x: Examples) -> Array | None:
-    """The mask of tokens among some examples [n, tokens], None without one."""
-    if not isinstance(x, Feed) or tokens.MASK not in x.arrays:
-        return None
-    mask = x.arrays[tokens.MASK]
-    if x.kinds[tokens.MASK] == WHOLE:  # the same of every example
-        return np.broadcast_to(mask, (len(x), mask.shape[-1])) if mask.ndim else None
-    mask = np.moveaxis(mask, x.axis(tokens.MASK), 0) if x.kinds[tokens.MASK] == ROWS else mask
-    return mask.reshape(len(x), -1)
 
 
 def token_columns(sums: TokenSums) -> dict[str, Value]:

@@ -119,6 +119,7 @@ def test_tables_of_formats_add_up_and_end_where_the_format_does() -> None:
     table = experiments.gap("mnist_mlp", "mnist1k", "float8_e4m3fn_sat", n_eval=60)
     assert list(table.columns) == [
         "order", "step", "ingredient", "metric", "delta", "low", "high", "sqnr_db", "kl",
+        "sqnr_delta", "sqnr_low", "sqnr_high", "kl_delta", "kl_low", "kl_high",
     ]  # fmt: skip
     (whole,) = table[table["order"] == "whole"].to_dict("records")
     for order in ("forward", "reverse"):
@@ -126,7 +127,15 @@ def test_tables_of_formats_add_up_and_end_where_the_format_does() -> None:
         assert rows["ingredient"].iloc[0] == "simulation"
         assert rows["delta"].iloc[1:].sum() == pytest.approx(whole["delta"])
         assert rows["sqnr_db"].iloc[-1] == whole["sqnr_db"]
+        assert rows["kl_delta"].sum() == pytest.approx(whole["kl"])
+        gained = whole["sqnr_db"] - rows["sqnr_db"].iloc[0]
+        assert rows["sqnr_delta"].iloc[1:].sum() == pytest.approx(gained) == whole["sqnr_delta"]
         assert set(rows["ingredient"]) == {"simulation", *EVERYTHING}
+    for name in ("sqnr", "kl"):
+        known = table[table[f"{name}_delta"].notna()]
+        assert len(known) == len(table) - (2 if name == "sqnr" else 0)  # float32 has no noise
+        assert (known[f"{name}_low"] <= known[f"{name}_delta"] + 1e-9).all()
+        assert (known[f"{name}_delta"] <= known[f"{name}_high"] + 1e-9).all()
     assert (table["low"] <= table["delta"] + 0.02).all()
     assert (table["delta"] - 0.02 <= table["high"]).all()
     mod, x = network("mnist_mlp", 60)
