@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from experiments.files import check_outputs
+from experiments.layers.gaps import gaps_path, is_gaps, read_gaps
 from experiments.layers.sequences import is_sequences, read_sequences, sequences_path
 from experiments.layers.table import is_layers, layers_path, read_layers
 from experiments.measure.statistics import HOLM, adjusted, warning
@@ -53,8 +54,8 @@ def table(
 ) -> None:
     """Show a results file as the table you need, in the form your paper needs.
 
-    Results may be CSV or Parquet, and so may files of layers (NAME.layers.csv) and of sequences
-    (NAME.sequences.csv). What is exported
+    Results may be CSV or Parquet, and so may files of layers (NAME.layers.csv), of sequences
+    (NAME.sequences.csv) and of gaps (NAME.gaps.csv). What is exported
     as data (.csv, .parquet) has every column, unless --columns or --pivot says which: such a file
     is a results file again. The column `system` is the scheme with whatever else tells rows apart
     (calibrator, accumulation, threads ...); it can be asked for though no file has it. So can
@@ -75,7 +76,8 @@ def table(
         raise click.UsageError("--paired compares results: give the file of these")
     if other is not None and (_is_long(results) or _is_long(other)):
         raise click.UsageError("--compare compares results, not layers")
-    check_outputs([out], [results, layers_path(results), sequences_path(results), other])
+    beside = (layers_path(results), sequences_path(results), gaps_path(results))
+    check_outputs([out], [results, *beside, other])
     asked = re.split(r"\W+", ",".join([*conditions, columns or "", pivot or ""]))
     shown = export.where(_read(results, asked), conditions)
     plain = _is_long(results) or other is not None or paired is not None
@@ -141,16 +143,18 @@ def _notes(rows: pd.DataFrame) -> list[_Note]:
 
 def _is_long(path: Path) -> bool:
     """Whether a file has several lines a row of the results."""
-    return is_layers(path) or is_sequences(path)
+    return is_layers(path) or is_sequences(path) or is_gaps(path)
 
 
 def _read(path: Path, asked: Container[str]) -> pd.DataFrame:
-    """A file of layers, of sequences or of results, these with the columns that are asked for and
-    in no file."""
+    """A file of layers, of sequences, of gaps or of results, these with the columns that are asked
+    for and in no file."""
     if is_layers(path):
         return read_layers(path)
     if is_sequences(path):
         return read_sequences(path)
+    if is_gaps(path):
+        return read_gaps(path)
     rows = read_rows(path)
     if SYSTEM in asked:
         rows = rows.assign(**{SYSTEM: system_names(rows)})

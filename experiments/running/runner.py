@@ -7,10 +7,13 @@ import math
 import os
 import uuid
 from collections.abc import Generator, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
 from experiments.files import check_outputs
+from experiments.layers.gaps import GapsFile, gaps_path
+from experiments.layers.long_file import Line, LongFile
 from experiments.layers.sequences import SequencesFile, sequences_path
 from experiments.layers.table import LayersFile, layers_path
 from experiments.measure.scoring import OF_TOKENS
@@ -41,8 +44,9 @@ def sweep(
 ) -> pd.DataFrame:
     """Run every cell of `spec` (a TOML path, a shipped name, a dict) and append its row to `out`.
 
-    Where the specification asks for layers, they go to `layers.table.layers_path(out)`; what every
-    sequence adds to figures of tokens goes to `layers.sequences.sequences_path(out)`.
+    Where the specification asks for layers, they go to `layers.table.layers_path(out)`, steps of
+    simulations to `layers.gaps.gaps_path(out)`; what every sequence adds to figures of tokens goes
+    to `layers.sequences.sequences_path(out)`.
 
     A cell that fails becomes a row with status "error", one that takes more than the
     specification's `timeout_s` a row with status "timeout" (its process is stopped). With `resume`,
@@ -70,9 +74,8 @@ def sweep(
         raise ConfigError(f"jobs must be at least 1, not {jobs}")
     if jobs > 1 and scheduler:
         raise ConfigError("give either jobs or a scheduler, not both")
-    beside = layers_path(out) if any(cell.layers.images for cell in checked.cells) else None
-    by_tokens = any(cell.metric in OF_TOKENS for cell in checked.cells)
-    check_outputs([out, beside, sequences_path(out) if by_tokens else None], checked.files)
+    beside = _beside(checked.cells, out)
+    check_outputs([out, *beside.values()], checked.files)
     timeout_s = math.inf if checked.timeout_s is None else checked.timeout_s
     if scheduler and timeout_s < math.inf:
         raise ConfigError("leave out timeout_s: cells on a cluster are not timed")
@@ -89,13 +92,11 @@ def sweep(
         )
     cells = [cell if cell.settled_hash else cell.settled() for cell in checked.cells]
     results = ResultsFile(out, resume=resume or retry_failed)
-    layers = sequences = None
+    files: dict[type[LongFile], LongFile] = {}
     run_id = uuid.uuid4().hex
     try:
-        if any(cell.layers.images for cell in cells):
-            layers = LayersFile(layers_path(out), resume=resume or retry_failed)
-        if by_tokens:
-            sequences = SequencesFile(sequences_path(out), resume=resume or retry_failed)
+        for kind, path in beside.items():
+            files[kind] = kind(path, resume=resume or retry_failed)
         known = results.status
         hashes = [cell.config_hash for cell in cells]
         retried = {h for h in hashes if retry_failed and known.get(h, "ok") != "ok"}
@@ -106,12 +107,10 @@ def sweep(
             for outcome in _outcomes(todo, part, jobs, scheduler, timeout_s, alone):
                 row = outcome.row
                 row["run_id"] = run_id
-                if layers is not None:
-                    lines = [{"run_id": run_id, **line} for line in outcome.layers]
-                    layers.put(str(row["config_hash"]), lines)
-                if sequences is not None and outcome.sequences:
-                    lines = [{"run_id": run_id, **line} for line in outcome.sequences]
-                    sequences.put(str(row["config_hash"]), lines)
+                lines = _lines(outcome)
+                for kind, file in files.items():
+                    of_run = [{"run_id": run_id, **line} for line in lines[kind]]
+                    file.put(str(row["config_hash"]), of_run)
                 if row["config_hash"] in retried:
                     results.replace(row)
                 else:
@@ -120,14 +119,32 @@ def sweep(
     except BaseException:
         # Files without a row would only keep a second attempt from writing them.
         if results.remove_if_empty():
-            for file in (layers, sequences):
-                if file is not None:
-                    file.remove_if_of(run_id)
+            for file in files.values():
+                file.remove_if_of(run_id)
         raise
     from experiments.page.notebook import Results
 
     table = Results(results.read()).set_index("config_hash", drop=False)
     return table.loc[hashes].reset_index(drop=True)
+
+
+def _beside(cells: Iterable[Cell], out: str | os.PathLike[str]) -> dict[type[LongFile], Path]:
+    """The files that cells write beside their results."""
+    cells = tuple(cells)
+    asked = {
+        LayersFile: layers_path(out) if any(c.layers.images for c in cells) else None,
+        SequencesFile: sequences_path(out) if any(c.metric in OF_TOKENS for c in cells) else None,
+        GapsFile: gaps_path(out) if any(c.gap.inputs for c in cells) else None,
+    }
+    return {kind: path for kind, path in asked.items() if path is not None}
+
+
+def _lines(outcome: Outcome) -> dict[type[LongFile], list[Line]]:
+    return {
+        LayersFile: outcome.layers,
+        SequencesFile: outcome.sequences,
+        GapsFile: outcome.gaps,
+    }
 
 
 def one_outcome(cell: Cell, spec: SweepSpec, isolated: bool) -> Outcome:

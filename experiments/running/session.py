@@ -13,10 +13,13 @@ from compiler.errors import ConfigError
 from experiments.costs import published
 from experiments.data.datasets import Dataset
 from experiments.feeds import Examples, elements_of, sample_of
+from experiments.gaps.chain import NothingBetween
+from experiments.gaps.measuring import Subject, steps
+from experiments.layers.gaps import gap_lines
 from experiments.layers.long_file import Line
 from experiments.layers.sequences import sequence_lines
 from experiments.layers.table import layer_lines
-from experiments.measure import disturbance
+from experiments.measure import disturbance, scoring
 from experiments.measure.speedup import Protocol, Speedup, measure_speedup
 from experiments.results.schema import COLUMNS, SCHEMA_VERSION, Value
 from experiments.spec import own_code
@@ -36,12 +39,13 @@ _FLOAT32 = Scheme("float32", "float32", "float32")
 
 @dataclass(frozen=True)
 class Outcome:
-    """The row of a cell, and its lines of the layers file and of the file of sequences (but for
+    """The row of a cell, and its lines of the files of layers, of sequences and of gaps (but for
     their `run_id`)."""
 
     row: dict[str, Value]
-    layers: list[Line]
+    layers: list[Line] = field(default_factory=list)
     sequences: list[Line] = field(default_factory=list)
+    gaps: list[Line] = field(default_factory=list)
 
 
 @dataclass
@@ -72,13 +76,12 @@ class Session:
     def outcome(self, cell: Cell) -> Outcome:
         """What a cell gives; an exception while running it becomes status "error". The row keeps
         what was found before, and the others' columns where only the metric failed."""
-        layers: list[Line] = []
-        sequences: list[Line] = []
         started = datetime.now(UTC)
         clock = time.perf_counter()
         row = _empty_row(cell)
+        outcome = Outcome(row)
         try:
-            problem = self._measure(cell, row, layers, sequences)
+            problem = self._measure(cell, outcome)
             row |= {"status": "error" if problem else "ok", "error": one_line(problem)}
         except MemoryError as error:
             if activity.is_watched():  # what is left of it should go with the process
@@ -90,14 +93,12 @@ class Session:
             row |= {"status": "error", "error": one_line(activity.explained(error))}
         row["started_utc"] = started.isoformat(timespec="seconds")
         row["duration_s"] = time.perf_counter() - clock
-        return Outcome(row, layers, sequences)
+        return outcome
 
-    def _measure(
-        self, cell: Cell, row: dict[str, Value], layers: list[Line], sequences: list[Line]
-    ) -> str:
-        """Fill the row of a cell, and its lines of layers and sequences; what kept its metric from
-        doing so."""
-        settings, data = cell.settings, self._data(cell)
+    def _measure(self, cell: Cell, outcome: Outcome) -> str:
+        """Fill the row of a cell, and its lines of other files; what kept its metric from doing
+        so."""
+        settings, data, row = cell.settings, self._data(cell), outcome.row
         baseline, reference = self._baseline_of(cell)
         subject = baseline
         if cell.scheme.kind != "float32":
@@ -112,7 +113,7 @@ class Session:
             prices = {rounding_seeds.renamed(key, names): pj for key, pj in cell.energy}
             row |= energy_columns(variant, prices)
         if isinstance(reference, References):
-            found = self._batchwise(cell, subject, baseline, reference, sequences)
+            found = self._batchwise(cell, subject, baseline, reference, outcome.sequences)
             row["lowering"] = subject.lowering
         else:
             reference = outputs = reference[: settings.n_eval]
@@ -130,8 +131,35 @@ class Session:
         if cell.layers.images and cell.scheme.kind != "float32":
             with _of_scheme(cell, "comparing layers"):
                 errors = variant.layers(data.x[: cell.layers.images], cell.layers.events)
-            layers += layer_lines(row, cell.layers.images, errors)
+            outcome.layers.extend(layer_lines(row, cell.layers.images, errors))
+        if cell.gap.inputs and cell.scheme.kind != "float32":
+            self._gap(cell, variant, outcome)
         return found.problem
+
+    def _gap(self, cell: Cell, variant: pipeline.Variant, outcome: Outcome) -> None:
+        """The steps from the cell's simulation to its execution; a note where there are none."""
+        data, inputs = self._data(cell), min(cell.gap.inputs, cell.settings.n_eval)
+        per = evaluation_batch(variant.fixed_batch, inputs, elements_of(data.x[:inputs]))
+        if in_batches(cell, data):
+            per = batch_of_tokens(cell, data, variant.fixed_batch, inputs)
+        subject = Subject(
+            path=cell.model.path,
+            scheme=rounding_seeds.seeded(cell.scheme, cell.seed),
+            data=data,
+            inputs=inputs,
+            batch=per,
+            calibration=self._calibration(cell),
+            metric=scoring.find(cell.metric, data.classes),
+            output=cell.output,
+            target=cell.target,
+            threads=cell.threads,
+        )
+        try:
+            with _of_scheme(cell, "exchanging ingredients of"):
+                outcome.gaps.extend(gap_lines(outcome.row, inputs, steps(subject)))
+        except NothingBetween as error:
+            notes = (outcome.row["notes"], f"no gap: {error}")
+            outcome.row["notes"] = one_line("; ".join(str(n) for n in notes if n))
 
     def _batchwise(
         self,
@@ -168,19 +196,22 @@ class Session:
         return found.accuracy
 
     def _prepare(self, cell: Cell) -> pipeline.Variant:
-        data = self._data(cell)
-        sample = data.x[:0]
-        if cell.scheme.calibrated:
-            sample = data.calibration_sample(cell.settings.n_calib, cell.seed)
         return pipeline.prepare(
             cell.model.path,
             rounding_seeds.seeded(cell.scheme, cell.seed),
-            sample_shape=sample_of(data.x),
-            calibration=sample,
+            sample_shape=sample_of(self._data(cell).x),
+            calibration=self._calibration(cell),
             target=cell.target,
             threads=cell.threads,
             **({"output": cell.output} if cell.output else {}),
         )
+
+    def _calibration(self, cell: Cell) -> Examples:
+        """What a calibrated scheme sees, else nothing."""
+        data = self._data(cell)
+        if cell.scheme.calibrated:
+            return data.calibration_sample(cell.settings.n_calib, cell.seed)
+        return data.x[:0]
 
     def _baseline_of(self, cell: Cell) -> tuple[_Network, pipeline.Array | References]:
         """The float32 network of the cell's model, target and threads, and its outputs; or what is
@@ -225,7 +256,7 @@ def _of_scheme(cell: Cell, what: str) -> AbstractContextManager[None]:
 
 def failed(cell: Cell, status: str, error: str) -> Outcome:
     """The outcome of a cell that ended without one: a row with `status` and the reason."""
-    return Outcome(_empty_row(cell) | {"status": status, "error": one_line(error)}, [])
+    return Outcome(_empty_row(cell) | {"status": status, "error": one_line(error)})
 
 
 @dataclass

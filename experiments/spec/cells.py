@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.data.datasets import Dataset
+from experiments.layers.gaps import GapRequest
 from experiments.layers.table import LayerRequest
 from experiments.systems import rounding_seeds, schemes
 from experiments.systems.schemes import Scheme
@@ -87,6 +88,7 @@ class Cell:
     #: A published table that has these prices instead; see `costs.published`.
     energy_source: str = ""
     layers: LayerRequest = field(default_factory=LayerRequest)
+    gap: GapRequest = field(default_factory=GapRequest)
     #: Which output is judged, of a model that has several.
     output: str = ""
     #: What it would be judged by if its specification named no metric.
@@ -130,6 +132,7 @@ class Cell:
             # A format that has the seed anyway counts with it among the definitions.
             "rounding_seed": rounding_seeds.other_seed(self.scheme, self.seed),
             "layers": asdict(self.layers) if self.layers.images else None,
+            "gap": asdict(self.gap) if self.gap.inputs else None,
             "output": self.output,
         }
         content = {
@@ -173,6 +176,7 @@ class Cell:
             **({"energy": dict(self.energy)} if self.energy else {}),
             **({"energy": {"source": self.energy_source}} if self.energy_source else {}),
             **({"layers": asdict(self.layers)} if self.layers.images else {}),
+            **({"gap": asdict(self.gap)} if self.gap.inputs else {}),
         }
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import fields
 
 from experiments.costs.published import SOURCES
+from experiments.layers.gaps import GapRequest
 from experiments.layers.table import LayerRequest
 from experiments.systems.number_systems import block_format_names, format_names
 from experiments.systems.schemes import ALIASES, FORMAT_OPTIONS, NAMES
@@ -44,6 +45,7 @@ _ABOUT = {
     "adapters": "Python files of yours that are run first.",
     "energy": "Picojoules of operations: operands, an operator and its numbers, or memory.",
     "layers": "Errors of single layers, in a file beside the results.",
+    "gap": "Simulations in float32 beside execution, step by step, in a file beside the results.",
     "latency": "How long latency is measured; runs = 0 leaves it out.",
     "n_eval": "Inputs that are evaluated; by default all.",
     "n_calib": "Inputs that are calibrated with.",
@@ -83,6 +85,7 @@ def _properties() -> dict[str, Schema]:
             "additionalProperties": {"type": "number", "minimum": 0},
         },
         "layers": closed(layers),
+        "gap": closed({f.name: _NATURAL for f in fields(GapRequest)}),
         "latency": closed({name: settings[name] for name in LATENCY}),
         **{name: settings[name] for name in ("n_eval", "n_calib")},
         **dict.fromkeys(("timeout_s", "memory_gib"), positive),

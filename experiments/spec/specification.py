@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from compiler.errors import ConfigError, unknown
 from experiments.costs.published import source_of
 from experiments.data.datasets import Dataset
+from experiments.layers.gaps import GapRequest
 from experiments.layers.table import LayerRequest
 from experiments.systems.energy import check_key
 from experiments.systems.rounding_seeds import random_formats
@@ -31,8 +32,8 @@ T = TypeVar("T")
 _RULES = ("include", "exclude", "override")
 KEYS = (
     *AXES,
-    *("seed", "repeat", "dataset", "metric", "output", "adapters", "energy", "layers", "latency"),
-    *("n_eval", "n_calib", "timeout_s", "memory_gib", *_RULES),
+    *("seed", "repeat", "dataset", "metric", "output", "adapters", "energy", "layers", "gap"),
+    *("latency", "n_eval", "n_calib", "timeout_s", "memory_gib", *_RULES),
 )
 
 
@@ -151,6 +152,7 @@ class _Grid:
         """The product of the axes, without what is `left_out`; settings in `last` come before all
         others."""
         energy, energy_source = _energy(self.top.table("energy"))
+        gap = _gap(self.top.table("gap"))
         for model, target, threads in product(axes.models, axes.targets, axes.threads):
             subject = model.value
             self.data[subject.data.sha256] = subject.given
@@ -179,6 +181,7 @@ class _Grid:
                         energy=energy,
                         energy_source=energy_source,
                         layers=layers,
+                        gap=gap,
                     )
                     if self._matching(left_out, cell):
                         continue
@@ -240,3 +243,8 @@ def _layers(table: Reader, most: int) -> LayerRequest:
     if images > most:
         table.fail(f"images is {images}, but the data set has {most}", "images")
     return LayerRequest(images, table.flag("events", False))
+
+
+def _gap(table: Reader) -> GapRequest:
+    table.only([f.name for f in fields(GapRequest)])
+    return GapRequest(table.integer("inputs", 0, 0))
