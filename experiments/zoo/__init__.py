@@ -110,6 +110,14 @@ def _pictures() -> Mapping[str, Any]:
     return pictures()
 
 
+def _vit() -> Path | None:
+    from .light import FOLDER_VARIABLE
+
+    folder = os.environ.get(FOLDER_VARIABLE)
+    path = Path(folder) / "mnist_vit.onnx" if folder else None
+    return path if path is not None and os.path.isfile(path) else None
+
+
 _OCR = "rapidocr_onnxruntime"
 _INSTALL = "pip install 'dtypelab[zoo]'"
 DATASETS = {
@@ -133,6 +141,13 @@ _PACKAGED = {
             "words_upright",
             partial(_in_package, _OCR, "models/ch_ppocr_mobile_v2.0_cls_infer.onnx"),
             _INSTALL,
+        ),
+        Source(
+            "mnist_vit",
+            "a folder of yours",
+            "mnist1k",
+            _vit,
+            "put mnist_vit.onnx into a folder and name that in $DTYPELAB_BENCH_DIR",
         ),
         *(
             Source(
