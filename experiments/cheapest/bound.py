@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from compiler.errors import ConfigError, unknown
@@ -29,6 +30,11 @@ class Bound:
         found = figures[self.figure]
         return found >= self.value if self.at_least else found <= self.value
 
+    def best(self, found: Iterable[Mapping[str, float]]) -> float:
+        """The best value of the figure in several networks' figures; NaN if all are."""
+        values = [f[self.figure] for f in found if not math.isnan(f[self.figure])]
+        return (max if self.at_least else min)(values, default=math.nan)
+
     def __str__(self) -> str:
         return f"{self.figure}{'>=' if self.at_least else '<='}{self.value:g}"
 
@@ -37,8 +43,8 @@ def parse(text: str) -> tuple[Bound, ...]:
     """Bounds that must all hold, one or several with commas between.
 
     Raises:
-        ConfigError: it is none, names an unknown figure, asks for the worse side of one, or two
-            contradict each other.
+        ConfigError: it is none, names an unknown figure, asks for the worse side of one or for more
+            than there is, or two contradict each other.
     """
     found: list[Bound] = []
     for part in str(text).split(","):
@@ -55,6 +61,8 @@ def parse(text: str) -> tuple[Bound, ...]:
                 f"bound {bound} asks for a worse {bound.figure}: write "
                 f"{bound.figure}{other}{bound.value:g}"
             )
+        if (beyond := _beyond(bound)) is not None:
+            raise ConfigError(f"bound {bound} can never hold: {beyond}")
         if any(b.figure == bound.figure for b in found):
             raise ConfigError(f"{bound.figure} has two bounds in {text!r}: leave one of them out")
         if bound.figure == DROP and any(b.figure not in NAMES for b in found):
@@ -69,3 +77,13 @@ def _more_is_better(figure: str) -> bool:
     if figure not in scoring.names():
         raise ConfigError(unknown("figure", figure, [*NAMES, *scoring.names()]))
     return scoring.find(figure).higher_is_better
+
+
+def _beyond(bound: Bound) -> str | None:
+    """Why no network keeps a bound; None if one may."""
+    name, value = bound.figure, bound.value
+    if (name == "agreement" or scoring.is_share(name)) and bound.at_least and value > 1:
+        return f"{name} is a share, from 0 to 1"
+    if name == "kl" and value < 0:
+        return "a divergence is at least 0"
+    return None

@@ -11,6 +11,8 @@ from compiler.errors import ConfigError
 from experiments.systems import number_systems
 
 FLOAT32 = "float32"
+MOST = 24
+"""Candidates at most: each is measured as the only one, and what greedy has for its cost."""
 INTEGER = re.compile(r"u?int\d+")
 BASE: Mapping[str, Any] = {"softmax_dtype": FLOAT32}
 """By this, all of a network but factors of products stays float32, also where these are int8."""
@@ -43,7 +45,7 @@ def candidates(formats: Sequence[str], accumulators: Sequence[str]) -> tuple[Can
     block formats none (sums of integers are exact), nor float32, which leaves a layer as it is.
 
     Raises:
-        ConfigError: there are none, one is named twice, or one is no format.
+        ConfigError: there are none or too many, one is named twice, or one is no format.
     """
     import quantize
 
@@ -56,6 +58,8 @@ def candidates(formats: Sequence[str], accumulators: Sequence[str]) -> tuple[Can
         raise ConfigError(f"{twice} is named twice among the formats and accumulators")
     if not [c for c in found if c.format != FLOAT32]:
         raise ConfigError("there is nothing to choose from: name at least one format")
+    if len(found) > MOST:
+        raise ConfigError(f"{len(found)} formats and accumulators are too many: {MOST} at most")
     for c in found:
         if c.format != FLOAT32:
             quantize.QConfig(**BASE, **c.fields)

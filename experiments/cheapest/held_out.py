@@ -1,21 +1,27 @@
-"""What a configuration is worth on data that it was not found with: a cell of a sweep."""
+"""What configurations are worth on data that they were not found with: cells of a sweep."""
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import InputError
+from experiments.measure import scoring
+
+from .bound import DROP, Bound
 
 if TYPE_CHECKING:
     from quantize import QConfig
 
 COLUMNS = (
     *("metric_name", "metric", "metric_fp32", "metric_drop", "metric_drop_low"),
-    *("metric_drop_high", "sqnr_db", "kl_float32", "n_eval"),
+    *("metric_drop_high", "sqnr_db", "kl_float32", "top1_agreement", "n_eval"),
 )
+NAMED = {"sqnr": "sqnr_db", "kl": "kl_float32", "agreement": "top1_agreement", DROP: "metric_drop"}
+"""Figures of bounds -> their columns, other figures being the metric."""
 
 
 def choices(config: QConfig) -> dict[str, Any]:
@@ -32,19 +38,25 @@ def scheme(config: QConfig) -> dict[str, Any]:
 
 
 def on_test_data(
-    config: QConfig, model: str, data: str, n_calib: int, seed: int, metric: str, output: str
-) -> dict[str, Any]:
-    """Columns of results, as `COLUMNS` lists them, of the network in a configuration.
+    configs: Sequence[QConfig],
+    model: str,
+    data: str,
+    n_calib: int,
+    seed: int,
+    metric: str,
+    output: str,
+) -> list[dict[str, Any]]:
+    """Columns of results, as `COLUMNS` lists them, of the network in every configuration.
 
     Raises:
-        InputError: the cell failed; says why.
+        InputError: a cell failed; says why.
     """
     from experiments.running.runner import sweep
 
     specification: dict[str, Any] = {
         "models": [model],
         "dataset": data,
-        "schemes": [scheme(config)],
+        "schemes": [scheme(config) for config in configs],
         "n_calib": n_calib,
         "seed": seed,
         "latency": {"runs": 0},
@@ -52,8 +64,19 @@ def on_test_data(
         **({"output": output} if output else {}),
     }
     with tempfile.TemporaryDirectory() as folder:
-        rows = sweep(specification, Path(folder) / "cell.csv", progress=False)
-    row = rows.iloc[0]
-    if row["status"] != "ok":
-        raise InputError(f"the configuration could not be judged on test data: {row['error']}")
-    return {name: row[name] for name in COLUMNS}
+        rows = sweep(specification, Path(folder) / "cells.csv", progress=False)
+    found = []
+    for row in rows.to_dict("records"):
+        if row["status"] != "ok":
+            raise InputError(f"a configuration could not be judged on test data: {row['error']}")
+        found.append({name: row[name] for name in COLUMNS})
+    return found
+
+
+def holds(bounds: Sequence[Bound], test: Mapping[str, Any]) -> bool:
+    """Whether bounds hold of columns of results."""
+    percent = 100.0 if scoring.is_share(test["metric_name"]) else 1.0
+    figures = {b.figure: test[NAMED.get(b.figure, "metric")] for b in bounds}
+    if DROP in figures:
+        figures[DROP] *= percent
+    return all(b.holds(figures) for b in bounds)

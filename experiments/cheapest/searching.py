@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,43 +14,18 @@ from compiler.errors import ConfigError
 from experiments.data import datasets
 from experiments.measure import outputs
 from experiments.zoo import model_files
-from quantize.search.energies import decibels
 
 from . import assignment, price
 from .assignment import Chosen
-from .bound import Bound
 from .candidate import BASE, FLOAT32, Candidate, candidates
-from .held_out import choices, on_test_data
+from .exploring import Explorer, Point, Tell
+from .held_out import COLUMNS, choices, holds, on_test_data
 from .network import Network, of_candidates
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from quantize import Plan, QConfig
-
-MOST_MEASURED = 50
-"""Assignments that are measured at most, besides every layer alone in every candidate."""
-FRONT = 24
-"""Budgets of noise that the front is looked for at, the best candidates' to the worst's."""
-BISECTIONS = 12
-Tell = Callable[[str, int, int], None]
-"""What is being done, how much of it is done, and how much there is."""
-
-
-@dataclass(frozen=True)
-class Point:
-    """An assignment that was measured: the candidate of every layer, its cost, the noise that the
-    layers add by themselves over the energy of the results, and its figures on calibration data."""
-
-    chosen: Chosen
-    cost: float
-    noise: float
-    figures: Mapping[str, float]
-
-    @property
-    def predicted_db(self) -> float:
-        """The SQNR that it would have if errors of layers just added up."""
-        return decibels(1.0, self.noise)
 
 
 @dataclass(frozen=True)
@@ -61,24 +36,33 @@ class Found:
         config: the cheapest configuration that was found to keep the bound: a `quantize.QConfig`.
         point: the same as it was measured on calibration data.
         front: cost, figures, predicted_db, and `config` (TOML) of every assignment that no other
-            beats in cost and SQNR, the cheapest first.
+            beats in cost and SQNR, the cheapest first; beside each `greedy_cost` and `greedy_sqnr`
+            of what greedy by sensitivity has for this cost; if asked for, `test_holds` (whether the
+            bound holds on the test inputs) and the columns of `test`, with "test_" before them.
+        uniforms: format, accumulate, cost and figures of every candidate as the only one.
         layers: the layers and their formats: node, macs, format, accumulate, cost, noise.
-        evaluations: runs of the network on the calibration data.
+        candidates: how many there were for every layer.
+        evaluations: runs of the network with a layer, or layers, in formats on the calibration
+            data; calibration itself runs it in float32.
         additivity: predicted SQNR less the measured one, in dB, of all that was measured: its mean
             and its largest magnitude.
         unit: of costs.
         test: figures on the data's test inputs, which the search has not seen, as the columns of
             results (`experiments.cheapest.held_out.COLUMNS`).
+        holds: whether the bound holds there.
     """
 
     config: QConfig
     point: Point
     front: pd.DataFrame
+    uniforms: pd.DataFrame
     layers: pd.DataFrame
+    candidates: int
     evaluations: int
     additivity: tuple[float, float]
     unit: str
     test: Mapping[str, Any]
+    holds: bool
 
 
 def search(
@@ -95,6 +79,7 @@ def search(
     output: str = "",
     picojoules: Mapping[str, float] | None = None,
     threads: int | None = None,
+    judge_front: bool = False,
     progress: Tell | None = None,
 ) -> Found:
     """The formats of a network's layers with the least cost whose results keep a bound.
@@ -118,6 +103,7 @@ def search(
         metric, output: what judges which result, if not what fits the data.
         picojoules: as `energy` of specifications.
         threads: of the networks; the result does not depend on it.
+        judge_front: whether every point of the front is judged on the test inputs too.
 
     Raises:
         ConfigError: settings do not fit, or nothing keeps the bound; says what comes nearest.
@@ -139,14 +125,25 @@ def search(
         threads or processors(),
     )  # fmt: skip
     s = Search(network, wanted, charge, progress or (lambda *_: None))
-    best = s.within(bounds)
-    s.fill_front()
-    config = s.config(best.chosen)
+    s.explorer.within(bounds)
+    s.explorer.fill_front()
+    best = s.explorer.best(bounds)
+    points = s.explorer.front()
+    judged_too = [best.chosen, *(p.chosen for p in points if judge_front)]
+    configs = {chosen: s.config(chosen) for chosen in judged_too}
     told = on_test_data(
-        config, os.fspath(model), os.fspath(data), n_calib, seed, metric, judged.name
+        [*configs.values()], os.fspath(model), os.fspath(data), n_calib, seed, metric, judged.name
     )
-    unit, gaps = price.UNITS[cost], s.additivity()
-    return Found(config, best, s.front(), s.table(best), s.evaluations, gaps, unit, told)
+    tests, front = dict(zip(configs, told, strict=True)), s.front()
+    if judge_front:
+        front["test_holds"] = [holds(bounds, tests[p.chosen]) for p in points]
+        for name in COLUMNS:
+            front[f"test_{name}"] = [tests[p.chosen][name] for p in points]
+    test = tests[best.chosen]
+    return Found(
+        configs[best.chosen], best, front, s.uniforms(), s.table(best), len(wanted),
+        s.evaluations, s.explorer.additivity(), price.UNITS[cost], test, holds(bounds, test),
+    )  # fmt: skip
 
 
 class Search:
@@ -183,73 +180,18 @@ class Search:
                     self.noises[at, k] = noises[layer.node]
             self.plans.append(plan)
         tell("layers alone", len(wanted), len(wanted))
-        self.points: dict[Chosen, Point] = {}
+        for node, some in zip(self.nodes, np.isfinite(self.noises).any(axis=1), strict=True):
+            if not some:
+                raise ConfigError(
+                    f"node {node} can be in none of the formats, or its results are NaN in all of "
+                    "them: add float32 to the formats, which leaves it"
+                )
+        self.explorer = Explorer(self.costs, self.noises, self._figures, tell)
 
-    def measure(self, chosen: Chosen) -> Point:
-        """An assignment, measured unless it was before."""
-        if chosen not in self.points:
-            plan = of_candidates(self.plans, self.nodes, chosen)
-            self.points[chosen] = Point(
-                chosen,
-                assignment.of(self.costs, chosen),
-                assignment.of(self.noises, chosen),
-                self.network.measured(plan),
-            )
-            self.evaluations += 1
-            self.tell("assignments", len(self.points), MOST_MEASURED)
-        return self.points[chosen]
-
-    def within(self, bounds: Sequence[Bound]) -> Point:
-        """The cheapest assignment found to keep the bounds: by bisection of the budget of noise, in
-        decibels; what uniform formats measure counts too.
-
-        Raises:
-            ConfigError: none does.
-        """
-        for k in range(len(self.wanted)):
-            if np.isfinite(self.noises[:, k]).all():
-                self.measure((k,) * len(self.nodes))
-        low, high = self._ends()
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            chosen = assignment.cheapest(self.costs, self.noises, 10 ** (-middle / 10))
-            good = chosen is not None and self._good(self.measure(chosen), bounds)
-            low, high = (low, middle) if good else (middle, high)
-        best = tuple(int(k) for k in self.noises.argmin(axis=1))
-        self.measure(best)
-        good_ones = [p for p in self.points.values() if self._good(p, bounds)]
-        if not good_ones:
-            nearest = max(self.points.values(), key=lambda p: p.figures["sqnr"])
-            figures = ", ".join(f"{k} {v:.4g}" for k, v in nearest.figures.items())
-            raise ConfigError(
-                f"nothing keeps {', '.join(map(str, bounds))}; the nearest that was measured has "
-                f"{figures}: add a wider format, or float32, to the formats"
-            )
-        return min(good_ones, key=lambda p: (p.cost, -p.figures["sqnr"]))
-
-    def fill_front(self) -> None:
-        """Measure the cheapest assignments for budgets of noise from the least to the most."""
-        low, high = self._ends()
-        for db in np.linspace(low, high, FRONT):
-            if len(self.points) >= MOST_MEASURED:
-                return
-            chosen = assignment.cheapest(self.costs, self.noises, 10 ** (-db / 10))
-            if chosen is not None:
-                self.measure(chosen)
-
-    def _ends(self) -> tuple[float, float]:
-        """The predicted SQNR of the worst and of the best assignment, in decibels, a little wider;
-        with float32 among the candidates the best has 40 dB more than the others allow."""
-        finite = np.where(np.isfinite(self.noises), self.noises, np.nan)
-        worst = float(np.nansum(np.nanmax(finite, axis=1)))
-        some = np.where(finite > 0, finite, np.nan)
-        real = np.nanmin(some, axis=1)
-        best = float(np.nansum(real))
-        room = 40.0 if any(c.format == FLOAT32 for c in self.wanted) else 0.0
-        return -10 * math.log10(worst) - 0.01, -10 * math.log10(best) + 0.01 + room
-
-    def _good(self, p: Point, bounds: Sequence[Bound]) -> bool:
-        return all(b.holds(p.figures) for b in bounds)
+    def _figures(self, chosen: Chosen) -> Mapping[str, float]:
+        """Those of an assignment, on the calibration data."""
+        self.evaluations += 1
+        return self.network.measured(of_candidates(self.plans, self.nodes, chosen))
 
     def config(self, chosen: Chosen) -> QConfig:
         """The configuration of an assignment: the most frequent candidate's, and overrides."""
@@ -276,14 +218,30 @@ class Search:
 
         from quantize.config.file import write_toml
 
+        rows = []
+        for p in self.explorer.front():
+            greedy = self.explorer.greedy_for(p)
+            rows.append(
+                {
+                    "cost": p.cost,
+                    **p.figures,
+                    "predicted_db": p.predicted_db,
+                    "config": write_toml(choices(self.config(p.chosen))),
+                    "greedy_cost": greedy.cost if greedy else math.nan,
+                    "greedy_sqnr": greedy.figures["sqnr"] if greedy else math.nan,
+                }
+            )
+        return pd.DataFrame(rows)
+
+    def uniforms(self) -> pd.DataFrame:
+        """What `Found.uniforms` holds."""
+        import pandas as pd
+
+        found = [(c, self.explorer.uniform(k)) for k, c in enumerate(self.wanted)]
         rows = [
-            {
-                "cost": p.cost,
-                **p.figures,
-                "predicted_db": p.predicted_db,
-                "config": write_toml(choices(self.config(p.chosen))),
-            }
-            for p in _undominated(list(self.points.values()))
+            {"format": c.format, "accumulate": c.accumulate, "cost": p.cost, **p.figures}
+            for c, p in found
+            if p is not None
         ]
         return pd.DataFrame(rows)
 
@@ -303,18 +261,3 @@ class Search:
             for at, (layer, k) in enumerate(zip(self.network.layers, best.chosen, strict=True))
         ]
         return pd.DataFrame(rows)
-
-    def additivity(self) -> tuple[float, float]:
-        """What `Found.additivity` holds."""
-        gaps = [p.predicted_db - p.figures["sqnr"] for p in self.points.values()]
-        known = [g for g in gaps if math.isfinite(g)] or [0.0]
-        return float(np.mean(known)), float(np.max(np.abs(known)))
-
-
-def _undominated(points: Sequence[Point]) -> list[Point]:
-    """Those that no other beats, the cheapest first."""
-    kept: list[Point] = []
-    for p in sorted(points, key=lambda p: (p.cost, -p.figures["sqnr"])):
-        if not kept or p.figures["sqnr"] > kept[-1].figures["sqnr"]:
-            kept.append(p)
-    return kept

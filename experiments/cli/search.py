@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -50,13 +51,17 @@ _FILE = click.Path(path_type=Path)
               help="Save the configuration, for --config of other verbs.")  # fmt: skip
 @click.option("--front", "front_file", type=_FILE, metavar="FILE.csv",
               help="Save the assignments that no other beats.")  # fmt: skip
+@click.option("--judge-front", is_flag=True, help="Judge those on the test data too.")
+@click.option("--record", type=_FILE, metavar="FILE.csv",
+              help="Save them, judged, beside uniform formats and what was asked, behind those of "
+              "other searches if the file exists.")  # fmt: skip
 @click.option("--picture", type=_FILE, metavar="FILE.svg", help="Draw the formats of the layers.")
 @json_option
 def search(
     model: str, data: str, bound: str, cost: str, formats: str, accumulators: str,
     energy: Sequence[str], n_calib: int, seed: int, metric: str, judged: str,
     threads: int | None, config_file: Path | None, front_file: Path | None,
-    picture: Path | None, as_json: bool,
+    judge_front: bool, record: Path | None, picture: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Give every layer of MODEL the cheapest format with which the results keep a bound.
 
@@ -66,19 +71,23 @@ def search(
 
     Example: dtypelab search mnist_resnet8 --bound "drop<=0.5" --formats int8,int4 -o x.toml
     """
+    import pandas as pd
+
     import experiments
+    from experiments.cheapest import recorded
     from experiments.cheapest.held_out import choices
     from experiments.cheapest.picture import svg
     from experiments.results.export import neutral
+    from quantize.calibration.running import processors
     from quantize.config.file import write_toml
 
-    check_outputs([config_file, front_file, picture], [*model_files.files_of(model), data])
-    prices = dict(map(_price, energy))
+    check_outputs([config_file, front_file, record, picture], [*model_files.files_of(model), data])
+    prices, before, start = dict(map(_price, energy)), recorded.before(record), time.monotonic()
     with progress_bar("", not as_json) as tell:
         found = experiments.search(
             model, data, bound, cost, _names(formats), _names(accumulators), n_calib=n_calib,
             seed=seed, metric=metric, output=judged, picojoules=prices, threads=threads,
-            progress=tell,
+            judge_front=judge_front or record is not None, progress=tell,
         )  # fmt: skip
     with ExitStack() as written:
         if config_file is not None:
@@ -87,6 +96,14 @@ def search(
         if front_file is not None:
             path = written.enter_context(atomic_path(front_file))
             neutral(found.front).to_csv(path, index=False)
+        if record is not None:
+            asked = recorded.Asked(
+                Path(model).stem, Path(data).stem, bound, n_calib, seed, threads or processors(),
+                time.monotonic() - start,
+            )  # fmt: skip
+            rows = pd.concat([*before, recorded.rows(found, asked)], ignore_index=True)
+            path = written.enter_context(atomic_path(record))
+            neutral(rows).to_csv(path, index=False)
         if picture is not None:
             text = svg(found, f"{model}: {bound}")
             written.enter_context(atomic_path(picture)).write_text(text, encoding="utf-8")
@@ -123,9 +140,11 @@ def _facts(found: Found, model: str, bound: str) -> dict[str, object]:
         "evaluations": found.evaluations,
         "additivity_db": {"mean": found.additivity[0], "largest": found.additivity[1]},
         "test": dict(found.test),
+        "holds": found.holds,
         "layers": found.layers.to_dict("records"),
         "config": choices(found.config),
         "front": found.front.to_dict("records"),
+        "uniforms": found.uniforms.to_dict("records"),
     }
 
 
@@ -158,7 +177,7 @@ def _lines(found: Found) -> list[str]:
         f"(sqnr {found.point.predicted_db:.4g} predicted)",
         f"on {t['n_eval']} test inputs: {t['metric_name']} {t['metric']:.4g}, float32 "
         f"{t['metric_fp32']:.4g}, lost {lost:.3g}{of} [{low:.3g}, {high:.3g}], "
-        f"sqnr {t['sqnr_db']:.4g}",
+        f"sqnr {t['sqnr_db']:.4g}; the bound {'holds' if found.holds else 'DOES NOT HOLD'} there",
         f"{found.evaluations} evaluations; predicted SQNR is {mean:+.2f} dB from the measured one, "
         f"{largest:.2f} at most; {len(found.front)} assignments on the front",
     ]

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,12 +19,13 @@ import experiments
 import quantize
 from compiler.errors import ConfigError, DtypelabError
 from compiler.transform.preparation import prepare
-from experiments.cheapest import assignment
+from experiments.cheapest import assignment, recorded
 from experiments.cheapest.bound import parse
 from experiments.cheapest.candidate import BASE, Candidate, candidates
+from experiments.cheapest.exploring import MOST_MEASURED
 from experiments.cheapest.held_out import choices
 from experiments.cheapest.price import Layer, price_of
-from experiments.cheapest.searching import MOST_MEASURED, Found
+from experiments.cheapest.searching import Found
 from experiments.cli.main import run_command
 from experiments.costs import circuits
 from experiments.data import datasets
@@ -82,6 +84,8 @@ def test_bounds_are_read_and_contradictions_refused() -> None:
         ("", "write a figure"),
         ("perplexity>=3", "asks for a worse perplexity"),
         ("top1>=0.9,drop<=1", "drop is of the metric"),
+        ("top1>=90", "top1>=90 can never hold: top1 is a share, from 0 to 1"),
+        ("kl<=-1", "can never hold: a divergence is at least 0"),
     ],
 )
 def test_what_is_no_bound_is_a_sentence(text: str, said: str) -> None:
@@ -99,6 +103,7 @@ def test_candidates_are_formats_with_the_accumulators_that_they_take() -> None:
         (("float32",), "nothing to choose from"),
         (("int8", "int8"), "named twice"),
         (("posit8_e1",), "unknown format"),
+        ([f"fixed8_{k}" for k in range(8)] + [f"fixed16_{k}" for k in range(17)], "24 at most"),
     ):
         with pytest.raises(DtypelabError, match=said):
             candidates(formats, [])
@@ -201,6 +206,31 @@ def test_the_command_prints_saves_and_draws(
         said_so = capsys.readouterr().err
         assert said in said_so or (said == "logits" and "scores" in said_so), said_so
         assert sorted(tmp_path.iterdir()) == left
+
+
+def test_searches_are_recorded_with_the_front_judged_on_test_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "searches.csv"
+    given = ["search", "mnist_mlp", "--formats", "int8,int4", "--n-calib", "8", "--bound"]
+    assert run_command([*given, "sqnr>=10,drop<=50", "--record", str(record)]) == 0
+    assert "the bound holds there" in capsys.readouterr().out
+    table = pd.read_csv(record, keep_default_na=False)
+    assert {*table["bound"]} == {"sqnr>=10,drop<=50"}
+    front, uniform = (table[table["kind"] == kind] for kind in ("front", "uniform"))
+    assert [*uniform["format"]] == ["int8", "int4"]
+    (behind,) = recorded.before(record)
+    assert len(behind) == len(table)
+    for row in front.to_dict("records"):
+        assert float(row["greedy_cost"]) <= row["cost"]
+        assert float(row["greedy_sqnr"]) <= row["sqnr"]
+        assert row["test_holds"] == str(float(row["test_sqnr_db"]) >= 10)
+        assert abs(float(row["test_sqnr_db"]) - row["sqnr"]) < 3
+    assert (table["evaluations"] <= 2 * 2 + MOST_MEASURED).all()
+    assert recorded.before(tmp_path / "none.csv") == []
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    assert run_command([*given, "sqnr>=10", "--record", str(tmp_path / "other.csv")]) == 2
+    assert "is no table of searches" in capsys.readouterr().err
 
 
 @pytest.mark.thorough

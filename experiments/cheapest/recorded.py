@@ -1,0 +1,98 @@
+"""What several searches found, as one table: the points of their fronts beside uniform formats."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from compiler.errors import ConfigError
+
+from .held_out import COLUMNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from .searching import Found
+
+FRONT, CHOSEN, UNIFORM = "front", "chosen", "uniform"
+"""What a row is: a point of the front; the assignment that was chosen for the bound (which may be
+no point of the front, where the bound is not of SQNR); every layer in one candidate."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a search was asked, and the seconds that it took with so many threads."""
+
+    model: str
+    data: str
+    bound: str
+    n_calib: int
+    seed: int
+    threads: int
+    seconds: float
+
+
+OF_SEARCH = (
+    *("model", "data", "bound", "n_calib", "seed", "threads", "seconds", "unit", "layers"),
+    *("candidates", "evaluations"),
+)
+OF_ROW = (
+    *("kind", "format", "accumulate", "cost", "sqnr", "predicted_db", "greedy_cost"),
+    *("greedy_sqnr", "test_holds", *(f"test_{name}" for name in COLUMNS), "config"),
+)
+
+
+def rows(found: Found, asked: Asked) -> pd.DataFrame:
+    """The front, the chosen assignment and the uniform formats of one search, a row each, by
+    `OF_SEARCH` and `OF_ROW`; what a kind of row has not is empty."""
+    import pandas as pd
+
+    from quantize.config.file import write_toml
+
+    from .held_out import choices
+
+    chosen = {
+        "cost": found.point.cost,
+        **found.point.figures,
+        "predicted_db": found.point.predicted_db,
+        "test_holds": found.holds,
+        **{f"test_{name}": value for name, value in found.test.items()},
+        "config": write_toml(choices(found.config)),
+    }
+    table = pd.concat(
+        [
+            found.front.assign(kind=FRONT),
+            pd.DataFrame([chosen]).assign(kind=CHOSEN),
+            found.uniforms.assign(kind=UNIFORM),
+        ],
+        ignore_index=True,
+    )
+    search = {
+        **asdict(asked),
+        "seconds": round(asked.seconds, 1),
+        "unit": found.unit,
+        "layers": len(found.layers),
+        "candidates": found.candidates,
+        "evaluations": found.evaluations,
+    }
+    return table.assign(**search).reindex(columns=[*OF_SEARCH, *OF_ROW])
+
+
+def before(file: Path | None) -> list[pd.DataFrame]:
+    """What a file holds already; nothing if there is none.
+
+    Raises:
+        ConfigError: it holds something else.
+    """
+    import pandas as pd
+
+    if file is None or not file.exists():
+        return []
+    try:
+        table = pd.read_csv(file)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read as a table: {error}") from error
+    if [*table.columns] != [*OF_SEARCH, *OF_ROW]:
+        raise ConfigError(f"{file} is no table of searches: give another file, or remove it")
+    return [table]
