@@ -106,15 +106,16 @@ def staged(mode: str) -> Accumulator | None:
 
 
 def require_steps(op: str, mode: str) -> None:
-    """Check that sums that go on from one another are not to be formed in parts.
+    """Check that sums that go on from one another are formed term by term.
 
     Raises:
-        TypeInferenceError: they are.
+        TypeInferenceError: they are not.
     """
-    if (found := staged(mode)) is not None:
+    found = staged(mode)
+    if found is not None and (found.order != "sequential" or found.align_bits):
         raise TypeInferenceError(
-            f"{op} has no sums in {found}, since each goes on with the one before; give the format "
-            "alone"
+            f"{op} has no sums in {found}, since each goes on with the one before, and trees, "
+            "pairs and aligned groups need all of their terms at once; add up in sequence"
         )
 
 

@@ -8,10 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
-from compiler.op.accumulate import accumulation, check_mode, finished, require_steps, sums
+from compiler.op.accumulate import (
+    accumulation,
+    check_mode,
+    finished,
+    require_steps,
+    staged,
+    sums,
+)
 from compiler.op.common import axis_of, require
 from compiler.op.facts import Summation
 from compiler.op.opdef import OpDef, register_op
+from compiler.op.running_sums import running_sum
 from compiler.symbolic import Index, IntLike, Var
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Buffer, Expr, binary, const
@@ -75,6 +83,8 @@ def _register(name: str, update: str, neutral: int, doc: str) -> None:
         """Each element is one step from the one before it, in the order of the reference."""
         axis = a.axis % len(x.shape)
         n = x.shape[axis]
+        if (how := staged(_mode(a))) is not None:
+            return running_sum(b, name, axis, x, how, a.reverse, a.exclusive)
         held = sums(_mode(a), x.dtype, n, products=False)
         out = b.buffer(name, x.shape, held.held)
 

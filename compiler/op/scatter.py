@@ -19,11 +19,13 @@ from compiler.op.accumulate import (
     check_mode,
     finished,
     require_steps,
+    staged,
     sums,
 )
 from compiler.op.common import axis_of, need_constant, one_dtype, require, type_of
 from compiler.op.facts import Summation, onnx_node
 from compiler.op.opdef import OpDef, register_ops
+from compiler.op.running_sums import ScatteredSum
 from compiler.symbolic import Index, IntLike, Var, imin, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import (
@@ -342,9 +344,12 @@ class _Scattered:
         step = _UPDATES[a.reduction]
         self.step = _TRUTHS.get(step, "") if x.dtype == BOOL else step
         self.b, self.name, self.x, self.exact = b, name, x, _mode(a) == "exact"
-        self.sums = sums(_mode(a), x.dtype, count + 1, products=False)
-        self.out = b.compute(name, x.shape, self.sums.held, self._start)
         self.stage = b.fresh(f"{name}_update")
+        how = staged(_mode(a))
+        self.parts = None if how is None else ScatteredSum(b, name, x, how)
+        if self.parts is None:
+            self.sums = sums(_mode(a), x.dtype, count + 1, products=False)
+            self.out = b.compute(name, x.shape, self.sums.held, self._start)
 
     def _start(self, *i: Any) -> Expr:
         first = self.x[i].astype(self.sums.held)
@@ -364,16 +369,24 @@ class _Scattered:
     def finish(self, nest: Sequence[Var | Pick], place: Sequence[Var], update: Expr) -> Buffer:
         """The result, of which `update` is for the element at `place`, in the loops and picked
         positions `nest`, the first of them outermost."""
+        if self.parts is not None:
+            self.b.body += _within(nest, self.parts.updated(place, update))
+            return self.parts.finish()
         new = self.sums.factor(update)
         if self.step:
             old = self.out[tuple(place)]
             add = self.step == "Add"
             new = self.sums.added(old, new) if add else binary(self.step, old, new)
-        node: Stmt = Store(self.stage, self.out, tuple(map(Index.of, place)), new)
-        for x in reversed(nest):
-            node = For(x, [node]) if isinstance(x, Var) else Pick(x.var, x.at, [node])
-        self.b.body.append(node)
+        self.b.body += _within(
+            nest, [Store(self.stage, self.out, tuple(map(Index.of, place)), new)]
+        )
         return finished(self.b, self.sums, f"{self.name}_round", self.out, None)
+
+
+def _within(nest: Sequence[Var | Pick], body: list[Stmt]) -> list[Stmt]:
+    for x in reversed(nest):
+        body = [For(x, body) if isinstance(x, Var) else Pick(x.var, x.at, body)]
+    return body
 
 
 _ADDED = Summation((0, 2), holds=lambda a: a.reduction == "add")

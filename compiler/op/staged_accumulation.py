@@ -45,8 +45,8 @@ def _power(x: Array) -> Array:
 
 
 class Staged(Accumulation):
-    """Sums are records: how many terms came (the same everywhere), what waits for others of its
-    group, and the sums so far; all float64 values."""
+    """Sums are records: how many terms came (the same in every array that one is put to), what
+    waits for others of its group, and the sums so far; all float64 values."""
 
     counts_padding = True
 
@@ -74,6 +74,10 @@ class Staged(Accumulation):
         """The empty sum."""
         return np.zeros((), self.record)
 
+    def begin(self, first: Array) -> Array:
+        """The sum of one term."""
+        return self.add(np.broadcast_to(self.start(), first.shape), first)
+
     def step(self, acc: Array, x: Array, w: Array) -> Array:
         """One more product, which is exact or rounded."""
         with np.errstate(all="ignore"):
@@ -90,15 +94,21 @@ class Staged(Accumulation):
     def result(self, acc: Array, bias: Array | None = None) -> Array:
         """The sum, and `bias` as its last term in the outer format, rounded to out's dtype."""
         acc = np.array(acc)
-        if self.how.chunk == 0:
-            total = _rounded(self._closed(acc)["acc"], self.outer)
-        elif acc["n"].size and acc["n"].flat[0] % self.how.chunk == 0:
-            total = acc["outer"]
-        else:
-            total = self.add_outer(acc["outer"], self._closed(acc)["acc"])
+        total = np.zeros(acc.shape)
+        for count in np.unique(acc["n"]):  # those of scattered sums differ
+            alike = acc["n"] == count
+            total[alike] = self._total(acc[alike])
         if bias is not None:
             total = self.add_outer(total, self.operand(bias, self.out.dtype))
         return self.out.cast(np.asarray(total), FLOAT64)
+
+    def _total(self, acc: Array) -> Array:
+        """float64 of sums of equally many terms."""
+        if self.how.chunk == 0:
+            return _rounded(self._closed(acc)["acc"], self.outer)
+        if acc["n"].size and acc["n"].flat[0] % self.how.chunk == 0:
+            return np.asarray(acc["outer"])
+        return self.add_outer(acc["outer"], self._closed(acc)["acc"])
 
     def _term(self, acc: Array, term: Array, power: Array) -> Array:
         shape = np.broadcast_shapes(acc.shape, np.shape(term))

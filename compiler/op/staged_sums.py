@@ -3,22 +3,21 @@ compensation (`compiler.op.accumulator`): the terms of a group are added in one 
 is held between groups lies in memory. The last axis of the result is the innermost loop, so that
 groups of neighbouring results are vectors.
 
-Terms are float64, which holds every product; so are sums while they are added, and each addition is
-rounded to odd there (S. Boldo and G. Melquiond, 2008), then to the format. Padding is zeros, which
-have their places among the terms.
+Steps are those of `compiler.op.staged_rounding`. Padding is zeros, which have their places among
+the terms.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
+from operator import mul
 from typing import Any
 
 from compiler.errors import LoweringError
-from compiler.op.accumulate import held_form, into
 from compiler.op.accumulator import Accumulator
-from compiler.op.exact_sum_parts import added_to_odd
+from compiler.op.staged_rounding import Factors, Rounding, term_of
 from compiler.symbolic import Index, IntLike, Var, dim
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import BinOp, Buffer, Expr, call, cast, const, let, maximum, select
@@ -36,7 +35,6 @@ _INVERSE = 2046 << 52
 _ONE = 1023 << 52
 _SIGN = -(1 << 63)
 
-Factors = tuple[Expr, ...]
 Read = Callable[[Sequence[Any], Sequence[Index]], Factors]
 """(position in the result, position in what is added up) -> a term, or two factors."""
 Step = Callable[[Expr, Sequence[Factors]], Expr]
@@ -88,53 +86,6 @@ def staged_sum(
 
 
 @dataclass(frozen=True)
-class _Rounding:
-    """What sums are held in, and how terms and such sums become others, each rounded once.
-
-    Attributes:
-        dtype: of sums.
-        truncated: of float32: toward zero. (Other formats say so themselves.)
-    """
-
-    dtype: DType
-    truncated: bool = False
-
-    @staticmethod
-    def of(how: Accumulator, outer: bool, data: DType) -> _Rounding:
-        """Of what an accumulator, or its outer sums, are held in, beside data of a dtype."""
-        name = (how.outer if outer else "") or how.format
-        if name == "float32":
-            nearest = outer and how.outer
-            return _Rounding(FLOAT32, how.rounding == "truncate" and not nearest)
-        return _Rounding(held_form(how.outer_dtype if outer else how.dtype, data))
-
-    def held(self, x: Expr) -> Expr:
-        """A float64, which is exact or was rounded to odd."""
-        if not self.truncated:
-            return cast(x, self.dtype)
-        return let(x, lambda x: let(cast(x, FLOAT32), lambda r: _toward_zero(r, x)))
-
-    def value(self, x: Expr) -> Expr:
-        """float64 of a sum."""
-        return cast(x, FLOAT64)
-
-    def add(self, a: Expr, b: Expr, op: str = "Add") -> Expr:
-        """a + b (a - b with the op "Sub") of two sums."""
-        if self.truncated:
-            b = self.value(b)
-            return self.held(added_to_odd(self.value(a), b if op == "Add" else b * -1.0))
-        return BinOp(op, a, b, self.dtype)
-
-    def put(self, term: Factors, acc: Expr) -> Expr:
-        """acc, a sum or a float64, and a term or a product of two factors."""
-        if self.dtype.is_custom:
-            return into(self.dtype, *term, acc)
-        total = self.value(acc)
-        exact = _term(term)
-        return self.held(exact + total if self.dtype == FLOAT64 else added_to_odd(exact, total))
-
-
-@dataclass(frozen=True)
 class _Nest:
     b: PrimBuilder
     name: str
@@ -145,12 +96,12 @@ class _Nest:
     terms: int
 
     @property
-    def inner(self) -> _Rounding:
-        return _Rounding.of(self.how, False, self.dtype)
+    def inner(self) -> Rounding:
+        return Rounding.of(self.how, False, self.dtype)
 
     def run(self, bias: Callable[..., Expr] | None) -> Buffer:
         chunk = self.how.chunk or self.terms
-        inner, outer = self.inner, _Rounding.of(self.how, True, self.dtype)
+        inner, outer = self.inner, Rounding.of(self.how, True, self.dtype)
         count = max(1, -(-self.terms // chunk))
         part, single = self.chunks(count, chunk), count == 1
 
@@ -226,15 +177,15 @@ class _Nest:
     def term(self, factors: Factors) -> Factors:
         """A term as it is added: a product that is rounded before is one number."""
         if len(factors) == 2 and self.how.products == "rounded":
-            return (self.inner.value(self.inner.held(_term(factors))),)
+            return (self.inner.value(self.inner.held(term_of(factors))),)
         return factors
 
     def tree(self, terms: Sequence[Factors]) -> Expr:
         """What neighbours add up to, level by level; an odd one is rounded."""
         form = self.inner
         pairs = zip(terms[::2], terms[1::2], strict=False)
-        odd = [form.held(_term(t)) for t in terms[len(terms) - len(terms) % 2 :]]
-        level = [*(form.put(x, _term(y)) for x, y in pairs), *odd]
+        odd = [form.held(term_of(t)) for t in terms[len(terms) - len(terms) % 2 :]]
+        level = [*(form.put(x, term_of(y)) for x, y in pairs), *odd]
         while len(level) > 1:
             following = zip(level[::2], level[1::2], strict=False)
             last = level[len(level) - len(level) % 2 :]
@@ -259,11 +210,11 @@ class _Nest:
             return let(select(finite, bits, const(_ONE, INT64)), cut)
 
         def with_products(acc: Expr, products: list[Expr]) -> Expr:
-            powers = [reduce(_product, (_power(cast(x, FLOAT64)) for x in t)) for t in terms]
+            powers = [reduce(mul, (_power(cast(x, FLOAT64)) for x in t)) for t in terms]
             largest = reduce(maximum, (*powers, _power(acc)))
             return let(largest, lambda e: total(products, e, acc))
 
-        every = [_term(t) for t in terms]
+        every = [term_of(t) for t in terms]
         return let(acc, lambda a: _named(every, lambda p: with_products(a, p)))
 
     # ---- pairwise --------------------------------------------------------------------------------
@@ -319,7 +270,8 @@ class _Nest:
         def state(which: int) -> Callable[..., Expr]:
             def add(i: Sequence[Any], c: Index, turn: Index, k: Index) -> Expr:
                 s, lost = (x[(turn, c, *i)] for x in pair)
-                return self.kahan(s, lost, self.term(factors(i, c, k)), lambda *new: new[which])
+                term = self.term(factors(i, c, k))
+                return self.inner.compensated(s, lost, term, lambda *new: new[which])
 
             return add
 
@@ -346,7 +298,7 @@ class _Nest:
                 if done == size:
                     return _packed(s, lost)
                 term = self.term(factors(i, c, group * _STEPS + done))
-                return self.kahan(s, lost, term, lambda s, lost: steps(s, lost, done + 1))
+                return self.inner.compensated(s, lost, term, partial(steps, done=done + 1))
 
             pair = state[(c, *i)]
             return let(held(pair >> 32), lambda s: let(held(pair), lambda n: steps(s, n, 0)))
@@ -357,15 +309,6 @@ class _Nest:
             return (c + first, *i), held(state[(c, *i)] >> 32)
 
         self.b.stage(part, {"c": count, **self.loops()}, last, name=f"{self.name}_kept")
-
-    def kahan(self, s: Expr, lost: Expr, term: Factors, then: Callable[[Expr, Expr], Expr]) -> Expr:
-        """What follows from the sum after one term, and what that lost."""
-        form = self.inner
-
-        def with_sum(y: Expr, t: Expr) -> Expr:
-            return let(form.add(y, form.add(t, s, "Sub"), "Sub"), lambda lost: then(t, lost))
-
-        return let(form.put(term, lost), lambda y: let(form.add(s, y), lambda t: with_sum(y, t)))
 
     # ---- stages ----------------------------------------------------------------------------------
     def loops(self) -> dict[str, IntLike]:
@@ -472,26 +415,10 @@ def _whole(x: Expr) -> Expr:
     return let(x, signed)
 
 
-def _toward_zero(nearest: Expr, x: Expr) -> Expr:
-    """float32 of x, of which the nearest is given."""
-    further = call("abs", cast(nearest, FLOAT64)) > call("abs", x)
-    bits = call("bits", nearest, dtype=INT32)
-    return call("bits", select(further, bits - 1, bits), dtype=FLOAT32)
-
-
-def _term(factors: Factors) -> Expr:
-    """float64 of a term, which holds it."""
-    return reduce(_product, (cast(x, FLOAT64) for x in factors))
-
-
 def _packed(high: Expr, low: Expr) -> Expr:
     """An integer of two numbers that float32 holds."""
     parts = [cast(call("bits", cast(x, FLOAT32), dtype=INT32), INT64) for x in (high, low)]
     return parts[0] << 32 | parts[1] & 0xFFFFFFFF
-
-
-def _product(x: Expr, y: Expr) -> Expr:
-    return x * y
 
 
 def _added(values: Sequence[Expr]) -> Expr:

@@ -55,7 +55,8 @@ class AccumulatorOracle(Oracle):
             for t in terms:
                 acc = inner(acc + _product(t))
             return self.rnd(acc)
-        return self.rnd(self.in_chunks(list(terms), inner))
+        first = [] if start is None else [(start,)]
+        return self.rnd(self.in_chunks([*first, *terms], inner))
 
     def biased(self, terms: Sequence[Term], bias: Fraction) -> Fraction:
         """A bias is added to the whole sum, in the outer format."""

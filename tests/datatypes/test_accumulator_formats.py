@@ -56,11 +56,17 @@ STAGED = (
 )  # fmt: skip
 """Formats of data, and accumulators that add in parts."""
 ONE_BY_ONE = ("cumsum", "scatter_elements", "scatter_nd")
-"""Operators whose sums go on from one another: they have no parts."""
-EVERY = [
-    *((s, *pair) for s in SUMS for pair in PAIRS),
-    *((s, *pair) for s in SUMS for pair in STAGED if s.op not in ONE_BY_ONE),
-]
+"""Operators whose sums go on from one another: their terms come in sequence."""
+
+
+def has_sums(op: str, mode: str) -> bool:
+    """Whether an operator has sums in an accumulator."""
+    how = accumulator(mode)
+    assert how is not None
+    return op not in ONE_BY_ONE or (how.order == "sequential" and not how.align_bits)
+
+
+EVERY = [(s, *pair) for s in SUMS for pair in (*PAIRS, *STAGED) if has_sums(s.op, pair[1])]
 
 
 def check_reference(s: Sum, data: str, held: str, seed: int = 0) -> None:
