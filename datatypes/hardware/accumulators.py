@@ -50,6 +50,11 @@ class InFormat:
     fmt: Format
     rounds_products: bool = False
 
+    @property
+    def about(self) -> str:
+        """The port in words."""
+        return f"acc is in {self.fmt.name}"
+
 
 Accumulator = Exact | InFormat
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.errors import DtypelabError, UnsupportedError
+from datatypes.arithmetic import oracle
 from datatypes.formats import Format, get
 from datatypes.formats.logarithmic import LogarithmCode
 from datatypes.hardware import accumulators
 from datatypes.hardware.accumulators import HEADROOM, Accumulator, Exact, InFormat
+from datatypes.hardware.blocks import Blocks, block_mac
 from datatypes.hardware.codecs import codec_of
 from datatypes.hardware.datapaths import Datapath, Rounded, mac_in_format
 from datatypes.hardware.integers import Whole, fixed_point
 from datatypes.hardware.logarithmic import Logarithmic
 from datatypes.hardware.netlist import Circuit, text_of
+from datatypes.hardware.partly import PartlyTabulated
 from datatypes.hardware.tabulated import Tabulated
 
 Accumulate = str | Format | Mapping[str, object]
@@ -34,6 +37,7 @@ class Design:
         accumulator: of NAME_mac and NAME_round.
         accumulator_bits: width of the ports `acc`.
         circuits: the modules by what they do: decode, encode, add, mul, mac, round.
+        terms: products that NAME_mac adds at once.
     """
 
     name: str
@@ -41,6 +45,7 @@ class Design:
     accumulator: Accumulator
     accumulator_bits: int
     circuits: dict[str, Circuit]
+    terms: int = 1
 
     @property
     def verilog(self) -> str:
@@ -49,7 +54,7 @@ class Design:
 
 
 def hardware(
-    fmt: str | Format,
+    fmt: str | Format | Blocks,
     accumulate: Accumulate = "exact",
     *,
     pipeline: int = 0,
@@ -64,7 +69,8 @@ def hardware(
     NAME_round saturates.
 
     Args:
-        fmt: a format or its name, or an integer dtype.
+        fmt: a format or its name, or an integer dtype; or a block format, whose one module is
+            NAME_mac (a, b, scale_a, scale_b, acc -> y), a block at once.
         accumulate: "exact": two's complement in units of minpos**2 (or as a comment says), which
             holds 2**headroom products, below a bit that says that it is no number. A format's name:
             acc = rnd(acc + a * b) in it. "fma": the same in the format itself; "sequential": there,
@@ -85,7 +91,7 @@ def hardware(
 
 
 def design(
-    fmt: str | Format,
+    fmt: str | Format | Blocks,
     accumulate: Accumulate = "exact",
     *,
     pipeline: int = 0,
@@ -96,6 +102,8 @@ def design(
         raise DtypelabError(f"pipeline is {pipeline}; a circuit has 0 to {ROWS} rows of registers")
     if not 0 <= headroom <= 64:
         raise DtypelabError(f"headroom is {headroom}; an exact sum has 0 to 64 bits of it")
+    if isinstance(fmt, Blocks):
+        return _block_design(fmt, accumulate, pipeline)
     path = datapath(fmt, pipeline)
     into = _accumulator(path, fmt, accumulate, headroom)
     bits = into.width + 1 if isinstance(into, Exact) else into.fmt.nbits
@@ -126,6 +134,9 @@ def datapath(fmt: str | Format, registers: int = 0) -> Datapath:
     codec = codec_of(described)
     if codec is not None:
         return Rounded(codec, registers)
+    plain = codec_of(replace(described, tables=())) if described.tables else None
+    if plain is not None:
+        return PartlyTabulated(described, plain, registers)
     code: object = described.decoder
     if isinstance(code, LogarithmCode) and not described.tables:
         return Logarithmic(described, code, registers)
@@ -148,12 +159,27 @@ def _accumulator(
     if into is None:
         return path.exact(headroom)
     own = into.fmt == described and into.rounds_products
+    if described.tables and not own:
+        oracle.require_fused(described)
     if codec_of(into.fmt) is None and not own:
         raise UnsupportedError(
             f"hardware of {path.name} has no sums in {into.fmt.name}, whose family has no circuits "
             "that round a sum; the nearest is accumulate='exact', a float, a posit or a takum"
         )
     return into
+
+
+def _block_design(of: Blocks, accumulate: Accumulate, pipeline: int) -> Design:
+    into = accumulators.read(accumulate, of.element)
+    if not isinstance(into, InFormat) or into.rounds_products or codec_of(into.fmt) is None:
+        raise UnsupportedError(
+            f"hardware of {of.name} adds blocks, which have scales, to a float, a posit or a takum "
+            f"with one rounding, not in {accumulate!r}; the nearest is accumulate='float32'"
+        )
+    circuit = block_mac(of, datapath(of.element, pipeline), into)
+    return Design(
+        of.name, of.element.nbits, into, into.fmt.nbits, {"mac": circuit}, terms=of.length
+    )
 
 
 def _module(path: Datapath, what: str, about: str, ports: dict[str, int]) -> Circuit:
@@ -169,8 +195,7 @@ def _module(path: Datapath, what: str, about: str, ports: dict[str, int]) -> Cir
 
 
 def _mac(path: Datapath, into: Accumulator, bits: int) -> Circuit:
-    about = into.about if isinstance(into, Exact) else f"acc is in {into.fmt.name}"
-    c = Circuit(f"{path.name}_mac", f"{path.name}: y = acc + a * b\n{about}")
+    c = Circuit(f"{path.name}_mac", f"{path.name}: y = acc + a * b\n{into.about}")
     a, b, acc = c.input("a", path.nbits), c.input("b", path.nbits), c.input("acc", bits)
     if isinstance(into, Exact):
         c.output("y", path.mac_exact(c, a, b, acc, into))
@@ -184,8 +209,7 @@ def _mac(path: Datapath, into: Accumulator, bits: int) -> Circuit:
 
 
 def _round(path: Datapath, into: Accumulator, bits: int) -> Circuit:
-    about = into.about if isinstance(into, Exact) else f"acc is in {into.fmt.name}"
-    c = Circuit(f"{path.name}_round", f"{path.name}: y = acc, rounded\n{about}")
+    c = Circuit(f"{path.name}_round", f"{path.name}: y = acc, rounded\n{into.about}")
     acc = c.input("acc", bits)
     if isinstance(into, Exact):
         c.output("y", path.round_exact(c, acc, into))

@@ -29,6 +29,38 @@ def looked_up(
     return c.joint(*reversed(bits))
 
 
+def pairs_looked_up(
+    c: Circuit, a: Bits, b: Bits, results: Sequence[int] | npt.NDArray[np.integer], width: int
+) -> Bits:
+    """[width] `results[a, b]`, the operands of one width, a in the upper bits of the index.
+
+    The order of the bits is the better of two: operand by operand, or their bits in turn, as suits
+    what is nearly a sum.
+    """
+    table = np.asarray([int(result) for result in results], np.int64)
+    pairs = c.joint(a, b)
+    turns = [place + side * a.width for place in range(a.width) for side in (0, 1)]
+    index = np.arange(len(table))
+    from_turns = sum(((index >> k) & 1) << place for k, place in enumerate(turns))
+    mixed = table[from_turns]
+    if _size(mixed, width) < _size(table, width):
+        pairs, table = c.joint(*(pairs[place] for place in reversed(turns))), mixed
+    return looked_up(c, pairs, table, width)
+
+
+def _size(table: npt.NDArray[np.int64], width: int) -> int:
+    """Parts of the diagrams of all bits: at every level the different ones of two halves that
+    differ."""
+    found = 0
+    parts = np.stack([table >> place & 1 for place in range(width)])
+    while parts.shape[1] > 1:
+        low, high = parts[:, ::2], parts[:, 1::2]
+        pairs = low * (parts.max() + 1) + high
+        found += len(np.unique(pairs[low != high]))
+        parts = np.unique(pairs, return_inverse=True)[1].reshape(pairs.shape)
+    return found
+
+
 def _diagram(
     c: Circuit, index: Bits, column: npt.NDArray[np.uint8], known: dict[bytes, Bits]
 ) -> Bits:

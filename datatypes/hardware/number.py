@@ -112,6 +112,16 @@ def compressed(c: Circuit, significand: Bits, width: int) -> Bits:
     return c.joint(kept, rest.any())
 
 
+def summed(c: Circuit, values: Sequence[Bits]) -> Bits:
+    """The sum of numbers of one width in two's complement, as a tree; it has room for all."""
+    while len(values) > 1:
+        width = values[0].width + 1
+        wide = [value.sign_extended(width) for value in values]
+        odd = wide[len(wide) - len(wide) % 2 :]
+        values = [*(x + y for x, y in zip(wide[::2], wide[1::2], strict=False)), *odd]
+    return values[0]
+
+
 def multiplied(c: Circuit, x: Number, y: Number, normalize: bool = True) -> Number:
     """The exact product.
 

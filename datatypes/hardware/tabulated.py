@@ -15,7 +15,7 @@ from datatypes.formats import Format, Power, Special
 from datatypes.hardware import accumulators
 from datatypes.hardware.accumulators import Exact
 from datatypes.hardware.codecs import Codec
-from datatypes.hardware.lookup import looked_up
+from datatypes.hardware.lookup import looked_up, pairs_looked_up
 from datatypes.hardware.netlist import Bits, Circuit
 from datatypes.hardware.number import Layout, Number, multiplied, signed_width
 
@@ -101,7 +101,7 @@ class Tabulated:
         table = oracle.apply(self.fmt, op, codes[:, None], codes[None, :])
         if self.registers:
             a, b = c.cut(a, b)
-        return looked_up(c, c.joint(a, b), table.ravel(), self.nbits)
+        return pairs_looked_up(c, a, b, table.ravel(), self.nbits)
 
     def product(self, c: Circuit, a: Bits, b: Bits) -> Number:
         """The exact product of two codes, its leading one on top."""

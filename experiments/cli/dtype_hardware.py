@@ -22,10 +22,9 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="NAME")
 @click.option(
     "--accumulate",
-    default="exact",
-    show_default=True,
     metavar="MODE",
-    help="What sums are kept in: exact, fma, sequential, a format's name, or a description.",
+    help="What sums are kept in: exact, fma, sequential, a format's name, or a description.  "
+    "[default: exact; of block formats float32]",
 )
 @click.option(
     "--pipeline", type=int, default=0, show_default=True, metavar="N", help="Rows of registers."
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 @json_option
 def hardware(
     name: str,
-    accumulate: str,
+    accumulate: str | None,
     pipeline: int,
     headroom: int,
     liberty: str | None,
@@ -53,7 +52,8 @@ def hardware(
     as_json: bool,
 ) -> None:
     """Write a format's decoder, encoder, adder, multiplier and multiply-accumulate as Verilog, and
-    say what they cost: gates, NAND2 equivalents, and the most gates in a row.
+    say what they cost: gates, NAND2 equivalents, and the most gates in a row. Of a block format
+    (mxfp4_e2m1), the dot product of a block.
 
     Synthesis is Yosys'; the extra `hardware` brings it.
 
@@ -61,8 +61,11 @@ def hardware(
     """
     from datatypes.hardware import tools
     from datatypes.hardware.generate import design
+    from experiments.costs.netlists import described_by
 
-    made = design(name, accumulate, pipeline=pipeline, headroom=headroom)
+    described = described_by(name)
+    accumulate = accumulate or ("exact" if isinstance(described, str) else "float32")
+    made = design(described, accumulate, pipeline=pipeline, headroom=headroom)
     if not no_synthesis and tools.missing():
         raise DtypelabError(f"{tools.missing()}; or give --no-synthesis")
     file = Path(output or f"{made.name}.v")
@@ -90,6 +93,7 @@ def _facts(made: Design, accumulate: str, file: Path) -> dict[str, Any]:
         "nbits": made.nbits,
         "accumulate": accumulate,
         "accumulator_bits": made.accumulator_bits,
+        "terms": made.terms,
         "file": str(file),
         "tool": "" if tools.missing() else tools.yosys_version(),
     }

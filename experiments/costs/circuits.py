@@ -17,10 +17,11 @@ TABLE = Path(__file__).with_name("circuits.csv")
 
 @cache
 def mac_areas() -> dict[tuple[str, str], float]:
-    """(format, accumulation) -> NAND2 equivalents of a multiply-accumulate."""
+    """(format, accumulation) -> NAND2 equivalents of a multiply-accumulate: where a circuit adds
+    several products at once, its share."""
     with TABLE.open(newline="", encoding="utf-8") as file:
         return {
-            (row["format"], row["accumulate"]): float(row["nand2"])
+            (row["format"], row["accumulate"]): float(row["nand2"]) / int(row["terms"])
             for row in csv.DictReader(file)
             if row["module"] == "mac"
         }

@@ -1,28 +1,35 @@
 """Gates and depth of formats' circuits, as a table: `python -m experiments.costs.netlists FILE`.
 
-The table in results/hardware.csv was recorded by it. It takes Yosys, and minutes.
+The table in results/hardware.csv was recorded by it. It takes Yosys, and minutes. Formats of a
+user come from a file that defines them, `--adapter FILE.py`; those called mitchell from one that
+calls `experiments.examples.approximate_multiplier.define()`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from compiler.errors import DtypelabError, UnsupportedError
 
+if TYPE_CHECKING:
+    from datatypes.hardware.blocks import Blocks
+
 COLUMNS = (
-    "format", "nbits", "accumulate", "accumulator_bits", "module", "gates", "nand2", "depth",
-    "tool",
+    "format", "nbits", "accumulate", "accumulator_bits", "module", "terms", "gates", "nand2",
+    "depth", "tool",
 )  # fmt: skip
 FORMATS = (
     "int4", "int8", "fixed8_4", "float4_e2m1fn", "float6_e3m2fn", "float8_e4m3fn", "float8_e5m2",
     "posit8_es0", "posit8_es2", "takum8", "nf4", "lns8_3", "float16", "posit16_es1", "takum16",
-    "bfloat16",
+    "bfloat16", "posit8_es1", "posit16_es2", "fixed16_8", "mxint8", "mxfp8_e4m3", "mxfp8_e5m2",
+    "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4_e2m1", "nvfp4", "nvint4",
 )  # fmt: skip
 ACCUMULATORS = ("exact", "float32")
-WIDE = {"takum8", "float16", "bfloat16", "posit16_es1", "takum16"}
+WIDE = {"takum8", "float16", "bfloat16", "posit16_es1", "takum16", "posit16_es2"}
 """Formats whose exact sums take long to synthesize (takums' have 900 bits): `fma` instead."""
 OF_FORMAT = ("decode", "encode", "add", "mul")
 """Modules that are the same with every accumulator; `accumulate` is empty in their rows."""
@@ -31,22 +38,25 @@ OF_FORMAT = ("decode", "encode", "add", "mul")
 def rows(name: str, accumulators: Sequence[str] = ACCUMULATORS) -> Iterator[dict[str, object]]:
     """What the circuits of one format cost, a row a module; by the keys of `COLUMNS`.
 
-    Formats whose only sums are of rounded products have those, whatever is asked for.
+    Formats whose only sums are of rounded products have those, whatever is asked for; block
+    formats have sums in floats only.
 
     Raises:
         DtypelabError: Yosys is missing, or the format has no circuits.
     """
     from datatypes.hardware import synthesis, tools
+    from datatypes.hardware.blocks import Blocks
     from datatypes.hardware.generate import design
 
     done: set[str] = set()
     tool = tools.yosys_version()
+    described = described_by(name)
     for accumulate in accumulators:
         try:
-            made = design(name, accumulate)
+            made = design(described, accumulate)
         except UnsupportedError:
-            accumulate = "sequential"
-            made = design(name, accumulate)
+            accumulate = "float32" if isinstance(described, Blocks) else "sequential"
+            made = design(described, accumulate)
         wanted = [what for what in made.circuits if what not in OF_FORMAT or what not in done]
         if accumulate in done:
             continue
@@ -58,6 +68,7 @@ def rows(name: str, accumulators: Sequence[str] = ACCUMULATORS) -> Iterator[dict
                 "accumulate": "" if own else accumulate,
                 "accumulator_bits": "" if own else made.accumulator_bits,
                 "module": cost.module,
+                "terms": made.terms if cost.module == "mac" else "",
                 "gates": cost.cells,
                 "nand2": cost.nand2,
                 "depth": cost.depth,
@@ -66,11 +77,31 @@ def rows(name: str, accumulators: Sequence[str] = ACCUMULATORS) -> Iterator[dict
         done |= {accumulate, *OF_FORMAT}
 
 
+def described_by(name: str) -> str | Blocks:
+    """What has circuits under a name: a block format's parts, or the name of a format as it is.
+
+    Raises:
+        DtypelabError: a block format's elements or scales have none.
+    """
+    from datatypes.formats import get
+    from datatypes.hardware.blocks import Blocks
+    from quantize.formats.blocks import block_format
+
+    found = block_format(name)
+    if found is None:
+        return name
+    scale = "float32_e8m23" if found.scale == "float32" else found.scale
+    return Blocks(name, get(found.element), get(scale), found.block)
+
+
 @click.command()
 @click.argument("file", metavar="FILE")
 @click.option("--format", "formats", multiple=True, metavar="NAME", help="Repeatable.")
 @click.option("--accumulate", "accumulators", multiple=True, metavar="MODE", help="Repeatable.")
-def main(file: str, formats: Sequence[str], accumulators: Sequence[str]) -> None:
+@click.option("--adapter", metavar="FILE.py", help="Defines formats.")
+def main(
+    file: str, formats: Sequence[str], accumulators: Sequence[str], adapter: str | None
+) -> None:
     """Synthesize the circuits of formats and write what they cost as CSV.
 
     Example: python -m experiments.costs.netlists hardware.csv --format posit8_es2
@@ -78,9 +109,12 @@ def main(file: str, formats: Sequence[str], accumulators: Sequence[str]) -> None
     import pandas
 
     from experiments.files import check_writable, write_whole
+    from experiments.user_code import adapters
 
     try:
         check_writable(file)
+        if adapter is not None:
+            adapters.install(adapters.Adapter.read(adapter))
         table: list[dict[str, object]] = []
         for name in formats or FORMATS:
             chosen = accumulators or (("fma", "float32") if name in WIDE else ACCUMULATORS)

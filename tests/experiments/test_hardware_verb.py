@@ -94,6 +94,16 @@ def test_the_verb_writes_verilog_without_tools(
     assert file.read_text() == design("posit8_es2").verilog
 
 
+def test_a_block_format_is_added_a_block_at_once(tmp_path: Path, capsys: Capture) -> None:
+    arguments = ["dtype", "hardware", "nvfp4", "-o", str(tmp_path / "b.v"), "--no-synthesis"]
+    assert run_command([*arguments, "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["accumulate"], facts["accumulator_bits"], facts["terms"]) == ("float32", 32, 16)
+    assert "input wire [63:0] a" in (tmp_path / "b.v").read_text()
+    assert run_command([*arguments, "--accumulate", "exact"]) == 2
+    assert "the nearest is accumulate='float32'" in capsys.readouterr().err
+
+
 def test_a_refused_format_is_one_sentence(tmp_path: Path, capsys: Capture) -> None:
     file = tmp_path / "x.v"
     assert run_command(["dtype", "hardware", "lns16_8", "-o", str(file), "--no-synthesis"]) == 2
