@@ -42,6 +42,11 @@ class Exact:
             "it is -1"
         )
 
+    @property
+    def bits(self) -> int:
+        """Of the port."""
+        return self.width + 1
+
 
 @dataclass(frozen=True)
 class InFormat:
@@ -55,15 +60,52 @@ class InFormat:
         """The port in words."""
         return f"acc is in {self.fmt.name}"
 
+    @property
+    def bits(self) -> int:
+        """Of the port."""
+        return self.fmt.nbits
 
-Accumulator = Exact | InFormat
+
+@dataclass(frozen=True)
+class Staged:
+    """Sums that a description forms in steps of their own (`compiler.op.accumulator`).
+
+    Attributes:
+        how: the description.
+        fmt: the format that NAME_mac holds sums in.
+        outer: the format that NAME_outer adds sums of chunks in; None: there are no chunks.
+    """
+
+    how: Accumulation
+    fmt: Format
+    outer: Format | None = None
+
+    @property
+    def terms(self) -> int:
+        """Products that are added at once; a shorter group is filled with zeros."""
+        return self.how.tree or (self.how.group if self.how.align_bits else 1)
+
+    @property
+    def about(self) -> str:
+        """The port in words."""
+        if self.how.compensated:
+            return f"acc = {{lost, sum}}, both in {self.fmt.name}: Kahan's compensation"
+        return f"acc is in {self.fmt.name}"
+
+    @property
+    def bits(self) -> int:
+        """Of the port."""
+        return self.fmt.nbits * (2 if self.how.compensated else 1)
 
 
-def read(accumulate: str | Format | Mapping[str, object], fmt: Format) -> InFormat | None:
+Accumulator = Exact | InFormat | Staged
+
+
+def read(accumulate: str | Format | Mapping[str, object], fmt: Format) -> InFormat | Staged | None:
     """What an argument `accumulate` means for a format; None: exact sums.
 
     Raises:
-        UnsupportedError: it is a description of sums that are more than a step after the other.
+        UnsupportedError: it is a description of sums that no MAC forms.
         DtypelabError: no such mode, and no format of this name.
     """
     if isinstance(accumulate, Format):
@@ -80,16 +122,29 @@ def read(accumulate: str | Format | Mapping[str, object], fmt: Format) -> InForm
             f"accumulate={accumulate!r} is none of exact, fma, sequential, float32, no description "
             "and no format's name"
         )
-    name = SINGLE if described.format == "float32" else described.format
+    truncated = described.rounding == "truncate"
+    inner = _held(described.format, truncated, fmt)
     step = Accumulation(described.format, rounding=described.rounding, products=described.products)
-    if described != step or name == "float64":
-        nearest = "float32" if name == "float64" else described.format
+    if described == step:
+        return InFormat(inner, described.products == "rounded")
+    if described.order == "pairwise":
         raise UnsupportedError(
-            f"hardware of {fmt.name} has no sums in {described}, only one rounded step after the "
-            f"other in at most 32 bits; the nearest is accumulate={nearest!r}"
+            f"hardware of {fmt.name} has no pairwise sums, which wait for all terms of a chunk; "
+            "the nearest is order = 'tree8'"
         )
-    name += TRUNCATED if described.rounding == "truncate" else ""
-    return InFormat(get(name), described.products == "rounded")
+    if not described.chunk:
+        return Staged(described, inner)
+    outer = _held(described.outer, False, fmt) if described.outer else inner
+    return Staged(described, inner, outer)
+
+
+def _held(name: str, truncated: bool, fmt: Format) -> Format:
+    if name == "float64":
+        raise UnsupportedError(
+            f"hardware of {fmt.name} has no sums in float64, only in at most 32 bits; the nearest "
+            "is accumulate='float32'"
+        )
+    return get({"float32": SINGLE}.get(name, name) + (TRUNCATED if truncated else ""))
 
 
 def exact(fmt: Format, headroom: int = HEADROOM) -> Exact:

@@ -70,6 +70,10 @@ class Datapath(Protocol):
         """The exact product of two codes, its leading one on top."""
         ...
 
+    def factors(self, c: Circuit, a: Bits, b: Bits) -> tuple[Number, Number]:
+        """The numbers of two codes."""
+        ...
+
     def from_format(self, c: Circuit, acc: Bits, codec: Codec) -> Bits:
         """The code of a number that is in another format."""
         ...
@@ -111,8 +115,12 @@ class Rounded:
 
     def product(self, c: Circuit, a: Bits, b: Bits) -> Number:
         """The exact product of two codes, its leading one on top."""
+        return multiplied(c, *self.factors(c, a, b))
+
+    def factors(self, c: Circuit, a: Bits, b: Bits) -> tuple[Number, Number]:
+        """The numbers of two codes."""
         x, y = self.decoded(c, a, b)
-        return multiplied(c, x, y)
+        return x, y
 
     def exact(self, headroom: int) -> Exact:
         """The accumulator of exact sums."""

@@ -11,7 +11,7 @@ from datatypes.arithmetic import oracle
 from datatypes.formats import Format, get
 from datatypes.formats.logarithmic import LogarithmCode
 from datatypes.hardware import accumulators
-from datatypes.hardware.accumulators import HEADROOM, Accumulator, Exact, InFormat
+from datatypes.hardware.accumulators import HEADROOM, Accumulator, Exact, InFormat, Staged
 from datatypes.hardware.blocks import Blocks, block_mac
 from datatypes.hardware.codecs import codec_of
 from datatypes.hardware.datapaths import Datapath, Rounded, mac_in_format
@@ -19,7 +19,9 @@ from datatypes.hardware.integers import Whole, fixed_point
 from datatypes.hardware.logarithmic import Logarithmic
 from datatypes.hardware.netlist import Circuit, text_of
 from datatypes.hardware.partly import PartlyTabulated
+from datatypes.hardware.staged import outer_step, staged_mac
 from datatypes.hardware.tabulated import Tabulated
+from datatypes.vector.choice import significant_bits
 
 Accumulate = str | Format | Mapping[str, object]
 ROWS = 2
@@ -106,16 +108,19 @@ def design(
         return _block_design(fmt, accumulate, pipeline)
     path = datapath(fmt, pipeline)
     into = _accumulator(path, fmt, accumulate, headroom)
-    bits = into.width + 1 if isinstance(into, Exact) else into.fmt.nbits
     circuits = {
         "decode": _module(path, "decode", path.parts, {"a": path.nbits}),
         "encode": _module(path, "encode", path.parts, {"parts": path.parts_width()}),
         "add": _module(path, "add", "y = a + b", {"a": path.nbits, "b": path.nbits}),
         "mul": _module(path, "mul", "y = a * b", {"a": path.nbits, "b": path.nbits}),
-        "mac": _mac(path, into, bits),
-        "round": _round(path, into, bits),
+        "mac": _mac(path, into),
+        "round": _round(path, into),
     }
-    return Design(path.name, path.nbits, into, bits, circuits)
+    terms = 1
+    if isinstance(into, Staged):
+        terms = into.terms
+        circuits |= {"outer": outer_step(path.name, into)} if into.outer else {}
+    return Design(path.name, path.nbits, into, into.bits, circuits, terms)
 
 
 def datapath(fmt: str | Format, registers: int = 0) -> Datapath:
@@ -158,13 +163,25 @@ def _accumulator(
     into = accumulators.read(accumulate, described)
     if into is None:
         return path.exact(headroom)
-    own = into.fmt == described and into.rounds_products
-    if described.tables and not own:
+    own = isinstance(into, InFormat) and into.fmt == described and into.rounds_products
+    if (described.tables or described.logarithmic) and not own:
         oracle.require_fused(described)
-    if codec_of(into.fmt) is None and not own:
+    outer = into.outer if isinstance(into, Staged) else None
+    for held in (into.fmt, outer or into.fmt):
+        if codec_of(held) is None and not own:
+            raise UnsupportedError(
+                f"hardware of {path.name} has no sums in {held.name}, whose family has no circuits "
+                "that round a sum; the nearest is accumulate='exact', a float, a posit or a takum"
+            )
+        if held.nbits < path.nbits:
+            raise UnsupportedError(
+                f"an accumulator of {held.nbits} bits ({held.name}) is narrower than a factor of "
+                f"{path.name}, and than its products; choose one of {path.nbits} bits or more"
+            )
+    if isinstance(into, Staged) and 0 < into.how.align_bits < 2 * significant_bits(described):
         raise UnsupportedError(
-            f"hardware of {path.name} has no sums in {into.fmt.name}, whose family has no circuits "
-            "that round a sum; the nearest is accumulate='exact', a float, a posit or a takum"
+            f"an accumulator that keeps {into.how.align_bits} bits is narrower than products of "
+            f"{path.name}, which have {2 * significant_bits(described)}"
         )
     return into
 
@@ -194,29 +211,37 @@ def _module(path: Datapath, what: str, about: str, ports: dict[str, int]) -> Cir
     return c
 
 
-def _mac(path: Datapath, into: Accumulator, bits: int) -> Circuit:
-    c = Circuit(f"{path.name}_mac", f"{path.name}: y = acc + a * b\n{into.about}")
-    a, b, acc = c.input("a", path.nbits), c.input("b", path.nbits), c.input("acc", bits)
+def _mac(path: Datapath, into: Accumulator) -> Circuit:
+    terms = into.terms if isinstance(into, Staged) else 1
+    what = "y = acc + a * b" if terms == 1 else f"y = acc and {terms} products, the first lowest"
+    c = Circuit(f"{path.name}_mac", f"{path.name}: {what}\n{into.about}")
+    a, b = c.input("a", terms * path.nbits), c.input("b", terms * path.nbits)
+    acc = c.input("acc", into.bits)
     if isinstance(into, Exact):
         c.output("y", path.mac_exact(c, a, b, acc, into))
         return c
     codec = codec_of(into.fmt)
     if codec is None:
         c.output("y", path.add(c, acc, path.mul(c, a, b)))
+    elif isinstance(into, Staged):
+        sums = Rounded(codec, path.registers)
+        c.output("y", staged_mac(c, path, a, b, acc, into, sums))
     else:
         c.output("y", mac_in_format(c, path, [a, b], acc, into, Rounded(codec, path.registers)))
     return c
 
 
-def _round(path: Datapath, into: Accumulator, bits: int) -> Circuit:
-    c = Circuit(f"{path.name}_round", f"{path.name}: y = acc, rounded\n{into.about}")
-    acc = c.input("acc", bits)
-    if isinstance(into, Exact):
-        c.output("y", path.round_exact(c, acc, into))
+def _round(path: Datapath, into: Accumulator) -> Circuit:
+    outer = InFormat(into.outer) if isinstance(into, Staged) and into.outer else into
+    c = Circuit(f"{path.name}_round", f"{path.name}: y = acc, rounded\n{outer.about}")
+    acc = c.input("acc", outer.bits)
+    if isinstance(outer, Exact):
+        c.output("y", path.round_exact(c, acc, outer))
         return c
-    codec = codec_of(into.fmt)
-    own = into.fmt.name == path.name
-    c.output("y", acc if own or codec is None else path.from_format(c, acc, codec))
+    codec = codec_of(outer.fmt)
+    own = outer.fmt.name == path.name
+    total = acc[: outer.fmt.nbits]
+    c.output("y", total if own or codec is None else path.from_format(c, total, codec))
     return c
 
 

@@ -144,12 +144,19 @@ class Whole:
 
     def product(self, c: Circuit, a: Bits, b: Bits) -> Number:
         """The exact product of two codes, its leading one on top."""
-        value = self.multiplied(c, a, b)
+        return self.number(c, self.multiplied(c, a, b), 2 * self.fraction)
+
+    def factors(self, c: Circuit, a: Bits, b: Bits) -> tuple[Number, Number]:
+        """The numbers of two codes."""
+        return self.number(c, a, self.fraction), self.number(c, b, self.fraction)
+
+    def number(self, c: Circuit, value: Bits, fraction: int) -> Number:
+        """An integer in units of 2**-fraction, its leading one on top."""
         sign = value.top if self.signed else c.constant(0, 1)
         size = (value ^ sign.repeated(value.width)) + sign.zero_extended(value.width)
         significand, zeros = normalized(c, size)
-        width = (value.width + 2 * self.fraction).bit_length() + 1
-        start = c.constant(value.width - 1 - 2 * self.fraction, width)
+        width = (value.width + fraction).bit_length() + 1
+        start = c.constant(value.width - 1 - fraction, width)
         exponent = start - zeros.zero_extended(width)
         none = c.constant(0, 1)
         return Number(none, none, ~value.any(), sign, exponent, significand)

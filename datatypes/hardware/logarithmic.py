@@ -109,6 +109,10 @@ class Logarithmic:
         """There is none."""
         self.refuse()
 
+    def factors(self, c: Circuit, a: Bits, b: Bits) -> tuple[Number, Number]:
+        """There are none."""
+        self.refuse()
+
     def from_format(self, c: Circuit, acc: Bits, codec: Codec) -> Bits:
         """There is none."""
         self.refuse()

@@ -10,7 +10,6 @@ from datatypes.hardware.codecs import Codec
 from datatypes.hardware.datapaths import Rounded
 from datatypes.hardware.lookup import pairs_looked_up
 from datatypes.hardware.netlist import Bits, Circuit
-from datatypes.hardware.number import Number
 
 
 class PartlyTabulated(Rounded):
@@ -37,20 +36,11 @@ class PartlyTabulated(Rounded):
             a, b = c.cut(a, b)
         return pairs_looked_up(c, a, b, list(table.codes), self.nbits)
 
-    def product(self, c: Circuit, a: Bits, b: Bits) -> Number:
-        """There is none.
-
-        Raises:
-            UnsupportedError: always: what a table gives is a code, rounded already.
-        """
-        oracle.require_fused(self.fmt)
-        return super().product(c, a, b)
-
     def exact(self, headroom: int) -> Exact:
         """There is none.
 
         Raises:
-            UnsupportedError: always, as for `product`.
+            UnsupportedError: always: what a table gives is a code, rounded already.
         """
         oracle.require_fused(self.fmt)
         return super().exact(headroom)

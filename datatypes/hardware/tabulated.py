@@ -105,8 +105,12 @@ class Tabulated:
 
     def product(self, c: Circuit, a: Bits, b: Bits) -> Number:
         """The exact product of two codes, its leading one on top."""
+        return multiplied(c, *self.factors(c, a, b))
+
+    def factors(self, c: Circuit, a: Bits, b: Bits) -> tuple[Number, Number]:
+        """The numbers of two codes."""
         x, y = self.split(c, a, b)
-        return multiplied(c, x, y)
+        return x, y
 
     def split(self, c: Circuit, *codes: Bits) -> list[Number]:
         """Numbers of codes."""

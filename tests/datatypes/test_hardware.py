@@ -182,7 +182,7 @@ def test_registers_change_nothing_but_when(name: str, rows: int) -> None:
         ("posit8_es0", "lns8_3", "no sums in lns8_3"),
         ("posit8_es0", "float46", "is none of exact, fma, sequential, float32, no descr"),
         ("posit8_es0", "float64", "in at most 32 bits; the nearest is accumulate='float32'"),
-        ("nf4", {"format": "float16", "chunk": 8}, "one rounded step.*accumulate='float16'"),
+        ("nf4", {"format": "float16", "order": "pairwise"}, "the nearest is order = 'tree8'"),
         ("nf4", {"format": "float16", "width": 8}, "accumulate has no 'width'"),
         ("int8", "fma", "no meaning here; the nearest is accumulate='exact'"),
         ("float32_e10m21", "exact", "take 2103 bits, and accumulators have at most 2048"),
