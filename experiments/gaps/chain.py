@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ from experiments.systems import number_systems
 from experiments.systems.schemes import Scheme
 
 from .between import BIAS, NORMS, PRODUCTS, RESULTS, SUMS, between
+from .scaled import on_float32, with_sums
 
 if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
@@ -55,7 +56,7 @@ def chains(scheme: Scheme, plan: Plan | None) -> dict[str, Sequence[State]]:
     if scheme.kind == "float32":
         raise NothingBetween("float32 needs no simulation: name a number format")
     if plan is not None:
-        return {"forward": _of_plan(plan)}
+        return _of_plan(plan)
     if number_systems.mixture(scheme.dtype) is not None:
         raise NothingBetween("a mixture of formats has no one simulation: name one number format")
     return {order: _of_format(scheme, ingredients) for order, ingredients in ORDERS.items()}
@@ -88,33 +89,53 @@ def _of_format(scheme: Scheme, ingredients: Sequence[str]) -> Sequence[State]:
     return states
 
 
-def _of_plan(plan: Plan) -> Sequence[State]:
+def _of_plan(plan: Plan) -> dict[str, Sequence[State]]:
     import quantize
 
     if not plan.config.in_formats:
-        return [
-            State(SIMULATION, ("simulated",), lambda m: quantize.simulate(m, plan)),
-            State(INTEGERS, ("realized",), lambda m: quantize.realize(m, plan)),
-        ]
-    if not any(plan.native(node) for node in plan.formats):
+        return {
+            "forward": [
+                State(SIMULATION, ("simulated",), lambda m: quantize.simulate(m, plan)),
+                State(INTEGERS, ("realized",), lambda m: quantize.realize(m, plan)),
+            ]
+        }
+    modes = {n: plan.nodes[n].accumulate for n in plan.formats if plan.native(n)}
+    if not modes:
         raise NothingBetween(
             "with compute='storage' the network is the simulation: numbers of formats are summed "
             "in float32; give compute='native'"
         )
-    modes = {n: plan.nodes[n].accumulate for n in plan.formats if plan.native(n)}
+    fused = {n: FUSED.get(mode, mode) for n, mode in modes.items()}
 
-    def state(ingredient: str, change: Callable[[str], dict[str, Any]]) -> State:
-        nodes = {
-            n: replace(p, **change(modes[n])) if n in modes else p for n, p in plan.nodes.items()
-        }
-        own = replace(plan, nodes=nodes)
-        return State(ingredient, (ingredient,), lambda m: quantize.realize(m, own))
+    def stored(module: IRModule, sums: Mapping[str, str]) -> IRModule:
+        """Factors are multiplied by their scales, then added up in float32, or as `sums` says."""
+        nodes = {n: {"compute": "storage", "accumulate": "sequential"} for n in modes}
+        own = {n: on_float32(mode, plan.formats[n][0].format) for n, mode in sums.items()}
+        return with_sums(quantize.realize(module, _changed(plan, nodes)), own)
 
-    states = [
-        state(SIMULATION, lambda mode: {"compute": "storage", "accumulate": "sequential"}),
-        state(SCALES, lambda mode: {"compute": "native", "accumulate": "float32"}),
-        state(SUMS, lambda mode: {"compute": "native", "accumulate": FUSED.get(mode, mode)}),
+    def native(module: IRModule, sums: Mapping[str, str]) -> IRModule:
+        """Sums are multiplied by the scales of their factors."""
+        nodes = {n: {"compute": "native", "accumulate": mode} for n, mode in sums.items()}
+        return quantize.realize(module, _changed(plan, nodes))
+
+    wide = dict.fromkeys(modes, "float32")
+    simulation = State(SIMULATION, ("simulated",), lambda m: stored(m, {}))
+    forward = [
+        simulation,
+        State(SCALES, ("scales",), lambda m: native(m, wide)),
+        State(SUMS, ("realized", "fused"), lambda m: native(m, fused)),
     ]
-    if any(mode in FUSED for mode in modes.values()):
-        states.append(state(PRODUCTS, lambda mode: {"compute": "native", "accumulate": mode}))
-    return states
+    reverse = [simulation, State(SUMS, ("sums",), lambda m: stored(m, fused))]
+    if fused == modes:
+        reverse.append(State(SCALES, ("realized", "fused"), lambda m: native(m, fused)))
+    else:
+        whole = State(PRODUCTS, ("realized",), lambda m: native(m, modes))
+        forward.append(whole)
+        reverse.append(State(PRODUCTS, ("sums", "products"), lambda m: stored(m, modes)))
+        reverse.append(replace(whole, ingredient=SCALES))
+    return {"forward": forward, "reverse": reverse}
+
+
+def _changed(plan: Plan, nodes: Mapping[str, Mapping[str, Any]]) -> Plan:
+    """The plan with other fields of some nodes."""
+    return replace(plan, nodes={n: replace(p, **nodes.get(n, {})) for n, p in plan.nodes.items()})

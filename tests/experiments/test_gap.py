@@ -149,15 +149,21 @@ def test_scaled_formats_and_integers_have_steps_of_their_own() -> None:
         "mnist_mlp", scheme={**scaled, "compute": "native"}, n_eval=40, n_calib=10
     )
     assert list(table["ingredient"]) == [
-        "simulation", "scales", "accumulator", "rounded products", "all of them",
+        "simulation", "scales", "accumulator", "rounded products",
+        "simulation", "accumulator", "rounded products", "scales", "all of them",
     ]  # fmt: skip
+    forward, reverse = (table[table["order"] == order] for order in ("forward", "reverse"))
+    assert forward["sqnr_db"].iloc[-1] == reverse["sqnr_db"].iloc[-1]
     exact = experiments.gap(
         "mnist_mlp",
         scheme={**scaled, "compute": "native", "accumulate": "exact"},
         n_eval=40,
         n_calib=10,
     )
-    assert list(exact["ingredient"]) == ["simulation", "scales", "accumulator", "all of them"]
+    assert list(exact["ingredient"]) == [
+        "simulation", "scales", "accumulator", "simulation", "accumulator", "scales", "all of them",
+    ]  # fmt: skip
+    assert exact["sqnr_db"].iloc[4] == pytest.approx(exact["sqnr_db"].iloc[3], abs=0.01)
     assert exact["sqnr_db"].iloc[-1] > table["sqnr_db"].iloc[-1] + 3
     whole = experiments.gap("mnist_mlp", scheme="int8", n_eval=40, n_calib=10)
     assert list(whole["ingredient"]) == ["simulation", "integers", "all of them"]
