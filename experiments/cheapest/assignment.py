@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from compiler.errors import UnsupportedError
 
 Array = NDArray[np.float64]
+NOTHING = 1e-8
+"""A share of the budget that does not count, however many layers have it."""
 Chosen = tuple[int, ...]
 """The candidate of every layer."""
 
@@ -49,9 +51,12 @@ def cheapest(costs: Array, noises: Array, budget: float) -> Chosen | None:
     highs.setOptionValue("output_flag", False)
     highs.setOptionValue("mip_rel_gap", 0.0)
     highs.setOptionValue("threads", 1)
+    highs.setOptionValue("mip_abs_gap", 0.0)
     allowed = noises <= budget
     if not allowed.any(axis=1).all():
         return None
+    # The solver's tolerances are for numbers near 1.
+    costs = costs / (costs.max() or 1.0)
     # Of equal costs the one with less noise, by a share too small to change any other choice.
     unit = costs[costs > 0].min(initial=np.inf)
     tie = (1e-6 * unit / len(costs) if np.isfinite(unit) else 1.0) / budget
@@ -60,9 +65,13 @@ def cheapest(costs: Array, noises: Array, budget: float) -> Chosen | None:
         one = 0
         for k in np.flatnonzero(allowed[layer]):
             x = highs.addBinary(obj=float(costs[layer, k] + tie * noises[layer, k]))
-            one, total = one + x, total + x * float(noises[layer, k] / budget)
+            one = one + x
+            # What is nothing beside the budget the solver does not take as a number.
+            if (share := float(noises[layer, k] / budget)) > NOTHING:
+                total = total + x * share
         highs.addConstr(one == 1)
-    highs.addConstr(total <= 1)
+    if not isinstance(total, int):
+        highs.addConstr(total <= 1)
     highs.run()
     if str(highs.getModelStatus()) != str(solver().HighsModelStatus.kOptimal):
         return None

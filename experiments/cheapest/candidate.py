@@ -13,6 +13,7 @@ from experiments.systems import number_systems
 FLOAT32 = "float32"
 MOST = 24
 """Candidates at most: each is measured as the only one, and what greedy has for its cost."""
+IN_SEQUENCE = "sequential"
 INTEGER = re.compile(r"u?int\d+")
 BASE: Mapping[str, Any] = {"softmax_dtype": FLOAT32}
 """By this, all of a network but factors of products stays float32, also where these are int8."""
@@ -44,15 +45,19 @@ def candidates(formats: Sequence[str], accumulators: Sequence[str]) -> tuple[Can
     """Every format with every accumulator that it takes: scalar formats all of them, integers and
     block formats none (sums of integers are exact), nor float32, which leaves a layer as it is.
 
+    `posit8_es1 exact` is a format with an accumulator of its own. Formats whose operations are
+    tables, as approximate multipliers are, are only computed in sequence, whatever others take:
+    sums in anything else would be of exact products.
+
     Raises:
         ConfigError: there are none or too many, one is named twice, or one is no format.
     """
     import quantize
 
     found: list[Candidate] = []
-    for name in formats:
-        alone = name == FLOAT32 or _has_no_sums(name)
-        found += [Candidate(name)] if alone else _with(name, accumulators)
+    for text in formats:
+        name, _, own = text.partition(" ")
+        found += _with(name, [own.strip()] if own else accumulators, bool(own))
     if len(set(found)) < len(found):
         twice = next(c for c in found if found.count(c) > 1)
         raise ConfigError(f"{twice} is named twice among the formats and accumulators")
@@ -66,10 +71,21 @@ def candidates(formats: Sequence[str], accumulators: Sequence[str]) -> tuple[Can
     return tuple(found)
 
 
-def _has_no_sums(name: str) -> bool:
-    return INTEGER.fullmatch(name) is not None or number_systems.block_element(name) is not None
-
-
-def _with(name: str, accumulators: Iterable[str]) -> list[Candidate]:
+def _with(name: str, accumulators: Iterable[str], own: bool) -> list[Candidate]:
+    if name == FLOAT32 or INTEGER.fullmatch(name) or number_systems.block_element(name) is not None:
+        if own:
+            raise ConfigError(f"{name} takes no accumulator: only scalar formats have one here")
+        return [Candidate(name)]
+    if is_looked_up(name):
+        if own and [*accumulators] != [IN_SEQUENCE]:
+            raise ConfigError(f"operations of {name} are tables: it is only summed {IN_SEQUENCE}")
+        return [Candidate(name, IN_SEQUENCE)]
     # Sums in float32 of stored numbers are what "float32" says.
     return [Candidate(name, "" if a == FLOAT32 else a) for a in accumulators or (FLOAT32,)]
+
+
+def is_looked_up(name: str) -> bool:
+    """Whether operations of a format are tables, so that its products are not exact ones."""
+    import datatypes
+
+    return bool(datatypes.get(name).tables)

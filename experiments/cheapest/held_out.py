@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from compiler.errors import InputError
 from experiments.measure import scoring
+from experiments.systems import schemes
 
 from .bound import DROP, Bound
 
@@ -34,7 +35,8 @@ def choices(config: QConfig) -> dict[str, Any]:
 
 def scheme(config: QConfig) -> dict[str, Any]:
     """A scheme of a specification that is this configuration."""
-    return {"scheme": "int8" if config.weight_dtype == "int8" else "scaled", **choices(config)}
+    given = choices(config)
+    return {"scheme": schemes.of_config(given), **given}
 
 
 def on_test_data(

@@ -36,6 +36,7 @@ class Network:
     Attributes:
         module: prepared; plans are of this one.
         batches: calibration inputs by name.
+        first: the first of them alone (or as many as the model fixes), by name.
         metric: name of the metric whose loss is `drop`.
         classes: texts of the classes, of a network that reads text.
         figures: the figures that bounds are about.
@@ -43,6 +44,7 @@ class Network:
 
     module: IRModule
     batches: Sequence[Mapping[str, Array]]
+    first: Mapping[str, Array]
     metric: str
     classes: tuple[str, ...]
     figures: tuple[str, ...]
@@ -77,11 +79,14 @@ class Network:
         module = model_files.load_for_batch(path, sample, "N" if fixed is None else fixed)
         module = prepare(choose_outputs(module, [output] if output else []))
         names = [p.name for p in module.main.params]
-        batches = [
-            dict(b) if isinstance(b, Mapping) else {names[0]: b}
-            for b in pipeline.batches_of(held, fixed)
-        ]
-        return cls(module, batches, metric, data.classes, figures, threads)
+        batches, (first, *_) = (
+            [
+                dict(b) if isinstance(b, Mapping) else {names[0]: b}
+                for b in pipeline.batches_of(some, fixed)
+            ]
+            for some in (held, held[: fixed or 1])
+        )
+        return cls(module, batches, first, metric, data.classes, figures, threads)
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from compiler.errors import ConfigError, unknown
-from experiments.costs.circuits import mac_area
+from experiments.costs.circuits import Circuits, table
 from experiments.systems.energy import memory_microjoules, microjoules
 
 from .candidate import FLOAT32, INTEGER, Candidate
@@ -62,31 +63,58 @@ def energy(picojoules: Mapping[str, float]) -> Price:
     return price
 
 
-def gates(layer: Layer, candidate: Candidate, factors: Factors) -> float:
+def gates(circuits: Circuits) -> Price:
     """Gates that are busy: NAND2 equivalents of the candidate's multiply-accumulate, each time that
-    the layer does one. Stored integers are summed exactly, stored numbers of formats in float32.
+    a layer does one. Stored integers are summed exactly, stored numbers of formats in float32; for
+    blocks see `Circuits.block_mac`.
 
     Raises:
         ConfigError: there is no circuit of the candidate in the table.
     """
-    name = candidate.format
-    stored = "exact" if INTEGER.fullmatch(name) else FLOAT32
-    return mac_area(name, candidate.accumulate or stored) * layer.macs
+
+    def price(layer: Layer, candidate: Candidate, factors: Factors) -> float:
+        return layer.macs * _mac(circuits, candidate)
+
+    return price
 
 
-UNITS = {"bits": "bits", "gates": "NAND2", "energy": "uJ"}
+def _mac(circuits: Circuits, candidate: Candidate) -> float:
+    from quantize.formats.blocks import block_format
+
+    name, blocks = candidate.format, block_format(candidate.format)
+    if blocks is None:
+        stored = "exact" if INTEGER.fullmatch(name) else FLOAT32
+        return circuits.mac(name, candidate.accumulate or stored)
+    if not blocks.powers:
+        raise ConfigError(
+            f"no circuit scales the blocks of {name}: gates are those of blocks whose scales are "
+            "powers of two, for example mxfp4_e2m1"
+        )
+    return circuits.block_mac(blocks.element, blocks.block)
 
 
-def price_of(cost: str, picojoules: Mapping[str, float] | None) -> Price:
-    """How layers are charged.
+LATENCY = "latency"
+UNITS = {"bits": "bits", "gates": "NAND2", "energy": "uJ", LATENCY: "us"}
+
+
+def price_of(
+    cost: str, picojoules: Mapping[str, float] | None, circuits: Path | None = None
+) -> Price | None:
+    """How layers are charged; None by what is measured (`experiments.cheapest.timing`).
 
     Raises:
-        ConfigError: there is no such cost, or energy without a table.
+        ConfigError: there is no such cost, energy without a table, or circuits for another cost.
     """
     if cost not in UNITS:
         raise ConfigError(unknown("cost", cost, list(UNITS)))
-    if cost in ("bits", "gates"):
-        return bits if cost == "bits" else gates
+    if circuits is not None and cost != "gates":
+        raise ConfigError(f"a table of circuits is for cost 'gates', not {cost!r}")
+    if cost == "gates":
+        return gates(table(circuits))
+    if cost == LATENCY:
+        return None
+    if cost == "bits":
+        return bits
     if not picojoules:
         raise ConfigError(
             "cost='energy' needs a table of picojoules, for example "

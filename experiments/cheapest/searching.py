@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from experiments.data import datasets
 from experiments.measure import outputs
 from experiments.zoo import model_files
 
-from . import assignment, price
+from . import assignment, price, timing
 from .assignment import Chosen
 from .candidate import BASE, FLOAT32, Candidate, candidates
 from .exploring import Explorer, Point, Tell
@@ -78,6 +79,7 @@ def search(
     metric: str = "",
     output: str = "",
     picojoules: Mapping[str, float] | None = None,
+    circuits: str | os.PathLike[str] | None = None,
     threads: int | None = None,
     judge_front: bool = False,
     progress: Tell | None = None,
@@ -94,14 +96,16 @@ def search(
         data: a data set with calibration inputs, as specifications name it.
         bound: what must hold of the results on them (see `experiments.cheapest.bound.parse`).
         cost: "bits" that layers read; "gates", NAND2 equivalents of a multiply-accumulate by how
-            many there are (`experiments.costs.circuits`); or "energy", by `picojoules`.
+            many there are (`experiments.costs.circuits`); "energy", by `picojoules`; or "latency",
+            microseconds on this machine (`experiments.cheapest.timing`), other ones every time.
         formats: for both factors of a layer: number formats, integers, block formats; "float32"
-            allows leaving it.
+            allows leaving it. "posit8_es1 exact" has an accumulator of its own.
         accumulators: how sums of number formats are formed in the format, as
             `quantize.QConfig.accumulate` says; by default they are summed in float32.
         n_calib, seed: how many calibration inputs, and which.
         metric, output: what judges which result, if not what fits the data.
         picojoules: as `energy` of specifications.
+        circuits: a file of circuits beside those that ship, as `experiments.costs.netlists` writes.
         threads: of the networks; the result does not depend on it.
         judge_front: whether every point of the front is judged on the test inputs too.
 
@@ -115,7 +119,7 @@ def search(
     from .bound import parse
 
     bounds, wanted = parse(bound), candidates(formats, accumulators)
-    charge = price.price_of(cost, picojoules)
+    charge = price.price_of(cost, picojoules, None if circuits is None else Path(circuits))
     assignment.solver()
     path = model_files.model_file(os.fspath(model))
     examples = datasets.load(os.fspath(data)).for_model(path)
@@ -124,6 +128,7 @@ def search(
         path, examples, judged.name, judged.metric, tuple(b.figure for b in bounds), n_calib, seed,
         threads or processors(),
     )  # fmt: skip
+    charge = charge or timing.measured(network, wanted)
     s = Search(network, wanted, charge, progress or (lambda *_: None))
     s.explorer.within(bounds)
     s.explorer.fill_front()

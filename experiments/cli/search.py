@@ -34,7 +34,11 @@ _FILE = click.Path(path_type=Path)
               help="What must hold: drop (of the metric, shares in percentage points), sqnr, kl, "
               "agreement, or a metric; several with commas between.")  # fmt: skip
 @click.option(
-    "--cost", default="bits", show_default=True, metavar="COST", help="bits, gates or energy."
+    "--cost",
+    default="bits",
+    show_default=True,
+    metavar="COST",
+    help="bits, gates, energy or latency.",
 )
 @click.option("--formats", default="int8,int4,float8_e4m3fn,posit8_es1,mxfp4_e2m1",
               show_default=True, metavar="F,G,...", help="What layers may be in.")  # fmt: skip
@@ -42,6 +46,8 @@ _FILE = click.Path(path_type=Path)
               help="How number formats are summed in the format; float32 by default.")  # fmt: skip
 @click.option("--energy", multiple=True, metavar="KEY=PJ",
               help='Of --cost energy: picojoules, "int8 x int8=0.23"; repeatable.')  # fmt: skip
+@click.option("--circuits", type=_FILE, metavar="FILE.csv",
+              help="Of --cost gates: circuits of your own formats.")  # fmt: skip
 @click.option("--n-calib", type=click.IntRange(min=1), default=64, show_default=True, metavar="N")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
 @click.option("--metric", default="", metavar="NAME", help="What drop is of.")
@@ -59,7 +65,7 @@ _FILE = click.Path(path_type=Path)
 @json_option
 def search(
     model: str, data: str, bound: str, cost: str, formats: str, accumulators: str,
-    energy: Sequence[str], n_calib: int, seed: int, metric: str, judged: str,
+    energy: Sequence[str], circuits: Path | None, n_calib: int, seed: int, metric: str, judged: str,
     threads: int | None, config_file: Path | None, front_file: Path | None,
     judge_front: bool, record: Path | None, picture: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
@@ -86,8 +92,8 @@ def search(
     with progress_bar("", not as_json) as tell:
         found = experiments.search(
             model, data, bound, cost, _names(formats), _names(accumulators), n_calib=n_calib,
-            seed=seed, metric=metric, output=judged, picojoules=prices, threads=threads,
-            judge_front=judge_front or record is not None, progress=tell,
+            seed=seed, metric=metric, output=judged, picojoules=prices, circuits=circuits,
+            threads=threads, judge_front=judge_front or record is not None, progress=tell,
         )  # fmt: skip
     with ExitStack() as written:
         if config_file is not None:
@@ -166,14 +172,17 @@ def _table(found: Found) -> Table:
 
 
 def _lines(found: Found) -> list[str]:
+    from experiments.cheapest import price
+
     figures = ", ".join(f"{k} {v:.4g}" for k, v in found.point.figures.items())
     mean, largest = found.additivity
     t = found.test
     unit, of = (100.0, " points") if scoring.is_share(t["metric_name"]) else (1.0, "")
     lost, low, high = (unit * t[f"metric_drop{end}"] for end in ("", "_low", "_high"))
+    here = " on this machine, layers alone" if found.unit == price.UNITS[price.LATENCY] else ""
     return [
         "",
-        f"cost {found.point.cost:,.6g} {found.unit}; on calibration data {figures} "
+        f"cost {found.point.cost:,.6g} {found.unit}{here}; on calibration data {figures} "
         f"(sqnr {found.point.predicted_db:.4g} predicted)",
         f"on {t['n_eval']} test inputs: {t['metric_name']} {t['metric']:.4g}, float32 "
         f"{t['metric_fp32']:.4g}, lost {lost:.3g}{of} [{low:.3g}, {high:.3g}], "

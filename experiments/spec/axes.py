@@ -138,7 +138,9 @@ class AxesReader:
         seed = reader.integer("seed", 0, 0)
         read = Axes(
             models=tuple(self._subject(reader, k, item) for k, item in enumerate(models)),
-            schemes=tuple(s for k, item in enumerate(items) for s in _schemes(reader, k, item)),
+            schemes=tuple(
+                s for k, item in enumerate(items) for s in self._schemes(reader, k, item)
+            ),
             calibrators=reader.texts("calibrators", ()),
             accumulations=_accumulations(reader),
             targets=reader.texts("targets", ("llvm",)),
@@ -154,6 +156,41 @@ class AxesReader:
         if "repeat" in reader.values:
             given.add("repeats")
         return replace(d, **{axis: getattr(read, axis) for axis in given})
+
+    def _schemes(self, top: Reader, index: int, item: Any) -> list[Item[Scheme]]:
+        """A scheme, or as many as the lists among its options span."""
+        reader = _table(top, "schemes", index, item, "scheme")
+        own = {k: v for k, v in reader.values.items() if k not in ("scheme", *SETTINGS)}
+        file = self._configuration(reader) if own.pop("config", None) is not None else {}
+        options = {**file, **own}
+        given = reader.values.get("scheme")
+        if isinstance(given, dict):  # formats by layer
+            pairs = (f"{json.dumps(k)} = {json.dumps(v)}" for k, v in given.items())
+            name = "{" + ", ".join(pairs) + "}"
+        else:
+            name = reader.text("scheme", schemes.of_config(options) if file else None)
+        lists = {k: v for k, v in options.items() if isinstance(v, list) and k not in LIST_OPTIONS}
+        for key, values in lists.items():
+            if not values:
+                reader.fail(f"{key} lists nothing: give at least one value", key)
+        made = []
+        for chosen in product(*lists.values()):
+            one = {**options, **dict(zip(lists, chosen, strict=True))}
+            scheme = reader.checked(partial(schemes.parse, name, one), "scheme")
+            made.append(Item(scheme, settings_of(reader), reader))
+        return made
+
+    def _configuration(self, reader: Reader) -> dict[str, Any]:
+        """What the file that a scheme names says: fields of `quantize.QConfig`, at least one."""
+        from quantize.config.file import read_toml
+
+        if "scheme" in reader.values:
+            reader.fail("give either a scheme or the file of its config", "config")
+        file = self.folder / reader.text("config")
+        fields = reader.checked(lambda: read_toml(file), "config")
+        if not fields:
+            reader.fail(f"{file} says nothing: it has no field of quantize.QConfig", "config")
+        return fields
 
     def _subject(self, top: Reader, index: int, item: Any) -> Item[Subject]:
         """A network: a name, or a table with the key model."""
@@ -259,27 +296,6 @@ def _table(top: Reader, axis: str, index: int, item: Any, key: str) -> Reader:
     if not isinstance(item, str | dict):
         top.fail(f"a {key} is a name or a table with the key {key}", axis, index)
     return top.at({key: item} if isinstance(item, str) else item, axis, index)
-
-
-def _schemes(top: Reader, index: int, item: Any) -> list[Item[Scheme]]:
-    """A scheme, or as many as the lists among its options span."""
-    reader = _table(top, "schemes", index, item, "scheme")
-    given = reader.values.get("scheme")
-    if isinstance(given, dict):  # formats by layer
-        name = "{" + ", ".join(f"{json.dumps(k)} = {json.dumps(v)}" for k, v in given.items()) + "}"
-    else:
-        name = reader.text("scheme")
-    options = {k: v for k, v in reader.values.items() if k != "scheme" and k not in SETTINGS}
-    lists = {k: v for k, v in options.items() if isinstance(v, list) and k not in LIST_OPTIONS}
-    for key, values in lists.items():
-        if not values:
-            reader.fail(f"{key} lists nothing: give at least one value", key)
-    made = []
-    for chosen in product(*lists.values()):
-        one = {**options, **dict(zip(lists, chosen, strict=True))}
-        scheme = reader.checked(partial(schemes.parse, name, one), "scheme")
-        made.append(Item(scheme, settings_of(reader), reader))
-    return made
 
 
 def settings_of(reader: Reader) -> Overrides:

@@ -136,7 +136,9 @@ def _scheme() -> Schema:
     }
     by_layer = {"type": "object", "minProperties": 1}
     table = {"scheme": {"anyOf": [name, by_layer]}, **options, **_settings()}
-    return {"anyOf": [name, closed(table, "scheme")]}
+    of_file = {"config": {**TEXT, "description": "A file of fields of quantize.QConfig."}}
+    options = {**options, **_settings()}
+    return {"anyOf": [name, closed(table, "scheme"), closed({**of_file, **options}, "config")]}
 
 
 def _one_or_more(option: str, given: Schema) -> Schema:

@@ -129,6 +129,11 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
     return Scheme(name, "format", name, _sorted(given))
 
 
+def of_config(fields: Mapping[str, Any]) -> str:
+    """The name of the scheme that fields of `quantize.QConfig` are options of."""
+    return "int8" if fields.get("weight_dtype", "int8") == "int8" else "scaled"
+
+
 def number_format(name: str, accumulate: str | None, lowering: str | None) -> Scheme:
     """The scheme of a format by name ("float32" or a datatype), as command line options give it.
 

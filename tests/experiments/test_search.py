@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -19,17 +20,20 @@ import experiments
 import quantize
 from compiler.errors import ConfigError, DtypelabError
 from compiler.transform.preparation import prepare
-from experiments.cheapest import assignment, recorded
+from experiments.cheapest import assignment, recorded, timing
 from experiments.cheapest.bound import parse
 from experiments.cheapest.candidate import BASE, Candidate, candidates
 from experiments.cheapest.exploring import MOST_MEASURED
 from experiments.cheapest.held_out import choices
+from experiments.cheapest.network import Network
 from experiments.cheapest.price import Layer, price_of
 from experiments.cheapest.searching import Found
 from experiments.cli.main import run_command
 from experiments.costs import circuits
 from experiments.data import datasets
+from experiments.examples import approximate_multiplier
 from experiments.measure import metrics
+from experiments.measure.latency import LatencyStats
 from experiments.zoo import model_files
 from quantize.config.file import write_toml
 
@@ -62,6 +66,15 @@ def test_no_assignment_is_cheaper_within_the_budget(
 def test_of_equal_costs_the_one_with_less_noise_is_taken() -> None:
     costs, noises = np.ones((2, 2)), np.array([[0.3, 0.1], [0.2, 0.4]])
     assert assignment.cheapest(costs, noises, 1.0) == (1, 0)
+
+
+def test_noise_may_be_as_different_as_numbers_are() -> None:
+    costs = np.array([[3.0, 2.0, 1.0], [3.0, 2.0, 1.0]])
+    noises = np.array([[0.0, 1e-30, 1e6], [1e-14, 1e-3, 1e25]])
+    assert assignment.cheapest(costs, noises, 1e-2) == (1, 1)
+    assert assignment.cheapest(costs, noises, 1e7) == (2, 1)
+    assert assignment.cheapest(costs, noises, 1e26) == (2, 2)
+    assert assignment.cheapest(costs, noises, 1e-20) is None
 
 
 # ---- what is asked -------------------------------------------------------------------------------
@@ -113,19 +126,66 @@ def test_candidates_are_formats_with_the_accumulators_that_they_take() -> None:
         price_of("energy", None)
 
 
+def test_approximate_multipliers_are_only_summed_in_sequence() -> None:
+    approximate_multiplier.define()
+    found = candidates(["int8", "mitchell0", "posit8_es0 exact"], ["float32", "exact"])
+    assert [*map(str, found)] == ["int8", "mitchell0 sequential", "posit8_es0 exact"]
+    for name, said in (
+        ("mitchell0 exact", "only summed sequential"),
+        ("int8 exact", "int8 takes no accumulator"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            candidates([name], [])
+
+
 def test_gates_are_those_of_the_circuits_that_were_recorded() -> None:
     recorded = Path(__file__).parents[2] / "results" / "hardware.csv"
     assert circuits.TABLE.read_text() == recorded.read_text()
     layer = Layer("y", 1000, ((1, 10), (100, 10)))
     charge = price_of("gates", None)
-    area = {k: v for k, v in circuits.mac_areas().items() if k[0] in ("int8", "posit8_es2")}
-    assert charge(layer, Candidate("int8"), ()) == 1000 * area["int8", "exact"]
-    assert charge(layer, Candidate("posit8_es2"), ()) == 1000 * area["posit8_es2", "float32"]
-    assert charge(layer, Candidate("posit8_es2", "exact"), ()) == 1000 * area["posit8_es2", "exact"]
+    assert charge is not None
+    macs = circuits.table().mac
+    assert charge(layer, Candidate("int8"), ()) == 1000 * macs("int8", "exact")
+    assert charge(layer, Candidate("posit8_es2"), ()) == 1000 * macs("posit8_es2", "float32")
+    exact = charge(layer, Candidate("posit8_es2", "exact"), ())
+    assert exact == 1000 * macs("posit8_es2", "exact")
     with pytest.raises(ConfigError, match=r"no circuit of posit8_es2 with sums 'fma'.*exact"):
         charge(layer, Candidate("posit8_es2", "fma"), ())
-    with pytest.raises(ConfigError, match=r"no circuit of mxfp4_e2m1.*posit8_es0"):
-        charge(layer, Candidate("mxfp4_e2m1"), ())
+    with pytest.raises(ConfigError, match=r"no circuit of fixed8_6.*posit8_es0"):
+        charge(layer, Candidate("mxint8"), ())
+
+
+def test_gates_of_blocks_are_those_of_elements_and_a_share_of_what_a_block_does_once() -> None:
+    layer, charge = Layer("y", 1000, ((1, 64), (100, 64))), price_of("gates", None)
+    assert charge is not None
+    areas = circuits.table().areas
+    element, adder = areas["float4_e2m1fn", "exact", "mac"], areas["int8", "", "add"]
+    once = adder + areas["float4_e2m1fn", "float32", "mac"]
+    assert charge(layer, Candidate("mxfp4_e2m1"), ()) == 1000 * (element + once / 32)
+    with pytest.raises(ConfigError, match=r"scales the blocks of nvfp4.*powers of two"):
+        charge(layer, Candidate("nvfp4"), ())
+
+
+def test_circuits_of_ones_own_are_priced_beside_those_that_ship(tmp_path: Path) -> None:
+    file, head = tmp_path / "c.csv", circuits.TABLE.read_text().splitlines()[0]
+    tool = circuits.table().tool
+    file.write_text(f"{head}\nmine7,7,exact,40,mac,10,9.5,3,{tool}\n")
+    charge = price_of("gates", None, file)
+    assert charge is not None
+    layer = Layer("y", 10, ((1, 10), (1, 10)))
+    assert charge(layer, Candidate("mine7", "exact"), ()) == 95
+    assert charge(layer, Candidate("int8"), ()) == 10 * circuits.table().mac("int8", "exact")
+    others, none = tmp_path / "d.csv", tmp_path / "e.csv"
+    others.write_text(f"{head}\nmine7,7,exact,40,mac,10,9.5,3,Another 1.0\n")
+    none.write_text("a,b\n1,2\n")
+    for cost, table, said in (
+        ("gates", others, "circuits of two tools are not compared"),
+        ("gates", none, "is no table of circuits"),
+        ("gates", tmp_path / "missing.csv", "is no table of circuits"),
+        ("bits", file, "is for cost 'gates'"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            price_of(cost, None, table)
 
 
 # ---- whole searches ------------------------------------------------------------------------------
@@ -180,6 +240,33 @@ def test_its_configuration_is_a_file_that_other_verbs_take(
     capsys.readouterr()
 
 
+def test_its_configuration_is_a_scheme_of_sweeps_whose_rows_are_made_again(
+    found: Found, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x.toml").write_text(write_toml(choices(found.config)))
+    spec, rows = tmp_path / "s.toml", tmp_path / "s.csv"
+    head = 'models = ["mnist_mlp"]\nn_calib = 16\nn_eval = 20\n[latency]\nruns = 0\n'
+    spec.write_text(f'schemes = [{{ config = "x.toml" }}]\n{head}')
+    assert run_command(["sweep", str(spec), "-o", str(rows)]) == 0
+    (tmp_path / "x.toml").unlink()  # what it said is in the row
+    assert run_command(["reproduce", str(rows), "--row", "1"]) == 0
+    assert "matches" in capsys.readouterr().out
+    row = experiments.read_results(rows).iloc[0]
+    assert json.loads(row["config"])["schemes"][0].items() >= choices(found.config).items()
+    for scheme, said in (
+        ('{ config = "x.toml" }', "s.toml:1: cannot read the configuration"),
+        ('{ scheme = "int8", config = "x.toml" }', "give either a scheme or the file of its"),
+        ('{ config = "empty.toml" }', "says nothing"),
+        ('{ config = "odd.toml" }', "weight_dtyp"),
+        ("{ n_eval = 3 }", "the key 'scheme' is missing"),
+    ):
+        (tmp_path / "empty.toml").write_text("")
+        (tmp_path / "odd.toml").write_text('weight_dtyp = "int4"')
+        spec.write_text(f"schemes = [{scheme}]\n{head}")
+        assert run_command(["sweep", str(spec), "-o", str(tmp_path / "other.csv")]) == 2
+        assert said in capsys.readouterr().err
+
+
 def test_the_command_prints_saves_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -231,6 +318,32 @@ def test_searches_are_recorded_with_the_front_judged_on_test_data(
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     assert run_command([*given, "sqnr>=10", "--record", str(tmp_path / "other.csv")]) == 2
     assert "is no table of searches" in capsys.readouterr().err
+
+
+def test_layers_are_timed_alone_in_what_they_may_be_computed_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made: list[list[np.ndarray]] = []
+
+    def in_order(calls: Sequence[Callable[[], object]], warmup: int, runs: int) -> list[object]:
+        made.append([np.asarray(call()) for call in calls])
+        return [LatencyStats.of([float(1 + k)]) for k in range(len(calls))]
+
+    monkeypatch.setattr(timing, "measure_interleaved", in_order)
+    path, data = model_files.model_file("mnist_mlp"), datasets.load("mnist1k")
+    network = Network.load(path, data.for_model(path), "", "top1", ("sqnr",), 3, 0, 1)
+    wanted = candidates(["float32", "int8", "posit8_es1 fma"], [])
+    charge = timing.measured(network, wanted)
+    first, last = network.layers
+    assert [charge(last, c, ()) for c in wanted] == [1000.0, 2000.0, 3000.0]
+    assert len(made) == 2
+    x = network.first["input"]
+    assert x.shape == (1, 1, 28, 28)
+    np.testing.assert_allclose(made[1][0], compiler.evaluate(network.module, x), rtol=1e-4)
+    for (exact, integer, posit), least in zip(made, (30, 30), strict=True):
+        assert metrics.sqnr_db(integer, exact) > least
+        assert 3 < metrics.sqnr_db(posit, exact) < metrics.sqnr_db(integer, exact)
+    assert first.macs == 100352
 
 
 @pytest.mark.thorough
