@@ -28,6 +28,7 @@ from compiler.symbolic import Index, IntLike, product
 from compiler.symbolic import Var as Dim
 from compiler.transform.fuse_ops import fused
 from compiler.transform.movement import movement
+from compiler.transform.operations import operations
 from compiler.types.dtypes import DType
 from compiler.types.tensor_types import TensorType, TupleType
 
@@ -65,6 +66,9 @@ class ModelCost:
             multiply-accumulates.
         elements: "nn.relu float32", operator and dtype, -> elements of its results, but for what is
             computed from constants alone.
+        operations: key of `elements` -> "add float32", -> how many the operators beside
+            multiply-accumulates do (see `compiler.transform.operations`); a key that is not there
+            does what no such operations say.
         bit_operations: every multiply-accumulate times the widths of its two operands.
         activation_bytes: the most that is alive at once between kernels, constants apart; operators
             are fused as the current PassContext says.
@@ -80,6 +84,7 @@ class ModelCost:
     operators: Mapping[str, int]
     macs_by_dtypes: Mapping[str, int]
     elements: Mapping[str, int]
+    operations: Mapping[str, Mapping[str, int]]
     bit_operations: int
     activation_bytes: int
     traffic_bytes: int
@@ -114,6 +119,8 @@ class _Costs:
         self.bit_operations = 0
         self.operators: Counter[str] = Counter()
         self.elements: Counter[str] = Counter()
+        self.operations: dict[str, Counter[str]] = {}
+        self.unsaid: set[str] = set()
         self.assumed: dict[str, int] = {}
         self.sizes: dict[Dim, int] = {}
 
@@ -136,6 +143,11 @@ class _Costs:
             operators=dict(sorted(self.operators.items())),
             macs_by_dtypes=dict(sorted(self.macs.items())),
             elements=dict(sorted(self.elements.items())),
+            operations={
+                key: dict(sorted(found.items()))
+                for key, found in sorted(self.operations.items())
+                if key not in self.unsaid
+            },
             bit_operations=self.bit_operations,
             activation_bytes=-(-between.alive // 8),
             traffic_bytes=-(-between.moved // 8) + parameters,
@@ -150,11 +162,22 @@ class _Costs:
                 named = (v for d in t.shape for v in Index.of(d).vars())
                 self.assumed |= {str(v): self.sizes.get(v, 1) for v in named}
             if isinstance(t, TensorType) and varies:
-                self.elements[f"{op.name} {self.number(b.var, t)[0]}"] += self.count(t)
+                self.result(b, call, op, t)
         if count := self.products(b, call):
             pair = [self.number(a, tensor_type(a)) for a in call.args[:2]]
             self.macs[" x ".join(name for name, _ in pair)] += count
             self.bit_operations += count * pair[0][1] * pair[1][1]
+
+    def result(self, b: Binding, call: Call, op: OpDef, t: TensorType) -> None:
+        """Count the elements of a result that is computed for every input."""
+        number = self.number(b.var, t)[0]
+        key = f"{op.name} {number}"
+        self.elements[key] += self.count(t)
+        found = operations(call, op, t, self.known, number)
+        if found is None:
+            self.unsaid.add(key)
+        else:
+            self.operations.setdefault(key, Counter()).update(found)
 
     def constants(self, b: Binding) -> None:
         """Count what a binding reads that is stored."""

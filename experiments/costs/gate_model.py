@@ -19,6 +19,9 @@ LANES = 32
 SUM_BITS = 24
 """Most bits of the aligner."""
 
+BUILTIN = {"float32": (8, 23), "float64": (11, 52)}
+"""Bits of exponent and mantissa of the floats that no description is needed for."""
+
 
 @dataclass(frozen=True)
 class GateCount:
@@ -70,6 +73,8 @@ def gates(name: str, lanes: int = LANES) -> GateCount:
     found = re.fullmatch(r"u?int(\d+)", name)
     if found:
         return integer(int(found[1]))
+    if name in BUILTIN:
+        return floating(*BUILTIN[name], lanes)
     fmt = datatypes.get(name)
     code: object = fmt.decoder
     if isinstance(code, FloatCode):

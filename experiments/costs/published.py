@@ -143,6 +143,19 @@ def picojoules(name: str) -> dict[str, float]:
     return table
 
 
+def areas(name: str) -> dict[str, float]:
+    """Square micrometres of a multiply-accumulate: pairs of operands -> an area, as far as the
+    source has them.
+
+    Raises:
+        ConfigError: there is no such source.
+    """
+    source = source_of(name)
+    numbers = (*(f"int{bits}" for bits in source.integers), *source.floats)
+    found = {f"{n} x {n}": mac(source, n, n).area_um2 for n in numbers}
+    return {pair: area for pair, area in found.items() if area is not None}
+
+
 def mac(source: Source, a: str, b: str) -> Unit:
     """A multiply-accumulate: a product, and a sum in int32 or in the float of the operands."""
     product, total = source.multiply(a, b), source.add(a if a in source.floats else ACCUMULATOR)

@@ -37,7 +37,15 @@ _CELLS = (
     *("detectable_drop", "outputs_not_finite", "sqnr_db", "cosine", "top1_agreement"),
     *("kl_float32", "kl_float32_p99", "top_token_agreement"),
     *("size_bytes", "activation_bytes", "traffic_bytes", "macs", "bit_operations", "energy_uj"),
-    *("energy_memory_uj", "latency_ms_median", "speedup_vs_fp32", "speed_interval", "disturbed"),
+    *("energy_memory_uj", "energy_mac_uj", "energy_other_uj", "mac_gates", "mac_area_um2"),
+    *(
+        "cost_source",
+        "accumulator_bits",
+        "latency_ms_median",
+        "speedup_vs_fp32",
+        "speed_interval",
+        "disturbed",
+    ),
     *("threads", "portable_bits", "notes", "status", "command"),
 )
 #: Columns that are there whatever the rows hold.
@@ -48,6 +56,7 @@ _TEXTS = {
     "metric_name",
     "disturbed",
     "portable_bits",
+    "cost_source",
     "notes",
     "status",
     "command",

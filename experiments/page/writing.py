@@ -52,7 +52,8 @@ _SHOWN = (
     *("lowering", "metric_name", "metric", "metric_fp32", "metric_drop", "metric_drop_low"),
     *("metric_drop_high", "p_value", HOLM, "n_eval", "sqnr_db", "cosine", "top1_agreement"),
     *("size_bytes", "activation_bytes", "traffic_bytes", "macs", "bit_operations"),
-    *("energy_uj", "energy_memory_uj"),
+    *("energy_uj", "energy_memory_uj", "energy_mac_uj", "energy_other_uj", "mac_gates"),
+    *("mac_area_um2", "cost_source", "accumulator_bits"),
     *("latency_ms_median", "speedup_vs_fp32", "speedup_low", "speedup_high", "disturbed"),
     *("disturbance", "threads", "target", "outputs_not_finite", "portable_bits"),
     *("detectable_drop", "notes"),
@@ -62,6 +63,7 @@ _AXES = (
     *("latency_ms_median", "speedup_vs_fp32", "size_bytes", "activation_bytes", "traffic_bytes"),
     *("energy_memory_uj", "macs", "bit_operations", "energy_uj", "metric", "metric_drop"),
     *("sqnr_db", "cosine", "top1_agreement", "kl_float32", "top_token_agreement"),
+    *("mac_gates", "mac_area_um2", "accumulator_bits"),
 )
 _PROVENANCE = (
     *("cpu", "cores", "target", "isa", "os", "python", "numpy", "llvmlite", "dtypelab_version"),

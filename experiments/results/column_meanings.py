@@ -12,6 +12,7 @@ SYSTEM = "system"
 BYTES, OPS, MACS, MS, MICROJOULES = "B", "Op", "MAC", "ms", "µJ"
 SHARE, DECIBELS, TIMES, SECONDS, OF_METRIC = "share", "dB", "×", "s", "as metric"
 NATS = "nat"
+SQUARE_MICROMETRES = "µm²"
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ MEANINGS: dict[str, Meaning] = {
     "energy_uj": Meaning(
         "energy",
         MICROJOULES,
-        "Microjoules of one input by the specification's table of energies.",
+        "Microjoules of one input, by the prices of `cost_source`: all that the row knows of.",
         True,
     ),
     "config": Meaning("specification", "", "A specification of this row alone, as JSON."),
@@ -244,6 +245,51 @@ MEANINGS: dict[str, Meaning] = {
         "Share of tokens at which the network and float32 put the same token first.",
         False,
     ),
+    "cost_source": Meaning(
+        "source of costs",
+        "",
+        "Where all prices of the row come from: a published table, `gate_model`, `circuits`, or "
+        "`specification` for tables of its own.",
+    ),
+    "mac_gates": Meaning(
+        "gates of a MAC",
+        "",
+        "Gates of the unit that does a MAC, the mean over all of them; `circuits` counts NAND2 "
+        "equivalents.",
+        True,
+    ),
+    "mac_area_um2": Meaning(
+        "area of a MAC",
+        SQUARE_MICROMETRES,
+        "Area of the unit that does a MAC, the mean over all of them.",
+        True,
+    ),
+    "energy_mac_uj": Meaning(
+        "energy of MACs",
+        MICROJOULES,
+        "The part of the energy that MACs take.",
+        True,
+    ),
+    "energy_other_uj": Meaning(
+        "energy of other operators",
+        MICROJOULES,
+        "The part of the energy that other operators take; `notes` names those without a price.",
+        True,
+    ),
+    "accumulator_bits": Meaning(
+        "accumulator",
+        "bits",
+        "Width that provably holds the widest whole sum of the network, exactly; where "
+        "`certificates` was asked for.",
+        True,
+    ),
+    "accumulator_data_bits": Meaning(
+        "accumulator for the data",
+        "bits",
+        "Width that loses nothing on the calibration inputs, of the widest sum of integers.",
+        True,
+    ),
+    "accumulator_node": Meaning("widest sum", "", "The node whose sums need `accumulator_bits`."),
     "outputs_not_finite": Meaning(
         "not finite",
         "",

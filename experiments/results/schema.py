@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from compiler.errors import ConfigError
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 RESULTS = 1 << 30
 """Bytes that a results file may have, see `compiler.files.reading`."""
 
@@ -19,7 +19,7 @@ TEXT_COLUMNS = (
     *("scheme", "dtype", "lowering", "accumulate", "granularity", "symmetry", "calibrator"),
     *("skipped", "target", "isa", "cpu", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
     *("git_rev", "git_dirty", "started_utc", "config", "metric_name", "dataset_sha256"),
-    *("latency_noise", "portable_bits", "notes"),
+    *("latency_noise", "portable_bits", "notes", "cost_source", "accumulator_node"),
 )
 
 COLUMNS = (
@@ -53,6 +53,9 @@ COLUMNS = (
     # Version 7.
     *("metric_se", "tokens", "kl_float32", "kl_float32_se", "kl_float32_p99"),
     "top_token_agreement",
+    # Version 8.
+    *("cost_source", "mac_gates", "mac_area_um2", "energy_mac_uj", "energy_other_uj"),
+    *("accumulator_bits", "accumulator_data_bits", "accumulator_node"),
 )
 
 #: What each version added at the end; files of earlier ones are read as if empty there.
@@ -61,7 +64,7 @@ _ADDED = {
     for version, first in (
         *((2, "metric_drop_low"), (3, "metric_name")),
         *((4, "latency_rounds"), (5, "traffic_bytes"), (6, "notes")),
-        (7, "metric_se"),
+        *((7, "metric_se"), (8, "cost_source")),
     )
 }
 

@@ -50,7 +50,8 @@ SHARE, DECIBELS, RELATIVE, FLOAT32_DB = 0.005, 0.1, 1e-3, 100.0
 #: Costs, which must come out exactly too.
 COSTS = (
     *("size_bytes", "bit_operations", "activation_bytes", "traffic_bytes"),
-    *("energy_uj", "energy_memory_uj"),
+    *("energy_uj", "energy_memory_uj", "energy_mac_uj", "energy_other_uj"),
+    *("mac_gates", "mac_area_um2", "accumulator_bits"),
 )
 #: The first schema version that counts them as they are counted now. Before, memory was counted
 #: ahead of fusion, and few bits by the types that hold them.

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 
 from compiler.errors import ConfigError
-from experiments.costs import published
 from experiments.data.datasets import Dataset
 from experiments.feeds import Examples, elements_of, sample_of
 from experiments.gaps.chain import NothingBetween
@@ -25,13 +24,13 @@ from experiments.results.schema import COLUMNS, SCHEMA_VERSION, Value
 from experiments.spec import own_code
 from experiments.spec.cells import Cell, Workload
 from experiments.systems import pipeline, rounding_seeds
-from experiments.systems.energy import memory_microjoules, microjoules
 from experiments.systems.schemes import Scheme
 from experiments.user_code import activity, adapters
 
 from . import provenance
 from .accuracy_columns import Accuracy, accuracy
 from .batchwise import References, batches, in_batches, judged
+from .hardware_columns import accumulator_columns, cost_columns
 from .work import batch_of_tokens, evaluation_batch
 
 _FLOAT32 = Scheme("float32", "float32", "float32")
@@ -106,12 +105,10 @@ class Session:
                 subject = _Network(self._prepare(cell))
         variant = subject.variant
         row |= {name: getattr(variant, name) for name in _VARIANT_COLUMNS if name in COLUMNS}
-        if cell.energy_source:
-            row |= energy_columns(variant, published.picojoules(cell.energy_source))
-        elif cell.energy:
-            names = rounding_seeds.seeded_names(cell.scheme, cell.seed)
-            prices = {rounding_seeds.renamed(key, names): pj for key, pj in cell.energy}
-            row |= energy_columns(variant, prices)
+        known = [variant.notes]
+        for more, said in (cost_columns(cell, variant), accumulator_columns(cell, variant)):
+            row |= more
+            known.append(said)
         if isinstance(reference, References):
             found = self._batchwise(cell, subject, baseline, reference, outcome.sequences)
             row["lowering"] = subject.lowering
@@ -124,7 +121,7 @@ class Session:
             with activity.at("comparing outputs", users=False):
                 found = accuracy(cell, data, outputs, reference)
         row |= found.columns
-        row["notes"] = one_line("; ".join(filter(None, [variant.notes, *found.notes])))
+        row["notes"] = one_line("; ".join(filter(None, [*known, *found.notes])))
         if settings.runs:
             with _of_scheme(cell, "measuring latency"):
                 row |= self._latency(cell, subject, baseline)
@@ -314,14 +311,6 @@ def _identity(cell: Cell) -> dict[str, Value]:
 
 def _empty_row(cell: Cell) -> dict[str, Value]:
     return {**dict.fromkeys(COLUMNS), **_identity(cell)}
-
-
-def energy_columns(variant: pipeline.Variant, picojoules: dict[str, float]) -> dict[str, Value]:
-    """Energy of operations and, where moving bytes has a price, of the traffic too."""
-    operations = microjoules(variant.macs_by_dtypes, variant.elements, picojoules)
-    memory = memory_microjoules(variant.traffic_bytes, picojoules)
-    total = None if operations is None else operations + (memory or 0.0)
-    return {"energy_uj": total, "energy_memory_uj": memory}
 
 
 def _latency_columns(found: Speedup) -> dict[str, Value]:

@@ -85,8 +85,14 @@ class Cell:
     #: operator and dtype, as "nn.relu float32" -> picojoules of an element of its results; "memory"
     #: -> picojoules of moving a byte.
     energy: tuple[tuple[str, float], ...] = ()
-    #: A published table that has these prices instead; see `costs.published`.
+    #: What has these prices instead; see `systems.prices`.
     energy_source: str = ""
+    #: Operand dtypes, as those of `energy` -> gates and square micrometres of a unit that does one
+    #: multiply-accumulate.
+    gates: tuple[tuple[str, float], ...] = ()
+    area: tuple[tuple[str, float], ...] = ()
+    #: Whether the widths that accumulators need are looked for.
+    certificates: bool = False
     layers: LayerRequest = field(default_factory=LayerRequest)
     gap: GapRequest = field(default_factory=GapRequest)
     #: Which output is judged, of a model that has several.
@@ -125,6 +131,9 @@ class Cell:
             "repeat": self.repeat,
             "energy": sorted(self.energy),
             "energy_source": self.energy_source,
+            "gates": sorted(self.gates),
+            "area": sorted(self.area),
+            "certificates": self.certificates,
             **identity.definitions(self.scheme),
             "adapters": identity.adapter_content(self),
             "compiling": identity.compiling(),
@@ -175,6 +184,8 @@ class Cell:
             **({"adapters": list(self.adapters)} if self.adapters else {}),
             **({"energy": dict(self.energy)} if self.energy else {}),
             **({"energy": {"source": self.energy_source}} if self.energy_source else {}),
+            **{key: dict(table) for key in ("gates", "area") if (table := getattr(self, key))},
+            **({"certificates": True} if self.certificates else {}),
             **({"layers": asdict(self.layers)} if self.layers.images else {}),
             **({"gap": asdict(self.gap)} if self.gap.inputs else {}),
         }

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from experiments.costs.published import SOURCES
 from experiments.layers.gaps import GapRequest
 from experiments.layers.table import LayerRequest
 from experiments.systems.number_systems import block_format_names, format_names
+from experiments.systems.prices import SOURCES
 from experiments.systems.schemes import ALIASES, FORMAT_OPTIONS, NAMES
 from quantize.config.json_schema import (
     DIALECT,
@@ -44,6 +44,9 @@ _ABOUT = {
     "output": "Which output is judged, of a network with several.",
     "adapters": "Python files of yours that are run first.",
     "energy": "Picojoules of operations: operands, an operator and its numbers, or memory.",
+    "gates": "Gates of a unit that does a multiply-accumulate, by its operands.",
+    "area": "Square micrometres of such a unit.",
+    "certificates": "Look for the accumulators that provably hold every sum.",
     "layers": "Errors of single layers, in a file beside the results.",
     "gap": "Simulations in float32 beside execution, step by step, in a file beside the results.",
     "latency": "How long latency is measured; runs = 0 leaves it out.",
@@ -72,6 +75,8 @@ def _properties() -> dict[str, Schema]:
         for f in fields(LayerRequest)
     }
     settings = _settings()
+    price = {"type": "number", "minimum": 0}
+    prices: Schema = {"type": "object", "additionalProperties": price}
     return {
         **_lists(),
         "repeats": {"type": "integer", "minimum": 1},
@@ -79,11 +84,10 @@ def _properties() -> dict[str, Schema]:
         "repeat": _NATURAL,
         **dict.fromkeys(("dataset", "metric", "output"), TEXT),
         "adapters": _list(TEXT, 0),
-        "energy": {
-            "type": "object",
-            "properties": {"source": {"enum": list(SOURCES)}},
-            "additionalProperties": {"type": "number", "minimum": 0},
-        },
+        "energy": {**prices, "properties": {"source": {"enum": list(SOURCES)}}},
+        "gates": prices,
+        "area": prices,
+        "certificates": {"type": "boolean"},
         "layers": closed(layers),
         "gap": closed({f.name: _NATURAL for f in fields(GapRequest)}),
         "latency": closed({name: settings[name] for name in LATENCY}),

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from compiler.errors import ConfigError, unknown
-from experiments.costs.published import source_of
 from experiments.data.datasets import Dataset
 from experiments.layers.gaps import GapRequest
 from experiments.layers.table import LayerRequest
-from experiments.systems.energy import check_key
+from experiments.systems.energy import check_key, check_pair
+from experiments.systems.prices import check_source
 from experiments.systems.rounding_seeds import random_formats
 from experiments.user_code import adapters, isolation
 
@@ -32,8 +32,9 @@ T = TypeVar("T")
 _RULES = ("include", "exclude", "override")
 KEYS = (
     *AXES,
-    *("seed", "repeat", "dataset", "metric", "output", "adapters", "energy", "layers", "gap"),
-    *("latency", "n_eval", "n_calib", "timeout_s", "memory_gib", *_RULES),
+    *("seed", "repeat", "dataset", "metric", "output", "adapters", "energy", "gates"),
+    *("area", "certificates", "layers", "gap", "latency"),
+    *("n_eval", "n_calib", "timeout_s", "memory_gib", *_RULES),
 )
 
 
@@ -151,7 +152,7 @@ class _Grid:
     def cells(self, axes: Axes, last: Overrides, left_out: Sequence[Rule] = ()) -> Iterator[Cell]:
         """The product of the axes, without what is `left_out`; settings in `last` come before all
         others."""
-        energy, energy_source = _energy(self.top.table("energy"))
+        prices = _prices(self.top)
         gap = _gap(self.top.table("gap"))
         for model, target, threads in product(axes.models, axes.targets, axes.threads):
             subject = model.value
@@ -178,8 +179,8 @@ class _Grid:
                         seed=seed,
                         repeat=repeat,
                         adapters=self.adapters,
-                        energy=energy,
-                        energy_source=energy_source,
+                        certificates=self.top.flag("certificates", False),
+                        **prices,
                         layers=layers,
                         gap=gap,
                     )
@@ -223,18 +224,28 @@ def _distinct(top: Reader, cells: Iterable[Cell]) -> None:
             top.fail(f"{other.label!r} and {cell.label!r} are the same configuration", "schemes")
 
 
-def _energy(table: Reader) -> tuple[tuple[tuple[str, float], ...], str]:
-    """Picojoules, or the name of a source of them; see `Cell.energy`."""
-    if "source" in table.values:
-        source = table.text("source")
-        table.checked(partial(source_of, source), "source")
-        if len(table.values) > 1:
-            table.fail(f"prices beside those of {source}: sources are not mixed", "source")
-        return (), source
+def _prices(top: Reader) -> dict[str, Any]:
+    """The prices of a specification, or the name of a source of them, as attributes of `Cell`."""
+    energy, sizes = top.table("energy"), {name: top.table(name) for name in ("gates", "area")}
+    if "source" in energy.values:
+        source = energy.text("source")
+        energy.checked(partial(check_source, source), "source")
+        beside = [name for name, table in sizes.items() if table.values]
+        if len(energy.values) > 1 or beside:
+            energy.fail(f"prices beside those of {source}: sources are not mixed", "source")
+        return {"energy_source": source}
+    return {
+        "energy": _table(energy, check_key),
+        **{name: _table(table, check_pair) for name, table in sizes.items()},
+    }
+
+
+def _table(table: Reader, check: Callable[[str], None]) -> tuple[tuple[str, float], ...]:
+    """Numbers by what they are of."""
     prices = table.numbers(0.0)
     for key in prices:
-        table.checked(partial(check_key, key), key)
-    return tuple(prices.items()), ""
+        table.checked(partial(check, key), key)
+    return tuple(prices.items())
 
 
 def _layers(table: Reader, most: int) -> LayerRequest:

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 from . import number_systems
 
@@ -34,6 +37,13 @@ def check_key(key: str) -> None:
     number_systems.check_number(dtype)
 
 
+def check_pair(key: str) -> None:
+    """Raise a DtypelabError unless a table of gates or areas may have this key: the operands of
+    multiply-accumulates, or their one number system."""
+    for part in key.split(" x "):
+        number_systems.check_number(part)
+
+
 def microjoules(
     macs: Mapping[str, int], elements: Mapping[str, int], picojoules: Mapping[str, float]
 ) -> float | None:
@@ -52,16 +62,62 @@ def microjoules(
     Returns:
         None if the table does not say what a multiply-accumulate costs.
     """
+    found = spent(macs, elements, {}, picojoules)
+    return None if found is None else found.total_uj
+
+
+@dataclass(frozen=True)
+class Spent:
+    """Microjoules of one input: of multiply-accumulates, of the other operators, and of both.
+
+    `free`: keys of `elements` that the table says nothing of.
+    """
+
+    mac_uj: float
+    other_uj: float
+    total_uj: float
+    free: tuple[str, ...]
+
+
+def spent(
+    macs: Mapping[str, int],
+    elements: Mapping[str, int],
+    operations: Mapping[str, Mapping[str, int]],
+    picojoules: Mapping[str, float],
+) -> Spent | None:
+    """As `microjoules`, in parts.
+
+    Args:
+        operations: key of `elements` -> what it is made of, "add float32" -> how many; priced where
+            the table does not name the operator itself.
+    """
     picojoules = {_in_short(key): price for key, price in picojoules.items()}
     prices = {pair: _price_of_pair(pair, picojoules) for pair in macs}
     if None in prices.values():
         return None
-    spent = sum(count * (prices[pair] or 0.0) for pair, count in macs.items())
+    of_macs = sum(count * (prices[pair] or 0.0) for pair, count in macs.items())
+    known, free, others = _numbers(picojoules), [], []
     for key, count in elements.items():
-        operator, _, dtype = key.rpartition(" ")
-        names = (f"{operator} {name}" for name in _stand_ins(dtype, _numbers(picojoules)))
-        spent += count * (_first(names, picojoules) or 0.0)
-    return spent * 1e-6
+        price = _price_of_element(key, picojoules, known)
+        parts = operations.get(key, {})
+        each = [(n, _price_of_element(part, picojoules, known)) for part, n in parts.items()]
+        if price is None and (key not in operations or any(pj is None for _, pj in each)):
+            free.append(key)
+        elif price is not None:
+            each = [(count, price)]
+        others.append(sum(n * (pj or 0.0) for n, pj in each))
+    total = reduce(add, others, of_macs)
+    return Spent(of_macs * 1e-6, reduce(add, others, 0.0) * 1e-6, total * 1e-6, tuple(free))
+
+
+def mean_of_pairs(macs: Mapping[str, int], table: Mapping[str, float]) -> float | None:
+    """The mean over all multiply-accumulates of what a table says of their operands; None if it
+    does not of some, or there are none."""
+    table = {_in_short(key): value for key, value in table.items()}
+    found = {pair: _price_of_pair(pair, table) for pair in macs}
+    if not found or None in found.values():
+        return None
+    return sum(n * (found[pair] or 0.0) for pair, n in macs.items()) / sum(macs.values())
 
 
 def memory_microjoules(traffic_bytes: int, picojoules: Mapping[str, float]) -> float | None:
@@ -86,6 +142,12 @@ def _price_of_pair(pair: str, picojoules: Mapping[str, float]) -> float | None:
         return found
     bits = [number_systems.number_bits(name) for name in (data, weights)]
     return _first(_stand_ins(data if bits[0] > bits[1] else weights, known), picojoules)
+
+
+def _price_of_element(key: str, picojoules: Mapping[str, float], known: set[str]) -> float | None:
+    """What an element of "OPERATOR DTYPE" costs, by the best name of its numbers."""
+    operator, _, dtype = key.rpartition(" ")
+    return _first((f"{operator} {name}" for name in _stand_ins(dtype, known)), picojoules)
 
 
 def _numbers(picojoules: Mapping[str, float]) -> set[str]:

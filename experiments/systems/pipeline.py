@@ -7,8 +7,8 @@ experiments` stays quick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from compiler import Executable
     from compiler.ir.expr import IRModule
     from compiler.transform.analysis import ModelCost
+    from compiler.transform.certificates import Certificate
     from experiments.measure.layer_errors import LayerError
 
     Transform = Callable[[IRModule], IRModule]
     Costs = Callable[[IRModule], tuple[ModelCost, IRModule]]
+    Certify = Callable[[IRModule], Sequence[Certificate]]
 
 Array = NDArray[np.generic]
 
@@ -143,6 +145,10 @@ class Variant:
     layers: Callable[[Examples, bool], list[LayerError]]
     #: What a reader of the row must know.
     notes: str = ""
+    #: Key of `elements` -> the operations that it is made of, see `ModelCost.operations`.
+    operations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    #: The certificates of its sums; of quantized ones with what the calibration data need.
+    certify: Callable[[], Sequence[Certificate]] = tuple
 
 
 def retype(module: IRModule, scheme: Scheme) -> IRModule:
@@ -210,7 +216,7 @@ def prepare(
     from compiler.transform.preparation import prepare as prepare_module
 
     fixed = model_files.fixed_batch(path, sample_shape)
-    transform, simulated, costs, facts = _transform(
+    transform, simulated, costs, certified, facts = _transform(
         path, scheme, sample_shape, calibration, threads, fixed
     )
 
@@ -248,9 +254,14 @@ def prepare(
         traffic_bytes=found.traffic_bytes // per,
         macs_by_dtypes={pair: n // per for pair, n in found.macs_by_dtypes.items()},
         elements={key: n // per for key, n in found.elements.items()},
+        operations={
+            key: {part: n // per for part, n in parts.items()}
+            for key, parts in found.operations.items()
+        },
         portable_bits="no" if unportable(realized) else "yes",
         compile=compile_for,
         layers=layers,
+        certify=lambda: certified(module),
         notes="; ".join(filter(None, [_open_sizes(plain.assumed), _parts(realized)])),
         **facts,
     )
@@ -281,17 +292,17 @@ def _transform(
     calibration: Examples,
     threads: int,
     fixed_batch: int | None,
-) -> tuple[Transform, Transform, Costs, dict[str, Any]]:
+) -> tuple[Transform, Transform, Costs, Certify, dict[str, Any]]:
     """The module-to-module function of a scheme, the same with values by the names and in the units
-    of float32, what a module costs in the scheme together with that module, prepared, and the
-    columns that describe the scheme."""
+    of float32, what a module costs in the scheme together with that module, prepared, what
+    accumulators it needs, and the columns that describe the scheme."""
+    import quantize
     from compiler.transform.preparation import prepare as prepare_module
 
     facts: dict[str, Any] = dict.fromkeys(
         ("lowering", "accumulate", "granularity", "symmetry", "calibrator", "skipped"), ""
     )
     if scheme.calibrated:
-        import quantize
         from quantize.search.costs import realized_cost
 
         config = number_systems.qconfig(dict(scheme.options))
@@ -307,6 +318,7 @@ def _transform(
             lambda module: quantize.realize(module, plan),
             lambda module: quantize.simulate(module, plan),
             costs_in_plan,
+            lambda _: quantize.certify(module, plan, batches_of(calibration, fixed_batch), threads),
             facts | plan_columns(plan, config),
         )
     from compiler.transform.analysis import cost
@@ -325,4 +337,7 @@ def _transform(
         changed = prepare_module(retyped(module))
         return cost(changed), changed
 
-    return retyped, retyped, costs, facts
+    def certified(module: IRModule) -> Sequence[Certificate]:
+        return () if scheme.kind == "float32" else quantize.certify(retyped(module))
+
+    return retyped, retyped, costs, certified, facts

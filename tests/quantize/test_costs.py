@@ -21,8 +21,8 @@ from compiler.ir.expr import IRModule
 from compiler.op.qnn.requantize import ROUNDINGS
 from compiler.transform.analysis import ModelCost
 from compiler.transform.preparation import prepare
-from experiments.running import session
 from experiments.systems import number_systems, pipeline, schemes
+from experiments.systems.prices import OWN, Prices, costs_of
 from quantize import QConfig
 from quantize.formats.blocks import block_formats
 from quantize.search.costs import plan_cost
@@ -140,10 +140,10 @@ def assert_consistent(variant: pipeline.Variant, again: Recount) -> None:
     for column in ("size_bytes", "bit_operations", "activation_bytes", "traffic_bytes"):
         assert getattr(variant, column) == getattr(again, column), column
     prices = prices_of(again)
-    energy = session.energy_columns(variant, prices)
+    energy = costs_of(variant, Prices(OWN, prices))
     operations = sum(n * prices[pair] for pair, n in again.macs.items())
-    assert energy["energy_memory_uj"] == pytest.approx(again.traffic_bytes * 20e-6)
-    assert energy["energy_uj"] == pytest.approx(operations * 1e-6 + again.traffic_bytes * 20e-6)
+    assert energy.energy_memory_uj == pytest.approx(again.traffic_bytes * 20e-6)
+    assert energy.energy_uj == pytest.approx(operations * 1e-6 + again.traffic_bytes * 20e-6)
 
 
 @pytest.mark.sampled(3)
