@@ -16,7 +16,7 @@ from compiler.op.accumulate import held_form, into
 from compiler.op.accumulator import Accumulator
 from compiler.op.exact_sum_parts import added_to_odd
 from compiler.tensor.expr import BinOp, Expr, call, cast, let, select
-from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, DType
+from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, DType, precision, span
 
 Factors = tuple[Expr, ...]
 
@@ -63,6 +63,9 @@ class Rounding:
         """acc, a sum or a float64, and a term or a product of two factors."""
         if self.dtype.is_custom:
             return into(self.dtype, *term, acc)
+        if self.dtype == acc.dtype == FLOAT32 and not self.truncated and all(map(_is_single, term)):
+            values = [cast(x, FLOAT32) for x in term]
+            return call("fma", *values, acc) if len(values) == 2 else values[0] + acc
         total = self.value(acc)
         exact = term_of(term)
         return self.held(exact + total if self.dtype == FLOAT64 else added_to_odd(exact, total))
@@ -82,6 +85,16 @@ class Rounding:
 def term_of(factors: Factors) -> Expr:
     """float64 of a term, which holds it."""
     return reduce(mul, (cast(x, FLOAT64) for x in factors))
+
+
+def _is_single(x: Expr) -> bool:
+    """Whether float32 holds every number of an operand's dtype."""
+    if not x.dtype.is_custom:
+        return x.dtype == FLOAT32
+    bits, grid = precision(x.dtype), span(x.dtype)
+    if bits is None or grid is None:
+        return False
+    return bits <= 24 and grid[0] >= -149 and grid[1] <= 128
 
 
 def _toward_zero(nearest: Expr, x: Expr) -> Expr:

@@ -291,7 +291,7 @@ class _Nest:
         self.start(state, INT64)
 
         def held(half: Expr) -> Expr:
-            return self.inner.held(cast(call("bits", cast(half, INT32), dtype=FLOAT32), FLOAT64))
+            return cast(call("bits", cast(half, INT32), dtype=FLOAT32), self.inner.dtype)
 
         def add(i: Sequence[Any], c: Index, group: Index, size: int) -> Expr:
             def steps(s: Expr, lost: Expr, done: int) -> Expr:

@@ -1,11 +1,12 @@
 """Sums in a format of terms, and of products, that are in other formats: one rounding a step.
 
-What a step adds is exact in float64, or is rounded to odd there (S. Boldo and G. Melquiond, 2008).
-No oddness is needed where the product has no more bits than the format p, which is a float or fixed
-point with 2 p + 2 bits or less in the carrier: then both terms are floats of p bits, of which a sum
-that the carrier does not hold is far from any number that ends a rounding interval (S. Figueroa,
-"When is double rounding innocuous?", 1995). A product of few bits may end one only below the
-format's normal numbers; but there the carrier holds the sum.
+What a step adds is exact in float64, or is rounded to odd there (S. Boldo and G. Melquiond, 2008);
+or in float32, if that holds the product and the format is short. No oddness is needed where the
+product has no more bits than the format p, which is a float or fixed point with 2 p + 2 bits or
+less in the carrier: then both terms are floats of p bits, of which a sum that the carrier does not
+hold is far from any number that ends a rounding interval (S. Figueroa, "When is double rounding
+innocuous?", 1995). A product of few bits may end one only below the format's normal numbers; but
+there the carrier holds the sum. Nor is it needed of formats of few binades (`_narrow`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from datatypes.builtin import round_to_odd
 from datatypes.formats import Format, get
 from datatypes.vector.carrier import DOUBLE, SINGLE, Carrier
 from datatypes.vector.choice import chosen, significant_bits
+from datatypes.vector.operations import to_odd
 from datatypes.vector.rounding import rounded, uniform
 
 _NATIVE = {32: SINGLE, 64: DOUBLE}
@@ -42,6 +44,8 @@ def _total(factors: list[Expr], values: list[Expr], acc: Expr, odd: bool) -> Exp
     term = values[0] if len(values) == 1 else values[0] * values[1]
     if not odd:
         return term + acc
+    if term.dtype == SINGLE.dtype:
+        return to_odd("Add", term, acc, infinite=True)
     if sum(map(_bits, factors)) <= DOUBLE.significant:
         return let(term, lambda x: let(acc, lambda y: round_to_odd.operation("Add", x, y)))
     a, b = values
@@ -70,9 +74,28 @@ def _carrier(fmt: Format, factors: list[Expr]) -> tuple[Carrier, bool]:
     """The float that a step is computed in, and whether it is rounded to odd there."""
     bits, p = sum(map(_bits, factors)), significant_bits(fmt)
     plain = fmt.rounding == "nearest" and uniform(fmt) is not None and bits <= p
-    if plain and 2 * p + 2 <= SINGLE.significant and _within_single(fmt, factors):
-        return SINGLE, False
-    return DOUBLE, not (plain and 2 * p + 2 <= DOUBLE.significant)
+    if 2 * p + 2 <= SINGLE.significant and _within_single(fmt, factors):
+        if plain:
+            return SINGLE, False
+        if bits <= SINGLE.significant and uniform(fmt) is not None:
+            return SINGLE, True
+    if plain and 2 * p + 2 <= DOUBLE.significant:
+        return DOUBLE, False
+    return DOUBLE, not _narrow(fmt, bits, p)
+
+
+def _narrow(fmt: Format, bits: int, p: int) -> bool:
+    """Whether float64 may round a sum of a product of so many bits and a number of the format.
+
+    What ends a rounding interval is a multiple of minpos / 2. Say that such an m is where float64
+    rounds a + b to, at 2**e or above, and that a + b is another number: then they differ by at most
+    2**(e - 53). But b, and m, are multiples of minpos / 2, which is more than that. So the last
+    place of a is below 2**(e - 53), a itself below 2**(e - 53 + bits), and b, a number of the
+    format, would have to be that near to m: yet m is at least 2**(e - p - 2) from all of them.
+    """
+    even = fmt.rounding == "nearest" and uniform(fmt) is not None
+    grid = fmt.maxpos * 4 < fmt.minpos / 2 * 2**DOUBLE.significant
+    return even and grid and bits + p + 3 < DOUBLE.significant
 
 
 def _within_single(fmt: Format, factors: list[Expr]) -> bool:

@@ -91,7 +91,7 @@ def operate(fmt: Format, op: str, a: Expr, b: Expr, unsure: bool = False) -> Exp
     a, b = cast(a, wide), cast(b, wide)
     if op not in oracle.ARITHMETIC:
         return None
-    result = _odd(op, a, b, fmt.has_inf) if choice.odd else BinOp(op, a, b, wide)
+    result = to_odd(op, a, b, fmt.has_inf) if choice.odd else BinOp(op, a, b, wide)
     return cast(rounded(fmt, result, outside=op == "Div"), choice.lane.dtype)
 
 
@@ -102,13 +102,13 @@ def multiply_add(fmt: Format, a: Expr, b: Expr, c: Expr) -> Expr:
     return cast(rounded(fmt, result, outside=True), chosen(fmt).lane.dtype)
 
 
-def _odd(op: str, a: Expr, b: Expr, infinite: bool) -> Expr:
+def to_odd(op: str, a: Expr, b: Expr, infinite: bool) -> Expr:
     """a op b rounded to odd, with the error of the operation by Knuth's two-sum (Sub: of a and -b),
     and by fma. `infinite`: whether the result may be infinite."""
 
     def of(a: Expr, b: Expr) -> Expr:
         if op == "Sub":
-            return let(b * -1.0, lambda b: _odd("Add", a, b, infinite), "b")
+            return let(b * -1.0, lambda b: to_odd("Add", a, b, infinite), "b")
         nearest = BinOp(op, a, b, a.dtype)
         return let(nearest, lambda r: rounded_to_odd(r, error(r, a, b)), "r")
 

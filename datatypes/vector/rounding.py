@@ -59,10 +59,11 @@ def _finished(fmt: Format, x: Expr, outside: bool) -> Expr:
     if fmt.rounding == "zero":
         nearest = _truncated(fmt, x)
         return select(is_nan(x), c.number(nan_value(fmt)), nearest) if outside else nearest
-    if x.dtype == SINGLE.dtype and is_short_single(fmt):
+    short = x.dtype == SINGLE.dtype and is_short_single(fmt)
+    if short:
         nearest = _shortened(fmt, x)
     else:
-        nearest = _nearest(fmt, clamped(fmt, x), outside)
+        nearest = _nearest(fmt, clamped(fmt, x))
         if fmt.overflow != "saturate":
             over = magnitude(x) > c.number(largest_kept(fmt, c))
             nearest = select(over, _beyond(fmt, fmt.overflow, x), nearest)
@@ -70,7 +71,9 @@ def _finished(fmt: Format, x: Expr, outside: bool) -> Expr:
         if fmt.infinity != fmt.overflow:
             infinite = magnitude(x).equal(float("inf"))
             nearest = select(infinite, _beyond(fmt, fmt.infinity, x), nearest)
-        nearest = select(is_nan(x), c.number(nan_value(fmt)), nearest)
+        kept = uniform(fmt) is not None and not short and np.isnan(nan_value(fmt))
+        if not kept:  # NaN is not NaN already
+            nearest = select(is_nan(x), c.number(nan_value(fmt)), nearest)
     return nearest
 
 
@@ -170,13 +173,11 @@ def uniform(fmt: Format) -> Uniform | None:
     return Uniform(widest.numerator.bit_length() - 1, finest)
 
 
-def _nearest(fmt: Format, x: Expr, outside: bool) -> Expr:
+def _nearest(fmt: Format, x: Expr) -> Expr:
+    """NaN of NaN, and perhaps of what overflows and does not saturate: C may be infinite there."""
     spacing = uniform(fmt)
     if spacing is None:
         return _by_tables(fmt, x)
-    if outside:  # C must not overflow
-        far = 4 * float(fmt.maxpos)
-        x = at_most(at_least(x, -far), far)
 
     def nearest(x: Expr) -> Expr:
         r = let(even_c(fmt, spacing, x), lambda big: (x + big) - big, "c")

@@ -134,6 +134,27 @@ def test_ten_thousand_sums_of_any_magnitudes(data: str, held: str) -> None:
     check_many(data, held, 100, 100, 7)
 
 
+TIES = (
+    ("float16", "float16", 11), ("posit16_es1", "float16", 11), ("bfloat16", "bfloat16", 8),
+    ("float16", '{format = "float16", compensated = true}', 11),
+)  # fmt: skip
+"""Formats of data, and of sums, of so many bits, whose steps are computed in different floats."""
+
+
+@pytest.mark.parametrize(("data", "held", "bits"), TIES, ids=str)
+def test_sums_beside_ties(data: str, held: str, bits: int) -> None:
+    """Numbers of which the last place is odd, and half of that place, but for the square of an
+    error: no float between may take this for a tie."""
+    fmt, half, error = get(data), 2.0**-bits, 2.0 ** (1 - bits)
+    acc = 1 + error * np.array([1, 5, 2**bits // 2 - 1])
+    x = np.array([(v, s * half * (1 + d), 0.0) for v in acc for s in (1, -1) for d in (0, error)])
+    w = np.array([(1, f * (1 - d), 1) for f in (1, 2.0**-4) for d in (-error / 2, 0, error)])
+    x[::5, 2] = error * 2.0**-9
+    codes = [np.asarray(datatypes.encode(fmt, v)) for v in (x, w)]
+    got, want = products(data, held, *codes), rows_of_sums(fmt, held, *codes)
+    np.testing.assert_array_equal(datatypes.decode(fmt, got), want)
+
+
 # ---- rounding toward zero ------------------------------------------------------------------------
 @pytest.mark.parametrize("op", ["add", "subtract", "multiply", "divide", "sqrt"])
 @pytest.mark.parametrize("name", ["float16_truncate", "float22_e8m13_truncate"])
