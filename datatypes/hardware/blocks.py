@@ -8,7 +8,7 @@ tensor is a factor of the finished sum, and no part of this.)
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 from compiler.errors import UnsupportedError
@@ -48,55 +48,69 @@ class Blocks:
             )
 
 
-def block_mac(of: Blocks, path: Datapath, into: InFormat) -> Circuit:
-    """y = acc + scale_a * scale_b * (a . b), rounded once.
+def block_circuits(of: Blocks, path: Datapath, into: InFormat) -> dict[str, Circuit]:
+    """NAME_mac, and its parts: NAME_product, of which it has one an element, and NAME_total.
 
     Raises:
         UnsupportedError: the scales' format has no circuits.
     """
+    n, one = of.element.nbits, path.exact(0)
+    scales, held = f"scales are in {of.scale.name}", f"acc is in {into.fmt.name}"
+    codes = f"{of.length} codes of {of.element.name}, the first one lowest"
+
+    c = Circuit(f"{of.name}_mac", f"{of.name}: y = acc + scale_a * scale_b * (a . b), rounded once")
+    c.about += f"\na, b: {codes}; {scales}, {held}"
+    a, b = (c.input(name, n * of.length) for name in ("a", "b"))
+    pairs = [(a[k : k + n], b[k : k + n]) for k in range(0, n * of.length, n)]
+    c.output("y", _total(c, of, into, one, [_product(c, path, x, y) for x, y in pairs]))
+
+    p = Circuit(f"{of.name}_product", f"{of.name}: y = a * b, exactly\n{one.about}")
+    p.output("y", _product(p, path, p.input("a", n), p.input("b", n)))
+
+    t = Circuit(f"{of.name}_total", f"{of.name}: y = acc + scale_a * scale_b * (all products)")
+    t.about += f"\nproducts: {of.length} of {of.name}_product, the first one lowest; "
+    t.about += f"{scales}, {held}"
+    every = t.input("products", one.bits * of.length)
+    parts = [every[k : k + one.bits] for k in range(0, every.width, one.bits)]
+    t.output("y", _total(t, of, into, one, parts))
+    return {"product": p, "total": t, "mac": c}
+
+
+def _product(c: Circuit, path: Datapath, a: Bits, b: Bits) -> Bits:
+    """The exact product of two codes, as an accumulator that was 0 before."""
+    one = path.exact(0)
+    return path.mac_exact(c, a, b, c.constant(0, one.bits), one)
+
+
+def _total(c: Circuit, of: Blocks, into: InFormat, one: Exact, products: Sequence[Bits]) -> Bits:
+    """The accumulator with what products add up to, multiplied by the scales, rounded once."""
     codec = codec_of(into.fmt)
     assert codec is not None, into.fmt
-    n, fmt = of.element.nbits, of.scale
-    about = (
-        f"{of.name}: y = acc + scale_a * scale_b * (a . b), rounded once\n"
-        f"a, b: {of.length} codes of {of.element.name}, the first one lowest; scales are in "
-        f"{fmt.name}, acc is in {into.fmt.name}"
-    )
-    c = Circuit(f"{of.name}_mac", about)
-    a, b = (c.input(name, n * of.length) for name in ("a", "b"))
-    first, second = (scale_of(c, c.input(f"scale_{p}", fmt.nbits), of) for p in ("a", "b"))
-    acc = c.input("acc", into.fmt.nbits)
-    codes = [(a[k : k + n], b[k : k + n]) for k in range(0, n * of.length, n)]
-    scaled = multiplied(c, dot(c, path, codes), multiplied(c, first, second))
-    sums = Rounded(codec)
-    total = added(c, scaled, codec.decode(c, acc), codec.layout.significand)
-    c.output("y", sums.rounded(c, total))
-    return c
+    first, second = (_scale(c, c.input(f"scale_{name}", of.scale.nbits), of) for name in ("a", "b"))
+    acc = codec.decode(c, c.input("acc", into.fmt.nbits))
+    scaled = multiplied(c, _summed(c, one, products), multiplied(c, first, second))
+    return Rounded(codec).rounded(c, added(c, scaled, acc, codec.layout.significand))
 
 
-def dot(c: Circuit, path: Datapath, codes: Sequence[tuple[Bits, Bits]]) -> Number:
-    """The exact sum of the products of pairs of codes."""
-    one = path.exact(0)
-    nothing = c.constant(0, one.width + 1)
-    products = [path.mac_exact(c, a, b, nothing, one) for a, b in codes]
+def _summed(c: Circuit, one: Exact, products: Sequence[Bits]) -> Number:
+    """The exact sum of products."""
     total = summed(c, [p[: one.width] for p in products])
     # A product that is no number is 0 (NaN), 1 or -1 (infinities) below a bit that says so.
-    flags = [p[one.width] for p in products]
     nan, plus, minus = (
         reduce(lambda x, y: x | y, bits)
         for bits in (
-            [f & ~p[0] for f, p in zip(flags, products, strict=True)],
-            [f & p[0] & ~p[one.width - 1] for f, p in zip(flags, products, strict=True)],
-            [f & p[one.width - 1] for f, p in zip(flags, products, strict=True)],
+            [p[one.width] & ~p[0] for p in products],
+            [p[one.width] & p[0] & ~p[one.width - 1] for p in products],
+            [p[one.width] & p[one.width - 1] for p in products],
         )
     )
-    x = number_of(c, c.joint(c.constant(0, 1), total), Exact(one.unit, total.width), total.width)
-    inf = plus | minus
-    return Number(nan | plus & minus, inf, x.zero, inf.chosen(minus, x.sign), x.exponent,
-                  x.significand)  # fmt: skip
+    whole = c.joint(c.constant(0, 1), total)
+    x = number_of(c, whole, Exact(one.unit, total.width), total.width)
+    sign = (plus | minus).chosen(minus, x.sign)
+    return replace(x, nan=nan | plus & minus, inf=plus | minus, sign=sign)
 
 
-def scale_of(c: Circuit, code: Bits, of: Blocks) -> Number:
+def _scale(c: Circuit, code: Bits, of: Blocks) -> Number:
     """The number that the code of a scale means."""
     kind: object = of.scale.decoder
     none = c.constant(0, 1)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from compiler.errors import DtypelabError, UnsupportedError
 from datatypes.arithmetic import oracle
 from datatypes.formats import Format, get
+from datatypes.formats.catalogue import find
 from datatypes.formats.logarithmic import LogarithmCode
 from datatypes.hardware import accumulators
-from datatypes.hardware.accumulators import HEADROOM, Accumulator, Exact, InFormat, Staged
-from datatypes.hardware.blocks import Blocks, block_mac
+from datatypes.hardware.accumulators import HEADROOM, SINGLE, Accumulator, Exact, InFormat, Staged
+from datatypes.hardware.blocks import Blocks, block_circuits
 from datatypes.hardware.codecs import codec_of
 from datatypes.hardware.datapaths import Datapath, Rounded, mac_in_format
 from datatypes.hardware.integers import Whole, fixed_point
@@ -21,6 +22,7 @@ from datatypes.hardware.netlist import Circuit, text_of
 from datatypes.hardware.partly import PartlyTabulated
 from datatypes.hardware.staged import outer_step, staged_mac
 from datatypes.hardware.tabulated import Tabulated
+from datatypes.registry import registered_types
 from datatypes.vector.choice import significant_bits
 
 Accumulate = str | Format | Mapping[str, object]
@@ -40,6 +42,8 @@ class Design:
         accumulator_bits: width of the ports `acc`.
         circuits: the modules by what they do: decode, encode, add, mul, mac, round.
         terms: products that NAME_mac adds at once.
+        parts: modules that are too large to be synthesized whole -> (module, how often it is in
+            them), one after the other.
     """
 
     name: str
@@ -48,6 +52,7 @@ class Design:
     accumulator_bits: int
     circuits: dict[str, Circuit]
     terms: int = 1
+    parts: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
     @property
     def verilog(self) -> str:
@@ -71,8 +76,9 @@ def hardware(
     NAME_round saturates.
 
     Args:
-        fmt: a format or its name, or an integer dtype; or a block format, whose one module is
-            NAME_mac (a, b, scale_a, scale_b, acc -> y), a block at once.
+        fmt: a format or its name (float32 is float32_e8m23), or an integer dtype; or a block
+            format, which has NAME_mac (a, b, scale_a, scale_b, acc -> y), a block at once, and the
+            parts of it.
         accumulate: "exact": two's complement in units of minpos**2 (or as a comment says), which
             holds 2**headroom products, below a bit that says that it is no number. A format's name:
             acc = rnd(acc + a * b) in it. "fma": the same in the format itself; "sequential": there,
@@ -135,7 +141,7 @@ def datapath(fmt: str | Format, registers: int = 0) -> Datapath:
         if not 2 <= nbits <= 32:
             raise UnsupportedError(f"{fmt} has no hardware: integers have 2 to 32 bits here")
         return Whole(integer[0], nbits, signed=not integer[1], wraps=True, registers=registers)
-    described = get(fmt)
+    described = _described(fmt)
     codec = codec_of(described)
     if codec is not None:
         return Rounded(codec, registers)
@@ -146,6 +152,16 @@ def datapath(fmt: str | Format, registers: int = 0) -> Datapath:
     if isinstance(code, LogarithmCode) and not described.tables:
         return Logarithmic(described, code, registers)
     return fixed_point(described, registers) or Tabulated(described, registers)
+
+
+def _described(fmt: str | Format) -> Format:
+    """A format by its name: float32 too; not a datatype that is known by functions alone."""
+    if isinstance(fmt, str) and fmt in registered_types() and find(fmt) is None:
+        raise UnsupportedError(
+            f"{fmt} has no hardware: it is functions that were registered for a name; the nearest "
+            "is a format of at most 8 bits from a function, datatypes.define(..., decode=...)"
+        )
+    return get(SINGLE if fmt == "float32" else fmt)
 
 
 def _accumulator(
@@ -159,7 +175,7 @@ def _accumulator(
             )
         described = get("fixed8_0")  # any: an integer has no format of its own
     else:
-        described = get(fmt)
+        described = _described(fmt)
     into = accumulators.read(accumulate, described)
     if into is None:
         return path.exact(headroom)
@@ -193,10 +209,9 @@ def _block_design(of: Blocks, accumulate: Accumulate, pipeline: int) -> Design:
             f"hardware of {of.name} adds blocks, which have scales, to a float, a posit or a takum "
             f"with one rounding, not in {accumulate!r}; the nearest is accumulate='float32'"
         )
-    circuit = block_mac(of, datapath(of.element, pipeline), into)
-    return Design(
-        of.name, of.element.nbits, into, into.fmt.nbits, {"mac": circuit}, terms=of.length
-    )
+    circuits = block_circuits(of, datapath(of.element, pipeline), into)
+    parts = (("product", of.length), ("total", 1))
+    return Design(of.name, of.element.nbits, into, into.bits, circuits, of.length, {"mac": parts})
 
 
 def _module(path: Datapath, what: str, about: str, ports: dict[str, int]) -> Circuit:

@@ -45,7 +45,7 @@ class Cost:
 def synthesized(
     design: Design, only: Sequence[str] | None = None, liberty: str | Path | None = None
 ) -> list[Cost]:
-    """The cost of every module of a design.
+    """The cost of every module of a design; of large ones, that of their parts.
 
     Args:
         design: the circuits.
@@ -55,17 +55,37 @@ def synthesized(
     Raises:
         DtypelabError: Yosys is missing or failed, or the liberty file lacks cells.
     """
+    known: dict[str, Cost] = {}
+    wanted = [what for what in design.circuits if only is None or what in only]
+    needed = {part for what in wanted for part, _ in design.parts.get(what, ())}
     registers = any(circuit.cuts for circuit in design.circuits.values())
     cells = None if liberty is None else cells_of(Path(liberty), registers)
-    costs = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "design.v").write_text(design.verilog)
         for what, circuit in design.circuits.items():
-            if only is None or what in only:
-                cost = _cost(folder, what, circuit)
-                costs.append(cost if cells is None else _mapped(folder, cost, circuit, cells))
-    return costs
+            if what in design.parts or what not in {*wanted, *needed}:
+                continue
+            cost = _cost(folder, what, circuit)
+            known[what] = cost if cells is None else _mapped(folder, cost, circuit, cells)
+    for what in set(wanted) & set(design.parts):
+        parts = [(known[part], times) for part, times in design.parts[what]]
+        known[what] = _composed(what, parts)
+    return [known[what] for what in wanted]
+
+
+def _composed(module: str, parts: Sequence[tuple[Cost, int]]) -> Cost:
+    """The cost of parts that are passed one after the other, each so many times side by side."""
+    areas = [part.area_um2 for part, _ in parts]
+    mapped = None not in areas
+    return Cost(
+        module,
+        sum(times * part.cells for part, times in parts),
+        sum(times * part.nand2 for part, times in parts),
+        sum(part.depth for part, _ in parts),
+        sum(times * (part.area_um2 or 0.0) for part, times in parts) if mapped else None,
+        sum(part.delay_ps or 0.0 for part, _ in parts) if mapped else None,
+    )
 
 
 def _cost(folder: Path, what: str, circuit: Circuit) -> Cost:

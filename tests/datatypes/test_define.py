@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from verilog_reader import modules
 
 import compiler
 import datatypes
-from compiler.errors import DtypelabError
+from compiler.errors import DtypelabError, UnsupportedError
 from compiler.types.dtypes import Array, DType
+from datatypes.arithmetic import oracle
 from datatypes.formats import catalogue, get
 from datatypes.proof import check_format
 from experiments import zoo
@@ -204,3 +206,32 @@ def test_a_missing_c_function_is_an_error_at_registration() -> None:
     from datatypes import registry
 
     assert registry.lowering(registry.Operation("Add", "llvm", "with_library")) is None
+
+
+def tenth(code: int) -> float:
+    """Steps of 1/32 up to 16, with a sign: 10 bits."""
+    return (code & 511) / 32 * (-1 if code >> 9 else 1)
+
+
+def test_formats_that_a_user_defines_have_circuits() -> None:
+    described = datatypes.define("chopped", like="float8_e5m2", rounding="zero")
+    listed = datatypes.define("book", values=[-2.0, -0.5, 0.0, 0.25, 1.0, 3.0, 5.0, 7.0])
+    short = datatypes.define(
+        "by_function", nbits=5, negation="sign", decode=lambda c: tenth(c & 15 | c >> 4 << 9)
+    )
+    for fmt in (described, listed, short):
+        a, b = np.random.default_rng(4).integers(0, fmt.mask + 1, (2, 50))
+        made = modules(datatypes.hardware(fmt.name, "sequential"))
+        for op in ("Add", "Mul"):
+            work = made[f"{fmt.name}_{op.lower()}"]
+            found = [work(a=x, b=y) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+            assert found == oracle.apply(fmt, op, a, b).tolist()
+
+
+def test_functions_without_tables_are_refused() -> None:
+    datatypes.define("by_function_wide", nbits=10, negation="sign", decode=tenth)
+    with pytest.raises(UnsupportedError, match="tables are for at most 8 bits; it has 10"):
+        datatypes.hardware("by_function_wide")
+    datatypes.register("functions_alone", 177)
+    with pytest.raises(UnsupportedError, match="functions that were registered for a name"):
+        datatypes.hardware("functions_alone")

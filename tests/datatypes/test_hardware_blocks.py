@@ -21,12 +21,14 @@ from datatypes.hardware.generate import design, hardware
 from datatypes.hardware.lookup import looked_up, pairs_looked_up
 from datatypes.hardware.netlist import Circuit
 from datatypes.hardware.simulation import Simulation
+from datatypes.hardware.synthesis import synthesized
 
 needs_tools = pytest.mark.skipif(
     bool(tools.missing() or tools.missing_compiler()),
     reason=tools.missing() or tools.missing_compiler(),
 )
 POWERS = "float8_e8m0fnu"
+needs_yosys = pytest.mark.skipif(bool(tools.missing()), reason=tools.missing())
 BLOCKS = [
     ("float4_e2m1fn", POWERS, 5),
     ("float8_e5m2", "float8_e4m3fn", 3),
@@ -92,15 +94,41 @@ def test_a_block_is_added_with_one_rounding(
 
 def test_ports_of_a_block() -> None:
     found = ports(hardware(of("float4_e2m1fn", POWERS, 32), "float32"))
-    assert found == {
-        "block_mac": {
-            **dict.fromkeys(("a", "b"), ("input", 128)),
-            **dict.fromkeys(("scale_a", "scale_b"), ("input", 8)),
-            "acc": ("input", 32),
-            "y": ("output", 32),
-        }
+    held = {
+        **dict.fromkeys(("scale_a", "scale_b"), ("input", 8)),
+        "acc": ("input", 32),
+        "y": ("output", 32),
     }
+    assert found["block_mac"] == {**dict.fromkeys(("a", "b"), ("input", 128)), **held}
+    product = found["block_product"]["y"][1]  # in quarters up to 36, a sign and a flag
+    assert found["block_total"] == {"products": ("input", 32 * product), **held}
+    assert product == 10
     assert design(of("float4_e2m1fn", POWERS, 32), "float32").terms == 32
+
+
+def test_a_block_is_made_of_its_parts() -> None:
+    blocks = of("float8_e5m2", POWERS, 3)
+    made, x = (
+        modules(hardware(blocks, "float32")),
+        cases(of("float8_e5m2", POWERS, 3), "float32_e8m23", 20),
+    )
+    width = ports(hardware(blocks, "float32"))["block_product"]["y"][1]
+    for k, (a, b) in enumerate(zip(x["a"].tolist(), x["b"].tolist(), strict=True)):
+        rest = {name: int(x[name][k]) for name in ("scale_a", "scale_b", "acc")}
+        products = [made["block_product"](a=p, b=q) for p, q in zip(a, b, strict=True)]
+        every = sum(p << width * place for place, p in enumerate(products))
+        whole = {name: int(packed(blocks, x[name])[k]) for name in ("a", "b")}
+        assert made["block_total"](products=every, **rest) == made["block_mac"](**whole, **rest)
+
+
+@needs_yosys
+@pytest.mark.thorough
+def test_the_cost_of_a_block_is_that_of_its_parts() -> None:
+    product, total, mac = synthesized(design(of("float4_e2m1fn", POWERS, 4), "float32"))
+    assert [c.module for c in (product, total, mac)] == ["product", "total", "mac"]
+    assert mac.cells == 4 * product.cells + total.cells
+    assert mac.depth == product.depth + total.depth
+    assert 0 < 4 * product.nand2 < total.nand2 < mac.nand2
 
 
 @pytest.mark.parametrize("rows", [1, 2])
@@ -131,7 +159,7 @@ def test_simulated_blocks(element: str, scale: str, length: int) -> None:
     blocks, into = of(element, scale, length), "float32_e8m23"
     x = cases(blocks, into, 100_000)
     rows = {**x, "a": packed(blocks, x["a"]), "b": packed(blocks, x["b"])}
-    with Simulation(design(blocks, into)) as circuit:
+    with Simulation(design(blocks, into), ["mac"]) as circuit:
         found = circuit.run("mac", **rows)
     assert np.array_equal(found.astype(np.int64), wanted(blocks, into, x))
 

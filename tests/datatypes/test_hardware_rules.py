@@ -88,3 +88,7 @@ def test_a_table_of_products_is_the_multiplier() -> None:
     assert found == table.tolist()
     with pytest.raises(UnsupportedError, match="only sequential accumulation"):
         hardware(fmt, "exact")
+
+
+def test_float32_has_circuits() -> None:
+    assert hardware("float32", "fma") == hardware("float32_e8m23", "fma")

@@ -14,18 +14,21 @@ from datatypes.hardware import tools
 from datatypes.hardware.accumulators import Exact
 from datatypes.hardware.generate import design
 from datatypes.hardware.simulation import Simulation, as_words
+from datatypes.proof import samples
 
 needs_tools = pytest.mark.skipif(
     bool(tools.missing() or tools.missing_compiler()),
     reason=tools.missing() or tools.missing_compiler(),
 )
-EIGHT = ("posit8_es0", "posit8_es2", "float8_e4m3fn", "float8_e5m2", "nf4", "fixed8_4")
+EIGHT = ("posit8_es0", "posit8_es2", "float8_e4m3fn", "float8_e5m2", "nf4", "fixed8_4", "takum8")
 STEPS = 8
 
 
 @needs_tools
 @pytest.mark.thorough
-@pytest.mark.parametrize("name", EIGHT)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "takum8" else []) for n in EIGHT]
+)
 def test_exact_sums_of_random_sequences(name: str) -> None:
     fmt = get(name)
     made = design(name, "exact")
@@ -83,6 +86,47 @@ def test_sums_in_float32_of_random_sequences(name: str) -> None:
             assert np.array_equal(found, want)
         codes = circuit.run("round", acc=want)
     assert np.array_equal(codes, datatypes.encode(fmt, datatypes.decode(wide, want)))
+
+
+@needs_tools
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("name", "into"),
+    [
+        ("posit16_es1", "posit16_es1"),
+        ("posit16_es2", "posit16_es2"),
+        ("float16", "float16"),
+        ("float16", "float32_e8m23"),
+        ("bfloat16", "bfloat16"),
+        ("takum16", "takum16"),
+        ("fixed16_8", "float32_e8m23"),
+    ],
+)
+def test_a_million_steps_of_sixteen_bits(name: str, into: str) -> None:
+    fmt, wide = get(name), get(into)
+    rng = np.random.default_rng(9)
+    a, b = rng.integers(0, fmt.mask + 1, (2, 1_000_000))
+    acc = rng.integers(0, wide.mask + 1, 1_000_000)
+    a[:500_000], b[:500_000] = (samples.ordinary(fmt, rng, 500_000) for _ in range(2))
+    acc[:500_000] = samples.ordinary(wide, rng, 500_000)
+    values = [datatypes.decode(fmt, a), datatypes.decode(fmt, b), datatypes.decode(wide, acc)]
+    with Simulation(design(name, into), ["mac"]) as circuit:
+        found = circuit.run("mac", a=a, b=b, acc=acc)
+    want = datatypes.encode(wide, oracle.multiply_add(wide, *values))
+    assert np.array_equal(found, want)
+
+
+@needs_tools
+@pytest.mark.thorough
+def test_logarithms_are_added_after_products() -> None:
+    fmt = get("lns8_3")
+    a, b = np.random.default_rng(8).integers(0, fmt.mask + 1, (2, STEPS, 100_000))
+    want = np.zeros(100_000, np.uint8)
+    with Simulation(design("lns8_3", "sequential"), ["mac"]) as circuit:
+        for x, y in zip(a, b, strict=True):
+            found = circuit.run("mac", a=x, b=y, acc=want)
+            want = oracle.apply(fmt, "Add", want, oracle.apply(fmt, "Mul", x, y))
+            assert np.array_equal(found, want)
 
 
 def _units(fmt: Format, code: int, unit: int) -> int | None:
