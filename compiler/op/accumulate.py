@@ -131,6 +131,12 @@ def is_mode(mode: str) -> bool:
     return chosen is not None and bool(chosen.dtype.bits and chosen.outer_dtype.bits)
 
 
+def names_sums(name: str) -> bool:
+    """Whether an accumulation is called so that is no format: a mode, published hardware, or
+    integers of a width; no format may have such a name."""
+    return name in MODES or name in PRESETS or width(name) is not None
+
+
 def unknown_mode(mode: str) -> str:
     """The sentence that says that there is no such mode, and which there are."""
     return (

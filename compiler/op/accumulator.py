@@ -157,9 +157,10 @@ def _summed_in(name: str, truncated: bool) -> DType:
             "known numbers; choose a described format"
         )
     if random_dtype(dtype) is not None:
+        stem, chance, _ = name.partition("_stochastic")
+        nearest = stem if chance else "a format that rounds to nearest"
         raise UnsupportedError(
-            f"accumulate: sums in {name} would round stochastically; choose "
-            f"{name.partition('_stochastic')[0]}"
+            f"accumulate: sums in {name} would round stochastically; choose {nearest}"
         )
     return dtype
 

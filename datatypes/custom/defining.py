@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
@@ -20,6 +21,7 @@ from datatypes.formats.rules import SORTED_BITS
 from datatypes.formats.tables import operation_tables
 
 Decode = Callable[[int], "float | Fraction | Value"]
+_INTEGER = re.compile(r"u?int\d+", re.ASCII)
 _RULES = tuple(
     f.name for f in fields(Format) if f.name not in ("name", "nbits", "decoder", "tables")
 )
@@ -152,6 +154,7 @@ def _style(name: str, nan: bool, infinities: bool) -> Style:
 
 
 def _check_name(name: str) -> None:
+    from compiler.op.accumulate import names_sums
     from compiler.types.dtypes import DType
     from datatypes.registry import registered_types
 
@@ -162,9 +165,13 @@ def _check_name(name: str) -> None:
     try:
         builtin = not DType.parse(name).is_custom
     except DtypelabError:
-        return
+        builtin = False
     if builtin and name != "float16":
         raise DtypelabError(f"{name!r} is a built-in type; choose another name")
+    if names_sums(name):
+        raise DtypelabError(f"{name!r} names a way to form sums; choose another name")
+    if _INTEGER.fullmatch(name):
+        raise DtypelabError(f"{name!r} names integers; choose another name")
 
 
 def _check_lowering(fmt: Format) -> None:

@@ -15,9 +15,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from compiler.errors import ConfigError
+from compiler.errors import ConfigError, DtypelabError
 from compiler.op.qnn.formats import POWERS
-from quantize.formats.element import Element, element
+from compiler.types.dtypes import DType
+from quantize.formats.element import INTEGERS, Element, element, unsigned_bits
 
 FLOAT = "float32"
 """What is no format: the elements of an operand that stays as it is, or scales that are not
@@ -116,9 +117,11 @@ def define_block_format(
     """Make a block format of registered formats known under a name, for `QConfig`.
 
     Raises:
-        ConfigError: no such formats, a bad block, or a name that another block format has.
+        ConfigError: no such formats, a bad block, or a name that another format has.
     """
     made = BlockFormat(name or "-", element, scale, block)
+    if _is_number(name):
+        raise ConfigError(f"numbers are called {name!r}, and a block is none; choose another name")
     parts = [made.elements, *([] if made.scale == FLOAT else [made.scale_element])]
     for part in parts:
         if part.high <= 0:
@@ -127,6 +130,15 @@ def define_block_format(
         raise ConfigError(f"a block format called {name!r} exists; choose another name")
     _formats[name] = made
     return made
+
+
+def _is_number(name: str) -> bool:
+    """Whether integers, floats or numbers of a format are called so."""
+    try:
+        DType.parse(name)
+    except DtypelabError:
+        return INTEGERS.fullmatch(name) is not None or unsigned_bits(name) > 0
+    return True
 
 
 def block_format(name: str) -> BlockFormat | None:

@@ -268,6 +268,12 @@ def test_what_is_no_accumulator_is_refused_in_a_sentence(given: Any, text: str) 
         datatypes.change_dtype(mod, "float32", "bfloat16", accumulate=given)
 
 
+def test_a_format_made_now_that_rounds_by_chance_has_no_nearest_name() -> None:
+    datatypes.define("by_chance", exponent=5, mantissa=7, rounding="stochastic")
+    with pytest.raises(DtypelabError, match="stochastically; choose a format that rounds to near"):
+        assert Accumulator("by_chance").dtype.bits
+
+
 def test_integers_have_no_accumulator_in_a_format() -> None:
     b = FunctionBuilder()
     x = b.param("x", (2, 9), "int8")

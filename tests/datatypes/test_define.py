@@ -191,6 +191,11 @@ def test_what_contradicts_itself_is_refused_and_not_registered(
         ("two words", "cannot name a format"),
         ("posit16_es1", "exists"),
         ("posit9_es1", "names a format of a family"),
+        ("exact", "names a way to form sums"),
+        ("h100_fp8", "names a way to form sums"),
+        ("int16_wrap", "names a way to form sums"),
+        ("int4", "names integers"),
+        ("uint7", "names integers"),
     ],
 )
 def test_names_that_are_taken(name: str, message: str) -> None:

@@ -274,6 +274,9 @@ def test_users_define_block_formats_of_any_formats() -> None:
         define_block_format("mxint8", "fixed8_7")
     with pytest.raises(ConfigError, match="a block has 1 to"):
         define_block_format("none_at_all", "fixed8_7", block=0)
+    for name in ("posit8_es1", "int4", "uint8", "float32"):
+        with pytest.raises(ConfigError, match=f"numbers are called '{name}'"):
+            define_block_format(name, "fixed8_7")
 
 
 def test_formats_that_users_define_can_be_scaled() -> None:
