@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from compiler.errors import DtypelabError
+from compiler.files.reading import read_bytes
 
 _TOKEN = re.compile(r'"[^"]*"|[{}();:,]|[^\s{}();:,"]+')
 _COMMENT = re.compile(r"/\*.*?\*/|\\\n", re.DOTALL)
@@ -87,10 +88,7 @@ def cells_of(file: Path, registers: bool) -> Cells:
         DtypelabError: it cannot be read, or lacks an inverter, a NAND or NOR of two inputs, or a
             flip-flop.
     """
-    try:
-        text = file.read_text(errors="replace")
-    except OSError as error:
-        raise DtypelabError(f"cannot read the liberty file {file}: {error.strerror}") from None
+    text = read_bytes(file, "the liberty file", DtypelabError).decode(errors="replace")
     tokens = _TOKEN.findall(_COMMENT.sub(" ", text))
     try:
         library = next(_read(iter(tokens), Group("", []))).inner("library")[0]
@@ -98,7 +96,7 @@ def cells_of(file: Path, registers: bool) -> Cells:
         found = [cell for cell in library.inner("cell") if cell.text("dont_use") != "true"]
         gates = {gate.name: gate for gate in (_gate(cell, unit) for cell in found) if gate}
         flops = [float(c.text("area", "0")) for c in found if _is_register(c)]
-    except (IndexError, KeyError, ValueError):
+    except (IndexError, KeyError, ValueError, RecursionError):
         raise DtypelabError(f"{file} is no liberty file, or one that cannot be read") from None
     forms = {re.sub(r"[()\s]", "", gate.function) for gate in gates.values()}
     inverters = any(re.fullmatch(r"!\w+|\w+'", form) for form in forms)

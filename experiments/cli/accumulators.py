@@ -50,17 +50,25 @@ def certificates_of(
     return [asdict(c) for c in quantize.certify(module, plan, batches)]
 
 
-def table(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Certificates as lines; of exact sums of formats, numbers are in units of a power of two."""
+def table(rows: Sequence[dict[str, Any]], data: bool = False) -> list[str]:
+    """Certificates as lines; of exact sums of formats, numbers are in units of a power of two.
+
+    Args:
+        data: whether sums of data were looked at too.
+    """
     if not rows:
         return ["no sums of integers or of numbers of a format: give --plan or --dtype"]
     cells = [HEADER, *map(_cells, rows)]
     widths = [max(len(row[k]) for row in cells) for k in range(len(HEADER))]
     texts = 3  # the others are numbers
-    return ["  ".join([
-        *(c.ljust(w) for c, w in zip(row[:texts], widths, strict=False)),
-        *(c.rjust(w) for c, w in zip(row[texts:], widths[texts:], strict=True)),
-    ]) for row in cells]  # fmt: skip
+    unseen = data and not all(row["data_bits"] or row["reason"] for row in rows)
+    return [
+        *("  ".join([
+            *(c.ljust(w) for c, w in zip(row[:texts], widths, strict=False)),
+            *(c.rjust(w) for c, w in zip(row[texts:], widths[texts:], strict=True)),
+        ]) for row in cells),
+        *(["data are looked at of whole sums of integers alone"] if unseen else []),
+    ]  # fmt: skip
 
 
 def _brief(n: int) -> str:

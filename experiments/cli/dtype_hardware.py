@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compiler.errors import DtypelabError
-from experiments.files import check_writable, write_whole
+from compiler.errors import ConfigError, DtypelabError
+from experiments.files import check_outputs, write_whole
 
 from .common import json_option, print_json, say, show
 
@@ -63,13 +63,15 @@ def hardware(
     from datatypes.hardware.generate import design
     from experiments.costs.netlists import described_by
 
+    if no_synthesis and liberty is not None:
+        raise ConfigError("--liberty is for synthesis: leave it out, or --no-synthesis")
     described = described_by(name)
     accumulate = accumulate or ("exact" if isinstance(described, str) else "float32")
     made = design(described, accumulate, pipeline=pipeline, headroom=headroom)
     if not no_synthesis and tools.missing():
         raise DtypelabError(f"{tools.missing()}; or give --no-synthesis")
-    file = Path(output or f"{made.name}.v")
-    check_writable(file)
+    file = Path(f"{made.name}.v" if output is None else output)
+    check_outputs([file], [liberty])
     costs: list[Cost] = []
     if not no_synthesis:
         from datatypes.hardware.synthesis import synthesized

@@ -142,7 +142,7 @@ def inspect(
         if text and module is not None:
             say_text("\n" + content["text"])
         if accumulators and module is not None:
-            say_text("\n" + "\n".join(table(content["accumulators"])))
+            say_text("\n" + "\n".join(table(content["accumulators"], file is not None)))
         if passes and module is not None:
             say_text("\n" + record.table(context))
     if module is None:

@@ -54,10 +54,10 @@ def _measured(
     held = [named[c.node] for c in found if c.node in named]
     sums = [v for v in held if str(tensor_type(v).dtype) in wide]
     run = Runner(mod, sums, threads, sums)
-    ends = {v.name: (0, 0) for v in sums}
+    ends: dict[str, tuple[int, int]] = {}
     for batch in named_batches(mod, batches):
         for v, values in zip(run.wanted, run(batch), strict=True):
-            low, high = ends[v.name]
+            low, high = ends.get(v.name, (0, 0))
             if values.size:
                 ends[v.name] = min(low, int(values.min())), max(high, int(values.max()))
     return tuple(

@@ -110,6 +110,9 @@ def test_inspect_shows_how_wide_accumulators_must_be(tmp_path: Path, capsys: Cap
     assert [row["bits"] for row in imported] == [row["bits"] for row in rows]
     formats = as_json(capsys, *shown, "--dtype", "float8_e4m3fn")["accumulators"]
     assert all(row["unit"] < 0 < row["bits"] for row in formats)
+    unseen = [*shown, "--dtype", "float8_e4m3fn", "--input", "mnist1k"]
+    assert "looked at of whole sums of integers alone" in succeed(capsys, *unseen)
+    assert "looked at" not in succeed(capsys, *shown, "--plan", plan, "--input", "mnist1k")
     assert "no sums of integers" in succeed(capsys, *shown)
     assert run_command([*shown, "--plan", plan, "--dtype", "bfloat16"]) == 2
     assert "give one" in capsys.readouterr().err

@@ -73,8 +73,13 @@ def test_what_is_no_liberty_file_is_refused(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(DtypelabError, match="is no liberty file"):
             cells_of(file, False)
-    with pytest.raises(DtypelabError, match="cannot read the liberty file"):
-        cells_of(tmp_path / "none.lib", False)
+    for nested in ("library(a) {" * 5000, "library(a) {" + "b() {" * 5000):
+        file.write_text(nested)
+        with pytest.raises(DtypelabError, match="is no liberty file"):
+            cells_of(file, False)
+    for none in (tmp_path / "none.lib", tmp_path, Path("/dev/zero")):
+        with pytest.raises(DtypelabError, match="cannot read the liberty file"):
+            cells_of(none, False)
 
 
 def test_the_verb_writes_verilog_without_tools(
@@ -109,6 +114,23 @@ def test_a_refused_format_is_one_sentence(tmp_path: Path, capsys: Capture) -> No
     assert run_command(["dtype", "hardware", "lns16_8", "-o", str(file), "--no-synthesis"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not file.exists()
+
+
+def test_options_that_contradict_each_other_and_files_that_would_be_lost(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools, "missing", lambda: "")
+    lib = library(tmp_path / "t.lib", INVERTER, NAND)
+    held, given = lib.read_text(), ["dtype", "hardware", "posit8_es2", "--liberty", str(lib)]
+    for more, said in (
+        (["--no-synthesis"], "--liberty is for synthesis"),
+        (["-o", str(lib)], "it would be lost"),
+        (["-o", ""], "it is a folder"),
+    ):
+        assert run_command([*given, *more]) == 2
+        assert said in capsys.readouterr().err
+    assert lib.read_text() == held
+    assert [*tmp_path.iterdir()] == [lib]
 
 
 @needs_yosys

@@ -314,6 +314,12 @@ def test_the_width_that_data_need_loses_nothing_on_them_and_one_bit_less_does() 
     assert (run(1) != want).any()
 
 
+def test_no_data_need_no_width() -> None:
+    for batches in ([], [images()[0][:0]]):
+        found = quantize.certify(net("mlp"), plan_of("mlp"), batches)
+        assert [c.data_bits for c in found] == [0] * len(found)
+
+
 def test_patterns_and_overrides_choose_what_is_certified() -> None:
     config = QConfig(
         accumulate={"conv_1": "certified"}, overrides={"c3": {"accumulate": "certified"}}
