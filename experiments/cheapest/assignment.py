@@ -60,7 +60,7 @@ def cheapest(costs: Array, noises: Array, budget: float) -> Chosen | None:
     # Of equal costs the one with less noise, by a share too small to change any other choice.
     unit = costs[costs > 0].min(initial=np.inf)
     tie = (1e-6 * unit / len(costs) if np.isfinite(unit) else 1.0) / budget
-    total = 0
+    total: Any = 0
     for layer in range(len(costs)):
         one = 0
         for k in np.flatnonzero(allowed[layer]):

@@ -65,8 +65,8 @@ def energy(picojoules: Mapping[str, float]) -> Price:
 
 def gates(circuits: Circuits) -> Price:
     """Gates that are busy: NAND2 equivalents of the candidate's multiply-accumulate, each time that
-    a layer does one. Stored integers are summed exactly, stored numbers of formats in float32; for
-    blocks see `Circuits.block_mac`.
+    a layer does one. Stored integers are summed exactly, stored numbers of formats in float32; of a
+    circuit of whole blocks, which has their scales too, it is the share of one product.
 
     Raises:
         ConfigError: there is no circuit of the candidate in the table.
@@ -79,18 +79,8 @@ def gates(circuits: Circuits) -> Price:
 
 
 def _mac(circuits: Circuits, candidate: Candidate) -> float:
-    from quantize.formats.blocks import block_format
-
-    name, blocks = candidate.format, block_format(candidate.format)
-    if blocks is None:
-        stored = "exact" if INTEGER.fullmatch(name) else FLOAT32
-        return circuits.mac(name, candidate.accumulate or stored)
-    if not blocks.powers:
-        raise ConfigError(
-            f"no circuit scales the blocks of {name}: gates are those of blocks whose scales are "
-            "powers of two, for example mxfp4_e2m1"
-        )
-    return circuits.block_mac(blocks.element, blocks.block)
+    stored = "exact" if INTEGER.fullmatch(candidate.format) else FLOAT32
+    return circuits.mac(candidate.format, candidate.accumulate or stored)
 
 
 LATENCY = "latency"

@@ -15,8 +15,6 @@ from pathlib import Path
 from compiler.errors import ConfigError
 
 TABLE = Path(__file__).with_name("circuits.csv")
-EXPONENTS = "int8"
-"""Whose adder adds two scales that are powers of two: their exponents have 8 bits."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class Circuits:
         found = self.areas.get((name, accumulate, "mac"))
         if found is not None:
             return found
-        own = [mode for fmt, mode, module in self.areas if fmt == name and module == "mac"]
+        own = [mode for fmt, mode in self.macs() if fmt == name]
         formats = ", ".join(sorted({fmt for fmt, _, _ in self.areas}))
         has = f"{name} with sums {', '.join(own)}" if own else formats
         raise ConfigError(
@@ -51,20 +49,11 @@ class Circuits:
             f"{accumulate}` makes one, for --circuits FILE"
         )
 
-    def block_mac(self, element: str, block: int) -> float:
-        """NAND2 equivalents of a multiply-accumulate of blocks whose scales are powers of two.
-
-        A multiplier adds exactly within its block. What is done once for a block is shared by its
-        elements: adding the exponents of two scales, and adding the block's sum to a float32, for
-        which the element's multiply-accumulate into float32 is counted, which does a little more.
-
-        Raises:
-            ConfigError: a circuit is missing.
-        """
-        shared = self.areas.get((EXPONENTS, "", "add"))
-        if shared is None:
-            raise ConfigError(f"the table of circuits has no adder of {EXPONENTS}, for exponents")
-        return self.mac(element, "exact") + (shared + self.mac(element, "float32")) / block
+    def macs(self) -> dict[tuple[str, str], float]:
+        """(format, accumulation) -> NAND2 equivalents of a multiply-accumulate."""
+        return {
+            (f, mode): area for (f, mode, module), area in self.areas.items() if module == "mac"
+        }
 
 
 def table(more: Path | None = None) -> Circuits:

@@ -97,11 +97,10 @@ def _gate_model(numbers: Iterable[str], accumulate: str) -> Prices:
 
 def _circuits(numbers: Iterable[str], accumulate: str) -> Prices:
     """Sums of integers are exact; those of formats are as the row says."""
+    areas = circuits.table().macs().items()
     sums = {
-        name: "exact" if name.startswith(("int", "uint")) else accumulate
-        for name, _ in circuits.mac_areas()
+        name: "exact" if name.startswith(("int", "uint")) else accumulate for (name, _), _ in areas
     }
-    areas = circuits.mac_areas().items()
     gates = {name: area for (name, mode), area in areas if mode == sums[name]}
     return Prices("circuits", gates=gates, sums=accumulate)
 

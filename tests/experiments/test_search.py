@@ -3,6 +3,7 @@ when it is measured another way."""
 
 from __future__ import annotations
 
+import csv
 import itertools
 import json
 from collections.abc import Callable, Sequence
@@ -152,18 +153,18 @@ def test_gates_are_those_of_the_circuits_that_were_recorded() -> None:
     with pytest.raises(ConfigError, match=r"no circuit of posit8_es2 with sums 'fma'.*exact"):
         charge(layer, Candidate("posit8_es2", "fma"), ())
     with pytest.raises(ConfigError, match=r"no circuit of fixed8_6.*posit8_es0"):
-        charge(layer, Candidate("mxint8"), ())
+        charge(layer, Candidate("fixed8_6"), ())
 
 
-def test_gates_of_blocks_are_those_of_elements_and_a_share_of_what_a_block_does_once() -> None:
+def test_gates_of_blocks_are_the_share_of_a_product_in_their_circuits() -> None:
     layer, charge = Layer("y", 1000, ((1, 64), (100, 64))), price_of("gates", None)
     assert charge is not None
-    areas = circuits.table().areas
-    element, adder = areas["float4_e2m1fn", "exact", "mac"], areas["int8", "", "add"]
-    once = adder + areas["float4_e2m1fn", "float32", "mac"]
-    assert charge(layer, Candidate("mxfp4_e2m1"), ()) == 1000 * (element + once / 32)
-    with pytest.raises(ConfigError, match=r"scales the blocks of nvfp4.*powers of two"):
-        charge(layer, Candidate("nvfp4"), ())
+    with circuits.TABLE.open(newline="") as file:
+        rows = {r["format"]: r for r in csv.DictReader(file) if r["module"] == "mac"}
+    for name, block in (("mxfp4_e2m1", 32), ("nvfp4", 16)):
+        assert int(rows[name]["terms"]) == block
+        each = float(rows[name]["nand2"]) / block
+        assert charge(layer, Candidate(name), ()) == 1000 * each
 
 
 def test_circuits_of_ones_own_are_priced_beside_those_that_ship(tmp_path: Path) -> None:
