@@ -170,14 +170,14 @@ def test_gates_of_blocks_are_the_share_of_a_product_in_their_circuits() -> None:
 def test_circuits_of_ones_own_are_priced_beside_those_that_ship(tmp_path: Path) -> None:
     file, head = tmp_path / "c.csv", circuits.TABLE.read_text().splitlines()[0]
     tool = circuits.table().tool
-    file.write_text(f"{head}\nmine7,7,exact,40,mac,10,9.5,3,{tool}\n")
+    file.write_text(f"{head}\nmine7,7,exact,40,mac,2,10,19.0,3,{tool}\n")
     charge = price_of("gates", None, file)
     assert charge is not None
     layer = Layer("y", 10, ((1, 10), (1, 10)))
     assert charge(layer, Candidate("mine7", "exact"), ()) == 95
     assert charge(layer, Candidate("int8"), ()) == 10 * circuits.table().mac("int8", "exact")
     others, none = tmp_path / "d.csv", tmp_path / "e.csv"
-    others.write_text(f"{head}\nmine7,7,exact,40,mac,10,9.5,3,Another 1.0\n")
+    others.write_text(f"{head}\nmine7,7,exact,40,mac,,10,9.5,3,Another 1.0\n")
     none.write_text("a,b\n1,2\n")
     for cost, table, said in (
         ("gates", others, "circuits of two tools are not compared"),
