@@ -62,6 +62,23 @@ def chains(scheme: Scheme, plan: Plan | None) -> dict[str, Sequence[State]]:
     return {order: _of_format(scheme, ingredients) for order, ingredients in ORDERS.items()}
 
 
+def networks(scheme: Scheme) -> int:
+    """How many networks the chains have, float32's included, before anything is calibrated; 0 where
+    nothing lies between."""
+    if scheme.calibrated:
+        config = number_systems.qconfig(dict(scheme.options))
+        if not config.in_formats:
+            return 3
+        if config.compute != "native":
+            return 0
+        return 7 if config.accumulate in FUSED else 5
+    try:
+        states = chains(scheme, None)
+    except NothingBetween:
+        return 0
+    return 1 + len({state.key for chain in states.values() for state in chain})
+
+
 def _of_format(scheme: Scheme, ingredients: Sequence[str]) -> Sequence[State]:
     from compiler.types.dtypes import DType
     from datatypes.formats import get

@@ -70,7 +70,7 @@ def bars(values: Sequence[Mapping[str, Any]], colour: int) -> str:
             f"<title>{escaped(layer['value'])} ({escaped(layer['operator'])})</title>"
             f'</rect><text x="{182 + width:.1f}" y="{y + 15}">{shown}</text>'
         )
-    return _svg(20 * len(values) + 8, "SQNR of every layer", "".join(parts))
+    return svg(_WIDTH, 20 * len(values) + 8, "SQNR of every layer", "".join(parts))
 
 
 def ranges(
@@ -135,7 +135,7 @@ def histogram(
             f"<title>{escaped(name)}</title></path>"
         )
     told = "Values, and the precision of " + (", ".join(profiles) or "no format")
-    return _svg(238, told, "".join(parts))
+    return svg(_WIDTH, 238, told, "".join(parts))
 
 
 def _trimmed(h: Histogram) -> tuple[int, Sequence[float]]:
@@ -146,6 +146,7 @@ def _trimmed(h: Histogram) -> tuple[int, Sequence[float]]:
     return h["first"] + often[0], h["shares"][often[0] : often[-1] + 1]
 
 
-def _svg(height: int, about: str, inner: str) -> str:
+def svg(width: int, height: int, about: str, inner: str) -> str:
+    """A picture of such a size, in its own units; `about` is read out."""
     label = escaped(about)
-    return f'<svg viewBox="0 0 {_WIDTH} {height}" role="img" aria-label="{label}">{inner}</svg>'
+    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{inner}</svg>'

@@ -20,6 +20,7 @@ from compiler._html import escaped
 from compiler.errors import ConfigError
 from compiler.files.printable import printable
 from experiments.files import atomic_path, check_outputs
+from experiments.layers.gaps import gaps_path
 from experiments.layers.sequences import sequences_path
 from experiments.layers.table import EVENTS, layers_path, read_layers
 from experiments.measure import disturbance
@@ -31,6 +32,7 @@ from experiments.spec.recorded_config import code_files, config_of
 
 from . import palette, tables, value_pictures
 from .compared import Compared, compared
+from .gap_section import gap_section
 from .palette import Look, looks
 from .picture import panel_svg, panels
 from .ranges import Ranges, profile, ranges_at_hand
@@ -99,9 +101,11 @@ def report(
         ConfigError: `results` or `against` is no results file or has no row, the two have no cell
             in common, or `out` cannot be written.
     """
-    check_outputs([out], [results, layers_path(results), sequences_path(results), against])
+    beside = (layers_path(results), sequences_path(results), gaps_path(results))
+    check_outputs([out], [results, *beside, against])
     table = _rows(results)
-    look_of = looks(system_names(_printable(table)))
+    systems = list(system_names(_printable(table)))
+    look_of = looks(systems)
     changed = None
     if against is not None:
         names = (Path(against).name, Path(results).name)
@@ -128,6 +132,9 @@ def report(
         **_values(data, look_of),
         "compared": _comparison(changed),
         "tokens": "" if judged is None else judged.section,
+        "gaps": gap_section(
+            dict(zip(table["config_hash"], systems, strict=True)), gaps_path(results), look_of
+        ),
         "command": escaped(data["command"]),
         "networks": tables.networks(data["networks"], merits(table)),
         "provenance": _terms(data.pop("provenance")),

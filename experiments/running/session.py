@@ -31,7 +31,7 @@ from . import provenance
 from .accuracy_columns import Accuracy, accuracy
 from .batchwise import References, batches, in_batches, judged
 from .hardware_columns import accumulator_columns, cost_columns
-from .work import batch_of_tokens, evaluation_batch
+from .work import batch_of_tokens, evaluation_batch, gap_inputs
 
 _FLOAT32 = Scheme("float32", "float32", "float32")
 
@@ -135,10 +135,8 @@ class Session:
 
     def _gap(self, cell: Cell, variant: pipeline.Variant, outcome: Outcome) -> None:
         """The steps from the cell's simulation to its execution; a note where there are none."""
-        data, inputs = self._data(cell), min(cell.gap.inputs, cell.settings.n_eval)
-        per = evaluation_batch(variant.fixed_batch, inputs, elements_of(data.x[:inputs]))
-        if in_batches(cell, data):
-            per = batch_of_tokens(cell, data, variant.fixed_batch, inputs)
+        data = self._data(cell)
+        inputs, per = gap_inputs(cell, data, variant.fixed_batch)
         subject = Subject(
             path=cell.model.path,
             scheme=rounding_seeds.seeded(cell.scheme, cell.seed),

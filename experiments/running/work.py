@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from experiments.data.datasets import Dataset
 from experiments.feeds import elements_of, sample_of
+from experiments.gaps.chain import networks
 from experiments.spec.cells import Cell
 from experiments.zoo import model_files
 
@@ -25,7 +26,7 @@ class Work:
 
     Attributes:
         prepared, prepared_float: networks imported and transformed.
-        built, built_float: executables compiled.
+        built, built_float: executables compiled, those between simulation and execution included.
         evaluated, evaluated_float: inputs that they are called with for accuracy, in whole batches.
         calibrated: inputs that ranges are observed on.
         timed, timed_float: inputs of the calls for latency, those to warm up included; as many as
@@ -61,6 +62,14 @@ def batch_of_tokens(cell: Cell, data: Dataset, fixed: int | None, images: int) -
     sample = sample_of(data.x)
     scores = model_files.result_elements(cell.model.path, sample, fixed or 1, cell.output)
     return evaluation_batch(fixed, images, max(elements_of(data.x), scores))
+
+
+def gap_inputs(cell: Cell, data: Dataset, fixed: int | None) -> tuple[int, int]:
+    """How many inputs a cell is simulated for, and how many of them a call takes."""
+    inputs = min(cell.gap.inputs, cell.settings.n_eval)
+    if in_batches(cell, data):
+        return inputs, batch_of_tokens(cell, data, fixed, inputs)
+    return inputs, evaluation_batch(fixed, inputs, elements_of(data.x))
 
 
 @dataclass
@@ -119,13 +128,18 @@ def _work(
             if cell.layers.events and cell.scheme.kind == "format"
             else 0,
         )
+    simulated = 0
+    if own and cell.gap.inputs:
+        simulated = networks(cell.scheme)
+        evaluated = work.evaluated + simulated * _whole(*gap_inputs(cell, fed, fixed))
+        work = replace(work, evaluated=evaluated, calibrated=2 * work.calibrated)
     if s.runs:
         calls = (s.warmup + s.runs) * s.batch
         built = work.built_float + (s.batch not in float32.batches)
         float32.batches.add(s.batch)
         batches |= {s.batch} if own else set()
         work = replace(work, timed=calls if own else 0, timed_float=calls, built_float=built)
-    return replace(work, built=len(batches))
+    return replace(work, built=len(batches) + simulated)
 
 
 def _whole(count: int, batch: int) -> int:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import experiments
 from datatypes.formats import catalogue
 from experiments import zoo
 from experiments.cli.main import run_command
+from experiments.layers.gaps import gaps_path, read_gaps
 
 Capture = pytest.CaptureFixture[str]
 
@@ -78,3 +80,26 @@ def test_wrong_uses_of_zoo(
     assert run_command(["zoo", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_gaps_take_it(file: str, tmp_path: Path, capsys: Capture) -> None:
+    csv = tmp_path / "g.csv"
+    gap = ["gap", "mnist_mlp", "--scheme", "own8", "--n-eval", "3", "--csv", str(csv)]
+    assert run_command(gap) == 2
+    assert "own8" in capsys.readouterr().err
+    assert run_command(["--adapter", file, *gap]) == 0
+    assert "own8" in capsys.readouterr().out
+    assert csv.read_text().count("mnist_mlp,own8,3,") == 13
+
+
+@pytest.mark.thorough
+def test_so_do_gaps_of_sweeps(file: str, tmp_path: Path) -> None:
+    spec = {
+        "models": ["mnist_mlp"], "schemes": ["own8"], "adapters": [file], "n_eval": 3,
+        "latency": {"runs": 0, "warmup": 0}, "gap": {"inputs": 3},
+    }  # fmt: skip
+    rows = experiments.sweep(spec, tmp_path / "r.csv")
+    assert rows["status"].tolist() == ["ok"], rows["error"].tolist()
+    lines = read_gaps(gaps_path(tmp_path / "r.csv"))
+    assert set(lines["scheme"]) == {"own8"}
+    assert set(lines["order"]) == {"forward", "reverse", "whole"}

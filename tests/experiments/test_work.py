@@ -30,6 +30,15 @@ SPECS: dict[str, dict[str, Any]] = {
     "latency": {"latency": LATENCY, "schemes": ["float32", "int8_tensor"]},
     "layers": {"layers": {"images": 2}, "schemes": SCHEMES[1:3]},
     "events": {"layers": {"images": 1, "events": True}},
+    "gaps": {
+        "gap": {"inputs": 2},
+        "schemes": [
+            "float32",
+            "int8_tensor",
+            {"scheme": "bfloat16", "accumulate": "float32"},
+            {"scheme": "scaled", "weight_dtype": "bfloat16"},
+        ],
+    },
     "latency of the evaluation's batch": {"latency": LATENCY | {"batch": 3}},
     "seeds": {"seeds": [0, 1], "schemes": ["int8_tensor", "bfloat16_stochastic"]},
     "threads": {"threads": [1, 2], "schemes": ["bfloat16", "float32"]},
