@@ -24,10 +24,10 @@ from quantize.annotation.op_facts import (
 from quantize.annotation.reasons import Reasons, names_of
 from quantize.annotation.sites import sites
 from quantize.config.checks import CERTIFIED
-from quantize.config.node_configs import node_configs
+from quantize.config.node_configs import node_configs, product_accumulate
 from quantize.config.overrides import Names
 from quantize.config.qconfig import QConfig
-from quantize.plan.call_facts import clips
+from quantize.plan.call_facts import Form, clips, form
 from quantize.plan.node_plan import SEQUENTIAL, NodePlan
 
 
@@ -96,7 +96,13 @@ def annotated(module: IRModule, config: QConfig) -> Annotation:
     values = {name: value_names(graph, nodes, name) for name in observed}
     # What is said of activations holds for the factors of a node that is in formats.
     values |= {n: names_of(graph)[n] for n in weighted if nodes[n].decision == "format"}
-    configs = node_configs(config, names_of(graph), weighted, values)
+    names = names_of(graph)
+    products = [
+        b.var.name
+        for b, call in graph.calls()
+        if form(call) == Form.MATMUL and nodes[b.var.name].decision == "integer"
+    ]
+    configs = node_configs(config, names, weighted, values, products)
     roles = sites(graph) if config.in_formats else {}
     certified: set[str] = set()
     for name in weighted:
@@ -107,6 +113,12 @@ def annotated(module: IRModule, config: QConfig) -> Annotation:
             certified.add(name)
             accumulate = SEQUENTIAL
         nodes[name] = replace(nodes[name], accumulate=accumulate, compute=own)
+    for name in products:
+        accumulate = product_accumulate(config, names[name], configs[name])
+        if accumulate == CERTIFIED:
+            certified.add(name)
+            accumulate = SEQUENTIAL
+        nodes[name] = replace(nodes[name], accumulate=accumulate)
     for name, (b, call) in inner_calls(module.main).items():
         op = getattr(call.op, "name", "function")
         nodes[name] = NodePlan(op, "float", INSIDE, _macs(call, b.var), b.origins)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from compiler.errors import ConfigError, unknown
+from quantize.config.checks import CERTIFIED
 from quantize.config.overrides import (
     NODES,
     PER_NODE,
+    SUMS,
     VALUES,
     WEIGHTS,
     Names,
@@ -39,6 +41,7 @@ def node_configs(
     nodes: Mapping[str, Names],
     weighted: Sequence[str],
     values: Mapping[str, Names],
+    products: Sequence[str] = (),
 ) -> dict[str, QConfig]:
     """Node or observed value -> the scheme there.
 
@@ -46,16 +49,23 @@ def node_configs(
         nodes: the names by which patterns can mean each node.
         weighted: the integer nodes that have weights.
         values: the same names, of the values that are observed.
+        products: the integer nodes that multiply two activations.
 
     Raises:
         ConfigError: a pattern of `config.overrides` or `config.accumulate` decides nothing.
     """
     weights = [nodes[name] for name in weighted]
+    sums = {name: nodes[name] for name in (*weighted, *products)}
     check_fitting(
         config.rules,
-        {NODES: list(nodes.values()), WEIGHTS: weights, VALUES: list(values.values())},
+        {
+            NODES: list(nodes.values()),
+            WEIGHTS: weights,
+            SUMS: list(sums.values()),
+            VALUES: list(values.values()),
+        },
     )
-    _check_accumulate(config, {name: nodes[name] for name in weighted})
+    _check_accumulate(config, sums)
     found: dict[Names, QConfig] = {}
     for names in (*nodes.values(), *values.values()):
         if names not in found:
@@ -63,18 +73,28 @@ def node_configs(
     return {name: found[names] for name, names in {**nodes, **values}.items()}
 
 
-def _check_accumulate(config: QConfig, weighted: Mapping[str, Names]) -> None:
+def product_accumulate(config: QConfig, names: Names, own: QConfig) -> str:
+    """The accumulation of an integer node that multiplies two activations, which is known by these
+    names and has the configuration `own`: what an override or a pattern says of it. One name for
+    all nodes is for those with weights, unless it is `certified`, which changes no results."""
+    everywhere = isinstance(config.accumulate, str) and config.accumulate != CERTIFIED
+    if everywhere and deciding(config.rules, "accumulate", names) is None:
+        return "sequential"
+    return own.accumulators[0][1]
+
+
+def _check_accumulate(config: QConfig, summed: Mapping[str, Names]) -> None:
     """Raise ConfigError unless every pattern of `config.accumulate` decides something."""
     if isinstance(config.accumulate, str):
         return
-    left = [n for n in weighted.values() if deciding(config.rules, "accumulate", n) is None]
+    left = [n for n in summed.values() if deciding(config.rules, "accumulate", n) is None]
     for pattern, _ in config.accumulators:
         rest = [names for names in left if not fits(pattern, names)]
         if len(rest) == len(left):
             raise ConfigError(
-                f"accumulate: {unknown('node', pattern, _all(weighted))}; every pattern must "
-                "decide the accumulator of an integer conv2d or dense that no pattern before it "
-                "does"
+                f"accumulate: {unknown('node', pattern, _all(summed))}; every pattern must "
+                "decide the accumulator of an integer conv2d, dense or matmul that no pattern "
+                "before it does"
             )
         left = rest
 

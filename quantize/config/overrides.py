@@ -22,9 +22,10 @@ Names: TypeAlias = tuple[str, ...]
 """All names by which patterns can mean one node or value."""
 
 NODES, WEIGHTS, VALUES = "a node", "the weights of an integer node", "an integer value"
+SUMS = "the sums of an integer node"
 PER_NODE: dict[str, str] = {
     "skip": NODES,
-    "accumulate": WEIGHTS,
+    "accumulate": SUMS,
     "compute": WEIGHTS,
     "weight_bits": WEIGHTS,
     "weight_granularity": WEIGHTS,

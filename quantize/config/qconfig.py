@@ -61,7 +61,8 @@ class QConfig:
             `int<N>_wrap` or `int<N>_saturate` (see `compiler.op.accumulator_width`), `certified`
             (of each layer the narrowest `int<N>_wrap` that provably holds its sums, in the plan;
             products of more than 8 bits keep theirs); or a mapping from names or patterns of nodes,
-            of which the first that matches decides.
+            of which the first that matches decides. Products of two activations (matmul) have those
+            that a pattern or an override gives them, and `certified` ones.
         skip: nodes that stay float: names of values or of ONNX nodes, or patterns with `*` and `?`.
         bias_correction: how the mean error of each layer in integers is taken off its bias: `none`,
             `analytic` or `empirical` (see `quantize.calibration.bias_correction`).

@@ -20,7 +20,7 @@ class NodePlan:
         reason: why it stays float; empty otherwise.
         macs: multiply-accumulates, symbolic dimensions counted as 1.
         origins: names of the ONNX nodes it comes from.
-        accumulate: its accumulator, if it has weights (see `QConfig.accumulate`).
+        accumulate: its accumulator, if it sums products (see `QConfig.accumulate`).
         function_of: of an integer node that becomes a table: the value whose integers it is looked
             up by; all that lies between the two is part of the table.
         compute: of a node in formats, as `QConfig.compute`; empty: as the plan's configuration.

@@ -36,7 +36,12 @@ from compiler.types.dtypes import FLOAT32, INT16
 from quantize.annotation.annotate import prepared
 from quantize.annotation.constants import constant_grid
 from quantize.annotation.graph import Graph
-from quantize.annotation.op_facts import chain_end, clips_itself, is_weighted
+from quantize.annotation.op_facts import (
+    chain_end,
+    clips_itself,
+    is_weighted,
+    product_terms,
+)
 from quantize.plan.adapted import adapted
 from quantize.plan.call_facts import Form, form
 from quantize.plan.node_plan import SEQUENTIAL, NodePlan
@@ -52,8 +57,17 @@ from quantize.realization.integer_forms import (
     integers,
     weights_of,
 )
+from quantize.realization.open_sums import bounded
 from quantize.realization.plan_checks import check_model, check_sums
 from quantize.realization.weight_only import with_integer_weights
+
+
+def _no_accumulator(node: str, mode: str) -> str:
+    """What is wrong with an accumulator of few bits for products of 16 bits."""
+    return (
+        f"node {node!r} has more than 8 bits, for which there is no accumulator {mode!r}: leave "
+        "out its accumulate"
+    )
 
 
 class PlanRewriter(Forms):
@@ -259,10 +273,7 @@ class PlanRewriter(Forms):
         name = r.binding.var.name
         mode = self.plan.nodes[name].accumulate
         if mode != SEQUENTIAL and weights.is_wide(params):
-            raise ConfigError(
-                f"node {name!r} has more than 8 bits, for which there is no accumulator {mode!r}: "
-                "leave out its accumulate"
-            )
+            raise ConfigError(_no_accumulator(name, mode))
         q = weights.quantized(weight)
         units = None if bias is None else weights.bias(bias, params)
         out = weights.sums_dtype(q, units, params)
@@ -281,6 +292,30 @@ class PlanRewriter(Forms):
             accumulate=mode,
         )
         return Call(r.call.op, tuple(args), attrs)
+
+    def multiplied(self, r: Result, a: OnGrid, b: OnGrid) -> Call:
+        """matmul of two integer activations, with sums as the plan accumulates them: int32, or
+        int64 where products of 16 bits need it."""
+        wide = max(a.params.bits, b.params.bits) > 8
+        mode = self.plan.nodes[r.binding.var.name].accumulate
+        if mode != SEQUENTIAL and wide:
+            raise ConfigError(_no_accumulator(r.binding.var.name, mode))
+        most = product_terms(r.call) * a.params.span * b.params.span
+        attrs = replace(
+            r.call.attrs,
+            out_dtype="int64" if wide and most >= 2**31 else "int32",
+            input_zero_point=a.params.zero_point,
+            weight_zero_point=b.params.zero_point,
+            accumulate=mode,
+        )
+        first, second = (self.widened(x.atom, x.params, wide) for x in (a, b))
+        if not wide:
+            first = bounded(
+                lambda value, what: self.b.bind(value, f"{r.var.name}_{what}"),
+                r.binding, -1, first, product_terms(r.call),
+            )  # fmt: skip
+            self.integers_of[first] = a.params
+        return Call(r.call.op, (first, second), attrs)
 
     def widened(self, data: Atom, params: ValueParams, wide: bool) -> Atom:
         """Integers of `params`, as int16 if `wide`."""

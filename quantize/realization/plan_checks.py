@@ -12,7 +12,7 @@ from compiler.transform.preparation import PREPARE_VERSION
 from compiler.types.dtypes import Array
 from quantize.annotation.functions import members
 from quantize.annotation.graph import INSIDE, Graph, inner_calls
-from quantize.annotation.op_facts import is_weighted
+from quantize.annotation.op_facts import is_weighted, multiplies
 from quantize.annotation.reasons import OF_SIZES, form_reason, weight_only_reason
 from quantize.plan.call_facts import clips
 from quantize.plan.fingerprint import has_fingerprint, may_vanish
@@ -49,7 +49,7 @@ def check_model(module: IRModule, graph: Graph, plan: Plan) -> None:
         if node.decision == "format":
             check_node(name, call, plan)
         elif node.accumulate != SEQUENTIAL and not (
-            node.decision == "integer" and is_weighted(call)
+            node.decision == "integer" and multiplies(call)
         ):
             raise ConfigError(
                 f"node {name!r} ({op}, {node.decision}) has no accumulator: leave out its "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, Array, DType
 from quantize.annotation.constants import FACTOR, summand_bits
 from quantize.annotation.functions import table
 from quantize.annotation.normalization import layer_norm_constants
-from quantize.annotation.op_facts import activations, product_terms, reach_of
+from quantize.annotation.op_facts import activations, reach_of
 from quantize.annotation.requantization import check_fits, check_shift, limits, ratio, units
 from quantize.plan.call_facts import centred
 from quantize.plan.params import ValueParams, WeightParams
@@ -31,7 +30,6 @@ from quantize.realization.integer_forms import (
     integers,
     weights_of,
 )
-from quantize.realization.open_sums import bounded
 
 
 def realize(mod: IRModule, plan: Plan, boundary: bool = True) -> IRModule:
@@ -160,24 +158,9 @@ class Realizer(PlanRewriter):
         self._narrow(r, sums, weights.accumulator_scale(x.params), out, axis)
 
     def product(self, r: Result) -> None:
-        """matmul with int32 accumulators, then requantize where the result is narrowed."""
+        """matmul with its accumulators, then requantize where the result is narrowed."""
         a, b = (self.on_grid(x) for x in r.call.args)
-        wide = max(a.params.bits, b.params.bits) > 8
-        most = product_terms(r.call) * a.params.span * b.params.span
-        attrs = replace(
-            r.call.attrs,
-            out_dtype="int64" if wide and most >= 2**31 else "int32",
-            input_zero_point=a.params.zero_point,
-            weight_zero_point=b.params.zero_point,
-        )
-        first, second = (self.widened(x.atom, x.params, wide) for x in (a, b))
-        if not wide:
-            first = bounded(
-                lambda value, what: self.b.bind(value, f"{r.var.name}_{what}"),
-                r.binding, -1, first, product_terms(r.call),
-            )  # fmt: skip
-            self.integers_of[first] = a.params
-        sums = Call(r.call.op, (first, second), attrs)
+        sums = self.multiplied(r, a, b)
         unit = a.params.scale * b.params.scale
         if self._stays_wide(r):
             self._keep_wide(r, sums, self.scalar(np.float32(unit)), 0)

@@ -98,14 +98,39 @@ class _Simulator(PlanRewriter):
         """See PlanRewriter."""
         x = self.on_grid(r.call.args[0])
         name = r.binding.var.name
-        counted = self.plan.nodes[name].accumulate != SEQUENTIAL
+        counted = self._counted(name)
         value = self._in_integers(r, weights, x) if counted else self._in_floats(r, weights, x)
         self._wide_or_narrow(r, value)
 
+    def _counted(self, node: str) -> bool:
+        """Whether a node's accumulator is one that may not hold its sums."""
+        return self.plan.nodes[node].accumulate != SEQUENTIAL
+
     def product(self, r: Result) -> None:
         """See PlanRewriter."""
-        atoms = tuple(self.on_grid(a).atom for a in r.call.args)
-        self._wide_or_narrow(r, Call(r.call.op, atoms, r.call.attrs))
+        a, b = (self.on_grid(x) for x in r.call.args)
+        if not self._counted(r.binding.var.name):
+            self._wide_or_narrow(r, Call(r.call.op, (a.atom, b.atom), r.call.attrs))
+            return
+        name = r.binding.var.name
+        first, second = (
+            OnGrid(self._integers(x, f"{name}_{what}"), x.params)
+            for x, what in ((a, "data"), (b, "factor"))
+        )
+        sums = self.b.bind(self.multiplied(r, first, second), f"{name}_acc", r.binding.origins)
+        unit = self.scalar(np.float32(a.params.scale * b.params.scale))
+        self._wide_or_narrow(r, call("qnn.dequantize", sums, unit))
+
+    def _integers(self, x: OnGrid, name: str) -> Var:
+        """The integers of a value on its grid."""
+        grid = x.params
+        return self.b.bind(
+            call(
+                "qnn.quantize", x.atom, self.scalar(grid.scale), zero_point=grid.zero_point,
+                out_dtype=grid.dtype, qmin=grid.qmin, qmax=grid.qmax,
+            ),
+            name,
+        )  # fmt: skip
 
     def _wide_or_narrow(self, r: Result, value: Call) -> None:
         if r.var.name not in self.plan.values and r.var is r.binding.var:
@@ -115,14 +140,8 @@ class _Simulator(PlanRewriter):
 
     def _in_integers(self, r: Result, weights: WeightParams, x: OnGrid) -> Call:
         """What an accumulator of few bits holds depends on every integer that it adds."""
-        name, grid = r.binding.var.name, x.params
-        data = self.b.bind(
-            call(
-                "qnn.quantize", x.atom, self.scalar(grid.scale), zero_point=grid.zero_point,
-                out_dtype=grid.dtype, qmin=grid.qmin, qmax=grid.qmax,
-            ),
-            f"{name}_data",
-        )  # fmt: skip
+        name = r.binding.var.name
+        data = self._integers(x, f"{name}_data")
         acc = self.b.bind(
             self.accumulated(r, weights, data, x.params), f"{name}_acc", r.binding.origins
         )

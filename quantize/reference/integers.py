@@ -194,6 +194,13 @@ def convolved(x: Array, w: Array, bias: Array | None, a: Any, mode: str) -> Arra
     return accumulated(terms, late, mode, start).reshape(n, w.shape[0], *out)
 
 
+def products(x: Array, y: Array, mode: str) -> Array:
+    """x [..., M, K] times y [..., K, N]."""
+    parts = range(x.shape[-1]) if steps_matter(mode) else ()
+    terms = [x[..., k, None] * y[..., k, None, :] for k in parts] or [np.matmul(x, y)]
+    return accumulated(terms, None, mode, np.zeros_like(terms[0]))
+
+
 def multiplied(x: Array, w: Array, bias: Array | None, mode: str) -> Array:
     """x [..., K] with weights [N, K]."""
     start = np.zeros((*x.shape[:-1], len(w)))

@@ -27,6 +27,7 @@ from compiler.op.opdef import OpDef
 from compiler.symbolic import Index
 from compiler.types.dtypes import FLOAT64, Array
 from quantize.plan.call_facts import Form, centred, clips, contraction, form
+from quantize.plan.node_plan import SEQUENTIAL
 from quantize.plan.params import ValueParams
 from quantize.reference import integers
 
@@ -146,8 +147,10 @@ def weighted(n: Node) -> Pending:
 
 @rule(Form.MATMUL)
 def product(n: Node) -> Pending:
-    """Sums of products of two activations."""
-    sums = np.matmul(n.above_zero(0), n.above_zero(1))
+    """Sums of products of two activations, in the node's accumulator."""
+    mode = n.walk.plan.nodes[n.binding.var.name].accumulate
+    x, y = n.above_zero(0), n.above_zero(1)
+    sums = np.matmul(x, y) if mode == SEQUENTIAL else integers.products(x, y, mode)
     unit = np.asarray(n.grid(0).params.scale * n.grid(1).params.scale)
     return Pending(lambda out: n.scaled(sums, unit, out), sums, unit)
 
