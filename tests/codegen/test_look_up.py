@@ -86,6 +86,17 @@ def test_look_ups_equal_the_interpreter(
     np.testing.assert_array_equal(got, want)
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("dtype", "lanes"), [("float64", 9), ("float64", 17), ("float32", 33)])
+def test_vectors_have_any_number_of_lanes(dtype: str, lanes: int, target: str) -> None:
+    """Also one lane more than two registers."""
+    entries = table("entries", np.arange(16).astype(dtype))
+    f, at = looked_up(entries, "int64", lanes), np.arange(64)[::-1].copy()
+    want = np.zeros(64, dtype)
+    loop_nests.run(f, [at, want])
+    np.testing.assert_array_equal(run(f, entries, at, target)[0], want)
+
+
 @needs_avx512
 @pytest.mark.parametrize(
     ("dtype", "size", "lanes"),

@@ -159,6 +159,8 @@ class Scalars:
         e = self.e
         t = memory_type(x.buffer.dtype)
         for count in (1, 2):  # vectors of two registers are looked up by halves
+            if self.scope.width % count:
+                continue  # one lane would be left over
             found = x86_look_up.permutation(x, self.scope.width // count, self.features)
             if found is not None:
                 return self._permuted(x, found, count)
