@@ -2,15 +2,31 @@
 
 They are models of the inner sums, from measurements that others published; none was compared with
 the hardware here. In all of them a group of exact products and the accumulator are shifted to the
-largest of their exponents, cut off, added exactly, and truncated once. What the sources leave open
-(in which order an instruction takes groups of a longer sum) is in sequence here.
+largest of their exponents, cut off, added exactly, and truncated once.
 
-Sources: [F] M. Fasi, N. Higham, M. Mikaitis, S. Pranesh, "Numerical behavior of NVIDIA tensor
-cores", PeerJ Computer Science 7:e330 (2021); [L] X. Li et al., "FTTN: Feature-targeted testing for
-numerical properties of NVIDIA and AMD matrix accelerators", arXiv 2403.00232; [K] F. Khattak, M.
-Mikaitis, "Accurate models of NVIDIA tensor cores", arXiv 2512.07004; [D] DeepSeek-V3 technical
-report, section 3.5.2, and deepseek-ai/DeepGEMM, threads 37, 50 and 176; [S] SageAttention2, as
-quoted in thu-ml/SageAttention, thread 287.
+Sources, and what is from where:
+
+- [F] M. Fasi, N. Higham, M. Mikaitis, S. Pranesh, "Numerical behavior of NVIDIA tensor cores",
+  PeerJ Computer Science 7:e330 (2021): V100 and A100, their groups, bits beyond float32's and
+  truncation.
+- [L] X. Li et al., "FTTN: Feature-targeted testing for numerical properties of NVIDIA and AMD
+  matrix accelerators", arXiv 2403.00232: that A100 and H100 keep bits beyond float32's 24.
+- [K] F. Khattak, M. Mikaitis, "Accurate models of NVIDIA tensor cores", arXiv 2512.07004, and their
+  models, north-numerical-computing/MATLAB-tensor-core (V100TC, A100TC, H100TC, B200TC), which they
+  compared with the hardware on random vectors: group and bits beyond float32's 24 are 4 and 0, 8
+  and 1, 16 and 2 in float16; 32 and -10 (H100), 32 and 2 (B200) in 8 bits. Sums are truncated.
+- [X] P. Xie et al., "MMA-Sim: bit-accurate reference model of tensor cores and matrix cores", arXiv
+  2511.10909, and microsoft/MMA-Sim: the same numbers, counted as bits behind the point (23, 24, 25;
+  13 and 25); and that what the H100 adds up in fp8 is kept with 13 bits behind the point.
+- [D] DeepSeek-V3 technical report, section 3.5.2, and deepseek-ai/DeepGEMM, threads 37, 50 and 176:
+  the highest 14 bits of 32 products, in registers of 22 bits, every 128 of them in float32.
+- [S] SageAttention2, as quoted in thu-ml/SageAttention, thread 287: the same 22 bits.
+
+What the sources leave open is a choice here: groups of a longer sum follow each other in sequence,
+as in [K]'s models. What differs from [K] and [X]: a factor below its format's least normal number
+has the exponent of its leading bit here, there that of the least normal number, so that a group of
+nothing but such products keeps more bits here; and sums out of float32's range. `h100_fp8` is of
+the instructions of a warpgroup: by [X], the older ones of the H100 keep 25 bits behind the point.
 """
 
 from __future__ import annotations
@@ -25,17 +41,17 @@ def _core(
 
 
 PRESETS: dict[str, Accumulator] = {
-    # [F] four products at a time, no bit beyond float32's 24, truncated.
+    # [F], [K], [X] four products at a time, no bit beyond float32's 24, truncated.
     "v100_fp16": _core(24, 4),
-    # [F], [L] eight products, one bit more.
+    # [F], [L], [K], [X] eight products, one bit more.
     "a100_fp16": _core(25, 8),
-    # [L], [K] sixteen products, two bits more.
+    # [L], [K], [X] sixteen products, two bits more.
     "h100_fp16": _core(26, 16),
-    # [D] the highest 14 bits of 32 products; [S] kept with 13 bits behind the point.
+    # [D], [K], [X] the highest 14 bits of 32 products; [S], [X] kept with 13 behind the point.
     "h100_fp8": _core(14, 32, "float22_e8m13"),
-    # [D] (thread 50) the same, and every 128 products a sum in float32, rounded to nearest.
+    # [D] the same, and every 128 products a sum in float32, rounded to nearest.
     "h100_fp8_promoted": _core(14, 32, "float22_e8m13", 128, "float32"),
-    # [D] (thread 176) 25 bits behind the point, where it counts 13 of the H100's; [K].
+    # [K], [X], [D] (thread 176) 25 bits behind the point, where the H100 has 13.
     "b200_fp8": _core(26, 32),
 }
 """Name -> accumulator."""
