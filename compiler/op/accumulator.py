@@ -23,6 +23,7 @@ from typing import Any
 
 from compiler.arithmetic.stochastic import random_dtype
 from compiler.errors import DtypelabError, UnsupportedError
+from compiler.op.accumulator_width import width
 from compiler.types.dtypes import FLOAT32, FLOAT64, DType, format_dtype, span
 
 MODES = ("sequential", "fma", "exact", "float32", "float64")
@@ -33,6 +34,8 @@ TRUNCATED = "_truncate"
 """What the name of a format is continued by, rounding toward zero."""
 ORDERS = "sequential, pairwise, tree<W> (W a power of two from 2 to 32)"
 LITERAL = '{"format": "float16", "chunk": 128, "outer": "float32", "order": "tree8"}'
+_SUM_BITS = 53
+"""Of exact sums of aligned terms: products have a bit more than is kept, and carries are added."""
 _TREE = re.compile(r"tree(2|4|8|16|32)")
 _CHOICES = {"rounding": ("nearest", "truncate"), "products": ("exact", "rounded")}
 
@@ -57,7 +60,7 @@ class Accumulator:
         align_bits: what tensor cores do: `group` terms and acc are shifted to the largest of their
             exponents (of a product that is the sum of its factors' exponents), cut off toward zero
             to so many bits, the leading one included, and added exactly; that is rounded. 0: not
-            so.
+            so. At most as many as float64 adds exactly: 47 of 16 terms.
         group: terms that are added at once, if they are aligned.
     """
 
@@ -98,6 +101,12 @@ class Accumulator:
             raise UnsupportedError(
                 "accumulate: aligned terms are exact, and have no order within their group: leave "
                 "out order and products"
+            )
+        if self.align_bits > (most := _SUM_BITS - 1 - self.group.bit_length()):
+            raise UnsupportedError(
+                f"accumulate: sums of {self.group} terms with align_bits = {self.align_bits} may "
+                f"have more than the {_SUM_BITS} bits of float64, in which groups are added; keep "
+                f"at most {most}"
             )
 
     def __str__(self) -> str:
@@ -165,7 +174,6 @@ def _summed_in(name: str, truncated: bool) -> DType:
     return dtype
 
 
-@lru_cache(maxsize=512)
 def accumulator(mode: str) -> Accumulator | None:
     """What an accumulation says that is the name of a format or of published hardware
     (`compiler.op.accumulator_presets`), or a description in TOML; None of other texts.
@@ -177,17 +185,23 @@ def accumulator(mode: str) -> Accumulator | None:
 
     if mode in PRESETS:
         return PRESETS[mode]
-    if not mode.startswith("{"):
-        return Accumulator(mode) if _is_format(mode) else None
+    if mode.startswith("{"):
+        return _described(mode)
+    # Not remembered: what is no format may be defined as one later.
+    return Accumulator(mode) if _is_format(mode) else None
+
+
+@lru_cache(maxsize=512)
+def _described(text: str) -> Accumulator:
     try:
-        table = tomllib.loads(f"accumulate = {mode}")["accumulate"]
-    except tomllib.TOMLDecodeError as error:
-        raise UnsupportedError(f"accumulate {mode} is no inline table: {error}") from None
+        table = tomllib.loads(f"accumulate = {text}")["accumulate"]
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise UnsupportedError(f"accumulate {text} is no inline table: {error}") from None
     return of_table(table)
 
 
 def _is_format(name: str) -> bool:
-    if name in MODES or not re.fullmatch(r"[A-Za-z_]\w*", name):
+    if name in MODES or width(name) is not None or not re.fullmatch(r"[A-Za-z_]\w*", name):
         return False
     try:
         format_dtype(name)

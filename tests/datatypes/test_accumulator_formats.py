@@ -257,6 +257,9 @@ def test_a_description_is_printed_as_it_is_read(table: dict[str, Any]) -> None:
         ("float8_e4m3fn", "narrower than products of custom.bfloat16"),
         ("{format = ", "no inline table"),
         ({"format": "float32", "align_bits": 8}, "keeps 8 bits is narrower than products"),
+        ({"format": "float32", "align_bits": 48}, "sums of 16 terms .* keep at most 47"),
+        ({"format": "float32", "align_bits": 10**9, "group": 64}, "keep at most 45"),
+        ("{format = " + "{a = " * 9999, "no inline table"),
         ({"format": "float16", "order": "tree4", "compensated": True}, "sequential"),
     ],
 )
@@ -266,6 +269,22 @@ def test_what_is_no_accumulator_is_refused_in_a_sentence(given: Any, text: str) 
     mod = IRModule({"main": b.finish(y)})
     with pytest.raises(DtypelabError, match=text):
         datatypes.change_dtype(mod, "float32", "bfloat16", accumulate=given)
+
+
+def test_as_many_bits_as_may_be_kept_are_added_exactly() -> None:
+    for group, bits in ((1, 51), (4, 49), (64, 45)):
+        held = f'{{format = "float64", align_bits = {bits}, group = {group}}}'
+        check_many("bfloat16", held, 3, 3, seed=group)
+
+
+def test_a_name_that_was_no_format_may_become_one() -> None:
+    b = FunctionBuilder()
+    mod = IRModule({"main": b.finish(b.call("sum", b.param("x", (2, 9)), axis=1))})
+    with pytest.raises(DtypelabError, match="unknown accumulation 'made_later'"):
+        datatypes.change_dtype(mod, "float32", "bfloat16", accumulate="made_later")
+    datatypes.define("made_later", exponent=6, mantissa=11)
+    changed = datatypes.change_dtype(mod, "float32", "bfloat16", accumulate="made_later")
+    assert 'accumulate="made_later"' in str(changed)
 
 
 def test_a_format_made_now_that_rounds_by_chance_has_no_nearest_name() -> None:
