@@ -147,7 +147,7 @@ _PACKAGED = {
             "a folder of yours",
             "mnist1k",
             _vit,
-            "put mnist_vit.onnx into a folder and name that in $DTYPELAB_BENCH_DIR",
+            "python -m experiments.zoo.train mnist_vit --out FOLDER, and DTYPELAB_BENCH_DIR=FOLDER",
         ),
         *(
             Source(

