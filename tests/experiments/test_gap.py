@@ -9,6 +9,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import pandas as pd
 import pytest
 
 import compiler
@@ -23,6 +24,7 @@ from experiments.cli.main import run_command
 from experiments.data import datasets
 from experiments.gaps.between import BIAS, NORMS, PRODUCTS, RESULTS, SUMS, between
 from experiments.gaps.chain import chains
+from experiments.gaps.measuring import LATER
 from experiments.measure import metrics
 from experiments.systems import schemes
 from experiments.zoo import model_files
@@ -202,3 +204,16 @@ def test_the_command_appends_tables_and_leaves_other_files_alone(
         assert said in capsys.readouterr().err
     assert other.read_text() == "a,b\n1,2\n"
     assert csv.read_text() == text
+
+
+def test_tables_from_before_there_were_all_columns_go_on(tmp_path: Path) -> None:
+    csv = tmp_path / "g.csv"
+    given = ["gap", "mnist_mlp", "--n-eval", "3", "--n-calib", "4", "--csv", str(csv)]
+    assert run_command([*given, "--scheme", "int8"]) == 0
+    first = pd.read_csv(csv)
+    first.drop(columns=list(LATER)).to_csv(csv, index=False)
+    assert run_command([*given, "--scheme", "int8"]) == 0
+    both = pd.read_csv(csv)
+    assert list(both.columns) == list(first.columns)
+    assert both[list(LATER)].isna().all(axis=1).tolist() == [True] * 3 + [False] * 3
+    pd.testing.assert_frame_equal(both[3:].reset_index(drop=True), first)
