@@ -120,6 +120,9 @@ def search(
 
     bounds, wanted = parse(bound), candidates(formats, accumulators)
     charge = price.price_of(cost, picojoules, None if circuits is None else Path(circuits))
+    if charge is not None:  # what has no price is said before anything is measured
+        for c in wanted:
+            charge(price.Layer("", 1, ((1, 1), (1, 1))), c, ())
     assignment.solver()
     path = model_files.model_file(os.fspath(model))
     examples = datasets.load(os.fspath(data)).for_model(path)

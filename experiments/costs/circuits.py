@@ -46,7 +46,7 @@ class Circuits:
         raise ConfigError(
             f"no circuit of {name} with sums {accumulate!r} was synthesized; the table of circuits "
             f"has {has}; `python -m experiments.costs.netlists FILE --format {name} --accumulate "
-            f"{accumulate}` makes one, for --circuits FILE"
+            f"{accumulate}` makes one (--adapter X.py for a format of yours), for --circuits FILE"
         )
 
     def macs(self) -> dict[tuple[str, str], float]:

@@ -287,6 +287,7 @@ def test_the_command_prints_saves_and_draws(
         (["kl<=1"], "logits"),
         (["sqnr>=1", "--cost", "gold"], "unknown cost 'gold'"),
         (["sqnr>=1", "--cost", "energy", "--energy", "int8"], "is not KEY=PICOJOULES"),
+        (["sqnr>=1", "--cost", "gates", "--formats", "int8,posit8_es1 fma"], "no circuit of posit"),
         (["sqnr>=1", "--n-calib", "100000"], "calibration inputs"),
     ):
         left = sorted(tmp_path.iterdir())
@@ -365,6 +366,32 @@ def test_integers_formats_with_their_sums_and_a_format_made_now_compete() -> Non
     assert found.unit == "uJ"
     assert set(found.layers["accumulate"]) <= {"", "exact"}
     assert abs(_measured(found.config, "mnist_resnet8", 10) - found.point.figures["sqnr"]) < 0.1
+
+
+@pytest.mark.thorough
+def test_approximate_multipliers_blocks_and_a_format_of_ones_own_compete_by_gates(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    adapter, table = tmp_path / "formats.py", tmp_path / "c.csv"
+    adapter.write_text(
+        "import datatypes\nfrom experiments.examples import approximate_multiplier\n"
+        'datatypes.define("gated5", exponent=2, mantissa=2)\napproximate_multiplier.define()\n'
+    )
+    head, tool = circuits.TABLE.read_text().splitlines()[0], circuits.table().tool
+    given = ["--adapter", str(adapter), "search", "mnist_mlp", "--cost", "gates", "--bound"]
+    given += ["sqnr>=8", "--n-calib", "8", "--threads", "1", "--json"]
+    formats = ["--formats", "int8,gated5 exact,mitchell0,mxfp4_e2m1,posit8_es2 exact"]
+    assert run_command([*given, *formats]) == 2
+    assert "no circuit of gated5 with sums 'exact'" in capsys.readouterr().err
+    table.write_text(f"{head}\ngated5,5,exact,30,mac,1,700,650.0,60,{tool}\n")
+    assert run_command([*given, *formats, "--circuits", str(table)]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    costs = {u["format"]: u["cost"] for u in facts["uniforms"]}
+    macs = sum(layer["macs"] for layer in facts["layers"])
+    assert costs["gated5"] == 650 * macs
+    assert costs["mitchell0"] == macs * circuits.table().mac("mitchell0", "sequential")
+    assert facts["holds"]
+    assert facts["figures"]["sqnr"] >= 8
 
 
 @pytest.mark.slow
