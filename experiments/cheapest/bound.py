@@ -14,6 +14,9 @@ DROP = "drop"
 NAMES = {DROP: False, "sqnr": True, "kl": False, "agreement": True}
 """Figures besides those of metrics -> whether more is better. `drop`: what the metric loses against
 float32, shares in percentage points; `agreement`: the share of inputs with float32's answer."""
+SURE = "_sure"
+"""Behind the name of a figure: the worse end of its 95 % interval, inputs being drawn. Bounds are
+held to it where there is one: what is only just kept on some inputs is not kept on others."""
 _FORM = re.compile(r"\s*(\w+)\s*(<=|>=)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*")
 
 
@@ -27,16 +30,29 @@ class Bound:
 
     def holds(self, figures: Mapping[str, float]) -> bool:
         """Whether a network with these figures is good enough; NaN is not."""
-        found = figures[self.figure]
+        found = self._of(figures)
         return found >= self.value if self.at_least else found <= self.value
 
     def best(self, found: Iterable[Mapping[str, float]]) -> float:
         """The best value of the figure in several networks' figures; NaN if all are."""
-        values = [f[self.figure] for f in found if not math.isnan(f[self.figure])]
+        values = [v for f in found if not math.isnan(v := self._of(f))]
         return (max if self.at_least else min)(values, default=math.nan)
+
+    def _of(self, figures: Mapping[str, float]) -> float:
+        return figures.get(self.figure + SURE, figures[self.figure])
 
     def __str__(self) -> str:
         return f"{self.figure}{'>=' if self.at_least else '<='}{self.value:g}"
+
+
+def told(figures: Mapping[str, float]) -> str:
+    """Figures as a text, behind each what it surely is."""
+    parts = []
+    for name, value in figures.items():
+        if not name.endswith(SURE):
+            sure = figures.get(name + SURE)
+            parts.append(f"{name} {value:.4g}" + ("" if sure is None else f" (surely {sure:.4g})"))
+    return ", ".join(parts)
 
 
 def parse(text: str) -> tuple[Bound, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,10 +15,12 @@ from numpy.typing import NDArray
 from compiler.errors import ConfigError
 from experiments.data.datasets import Dataset
 from experiments.measure import metrics, scoring, tokens
+from experiments.measure.statistics import ratio_of_sums
 from experiments.systems import pipeline
 from experiments.zoo import model_files
+from quantize.search.energies import decibels, energies
 
-from .bound import DROP
+from .bound import DROP, SURE
 from .price import Layer
 
 if TYPE_CHECKING:
@@ -121,7 +124,9 @@ class Network:
         return self._results(self.module)
 
     def measured(self, plan: Plan) -> dict[str, float]:
-        """The figures of a plan on the calibration data, and always `sqnr`."""
+        """The figures of a plan on the calibration data, and always `sqnr`; of SQNR and divergence,
+        where bounds are about them, also what they are surely, which is what bounds are held to
+        (`experiments.cheapest.bound.SURE`)."""
         import quantize
 
         return self._figures(self._results(quantize.realize(self.module, plan)))
@@ -143,7 +148,20 @@ class Network:
         for name in self.figures:
             if name != "sqnr":
                 figures[name] = self._figure(name, found, wanted)
+            sure = self._surely(name, found, wanted)
+            if not math.isnan(sure):
+                figures[name + SURE] = sure
         return figures
+
+    def _surely(self, name: str, found: Array, wanted: Array) -> float:
+        """The worse end of a figure's 95 % interval, inputs being drawn; NaN where none is made."""
+        if name == "kl":
+            sums = tokens.token_sums(found, wanted)
+            return ratio_of_sums(sums.kl, sums.tokens)[2]
+        if name != "sqnr":
+            return math.nan
+        signal, noise = np.transpose([energies(a, b) for a, b in zip(found, wanted, strict=True)])
+        return decibels(1.0, ratio_of_sums(noise, signal)[2])
 
     def _figure(self, name: str, found: Array, wanted: Array) -> float:
         if name == "kl":

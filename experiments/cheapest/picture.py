@@ -11,6 +11,8 @@ from experiments.layers.node_picture import sheet, shortened, written
 from experiments.page.palette import LIGHT
 from quantize.search.energies import decibels
 
+from .bound import told
+
 if TYPE_CHECKING:
     from .searching import Found
 
@@ -25,7 +27,7 @@ def svg(found: Found, title: str) -> str:
     rows = found.layers.to_dict("records")
     kinds = list(dict.fromkeys(_kind(r) for r in rows))
     height, most = TOP + ROW * len(rows) + 12, max(r["cost"] for r in rows) or 1.0
-    figures = ", ".join(f"{k} {v:.4g}" for k, v in found.point.figures.items())
+    figures = told(found.point.figures)
     parts = [
         *sheet(WIDTH, height),
         written(NAMES, 22, title, size=15, weight="bold"),

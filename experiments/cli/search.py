@@ -172,9 +172,9 @@ def _table(found: Found) -> Table:
 
 
 def _lines(found: Found) -> list[str]:
-    from experiments.cheapest import price
+    from experiments.cheapest import bound, price
 
-    figures = ", ".join(f"{k} {v:.4g}" for k, v in found.point.figures.items())
+    figures = bound.told(found.point.figures)
     mean, largest = found.additivity
     t = found.test
     unit, of = (100.0, " points") if scoring.is_share(t["metric_name"]) else (1.0, "")
@@ -182,8 +182,8 @@ def _lines(found: Found) -> list[str]:
     here = " on this machine, layers alone" if found.unit == price.UNITS[price.LATENCY] else ""
     return [
         "",
-        f"cost {found.point.cost:,.6g} {found.unit}{here}; on calibration data {figures} "
-        f"(sqnr {found.point.predicted_db:.4g} predicted)",
+        f"cost {found.point.cost:,.6g} {found.unit}{here}; on calibration data {figures}; "
+        f"sqnr {found.point.predicted_db:.4g} predicted",
         f"on {t['n_eval']} test inputs: {t['metric_name']} {t['metric']:.4g}, float32 "
         f"{t['metric_fp32']:.4g}, lost {lost:.3g}{of} [{low:.3g}, {high:.3g}], "
         f"sqnr {t['sqnr_db']:.4g}; the bound {'holds' if found.holds else 'DOES NOT HOLD'} there",

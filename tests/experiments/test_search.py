@@ -22,7 +22,7 @@ import quantize
 from compiler.errors import ConfigError, DtypelabError
 from compiler.transform.preparation import prepare
 from experiments.cheapest import assignment, recorded, timing
-from experiments.cheapest.bound import parse
+from experiments.cheapest.bound import parse, told
 from experiments.cheapest.candidate import BASE, Candidate, candidates
 from experiments.cheapest.exploring import MOST_MEASURED
 from experiments.cheapest.held_out import choices
@@ -85,6 +85,12 @@ def test_bounds_are_read_and_contradictions_refused() -> None:
     assert bound.holds({"kl": 0.01})
     assert not bound.holds({"kl": 0.011})
     assert not bound.holds({"kl": float("nan")})
+    # What is only just kept on these inputs is not kept.
+    assert not bound.holds({"kl": 0.009, "kl_sure": 0.011})
+    assert bound.best([{"kl": 0.02, "kl_sure": 0.03}, {"kl": 0.025}]) == 0.025
+    assert told({"sqnr": 20.71, "sqnr_sure": 19.98, "kl": 0.1}) == (
+        "sqnr 20.71 (surely 19.98), kl 0.1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -320,6 +326,24 @@ def test_searches_are_recorded_with_the_front_judged_on_test_data(
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     assert run_command([*given, "sqnr>=10", "--record", str(tmp_path / "other.csv")]) == 2
     assert "is no table of searches" in capsys.readouterr().err
+
+
+def test_what_sqnr_surely_is_is_the_lower_end_of_a_ratios_interval(found: Found) -> None:
+    figures = found.point.figures
+    assert 22 <= figures["sqnr_sure"] < figures["sqnr"]
+    data = datasets.load("mnist1k")
+    path = model_files.model_file("mnist_mlp")
+    network = Network.load(path, data.for_model(path), "", "top1", ("sqnr",), 16, 0, 1)
+    x = network.batches[0]["input"]
+    plan = quantize.calibrate(network.module, network.batches, found.config)
+    got = compiler.build(quantize.realize(network.module, plan))(x)
+    exact = compiler.build(network.module)(x).astype(np.float64)
+    noise, signal = ((a**2).sum(axis=1) for a in (got - exact, exact))
+    # Linearized: each input's share of the noise, less what it would be at the ratio of the sums.
+    ratio = noise.sum() / signal.sum()
+    error = np.std(noise - ratio * signal, ddof=1) * np.sqrt(len(x)) / signal.sum()
+    least = -10 * np.log10(ratio + 2.13145 * error)  # Student's quantile, 15 degrees of freedom
+    assert abs(least - figures["sqnr_sure"]) < 0.05
 
 
 def test_layers_are_timed_alone_in_what_they_may_be_computed_in(
