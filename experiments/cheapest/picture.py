@@ -44,7 +44,7 @@ def svg(found: Found, title: str) -> str:
         parts += [
             f"<g><title>{escaped(r['node'])}: {r['macs']} multiply-accumulates</title>",
             written(NAMES, y + 14, shortened(r["node"], 42)),
-            written(FORMATS, y + 14, _kind(r), colour, weight="bold"),
+            written(FORMATS, y + 14, shortened(_kind(r), 24), colour, weight="bold"),
             f'<rect x="{BARS}" y="{y + 4}" width="{length:.1f}" height="12" fill="{colour}"/>',
             written(NOISE, y + 14, "exact" if math.isinf(db) else f"{db:.1f}"),
             "</g>",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -122,7 +123,8 @@ def search(
 
 
 def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(",") if part.strip())
+    # Descriptions of accumulators have commas of their own.
+    return tuple(part.strip() for part in re.split(r",(?![^{}]*\})", text) if part.strip())
 
 
 def _price(text: str) -> tuple[str, float]:

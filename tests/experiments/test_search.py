@@ -294,6 +294,8 @@ def test_the_command_prints_saves_and_draws(
         (["sqnr>=1", "--cost", "gold"], "unknown cost 'gold'"),
         (["sqnr>=1", "--cost", "energy", "--energy", "int8"], "is not KEY=PICOJOULES"),
         (["sqnr>=1", "--cost", "gates", "--formats", "int8,posit8_es1 fma"], "no circuit of posit"),
+        (["sqnr>=1", "--formats", 'posit8_es1 {format = "float16", chunk = -1}'], "chunk"),
+        (["sqnr>=1", "--formats", "posit16_es1 float8_e4m3fn"], "float8_e4m3fn"),
         (["sqnr>=1", "--n-calib", "100000"], "calibration inputs"),
     ):
         left = sorted(tmp_path.iterdir())
