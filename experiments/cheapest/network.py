@@ -123,6 +123,14 @@ class Network:
         """The float32 network's result, batch by batch."""
         return self._results(self.module)
 
+    def check(self) -> None:
+        """Whether the figures fit the network's results.
+
+        Raises:
+            DtypelabError: one does not; says why.
+        """
+        self._figures(self.reference)
+
     def measured(self, plan: Plan) -> dict[str, float]:
         """The figures of a plan on the calibration data, and always `sqnr`; of SQNR and divergence,
         where bounds are about them, also what they are surely, which is what bounds are held to

@@ -131,6 +131,7 @@ def search(
         path, examples, judged.name, judged.metric, tuple(b.figure for b in bounds), n_calib, seed,
         threads or processors(),
     )  # fmt: skip
+    network.check()
     charge = charge or timing.measured(network, wanted)
     s = Search(network, wanted, charge, progress or (lambda *_: None))
     s.explorer.within(bounds)
