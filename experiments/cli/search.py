@@ -81,6 +81,7 @@ def search(
     import pandas as pd
 
     import experiments
+    from experiments.cheapest import bound as bounds
     from experiments.cheapest import recorded
     from experiments.cheapest.held_out import choices
     from experiments.cheapest.picture import svg
@@ -120,6 +121,8 @@ def search(
     show(_table(found))
     for line in _lines(found):
         say(line)
+    if bounds.DROP in found.point.figures and scoring.is_share(found.test["metric_name"]):
+        say(f"a drop has steps of {100 / n_calib:.2g} points on {n_calib} calibration inputs")
 
 
 def _names(text: str) -> tuple[str, ...]:
