@@ -79,6 +79,16 @@ def rows(found: Found, asked: Asked) -> pd.DataFrame:
     return table.assign(**search).reindex(columns=[*OF_SEARCH, *OF_ROW])
 
 
+def written(table: pd.DataFrame, file: Path) -> None:
+    """A table of searches as CSV: as other tables are, but for the lines of `config`, which stay
+    lines, so that the cell is a file for `--config` as it stands."""
+    from experiments.results.export import neutral
+
+    neutral(table.drop(columns="config")).assign(config=table["config"])[[*table.columns]].to_csv(
+        file, index=False
+    )
+
+
 def before(file: Path | None) -> list[pd.DataFrame]:
     """What a file holds already; nothing if there is none.
 

@@ -85,7 +85,6 @@ def search(
     from experiments.cheapest import recorded
     from experiments.cheapest.held_out import choices
     from experiments.cheapest.picture import svg
-    from experiments.results.export import neutral
     from quantize.calibration.running import processors
     from quantize.config.file import write_toml
 
@@ -103,7 +102,7 @@ def search(
             written.enter_context(atomic_path(config_file)).write_text(text, encoding="utf-8")
         if front_file is not None:
             path = written.enter_context(atomic_path(front_file))
-            neutral(found.front).to_csv(path, index=False)
+            recorded.written(found.front, path)
         if record is not None:
             asked = recorded.Asked(
                 Path(model).stem, Path(data).stem, bound, n_calib, seed, threads or processors(),
@@ -111,7 +110,7 @@ def search(
             )  # fmt: skip
             rows = pd.concat([*before, recorded.rows(found, asked)], ignore_index=True)
             path = written.enter_context(atomic_path(record))
-            neutral(rows).to_csv(path, index=False)
+            recorded.written(rows, path)
         if picture is not None:
             text = svg(found, f"{model}: {bound}")
             written.enter_context(atomic_path(picture)).write_text(text, encoding="utf-8")

@@ -316,6 +316,10 @@ def test_searches_are_recorded_with_the_front_judged_on_test_data(
     assert {*table["bound"]} == {"sqnr>=10,drop<=50"}
     front, uniform = (table[table["kind"] == kind] for kind in ("front", "uniform"))
     assert [*uniform["format"]] == ["int8", "int4"]
+    for text in front["config"]:
+        (tmp_path / "x.toml").write_text(text)
+        plan = ["--calib", "mnist1k", "--config", str(tmp_path / "x.toml"), "--plan"]
+        assert run_command(["quantize", "mnist_mlp", *plan, str(tmp_path / "p.json")]) == 0
     (behind,) = recorded.before(record)
     assert len(behind) == len(table)
     for row in front.to_dict("records"):
