@@ -22,13 +22,15 @@ from compiler.types.tensor_types import TensorType
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of an operand: its type, the least and the largest integer in it, and its
-    integers if it is constant."""
+    """What is known of an operand: its type, the least and the largest integer in it, its integers
+    if it is constant, and where it can be other than its zero point (bool, of its shape; None:
+    anywhere)."""
 
     type: TensorType
     low: int
     high: int
     data: Array | None = None
+    positions: Array | None = None
 
     def above(self, zero_point: int) -> tuple[int, int]:
         """Its range, counted from a zero point."""
@@ -125,6 +127,17 @@ def taps_seen(window: Window, size: Dim, outputs: Dim) -> Array:
     for tap in range(window.kernel):
         seen[window.valid(size, outputs, tap)[0], tap] = True
     return np.unique(seen, axis=0)
+
+
+def taps_of_positions(down: Window, across: Window, positions: Array) -> Array:
+    """bool [distinct positions of the window, rows * columns of the kernel]: which taps meet
+    elements of [n, channels, height, width] that can be other than the zero point, in any
+    channel."""
+    plane = positions.any(axis=(0, 1))
+    plane = np.pad(plane, [(w.before, w.after) for w in (down, across)])
+    views = np.lib.stride_tricks.sliding_window_view(plane, (down.span, across.span))
+    seen = views[:: down.stride, :: across.stride, :: down.dilation, :: across.dilation]
+    return np.unique(seen.reshape(-1, down.kernel * across.kernel), axis=0)
 
 
 def taps_of_both(down: Array, across: Array) -> Array:

@@ -16,6 +16,7 @@ from compiler.op.accumulator_width import LEAST_BITS
 from compiler.op.opdef import OpDef
 from compiler.op.sum_bounds import Known, SumBounds
 from compiler.transform.exact_widths import exact_bounds, not_negative
+from compiler.transform.filled_positions import data_positions
 from compiler.transform.value_ranges import ValueRanges
 
 BYTES = {"int8", "uint8"}
@@ -115,8 +116,11 @@ def _factors(op: OpDef, call: Call) -> tuple[str, ...]:
 
 
 def _known(call: Call, ranges: ValueRanges) -> list[Known]:
-    return [
-        Known(tensor_type(a), *(ranges.of(a) if tensor_type(a).dtype.is_integer else (0, 0)), data)
-        for a in call.args
-        for data in [a.data if isinstance(a, Constant) else None]
-    ]
+    zero = getattr(call.attrs, "input_zero_point", 0)
+    found = []
+    for k, a in enumerate(call.args):
+        ends = ranges.of(a) if tensor_type(a).dtype.is_integer else (0, 0)
+        data = a.data if isinstance(a, Constant) else None
+        at = data_positions(a, ranges.made, zero) if k == 0 else None
+        found.append(Known(tensor_type(a), *ends, data, at))
+    return found

@@ -152,18 +152,40 @@ def _transposed(onnx: Any, weight: Array, stride: int) -> Any:
     return helper.make_model(graph, opset_imports=imports, ir_version=9)
 
 
+def transposed_ends(kernel: Array, stride: int, grid: Any) -> list[tuple[int, Array]]:
+    """(sum, data [inputs, 6, 6] as integers) of the largest and the least sum that a transposed
+    convolution can have in the middle of the image, of any channel; `kernel` is that of the
+    convolution of what lies on the grid of the stride."""
+    low, high = grid.qmin - grid.zero_point, grid.qmax - grid.zero_point
+    found = []
+    for at in np.ndindex(stride, stride):
+        # The data that taps meet at this position; between them lie zeros.
+        first = [2 * stride + r - (kernel.shape[2] - 1) for r in at]
+        taps = [[t for t in range(kernel.shape[2]) if (f + t) % stride == 0] for f in first]
+        place = [[(f + t) // stride for t in own] for f, own in zip(first, taps, strict=True)]
+        seen = kernel[:, :, taps[0]][..., taps[1]]
+        for channel, weights in enumerate(seen):
+            for sign in (1, -1):
+                q = np.where(sign * weights > 0, high, low)
+                data = np.zeros((kernel.shape[1], 6, 6), np.int64)
+                data[:, place[0][0] : place[0][-1] + 1, place[1][0] : place[1][-1] + 1] = q
+                found.append((int((q * weights).sum()), channel, data))
+    ordered = sorted(found, key=lambda f: f[0])
+    return [(total, data) for total, _, data in (ordered[-1], ordered[0])]
+
+
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("stride", [1, 2])
-def test_transposed_convolutions_keep_their_bits_at_the_certified_width(stride: int) -> None:
-    """Of stride 1 the bound is reached; of more, zeros lie between the data."""
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_transposed_convolutions_reach_their_bounds(stride: int) -> None:
+    """Of strides, too, where every position meets only some of the taps."""
     onnx = pytest.importorskip("onnx")
     rng = np.random.default_rng(4)
     weight = rng.normal(size=(4, 3, 3, 3)).astype(np.float32)
     mod = compiler.from_onnx(_transposed(onnx, weight, stride))
     x = np.concatenate([rng.normal(size=(1, 4, 6, 6)), 3 * np.sign(rng.normal(size=(3, 4, 6, 6)))])
     x = x.astype(np.float32)
-    usual = quantize.calibrate(mod, [x])
-    plan = quantize.calibrate(mod, [x], QConfig(accumulate="certified"))
+    usual = quantize.calibrate(mod, [x], QConfig(bias_correction="none"))
+    plan = quantize.calibrate(mod, [x], QConfig(bias_correction="none", accumulate="certified"))
     ((name, params),) = plan.weights.items()
     (c,) = (c for c in quantize.certify(mod, usual) if c.node == name)
     assert plan.nodes[name].accumulate == c.accumulate
@@ -173,14 +195,19 @@ def test_transposed_convolutions_keep_their_bits_at_the_certified_width(stride: 
         if isinstance(b.value, Call) and str(b.value.op) == "nn.conv2d"
     )
     kernel, *bias = (a.data.astype(np.int64) for a in call.args[1:] if isinstance(a, Constant))
+    assert not np.any(bias)
     grid = next(iter(plan.values.values()))
-    # The data that give a channel its largest sum, in the middle of the image.
-    q = np.where(kernel > 0, grid.qmax, grid.qmin) - grid.zero_point
-    other = grid.qmin + grid.qmax - 2 * grid.zero_point - q
-    ends = np.stack([(data * kernel).sum((1, 2, 3)) + sum(bias) for data in (q, other)])
-    assert (c.low, c.high) == (ends.min(), ends.max())
-    want = compiler.build(quantize.realize(mod, usual))(x)
-    np.testing.assert_array_equal(compiler.build(quantize.realize(mod, plan))(x), want)
+    (high, most), (low, least) = transposed_ends(kernel, stride, grid)
+    assert (c.low, c.high) == (low, high)
+    for data in (most, least):
+        x[0] = data * np.float32(grid.scale)
+        want = compiler.build(quantize.realize(mod, usual))(x)
+        np.testing.assert_array_equal(compiler.build(quantize.realize(mod, plan))(x), want)
+    x[0], x[1] = (d * np.float32(grid.scale) for d in (most, least))
+    node = replace(plan.nodes[name], accumulate=f"int{c.bits - 1}_wrap")
+    narrow = replace(plan, nodes={**plan.nodes, name: node})
+    fewer = compiler.build(quantize.realize(mod, narrow))(x)
+    assert (fewer != compiler.build(quantize.realize(mod, usual))(x)).any()
     assert params.bits == 8
 
 
@@ -192,6 +219,28 @@ def test_small_images_see_only_some_taps() -> None:
         mod = layer("nn.conv2d", shape, weight, bias, "sequential", padding=(1, 1, 1, 1))
         (c,) = certificates(mod)
         assert c.high == taps * 100 * 193
+
+
+@pytest.mark.parametrize("value", [7, 9])
+def test_zero_points_that_were_put_around_data_are_no_terms(value: int) -> None:
+    """Padding by an operator of its own is the convolution's, if it fills with zero points."""
+    weight = np.random.default_rng(6).integers(-127, 128, (4, 2, 3, 3)).astype(np.int8)
+
+    def made(apart: bool) -> IRModule:
+        b = FunctionBuilder()
+        x = b.param("x", (1, 2, 2, 2), "uint8")
+        around = ((0, 0), (0, 0), (1, 1), (1, 1))
+        x = b.call("nn.pad", x, pad_width=around, value=float(value)) if apart else x
+        y = b.call(
+            "nn.conv2d", x, b.const(weight), out_dtype="int32", input_zero_point=7,
+            padding=(0 if apart else 1,) * 4,
+        )  # fmt: skip
+        return IRModule({"main": b.finish(y)})
+
+    (apart,), (within,) = certificates(made(True)), certificates(made(False))
+    same = replace(apart, node=within.node) == within
+    assert same is (value == 7)
+    assert value == 7 or apart.high > within.high
 
 
 def products(mode: str) -> IRModule:
@@ -275,8 +324,23 @@ def test_groups_of_a_dense_layer_reach_their_bounds() -> None:
         x = np.where(weight[unit] > 0, large, 255 - large).astype(np.uint8)
         got = compiler.build(grouped(weight, scales))(np.stack([x] * 4))
         assert got[0, unit] == ends[k][unit]
-    narrow = Width(c.bits - 1, False)
-    assert any(int(narrow.limited(np.asarray(end))) != end for end in (c.low, c.high))
+    # A group alone is a dense layer, whose accumulator can have any width.
+    k, unit = divmod(int(np.argmax(highs if c.high > -1 - c.low else -np.asarray(lows))), 3)
+    own = weight[:, 4 * k : 4 * k + 4]
+    large = 255 if c.high > -1 - c.low else 0
+    x = np.where(own[unit] > 0, large, 255 - large).astype(np.uint8)[None]
+
+    def alone(mode: str) -> Array:
+        b = FunctionBuilder()
+        y = b.call(
+            "nn.dense", b.param("x", x.shape, "uint8"), b.const(own), out_dtype="int32",
+            input_zero_point=100, accumulate=mode,
+        )  # fmt: skip
+        return np.asarray(compiler.build(IRModule({"main": b.finish(y)}))(x))
+
+    want = alone("sequential")
+    np.testing.assert_array_equal(alone(c.accumulate), want)
+    assert (alone(f"int{c.bits - 1}_wrap") != want).any()
 
 
 # ---- plans ---------------------------------------------------------------------------------------

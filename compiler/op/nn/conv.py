@@ -23,6 +23,7 @@ from compiler.op.sum_bounds import (
     constant,
     of_weights,
     taps_of_both,
+    taps_of_positions,
     taps_seen,
 )
 from compiler.op.window import LOOPS, Skip, Window, source, windows
@@ -226,6 +227,8 @@ def _integer_sums(a: Conv2dAttrs, known: Sequence[Known]) -> SumBounds:
         value = a.padding_value
         data = replace(data, low=min(data.low, value), high=max(data.high, value))
         seen = None
+    elif data.positions is not None:
+        seen = taps_of_positions(wy, wx, data.positions)
     else:
         masks = (taps_seen(v, n, v.outputs(n)) for v, n in zip((wy, wx), sizes, strict=True))
         seen = taps_of_both(*masks)
