@@ -25,6 +25,7 @@ from experiments.user_code import activity, adapters, isolation
 from .bench import bench
 from .cache import cache
 from .compare import compare
+from .costs import costs
 from .dtype import dtype
 from .gap import gap
 from .generate import generate
@@ -74,7 +75,7 @@ def cli(context: click.Context, files: tuple[Path, ...]) -> None:
 
 
 for verb in (
-    *(inspect, run, generate, quantize, plan, compare, bench, tune, search, gap, dtype),
+    *(inspect, run, generate, quantize, plan, compare, bench, tune, search, gap, costs, dtype),
     *(sweep, schema, table, report, reproduce, zoo, cache),
 ):
     cli.add_command(verb)

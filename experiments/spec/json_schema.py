@@ -76,6 +76,7 @@ def _properties() -> dict[str, Schema]:
     }
     settings = _settings()
     price = {"type": "number", "minimum": 0}
+    sources: list[Schema] = [{"enum": list(SOURCES)}, {"type": "string", "pattern": r"\.toml$"}]
     prices: Schema = {"type": "object", "additionalProperties": price}
     return {
         **_lists(),
@@ -84,7 +85,7 @@ def _properties() -> dict[str, Schema]:
         "repeat": _NATURAL,
         **dict.fromkeys(("dataset", "metric", "output"), TEXT),
         "adapters": _list(TEXT, 0),
-        "energy": {**prices, "properties": {"source": {"enum": list(SOURCES)}}},
+        "energy": {**prices, "properties": {"source": {"anyOf": sources}}},
         "gates": prices,
         "area": prices,
         "certificates": {"type": "boolean"},

@@ -14,7 +14,6 @@ from compiler.errors import ConfigError, unknown
 from experiments.data.datasets import Dataset
 from experiments.layers.gaps import GapRequest
 from experiments.layers.table import LayerRequest
-from experiments.systems.energy import check_key, check_pair
 from experiments.systems.prices import check_source
 from experiments.systems.rounding_seeds import random_formats
 from experiments.user_code import adapters, isolation
@@ -23,6 +22,7 @@ from . import own_code
 from .axes import AXES, SETTINGS, Axes, AxesReader, Overrides, common_settings, settings_of, settled
 from .cells import Cell, Settings, SweepSpec, Workload
 from .overrides import overridden
+from .price_tables import price_tables, read_price_tables
 from .reader import Reader
 from .rules import Rule, rules, tables
 from .shipped import FOLDER, shipped
@@ -122,7 +122,7 @@ def _validate(top: Reader, folder: Path) -> SweepSpec:
     reading = AxesReader(folder, top)
     axes = reading.read(top)
     changes, left_out = rules(top, "override", SETTINGS), rules(top, "exclude")
-    grid = _Grid(top, common_settings(top), changes, files)
+    grid = _Grid(top, common_settings(top), changes, files, folder)
     cells = list(grid.cells(axes, {}, left_out))
     _distinct(top, cells)
     for entry in tables(top, "include"):
@@ -146,13 +146,14 @@ class _Grid:
     common: Overrides
     changes: list[Rule]
     adapters: tuple[str, ...]
+    folder: Path = Path()
     data: dict[str, Dataset] = field(default_factory=dict)
     applied: set[int] = field(default_factory=set)
 
     def cells(self, axes: Axes, last: Overrides, left_out: Sequence[Rule] = ()) -> Iterator[Cell]:
         """The product of the axes, without what is `left_out`; settings in `last` come before all
         others."""
-        prices = _prices(self.top)
+        prices = _prices(self.top, self.folder)
         gap = _gap(self.top.table("gap"))
         for model, target, threads in product(axes.models, axes.targets, axes.threads):
             subject = model.value
@@ -224,28 +225,18 @@ def _distinct(top: Reader, cells: Iterable[Cell]) -> None:
             top.fail(f"{other.label!r} and {cell.label!r} are the same configuration", "schemes")
 
 
-def _prices(top: Reader) -> dict[str, Any]:
+def _prices(top: Reader, folder: Path) -> dict[str, Any]:
     """The prices of a specification, or the name of a source of them, as attributes of `Cell`."""
-    energy, sizes = top.table("energy"), {name: top.table(name) for name in ("gates", "area")}
-    if "source" in energy.values:
-        source = energy.text("source")
-        energy.checked(partial(check_source, source), "source")
-        beside = [name for name, table in sizes.items() if table.values]
-        if len(energy.values) > 1 or beside:
-            energy.fail(f"prices beside those of {source}: sources are not mixed", "source")
-        return {"energy_source": source}
-    return {
-        "energy": _table(energy, check_key),
-        **{name: _table(table, check_pair) for name, table in sizes.items()},
-    }
-
-
-def _table(table: Reader, check: Callable[[str], None]) -> tuple[tuple[str, float], ...]:
-    """Numbers by what they are of."""
-    prices = table.numbers(0.0)
-    for key in prices:
-        table.checked(partial(check, key), key)
-    return tuple(prices.items())
+    energy = top.table("energy")
+    if "source" not in energy.values:
+        return {**price_tables(top)}
+    source = energy.text("source")
+    if len(energy.values) > 1 or any(top.table(name).values for name in ("gates", "area")):
+        energy.fail(f"prices beside those of {source}: sources are not mixed", "source")
+    if source.endswith(".toml"):
+        return {**energy.checked(partial(read_price_tables, folder / source), "source")}
+    energy.checked(partial(check_source, source), "source")
+    return {"energy_source": source}
 
 
 def _layers(table: Reader, most: int) -> LayerRequest:

@@ -16,8 +16,8 @@ from compiler.errors import ConfigError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.transform.analysis import cost
-from experiments.costs import gate_model, published
-from experiments.costs.circuits import mac_area
+from experiments.cli.main import run_command
+from experiments.costs import circuits, gate_model, published
 from experiments.spec.specification import load_spec
 from experiments.systems.prices import OWN, SOURCES, Prices, costs_of, prices_of
 from quantize.search.costs import plan_cost
@@ -107,8 +107,8 @@ def test_gates_are_the_mean_over_all_multiply_accumulates() -> None:
     done = SimpleNamespace(macs_by_dtypes=macs, elements={}, operations={}, traffic_bytes=100)
     model = costs_of(done, prices_of("gate_model", macs, ""))
     assert model.mac_gates == gate_model.gates("int8").total  # a pair costs what the wider does
-    circuits = costs_of(done, prices_of("circuits", macs, "sequential"))
-    assert circuits.mac_gates == mac_area("int8", "exact")
+    netlists = costs_of(done, prices_of("circuits", macs, "sequential"))
+    assert netlists.mac_gates == circuits.table().mac("int8", "exact")
     own = Prices(OWN, gates={"int8": 400.0, "uint8 x int4": 200.0}, area={"int8": 90.0})
     costs = costs_of(done, own)
     assert (costs.mac_gates, costs.mac_area_um2) == (350.0, 90.0)
@@ -160,7 +160,7 @@ def test_rows_have_certificates_and_costs_of_one_source(tmp_path: Path) -> None:
     assert set(rows["cost_source"]) == {"circuits"}
     assert set(rows["status"]) == {"ok"}
     int8, posit = rows.loc["int8"], rows.loc["posit8_es0"]
-    assert int8["mac_gates"] == mac_area("int8", "exact")
+    assert int8["mac_gates"] == circuits.table().mac("int8", "exact")
     assert np.isnan(posit["mac_gates"])
     assert "posit8_es0 x posit8_es0 with sums sequential" in posit["notes"]
     assert rows["energy_uj"].isna().all()
@@ -200,3 +200,67 @@ def test_operations_are_in_the_numbers_of_a_format() -> None:
     assert parts["nn.avg_pool2d posit8_es0"] == {"add posit8_es0": 48}
     assert "nn.softmax posit8_es0" not in parts
     assert parts["flatten posit8_es0"] == {}
+
+
+# ---- files of prices, and the verb ---------------------------------------------------------------
+def prices_file(folder: Path, text: str = "") -> Path:
+    file = folder / "ours.toml"
+    file.write_text(
+        text
+        or "[energy]\nint8 = 0.5\nfloat32 = 2\nmemory = 10\n"
+        "[gates]\nfloat32 = 900\n[area]\nint8 = 80\n"
+    )
+    return file
+
+
+def test_a_specification_takes_its_prices_from_a_file(tmp_path: Path) -> None:
+    prices_file(tmp_path)
+    cells = load_spec(str(spec(tmp_path, '[energy]\nsource = "ours.toml"'))).cells
+    assert dict(cells[0].energy) == {"int8": 0.5, "float32": 2.0, "memory": 10.0}
+    assert (dict(cells[0].gates), dict(cells[0].area)) == ({"float32": 900.0}, {"int8": 80.0})
+    (again,) = load_spec(cells[0].specification()).cells  # which needs no file
+    assert again.config_hash == cells[0].config_hash
+    prices_file(tmp_path, "[energy]\nint8 = 0.75\n")
+    other = load_spec(str(spec(tmp_path, '[energy]\nsource = "ours.toml"'))).cells
+    assert other[0].config_hash != cells[0].config_hash
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[energy]\nint9000 = 3\n", "ours.toml:2: unknown dtype 'int9000'"),
+        ("[volume]\nint8 = 3\n", "ours.toml:1: unknown key 'volume'"),
+        ("[energy]\n", "no prices: give at least one of the tables energy, gates, area"),
+        ("[energy\n", "ours.toml"),
+    ],
+)
+def test_wrong_files_of_prices_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    prices_file(tmp_path, text)
+    with pytest.raises(ConfigError, match=message):
+        load_spec(str(spec(tmp_path, '[energy]\nsource = "ours.toml"')))
+
+
+def test_the_verb_shows_sources_side_by_side(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prices = ["--prices", str(prices_file(tmp_path))]
+    assert run_command(["costs", "mnist_mlp", *prices, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    rows = {row["cost_source"]: row for row in shown["costs"]}
+    assert [*rows] == [*SOURCES, prices[1]]
+    (macs,) = shown["macs_by_dtypes"].values()
+    assert rows["horowitz45"]["energy_mac_uj"] == pytest.approx(macs * 4.6e-6)
+    assert rows["aladdin40"]["energy_mac_uj"] == pytest.approx(macs * 52e-6)  # they disagree
+    assert rows[prices[1]]["energy_mac_uj"] == pytest.approx(macs * 2e-6)
+    assert rows[prices[1]]["energy_memory_uj"] == pytest.approx(shown["traffic_bytes"] * 10e-6)
+    assert rows[prices[1]]["mac_gates"] == 900
+    assert (
+        run_command(["costs", "mnist_mlp", "--dtype", "posit8_es2", "--accumulate", "exact"]) == 0
+    )
+    text = capsys.readouterr().out
+    assert "gate_model says nothing of multiply-accumulates of posit8_es2" in text
+    assert "101,632 of posit8_es2 x posit8_es2" in text
+    assert run_command(["costs", "mnist_mlp", "--plan", "p.json", "--dtype", "bfloat16"]) == 2
+    assert "two ways to compute: give one" in capsys.readouterr().err
+    assert run_command(["costs", "mnist_mlp", "--prices", str(tmp_path / "none.toml")]) == 2
+    assert "none.toml" in capsys.readouterr().err
