@@ -18,8 +18,13 @@ from compiler.types.dtypes import Array, DType, custom, span
 Made = dict[Var, Binding]
 ENUMERATED = 16
 """Bits of the widest formats of which every number is looked at."""
+COUNTED = 8
+"""Bits of the widest formats whose numbers are counted by their codes."""
 NARROW = 31
 """Bits of numbers of which int64 holds the sums of 2**32."""
+LIMB_BITS = 30
+LIMB = (1 << LIMB_BITS) - 1
+NOT_FINITE = "some of its weights are infinite or no numbers"
 
 
 def exact_bounds(call: Call, positive: Callable[[Atom], bool]) -> tuple[SumBounds, int]:
@@ -151,9 +156,11 @@ def _row_sums(c: Constant) -> tuple[int, Array, Array]:
         UnsupportedError: some are infinite or no numbers.
     """
     dtype = c.dtype
+    if dtype.bits <= COUNTED and c.data.ndim:
+        return _counted_sums(c)
     values = np.asarray(custom(dtype.name).decode(c.data, dtype), np.float64)
     if not np.isfinite(values).all():
-        raise UnsupportedError("some of its weights are infinite or no numbers")
+        raise UnsupportedError(NOT_FINITE)
     rows = values.reshape(len(values), -1) if values.ndim else values.reshape(1, 1)
     known = values[values != 0]
     exponent = last_bit(known) if known.size else 0
@@ -167,3 +174,30 @@ def _row_sums(c: Constant) -> tuple[int, Array, Array]:
         above += np.maximum(parts, 0).sum(axis=1).astype(object) << (last - exponent)
         below += np.minimum(parts, 0).sum(axis=1).astype(object) << (last - exponent)
     return exponent, above, below
+
+
+def _counted_sums(c: Constant) -> tuple[int, Array, Array]:
+    """`_row_sums`, by how often each row has each of a few codes."""
+    dtype, rows, many = c.dtype, len(c.data), 1 << c.dtype.bits
+    codes = c.data.reshape(rows, -1).astype(np.int64) + many * np.arange(rows)[:, None]
+    counts = np.bincount(codes.reshape(-1), minlength=rows * many).reshape(rows, many)
+    values = custom(dtype.name).decode(np.arange(many).astype(dtype.storage), dtype)
+    values = np.asarray(values, np.float64)
+    there = counts.any(axis=0)
+    if not np.isfinite(values[there]).all():
+        raise UnsupportedError(NOT_FINITE)
+    known = values[there & (values != 0)]
+    exponent = last_bit(known) if known.size else 0
+    sums = []
+    for kept in (there & (values > 0), there & (values < 0)):
+        units = [int(Fraction(float(v)) / Fraction(2) ** exponent) for v in values[kept]]
+        total, shift = _whole([0] * rows), 0
+        while any(unit >> shift not in (0, -1) for unit in units) or shift == 0:
+            # Limbs of few bits, whose sums int64 holds; the last one has the sign.
+            limbs = [(unit >> shift) & LIMB for unit in units]
+            total += (counts[:, kept] @ np.asarray(limbs, np.int64)).astype(object) << shift
+            shift += LIMB_BITS
+        below = [unit >> shift for unit in units]  # 0, or -1 of negative numbers
+        total += (counts[:, kept] @ np.asarray(below, np.int64)).astype(object) << shift
+        sums.append(total)
+    return exponent, sums[0], sums[1]

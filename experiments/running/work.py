@@ -122,7 +122,8 @@ def _work(
             work,
             prepared=1,
             evaluated=_whole(s.n_eval, batch),
-            calibrated=s.n_calib if cell.scheme.calibrated else 0,
+            # Certificates look at the sums of the same inputs once more.
+            calibrated=s.n_calib * (1 + cell.certificates) if cell.scheme.calibrated else 0,
             interpreted=cell.layers.images,
             counted=cell.layers.images
             if cell.layers.events and cell.scheme.kind == "format"

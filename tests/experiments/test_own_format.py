@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -80,6 +81,22 @@ def test_wrong_uses_of_zoo(
     assert run_command(["zoo", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_certificates_and_costs_take_it(file: str, tmp_path: Path, capsys: Capture) -> None:
+    shown = ["inspect", "mnist_mlp", "--accumulators", "--dtype", "own8", "--json"]
+    assert run_command(["--adapter", file, *shown]) == 0
+    found = json.loads(capsys.readouterr().out)["accumulators"]
+    assert all(row["bits"] > 8 for row in found if not row["reason"])
+    assert any(not row["reason"] for row in found)
+    prices = tmp_path / "prices.toml"
+    prices.write_text("[energy]\nown8 = 0.5\n[gates]\nown8 = 640\n")
+    costs = ["costs", "mnist_mlp", "--dtype", "own8", "--json"]
+    assert run_command(["--adapter", file, *costs, "--prices", str(prices)]) == 0
+    rows = {row["cost_source"]: row for row in json.loads(capsys.readouterr().out)["costs"]}
+    assert rows[str(prices)]["mac_gates"] == 640
+    assert rows[str(prices)]["energy_mac_uj"] > 0
+    assert "own8" in rows["circuits"]["notes"]
 
 
 def test_gaps_take_it(file: str, tmp_path: Path, capsys: Capture) -> None:

@@ -511,7 +511,11 @@ def test_scales_that_differ_within_a_sum_are_named() -> None:
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
-    "name", ["posit8_es0", "float8_e4m3fn", "float8_e5m2", "bfloat16", "float6_e3m2fn"]
+    "name",
+    [
+        *("posit8_es0", "float8_e4m3fn", "float8_e5m2", "bfloat16", "float6_e3m2fn"),
+        *("posit8_es2", "takum8", "posit6_es3"),
+    ],
 )
 def test_exact_sums_of_formats_need_the_width_that_fractions_say(name: str) -> None:
     weight = np.random.default_rng(5).normal(0, 0.3, (4, 7)).astype(np.float32)
