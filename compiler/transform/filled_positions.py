@@ -11,6 +11,7 @@ import numpy as np
 from compiler.ir.expr import Atom, Binding, Call, Var, tensor_type
 from compiler.op.facts import Moves
 from compiler.op.opdef import OpDef
+from compiler.symbolic import Index
 from compiler.types.dtypes import Array
 
 Made = dict[Var, Binding]
@@ -21,9 +22,8 @@ _ONE = {Moves.VIEW, Moves.SAME, Moves.PERMUTE, Moves.REPEAT, Moves.SELECT, Moves
 
 def data_positions(a: Atom, made: Made, zero_point: int) -> Array | None:
     """bool, of the shape of `a`: which of its elements are no zero points put in by padding; None
-    where all can be, or sizes are open or too large to look at."""
-    shape = tensor_type(a).shape
-    if not _padded(a, made) or not all(isinstance(n, int) for n in shape):
+    where all can be, or sizes are open (of the first axis as 1) or too large to look at."""
+    if not _padded(a, made):
         return None
     found = _positions(a, made, zero_point)
     return None if found is None or found.all() else found
@@ -47,12 +47,15 @@ def _padded(a: Atom, made: Made) -> bool:
 def _positions(a: Atom, made: Made, zero_point: int) -> Array | None:
     from compiler.interpret.graph import call_reference
 
-    sizes = [n for n in tensor_type(a).shape if isinstance(n, int)]
-    if prod(sizes) > MOST:
+    shape = tensor_type(a).shape
+    open_sizes = {v: 1 for n in shape[:1] for v in Index.of(n).vars()}
+    sizes = [Index.of(n).value(open_sizes) if k == 0 else n for k, n in enumerate(shape)]
+    known = [n for n in sizes if isinstance(n, int)]
+    if len(known) < len(sizes) or prod(known) > MOST:
         return None
     found = _moved(a, made)
     if found is None:
-        return np.ones(sizes, bool)
+        return np.ones(known, bool)
     call, op, out = found
     before = _positions(call.args[0], made, zero_point)
     if before is None:
@@ -60,5 +63,5 @@ def _positions(a: Atom, made: Made, zero_point: int) -> Array | None:
     if op.moves == Moves.PAD and call.attrs.mode == "constant":
         call = replace(call, attrs=replace(call.attrs, value=float(call.attrs.value != zero_point)))
     dtype = tensor_type(call.args[0]).dtype
-    after = call_reference(call, [before.astype(dtype.storage)], out, {})
+    after = call_reference(call, [before.astype(dtype.storage)], out, open_sizes)
     return np.asarray(after, bool)
