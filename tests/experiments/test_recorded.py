@@ -155,6 +155,41 @@ def test_the_language_table_is_of_its_specification_and_shows_what_its_readme_sa
         assert sums[name, "exact"] < 0.1 * sums[name, "sequential"]
 
 
+def test_the_table_of_costs_covers_its_specification_and_shows_what_its_readme_says() -> None:
+    rows = experiments.read_results(RESULTS / "costs.csv")
+    assert_covers(rows, "costs")
+    assert set(rows["cost_source"]) == {"circuits"}
+    by = {(r["scheme"], r["accumulate"], r["model"]): r for r in rows.to_dict("records")}
+
+    def of(column: str, scheme: str, mode: str) -> list[float]:
+        three = ("mnist_mlp", "mnist_resnet8", "mnist_dwsep")
+        return [by[scheme, mode, model][column] for model in three]
+
+    for mode in ("sequential", "certified"):
+        assert of("accumulator_bits", "int8_channel", mode) == [24, 23, 22]
+    int4 = "int8_channel[weight_bits=4,weight_calibrate=mse]"
+    assert of("accumulator_bits", int4, "sequential") == [20, 19, 18]
+    integers = rows[rows["accumulator_data_bits"].notna()]
+    assert set(integers["accumulator_bits"] - integers["accumulator_data_bits"]) <= {2, 3, 4}
+    for column in ("metric", "sqnr_db", "cosine"):
+        same = of(column, "int8_channel", "sequential")
+        assert of(column, "int8_channel", "certified") == same
+    for name, least, most in (
+        *(("posit8_es0", 27, 30), ("float8_e4m3fn", 42, 45), ("float8_e5m2", 57, 63)),
+        *(("posit8_es2", 73, 78), ("takum8", 501, 508)),
+    ):
+        widths = of("accumulator_bits", f"scaled {name}", "float32")
+        assert (min(widths), max(widths)) == (least, most)
+    for name, mode, gates in (
+        *(("mxfp4_e2m1", "float32", 430), ("nvfp4", "float32", 641), ("mxint8", "float32", 1291)),
+        *(("int8_channel", "sequential", 1373), ("mxfp8_e4m3", "float32", 1629)),
+        ("posit8_es1", "exact", 2196),
+    ):
+        assert of("mac_gates", name, mode) == pytest.approx([gates] * 3, abs=0.6)
+        shown = [low > 0 for low in of("metric_drop_low", name, mode)]
+        assert any(shown) is (name == "mxfp4_e2m1")
+
+
 def test_the_recorded_sweep_took_less_than_an_hour(recorded: pd.DataFrame) -> None:
     assert recorded["duration_s"].sum() < 60 * 60
 
