@@ -10,9 +10,10 @@ import numpy as np
 
 import compiler
 import quantize
-from compiler.errors import LoweringError
+from compiler.errors import LoweringError, TypeInferenceError
 from compiler.lowering.choose import LOWERINGS
-from compiler.op.accumulate import MODES
+from compiler.op.accumulate import MODES, check_mode
+from compiler.op.accumulator_presets import PRESETS
 from compiler.op.qnn.requantize import ROUNDINGS
 from compiler.types.dtypes import DType
 from datatypes.formats import Format, add, get, list_formats, minifloat
@@ -44,6 +45,19 @@ def own_formats() -> list[Format]:
 
 
 OWN = {f.name: f for f in own_formats()}
+ACCUMULATORS = (
+    "float16", "bfloat16", "float22_e8m13", "float16_truncate", "posit16_es2", "posit32_es2",
+    "fixed32_16", "float32_e8m23", *PRESETS,
+    '{format = "float32", rounding = "truncate", chunk = 3}',
+    '{format = "float16", chunk = 4, outer = "float32"}',
+    '{format = "float22_e8m13", order = "tree4"}',
+    '{format = "float64", order = "pairwise"}',
+    '{format = "posit32_es2", products = "rounded"}',
+    '{format = "float32", compensated = true}',
+    '{format = "fixed32_16", compensated = true, chunk = 5}',
+    '{format = "float22_e8m13", align_bits = 30, group = 4}',
+)  # fmt: skip
+"""What sums may be held in, and how; formats of few bits have all of them."""
 
 
 def format_names() -> list[str]:
@@ -96,14 +110,26 @@ def drawn_setting(rng: np.random.Generator, name: str | None = None) -> Setting:
     lowerings = [None, None]
     if get(name).rounding != "stochastic":
         lowerings += [k for k in LOWERINGS if k != "table" or dtype.bits <= 8]
+    (own,) = rng.spawn(1)  # so that what is drawn next is what it was without accumulators
+    accumulators = [a for a in ACCUMULATORS if holds(a, dtype)]
+    mode = str(rng.choice(MODES))
     return Setting(
         name,
-        str(rng.choice(MODES)),
+        str(own.choice(accumulators)) if accumulators and own.random() < 0.4 else mode,
         lowerings[int(rng.integers(len(lowerings)))],
         str(rng.choice(TARGETS)),
         int(rng.integers(0, 4)),
         int(rng.integers(1, 3)),
     )
+
+
+def holds(accumulator: str, dtype: DType) -> bool:
+    """Whether sums of a dtype may be in an accumulator."""
+    try:
+        check_mode("sum", accumulator, dtype)
+    except TypeInferenceError:
+        return False
+    return True
 
 
 def drawn_config(rng: np.random.Generator) -> QConfig:
