@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from compiler.errors import ConfigError, DtypelabError, unknown
-from compiler.op.accumulate import MODES
+from compiler.errors import ConfigError, DtypelabError, TypeInferenceError, unknown
+from compiler.op.accumulate import MODES, check_mode
 from compiler.op.accumulator_width import FORM, width
+from compiler.types.dtypes import format_dtype
 from quantize.config.checks import CERTIFIED
 from quantize.config.sites import ATTENTION, GRANULARITIES, OWN, Site
 from quantize.formats.blocks import FLOAT, BlockFormat, block_format, block_formats
@@ -245,6 +246,11 @@ def _check_native(c: QConfig) -> None:
         raise ConfigError(
             "compute='native' needs scales that factor out of sums: neither blocks nor groups"
         )
+    for _, mode in c.accumulators:
+        try:
+            check_mode("compute='native'", mode, format_dtype(c.weight_dtype))
+        except TypeInferenceError as error:
+            raise ConfigError(str(error)) from None
 
 
 def _check_format(name: str) -> None:

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any, TypeAlias
 
-from compiler.errors import ConfigError, unknown
+from compiler.errors import ConfigError, UnsupportedError, unknown
+from compiler.op.accumulator import of_table
 from quantize.config.sites import ATTENTION, OWN
 
 Overrides: TypeAlias = tuple[tuple[str, tuple[tuple[str, Any], ...]], ...]
@@ -77,11 +78,20 @@ def overrides_of(given: Any) -> Overrides:
             raise ConfigError(f"overrides of {pattern!r} say nothing: give a field")
         for name, value in values.items():
             _check(pattern, name, value)
-    return tuple((pattern, tuple(values.items())) for pattern, values in pairs)
+    return tuple((p, tuple((n, _text(n, v)) for n, v in values.items())) for p, values in pairs)
 
 
 def _items(given: Any) -> Iterable[tuple[Any, Any]]:
     return given.items() if isinstance(given, Mapping) else list(given)
+
+
+def _text(name: str, value: Any) -> Any:
+    """A value; of the description of an accumulator the canonical text."""
+    return str(of_table(value)) if _describes(name, value) else value
+
+
+def _describes(name: Any, value: Any) -> bool:
+    return name == "accumulate" and isinstance(value, Mapping) and "format" in value
 
 
 def _check(pattern: str, name: Any, value: Any) -> None:
@@ -90,7 +100,12 @@ def _check(pattern: str, name: Any, value: Any) -> None:
         raise ConfigError(f"overrides of {pattern!r}: {problem}")
     if name == "skip" and not isinstance(value, bool):
         raise ConfigError(f"overrides of {pattern!r}: skip must be true or false, not {value!r}")
-    if not isinstance(value, str | int | float):
+    if _describes(name, value):
+        try:
+            of_table(value)
+        except UnsupportedError as error:
+            raise ConfigError(f"overrides of {pattern!r}: {error}") from None
+    elif not isinstance(value, str | int | float):
         raise ConfigError(f"overrides of {pattern!r}: {name} must be one value, not {value!r}")
 
 

@@ -182,3 +182,36 @@ def test_native_sums_are_held_in_a_format_of_their_own() -> None:
         want = np.asarray(compiler.evaluate(realized, x))
         assert_same(np.asarray(compiler.build(realized)(x)), want)
         assert not np.array_equal(want, compiler.evaluate(plain, x))
+
+
+# ---- accumulators --------------------------------------------------------------------------------
+HELD = {"format": "float16", "order": "pairwise"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"accumulate": {"linear": HELD, "*": "h100_fp8"}},
+        {"accumulate": "h100_fp8", "overrides": {"linear": {"accumulate": HELD}}},
+    ],
+)
+def test_native_layers_have_accumulators_by_pattern(fields: dict[str, Any]) -> None:
+    mod, data = sized("mlp", 1), images()[0][:1]
+    real = realize(mod, calibrate(mod, [data], native("float8_e4m3fn", **fields)))
+    text = real.astext()
+    assert text.count('order = \\"pairwise\\"') == 1
+    assert "align_bits = 14" in text
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"accumulate": "float6_e3m2fn"}, "of 6 bits .* is narrower than products"),
+        ({"accumulate": {"format": "float32", "align_bits": 6}}, "keeps 6 bits is narrower"),
+        ({"overrides": {"c1": {"accumulate": {"format": "float16", "outer": "x"}}}}, "needs chunk"),
+        ({"overrides": {"c1": {"accumulate": {"format": "float16", "of": 3}}}}, "has no 'of'"),
+    ],
+)
+def test_accumulators_that_do_not_fit_a_native_format(fields: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError, match=text):
+        native("float8_e4m3fn", **fields)
