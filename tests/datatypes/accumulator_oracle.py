@@ -13,6 +13,7 @@ from sum_oracle import Oracle, Term
 from compiler.op.accumulator import Accumulator, accumulator
 from compiler.types.dtypes import Array
 from datatypes.formats import Format, get
+from datatypes.formats.minifloat import FloatCode
 
 Round = Callable[[Fraction], Fraction]
 
@@ -21,7 +22,7 @@ class Outside(Exception):
     """A number that a format does not hold: what follows is NaN or infinite."""
 
 
-def _rounding(name: str, truncate: bool) -> Round:
+def rounding(name: str, truncate: bool) -> Round:
     """To a format, or float32 or float64."""
     if name == "float64":
         return lambda x: Fraction(float(x))
@@ -34,7 +35,26 @@ def _rounding(name: str, truncate: bool) -> Round:
             raise Outside
         return found
 
-    return rounded
+    code: object = fmt.decoder
+    if not isinstance(code, FloatCode) or not code.subnormals:
+        return rounded
+    least, places, largest = 1 - code.bias, code.mantissa, fmt.maxpos
+
+    def directly(x: Fraction) -> Fraction:
+        """The same by what a float is: an integer in units of its last place."""
+        found = in_units(x, (max(_exponent(x), least) if x else least) - places, truncate)
+        return found if abs(found) <= largest else rounded(x)
+
+    return directly
+
+
+def in_units(x: Fraction, exponent: int, truncate: bool) -> Fraction:
+    """x as a multiple of 2**exponent: the nearest, of two the even one; or toward zero."""
+    unit = Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
+    n, rest = divmod(abs(x).numerator * unit.denominator, x.denominator * unit.numerator)
+    twice, whole = 2 * rest, x.denominator * unit.numerator
+    n += not truncate and (twice > whole or (twice == whole and n & 1))
+    return (-n if x < 0 else n) * unit
 
 
 @dataclass(frozen=True)
@@ -49,7 +69,7 @@ class AccumulatorOracle(Oracle):
 
     def sum(self, terms: Iterable[Term], start: Fraction | None = None) -> Fraction:
         a = self.how
-        inner = _rounding(a.format, a.rounding == "truncate")
+        inner = rounding(a.format, a.rounding == "truncate")
         if a.stepwise:
             acc = Fraction(0) if start is None else inner(start)
             for t in terms:
@@ -63,13 +83,13 @@ class AccumulatorOracle(Oracle):
         a, one = self.how, Fraction(1)
         if a.stepwise:
             return self.sum([*terms, (bias, one)])
-        inner = _rounding(a.format, a.rounding == "truncate")
+        inner = rounding(a.format, a.rounding == "truncate")
         return self.rnd(self.in_chunks(list(terms), inner, (bias, one)))
 
     def in_chunks(self, terms: list[Term], inner: Round, last: Term | None = None) -> Fraction:
         """The sum in the outer format; `last` is added in that."""
         a = self.how
-        outer = _rounding(a.outer or a.format, not a.outer and a.rounding == "truncate")
+        outer = rounding(a.outer or a.format, not a.outer and a.rounding == "truncate")
         total = Fraction(0)
         size = a.chunk or len(terms)
         for k in range(0, len(terms), size):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accumulator_oracle import AccumulatorOracle, codes_of, rows_of_sums
+from accumulator_oracle import AccumulatorOracle, codes_of, rounding, rows_of_sums
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sum_oracle import SUMS, Sum, dtype_of
@@ -101,6 +101,18 @@ def test_compiled_code_gives_the_bits_of_the_reference(s: Sum, data: str, held: 
     for lowering in (None, "library"):
         got = np.asarray(compiler.build(mod, dtype_lowering=lowering)(*args))
         np.testing.assert_array_equal(got, want)
+
+
+@settings(max_examples=20)
+@given(st.integers(-(2**40), 2**40), st.integers(-60, 20))
+def test_the_oracle_rounds_floats_as_their_codes_do(n: int, exponent: int) -> None:
+    x = n * Fraction(2) ** exponent
+    for name in ("float16", "bfloat16", "float22_e8m13", "float32_e8m23"):
+        for truncate in (False, True):
+            fmt = get(f"{name}_truncate" if truncate else name)
+            want = fmt.decode_exact(fmt.encode_exact(x))
+            if isinstance(want, Fraction):
+                assert rounding(name, truncate)(x) == want
 
 
 # ---- many sums -----------------------------------------------------------------------------------
