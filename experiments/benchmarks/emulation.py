@@ -62,6 +62,8 @@ ACCUMULATORS = {
     ("float8_e4m3fn", "float16"): IN_FLOAT32,
     ("float8_e4m3fn", "bfloat16"): IN_FLOAT32,
     ("float8_e4m3fn", '{format = "float16", chunk = 64, outer = "float32"}'): IN_FLOAT32,
+    ("float16", "float16"): IN_FLOAT32,
+    ("float8_e4m3fn", '{format = "float32", compensated = true}'): IN_FLOAT32,
     ("float8_e4m3fn", "float22_e8m13"): IN_FLOAT64,
     ("bfloat16", "bfloat16"): IN_FLOAT64,
     ("float32", "float16"): IN_FLOAT64,
