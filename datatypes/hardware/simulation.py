@@ -67,7 +67,11 @@ class Simulation:
         self._clocks = max(circuit.cuts for circuit in self.circuits.values())
         self._folder = tempfile.TemporaryDirectory()
         self._program = Path(self._folder.name) / "bench"
-        self._build(Path(self._folder.name))
+        try:
+            self._build(Path(self._folder.name))
+        except DtypelabError:
+            self._folder.cleanup()
+            raise
 
     def __enter__(self) -> Simulation:
         return self
@@ -122,7 +126,7 @@ class Simulation:
         set_lines, get_lines, at = [], [], 0
         for name, width in self._inputs.items():
             for k in range(words(width)):
-                set_lines.append(f"bench.p_{name}.data[{k}] = in[{at}];")
+                set_lines.append(f"bench.{_member(name)}.data[{k}] = in[{at}];")
                 at += 1
         reads, at = at, 0
         for name, width in self._outputs.items():
@@ -153,6 +157,11 @@ class Simulation:
             wires += [f".{port}({what}y)" for port in circuit.outputs]
             units.append(f"  {circuit.name} unit_{what}({', '.join(wires)});")
         return "\n".join([f"module bench({', '.join(ports)});", *units, "endmodule", ""])
+
+
+def _member(port: str) -> str:
+    """A port's name in the simulation's C++."""
+    return "p_" + port.replace("_", "__")
 
 
 def words(width: int) -> int:
