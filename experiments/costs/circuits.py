@@ -80,7 +80,8 @@ def _read(file: Path) -> Circuits:
         with file.open(newline="", encoding="utf-8") as lines:
             rows = list(csv.DictReader(lines))
         areas = {
-            (r["format"], r["accumulate"], r["module"]): float(r["nand2"]) / int(r["terms"] or 1)
+            (r["format"], r["accumulate"], r["module"]): float(r["nand2"])
+            / int(r.get("terms") or 1)
             for r in rows
         }
         tools = sorted({r["tool"] for r in rows})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -50,25 +51,90 @@ def test_every_candidate_has_a_price(table: pd.DataFrame) -> None:
     assert FILE.read_text() == circuits.TABLE.read_text()
     product, total, row = table[table["format"] == "mxfp4_e2m1"].to_dict("records")
     assert row["gates"] == 32 * product["gates"] + total["gates"]
-    assert circuits.mac_area("mxfp4_e2m1", "float32") == float(row["nand2"]) / 32
-    assert circuits.mac_area("int8", "exact") == 1372.5
+    shipped = circuits.table()
+    assert shipped.mac("mxfp4_e2m1", "float32") == float(row["nand2"]) / 32
+    assert shipped.mac("int8", "exact") == 1372.5
     for name in MULTIPLIERS:
-        assert circuits.mac_area(name, "sequential") > 0
+        assert shipped.mac(name, "sequential") > 0
 
 
-def test_the_relations_that_are_stated_hold(table: pd.DataFrame) -> None:
-    # Floats are smaller than posits of their width.
-    for module in ("add", "mul", "decode", "encode"):
-        for posit in ("posit8_es0", "posit8_es2"):
-            for short in ("float8_e4m3fn", "float8_e5m2"):
-                assert gates(table, short, module) < gates(table, posit, module)
-    # Integers are smaller than floats where sums are exact, larger where sums are floats.
-    exact = [gates(table, name, "mac", "exact") for name in ("int8", "float8_e4m3fn")]
-    single = [gates(table, name, "mac", "float32") for name in ("int8", "float8_e4m3fn")]
-    assert exact[0] < exact[1]
-    assert single[0] > single[1]
-    # Of 8 bits, takums' codec is larger than posits'.
-    assert gates(table, "takum8", "decode") > gates(table, "posit8_es2", "decode")
+@pytest.fixture(scope="module")
+def told() -> str:
+    """What results/README.md says of the table, as one line."""
+    text = FILE.with_name("README.md").read_text()
+    return " ".join(text[text.index("- `hardware.csv`") : text.index("- `requantize.csv`")].split())
+
+
+def test_tables_without_terms_have_one_product_a_circuit(
+    table: pd.DataFrame, tmp_path: Path
+) -> None:
+    old = table[table["format"] == "int8"].drop(columns="terms")
+    old.to_csv(tmp_path / "old.csv", index=False)
+    assert circuits.table(tmp_path / "old.csv").mac("int8", "exact") == 1372.5
+
+
+def test_the_table_that_is_shown_is_the_recorded_one(table: pd.DataFrame, told: str) -> None:
+    shown = re.findall(r"\| (\w+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| ([^|]+) \| (\d+) ", told)
+    assert len(shown) == 10
+    for name, decode, add, mul, depth, exact, single in shown:
+        found = [gates(table, name, module) for module in ("decode", "add", "mul")]
+        assert found == [int(decode), int(add), int(mul)]
+        (row,) = table[(table["format"] == name) & (table["module"] == "mul")].to_dict("records")
+        assert row["depth"] == int(depth)
+        assert gates(table, name, "mac", "float32") == int(single)
+        if not exact.startswith("not synthesized"):
+            assert gates(table, name, "mac", "exact") == int(exact)
+    macs = table[table["module"] == "mac"].groupby("format")["accumulate"].nunique()
+    assert f"({len(macs)} formats, {(macs > 1).sum()} of them with two accumulators)" in told
+
+
+def test_shares_of_blocks_are_those_of_the_table(table: pd.DataFrame, told: str) -> None:
+    rows = table[(table["module"] == "mac") & (table["terms"] != "1")].to_dict("records")
+    blocks = [row for row in rows if row["accumulate"] == "float32"]
+    assert len(blocks) == 8
+    for row in blocks:
+        assert f"{row['format']} {int(row['gates']) / int(row['terms']):.0f}" in told
+
+
+def test_the_relations_that_are_stated_hold(table: pd.DataFrame, told: str) -> None:
+    def ratio(
+        one: str, other: str, module: str, accumulate: str = "", column: str = "gates"
+    ) -> float:
+        rows = table[(table["module"] == module) & (table["accumulate"] == accumulate)]
+        of = {row["format"]: float(row[column]) for row in rows.to_dict("records")}
+        return of[one] / of[other]
+
+    def fewer(one: str, other: str, module: str, column: str = "gates") -> str:
+        return f"{100 * (1 - ratio(one, other, module, column=column)):.0f}"
+
+    # Posits and floats.
+    wide, short = ("float16", "posit16_es1"), ("float8_e5m2", "posit8_es2")
+    assert f"{fewer(*wide, 'add')} % (add) and {fewer(*wide, 'mul')} % (mul) fewer gates" in told
+    assert f"against posit8_es2 {fewer(*short, 'add')} and {fewer(*short, 'mul')} %" in told
+    depths = [[fewer(*pair, what, "depth") for pair in (short, wide)] for what in ("add", "mul")]
+    (a, b), (c, d) = (sorted(pair) for pair in depths)
+    assert f"{a} to {b} % in adders, {c} to {d} % in multipliers" in told
+    # Integers and floats.
+    assert f"mxint8 takes {ratio('mxint8', 'mxfp8_e4m3', 'mac', 'float32'):.2f} of mxfp8" in told
+    int8 = [ratio("int8", "float8_e4m3fn", "mac", mode) for mode in ("exact", "float32")]
+    assert f"int8 {int8[0]:.2f} of float8_e4m3fn" in told
+    assert f"int8 takes {int8[1]:.2f} of it" in told
+    for name, said in (("nvint4", "nvint4 takes"), ("nvfp4", "and nvfp4")):
+        share = 2 * ratio(name, "mxfp8_e4m3", "mac", "float32")  # blocks of 16 and 32
+        assert f"{said} {share:.2f}" in told
+        product = gates(table, name, "product", "float32")
+        assert str(product) in told
+    # Takums and posits.
+    for posit in ("posit16_es1", "posit16_es2"):
+        decode, encode = (
+            100 * ratio("takum16", posit, what) - 100 for what in ("decode", "encode")
+        )
+        assert f"decoder has {decode:.0f} % more gates" in told
+        assert f"is {fewer('takum16', posit, 'decode', 'depth')} % shallower" in told
+        deeper = 100 * ratio("takum16", posit, "encode", column="depth") - 100
+        assert f"encoder {encode:.0f} % more and {deeper:.0f} % deeper" in told
+    larger = 100 * ratio("takum8", "posit8_es2", "decode") - 100
+    assert f"takum's decoder is {larger:.0f} % larger" in told
 
 
 @pytest.mark.skipif(bool(tools.missing()), reason=tools.missing())
