@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -21,13 +21,14 @@ Words = npt.NDArray[np.uint32]
 _MAIN = """
 #include <cstdio>
 #include "bench.cc"
-int main() {{
+int main(int arguments, char **) {{
   cxxrtl_design::p_bench bench;
+  int clocks = arguments > 1 ? 1 : {clocks};
   uint32_t in[{reads}], out[{writes}];
   while (fread(in, 4, {reads}, stdin) == {reads}) {{
     {set}
     bench.step();
-    for (int k = 0; k < {clocks}; k++) {{ {tick} }}
+    for (int k = 0; k < clocks; k++) {{ {tick} }}
     {settle}
     {get}
     fwrite(out, 4, {writes}, stdout);
@@ -95,6 +96,30 @@ class Simulation:
         Returns:
             uint64[n], or for an output of more than 64 bits, uint32[n, words].
         """
+        return self._run(what, inputs, [])
+
+    def stream(self, what: str, **inputs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """The same with new inputs at every clock: the rows that leave a pipeline, in their order.
+
+        Args:
+            what: a module with registers.
+            inputs: as `run` takes them.
+
+        Raises:
+            DtypelabError: the module has no registers.
+        """
+        late = self.circuits[what].cuts
+        if not late:
+            raise DtypelabError(f"{self.circuits[what].name} has no registers, and no clock")
+        waiting = {
+            port: np.concatenate([v, np.repeat(v[-1:], late - 1, axis=0)])
+            for port, v in inputs.items()
+        }
+        return self._run(what, waiting, ["stream"])[late - 1 :]
+
+    def _run(
+        self, what: str, inputs: Mapping[str, npt.NDArray[Any]], arguments: Sequence[str]
+    ) -> npt.NDArray[Any]:
         rows = {f"{what}{port}": as_words(v, self._width(what, port)) for port, v in inputs.items()}
         (count,) = {len(words) for words in rows.values()}
         columns = [
@@ -102,7 +127,8 @@ class Simulation:
             for name, width in self._inputs.items()
         ]
         data = np.ascontiguousarray(np.concatenate(columns, axis=1)).tobytes()
-        done = subprocess.run([self._program], input=data, capture_output=True, check=False)
+        command = [str(self._program), *arguments]
+        done = subprocess.run(command, input=data, capture_output=True, check=False)
         if done.returncode:
             raise DtypelabError(
                 f"the simulation of {self.design.name} ended with {done.returncode}"

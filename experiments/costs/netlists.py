@@ -25,7 +25,7 @@ COLUMNS = (
 FORMATS = (
     "int4", "int8", "fixed8_4", "float4_e2m1fn", "float6_e3m2fn", "float8_e4m3fn", "float8_e5m2",
     "posit8_es0", "posit8_es2", "takum8", "nf4", "lns8_3", "float16", "posit16_es1", "takum16",
-    "bfloat16", "posit8_es1", "posit16_es2", "fixed16_8", "mxint8", "mxfp8_e4m3", "mxfp8_e5m2",
+    "bfloat16", "posit8_es1", "posit16_es2", "mxint8", "mxfp8_e4m3", "mxfp8_e5m2",
     "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4_e2m1", "nvfp4", "nvint4",
 )  # fmt: skip
 ACCUMULATORS = ("exact", "float32")

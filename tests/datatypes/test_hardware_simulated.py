@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import datatypes
+from compiler.errors import DtypelabError
 from datatypes.arithmetic import oracle
 from datatypes.formats import get
 from datatypes.hardware import tools
@@ -80,3 +81,15 @@ def test_a_pipeline_gives_the_same_some_clocks_later(rows: int) -> None:
     with Simulation(made, ["add", "mul"]) as circuit:
         for op in ("Add", "Mul"):
             assert np.array_equal(circuit.run(op.lower(), a=a, b=b), oracle.apply(fmt, op, a, b))
+        for op in ("Add", "Mul"):
+            assert np.array_equal(circuit.stream(op.lower(), a=a, b=b), oracle.apply(fmt, op, a, b))
+
+
+@needs_tools
+@pytest.mark.thorough
+def test_what_has_no_registers_has_no_clock() -> None:
+    with (
+        Simulation(design("int4"), ["add"]) as circuit,
+        pytest.raises(DtypelabError, match="int4_add has no registers"),
+    ):
+        circuit.stream("add", a=np.zeros(1, int), b=np.zeros(1, int))

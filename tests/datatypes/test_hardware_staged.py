@@ -141,9 +141,15 @@ def test_every_preset_has_circuits() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2])
-def test_steps_wait_in_registers(rows: int) -> None:
-    for mode in ("h100_fp8", '{format = "float16", order = "tree2"}'):
-        assert design("float8_e5m2", mode, pipeline=rows).circuits["mac"].cuts == rows
+@pytest.mark.parametrize("mode", ["v100_fp16", '{format = "float16", compensated = true}'])
+def test_steps_wait_in_registers(mode: str, rows: int) -> None:
+    plain, late = (design("float8_e5m2", mode, pipeline=n) for n in (0, rows))
+    assert late.circuits["mac"].cuts == rows
+    work = [modules(made.verilog)["float8_e5m2_mac"] for made in (plain, late)]
+    for words in np.random.default_rng(5).integers(0, 1 << 32, (10, 3)).tolist():
+        width = 8 * plain.terms
+        a, b, acc = (v & (1 << n) - 1 for v, n in zip(words, (width, width, 32), strict=True))
+        assert work[0](a=a, b=b, acc=acc) == work[1](a=a, b=b, acc=acc)
 
 
 @pytest.mark.parametrize(
