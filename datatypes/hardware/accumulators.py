@@ -9,6 +9,7 @@ from fractions import Fraction
 from compiler.errors import DtypelabError, UnsupportedError
 from compiler.op.accumulator import FLOATS, TRUNCATED, accumulator, of_table
 from compiler.op.accumulator import Accumulator as Accumulation
+from compiler.op.accumulator_presets import PRESETS
 from datatypes.formats import Format, get
 from datatypes.hardware.netlist import Bits, Circuit
 from datatypes.hardware.number import Number, compressed, leading_zeros
@@ -119,8 +120,8 @@ def read(accumulate: str | Format | Mapping[str, object], fmt: Format) -> InForm
     described = of_table(accumulate) if isinstance(accumulate, Mapping) else accumulator(accumulate)
     if described is None:
         raise DtypelabError(
-            f"accumulate={accumulate!r} is none of exact, fma, sequential, float32, no description "
-            "and no format's name"
+            f"accumulate={accumulate!r} is none of exact, fma, sequential, float32, "
+            f"{', '.join(PRESETS)}, no description and no format's name"
         )
     truncated = described.rounding == "truncate"
     inner = _held(described.format, truncated, fmt)
