@@ -82,8 +82,10 @@ def hardware(
         accumulate: "exact": two's complement in units of minpos**2 (or as a comment says), which
             holds 2**headroom products, below a bit that says that it is no number. A format's name:
             acc = rnd(acc + a * b) in it. "fma": the same in the format itself; "sequential": there,
-            and products are rounded too. A description of such steps, as networks take it
-            (`compiler.op.accumulator`), may also round toward zero, or products.
+            and products are rounded too. A description, as networks take it
+            (`compiler.op.accumulator`), but no pairwise sums: NAME_mac adds a tree or an aligned
+            group at once (a and b: so many codes, the first lowest; zeros fill a shorter one), acc
+            is {lost, sum} with a compensation, and NAME_outer (part, acc -> y) adds a chunk's sum.
         pipeline: rows of registers in add, mul, mac and round: 0 (combinational), 1 (before the
             last step) or 2 (after decoding too). Modules with registers have a port clk; a row that
             an operation has no use for is left out, which its comment shows.
@@ -173,7 +175,8 @@ def _accumulator(
                 f"sums of {path.name} products in {path.name} have no meaning here; the nearest is "
                 "accumulate='exact'"
             )
-        described = get("fixed8_0")  # any: an integer has no format of its own
+        # An integer has no format of its own; none of this one's rules is asked for.
+        described = replace(get("fixed8_0"), name=path.name)
     else:
         described = _described(fmt)
     into = accumulators.read(accumulate, described)
@@ -189,17 +192,23 @@ def _accumulator(
                 f"hardware of {path.name} has no sums in {held.name}, whose family has no circuits "
                 "that round a sum; the nearest is accumulate='exact', a float, a posit or a takum"
             )
-        if held.nbits < path.nbits:
-            raise UnsupportedError(
-                f"an accumulator of {held.nbits} bits ({held.name}) is narrower than a factor of "
-                f"{path.name}, and than its products; choose one of {path.nbits} bits or more"
-            )
-    if isinstance(into, Staged) and 0 < into.how.align_bits < 2 * significant_bits(described):
+        _check_width(held, path.name, path.nbits)
+    factor = path.nbits - path.signed if isinstance(path, Whole) else significant_bits(described)
+    product = 2 * factor
+    if isinstance(into, Staged) and 0 < into.how.align_bits < product:
         raise UnsupportedError(
             f"an accumulator that keeps {into.how.align_bits} bits is narrower than products of "
-            f"{path.name}, which have {2 * significant_bits(described)}"
+            f"{path.name}, which have {product}"
         )
     return into
+
+
+def _check_width(held: Format, name: str, nbits: int) -> None:
+    if held.nbits < nbits:
+        raise UnsupportedError(
+            f"an accumulator of {held.nbits} bits ({held.name}) is narrower than a factor of "
+            f"{name}, and than its products; choose one of {nbits} bits or more"
+        )
 
 
 def _block_design(of: Blocks, accumulate: Accumulate, pipeline: int) -> Design:
@@ -209,6 +218,7 @@ def _block_design(of: Blocks, accumulate: Accumulate, pipeline: int) -> Design:
             f"hardware of {of.name} adds blocks, which have scales, to a float, a posit or a takum "
             f"with one rounding, not in {accumulate!r}; the nearest is accumulate='float32'"
         )
+    _check_width(into.fmt, of.name, of.element.nbits)
     circuits = block_circuits(of, datapath(of.element, pipeline), into)
     parts = (("product", of.length), ("total", 1))
     return Design(of.name, of.element.nbits, into, into.bits, circuits, of.length, {"mac": parts})

@@ -160,6 +160,8 @@ def test_steps_wait_in_registers(mode: str, rows: int) -> None:
         ("nf4", '{format = "float16", chunk = 2, outer = "lns8_3"}', "no sums in lns8_3"),
         ("bfloat16", "float8_e5m2", "8 bits .float8_e5m2. is narrower than a factor of bfloat16"),
         ("float16", "h100_fp8", "keeps 14 bits is narrower than products of float16.*have 22"),
+        ("int16", "h100_fp8", "keeps 14 bits is narrower than products of int16, which have 30"),
+        ("int8", "float64", "hardware of int8 has no sums in float64"),
         ("float16", "h100_fp9", "is none of exact, fma"),
         ("lns8_3", "h100_fp8", "lns8_3 has only sequential"),
     ],
