@@ -68,11 +68,23 @@ def candidates(formats: Sequence[str], accumulators: Sequence[str]) -> tuple[Can
     for c in found:
         if c.format != FLOAT32:
             quantize.QConfig(**BASE, **c.fields)
+    if accumulators and not any(_takes_sums(c.format) for c in found):
+        raise ConfigError(
+            f"accumulators {', '.join(accumulators)} are for number formats, and there is none "
+            "among the formats"
+        )
     return tuple(found)
 
 
+def _takes_sums(name: str) -> bool:
+    """Whether accumulators hold sums of its numbers: of integers they are exact."""
+    return not (
+        name == FLOAT32 or INTEGER.fullmatch(name) or number_systems.block_element(name) is not None
+    )
+
+
 def _with(name: str, accumulators: Iterable[str], own: bool) -> list[Candidate]:
-    if name == FLOAT32 or INTEGER.fullmatch(name) or number_systems.block_element(name) is not None:
+    if not _takes_sums(name):
         if own:
             raise ConfigError(f"{name} takes no accumulator: only scalar formats have one here")
         return [Candidate(name)]

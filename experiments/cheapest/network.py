@@ -115,7 +115,13 @@ class Network:
                 ]
                 found.append(Layer(b.var.name, node.macs, (sizes[0], sizes[1])))
         if not found:
-            raise ConfigError("the network has no convolution, dense layer or matrix product")
+            left = "; ".join(
+                f"{name}: {n.reason}" for name, n in nodes.items() if n.reason and n.macs
+            )
+            raise ConfigError(
+                "the network has no convolution, dense layer or matrix product"
+                f"{' that may be in a format: ' if left else ''}{left}"
+            )
         return tuple(found)
 
     @cached_property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from compiler.errors import ConfigError, unknown
 from experiments.costs.circuits import Circuits, table
-from experiments.systems.energy import memory_microjoules, microjoules
+from experiments.systems.energy import check_key, memory_microjoules, microjoules
 
 from .candidate import FLOAT32, INTEGER, Candidate
 
@@ -93,12 +94,14 @@ def price_of(
     """How layers are charged; None by what is measured (`experiments.cheapest.timing`).
 
     Raises:
-        ConfigError: there is no such cost, energy without a table, or circuits for another cost.
+        ConfigError: there is no such cost, energy without a table, or a table for another cost.
     """
     if cost not in UNITS:
         raise ConfigError(unknown("cost", cost, list(UNITS)))
     if circuits is not None and cost != "gates":
         raise ConfigError(f"a table of circuits is for cost 'gates', not {cost!r}")
+    if picojoules and cost != "energy":
+        raise ConfigError(f"a table of picojoules is for cost 'energy', not {cost!r}")
     if cost == "gates":
         return gates(table(circuits))
     if cost == LATENCY:
@@ -110,4 +113,8 @@ def price_of(
             "cost='energy' needs a table of picojoules, for example "
             "{'int8 x int8': 0.23, 'posit8_es1': 0.4, 'memory': 20}"
         )
+    for key, price in picojoules.items():
+        check_key(key)
+        if not 0 <= price < math.inf:
+            raise ConfigError(f"picojoules of {key!r} must be a number of at least 0, not {price}")
     return energy(picojoules)

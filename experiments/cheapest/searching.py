@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.errors import ConfigError
 from experiments.data import datasets
-from experiments.measure import outputs
+from experiments.measure import outputs, scoring
 from experiments.zoo import model_files
 
 from . import assignment, price, timing
@@ -127,6 +127,7 @@ def search(
     path = model_files.model_file(os.fspath(model))
     examples = datasets.load(os.fspath(data)).for_model(path)
     judged = outputs.chosen(path, examples, metric, output)
+    scoring.find(judged.metric, examples.classes)
     network = Network.load(
         path, examples, judged.name, judged.metric, tuple(b.figure for b in bounds), n_calib, seed,
         threads or processors(),

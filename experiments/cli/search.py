@@ -125,14 +125,15 @@ def search(
 
 
 def _names(text: str) -> tuple[str, ...]:
-    # Descriptions of accumulators have commas of their own.
-    return tuple(part.strip() for part in re.split(r",(?![^{}]*\})", text) if part.strip())
+    """What commas separate, but for those within braces, of descriptions of accumulators."""
+    parts = re.findall(r"(?:\{[^{}]*\}|[^,])+", text)
+    return tuple(part.strip() for part in parts if part.strip())
 
 
 def _price(text: str) -> tuple[str, float]:
     key, _, value = text.rpartition("=")
     found = value_of(value)
-    if not key or isinstance(found, bool) or not isinstance(found, int | float) or found < 0:
+    if not key or isinstance(found, bool) or not isinstance(found, int | float):
         raise ConfigError(f"--energy {text!r} is not KEY=PICOJOULES")
     return key.strip(), float(found)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError
-from experiments.systems import number_systems
+from experiments.systems import number_systems, pipeline
 from experiments.systems.schemes import Scheme
 
 from .between import BIAS, NORMS, PRODUCTS, RESULTS, SUMS, between
@@ -59,6 +59,8 @@ def chains(scheme: Scheme, plan: Plan | None) -> dict[str, Sequence[State]]:
         return _of_plan(plan)
     if number_systems.mixture(scheme.dtype) is not None:
         raise NothingBetween("a mixture of formats has no one simulation: name one number format")
+    if scheme.dtype == "float32":
+        return {"forward": _of_sums(scheme)}
     return {order: _of_format(scheme, ingredients) for order, ingredients in ORDERS.items()}
 
 
@@ -80,7 +82,7 @@ def networks(scheme: Scheme) -> int:
 
 
 def _of_format(scheme: Scheme, ingredients: Sequence[str]) -> Sequence[State]:
-    from compiler.types.dtypes import DType
+    from compiler.types.dtypes import DType, span
     from datatypes.formats import get
     from datatypes.retype.change_dtype import mode_text
 
@@ -89,6 +91,8 @@ def _of_format(scheme: Scheme, ingredients: Sequence[str]) -> Sequence[State]:
     fused = FUSED.get(accumulate, accumulate)
     fmt = get(scheme.dtype)
     dtype = DType.parse(f"custom[{fmt.name}]{fmt.nbits}")
+    if span(dtype) is None:  # of tables, or logarithms: there are no exact products to add
+        fused = accumulate
     done: tuple[str, ...] = ()
 
     def state(ingredient: str, exact: tuple[str, ...]) -> State:
@@ -104,6 +108,14 @@ def _of_format(scheme: Scheme, ingredients: Sequence[str]) -> Sequence[State]:
         done = (*done, ingredient)
         states.append(state(ingredient, done))
     return states
+
+
+def _of_sums(scheme: Scheme) -> Sequence[State]:
+    """Of float32 but for its sums: float32 itself, and all sums in the accumulator."""
+    return [
+        State(SIMULATION, ("float32",), lambda m: m),
+        State(SUMS, ("sums",), lambda m: pipeline.retype(m, scheme)),
+    ]
 
 
 def _of_plan(plan: Plan) -> dict[str, Sequence[State]]:

@@ -97,6 +97,7 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
         if other := next((key for key in given if key != "accumulate"), None):
             raise ConfigError(f"scheme 'float32' takes no option {other!r}")
         if given:
+            _check_sums(name, given["accumulate"])
             return Scheme(ACCUMULATED, "format", "float32", _sorted(given))
         return Scheme("float32", "float32", "float32")
     if name == "int8" or name in _INT8:
@@ -126,7 +127,17 @@ def parse(name: str, options: Mapping[str, Any] | None = None) -> Scheme:
             raise ConfigError(f"option {key} of format {name!r} must be a string, not {value!r}")
     if "lowering" in given:
         number_systems.check_lowering(given["lowering"])
+    if "accumulate" in given:
+        _check_sums(name, given["accumulate"])
     return Scheme(name, "format", name, _sorted(given))
+
+
+def _check_sums(name: str, mode: Any) -> None:
+    """Raise a ConfigError unless sums of numbers can be formed so."""
+    from . import number_systems
+
+    if not isinstance(mode, str) or "format" not in number_systems.accumulated_kinds(mode):
+        raise ConfigError(f"{name!r} has no sums of integers, which accumulate={mode!r} is for")
 
 
 def of_config(fields: Mapping[str, Any]) -> str:

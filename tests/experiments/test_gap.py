@@ -26,7 +26,7 @@ from experiments.gaps.between import BIAS, NORMS, PRODUCTS, RESULTS, SUMS, betwe
 from experiments.gaps.chain import chains
 from experiments.gaps.measuring import LATER
 from experiments.measure import metrics
-from experiments.systems import schemes
+from experiments.systems import pipeline, schemes
 from experiments.zoo import model_files
 
 EVERYTHING = (PRODUCTS, SUMS, BIAS, NORMS, RESULTS)
@@ -176,6 +176,26 @@ def test_scaled_formats_and_integers_have_steps_of_their_own() -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             experiments.gap("mnist_mlp", scheme=scheme, n_eval=4, n_calib=10)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "last"),
+    [
+        ({"scheme": "float32", "accumulate": "float16"}, "accumulator"),
+        ({"scheme": "lns8_3"}, "accumulator"),
+    ],
+)
+def test_sums_of_float32_and_formats_without_exact_products_have_no_rounded_ones(
+    scheme: dict[str, str], last: str
+) -> None:
+    mod, x = network("mnist_mlp", 5)
+    how = schemes.parse(scheme.pop("scheme"), scheme)
+    wanted = compiler.build(pipeline.retype(mod, how))(x)
+    for states in chains(how, None).values():
+        assert PRODUCTS not in {s.ingredient for s in states}
+        np.testing.assert_array_equal(compiler.build(states[-1].make(mod))(x), wanted)
+    (*_, end) = chains(how, None)["forward"]
+    assert end.ingredient == last
 
 
 def test_the_command_appends_tables_and_leaves_other_files_alone(

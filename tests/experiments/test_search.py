@@ -30,6 +30,7 @@ from experiments.cheapest.network import Network
 from experiments.cheapest.price import Layer, price_of
 from experiments.cheapest.searching import Found
 from experiments.cli.main import run_command
+from experiments.cli.search import _names
 from experiments.costs import circuits
 from experiments.data import datasets
 from experiments.examples import approximate_multiplier
@@ -129,8 +130,25 @@ def test_candidates_are_formats_with_the_accumulators_that_they_take() -> None:
             candidates(formats, [])
     with pytest.raises(ConfigError, match="did you mean 'gates'"):
         price_of("gate", None)
+    with pytest.raises(ConfigError, match="accumulators exact are for number formats"):
+        candidates(["int8", "mxfp4_e2m1", "float32"], ["exact"])
     with pytest.raises(ConfigError, match="needs a table of picojoules"):
         price_of("energy", None)
+    for prices, said in (
+        ({"int8": float("nan")}, "picojoules of 'int8' must be a number of at least 0, not nan"),
+        ({"int8": -1.0}, "at least 0, not -1"),
+        ({"int9x": 1.0}, "unknown dtype 'int9x'"),
+    ):
+        with pytest.raises(DtypelabError, match=said):
+            price_of("energy", prices)
+    with pytest.raises(ConfigError, match="picojoules is for cost 'energy', not 'bits'"):
+        price_of("bits", {"int8": 1.0})
+
+
+def test_commas_within_descriptions_of_accumulators_separate_nothing() -> None:
+    held = '{format = "float16", chunk = 4}'
+    assert _names(f"exact, {held},,fma ,") == ("exact", held, "fma")
+    assert _names(f"int8,posit8_es1 {held}") == ("int8", f"posit8_es1 {held}")
 
 
 def test_approximate_multipliers_are_only_summed_in_sequence() -> None:
@@ -297,6 +315,7 @@ def test_the_command_prints_saves_and_draws(
         (["sqnr>=1", "--formats", 'posit8_es1 {format = "float16", chunk = -1}'], "chunk"),
         (["sqnr>=1", "--formats", "posit16_es1 float8_e4m3fn"], "float8_e4m3fn"),
         (["sqnr>=1", "--n-calib", "100000"], "calibration inputs"),
+        (["sqnr>=1", "--metric", "top7"], "unknown metric 'top7'"),
     ):
         left = sorted(tmp_path.iterdir())
         assert run_command([*given, *bad]) == 2, bad

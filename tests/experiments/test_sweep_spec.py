@@ -190,6 +190,14 @@ MISTAKES = [
     ("[layers]\nevent = true #!", "unknown key 'event'; did you mean 'events'"),
     ('accumulations = ["exat"] #!', "unknown accumulation 'exat'; .*int<N>_wrap"),
     (
+        'schemes = [{ scheme = "float32", accumulate = "exat" }] #!',
+        "unknown accumulation 'exat'",
+    ),
+    (
+        'schemes = [{ scheme = "bfloat16", accumulate = "int16_wrap" }] #!',
+        "has no sums of integers",
+    ),
+    (
         'schemes = ["bfloat16"]\naccumulations = ["sequential",\n"int16_wrap"] #!',
         "no scheme takes accumulation 'int16_wrap'",
     ),
