@@ -28,7 +28,7 @@ from datatypes.vector.choice import significant_bits
 Accumulate = str | Format | Mapping[str, object]
 ROWS = 2
 """Most rows of registers: after decoding, and before rounding."""
-_INTEGER = re.compile(r"(u?)int(\d+)")
+_INTEGER = re.compile(r"(u?)int([1-9]\d*)", re.ASCII)
 
 
 @dataclass(frozen=True)

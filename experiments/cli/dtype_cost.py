@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from compiler.errors import UnsupportedError
+from experiments.systems import number_systems
 
 from .common import json_option, print_json, say, show
 
@@ -15,9 +16,10 @@ from .common import json_option, print_json, say, show
 @click.argument("name", metavar="NAME")
 @json_option
 def cost(name: str, as_json: bool) -> None:
-    """Show what a multiply-accumulate in a format or integer dtype costs, by every source that has
-    it: gates of a formula, and energy and area of published tables. Sources disagree, and are not
-    mixed; `dtypelab dtype hardware` counts the gates of the format's own circuits.
+    """Show what a multiply-accumulate in a format or integer dtype costs, in a block format's
+    elements, by every source that has it: gates of a formula, and energy and area of published
+    tables. Sources disagree, and are not mixed; `dtypelab dtype hardware` counts the gates of the
+    format's own circuits.
 
     Example: dtypelab dtype cost int8
     """
@@ -49,7 +51,9 @@ def costs_of(name: str) -> list[dict[str, Any]]:
     from experiments.costs import gate_model, published
 
     rows: list[dict[str, Any]] = []
-    why = ""
+    why, of = "", ""
+    if element := number_systems.block_element(name):
+        name, of = element, f" (its elements, {element}, without scales)"
     try:
         gates = gate_model.gates(name).total
     except UnsupportedError as error:
@@ -66,7 +70,7 @@ def costs_of(name: str) -> list[dict[str, Any]]:
             rows.append(_row(source.name, source.about, **facts))
     if not rows:
         raise UnsupportedError(why)
-    return rows
+    return [{**row, "about": row["about"] + of} for row in rows]
 
 
 def _row(source: str, about: str, **facts: float | None) -> dict[str, Any]:

@@ -66,7 +66,8 @@ def hardware(
     if no_synthesis and liberty is not None:
         raise ConfigError("--liberty is for synthesis: leave it out, or --no-synthesis")
     described = described_by(name)
-    accumulate = accumulate or ("exact" if isinstance(described, str) else "float32")
+    if accumulate is None:
+        accumulate = "exact" if isinstance(described, str) else "float32"
     made = design(described, accumulate, pipeline=pipeline, headroom=headroom)
     if not no_synthesis and tools.missing():
         raise DtypelabError(f"{tools.missing()}; or give --no-synthesis")

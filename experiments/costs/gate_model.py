@@ -70,13 +70,15 @@ def gates(name: str, lanes: int = LANES) -> GateCount:
     from datatypes.formats.fixed import FixedCode
     from datatypes.formats.minifloat import FloatCode
 
-    found = re.fullmatch(r"u?int(\d+)", name)
+    found = re.fullmatch(r"u?int([1-9]|[1-5][0-9]|6[0-4])", name)
     if found:
         return integer(int(found[1]))
     if name in BUILTIN:
         return floating(*BUILTIN[name], lanes)
     fmt = datatypes.get(name)
     code: object = fmt.decoder
+    if fmt.tables:
+        raise UnsupportedError(f"the gate model has arithmetic of numbers, and {name} has tables")
     if isinstance(code, FloatCode):
         return floating(code.exponent, code.mantissa, lanes)
     if isinstance(code, FixedCode):

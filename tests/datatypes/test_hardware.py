@@ -177,6 +177,8 @@ def test_registers_change_nothing_but_when(name: str, rows: int) -> None:
         ("posit9", "exact", "unknown format 'posit9'"),
         ("bfloat16_stochastic", "exact", "rounds stochastically; the nearest is bfloat16"),
         ("float8_e8m0fnu", "exact", "it only stores values"),
+        ("int08", "exact", "unknown format 'int08'"),
+        ("int\u0668", "exact", "unknown format"),
         ("lns16_8", "exact", "tables, which are for at most 8 bits; the nearest is lns8_5"),
         ("lns8_3", "exact", "the nearest is accumulate='sequential'"),
         ("posit8_es0", "lns8_3", "no sums in lns8_3"),

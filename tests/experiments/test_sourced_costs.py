@@ -12,6 +12,7 @@ import experiments
 from compiler.errors import ConfigError, UnsupportedError
 from experiments.cli.main import run_command
 from experiments.costs import gate_model, published
+from experiments.examples import approximate_multiplier
 from experiments.spec.specification import load_spec
 
 Capture = pytest.CaptureFixture[str]
@@ -114,5 +115,15 @@ def test_the_verb_shows_sources_apart(capsys: Capture) -> None:
     assert rows["gate_model"]["energy_pj"] is rows["horowitz45"]["gates"] is None
     assert run_command(["dtype", "cost", "float8_e4m3fn"]) == 0
     assert "gate_model" in capsys.readouterr().out
-    assert run_command(["dtype", "cost", "takum8"]) == 2
-    assert "no takum8" in capsys.readouterr().err
+    assert run_command(["dtype", "cost", "mxfp8_e4m3"]) == 0
+    assert "(its elements, float8_e4m3fn, without scales)" in capsys.readouterr().out
+    approximate_multiplier.define()
+    for name, said in (
+        ("takum8", "no takum8"),
+        ("int0", "unknown format 'int0'"),
+        ("int08", "unknown format 'int08'"),
+        ("int65", "unknown format 'int65'"),
+        ("mitchell0", "mitchell0 has tables"),
+    ):
+        assert run_command(["dtype", "cost", name]) == 2
+        assert said in capsys.readouterr().err
