@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from compiler.ir.expr import Atom, Function, Var, nested
+from compiler.ir.expr import Atom, Function, IRModule, Var, nested
 from compiler.ir.substitution import substitute_function, with_nested
 
 Transform = Callable[[Function], Function]
@@ -22,6 +22,14 @@ def through_nested(f: Function, transform: Transform) -> Function:
     if any(a is not b for a, b in zip(bindings, f.bindings, strict=True)):
         f = f.with_body(bindings, f.results)
     return transform(f)
+
+
+def through_all(mod: IRModule, transform: Transform) -> None:
+    """Every graph function of a module and those in them, transformed for what that tells: the
+    module stays as it is."""
+    for f in mod.functions.values():
+        if isinstance(f, Function):
+            through_nested(f, transform)
 
 
 def _closed(g: Function, transform: Transform) -> Function:

@@ -9,7 +9,7 @@ from compiler.errors import TypeInferenceError
 from compiler.ir.expr import Atom, Binding, Constant, Function, IRModule, Value, Var
 from compiler.ir.inference import infer_value
 from compiler.passes.manager import FunctionPass, PassContext
-from compiler.passes.nested import through_nested
+from compiler.passes.nested import through_all
 from compiler.passes.rewrite import Rewriter, union
 from compiler.pattern.search import Found, Matchable, Mismatch, match
 
@@ -118,7 +118,5 @@ class RulePass(FunctionPass):
     def explain(self, mod: IRModule) -> list[Refusal]:
         """The reason for every value that the rules leave as it is."""
         refusals: list[Refusal] = []
-        for f in mod.functions.values():
-            if isinstance(f, Function):
-                through_nested(f, lambda g: apply_rules(g, self.rules, refusals))
+        through_all(mod, lambda g: apply_rules(g, self.rules, refusals))
         return refusals

@@ -15,7 +15,7 @@ from compiler.ir.substitution import substitute
 from compiler.lowering.legalize import legalize
 from compiler.op.facts import Moves
 from compiler.passes.manager import FunctionPass, PassContext
-from compiler.passes.nested import through_nested
+from compiler.passes.nested import through_all
 from compiler.passes.rewrite import Rewriter, op_of, union
 from compiler.pattern.rules import Refusal
 from compiler.tensor.shared_rows import shared_rows
@@ -47,9 +47,7 @@ class FuseAttention(FunctionPass):
             refusals.extend(walk.refusals)
             return g
 
-        for f in mod.functions.values():
-            if isinstance(f, Function):
-                through_nested(f, each)
+        through_all(mod, each)
         return refusals
 
 

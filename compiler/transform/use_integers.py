@@ -35,7 +35,7 @@ from compiler.op.opdef import OpDef, Quantized
 from compiler.op.qnn.quantize import DEQUANTIZE, QUANTIZE
 from compiler.op.shapes import TRANSPOSE
 from compiler.passes.manager import FunctionPass, PassContext
-from compiler.passes.nested import through_nested
+from compiler.passes.nested import through_all
 from compiler.passes.pipeline import sequence
 from compiler.passes.rewrite import Rewriter, call, op_of, typed
 from compiler.pattern.rules import Refusal
@@ -86,9 +86,7 @@ class UseIntegers(FunctionPass):
             refusals.extend(walk.refusals)
             return g
 
-        for f in mod.functions.values():
-            if isinstance(f, Function):
-                through_nested(f, each)
+        through_all(mod, each)
         return refusals
 
 
