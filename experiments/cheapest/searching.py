@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,7 +220,9 @@ class Search:
                 continue
             own = self.wanted[k].fields
             stored = not self.wanted[k].accumulate and "skip" not in own
-            overrides[node] = own | (plain if self.wanted[usual].accumulate and stored else {})
+            overrides[escape(node)] = own | (
+                plain if self.wanted[usual].accumulate and stored else {}
+            )
         return quantize.QConfig(**fields, overrides=overrides)
 
     def front(self) -> pd.DataFrame:

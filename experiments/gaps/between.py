@@ -7,9 +7,9 @@ operator in the format. In between, some ingredients are those of the one, and o
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from glob import escape
 
 import numpy as np
 
@@ -60,7 +60,7 @@ def between(
     layers = {n: (dtype.name, own if k == SUMS else accumulate) for n, k in b.native.items()}
     if not layers:
         return changed
-    by_name = {_literal(n): how for n, how in layers.items()}
+    by_name = {escape(n): how for n, how in layers.items()}
     retyped: IRModule = datatypes.change_dtype(changed, by_name)
     return retyped
 
@@ -151,8 +151,3 @@ class _Between:
 
 def _is_float(a: Atom) -> bool:
     return isinstance(a.type, TensorType) and a.type.dtype == FLOAT32
-
-
-def _literal(name: str) -> str:
-    """A pattern that only this name fits."""
-    return re.sub(r"([*?\[])", r"[\1]", name)

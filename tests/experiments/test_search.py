@@ -6,14 +6,19 @@ from __future__ import annotations
 import csv
 import itertools
 import json
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
+import onnx
 import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import helper, numpy_helper
 
 import compiler
 import datatypes
@@ -28,7 +33,7 @@ from experiments.cheapest.exploring import MOST_MEASURED
 from experiments.cheapest.held_out import choices
 from experiments.cheapest.network import Network
 from experiments.cheapest.price import Layer, price_of
-from experiments.cheapest.searching import Found
+from experiments.cheapest.searching import Found, Search
 from experiments.cli.main import run_command
 from experiments.cli.search import _names
 from experiments.costs import circuits
@@ -38,6 +43,7 @@ from experiments.measure import metrics
 from experiments.measure.latency import LatencyStats
 from experiments.zoo import model_files
 from quantize.config.file import write_toml
+from quantize.config.overrides import deciding
 
 FORMATS = ("int8", "int4", "posit8_es1")
 
@@ -395,6 +401,53 @@ def test_layers_are_timed_alone_in_what_they_may_be_computed_in(
         assert metrics.sqnr_db(integer, exact) > least
         assert 3 < metrics.sqnr_db(posit, exact) < metrics.sqnr_db(integer, exact)
     assert first.macs == 100352
+
+
+@given(st.lists(st.text("ab*?[]!", min_size=1, max_size=4), min_size=2, max_size=4, unique=True))
+@settings(max_examples=50, deadline=None)
+def test_overrides_fit_their_nodes_alone(nodes: list[str]) -> None:
+    chosen = tuple(int(k > 0) for k in range(len(nodes)))
+    of: Any = SimpleNamespace(wanted=candidates(["int8", "int4"], []), nodes=nodes)
+    overrides = Search.config(of, chosen).overrides
+    for name, k in zip(nodes, chosen, strict=True):
+        found = deciding(overrides, "weight_dtype", (name,))
+        assert (found is not None) == (k != np.bincount(chosen).argmax())
+
+
+@pytest.mark.thorough
+def test_names_of_nodes_are_no_patterns(tmp_path: Path) -> None:
+    """Outputs have any names, and the formats of one are not those of others that it would fit."""
+    rng = np.random.default_rng(0)
+    sizes, names = (12, 9, 7, 5), ("y[0]", "y*", "y0")
+    nodes = [
+        helper.make_node("MatMul", [source, f"w{k}"], [name])
+        for k, (source, name) in enumerate(zip(("x", *names), names, strict=False))
+    ]
+    inits = [
+        numpy_helper.from_array(rng.normal(size=sizes[k : k + 2]).astype(np.float32), f"w{k}")
+        for k in range(3)
+    ]
+    kind = onnx.TensorProto.FLOAT
+    ends = [helper.make_tensor_value_info(name, kind, None) for name in names]
+    start = helper.make_tensor_value_info("x", kind, ["n", 12])
+    graph = helper.make_graph(nodes, "g", [start], ends, inits)
+    imports = [helper.make_opsetid("", 17)]
+    path, data = tmp_path / "m.onnx", rng.normal(size=(6, 12)).astype(np.float32)
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=9), path)
+    np.savez(tmp_path / "d.npz", x=data, x_calib=data)
+    found = experiments.search(
+        path, tmp_path / "d.npz", "sqnr>=-90", formats=["int8", "int4"], n_calib=6, output="y0",
+        threads=1,
+    )  # fmt: skip
+    assert len(found.front) > 3
+    plain = quantize.QConfig().to_dict()
+    for text, wanted in zip(found.front["config"], found.front["sqnr"], strict=True):
+        config = quantize.QConfig.from_dict({**plain, **tomllib.loads(text)})
+        mod = compiler.from_onnx(path)
+        got, want = (
+            compiler.build(m)(data)[-1] for m in (quantize.quantize(mod, [data], config), mod)
+        )
+        assert abs(metrics.sqnr_db(got, want) - wanted) < 0.05
 
 
 @pytest.mark.thorough
