@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compiler.errors import ConfigError
+from experiments.results.growing import table_before
 
 from .held_out import COLUMNS
 
@@ -95,14 +95,4 @@ def before(file: Path | None) -> list[pd.DataFrame]:
     Raises:
         ConfigError: it holds something else.
     """
-    import pandas as pd
-
-    if file is None or not file.exists():
-        return []
-    try:
-        table = pd.read_csv(file)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} cannot be read as a table: {error}") from error
-    if [*table.columns] != [*OF_SEARCH, *OF_ROW]:
-        raise ConfigError(f"{file} is no table of searches: give another file, or remove it")
-    return [table]
+    return table_before(file, "searches", [*OF_SEARCH, *OF_ROW])

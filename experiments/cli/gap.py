@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from compiler.errors import ConfigError
 from experiments.files import atomic_path, check_outputs
 from experiments.zoo import model_files
 
@@ -83,20 +82,12 @@ def _tables_before(csv: Path | None) -> list[pd.DataFrame]:
     Raises:
         ConfigError: it holds something else.
     """
-    import pandas as pd
-
     from experiments.gaps.measuring import COLUMNS, LATER
+    from experiments.results.growing import table_before
 
-    if csv is None or not csv.exists():
-        return []
-    try:
-        table = pd.read_csv(csv)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{csv} cannot be read as a table: {error}") from error
     wanted = ["model", "scheme", "n_eval", *COLUMNS]
-    if [*table.columns] not in (wanted, wanted[: -len(LATER)]):
-        raise ConfigError(f"{csv} is no table of gaps: give another file, or remove it")
-    return [table.reindex(columns=wanted)]
+    found = table_before(csv, "gaps", wanted, wanted[: -len(LATER)])
+    return [table.reindex(columns=wanted) for table in found]
 
 
 def _scheme(text: str, accumulate: str | None) -> dict[str, Any]:

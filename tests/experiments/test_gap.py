@@ -201,7 +201,7 @@ def test_sums_of_float32_and_formats_without_exact_products_have_no_rounded_ones
 def test_the_command_appends_tables_and_leaves_other_files_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    csv, other = tmp_path / "g.csv", tmp_path / "other.csv"
+    csv, other, latin = (tmp_path / name for name in ("g.csv", "other.csv", "latin.csv"))
     given = ["gap", "mnist_mlp", "--n-eval", "10"]
     assert run_command([*given, "--scheme", "bfloat16", "--csv", str(csv)]) == 0
     shown = capsys.readouterr().out
@@ -214,8 +214,11 @@ def test_the_command_appends_tables_and_leaves_other_files_alone(
     text = csv.read_text()
     assert text.count("\n") == 1 + 13 + len(rows)
     other.write_text("a,b\n1,2\n")
+    latin.write_bytes(b"\xe9")
     for bad, said in (
         (["--csv", str(other)], "is no table of gaps"),
+        (["--csv", str(latin)], "cannot be read as a table"),
+        (["--csv", "/dev/stdout"], "it must be a file, to be appended to"),
         (["--scheme", "bfloat17"], "did you mean 'bfloat16'"),
         (["--n-eval", "100000"], "100000 are wanted"),
         (["--scheme", "{scheme = "], "--scheme {scheme = "),
