@@ -283,7 +283,7 @@ _VARIANT_COLUMNS = tuple(pipeline.Variant.__dataclass_fields__)
 
 def _identity(cell: Cell) -> dict[str, Value]:
     """The columns that are known before a cell runs."""
-    settings = cell.settings
+    settings, sums = cell.settings, cell.scheme.option("accumulate")
     return {
         "schema_version": SCHEMA_VERSION,
         "config_hash": cell.config_hash,
@@ -297,6 +297,7 @@ def _identity(cell: Cell) -> dict[str, Value]:
         "seed": cell.seed,
         "scheme": cell.scheme.label,
         "dtype": cell.scheme.dtype,
+        "accumulate": sums if isinstance(sums, str) else "",
         "batch": settings.batch,
         "threads": cell.threads,
         "warmup": settings.warmup,

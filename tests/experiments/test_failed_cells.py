@@ -73,6 +73,15 @@ def test_tables_show_status_and_error_where_a_row_failed(
 
 
 @pytest.mark.usefixtures("fake")
+def test_rows_that_failed_say_how_sums_were_to_be_formed(tmp_path: Path) -> None:
+    schemes = [{"scheme": "posit8_es0", "accumulate": mode} for mode in ("fma", "exact")]
+    spec = {"models": ["mnist_mlp"], "schemes": schemes, "n_eval": 4, "latency": {"runs": 0}}
+    rows = experiments.sweep(spec, tmp_path / "r.csv", progress=False)
+    assert [*rows["status"]] == ["error", "error"]
+    assert [*rows["accumulate"]] == ["fma", "exact"]
+
+
+@pytest.mark.usefixtures("fake")
 def test_long_errors_are_shortened_for_people_only(tmp_path: Path, capsys: Capture) -> None:
     swept("all", tmp_path)
     rows = experiments.read_results(tmp_path / "r.csv")
