@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from compiler.ir.expr import IRModule, Var, tensor_type
+from compiler.ir.expr import IRModule, tensor_type
 from compiler.transform.certificates import Certificate, bits_of, certificates
 from compiler.transform.use_integers import UseIntegers
+from compiler.types.dtypes import Array
 from quantize.calibration.calibrate import Batch, named_batches
 from quantize.calibration.running import Runner
 from quantize.plan.plan import Plan
 from quantize.realization.certified import realized_certificates
+from quantize.search.data_sums import averaged, sums_of
 
 
 def certify(
@@ -27,7 +29,7 @@ def certify(
             a number format.
         batches: data, as of `quantize.calibrate`, of which the sums are looked at too: the
             narrowest accumulators that lose nothing on these are `Certificate.data_bits`, where the
-            sums are values of their own (averages and sums of groups are not).
+            sums are values of their own, or those of an average (sums of groups are not).
         threads: threads that the network runs on.
 
     Raises:
@@ -49,17 +51,25 @@ def _measured(
     mod: IRModule, found: tuple[Certificate, ...], batches: Iterable[Batch], threads: int
 ) -> tuple[Certificate, ...]:
     """The certificates with what the sums of the data need."""
-    named: dict[str, Var] = {b.var.name: b.var for b in mod.main.bindings}
-    wide = ("int32", "int64")
-    held = [named[c.node] for c in found if c.node in named]
-    sums = [v for v in held if str(tensor_type(v).dtype) in wide]
-    run = Runner(mod, sums, threads, sums)
+    made = {b.var.name: b for b in mod.main.bindings}
+    held = [made[c.node] for c in found if c.node in made]
+    sums = [b.var for b in held if str(tensor_type(b.var).dtype) in ("int32", "int64")]
+    averages = [(b, x) for b in held if (x := averaged(b)) is not None and x.name in made]
+    operands = dict.fromkeys(x for _, x in averages)
+    run = Runner(mod, list(dict.fromkeys([*sums, *operands])), threads, {*sums} - {*operands})
     ends: dict[str, tuple[int, int]] = {}
+
+    def look(name: str, values: Array) -> None:
+        low, high = ends.get(name, (0, 0))
+        if values.size:
+            ends[name] = min(low, int(values.min())), max(high, int(values.max()))
+
     for batch in named_batches(mod, batches):
-        for v, values in zip(run.wanted, run(batch), strict=True):
-            low, high = ends.get(v.name, (0, 0))
-            if values.size:
-                ends[v.name] = min(low, int(values.min())), max(high, int(values.max()))
+        values = dict(zip(run.wanted, run(batch), strict=True))
+        for v in sums:
+            look(v.name, values[v])
+        for b, x in averages:
+            look(b.var.name, sums_of(b, values[x]))
     return tuple(
         replace(c, data_bits=bits_of(*ends[c.node])) if c.node in ends else c for c in found
     )

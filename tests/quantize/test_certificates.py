@@ -25,6 +25,7 @@ from compiler.transform.certificates import Certificate, bits_of, certificates
 from compiler.types.dtypes import Array
 from quantize import Plan, QConfig
 from quantize.formats.element import element
+from quantize.search.data_sums import averaged, sums_of
 
 KINDS = {
     "conv": ((2, 6, 7, 7), (5, 6, 3, 3), {"padding": (1, 1, 1, 1)}),
@@ -299,6 +300,34 @@ def test_sums_of_averages_are_those_of_a_convolution_with_ones(
     assert sums(f"int{c.bits - 1}_wrap").max() != c.high
 
 
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [
+        ("qnn.mean", {"axis": (2, 3)}),
+        ("qnn.avg_pool2d", {"pool_size": (3, 2), "padding": (1, 1, 1, 0), "strides": (2, 1)}),
+        ("qnn.avg_pool2d", {"pool_size": (2, 2), "strides": (2, 2), "ceil_mode": True}),
+        ("qnn.avg_pool2d", {"pool_size": (2, 2), "dilation": (2, 1)}),
+    ],
+)
+def test_sums_of_averages_of_data_are_those_that_are_divided(
+    op: str, attrs: dict[str, Any]
+) -> None:
+    x = np.random.default_rng(8).integers(0, 256, (1, 3, 5, 5)).astype(np.uint8)
+    mod = pooled(op, **attrs)
+    (b,) = mod.main.bindings
+    assert averaged(b) is mod.main.params[0]
+    sums = sums_of(b, x)
+    around = np.pad(x.astype(int) - 5, [(0, 0), (0, 0), (9, 9), (9, 9)])
+    kernel, more = attrs.get("pool_size", (5, 5)), attrs.get("padding", (0, 0, 0, 0))
+    step, apart = attrs.get("strides", (1, 1)), attrs.get("dilation", (1, 1))
+    want = np.zeros(sums.shape if sums.ndim == 4 else (1, 3, 1, 1), int)
+    for i, j in np.ndindex(*want.shape[2:]):
+        for di, dj in np.ndindex(*kernel):
+            row = 9 - more[0] + i * step[0] + di * apart[0]
+            want[:, :, i, j] += around[:, :, row, 9 - more[1] + j * step[1] + dj * apart[1]]
+    np.testing.assert_array_equal(sums.reshape(want.shape), want)
+
+
 def grouped(weight: Array, scales: Array) -> IRModule:
     b = FunctionBuilder()
     y = b.call(
@@ -355,6 +384,7 @@ def test_networks_at_the_certified_widths_have_the_same_bits(name: str) -> None:
     assert set(widths) == set(plan.weights)
     assert all(2 <= c.data_bits <= c.bits <= c.step_bits for c in found.values() if c.data_bits)
     assert min(c.bits for c in found.values()) < 24
+    assert all(c.data_bits for c in found.values())  # averages included
     certified = quantize.realize(net(name), plan)
     want = compiler.build(quantize.realize(net(name), usual))(x)
     np.testing.assert_array_equal(compiler.build(certified)(x), want)
