@@ -36,13 +36,15 @@ def rounding(name: str, truncate: bool) -> Round:
         return found
 
     code: object = fmt.decoder
-    if not isinstance(code, FloatCode) or not code.subnormals:
+    plain = fmt.rounding in ("nearest", "zero")
+    if not isinstance(code, FloatCode) or not code.subnormals or not plain:
         return rounded
     least, places, largest = 1 - code.bias, code.mantissa, fmt.maxpos
+    cut = fmt.rounding == "zero"
 
     def directly(x: Fraction) -> Fraction:
         """The same by what a float is: an integer in units of its last place."""
-        found = in_units(x, (max(_exponent(x), least) if x else least) - places, truncate)
+        found = in_units(x, (max(_exponent(x), least) if x else least) - places, cut)
         return found if abs(found) <= largest else rounded(x)
 
     return directly

@@ -113,6 +113,7 @@ def test_the_oracle_rounds_floats_as_their_codes_do(n: int, exponent: int) -> No
             want = fmt.decode_exact(fmt.encode_exact(x))
             if isinstance(want, Fraction):
                 assert rounding(name, truncate)(x) == want
+                assert rounding(fmt.name, False)(x) == want
 
 
 # ---- many sums -----------------------------------------------------------------------------------
