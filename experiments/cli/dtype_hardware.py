@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     "[default: exact; of block formats float32]",
 )
 @click.option(
-    "--pipeline", type=int, default=0, show_default=True, metavar="N", help="Rows of registers."
+    "--pipeline",
+    type=int,
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Rows of registers, 0 to 2.",
 )
 @click.option(
     "--headroom",

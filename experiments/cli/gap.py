@@ -26,7 +26,9 @@ if TYPE_CHECKING:
               help="A data set: a shipped name, or an .npz file.")  # fmt: skip
 @click.option("--scheme", "given", multiple=True, default=("posit8_es1",), show_default=True,
               metavar="S", help='A format, or {scheme = "scaled", ...}; repeatable.')  # fmt: skip
-@click.option("--accumulate", metavar="MODE", help="How sums of the formats are formed.")
+@click.option("--accumulate", metavar="MODE",
+              help="How sums of formats are formed: sequential, exact, in any format, as a name "
+              'of hardware or {format = "float16", chunk = 128} says.')  # fmt: skip
 @click.option("--n-eval", type=click.IntRange(min=1), default=200, show_default=True, metavar="N")
 @click.option("--n-calib", type=click.IntRange(min=1), default=32, show_default=True, metavar="N")
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")

@@ -77,7 +77,7 @@ if TYPE_CHECKING:
     "--input",
     "file",
     metavar="X.npz",
-    help="Of --accumulators: and how wide these inputs need them.",
+    help="Of --accumulators: and how wide these inputs need those of integers.",
 )
 @shape_option
 @outputs_option(text="Show only what this output needs.")

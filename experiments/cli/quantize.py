@@ -62,6 +62,8 @@ def quantize(
 
     if output is None and plan_file is None:
         raise click.UsageError("give -o for the quantized model, --plan for its plan, or both")
+    if output is None and dialect != "qdq":
+        raise click.UsageError(f"--dialect {dialect} is how -o is written: give that too")
     check_outputs([output, plan_file], [*model_files.files_of(model), file, config_file])
     config = configured(config_file, settings)
     module, parts = for_calibration(model, file, shapes)

@@ -42,7 +42,8 @@ _FILE = click.Path(path_type=Path)
     help="bits, gates, energy or latency.",
 )
 @click.option("--formats", default="int8,int4,float8_e4m3fn,posit8_es1,mxfp4_e2m1",
-              show_default=True, metavar="F,G,...", help="What layers may be in.")  # fmt: skip
+              show_default=True, metavar="F,G,...",
+              help='What layers may be in; "F SUMS" has an accumulator of its own.')  # fmt: skip
 @click.option("--accumulators", default="", metavar="A,B,...",
               help="How number formats are summed in the format; float32 by default.")  # fmt: skip
 @click.option("--energy", multiple=True, metavar="KEY=PJ",

@@ -120,6 +120,14 @@ def test_inspect_shows_how_wide_accumulators_must_be(tmp_path: Path, capsys: Cap
     assert "are for --accumulators" in capsys.readouterr().err
 
 
+def test_a_dialect_is_of_a_model_that_is_written(tmp_path: Path, capsys: Capture) -> None:
+    plan = tmp_path / "p.json"
+    given = ["quantize", "mnist_mlp", "--calib", "mnist1k", "--plan", str(plan)]
+    assert run_command([*given, "--dialect", "qonnx"]) == 2
+    assert "--dialect qonnx is how -o is written" in capsys.readouterr().err
+    assert not plan.exists()
+
+
 def test_inspect_reports_operators_that_are_missing(tmp_path: Path, capsys: Capture) -> None:
     import onnx
     from onnx import TensorProto, helper
