@@ -9,7 +9,9 @@ import numpy as np
 
 from compiler.errors import InputError
 from compiler.ir.expr import Binding, Call, Function, IRModule
+from compiler.op.accumulate import MOST_OPEN
 from compiler.op.assume import ASSUME
+from compiler.op.opdef import OpDef
 from compiler.op.shapes import RESHAPE
 from compiler.symbolic import Dim, Facts, Index, Var, dim
 from compiler.symbolic.facts import period
@@ -58,9 +60,10 @@ class Assumption:
 
 
 def assumptions(program: IRModule | Function) -> tuple[Assumption, ...]:
-    """What a function (of a module: its `main`) takes for granted: what `assume` says, and that
-    nothing is left over where the size of an axis is what remains in a reshape; not what follows
-    from those before. Branches and loops are left out: they check their own when they run."""
+    """What a function (of a module: its `main`) takes for granted: what `assume` says, that
+    nothing is left over where the size of an axis is what remains in a reshape, and that exact
+    sums over open axes have no more than MOST_OPEN terms; not what follows from those before.
+    Branches and loops are left out: they check their own when they run."""
     f = program.main if isinstance(program, IRModule) else program
     known = Assumed()
     return tuple(a for b in f.bindings for a in assumed(b) if known.add(a))
@@ -82,6 +85,7 @@ class Assumed:
 
     def __init__(self) -> None:
         self._facts = Facts()
+        self._alike: set[tuple[Dim, Dim]] = set()
         self._apart: set[tuple[Dim, Dim]] = set()
 
     def add(self, a: Assumption) -> bool:
@@ -90,8 +94,9 @@ class Assumed:
             known = (a.size, a.equal) in self._apart
             self._apart.add((a.size, a.equal))
         else:
-            known = self._facts.equal(a.size, a.equal)
+            known = (a.size, a.equal) in self._alike or self._facts.equal(a.size, a.equal)
             if not known:
+                self._alike.add((a.size, a.equal))
                 self._facts.add(a.size, a.equal)
         return not known
 
@@ -109,6 +114,10 @@ def assumed(b: Binding) -> tuple[Assumption, ...]:
             known = isinstance(a.size, int) and isinstance(a.equal, int)
             return () if known else (Assumption(a.size, a.equal, a.node or _name(b), True),)
         return _assumption(a.size, a.equal, a.node or _name(b))
+    if isinstance(v.op, OpDef) and getattr(v.attrs, "accumulate", "") == "exact" and v.op.terms:
+        terms = dim(v.op.terms(v.attrs, [t for a in v.args if isinstance(t := a.type, TensorType)]))
+        if not isinstance(terms, int):
+            return _assumption(dim(Index.of(terms) // (MOST_OPEN + 1)), 0, _name(b))
     if v.op is RESHAPE:
         old, new = v.args[0].type, b.var.type
         if isinstance(old, TensorType) and isinstance(new, TensorType) and old.size != new.size:

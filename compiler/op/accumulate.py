@@ -231,23 +231,31 @@ def into(held: DType, *terms: Expr) -> Expr:
     return Call("fma" if len(terms) == 3 else "sum", terms, held)
 
 
+MOST_OPEN = (1 << 20) - 1
+"""How many terms an exact sum over an open number of positions has at most: what programs take for
+granted of their inputs (see `compiler.boundary.assumptions`)."""
+
+
+def most_terms(terms: IntLike) -> int:
+    """How many terms an exact sum has at most."""
+    known = dim(terms)
+    return known if isinstance(known, int) else MOST_OPEN
+
+
 def exact_bits(dtype: DType, terms: IntLike, products: bool) -> int:
-    """Bits that hold every sum of at most `terms` terms, however they are ordered.
+    """Bits that hold every sum of at most `terms` terms, however they are ordered; of an open
+    number of terms, of at most MOST_OPEN.
 
     Raises:
         LoweringError: they are not known.
     """
-    grid, most = span(dtype), dim(terms)
+    grid = span(dtype)
     if grid is None:
         raise LoweringError(f"{dtype.code} has no exact sums; its values are not known")
-    if not isinstance(most, int):
-        raise LoweringError(
-            f"exact sums of {most} terms are as long as their inputs; give the model fixed shapes"
-        )
     low, high = grid
     least = min(low, 2 * low) if products else low
     largest = max(high, 2 * high) if products else high
-    return largest - least + most.bit_length()
+    return largest - least + most_terms(terms).bit_length()
 
 
 def _require_exact(dtype: DType, terms: IntLike, products: bool) -> None:

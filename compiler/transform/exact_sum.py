@@ -13,13 +13,13 @@ from compiler.arithmetic.stochastic import random_dtype
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Call, Constant, Var, tensor_type
 from compiler.ir.inference import infer_value
-from compiler.op.accumulate import EXACT_BITS, exact_bits
+from compiler.op.accumulate import EXACT_BITS, exact_bits, most_terms
 from compiler.op.facts import Summation
 from compiler.op.library import get_op
 from compiler.op.mixed import CAST
 from compiler.op.opdef import OpDef
 from compiler.passes.rewrite import Rewriter, op_of
-from compiler.symbolic import Dim, Index
+from compiler.symbolic import Dim
 from compiler.types.dtypes import FLOAT64, Array, DType, custom, span
 
 
@@ -33,7 +33,7 @@ class Parts:
 
 @dataclass(frozen=True)
 class ExactSum:
-    """One operator whose sums have `terms` terms of `dtype`, of `products` or not."""
+    """One operator whose sums have at most `terms` terms of `dtype`, of `products` or not."""
 
     r: Rewriter
     b: Binding
@@ -56,7 +56,7 @@ class ExactSum:
         products = op.summation.products and len(v.args) > 1
         if op.summation.itself and exact_bits(dtype, terms, products) <= EXACT_BITS:
             return None  # the operator itself adds up float64
-        return ExactSum(r, b, dtype, Index.of(terms).const, products)
+        return ExactSum(r, b, dtype, most_terms(terms), products)
 
     @property
     def value(self) -> Call:

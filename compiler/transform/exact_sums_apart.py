@@ -11,7 +11,7 @@ import numpy as np
 
 from compiler.errors import LoweringError
 from compiler.ir.expr import Atom, Binding, Call, Constant, tensor_type
-from compiler.op.accumulate import EXACT_BITS, exact_bits
+from compiler.op.accumulate import EXACT_BITS, exact_bits, most_terms
 from compiler.op.einsum import EINSUM
 from compiler.op.elementwise import ADD, DIVIDE, MULTIPLY, SUBTRACT
 from compiler.op.nn.norm import LAYER_NORM, LOG_SOFTMAX, SOFTMAX
@@ -19,7 +19,6 @@ from compiler.op.nn.rms_norm import RMS_NORM
 from compiler.op.opdef import OpDef
 from compiler.op.reduce import MAX, MEAN, MEAN_PRODUCTS, SUM
 from compiler.passes.rewrite import Rewriter, call, op_of, typed
-from compiler.symbolic import Index
 from compiler.transform.exact_sum import check_numbered
 from compiler.types.dtypes import custom
 
@@ -70,7 +69,7 @@ def apart(r: Rewriter, b: Binding) -> list[Binding]:
     last = rule(steps, v)
     if last is None:
         return [b]
-    check_numbered(f"sums of {op}", types[0].dtype, Index.of(terms).const)
+    check_numbered(f"sums of {op}", types[0].dtype, most_terms(terms))
     r.changed = True
     return [*steps.bindings, Binding(b.var, last, b.origins)]
 

@@ -19,7 +19,7 @@ from math import prod
 import numpy as np
 
 from compiler.errors import LoweringError
-from compiler.ir.expr import Atom, Binding, Constant, Function, IRModule
+from compiler.ir.expr import Atom, Binding, Constant, Function, IRModule, tensor_type
 from compiler.op.accumulate import EXACT_BITS
 from compiler.op.elementwise import ABS, ADD, DIVIDE
 from compiler.op.exact_sum_parts import IF_EXACT, JOIN
@@ -27,6 +27,7 @@ from compiler.op.mixed import CAST, WHERE
 from compiler.op.shapes import RESHAPE
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.passes.rewrite import Rewriter, op_name
+from compiler.symbolic import dim
 from compiler.transform.exact_sum import ExactSum, check_numbered, width_of
 from compiler.transform.exact_sums_apart import apart
 from compiler.transform.speculative_exact_sums import integer_sum, quick_sum
@@ -164,7 +165,14 @@ def _counts(s: ExactSum) -> Constant | None:
     division = s.summation.division
     if division is None:
         return None
-    counts = division.counts
+    counts, types = division.counts, [tensor_type(a) for a in s.value.args]
+    assert s.op.terms is not None
+    number = dim(s.op.terms(s.value.attrs, types))
+    if not isinstance(number, int):
+        raise LoweringError(
+            f"exact means of {number} terms of {s.dtype} are as long as their inputs; give the "
+            "model fixed shapes, or accumulate in float64"
+        )
     count = np.asarray(s.terms) if counts is None else counts(s.value.attrs, *s.shapes)
     codes = custom(s.dtype.name).encode(count.astype(np.float64), s.dtype)
     return Constant(np.asarray(codes, s.dtype.storage), s.dtype)

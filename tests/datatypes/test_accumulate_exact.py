@@ -12,10 +12,12 @@ from test_accumulate import LAYERS, by_rationals, check_layer, dot, layer
 
 import compiler
 import datatypes
-from compiler.errors import LoweringError
+from compiler.errors import InputError, LoweringError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
-from compiler.types.dtypes import Array
+from compiler.op.accumulate import MOST_OPEN
+from compiler.symbolic import Var
+from compiler.types.dtypes import Array, DType
 from datatypes.formats import Format, get
 
 ZOO = Path(__file__).resolve().parents[2] / "experiments" / "zoo"
@@ -134,6 +136,36 @@ def test_formats_of_too_wide_a_range_say_what_to_do() -> None:
     x = some_codes(fmt, (2, 3), 0)
     with pytest.raises(LoweringError, match="more than 256 products of parts; accumulate in float"):
         dot(fmt, "exact", x, x, "vector")
+
+
+def test_sums_over_open_axes_are_exact_up_to_a_length_that_is_taken_for_granted() -> None:
+    n = Var("n")
+    b = FunctionBuilder()
+    kind = DType.parse("custom[float8_e5m2]8")
+    x, y = b.param("x", (2, n), kind), b.param("y", (n, 3), kind)
+    shares = b.call("nn.softmax", x, axis=-1, accumulate="exact")
+    mod = IRModule({"main": b.finish(b.call("nn.matmul", shares, y, accumulate="exact"))})
+    exe, fmt = compiler.build(mod), get("float8_e5m2")
+    for size in (1, 5, 40):
+        args = some_codes(fmt, (2, size), size), some_codes(fmt, (size, 3), size + 1)
+        np.testing.assert_array_equal(exe(*args), compiler.evaluate(mod, *args))
+    (taken,) = compiler.assumptions(mod)
+    assert taken.holds({n: MOST_OPEN})
+    assert not taken.holds({n: MOST_OPEN + 1})
+    with pytest.raises(InputError, match="n"):
+        exe(np.zeros((2, MOST_OPEN + 1), np.uint8), np.zeros((MOST_OPEN + 1, 3), np.uint8))
+    means = []
+    for name in ("custom[float8_e5m2]8", "custom[float16]16"):
+        b = FunctionBuilder()
+        x = b.param("x", (2, n), DType.parse(name))
+        total = b.call("mean", x, axis=(1,), accumulate="exact")
+        means.append(IRModule({"main": b.finish(total)}))
+    codes = some_codes(fmt, (2, 9), 3)
+    np.testing.assert_array_equal(
+        compiler.build(means[0])(codes), compiler.evaluate(means[0], codes)
+    )
+    with pytest.raises(LoweringError, match=r"exact means of n terms.*give the model fixed shapes"):
+        compiler.build(means[1])
 
 
 def test_each_layer_of_a_network_has_its_own_accumulation() -> None:
