@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from compiler.errors import DtypelabError
+from datatypes.formats import get
 from datatypes.hardware import synthesis, tools
+from datatypes.hardware.blocks import Blocks
 from datatypes.hardware.generate import design
 from datatypes.hardware.liberty import cells_of
 from experiments.cli.main import run_command
@@ -149,6 +151,25 @@ def test_gates_and_depth(tmp_path: Path, capsys: Capture) -> None:
     assert 0.5 * mul["depth"] < mul["delay_ps"] / 30 < 2 * mul["depth"]
     assert run_command(arguments) == 0
     assert "float4_e2m1fn_mac" in capsys.readouterr().out
+
+
+@needs_yosys
+@pytest.mark.thorough
+def test_registers_and_parts_of_blocks_have_areas(tmp_path: Path) -> None:
+    flop = 'cell(DFF) { area : 1000; ff(IQ, IQN) { clocked_on : "CK"; next_state : "D"; } }'
+    file = library(tmp_path / "t.lib", INVERTER, NAND, more=flop)
+    made = design("float4_e2m1fn", "sequential", pipeline=1)
+    (late,) = synthesis.synthesized(made, ["mul"], file)
+    assert late.area_um2 is not None
+    assert late.delay_ps is not None
+    registers, gates = divmod(late.area_um2, 1000)
+    assert 4 <= registers <= 24
+    assert gates > 0
+    block = Blocks("pair", get("float4_e2m1fn"), get("float8_e8m0fnu"), 2)
+    product, total, mac = synthesis.synthesized(design(block, "float16"), None, file)
+    assert None not in (product.area_um2, total.area_um2, mac.delay_ps)
+    assert mac.area_um2 == 2 * (product.area_um2 or 0) + (total.area_um2 or 0)
+    assert mac.delay_ps == (product.delay_ps or 0) + (total.delay_ps or 0)
 
 
 @needs_yosys
