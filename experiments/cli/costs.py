@@ -75,7 +75,7 @@ def costs(
         table.add_row(row["cost_source"], *texts)
     show(table)
     pairs = ", ".join(f"{n:,} of {pair}" for pair, n in done.macs_by_dtypes.items())
-    say(f"MACs: {pairs}; {done.traffic_bytes:,} bytes moved")
+    say(f"MACs: {pairs or 'none'}; {done.traffic_bytes:,} bytes moved")
     for row in rows:
         if row["notes"]:
             say(row["notes"])

@@ -164,7 +164,13 @@ def _notes(prices: Prices, macs: Mapping[str, int], found: Spent | None, sized: 
         return ""
     if macs and found is None and not sized:
         sums = f" with sums {prices.sums}" if prices.sums else ""
-        return f"{prices.source} says nothing of multiply-accumulates of {', '.join(macs)}{sums}"
+        tables = [t for t in (prices.energy, prices.gates, prices.area) if t]
+        lacking = [
+            pair
+            for pair in macs
+            if not tables or any(mean_of_pairs({pair: 1}, t) is None for t in tables)
+        ]
+        return f"{prices.source} says nothing of multiply-accumulates of {', '.join(lacking)}{sums}"
     if found is None or not found.free:
         return ""
     more = f" and {len(found.free) - NAMED} more" if len(found.free) > NAMED else ""

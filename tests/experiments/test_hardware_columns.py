@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -99,6 +100,15 @@ def test_no_source_takes_from_another(source: str) -> None:
     assert (found.energy_memory_uj is not None) is (source == "horowitz45")
     if source == "circuits":
         assert found.notes == ("circuits says nothing of multiply-accumulates of float32 x float32")
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_a_source_does_not_have_is_named_and_nothing_else(source: str) -> None:
+    macs = {"uint8 x int8": 30, "posit10_es1 x posit10_es1": 10}
+    counted = replace(cost(small_net()), macs_by_dtypes=macs)
+    found = costs_of(counted, prices_of(source, macs, "exact"))
+    assert "posit10_es1 x posit10_es1" in found.notes
+    assert "int8" not in found.notes
 
 
 def test_gates_are_the_mean_over_all_multiply_accumulates() -> None:
