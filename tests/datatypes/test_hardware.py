@@ -72,10 +72,7 @@ def exact_sum(fmt: Format, into: Exact, a: list[int], b: list[int]) -> tuple[int
         acc = 1 << into.width | special & (1 << into.width) - 1
         return acc, fmt.encode_exact(whole)
     exact = [[fmt.decode_exact(code) for code in codes] for codes in (a, b)]
-    total = sum(
-        (x * y for x, y in zip(*exact, strict=True)),  # type: ignore[operator]
-        Fraction(0),
-    )
+    total = sum((x * y for x, y in zip(*exact, strict=True)), Fraction(0))
     units = total / Fraction(2) ** into.unit
     assert units.denominator == 1
     return units.numerator & (1 << into.width) - 1, fmt.encode_exact(total)
