@@ -12,7 +12,9 @@ from compiler.symbolic import IntLike, product
 from compiler.types.dtypes import DType
 from compiler.types.tensor_types import TensorType
 
-ADD, MULTIPLY, MAXIMUM = "add", "multiply", "maximum"
+ADD = "add"
+MULTIPLY = "multiply"
+MAXIMUM = "maximum"
 _BY_FORM = {
     IntegerForm.SUM: ADD,
     IntegerForm.DIFFERENCE: ADD,
