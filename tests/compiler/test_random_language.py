@@ -45,6 +45,7 @@ def round_trip(mod: compiler.IRModule) -> None:
     assert again.astext(show_meta_data=True) == text
 
 
+@pytest.mark.thorough
 @settings(max_examples=500, **QUIET)
 @given(modules())
 def test_500_programs_print_and_read_back(mod: compiler.IRModule) -> None:

@@ -76,6 +76,7 @@ def test_inputs_that_are_no_numbers(fmt: str) -> None:
     agree(small_net(0.3), fmt, x)
 
 
+@pytest.mark.thorough
 def test_a_trained_residual_net() -> None:
     path = zoo.model_path("mnist_resnet8")
     assert path is not None

@@ -41,6 +41,7 @@ def test_quantize_and_export(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert len(capsys.readouterr().out.splitlines()) == 3
 
 
+@pytest.mark.thorough
 def test_pareto_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     best = pareto_sweep.main(tmp_path)
     assert best["scheme"].tolist() == [

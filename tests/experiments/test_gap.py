@@ -145,6 +145,7 @@ def test_tables_of_formats_add_up_and_end_where_the_format_does() -> None:
     assert metrics.sqnr_db(exact, compiler.build(mod)(x)) == pytest.approx(whole["sqnr_db"])
 
 
+@pytest.mark.thorough
 def test_scaled_formats_and_integers_have_steps_of_their_own() -> None:
     scaled = {"scheme": "scaled", "weight_dtype": "posit8_es1", "activation_dtype": "posit8_es1"}
     table = experiments.gap(

@@ -47,7 +47,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.thorough
 @pytest.mark.parametrize("number", range(1, 9))
 def test_every_row_comes_out_the_same(recorded: Path, number: int) -> None:
     found = experiments.reproduce(recorded, str(number))
@@ -58,6 +58,7 @@ def test_every_row_comes_out_the_same(recorded: Path, number: int) -> None:
     assert found.environment == ()
 
 
+@pytest.mark.thorough
 def test_a_row_is_found_by_its_hash(recorded: Path) -> None:
     rows = experiments.read_results(recorded)
     key = rows["config_hash"][2]
@@ -66,6 +67,7 @@ def test_a_row_is_found_by_its_hash(recorded: Path) -> None:
     assert found.row["accumulate"] == "fma"
 
 
+@pytest.mark.thorough
 def test_costs_are_those_of_the_operand_widths(recorded: Path) -> None:
     rows = experiments.read_results(recorded)
     rows = rows[(rows["model"] == "mnist_dwsep") & (rows["status"] == "ok")].set_index("scheme")
@@ -83,6 +85,7 @@ def test_costs_are_those_of_the_operand_widths(recorded: Path) -> None:
     assert rows["p_value"]["float32"] == 1
 
 
+@pytest.mark.thorough
 def test_a_changed_row_is_told(recorded: Path, tmp_path: Path) -> None:
     rows = experiments.read_results(recorded).to_dict("records")
     altered = tmp_path / "altered.csv"
@@ -226,6 +229,7 @@ def test_a_row_that_fails_again_says_why() -> None:
     assert told[-2:] == ["  now fails (error): out of memory", "matches"]
 
 
+@pytest.mark.thorough
 def test_a_file_without_rows_has_none_to_run(recorded: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty.csv"
     empty.write_text(recorded.read_text().splitlines()[0] + "\n")
@@ -233,6 +237,7 @@ def test_a_file_without_rows_has_none_to_run(recorded: Path, tmp_path: Path) -> 
         experiments.reproduce(empty, "1")
 
 
+@pytest.mark.thorough
 def test_what_cannot_be_run_again_is_refused(
     recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,6 +286,7 @@ def with_config(recorded: Path, folder: Path, changes: dict[str, Any]) -> Path:
         ({"of_tomorrow": 1}, "unknown key 'of_tomorrow'"),
     ],
 )
+@pytest.mark.thorough
 def test_what_a_row_lacks_here_is_named(
     recorded: Path, tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:

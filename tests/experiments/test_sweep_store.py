@@ -138,6 +138,7 @@ def test_a_row_torn_at_any_byte_is_dropped_and_nothing_else(tmp_path: Path) -> N
         assert list(ResultsFile(path, resume=True).status) == ["a", "c"], length
 
 
+@pytest.mark.thorough
 def test_a_header_torn_at_any_byte_is_written_again(tmp_path: Path) -> None:
     path = tmp_path / "r.csv"
     ResultsFile(path)

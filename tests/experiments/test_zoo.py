@@ -102,6 +102,7 @@ def test_what_an_imported_adapter_registers_has_a_name(adapter: Path) -> None:
     assert json.loads(row["config"])["adapters"] == [str(adapter)]
 
 
+@pytest.mark.thorough
 def test_two_processes_run_adapters_as_one_does(adapter: Path) -> None:
     spec = spec_of(
         adapter.parent,

@@ -148,6 +148,7 @@ def test_other_runtimes_agree(tmp_path: Path) -> None:
     assert metrics.sqnr_db(ours, theirs) > 40
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not VIT.is_file(), reason="needs the shared ViT")
 def test_a_trained_transformer_keeps_its_accuracy() -> None:
     import sys

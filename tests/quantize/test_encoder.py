@@ -62,6 +62,7 @@ def test_sentences_of_any_length(fused: bool) -> None:
         assert metrics.sqnr_db(got, want) > 12
 
 
+@pytest.mark.thorough
 def test_layer_norms_are_smoothed_by_default_where_that_pays() -> None:
     """Two channels of every layer norm are four times as large as the others."""
     mod = compiler.from_onnx(encoder(12, fused=True, outliers=4.0))

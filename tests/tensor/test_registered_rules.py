@@ -82,6 +82,7 @@ def test_an_invented_instruction_runs_a_convolution(
     assert mine(x).tobytes() == usual(x).tobytes() == compiler.evaluate(mod, x).tobytes()
 
 
+@pytest.mark.thorough
 def test_what_is_emitted_is_what_runs() -> None:
     def wrong(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
         return e.bin("add", DOT8.emit(e, c, a, b), e.const(1, "i32", 16))

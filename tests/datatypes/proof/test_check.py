@@ -77,6 +77,7 @@ def test_all_pairs_of_sixteen_bits_pass(name: str) -> None:
     assert exhaustive == {"Add of all pairs": 2**32, "Mul of all pairs": 2**32}
 
 
+@pytest.mark.thorough
 def test_progress_goes_from_nothing_to_all() -> None:
     seen: list[Progress] = []
     check_format("float4_e2m1fn", "table", targets=["llvm"], watch=seen.append)
@@ -84,6 +85,7 @@ def test_progress_goes_from_nothing_to_all() -> None:
     assert seen[-1].done == seen[-1].total == len(seen) - 1
 
 
+@pytest.mark.thorough
 def test_the_same_seed_gives_the_same_cases() -> None:
     first, second = (
         check_format("posit6_es1", "table", targets=["llvm"], seed=3) for _ in range(2)

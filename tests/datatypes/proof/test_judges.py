@@ -59,6 +59,7 @@ def test_integers_give_what_fractions_do_in_any_format(name: str, op: str, data:
     np.testing.assert_array_equal(integers.apply(fmt, op, *columns), exactly(fmt, op, *columns))
 
 
+@pytest.mark.thorough
 @given(formats, st.data())
 @settings(max_examples=60, deadline=None)
 def test_integers_round_numbers_as_fractions_do(name: str, data: Any) -> None:
@@ -160,6 +161,7 @@ def test_ties_lie_on_boundaries(name: str, op: str) -> None:
         assert result in (fmt.boundary(order - 1), fmt.boundary(order))
 
 
+@pytest.mark.thorough
 def test_most_boundaries_of_posits_have_a_tie_in_the_sample() -> None:
     fmt = get("posit16_es1")
     between, _ = samples.boundaries(fmt)
