@@ -15,8 +15,7 @@ from experiments.cheapest.exploring import MOST_MEASURED
 from experiments.costs import circuits
 
 FILE = Path(__file__).parents[2] / "results" / "search.csv"
-NETWORKS = {"mnist_vit": True, "efficientnet_lite0": False}
-"""Whose bounds hold on test data, as results/README.md says: the second misses by 0.03 dB."""
+NETWORKS = ("mnist_vit", "efficientnet_lite0")
 
 
 @pytest.fixture(scope="module")
@@ -47,11 +46,12 @@ def test_no_point_is_worse_than_greedy_or_a_uniform_format(table: pd.DataFrame) 
             assert as_cheap["sqnr"].max() >= other["sqnr"]
 
 
-def test_bounds_hold_on_data_that_the_searches_had_not_seen_or_nearly(table: pd.DataFrame) -> None:
+def test_bounds_hold_on_data_that_the_searches_had_not_seen(table: pd.DataFrame) -> None:
     chosen = table[table["kind"] == recorded.CHOSEN]
-    assert dict(zip(chosen["model"], chosen["test_holds"].astype(bool), strict=True)) == NETWORKS
+    assert (*chosen["model"],) == NETWORKS
+    assert chosen["test_holds"].astype(bool).all()
     least = chosen["bound"].str.removeprefix("sqnr>=").astype(float)
-    assert (chosen["test_sqnr_db"] >= least - 0.05).all()
+    assert (chosen["test_sqnr_db"] >= least).all()
 
 
 def test_costs_are_those_of_the_circuits_that_ship(table: pd.DataFrame) -> None:
