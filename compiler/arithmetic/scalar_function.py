@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,8 @@ from compiler.types.dtypes import FLOAT32, FLOAT64, Array, DType
 
 Interval = tuple[Fraction, Fraction]
 Body = Callable[[Expr], Expr]
+Derivative = Callable[[Any, Any, Any], Any]
+"""See `compiler.arithmetic.derivatives`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +53,7 @@ class ScalarFunction:
             0.
         symmetry: "odd": f(-x) = -f(x); "even": f(-x) = f(x); else "".
         onnx: ONNX's operator of one operand, without attributes, that is this function.
+        derivative: f'(x) as an expression; None: it has none, or is constant between jumps.
     """
 
     name: str
@@ -71,6 +75,7 @@ class ScalarFunction:
     trend: int = 0
     symmetry: str = ""
     onnx: str | None = None
+    derivative: Derivative | None = None
 
     @property
     def in_formats(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.arithmetic import enclosures, mathlib
+from compiler.arithmetic import derivatives, enclosures, mathlib
 from compiler.arithmetic.scalar_function import ScalarFunction
 from compiler.types.dtypes import Array
 
@@ -41,22 +41,26 @@ _RECORDS = (
     ScalarFunction(
         "sqrt", np.sqrt, llvm="llvm.sqrt", c="sqrt", exact=True, enclose=enclosures.sqrt,
         limits=(_NAN, _INF), domain=(0, _INF), power=0.5, trend=1, onnx="Sqrt",
+        derivative=derivatives.sqrt,
     ),
     ScalarFunction(
         "rsqrt", lambda x: 1.0 / np.sqrt(x), single=mathlib.rsqrt, double=mathlib.rsqrt,
         enclose=enclosures.rsqrt, limits=(_NAN, 0.0), domain=(0, _INF), power=-0.5, trend=-1,
+        derivative=derivatives.rsqrt,
     ),
     ScalarFunction(
         "exp", np.exp, c="exp", single=mathlib.exp, half=((0x1F79, 0x3C07), (0x25CF, 0x3C17)),
         enclose=enclosures.exp, limits=(0.0, _INF), far=enclosures.FAR, trend=1, onnx="Exp",
+        derivative=derivatives.exp,
     ),
     ScalarFunction(
         "log", np.log, c="log", single=mathlib.log, half=((0x1D78, 0xC53B),),
         enclose=enclosures.log, limits=(_NAN, _INF), domain=(0, _INF), trend=1, onnx="Log",
+        derivative=derivatives.log,
     ),
     ScalarFunction(
         "tanh", np.tanh, c="tanh", single=mathlib.tanh, enclose=enclosures.tanh,
-        limits=(-1.0, 1.0), trend=1, symmetry="odd", onnx="Tanh",
+        limits=(-1.0, 1.0), trend=1, symmetry="odd", onnx="Tanh", derivative=derivatives.tanh,
     ),
     ScalarFunction(
         "sigmoid", _sigmoid, single=mathlib.sigmoid, double=mathlib.sigmoid64,
@@ -65,27 +69,46 @@ _RECORDS = (
             (0xA140, 0x37F6), (0xA1C0, 0x37F5), (0xB13F, 0x3758),
         ),
         enclose=enclosures.sigmoid, limits=(0.0, 1.0), far=enclosures.FAR, trend=1,
-        onnx="Sigmoid",
+        onnx="Sigmoid", derivative=derivatives.sigmoid,
     ),
     ScalarFunction(
         "erf", lambda x: _erf(x) if x.size else x, c="erf", single=mathlib.erf,
         half=((0x1612, 0x16D9), (0x9612, 0x96D9)), enclose=enclosures.erf, limits=(-1.0, 1.0),
-        trend=1, symmetry="odd", onnx="Erf",
+        trend=1, symmetry="odd", onnx="Erf", derivative=derivatives.erf,
     ),
-    ScalarFunction("sin", np.sin, c="sin", symmetry="odd", onnx="Sin"),
-    ScalarFunction("cos", np.cos, c="cos", symmetry="even", onnx="Cos"),
-    ScalarFunction("tan", np.tan, c="tan", symmetry="odd", onnx="Tan"),
+    ScalarFunction("sin", np.sin, c="sin", symmetry="odd", onnx="Sin", derivative=derivatives.sin),
+    ScalarFunction("cos", np.cos, c="cos", symmetry="even", onnx="Cos", derivative=derivatives.cos),
+    ScalarFunction("tan", np.tan, c="tan", symmetry="odd", onnx="Tan", derivative=derivatives.tan),
     ScalarFunction(
-        "asin", np.arcsin, c="asin", domain=(-1, 1), trend=1, symmetry="odd", onnx="Asin"
+        "asin", np.arcsin, c="asin", domain=(-1, 1), trend=1, symmetry="odd", onnx="Asin",
+        derivative=derivatives.asin,
     ),
-    ScalarFunction("acos", np.arccos, c="acos", domain=(-1, 1), trend=-1, onnx="Acos"),
-    ScalarFunction("atan", np.arctan, c="atan", trend=1, symmetry="odd", onnx="Atan"),
-    ScalarFunction("sinh", np.sinh, c="sinh", trend=1, symmetry="odd", onnx="Sinh"),
-    ScalarFunction("cosh", np.cosh, c="cosh", symmetry="even", onnx="Cosh"),
-    ScalarFunction("asinh", np.arcsinh, c="asinh", trend=1, symmetry="odd", onnx="Asinh"),
-    ScalarFunction("acosh", np.arccosh, c="acosh", domain=(1, _INF), trend=1, onnx="Acosh"),
     ScalarFunction(
-        "atanh", np.arctanh, c="atanh", domain=(-1, 1), trend=1, symmetry="odd", onnx="Atanh"
+        "acos", np.arccos, c="acos", domain=(-1, 1), trend=-1, onnx="Acos",
+        derivative=derivatives.acos,
+    ),
+    ScalarFunction(
+        "atan", np.arctan, c="atan", trend=1, symmetry="odd", onnx="Atan",
+        derivative=derivatives.atan,
+    ),
+    ScalarFunction(
+        "sinh", np.sinh, c="sinh", trend=1, symmetry="odd", onnx="Sinh",
+        derivative=derivatives.sinh,
+    ),
+    ScalarFunction(
+        "cosh", np.cosh, c="cosh", symmetry="even", onnx="Cosh", derivative=derivatives.cosh,
+    ),
+    ScalarFunction(
+        "asinh", np.arcsinh, c="asinh", trend=1, symmetry="odd", onnx="Asinh",
+        derivative=derivatives.asinh,
+    ),
+    ScalarFunction(
+        "acosh", np.arccosh, c="acosh", domain=(1, _INF), trend=1, onnx="Acosh",
+        derivative=derivatives.acosh,
+    ),
+    ScalarFunction(
+        "atanh", np.arctanh, c="atanh", domain=(-1, 1), trend=1, symmetry="odd", onnx="Atanh",
+        derivative=derivatives.atanh,
     ),
     # Parts of what operators compute, which are none themselves.
     ScalarFunction(

@@ -56,7 +56,9 @@ def _scaled(c: Constant, factor: float) -> Constant:
     with np.errstate(all="ignore"):
         if c.dtype.is_custom:
             return constant_of(numbers(c) * factor, c.dtype)
-        return Constant((c.data * np.asarray(factor, c.data.dtype)).astype(c.data.dtype), c.dtype)
+        return Constant(
+            (c.data * np.asarray(factor, c.data.dtype)).astype(c.data.dtype), c.dtype, c.name
+        )
 
 
 def _vector(c: Atom, units: Any) -> Atom | None:
@@ -67,7 +69,7 @@ def _vector(c: Atom, units: Any) -> Atom | None:
     constant_row = isinstance(c, Constant) and all(d == 1 for d in t.shape[:-1]) and t.rank <= 2
     if constant_row and isinstance(units, int) and t.shape[-1:] in ((), (1,), (units,)):
         assert isinstance(c, Constant)
-        return Constant(np.broadcast_to(c.data.reshape(-1), (units,)).copy(), c.dtype)
+        return Constant(np.broadcast_to(c.data.reshape(-1), (units,)).copy(), c.dtype, c.name)
     return None
 
 

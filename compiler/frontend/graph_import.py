@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,8 @@ class GraphImport(Program):
 
     def _weight(self, t: Any) -> Constant:
         self.mark(t.name, t.data_type)
-        return constant(t, self.folder, f"weight {t.name!r}", self.budget)
+        made = constant(t, self.folder, f"weight {t.name!r}", self.budget)
+        return replace(made, name=t.name)
 
     def _convert(self, proto: Any) -> None:
         self.budget.step()

@@ -56,7 +56,7 @@ def scalar(value: float, like: TensorType) -> Constant:
 def transposed(c: Constant) -> Constant:
     """A constant matrix transposed; one in a mapped file stays there."""
     turned = c.data.T
-    return Constant(turned if is_mapped(turned) else np.ascontiguousarray(turned), c.dtype)
+    return Constant(turned if is_mapped(turned) else np.ascontiguousarray(turned), c.dtype, c.name)
 
 
 def atoms_in(x: IntLike) -> int:

@@ -37,10 +37,12 @@ class Var(Overloads):
 
 @dataclass(frozen=True, eq=False)
 class Constant(Overloads):
-    """A tensor known at compile time; `data` holds storage integers when the dtype is custom."""
+    """A tensor known at compile time; `data` holds storage integers when the dtype is custom.
+    `name`: what the model calls it, if it has a name for it."""
 
     data: Array
     dtype: DType
+    name: str = ""
 
     @staticmethod
     def of(value: Any, dtype: DType | str | None = None) -> Constant:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.facts import Moves
+from compiler.op.gradients import elementwise as rules
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Buffer
@@ -44,6 +45,7 @@ register_op(
         quantized=Quantized.SAME,
         view=True,
         moves=Moves.SAME,
+        gradient=rules.same,
         doc="Its operand, which shall be computed on a device. This compiler has one device; "
         "passes of yours may make something of it.",
     )

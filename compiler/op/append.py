@@ -19,6 +19,7 @@ APPEND = register_op(
         (2, 2),
         Fusion.OPAQUE,
         appends=True,
+        gradient=CONCATENATE.gradient,
         doc="concatenate of two, whose result is the first operand's memory where that has room",
     )
 )

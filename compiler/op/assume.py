@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.errors import TypeInferenceError
 from compiler.op.facts import Moves, onnx_node
+from compiler.op.gradients import moves as rules
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, dim
 from compiler.tensor.builder import PrimBuilder
@@ -66,6 +67,7 @@ ASSUME = register_op(
         view=True,
         moves=Moves.SAME,
         onnx=onnx_node("Identity"),
+        gradient=rules.assume,
         doc="its operand, two sizes being equal (or not): checked when the program is called",
     )
 )

@@ -38,6 +38,6 @@ def _lower(b: PrimBuilder, a: CastAttrs, x: Buffer) -> Buffer:
 register_op(
     OpDef(
         "bitcast", _infer, _reference, _lower, CastAttrs, fusion=Fusion.ELEMENTWISE,
-        doc="the same bits as another dtype of the same width",
+        gradient="bits are no numbers", doc="the same bits as another dtype of the same width",
     )
 )  # fmt: skip

@@ -12,6 +12,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.errors import TypeInferenceError
 from compiler.op.common import axis_of, one_dtype, require, type_of
 from compiler.op.facts import Moves, onnx_node
+from compiler.op.gradients import moves as rules
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.symbolic import Dim, Index, dim
 from compiler.tensor.builder import PrimBuilder
@@ -117,6 +118,7 @@ CONCATENATE, SPLIT = register_ops(
         moves=Moves.JOIN,
         in_order=True,
         onnx=onnx_node("Concat", "axis"),
+        gradient=rules.concatenate,
         doc="operands one after the other along an axis",
     ),
     OpDef(
@@ -127,6 +129,7 @@ CONCATENATE, SPLIT = register_ops(
         SplitAttrs,
         quantized=Quantized.SAME,
         moves=Moves.SPLIT,
+        gradient=rules.split,
         doc="a tuple of consecutive parts along an axis",
     ),
 )

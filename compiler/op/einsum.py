@@ -12,6 +12,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import check_mode, finished, staged, sums
 from compiler.op.common import one_dtype, require, type_of
 from compiler.op.facts import Summation
+from compiler.op.gradients import linear as rules
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.reduce import total, total_of_products
 from compiler.op.staged_sums import staged_sum
@@ -154,5 +155,6 @@ def _lower(b: PrimBuilder, a: EinsumAttrs, *xs: Buffer) -> Buffer:
 EINSUM = register_op(
     OpDef("einsum", _infer, _reference, _lower, EinsumAttrs, (1, None), Fusion.ANCHOR, terms=_terms,
           summation=Summation((0, 1), products=True),
+          gradient=rules.einsum,
           doc="sum of products over the letters that the result does not have")
 )  # fmt: skip

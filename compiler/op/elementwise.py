@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 
 from compiler.arithmetic import scalar_functions
+from compiler.arithmetic.scalar_function import ScalarFunction
 from compiler.errors import TypeInferenceError
 from compiler.op.common import ExprArithmetic, broadcast_all, one_dtype, read, require, type_of
 from compiler.op.facts import IntegerForm, onnx_node
+from compiler.op.gradient import Gradient, flat
+from compiler.op.gradients import elementwise as rules
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Buffer
@@ -107,18 +110,26 @@ def _quotient(_: NoAttrs, c: Sequence[Array], first: bool) -> tuple[Array, None]
 ADD = _binary(
     "add", "add", quantized=Quantized.INTEGER, integer_form=IntegerForm.SUM, function=True,
     commutes=True, affine=lambda a, c, first: (None, c[0]), onnx=onnx_node("Add"),
+    gradient=rules.add,
 )  # fmt: skip
 SUBTRACT = _binary(
     "subtract", "sub", quantized=Quantized.INTEGER, integer_form=IntegerForm.DIFFERENCE,
-    function=True, affine=_difference, onnx=onnx_node("Sub"),
+    function=True, affine=_difference, onnx=onnx_node("Sub"), gradient=rules.subtract,
 )  # fmt: skip
 MULTIPLY = _binary(
     "multiply", "mul", quantized=Quantized.INTEGER, integer_form=IntegerForm.PRODUCT,
     function=True, commutes=True, affine=lambda a, c, first: (c[0], None), onnx=onnx_node("Mul"),
+    gradient=rules.multiply,
 )  # fmt: skip
-DIVIDE = _binary("divide", "div", function=True, affine=_quotient, onnx=onnx_node("Div"))
-MAXIMUM = _binary("maximum", "maximum", commutes=True, onnx=onnx_node("Max"))
-MINIMUM = _binary("minimum", "minimum", commutes=True, onnx=onnx_node("Min"))
+DIVIDE = _binary(
+    "divide", "div", function=True, affine=_quotient, onnx=onnx_node("Div"), gradient=rules.divide
+)
+MAXIMUM = _binary(
+    "maximum", "maximum", commutes=True, onnx=onnx_node("Max"), gradient=rules.larger("greater")
+)
+MINIMUM = _binary(
+    "minimum", "minimum", commutes=True, onnx=onnx_node("Min"), gradient=rules.larger("less")
+)
 
 for _name, _op, _onnx in (
     ("less", "LT", "Less"),
@@ -135,10 +146,17 @@ for _name, _op, _onnx in (
     elementwise(
         _name, _compare, 2, f"boolean tensor of a {_op} b", result=BOOL, accepts=_any,
         commutes=_op in ("EQ", "NE"), onnx=onnx_node(_onnx) if _onnx else None,
+        gradient=flat,
     )  # fmt: skip
 
 
 # ---- one operand ---------------------------------------------------------------------------------
+def _gradient(f: ScalarFunction) -> Gradient | str:
+    if f.derivative is not None:
+        return rules.function(f.derivative)
+    return flat if f.integral else f"the derivative of {f.name} is not known"
+
+
 for _f in scalar_functions.UNARY.values():
 
     def _function(ar: Any, _: NoAttrs, x: Any, fn: str = _f.name) -> Any:
@@ -151,6 +169,7 @@ for _f in scalar_functions.UNARY.values():
     elementwise(
         _f.name, _function, 1, f"{_f.name}(x)", accepts=_accepts, function=_spelled_out,
         onnx=onnx_node(_f.onnx) if _f.onnx else None,
+        gradient=_gradient(_f),
     )  # fmt: skip
 
 
@@ -166,11 +185,18 @@ def _relu(ar: Any, _: NoAttrs, x: Any) -> Any:
     return ar.maximum(x, ar.const(0))
 
 
-elementwise("negative", _negative, 1, "-0 - x", function=True, onnx=onnx_node("Neg"))
-ABS = elementwise("abs", _abs, 1, "max(x, -0 - x)", function=True, onnx=onnx_node("Abs"))
+elementwise(
+    "negative", _negative, 1, "-0 - x", function=True, onnx=onnx_node("Neg"),
+    gradient=rules.negative,
+)  # fmt: skip
+ABS = elementwise(
+    "abs", _abs, 1, "max(x, -0 - x)", function=True, onnx=onnx_node("Abs"),
+    gradient=rules.absolute,
+)  # fmt: skip
 RELU = elementwise(
     "nn.relu", _relu, 1, "max(x, 0)", quantized=Quantized.INTEGER,
     clips=lambda a: (0.0, math.inf), homogeneous=True, onnx=onnx_node("Relu"),
+    gradient=rules.relu,
 )  # fmt: skip
 
 
@@ -196,7 +222,7 @@ def _clip(ar: Any, a: ClipAttrs, x: Any) -> Any:
 
 CLIP = elementwise(
     "clip", _clip, 1, "min(max(x, a_min), a_max)", ClipAttrs, quantized=Quantized.INTEGER,
-    clips=lambda a: (a.a_min, a.a_max),
+    clips=lambda a: (a.a_min, a.a_max), gradient=rules.clip,
 )  # fmt: skip
 
 
@@ -267,17 +293,21 @@ def _gelu(ar: Any, a: GeluAttrs, x: Any) -> Any:
     return ar.mul(half, ar.add(ar.const(1), bend))
 
 
-for _name, _scalar, _attrs, _written, _doc in (
+for _name, _scalar, _attrs, _written, _rule, _doc in (
     ("nn.leaky_relu", _leaky_relu, LeakyReluAttrs, onnx_node("LeakyRelu", "alpha"),
+     rules.leaky_relu,
      "max(x, 0) + alpha * min(x, 0)"),
     ("nn.hard_sigmoid", _hard_sigmoid, HardSigmoidAttrs, onnx_node("HardSigmoid", "alpha", "beta"),
+     rules.hard_sigmoid,
      "min(max(alpha * x + beta, 0), 1)"),
-    ("nn.hard_swish", _hard_swish, HardSwishAttrs, None, "x * min(max(alpha * x + beta, 0), 1)"),
+    ("nn.hard_swish", _hard_swish, HardSwishAttrs, None, rules.hard_swish,
+     "x * min(max(alpha * x + beta, 0), 1)"),
     (
         "nn.gelu",
         _gelu,
         GeluAttrs,
         None,
+        rules.gelu(_BENT),
         "(0.5 * x) * (1 + erf(x / sqrt(2))); tanh: "
         "(0.5 * x) * (1 + tanh(sqrt(2/pi) * (c + 0.044715 * (c * c * c)))), "
         "c = min(max(x, -7.25), 7.25)",
@@ -285,5 +315,5 @@ for _name, _scalar, _attrs, _written, _doc in (
 ):  # fmt: skip
     elementwise(
         _name, _scalar, 1, _doc, _attrs, accepts=_real, function=True,
-        homogeneous=_scalar is _leaky_relu, onnx=_written,
+        homogeneous=_scalar is _leaky_relu, onnx=_written, gradient=_rule,
     )  # fmt: skip

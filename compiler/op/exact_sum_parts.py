@@ -11,6 +11,7 @@ from typing import Any
 from compiler.arithmetic import fused_multiply_add
 from compiler.op.common import ExprArithmetic, broadcast_all, one_dtype, read, require, type_of
 from compiler.op.elementwise import elementwise
+from compiler.op.gradient import LOWERED
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, register_op
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Buffer, Expr, binary, call, let, select
@@ -110,7 +111,10 @@ def _double(d: DType) -> bool:
     return d == FLOAT64
 
 
-elementwise("part", _part, 1, "one of the parts that a float64 is the sum of", PartAttrs, _double)
+elementwise(
+    "part", _part, 1, "one of the parts that a float64 is the sum of", PartAttrs, _double,
+    gradient=LOWERED,
+)  # fmt: skip
 
 
 def _infer_join(a: JoinAttrs, types: Sequence[TensorType]) -> TensorType:
@@ -139,6 +143,7 @@ def _infer_if_exact(_: NoAttrs, types: Sequence[TensorType]) -> TensorType:
 JOIN = register_op(
     OpDef(
         "join", _infer_join, _join, _lower_join, JoinAttrs, (1, None), Fusion.ELEMENTWISE,
+        gradient=LOWERED,
         doc="the sum of numbers on ascending grids, rounded to odd",
     )
 )  # fmt: skip
@@ -147,6 +152,7 @@ IF_EXACT = register_op(
         "if_exact", _infer_if_exact, lambda ar, a, quick, sure: sure,
         lambda b, a, quick, sure: b.compute("sure", sure.shape, sure.dtype, lambda *i: sure[i]),
         arity=(2, 2), fusion=Fusion.ELEMENTWISE, view=True, second_if_rounded=True,
+        gradient=LOWERED,
         doc="the second operand, which the first one equals if nothing rounded in computing it",
     )
 )  # fmt: skip
@@ -196,6 +202,6 @@ def _lower_add(b: PrimBuilder, a: NoAttrs, *xs: Buffer) -> Buffer:
 ADD_TO_ODD = register_op(
     OpDef(
         "add_to_odd", _infer_add, _add, _lower_add, NoAttrs, (2, 3), Fusion.ELEMENTWISE,
-        rounds=True, doc="the sum of two or three numbers, rounded to odd",
+        rounds=True, gradient=LOWERED, doc="the sum of two or three numbers, rounded to odd",
     )
 )  # fmt: skip

@@ -14,6 +14,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import need_constant, require, type_of
+from compiler.op.gradient import LOWERED
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Index, IntLike, ceil_div, imin
 from compiler.tensor.builder import PrimBuilder
@@ -195,6 +196,7 @@ LAYOUT_TRANSFORM = register_op(
         LayoutAttrs,
         fusion=Fusion.OPAQUE,
         quantized=Quantized.SAME,
+        gradient=LOWERED,
         doc="the same values with channels in blocks, or no longer",
     )
 )

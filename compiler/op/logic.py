@@ -8,6 +8,8 @@ from typing import Any
 
 from compiler.op.elementwise import elementwise
 from compiler.op.facts import onnx_node
+from compiler.op.gradient import flat
+from compiler.op.gradients import elementwise as rules
 from compiler.op.opdef import NoAttrs
 from compiler.types.dtypes import BOOL, FLOAT32, FLOAT64, DType
 
@@ -38,10 +40,12 @@ for _name, _op in (("and", "And"), ("or", "Or"), ("xor", "Xor")):
         accepts=_boolean,
         commutes=True,
         onnx=onnx_node(_op),
+        gradient=flat,
     )
     elementwise(
-        f"bitwise_{_name}", _bitwise, 2, f"{_doc}, bit by bit", accepts=_integer, commutes=True
-    )
+        f"bitwise_{_name}", _bitwise, 2, f"{_doc}, bit by bit", accepts=_integer, commutes=True,
+        gradient=flat,
+    )  # fmt: skip
 
 
 def _logical_not(ar: Any, _: NoAttrs, x: Any) -> Any:
@@ -60,8 +64,9 @@ elementwise(
     "true where x is false",
     accepts=_boolean,
     onnx=onnx_node("Not"),
+    gradient=flat,
 )
-elementwise("bitwise_not", _bitwise_not, 1, "every bit inverted", accepts=_integer)
+elementwise("bitwise_not", _bitwise_not, 1, "every bit inverted", accepts=_integer, gradient=flat)
 
 for _name, _op in (("left_shift", "Shl"), ("right_shift", "Shr")):
 
@@ -83,6 +88,7 @@ for _name, _op in (("left_shift", "Shl"), ("right_shift", "Shr")):
         2,
         f"{_name.replace('_', ' ')} of integers; out of range, 0 or (right, signed) the sign",
         accepts=_integer,
+        gradient=flat,
     )
 
 
@@ -131,6 +137,7 @@ elementwise(
     accepts=_real,
     result=BOOL,
     onnx=onnx_node("IsNaN"),
+    gradient=flat,
 )
 elementwise(
     "isinf",
@@ -141,6 +148,7 @@ elementwise(
     accepts=_real,
     result=BOOL,
     onnx=onnx_node("IsInf", "detect_negative", "detect_positive"),
+    gradient=flat,
 )
 
 
@@ -169,7 +177,11 @@ def _fmod(ar: Any, _: NoAttrs, a: Any, b: Any) -> Any:
     return ar.sub(a, ar.mul(ar.div(a, b), b))
 
 
-elementwise("sign", _sign, 1, "-1, 0 or 1; zeros and NaN as they are")
+elementwise("sign", _sign, 1, "-1, 0 or 1; zeros and NaN as they are", gradient=flat)
 _doc = "remainder of a / b with the sign of "
-elementwise("mod", _mod, 2, f"{_doc}b", accepts=lambda d: d.is_integer or d.is_float)
-elementwise("fmod", _fmod, 2, f"{_doc}a", accepts=lambda d: d.is_integer or d.is_float)
+elementwise(
+    "mod", _mod, 2, f"{_doc}b", accepts=lambda d: d.is_integer or d.is_float, gradient=rules.fmod
+)
+elementwise(
+    "fmod", _fmod, 2, f"{_doc}a", accepts=lambda d: d.is_integer or d.is_float, gradient=rules.fmod
+)

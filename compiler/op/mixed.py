@@ -21,6 +21,7 @@ from compiler.op.common import (
     type_of,
 )
 from compiler.op.facts import onnx_node
+from compiler.op.gradients import elementwise as rules
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_ops
 from compiler.tensor import expr
 from compiler.tensor.builder import PrimBuilder
@@ -129,6 +130,7 @@ POWER, WHERE, CAST, BIAS_ADD = register_ops(
         fusion=Fusion.ELEMENTWISE,
         function=True,
         onnx=onnx_node("Pow"),
+        gradient=rules.power,
         doc="a to the power b: the C library's float64 function, rounded once",
     ),
     OpDef(
@@ -139,6 +141,7 @@ POWER, WHERE, CAST, BIAS_ADD = register_ops(
         arity=(3, 3),
         fusion=Fusion.ELEMENTWISE,
         onnx=onnx_node("Where"),
+        gradient=rules.choose,
         doc="x where the condition holds, else y",
     ),
     OpDef(
@@ -150,6 +153,7 @@ POWER, WHERE, CAST, BIAS_ADD = register_ops(
         fusion=Fusion.ELEMENTWISE,
         numbered=True,
         in_order=True,
+        gradient=rules.cast,
         doc="values in another dtype; float to integer goes toward zero",
     ),
     OpDef(
@@ -163,6 +167,7 @@ POWER, WHERE, CAST, BIAS_ADD = register_ops(
         Quantized.INTEGER,
         numbered=True,
         affine=lambda a, bias, first: (None, bias[0]),
+        gradient=rules.bias_add,
         doc="x + bias along an axis",
     ),
 )

@@ -19,6 +19,7 @@ from compiler.op.facts import (
     OnnxNode,
     Summation,
 )
+from compiler.op.gradient import Gradient
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, Type
 
@@ -114,6 +115,7 @@ class OpDef:
         blocked: takes data in NCHW[x]c as it takes it in NCHW, and gives its result so.
         onnx: the ONNX node that it is written as, if that is a plain one (contractions, views and
             clips are written by those facts; see `quantize.onnx.operators`).
+        gradient: its rule of differentiation (see `compiler.op.gradient`), or why it has none.
     """
 
     name: str
@@ -151,6 +153,7 @@ class OpDef:
     integer_form: IntegerForm | None = None
     integer_sums: IntegerSums | None = None
     onnx: OnnxNode | None = None
+    gradient: Gradient | str = ""
     doc: str = field(default="", compare=False)
 
     def check_attribute(self, name: str) -> None:

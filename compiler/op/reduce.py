@@ -11,6 +11,8 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, staged, sums
 from compiler.op.common import axes_of, fold, known_shape, require, shared, shared_expr, type_of
 from compiler.op.facts import Average, Division, Shape, Summation, Undivided, onnx_node
+from compiler.op.gradient import Gradient
+from compiler.op.gradients import reductions as rules
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.op.staged_sums import staged_sum
 from compiler.symbolic import Dim, IntLike, product
@@ -193,6 +195,7 @@ def _register(
     update: str,
     quantized: Quantized,
     doc: str,
+    gradient: Gradient,
     onnx: str = "",
 ) -> OpDef:
     products = reference in (total_of_products, mean_of_products)
@@ -241,6 +244,7 @@ def _register(
             average=MEAN_OF_ONE if reference is mean else None,
             onnx=onnx_node(onnx, "keepdims", axes=True) if onnx else None,
             numbered=True,
+            gradient=gradient,
             doc=doc,
         )
     )
@@ -249,15 +253,20 @@ def _register(
 SUM, MEAN, SUM_PRODUCTS, MEAN_PRODUCTS, PROD, MAX, MIN = (
     _register(*_row)
     for _row in (
-        ("sum", total, "Add", Quantized.FLOAT, "sum over axes, row-major", "ReduceSum"),
-        ("mean", mean, "Add", Quantized.INTEGER, "sum over axes, then one division",
+        ("sum", total, "Add", Quantized.FLOAT, "sum over axes, row-major", rules.total,
+         "ReduceSum"),
+        ("mean", mean, "Add", Quantized.INTEGER, "sum over axes, then one division", rules.mean,
          "ReduceMean"),
         ("sum_products", total_of_products, "Add", Quantized.FLOAT,
-         "sum over axes, row-major, of products of two operands of one type"),
+         "sum over axes, row-major, of products of two operands of one type",
+         rules.total_of_products),
         ("mean_products", mean_of_products, "Add", Quantized.FLOAT,
-         "mean over axes of products of two operands of one type"),
-        ("prod", product_of, "Mul", Quantized.FLOAT, "product over axes, row-major"),
-        ("max", largest, "Max", Quantized.SAME, "largest value over axes", "ReduceMax"),
-        ("min", smallest, "Min", Quantized.SAME, "smallest value over axes", "ReduceMin"),
+         "mean over axes of products of two operands of one type", rules.mean_of_products),
+        ("prod", product_of, "Mul", Quantized.FLOAT, "product over axes, row-major",
+         rules.product),
+        ("max", largest, "Max", Quantized.SAME, "largest value over axes", rules.extreme,
+         "ReduceMax"),
+        ("min", smallest, "Min", Quantized.SAME, "smallest value over axes", rules.extreme,
+         "ReduceMin"),
     )
 )  # fmt: skip

@@ -11,6 +11,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.errors import TypeInferenceError
 from compiler.op.common import require, require_rank, type_of
 from compiler.op.facts import Moves
+from compiler.op.gradients import positions as rules
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.symbolic import Dim, Index, Var, dim
 from compiler.tensor.builder import PrimBuilder
@@ -169,6 +170,7 @@ register_op(
         fusion=Fusion.INJECTIVE,
         quantized=Quantized.SAME,
         moves=Moves.SELECT,
+        gradient=rules.selected(_map),
         doc="nearest-neighbour scaling of NCHW data",
     )
 )

@@ -18,6 +18,7 @@ from compiler.op.accumulate import (
 )
 from compiler.op.common import axis_of, require
 from compiler.op.facts import Summation
+from compiler.op.gradients import reductions as rules
 from compiler.op.opdef import OpDef, register_op
 from compiler.op.running_sums import running_sum
 from compiler.symbolic import Index, IntLike, Var
@@ -123,7 +124,13 @@ def _register(name: str, update: str, neutral: int, doc: str) -> None:
 
     adds = Summation() if update == "Add" else None
     counted = terms if update == "Add" else None
-    register_op(OpDef(name, infer, reference, lower, attrs, terms=counted, summation=adds, doc=doc))
+    rule = rules.running_sum if update == "Add" else "only sums that run have one"
+    register_op(
+        OpDef(
+            name, infer, reference, lower, attrs, terms=counted, summation=adds, gradient=rule,
+            doc=doc,
+        )
+    )  # fmt: skip
 
 
 _register("cumsum", "Add", 0, "sum of the elements up to each, along an axis")

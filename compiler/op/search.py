@@ -10,6 +10,8 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, known_shape, require, type_of
+from compiler.op.gradient import flat
+from compiler.op.gradients import positions
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.reduce import lower_fold
 from compiler.op.sorting import order_of, sorted_positions
@@ -67,6 +69,7 @@ def _register_arg(name: str, best: Any, update: str) -> None:
 
     register_op(
         OpDef(name, infer, reference, lower, ArgAttrs, fusion=Fusion.OPAQUE,
+              gradient=flat,
               doc=f"position of the {'largest' if update == 'Max' else 'smallest'} element")
     )  # fmt: skip
 
@@ -125,5 +128,6 @@ def _lower_topk(b: PrimBuilder, a: TopKAttrs, x: Buffer) -> tuple[Buffer, Buffer
 
 register_op(
     OpDef("topk", _infer_topk, _topk, _lower_topk, TopKAttrs,
+          gradient=positions.topk,
           doc="the k largest or smallest elements along an axis, and their positions")
 )  # fmt: skip

@@ -12,6 +12,8 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axes_of, known_shape, read, require, type_of, unflatten
 from compiler.op.facts import Moves, onnx_node
+from compiler.op.gradient import flat
+from compiler.op.gradients import moves as rules
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, Quantized, register_op, register_ops
 from compiler.symbolic import Dim, Index, dim, product
 from compiler.tensor.builder import PrimBuilder
@@ -45,6 +47,7 @@ def _register_reshape(name: str, new_shape: NewShape, attrs: type, doc: str) -> 
             view=True,
             moves=Moves.VIEW,
             in_order=True,
+            gradient=rules.view,
             doc=doc,
         )
     )
@@ -249,6 +252,7 @@ TRANSPOSE, BROADCAST_TO, SHAPE_OF = register_ops(
         fusion=Fusion.INJECTIVE,
         quantized=Quantized.SAME,
         moves=Moves.PERMUTE,
+        gradient=rules.transpose,
         doc="axes in another order",
     ),
     OpDef(
@@ -261,6 +265,7 @@ TRANSPOSE, BROADCAST_TO, SHAPE_OF = register_ops(
         quantized=Quantized.SAME,
         moves=Moves.REPEAT,
         in_order=True,
+        gradient=rules.broadcast_to,
         doc="the operand repeated along axes of length 1, as numpy broadcasts",
     ),
     OpDef(
@@ -269,6 +274,7 @@ TRANSPOSE, BROADCAST_TO, SHAPE_OF = register_ops(
         _shape_of,
         _lower_shape_of,
         onnx=onnx_node("Shape"),
+        gradient=flat,
         doc="the operand's dimensions as an int64 vector",
     ),
 )

@@ -12,6 +12,7 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.errors import LoweringError
 from compiler.op.common import known_shape, require
+from compiler.op.gradient import INTEGERS, flat
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.symbolic import Dim, dim
 from compiler.tensor.builder import PrimBuilder
@@ -71,6 +72,7 @@ register_op(
         ArangeAttrs,
         (0, 0),
         Fusion.ELEMENTWISE,
+        gradient=flat,
         doc="0, 1, 2 ... of int64, as many as a dimension says",
     )
 )
@@ -82,6 +84,7 @@ MATCH_SHAPE = register_op(
         _no_loops,
         MatchShapeAttrs,
         effect=True,
+        gradient=INTEGERS,
         doc="its operand, numbers of int64 that are the sizes of dimensions",
     )
 )

@@ -12,6 +12,8 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, require, type_of
 from compiler.op.concatenate import copy_into
 from compiler.op.facts import Moves, onnx_node
+from compiler.op.gradients import moves as rules
+from compiler.op.gradients import positions
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.symbolic import Dim, Index, ceil_div, dim, imax, imin
 from compiler.tensor.builder import PrimBuilder
@@ -207,6 +209,7 @@ STRIDED_SLICE, TAKE, PAD = register_ops(
         fusion=Fusion.INJECTIVE,
         quantized=Quantized.SAME,
         moves=Moves.SELECT,
+        gradient=rules.strided_slice,
         doc="every stride-th element between bounds, per axis",
     ),
     OpDef(
@@ -219,6 +222,7 @@ STRIDED_SLICE, TAKE, PAD = register_ops(
         quantized=Quantized.SAME,
         moves=Moves.SELECT,
         onnx=onnx_node("Gather", "axis"),
+        gradient=positions.take,
         doc="elements of the data at integer indices along an axis",
     ),
     OpDef(
@@ -231,6 +235,7 @@ STRIDED_SLICE, TAKE, PAD = register_ops(
         quantized=Quantized.INTEGER,
         moves=Moves.PAD,
         in_order=True,
+        gradient=rules.pad,
         doc="borders of a constant, or reflected or repeated data",
     ),
 )

@@ -8,6 +8,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import one_dtype, require
+from compiler.op.gradient import flat
 from compiler.op.opdef import NoAttrs, OpDef, register_op
 from compiler.op.sorting import order_of, sorted_positions
 from compiler.symbolic import IntLike, Var, ceil_div
@@ -155,6 +156,7 @@ def _overlap_of(a: Sequence[Expr], b: Sequence[Expr]) -> Expr:
 
 register_op(
     OpDef("non_max_suppression", _infer, _reference, _lower, arity=(5, 5),
+          gradient=flat,
           doc="by descending score, each box of [images, 4, boxes] (low and high end of one axis, "
           "then of the other) that overlaps none before it by more than a limit; -1 for others")
 )  # fmt: skip

@@ -183,6 +183,22 @@ CASES: list[Case] = [
         dtypes=(F32, TOY, INT8),
     ),
     Case("nn.max_pool2d", [(1, 1, 6, 6)], {"pool_size": (2, 3), "dilation": (3, 2)}),
+    Case(
+        "nn.max_pool2d_backward",
+        [("n", 2, 5, 4), ("n", 2, 2, 2)],
+        {"pool_size": (2, 2), "strides": (2, 2)},
+    ),
+    Case(
+        "nn.max_pool2d_backward",
+        [("n", 2, 5, 4), ("n", 2, 3, 3)],
+        {"pool_size": (3, 2), "strides": (2, 2), "padding": (1, 1, 1, 0), "ceil_mode": True},
+    ),
+    Case(
+        "nn.max_pool2d_backward",
+        [(1, 1, 6, 6), (1, 1, 3, 2)],
+        {"pool_size": (2, 3), "dilation": (3, 2)},
+        (F32, TOY, I32),
+    ),
     *(
         Case(
             "nn.avg_pool2d",

@@ -13,6 +13,7 @@ from compiler.op.accumulate import accumulation, check_mode, finished, staged, s
 from compiler.op.common import need_constant, require, require_rank, type_of
 from compiler.op.contraction import check_bias, result_dtype
 from compiler.op.facts import Contraction, Summation
+from compiler.op.gradients import windows as rules
 from compiler.op.layout import block_of, blocked, unblocked
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.op.staged_sums import staged_sum
@@ -257,6 +258,7 @@ CONV2D = register_op(
         contraction=Contraction(data=1, weights=1, units=0, channels=1, kernel=2),
         integer_sums=_integer_sums,
         summation=Summation((0, 1), products=True, itself=False),
+        gradient=rules.conv2d,
         doc="data NCHW or NCHW[x]c, weight OIHW, optional bias [O] of the result's dtype",
     )
 )

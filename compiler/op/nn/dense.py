@@ -13,6 +13,7 @@ from compiler.op.accumulate import Sums, accumulation, check_mode, finished, sta
 from compiler.op.common import known_shape, need_constant, read, require, require_rank, type_of
 from compiler.op.contraction import check_bias, result_dtype
 from compiler.op.facts import Contraction, Summation, onnx_node
+from compiler.op.gradients import contractions as rules
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.staged_sums import staged_sum
 from compiler.op.stored import Stored, zero_points
@@ -239,6 +240,7 @@ DENSE, MATMUL = register_ops(
         contraction=Contraction(data=-1, weights=-1, units=0, channels=-1),
         integer_sums=_dense_sums,
         summation=Summation((0, 1), products=True, itself=False),
+        gradient=rules.dense,
         doc="data [..., K], weight [N, K], optional bias [N] -> [..., N]",
     ),
     OpDef(
@@ -258,6 +260,7 @@ DENSE, MATMUL = register_ops(
         integer_sums=_matmul_sums,
         summation=Summation((0, 1), products=True, itself=False),
         onnx=onnx_node("MatMul"),
+        gradient=rules.matmul,
         doc="numpy's matmul: [..., M, K] times [..., K, N], batch dimensions broadcast",
     ),
 )

@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import need_constant, require
+from compiler.op.gradients import linear as rules
 from compiler.op.opdef import NoAttrs, OpDef, register_op
 from compiler.symbolic import Index, IntLike
 from compiler.tensor.builder import PrimBuilder
@@ -90,6 +91,7 @@ HADAMARD = register_op(
         _infer,
         _reference,
         _lower,
+        gradient=rules.hadamard,
         doc="the orthonormal Walsh-Hadamard transform of the last axis, a power of two long",
     )
 )

@@ -20,6 +20,7 @@ from compiler.op.common import (
     type_of,
 )
 from compiler.op.facts import IntegerForm, Moves, onnx_node
+from compiler.op.gradients import elementwise, normalizations
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.reduce import largest, lower_fold, lower_mean, mean, mean_of_products, total
 from compiler.symbolic import Dim, product
@@ -230,6 +231,7 @@ BATCH_NORM, LAYER_NORM, SOFTMAX, LOG_SOFTMAX, DROPOUT = register_ops(
         (5, 5),
         Fusion.ELEMENTWISE,
         affine=_affine,
+        gradient=elementwise.batch_norm,
         doc="data, gamma, beta, mean, variance; the statistics are parameters",
     ),
     OpDef(
@@ -245,6 +247,7 @@ BATCH_NORM, LAYER_NORM, SOFTMAX, LOG_SOFTMAX, DROPOUT = register_ops(
         numbered=True,
         integer_form=IntegerForm.LAYER_NORM,
         onnx=onnx_node("LayerNormalization", "axis", "epsilon"),
+        gradient=normalizations.layer_norm,
         doc="data, gamma, optional beta; statistics over the axes from `axis` to the last",
     ),
     OpDef(
@@ -259,6 +262,7 @@ BATCH_NORM, LAYER_NORM, SOFTMAX, LOG_SOFTMAX, DROPOUT = register_ops(
         numbered=True,
         integer_form=IntegerForm.SOFTMAX,
         onnx=onnx_node("Softmax", "axis"),
+        gradient=normalizations.softmax,
         doc="exp(x - max) / sum",
     ),
     OpDef(
@@ -271,6 +275,7 @@ BATCH_NORM, LAYER_NORM, SOFTMAX, LOG_SOFTMAX, DROPOUT = register_ops(
         terms=lambda a, types: types[0].shape[a.axis],
         numbered=True,
         onnx=onnx_node("LogSoftmax", "axis"),
+        gradient=normalizations.log_softmax,
         doc="(x - max) - log(sum(exp(x - max)))",
     ),
     OpDef(
@@ -285,6 +290,7 @@ BATCH_NORM, LAYER_NORM, SOFTMAX, LOG_SOFTMAX, DROPOUT = register_ops(
         moves=Moves.SAME,
         in_order=True,
         onnx=onnx_node("Identity"),
+        gradient=elementwise.same,
         doc="its operand: nothing is dropped in inference",
     ),
 )

@@ -12,6 +12,8 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import accumulation, check_mode, finished, staged, sums
 from compiler.op.common import known_shape, require, require_rank, shared, shared_expr, type_of
 from compiler.op.facts import Average, Division, Shape, Summation, Undivided, onnx_node
+from compiler.op.gradients import windows as rules
+from compiler.op.gradients.reductions import mean_over
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_ops
 from compiler.op.reduce import lower_mean, mean
 from compiler.op.staged_sums import staged_sum
@@ -56,7 +58,8 @@ class GlobalPoolAttrs:
     accumulate: str = "sequential"
 
 
-def _windows(a: MaxPool2dAttrs) -> tuple[Window, Window]:
+def pool_windows(a: MaxPool2dAttrs) -> tuple[Window, Window]:
+    """The windows along height and width."""
     return windows("pooling", a.pool_size, a.strides, a.padding, a.dilation)
 
 
@@ -71,7 +74,7 @@ def _infer(a: MaxPool2dAttrs, types: Sequence[TensorType]) -> TensorType:
     require(x.dtype.kind != "bool", "pooling is not defined for bool; cast the data first")
     if isinstance(a, AvgPool2dAttrs):
         check_mode("nn.avg_pool2d", a.accumulate, x.dtype)
-    across = _windows(a)
+    across = pool_windows(a)
     for w in across:
         require(
             max(w.before, w.after) < w.span,
@@ -91,7 +94,7 @@ def _slide(
 ) -> Array:
     """acc = start; for kh, kw ascending: acc = step(acc, x, positions); padding contributes
     nothing, or zeros."""
-    wy, wx = _windows(a)
+    wy, wx = pool_windows(a)
     height, width = outputs(a, (wy, wx), x.shape[2:4])
     assert isinstance(height, int)
     assert isinstance(width, int)
@@ -117,7 +120,7 @@ def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update
     mode = a.accumulate if isinstance(a, AvgPool2dAttrs) else "sequential"
     how = staged(mode)
     skip, mode = (skip, mode) if how is None else (Skip.NEVER, "sequential")
-    s = source(b, x, _windows(a), t.shape[2:4], start, skip, filled=how is not None)
+    s = source(b, x, pool_windows(a), t.shape[2:4], start, skip, filled=how is not None)
     held = sums(mode, t.dtype, a.pool_size[0] * a.pool_size[1], products=False)
     out = b.buffer(name, t.shape, held.held)
 
@@ -127,7 +130,7 @@ def _lower_slide(b: PrimBuilder, a: MaxPool2dAttrs, x: Buffer, name: str, update
 
     if how is not None:
         b.temps.remove(out)
-        taps = [w.kernel for w in _windows(a)]
+        taps = [w.kernel for w in pool_windows(a)]
         return staged_sum(b, name, t.shape, taps, lambda *v: body(*v)[1], how, t.dtype)
     loops = LOOPS[: t.rank]
     s.accumulate(b, out, loops, body, {}, update, start(held.held), f"{name}_taps")
@@ -168,14 +171,14 @@ def divisors(a: AvgPool2dAttrs, sizes: Sequence[int], outputs: Sequence[int]) ->
     """How many elements the mean under each window is of: int64 [rows, columns]."""
     rows, columns = (
         np.array([_taps(a, w, size, y).const for y in range(count)])
-        for w, size, count in zip(_windows(a), sizes, outputs, strict=True)
+        for w, size, count in zip(pool_windows(a), sizes, outputs, strict=True)
     )
     return np.asarray(rows[:, None] * columns)
 
 
 def _lower_avg_pool(b: PrimBuilder, a: AvgPool2dAttrs, x: Buffer) -> Buffer:
     total = _lower_slide(b, a, x, "pool_sum", "Add")
-    wy, wx = _windows(a)
+    wy, wx = pool_windows(a)
 
     def value(n: Any, c: Any, i: Any, j: Any, *block: Any) -> Any:
         count = _taps(a, wy, x.shape[2], i) * _taps(a, wx, x.shape[3], j)
@@ -251,6 +254,7 @@ MAX_POOL2D, AVG_POOL2D, GLOBAL_AVG_POOL2D = register_ops(
         homogeneous=True,
         blocked=True,
         onnx=onnx_node("MaxPool", **_WINDOW),
+        gradient=rules.max_pool2d,
         doc="largest value under a sliding window; padding is ignored",
     ),
     OpDef(
@@ -268,6 +272,7 @@ MAX_POOL2D, AVG_POOL2D, GLOBAL_AVG_POOL2D = register_ops(
         homogeneous=True,
         blocked=True,
         onnx=onnx_node("AveragePool", "count_include_pad", **_WINDOW),
+        gradient=rules.mean_pool2d(divisors),
         doc="mean under a sliding window",
     ),
     OpDef(
@@ -284,6 +289,7 @@ MAX_POOL2D, AVG_POOL2D, GLOBAL_AVG_POOL2D = register_ops(
         average=Average(lambda a, rank: (tuple(range(2, rank)), True), "qnn.mean"),
         homogeneous=True,
         onnx=onnx_node("GlobalAveragePool"),
+        gradient=mean_over(lambda rank: range(2, rank)),
         doc="mean over all spatial positions, which stay with length 1",
     ),
 )

@@ -9,6 +9,7 @@ from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import check_mode
 from compiler.op.common import axis_of, one_dtype, read, require
 from compiler.op.facts import IntegerForm
+from compiler.op.gradients import normalizations
 from compiler.op.nn.norm import LayerNormAttrs, normalized_terms
 from compiler.op.opdef import Fusion, OpDef, Quantized, register_op
 from compiler.op.reduce import lower_mean, mean_of_products
@@ -67,6 +68,7 @@ RMS_NORM = register_op(
         terms=normalized_terms,
         numbered=True,
         integer_form=IntegerForm.RMS_NORM,
+        gradient=normalizations.rms_norm,
         doc="data, gain; root mean square over the axes from `axis` to the last",
     )
 )

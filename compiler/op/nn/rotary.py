@@ -10,6 +10,7 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import need_constant, one_dtype, read, require
 from compiler.op.concatenate import copy_into
+from compiler.op.gradients import linear as rules
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, register_op
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import const
@@ -70,6 +71,7 @@ ROTARY = register_op(
         arity=(3, 3),
         fusion=Fusion.ANCHOR,
         numbered=True,
+        gradient=rules.rotary,
         doc="data, cosines and sines that broadcast to it: pairs (i, i + half) of the last axis "
         "turned",
     )

@@ -18,6 +18,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import read, require, type_of
+from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.quantize import centred, clipped, integer_dtype, narrowed, require_integer
 from compiler.op.qnn.requantize import (
@@ -162,6 +163,7 @@ ADD = register_op(
     OpDef(
         "qnn.add", _infer, _reference, _lower, QuantizedAddAttrs, (2, 2),
         fusion=Fusion.ELEMENTWISE, stored=_stored,
+        gradient=INTEGERS,
         doc="sum of two integer tensors of different scales, broadcasting",
     )
 )  # fmt: skip

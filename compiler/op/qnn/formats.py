@@ -17,6 +17,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, need_constant, require
+from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.quantize import along, require_scale, scale_at
 from compiler.op.stored import Stored
@@ -272,6 +273,7 @@ SIMULATED_CAST = register_op(
     OpDef(
         "qnn.simulated_cast", _cast_type, _cast, _cast_nest, SimulatedCastAttrs, (2, 2),
         Fusion.ELEMENTWISE, numbered=True, in_float32=True,
+        gradient=INTEGERS,
         doc="float32 data rounded to a scaled format; operands: data, scale",
     )
 )  # fmt: skip
@@ -285,6 +287,7 @@ SIMULATED_BLOCKS = register_op(
     OpDef(
         "qnn.simulated_blocks", _blocks_type, _blocks, _blocks_nest, SimulatedBlocksAttrs, (1, 1),
         at_source=True, in_float32=True, stored=_stored,
+        gradient=INTEGERS,
         doc="float32 data rounded to a format with a scale for each block of an axis",
     )
 )  # fmt: skip

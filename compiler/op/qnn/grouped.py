@@ -18,6 +18,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import need_constant, read, require, require_rank, type_of
+from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.stored import Stored, zero_points
 from compiler.op.sum_bounds import Known, SumBounds, constant, of_weights
@@ -169,6 +170,7 @@ GROUPED_DENSE = register_op(
     OpDef(
         OP, _infer, _reference, _lower, GroupedDenseAttrs, (3, 4), Fusion.ANCHOR, macs=_macs,
         in_float32=True, stored=_stored, integer_sums=_integer_sums,
+        gradient=INTEGERS,
         doc="integer data [..., K], weight int8 [N, K], scales [N, groups], perhaps int32 zero "
         "points [..., 1] -> float32 [..., N]",
     )

@@ -9,6 +9,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import require
+from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, NoAttrs, OpDef, register_op
 from compiler.symbolic import IntLike
 from compiler.tensor.builder import PrimBuilder
@@ -49,6 +50,7 @@ def _lower(b: PrimBuilder, _: Any, x: Buffer, table: Buffer) -> Buffer:
 LOOKUP = register_op(
     OpDef(
         "qnn.lookup", _infer, _reference, _lower, NoAttrs, (2, 2), Fusion.ELEMENTWISE, tables=(1,),
+        gradient=INTEGERS,
         doc="data (int8 or uint8), table [256]: the entry at the position that the bits of an "
         "element, read as unsigned, give",
     )

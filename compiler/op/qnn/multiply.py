@@ -9,6 +9,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import read, type_of
+from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.quantize import centred, require_integer
 from compiler.op.stored import Stored, zero_points
@@ -57,6 +58,7 @@ register_op(
     OpDef(
         "qnn.multiply", _infer, _reference, _lower, QuantizedMultiplyAttrs, (2, 2),
         fusion=Fusion.ELEMENTWISE, stored=_stored,
+        gradient=INTEGERS,
         doc="int32 product of two integer tensors, broadcasting",
     )
 )  # fmt: skip

@@ -20,6 +20,7 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.arithmetic.fused_multiply_add import multiply_add32
 from compiler.op.common import need_constant, require, require_rank
+from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.grouped import scaled_groups
 from compiler.op.stored import Stored
@@ -161,6 +162,7 @@ PACKED_DENSE = register_op(
     OpDef(
         OP, _infer, _reference, _lower, PackedDenseAttrs, (3, 3), Fusion.ANCHOR, in_float32=True,
         stored=_stored,
+        gradient=INTEGERS,
         doc="float32 data [..., K], packed weights int32 (of 8 bits int8) [N, groups, words], "
         "scales [N, groups] -> float32 [..., N]",
     )

@@ -18,6 +18,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import need_constant, require, require_rank
+from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.grouped import scaled_groups
 from compiler.symbolic import Index, IntLike, product
@@ -139,6 +140,7 @@ PACKED_GROUPED_DENSE = register_op(
     OpDef(
         OP, _infer, _reference, _lower, PackedGroupedDenseAttrs, (3, 3), Fusion.ANCHOR, macs=_macs,
         in_float32=True,
+        gradient=INTEGERS,
         doc="int8 data [..., K], packed weights uint8 [N, groups, bytes], scales [N, groups] -> "
         "float32 [..., N]",
     )

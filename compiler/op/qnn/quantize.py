@@ -17,6 +17,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, channelwise, read, require
+from compiler.op.gradient import INTEGERS, ON_GRID
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import IntLike
@@ -267,7 +268,7 @@ def _define(name: str, attrs: type, doc: str, *functions: Callable[..., Any]) ->
     return register_op(
         OpDef(
             name, infer, reference, lower, attrs, (2, 2), fusion=Fusion.ELEMENTWISE,
-            in_float32=True, stored=_stored, doc=doc,
+            in_float32=True, stored=_stored, gradient=ON_GRID, doc=doc,
         )
     )  # fmt: skip
 
@@ -294,6 +295,7 @@ TO_UNSIGNED = register_op(
             "unsigned", x.shape, UINT8, lambda *i: cast(cast(x[i], INT32) + 128, UINT8)
         ),
         fusion=Fusion.ELEMENTWISE,
+        gradient=INTEGERS,
         doc="int8 x as uint8 x + 128, which dot product instructions take",
     )
 )

@@ -16,6 +16,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import require
+from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.quantize import (
     along,
@@ -280,6 +281,7 @@ REQUANTIZE = register_op(
     OpDef(
         "qnn.requantize", _infer, _reference, _lower, RequantizeAttrs, (2, 2),
         fusion=Fusion.ELEMENTWISE, in_float32=True, stored=_stored,
+        gradient=INTEGERS,
         doc="integers on another grid; operands: data, ratio of scales",
     )
 )  # fmt: skip

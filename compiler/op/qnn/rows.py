@@ -17,6 +17,7 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, read, require
+from compiler.op.gradient import INTEGERS
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.qnn.formats import SimulatedBlocksAttrs, block_scales, scale_expr
 from compiler.op.stored import Stored
@@ -222,19 +223,22 @@ ROW_SCALES = register_op(
     OpDef(
         "qnn.row_scales", _scales_type, _scales, _scales_nest, RowScalesAttrs, (1, 1),
         in_float32=True, stored=_stored,
+        gradient=INTEGERS,
         doc="a scale for each row of float32 data, found from the row",
     )
 )  # fmt: skip
 ROW_ZEROS = register_op(
     OpDef(
         "qnn.row_zeros", _zeros_type, _zeros, _zeros_nest, RowGridAttrs, (2, 2),
-        in_float32=True, doc="the integer of 0 in each row; operands: data, scales of rows",
+        in_float32=True, gradient=INTEGERS,
+        doc="the integer of 0 in each row; operands: data, scales of rows",
     )
 )  # fmt: skip
 QUANTIZE_ROWS = register_op(
     OpDef(
         "qnn.quantize_rows", _quantize_type, _quantize, _quantize_nest, RowGridAttrs, (3, 3),
         Fusion.ELEMENTWISE, in_float32=True,
+        gradient=INTEGERS,
         doc="float32 data as uint8; operands: data, scales and zero points of rows",
     )
 )  # fmt: skip
@@ -242,6 +246,7 @@ DEQUANTIZE_ROWS = register_op(
     OpDef(
         "qnn.dequantize_rows", _dequantize_type, _dequantize, _dequantize_nest, arity=(3, 3),
         fusion=Fusion.ELEMENTWISE, in_float32=True,
+        gradient=INTEGERS,
         doc="(q - zero point) * scale; operands: integers, scales and zero points of rows",
     )
 )  # fmt: skip

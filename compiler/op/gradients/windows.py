@@ -1,0 +1,155 @@
+"""Rules of convolutions and pooling: convolutions themselves, of the cotangent with turned weights
+and of the data with the cotangent (Dumoulin and Visin, A guide to convolution arithmetic for deep
+learning, 2016, chapter 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from compiler.op.common import known_shape
+from compiler.op.gradient import Parts, Step, Value
+from compiler.op.gradients.common import in_cotangents_dtype, reshaped, turned
+from compiler.op.gradients.moves import apart, cut
+from compiler.types.dtypes import Array
+
+Divisors = Callable[[Any, Sequence[int], Sequence[int]], Array]
+
+
+def _sizes(s: Step, x: Value) -> tuple[int, ...]:
+    shape = s.type(x).shape[2:4]
+    if not all(isinstance(n, int) for n in shape):
+        raise s.refuse("the height and width of its data must be numbers: give it fixed sizes")
+    return known_shape(shape)
+
+
+def conv2d(s: Step) -> Parts:
+    """To data the cotangent, spread out by the strides, convolved with the kernels turned about; to
+    weights the sum over batch, rows and columns of products of the cotangent with the data under
+    it; to the bias the sums of channels."""
+    a = s.attrs
+    if a.input_zero_point or a.padding_value or a.data_layout != "NCHW" or a.out_layout != "NCHW":
+        raise s.refuse("it works on integers, or on channels in blocks")
+    x, w = (in_cotangents_dtype(s, v) for v in s.args[:2])
+    parts: list[Value | None] = [None] * len(s.args)
+    if s.wants[0]:
+        parts[0] = data_gradient(s, w, _sizes(s, x), a.strides, a.padding, a.dilation, a.groups)
+    if s.wants[1]:
+        parts[1] = _weight_gradient(s, x, known_shape(s.type(w).shape))
+    if len(s.args) > 2 and s.wants[2]:
+        parts[2] = s.call("sum", s.cotangent, axis=(0, 2, 3))
+    return parts
+
+
+def data_gradient(
+    s: Step,
+    w: Value,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    dy: Value | None = None,
+) -> Value:
+    """What flows back into data of these sizes through a convolution with `w`.
+
+    Position i gets, in the order of output channels and kernel taps, the taps that have read it:
+    the cotangent is put apart by the strides, padded by what is left of a kernel's span, and
+    convolved with each kernel turned about, input and output channels exchanged.
+    """
+    dy = s.cotangent if dy is None else dy
+    out, per_group, *kernel = known_shape(s.type(w).shape)
+    borders: list[int] = [0] * 4
+    for k, rows in enumerate(known_shape(s.type(dy).shape[2:4])):
+        dy = apart(s, dy, 2 + k, strides[k])
+        have, span = rows * strides[k], (kernel[k] - 1) * dilation[k]
+        before = span - padding[k]
+        # The rows of zeros behind the last position count as padding.
+        after = sizes[k] - have + span - before
+        dy = cut(s, dy, 2 + k, max(0, -before), have + min(0, after))
+        borders[k], borders[2 + k] = max(before, 0), max(after, 0)
+    return s.call(
+        "nn.conv2d",
+        dy,
+        _exchanged(s, _turned_about(s, w, kernel), groups, out, per_group, kernel),
+        padding=tuple(borders),
+        dilation=tuple(dilation),
+        groups=groups,
+        accumulate=getattr(s.attrs, "accumulate", "sequential"),
+    )
+
+
+def _turned_about(s: Step, w: Value, kernel: Sequence[int]) -> Value:
+    """Kernels from their last tap to the first, in both directions."""
+    axes = tuple(2 + k for k in range(2) if kernel[k] > 1)
+    if not axes:
+        return w
+    begin = tuple(kernel[k - 2] - 1 for k in axes)
+    end = tuple(-kernel[k - 2] - 1 for k in axes)
+    return s.call("strided_slice", w, begin=begin, end=end, strides=(-1,) * len(axes), axes=axes)
+
+
+def _exchanged(
+    s: Step, w: Value, groups: int, out: int, per_group: int, kernel: Sequence[int]
+) -> Value:
+    """Weights (O, I / groups, ...) as (I, O / groups, ...)."""
+    if groups == 1:
+        return turned(s, w, [1, 0, 2, 3])
+    apart = reshaped(s, w, [groups, out // groups, per_group, *kernel])
+    return reshaped(
+        s, turned(s, apart, [0, 2, 1, 3, 4]), [groups * per_group, out // groups, *kernel]
+    )
+
+
+def _weight_gradient(s: Step, x: Value, shape: Sequence[int]) -> Value:
+    """(O, I / groups, KH, KW): a convolution of the data, whose batch takes the place of channels,
+    with the cotangent as its kernel: strides and dilation change places."""
+    a, dy = s.attrs, s.cotangent
+    batch, _, *sizes = s.type(x).shape
+    _sizes(s, x)
+    per_group, groups = shape[1], a.groups
+    if groups == 1:
+        data = turned(s, x, [1, 0, 2, 3])
+    else:
+        split = reshaped(s, x, [batch, groups, per_group, *sizes])
+        data = reshaped(s, turned(s, split, [2, 1, 0, 3, 4]), [per_group, groups * batch, *sizes])
+    kernel = turned(s, dy, [1, 0, 2, 3])
+    y = s.call(
+        "nn.conv2d",
+        data,
+        kernel,
+        strides=a.dilation,
+        dilation=a.strides,
+        padding=a.padding,
+        groups=groups,
+        accumulate=a.accumulate,
+    )
+    for k in range(2):  # rows that no output has seen
+        y = cut(s, y, 2 + k, 0, shape[2 + k])
+    return turned(s, y, [1, 0, 2, 3])
+
+
+def max_pool2d(s: Step) -> Parts:
+    """To the first of the largest elements under each window what flows back into it."""
+    a = s.attrs
+    how = {k: getattr(a, k) for k in ("pool_size", "strides", "padding", "dilation")}
+    how |= {"ceil_mode": a.ceil_mode, "partial": a.partial}
+    return [s.call("nn.max_pool2d_backward", s.args[0], s.cotangent, **how)]
+
+
+def mean_pool2d(divisors: Divisors) -> Callable[[Step], Parts]:
+    """Of a mean under a window: dy over the number of terms, to each of them. `divisors`: (attrs,
+    sizes of the data, sizes of the result) -> how many terms each has."""
+
+    def rule(s: Step) -> Parts:
+        (x,), a = s.args, s.attrs
+        t, sizes = s.type(x), _sizes(s, x)
+        if t.rank != 4 or not isinstance(t.shape[1], int):
+            raise s.refuse("its channels are in blocks, or not a known number")
+        counts = divisors(a, sizes, known_shape(s.type(s.result).shape[2:4]))
+        share = s.cotangent / s.numbers(counts)
+        ones = s.full(1, (t.shape[1], 1, *a.pool_size))
+        how = (a.strides, a.padding, a.dilation, t.shape[1], share)
+        return [data_gradient(s, ones, sizes, *how)]
+
+    return rule
