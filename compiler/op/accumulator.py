@@ -58,9 +58,10 @@ class Accumulator:
         compensated: with Kahan's compensation, all of whose steps are rounded to the format (W.
             Kahan, "Further remarks on reducing truncation errors", 1965).
         align_bits: what tensor cores do: `group` terms and acc are shifted to the largest of their
-            exponents (of a product that is the sum of its factors' exponents), cut off toward zero
-            to so many bits, the leading one included, and added exactly; that is rounded. 0: not
-            so. At most as many as float64 adds exactly: 47 of 16 terms.
+            exponents (of a product that is the sum of its factors' exponents; subnormal numbers of
+            a float have that of the least normal one), cut off toward zero to so many bits, the
+            leading one included, and added exactly; that is rounded. 0: not so. At most as many as
+            float64 adds exactly: 47 of 16 terms.
         group: terms that are added at once, if they are aligned.
     """
 

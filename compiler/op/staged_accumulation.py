@@ -11,7 +11,7 @@ from compiler.arithmetic.arrays import Arithmetic, arithmetic
 from compiler.arithmetic.fused_multiply_add import add_to_odd
 from compiler.op.accumulation import Accumulation
 from compiler.op.accumulator import Accumulator
-from compiler.types.dtypes import FLOAT64, Array, DType
+from compiler.types.dtypes import FLOAT64, Array, DType, least_normal
 
 _LEVELS = 40
 """Of a pairwise sum: it has less than 2**_LEVELS terms."""
@@ -38,10 +38,13 @@ def _adding(dtype: DType) -> Add:
     return add
 
 
-def _power(x: Array) -> Array:
-    """The power of two at or below |x|; 0 of 0, infinite of NaN."""
+def _power(x: Array, least: int | None) -> Array:
+    """The power of two at or below |x|, and 2**least at least; 0 of 0, infinite of NaN."""
     bits = np.asarray(x, np.float64).view(np.int64) & (0x7FF << 52)
-    return bits.view(np.float64)
+    power = bits.view(np.float64)
+    if least is None:
+        return power
+    return np.asarray(np.where(np.asarray(x) == 0, 0.0, np.maximum(power, 2.0**least)))
 
 
 class Staged(Accumulation):
@@ -54,6 +57,7 @@ class Staged(Accumulation):
         super().__init__(out)
         self.how, self.inner, self.outer = how, how.dtype, how.outer_dtype
         self.add_inner, self.add_outer = _adding(self.inner), _adding(self.outer)
+        self.least, self.least_held = least_normal(out.dtype), least_normal(self.inner)
         at_once = how.tree or (how.group if how.align_bits else 1)
         self.record = np.dtype(
             [("n", np.int64), ("acc", np.float64), ("lost", np.float64), ("outer", np.float64),
@@ -82,14 +86,14 @@ class Staged(Accumulation):
         """One more product, which is exact or rounded."""
         with np.errstate(all="ignore"):
             product = np.asarray(x * w)
-            power = np.asarray(_power(x) * _power(w))
+            power = np.asarray(_power(x, self.least) * _power(w, self.least))
         if self.how.products == "rounded":
             product = _rounded(product, self.inner)
         return self._term(acc, product, power)
 
     def add(self, acc: Array, x: Array) -> Array:
         """One more term."""
-        return self._term(acc, x, _power(x))
+        return self._term(acc, x, _power(x, self.least))
 
     def result(self, acc: Array, bias: Array | None = None) -> Array:
         """The sum, and `bias` as its last term in the outer format, rounded to out's dtype."""
@@ -182,7 +186,7 @@ class Staged(Accumulation):
         """acc and terms, cut off at the same place, added exactly."""
         with np.errstate(all="ignore"):
             every = [*terms, acc]
-            largest = np.maximum.reduce([*powers, _power(acc)])
+            largest = np.maximum.reduce([*powers, _power(acc, self.least_held)])
             plain = sum(every[1:], every[0]) + 0.0
             exponent = np.maximum(np.where(np.isfinite(largest), largest, 1.0), _LEAST)
             unit = exponent * 2.0 ** (1 - self.how.align_bits)

@@ -22,7 +22,7 @@ from compiler.symbolic import Index, IntLike, Var, dim
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import BinOp, Buffer, Expr, call, cast, const, let, maximum, select
 from compiler.tensor.stmt import For, Store
-from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, DType
+from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, DType, least_normal
 
 _STEPS = 8
 """Terms that an expression adds one after another."""
@@ -198,7 +198,7 @@ class _Nest:
     # ---- aligned ---------------------------------------------------------------------------------
     def aligned(self, acc: Expr, terms: Sequence[Factors]) -> Expr:
         """float64 of acc and terms, cut off at the same place."""
-        kept = self.how.align_bits
+        kept, of_data = self.how.align_bits, least_normal(self.dtype)
 
         def total(products: list[Expr], largest: Expr, acc: Expr) -> Expr:
             def cut(bits: Expr) -> Expr:
@@ -213,8 +213,9 @@ class _Nest:
             return let(select(finite, bits, const(_ONE, INT64)), cut)
 
         def with_products(acc: Expr, products: list[Expr]) -> Expr:
-            powers = [reduce(mul, (_power(cast(x, FLOAT64)) for x in t)) for t in terms]
-            largest = reduce(maximum, (*powers, _power(acc)))
+            powers = (_power_of(*f, of_data) for f in zip(terms, products, strict=True))
+            held = _power_of((acc,), acc, least_normal(self.inner.dtype))
+            largest = reduce(maximum, (*powers, held))
             return let(largest, lambda e: total(products, e, acc))
 
         every = [term_of(t) for t in terms]
@@ -401,6 +402,21 @@ class _Nest:
         for v in (c, *reversed(kept)):
             node = For(v, [node])
         self.b.body.append(node)
+
+
+def _power_of(factors: Factors, product: Expr, least: int | None) -> Expr:
+    """The product of the factors' powers of two; 0 of 0.
+
+    Args:
+        factors: of the product.
+        product: their float64 product.
+        least: exponent of the least normal number, which is that of smaller ones too.
+    """
+    powers = [_power(cast(x, FLOAT64)) for x in factors]
+    if least is None:
+        return reduce(mul, powers)
+    raised = reduce(mul, (maximum(p, const(2.0**least, FLOAT64)) for p in powers))
+    return select(product.equal(0.0), const(0.0, FLOAT64), raised)
 
 
 def _power(x: Expr) -> Expr:

@@ -230,6 +230,16 @@ class PreciseDType(Protocol):
         ...
 
 
+@runtime_checkable
+class GradualDType(Protocol):
+    """A custom datatype that may have subnormal numbers."""
+
+    def least_normal(self, dtype: DType) -> int | None:
+        """The exponent of the least normal number, which subnormal ones share; None: there are no
+        such numbers."""
+        ...
+
+
 _custom: dict[str, CustomDType] = {}
 
 notations: list[Callable[[str], str | None]] = []
@@ -306,3 +316,12 @@ def span(dtype: DType) -> tuple[int, int] | None:
     """The grid of a custom datatype's values (see SpannedDType); None if it is not known."""
     kind: object = custom(dtype.name)
     return kind.span(dtype.code) if isinstance(kind, SpannedDType) else None
+
+
+def least_normal(dtype: DType) -> int | None:
+    """The exponent of a float's least normal number, which its subnormal numbers share; None of
+    what has no such numbers."""
+    if dtype.is_float:
+        return int(np.finfo(dtype.storage).minexp)
+    kind: object = custom(dtype.name) if dtype.is_custom else None
+    return kind.least_normal(dtype.code) if isinstance(kind, GradualDType) else None

@@ -15,6 +15,7 @@ from compiler.types.dtypes import FLOAT32, FLOAT64, Array, DType
 from datatypes import kernels, registry
 from datatypes.arithmetic import oracle
 from datatypes.formats import Format, encode, get
+from datatypes.formats.minifloat import least_normal
 from datatypes.formats.randomness import random_bits
 from datatypes.registry import Operation, type_name_of
 
@@ -232,6 +233,10 @@ class RegisteredType:
         if self.fmt is None or registry.customized(self.name):
             return None
         return span(self._format(dtype))
+
+    def least_normal(self, dtype: DType) -> int | None:
+        """See compiler.types.dtypes.GradualDType."""
+        return None if self.fmt is None else least_normal(self._format(dtype))
 
     def _described(self, name: str, source: str, dest: str) -> bool:
         """Whether the format's description gives the meaning of a conversion."""

@@ -100,6 +100,13 @@ class FloatCode:
         return value
 
 
+def least_normal(fmt: Format) -> int | None:
+    """The exponent of a float's least normal number, which its subnormal numbers share; None of a
+    format without such numbers."""
+    code: object = fmt.decoder
+    return 1 - code.bias if isinstance(code, FloatCode) and code.subnormals else None
+
+
 def minifloat(
     exponent: int,
     mantissa: int,

@@ -32,6 +32,12 @@ class Codec(Protocol):
         ...
 
 
+def aligned_number(codec: Codec, c: Circuit, a: Bits) -> Number:
+    """The number of a code with the exponent that aligned sums take (`compiler.op.accumulator`):
+    of a float's subnormal numbers, that of the least normal one."""
+    return codec.decode(c, a, False) if isinstance(codec, FloatCodec) else codec.decode(c, a)
+
+
 def codec_of(fmt: Format) -> Codec | None:
     """The circuits of a family that has its own; None of others.
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from datatypes.hardware import accumulators
 from datatypes.hardware.accumulators import Exact, InFormat
-from datatypes.hardware.codecs import Codec
+from datatypes.hardware.codecs import Codec, aligned_number
 from datatypes.hardware.netlist import Bits, Circuit
 from datatypes.hardware.number import Number, added, compressed, multiplied, registered
 
@@ -74,6 +74,10 @@ class Datapath(Protocol):
         """The numbers of two codes."""
         ...
 
+    def aligned_factors(self, c: Circuit, a: Bits, b: Bits) -> tuple[Number, Number]:
+        """The same with the exponents that aligned sums take."""
+        ...
+
     def from_format(self, c: Circuit, acc: Bits, codec: Codec) -> Bits:
         """The code of a number that is in another format."""
         ...
@@ -122,6 +126,11 @@ class Rounded:
         x, y = self.decoded(c, a, b)
         return x, y
 
+    def aligned_factors(self, c: Circuit, a: Bits, b: Bits) -> tuple[Number, Number]:
+        """The same with the exponents that aligned sums take."""
+        x, y = self.stored(c, [aligned_number(self.codec, c, code) for code in (a, b)])
+        return x, y
+
     def exact(self, headroom: int) -> Exact:
         """The accumulator of exact sums."""
         return accumulators.exact(self.codec.fmt, headroom)
@@ -144,7 +153,10 @@ class Rounded:
 
     def decoded(self, c: Circuit, *codes: Bits) -> list[Number]:
         """Numbers of codes; in registers, if there are two rows of them."""
-        numbers = [self.codec.decode(c, code) for code in codes]
+        return self.stored(c, [self.codec.decode(c, code) for code in codes])
+
+    def stored(self, c: Circuit, numbers: list[Number]) -> list[Number]:
+        """Decoded numbers; in registers, if there are two rows of them."""
         return registered(c, numbers) if self.registers >= 2 else numbers
 
     def last(self, c: Circuit, x: Number) -> Bits:

@@ -18,8 +18,9 @@ class FloatCodec:
         self.highest = (1 << code.exponent) - 1 - code.bias
         self.layout = Layout(signed_width(self.lowest - 1, self.highest), code.mantissa + 1)
 
-    def decode(self, c: Circuit, a: Bits) -> Number:
-        """The number that a code means; subnormal ones are shifted up."""
+    def decode(self, c: Circuit, a: Bits, shifted: bool = True) -> Number:
+        """The number that a code means; subnormal ones are `shifted` up, or have the exponent of
+        the least normal number, and zeros on top."""
         code, low = self.code, self.fmt.nbits - 1
         field, magnitude = a[code.mantissa : low], a[:low]
         none = c.constant(0, 1)
@@ -37,11 +38,12 @@ class FloatCodec:
         subnormal = ~field.any()
         hidden = ~subnormal
         raw = c.joint(hidden, a[: code.mantissa]) if code.mantissa else hidden
-        significand, zeros = normalized(c, raw)
-        width = self.layout.exponent
+        width, significand = self.layout.exponent, raw
         start = c.joint(field[1:], field[0] | subnormal) if code.exponent > 1 else c.constant(1, 1)
         exponent = start.zero_extended(width) - c.constant(code.bias, width)
-        exponent = exponent - zeros.zero_extended(width)
+        if shifted:
+            significand, zeros = normalized(c, raw)
+            exponent = exponent - zeros.zero_extended(width)
         return Number(nan, inf, ~magnitude.any(), a.top, exponent, significand)
 
     def encode(self, c: Circuit, x: Number) -> Bits:

@@ -150,6 +150,10 @@ class Whole:
         """The numbers of two codes."""
         return self.number(c, a, self.fraction), self.number(c, b, self.fraction)
 
+    def aligned_factors(self, c: Circuit, a: Bits, b: Bits) -> tuple[Number, Number]:
+        """The same: these have no subnormal numbers."""
+        return self.factors(c, a, b)
+
     def number(self, c: Circuit, value: Bits, fraction: int) -> Number:
         """An integer in units of 2**-fraction, its leading one on top."""
         sign = value.top if self.signed else c.constant(0, 1)

@@ -113,6 +113,10 @@ class Logarithmic:
         """There are none."""
         self.refuse()
 
+    def aligned_factors(self, c: Circuit, a: Bits, b: Bits) -> tuple[Number, Number]:
+        """There are none."""
+        self.refuse()
+
     def from_format(self, c: Circuit, acc: Bits, codec: Codec) -> Bits:
         """There is none."""
         self.refuse()

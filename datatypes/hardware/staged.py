@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import reduce
 
 from datatypes.hardware.accumulators import Staged
-from datatypes.hardware.codecs import codec_of
+from datatypes.hardware.codecs import aligned_number, codec_of
 from datatypes.hardware.datapaths import Datapath, Rounded
 from datatypes.hardware.netlist import Bits, Circuit
 from datatypes.hardware.number import (
@@ -32,16 +32,18 @@ def staged_mac(
     n = path.nbits
     pairs = [(a[k : k + n], b[k : k + n]) for k in range(0, n * into.terms, n)]
     if into.how.align_bits:
-        products = [multiplied(c, *path.factors(c, x, y), normalize=False) for x, y in pairs]
+        factors = [path.aligned_factors(c, x, y) for x, y in pairs]
+        products = [multiplied(c, *both, normalize=False) for both in factors]
     else:
         products = [path.product(c, x, y) for x, y in pairs]
     if into.how.products == "rounded":
         products = [_held(c, sums, p) for p in products]
     if sums.registers >= 1:
         products = registered(c, products)
-    held = sums.codec.decode(c, acc[: into.fmt.nbits])
     if into.how.align_bits:
+        held = aligned_number(sums.codec, c, acc[: into.fmt.nbits])
         return sums.rounded(c, aligned(c, held, products, into.how.align_bits))
+    held = sums.codec.decode(c, acc[: into.fmt.nbits])
     if into.how.compensated:
         lost = sums.codec.decode(c, acc[into.fmt.nbits :])
         return _compensated(c, sums, held, lost, products[0])

@@ -12,6 +12,7 @@ import numpy as np
 from compiler.errors import UnsupportedError
 from datatypes.arithmetic import oracle
 from datatypes.formats import Format, Power, Special
+from datatypes.formats.minifloat import least_normal
 from datatypes.hardware import accumulators
 from datatypes.hardware.accumulators import Exact
 from datatypes.hardware.codecs import Codec
@@ -52,12 +53,12 @@ class Tabulated:
         """Of the port `parts`."""
         return self.layout.width
 
-    def decode(self, c: Circuit, a: Bits) -> Bits:
-        """The parts of a code."""
-        parts = [self.parts_of(code) for code in range(self.fmt.mask + 1)]
+    def decode(self, c: Circuit, a: Bits, least: int | None = None) -> Bits:
+        """The parts of a code, with an exponent of at least `least`."""
+        parts = [self.parts_of(code, least) for code in range(self.fmt.mask + 1)]
         return looked_up(c, a, parts, self.layout.width)
 
-    def parts_of(self, code: int) -> int:
+    def parts_of(self, code: int, least: int | None = None) -> int:
         """The parts of one code, as an integer."""
         value = self.values[code]
         exponent, significand, negative, zero = 0, 0, False, value == 0
@@ -67,6 +68,7 @@ class Tabulated:
             negative = self.fmt.signed_zero and code == self.fmt.sign_bit
         elif isinstance(value, Fraction):
             exponent, negative = exponent_of(value), value < 0
+            exponent = exponent if least is None else max(exponent, least)
             scale = Fraction(2) ** (self.layout.significand - 1 - exponent)
             significand = int(abs(value) * scale)
         nan = value is Special.NAN
@@ -112,10 +114,15 @@ class Tabulated:
         x, y = self.split(c, a, b)
         return x, y
 
-    def split(self, c: Circuit, *codes: Bits) -> list[Number]:
-        """Numbers of codes."""
+    def aligned_factors(self, c: Circuit, a: Bits, b: Bits) -> tuple[Number, Number]:
+        """The same with the exponents that aligned sums take."""
+        x, y = self.split(c, a, b, least=least_normal(self.fmt))
+        return x, y
+
+    def split(self, c: Circuit, *codes: Bits, least: int | None = None) -> list[Number]:
+        """Numbers of codes, with exponents of at least `least`."""
         oracle.require_fused(self.fmt)
-        return [self.layout.split(self.decode(c, code)) for code in codes]
+        return [self.layout.split(self.decode(c, code, least)) for code in codes]
 
     def exact(self, headroom: int) -> Exact:
         """The accumulator of exact sums."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 from sum_oracle import Oracle, Term
@@ -112,7 +113,7 @@ class AccumulatorOracle(Oracle):
             return acc
         if a.align_bits:
             for k in range(0, len(terms), a.group):
-                acc = inner(_aligned(acc, terms[k : k + a.group], a.align_bits))
+                acc = inner(self.aligned(acc, terms[k : k + a.group]))
             return acc
         for x in values:
             if a.compensated:
@@ -122,6 +123,32 @@ class AccumulatorOracle(Oracle):
             else:
                 acc = inner(acc + x)
         return acc
+
+    def aligned(self, acc: Fraction, terms: list[Term]) -> Fraction:
+        """acc and the products cut off at the last of some places of the largest, added exactly.
+        Subnormal numbers have the exponent of the least normal one."""
+        least = _least_normal(self.how.format)
+        least_factor = _least_normal(self.fmt.name)
+        every = [((acc,), least), *((t, least_factor) for t in terms)]
+        exponents = [sum(max(_exponent(x), end) for x in t) for t, end in every if all(t)]
+        if not exponents:
+            return Fraction(0)
+        unit = Fraction(2) ** (max(exponents) - self.how.align_bits + 1)
+        return sum((unit * int(_product(t) / unit) for t, _ in every), Fraction(0))
+
+
+@cache
+def _least_normal(name: str) -> int:
+    """The exponent of a float's least normal number: of the code with a 1 in its exponent alone."""
+    known = {"float32": -126, "float64": -1022}
+    if name in known:
+        return known[name]
+    code: object = get(name).decoder
+    if not isinstance(code, FloatCode) or not code.subnormals:
+        return -(10**9)
+    least = get(name).decode_exact(1 << code.mantissa)
+    assert isinstance(least, Fraction)
+    return _exponent(least)
 
 
 def _product(term: Term) -> Fraction:
@@ -143,16 +170,6 @@ def _exponent(x: Fraction) -> int:
     n, d = abs(x).numerator, x.denominator
     e = n.bit_length() - d.bit_length()
     return e if abs(x) >= Fraction(2) ** e else e - 1
-
-
-def _aligned(acc: Fraction, terms: list[Term], bits: int) -> Fraction:
-    """acc and the products cut off at the last of `bits` places of the largest, added exactly."""
-    every = [(acc,), *terms]
-    exponents = [sum(map(_exponent, t)) for t in every if all(t)]
-    if not exponents:
-        return Fraction(0)
-    unit = Fraction(2) ** (max(exponents) - bits + 1)
-    return sum((unit * int(_product(t) / unit) for t in every), Fraction(0))
 
 
 def codes_of(fmt: Format, rows: int, seed: int, terms: int = 11) -> Array:

@@ -147,6 +147,22 @@ def test_ten_thousand_sums_of_any_magnitudes(data: str, held: str) -> None:
     check_many(data, held, 100, 100, 7)
 
 
+def test_subnormal_factors_have_the_exponent_of_the_least_normal_number() -> None:
+    """As published models of tensor cores have it. 2**-9 is subnormal: beside 2**-9 * 2**8, whose
+    exponent is that of 2**-6 * 2**8, the last bit kept is 2**(2 - 13), and 2**-12 is none."""
+    fmt = get("float8_e4m3fn")
+    for first, left in (((2.0**-9, 2.0**8), 0.0), ((2.0**-1, 1.0), 31 * 2.0**-12)):
+        x = np.zeros((1, 64))
+        w = np.zeros((1, 64))
+        x[0, :32], w[0, :32] = 2.0**-9, 2.0**-3
+        x[0, 0], w[0, 0] = first
+        x[0, 32], w[0, 32] = -(2.0**-1), 1  # of the next group
+        codes = [np.asarray(datatypes.encode(fmt, v)) for v in (x, w)]
+        got = datatypes.decode(fmt, products("float8_e4m3fn", "h100_fp8", *codes))
+        np.testing.assert_array_equal(got, datatypes.decode(fmt, datatypes.encode(fmt, [[left]])))
+        np.testing.assert_array_equal(got, rows_of_sums(fmt, "h100_fp8", *codes))
+
+
 TIES = (
     ("float16", "float16", 11), ("posit16_es1", "float16", 11), ("bfloat16", "bfloat16", 8),
     ("float16", '{format = "float16", compensated = true}', 11),

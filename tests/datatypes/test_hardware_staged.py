@@ -36,6 +36,7 @@ MODES = [
     ("float16", "v100_fp16"),
     ("bfloat16", "a100_fp16"),
     ("posit8_es2", "b200_fp8"),
+    ("float8_e4m3fnuz", "l40s_fp8"),
     ("fixed8_4", '{format = "float32", align_bits = 20, group = 4}'),
     ("float8_e4m3fn", '{format = "float16", chunk = 5, outer = "float32", order = "tree4"}'),
     ("posit8_es2", '{format = "posit16_es2", order = "tree8", products = "rounded"}'),
