@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,9 @@ from experiments.zoo import model_files
 from quantize.search.energies import decibels, energies
 
 from .bound import DROP, SURE
+from .pieces import Pieces, can_be_cut
 from .price import Layer
+from .whole import Whole
 
 if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
@@ -125,9 +127,12 @@ class Network:
         return tuple(found)
 
     @cached_property
-    def reference(self) -> list[Array]:
-        """The float32 network's result, batch by batch."""
-        return self._results(self.module)
+    def runs(self) -> Pieces | Whole:
+        """What computes results for the calibration data: in pieces, if all that is read across
+        their ends are tensors of sizes that follow from those of inputs."""
+        nodes = [layer.node for layer in self.layers]
+        kind = Pieces if can_be_cut(self.module, nodes) else Whole
+        return kind(self.module, nodes, self.batches, self.threads)
 
     def check(self) -> None:
         """Whether the figures fit the network's results.
@@ -135,28 +140,17 @@ class Network:
         Raises:
             DtypelabError: one does not; says why.
         """
-        self._figures(self.reference)
+        self._figures(self.runs.reference)
 
-    def measured(self, plan: Plan) -> dict[str, float]:
-        """The figures of a plan on the calibration data, and always `sqnr`; of SQNR and divergence,
-        where bounds are about them, also what they are surely, which is what bounds are held to
-        (`experiments.cheapest.bound.SURE`)."""
-        import quantize
-
-        return self._figures(self._results(quantize.realize(self.module, plan)))
-
-    def _results(self, module: IRModule) -> list[Array]:
-        from compiler.ir.expr import Var
-        from quantize.calibration.running import Runner
-
-        first = module.main.results[0]
-        assert isinstance(first, Var)
-        run = Runner(module, [first], self.threads)
-        return [np.array(run(batch)[0]) for batch in self.batches]
+    def measured(self, plans: Sequence[Plan | None]) -> dict[str, float]:
+        """The figures with each layer as a plan says (None: in float32) on the calibration data,
+        and always `sqnr`; of SQNR and divergence, where bounds are about them, also what they are
+        surely, which is what bounds are held to (`experiments.cheapest.bound.SURE`)."""
+        return self._figures(self.runs.results(plans))
 
     def _figures(self, results: Sequence[Array]) -> dict[str, float]:
         found, wanted = (
-            np.concatenate([np.atleast_1d(a) for a in r]) for r in (results, self.reference)
+            np.concatenate([np.atleast_1d(a) for a in r]) for r in (results, self.runs.reference)
         )
         figures = {"sqnr": metrics.sqnr_db(found, wanted)}
         for name in self.figures:
@@ -206,22 +200,3 @@ class Network:
             )
         rows = metric.of_tokens(tokens.token_sums(found, wanted))[0]
         return float(metric.value(rows.mean(axis=0)))
-
-
-def of_candidates(
-    plans: Sequence[Plan | None], nodes: Sequence[str], chosen: Sequence[int]
-) -> Plan:
-    """The plan in which each node is as in the plan chosen for it (None: in float32). What a node
-    has does not depend on what others have, so that this is the plan of their configuration."""
-    (first, *_) = [p for p in plans if p is not None]
-    decided, formats = dict(first.nodes), dict(first.formats)
-    for node, k in zip(nodes, chosen, strict=True):
-        plan = plans[k]
-        if plan is None:
-            decided[node] = replace(decided[node], decision="float", reason="left in float32")
-            formats.pop(node, None)
-        else:
-            compute = "native" if plan.native(node) else "storage"
-            decided[node] = replace(plan.nodes[node], compute=compute)
-            formats[node] = plan.formats[node]
-    return replace(first, nodes=decided, formats=formats)

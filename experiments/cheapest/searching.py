@@ -22,7 +22,7 @@ from .assignment import Chosen
 from .candidate import BASE, FLOAT32, Candidate, candidates
 from .exploring import Explorer, Point, Tell
 from .held_out import COLUMNS, choices, holds, on_test_data
-from .network import Network, of_candidates
+from .network import Network
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -163,34 +163,23 @@ class Search:
     def __init__(
         self, network: Network, wanted: Sequence[Candidate], charge: price.Price, tell: Tell
     ):
-        import quantize
-        from quantize.search.sensitivity import sensitivities
-
         self.network, self.wanted, self.tell = network, wanted, tell
         self.nodes = [layer.node for layer in network.layers]
+        self.plans = [self._plan(c) for c in wanted]
+        measured = network.runs.noises(self.plans, tell)
         shape = (len(self.nodes), len(wanted))
         self.costs, self.noises = np.zeros(shape), np.full(shape, np.inf)
-        self.plans: list[Plan | None] = []
         self.evaluations = 0
-        for k, c in enumerate(wanted):
-            plan = None
-            if c.format != FLOAT32:
-                config = quantize.QConfig(**BASE, **c.fields)
-                plan = quantize.calibrate(network.module, network.batches, config)
-                tell(f"layers in {c}", k, len(wanted))
-                alone = sensitivities(network.module, plan, network.batches, network.threads)
-                noises = {s.node: s.noise for s in alone}
-                self.evaluations += len(noises)
+        for k, (c, plan) in enumerate(zip(wanted, self.plans, strict=True)):
             for at, layer in enumerate(network.layers):
                 in_format = plan is not None and layer.node in plan.formats
                 factors = plan.formats[layer.node] if plan is not None and in_format else ()
                 self.costs[at, k] = charge(layer, c, factors)
+                self.evaluations += in_format
                 if plan is None:
                     self.noises[at, k] = 0.0
-                elif in_format and not math.isnan(noises[layer.node]):
-                    self.noises[at, k] = noises[layer.node]
-            self.plans.append(plan)
-        tell("layers alone", len(wanted), len(wanted))
+                elif in_format and not math.isnan(measured[at, k]):
+                    self.noises[at, k] = measured[at, k]
         for node, some in zip(self.nodes, np.isfinite(self.noises).any(axis=1), strict=True):
             if not some:
                 raise ConfigError(
@@ -199,10 +188,20 @@ class Search:
                 )
         self.explorer = Explorer(self.costs, self.noises, self._figures, tell)
 
+    def _plan(self, candidate: Candidate) -> Plan | None:
+        """Of the network with every layer in a candidate; None: in float32."""
+        import quantize
+
+        if candidate.format == FLOAT32:
+            return None
+        self.tell("calibration", self.wanted.index(candidate), len(self.wanted))
+        config = quantize.QConfig(**BASE, **candidate.fields)
+        return quantize.calibrate(self.network.module, self.network.batches, config)
+
     def _figures(self, chosen: Chosen) -> Mapping[str, float]:
         """Those of an assignment, on the calibration data."""
         self.evaluations += 1
-        return self.network.measured(of_candidates(self.plans, self.nodes, chosen))
+        return self.network.measured([self.plans[k] for k in chosen])
 
     def config(self, chosen: Chosen) -> QConfig:
         """The configuration of an assignment: the most frequent candidate's, and overrides."""
