@@ -8,22 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from compiler.errors import DtypelabError, ModelError, UnequalSizes, UnsupportedError, unknown
+from compiler.errors import ModelError, UnsupportedError
 from compiler.frontend import symbolic_ops
 from compiler.frontend.element_types import NARROW, element_code, exotic_name
 from compiler.frontend.folding import empty
 from compiler.frontend.function_body import body_of, has_body
 from compiler.frontend.limits import Budget
 from compiler.frontend.model_file import attribute_value, constant
+from compiler.frontend.named_values import NamedValues
 from compiler.frontend.node import CONVERTERS, ByDefinition, Node, Results
-from compiler.frontend.program import MOST_ASSUMED, Program
-from compiler.frontend.run_time import renamed_sizes
 from compiler.frontend.schema import check_node, operator_key
 from compiler.frontend.signature import given_constants, input_types
-from compiler.frontend.values import Imported, Symbolic, symbolic
-from compiler.ir.expr import Atom, Constant, Function, Var, operands, tensor_type
+from compiler.frontend.values import Imported, Symbolic
+from compiler.ir.expr import Constant, Function, Var, tensor_type
 from compiler.symbolic import Dim, Index, dim
 from compiler.types.tensor_types import TensorType
 
@@ -40,19 +37,12 @@ _CONVERSIONS = {"Cast", "CastLike", "QuantizeLinear", "DequantizeLinear", "Shape
 """Operators that take narrow integers."""
 
 
-def _first_line(e: Exception) -> str:
-    return (str(e).splitlines() or [type(e).__name__])[0]
-
-
-class GraphImport(Program):
+class GraphImport(NamedValues):
     """The state of one import; implements `compiler.frontend.node.Graph`."""
 
     def __init__(self, graph: Any, folder: Path | None, opset: int, budget: Budget):
         super().__init__(budget)
         self.proto, self.folder, self.opset = graph, folder, opset
-        self.inputs: list[str] = []
-        self._values: dict[str, Imported] = {}
-        self._missing: dict[str, str] = {}
         self._narrow: dict[str, int] = {}
 
     # ---- the import ------------------------------------------------------------------------------
@@ -118,37 +108,20 @@ class GraphImport(Program):
         }
         node = Node(proto.op_type, proto.name, tuple(proto.input), outputs, attrs, self)
         sizes, back = self._sizes(node), self.rewind()
-        outside, self.where = self.where, node.where
+
+        def convert() -> Results:
+            known = symbolic_ops.evaluate(node) if key == node.op else None
+            return CONVERTERS[key](node) if known is None else known
+
         try:
-            results = self._converted(node, key)
+            results = self.results_of(node, convert)
         except ByDefinition:
             back()
             self._convert_body(proto)
             return
-        except (ModelError, UnsupportedError) as e:
-            if str(e).startswith("node "):  # in a subgraph: that node is the one to name
-                raise
-            raise type(e)(f"{node.where}: {e}") from None
-        except DtypelabError as e:
-            raise ModelError(f"{node.where}: {e}{self._hint(node)}") from None
-        except (ValueError, IndexError, TypeError, ArithmeticError, MemoryError) as e:
-            raise ModelError(f"{node.where} is not valid: {_first_line(e)}") from e
-        finally:
-            self.where = outside
         if len(sizes) == 2 and isinstance(results, Var):
             self.compared[results] = sizes[0], sizes[1]
-        values = [results] if isinstance(results, (Var, Constant, Symbolic)) else list(results)
-        values = [
-            renamed_sizes(node, v) if isinstance(v, Var) and isinstance(v.type, TensorType) else v
-            for v in values
-        ]
-        for i, name in enumerate(outputs):
-            if name and name in self._values:
-                raise ModelError(f"{node.where}: the value {name!r} is defined twice")
-            if i < len(values):
-                self._values[name] = values[i]
-            elif name:
-                self._missing[name] = f"{node.where} is not supported with its output {i} in use"
+        self.keep(node, results)
 
     def _sizes(self, node: Node) -> list[Dim]:
         """The sizes that an Equal compares, if each is a single one."""
@@ -156,34 +129,6 @@ class GraphImport(Program):
         data = [v.data for v in sides if isinstance(v, (Symbolic, Constant)) and v.data.size == 1]
         found: list[Any] = [x.astype(object).reshape(-1)[0] for x in data]
         return [dim(x) for x in found if isinstance(x, (int, Index))]
-
-    def _converted(self, node: Node, key: str) -> Results:
-        """What a node's outputs are. Where its operands' sizes must be equal and are not known to
-        be, that is assumed."""
-        back, count = self.rewind(), 0
-        while True:
-            try:
-                known = symbolic_ops.evaluate(node) if key == node.op else None
-                return CONVERTERS[key](node) if known is None else known
-            except UnequalSizes as e:
-                count += 1
-                if count > MOST_ASSUMED:
-                    raise
-                back()
-                self.assuming.learn(e)
-                for name in filter(None, node.inputs):
-                    v = self._values.get(name)
-                    if isinstance(v, Symbolic):
-                        self._values[name] = self._simplified(v)
-                    elif isinstance(v, Var):
-                        self._values[name] = self.renamed(v, e, node.origin)
-                back = self.rewind()
-
-    def _simplified(self, v: Symbolic) -> Symbolic | Constant:
-        data = [self.assuming.facts.simplified(x) for x in v.data.reshape(-1)]
-        flat = np.empty(len(data), object)
-        flat[:] = data
-        return symbolic(flat.reshape(v.data.shape), v.dtype)
 
     def _check_narrow(self, proto: Any, where: str) -> None:
         """Narrow integers are moved and converted; nothing computes with them."""
@@ -213,49 +158,7 @@ class GraphImport(Program):
         finally:
             self.opset = outside
 
-    def _hint(self, node: Node) -> str:
-        """Advice for a node whose operands do not fit, in case symbolic dimensions are why."""
-        values = [self._values.get(name) for name in node.inputs]
-        types = [v.type for v in values if isinstance(v, (Var, Constant))]
-        dims = [d for t in types if isinstance(t, TensorType) for d in t.shape]
-        if not any(isinstance(d, Index) for d in dims):
-            return ""
-        names = dict.fromkeys(s for i in node.inputs if i for s in self.sources(i))
-        if names and not all(self.is_given(d) for d in dims if isinstance(d, Index)):
-            given = ", ".join(f"{name!r}: ..." for name in names)
-            return f"; sizes that are found at run time can be given: constants={{{given}}}"
-        return "; if symbolic dimensions are the cause, fix them with shapes=..."
-
     # ---- what nodes use (see Graph) --------------------------------------------------------------
-    def value(self, name: str) -> Imported:
-        """See Graph."""
-        if name in self._missing:
-            raise UnsupportedError(self._missing[name])
-        if name not in self._values:
-            known = [v for v in self._values if v.isprintable()]
-            raise ModelError(unknown("value", name, known) + " (nodes must be sorted)")
-        return self._values[name]
-
-    def atom(self, name: str) -> Atom:
-        """See Graph."""
-        v = self.value(name)
-        # It stays symbolic for those who ask for its value: sizes that follow from it are known.
-        return self.computed(v, self.printable(name)) if isinstance(v, Symbolic) else v
-
-    def sources(self, name: str) -> list[str]:
-        """See Graph."""
-        start = self.value(name)
-        makers = self._makers
-        found, todo = set(), [start] if isinstance(start, Var) else []
-        while todo:
-            v = todo.pop()
-            if v not in found:
-                found.add(v)
-                todo += (
-                    [a for a in operands(makers[v]) if isinstance(a, Var)] if v in makers else []
-                )
-        return [n for n in self.inputs if self._values.get(n) in found]
-
     def element(self, name: str) -> int:
         """See Graph."""
         return self._narrow.get(name) or element_code(tensor_type(self.atom(name)).dtype)
