@@ -1,16 +1,18 @@
-"""Rules of convolutions and pooling: convolutions themselves, of the cotangent with turned weights
-and of the data with the cotangent (Dumoulin and Visin, A guide to convolution arithmetic for deep
-learning, 2016, chapter 4)."""
+"""Rules of convolutions and pooling: to data, a convolution of the cotangent with the weights turned
+about; to weights, products of the data under each tap with the cotangent (Dumoulin and Visin, A
+guide to convolution arithmetic for deep learning, 2016, chapter 4)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Any
 
 from compiler.op.common import known_shape
 from compiler.op.gradient import Parts, Step, Value
-from compiler.op.gradients.common import in_cotangents_dtype, reshaped, turned
-from compiler.op.gradients.moves import apart, cut
+from compiler.op.gradients.common import in_cotangents_dtype, last_two_turned, reshaped, turned
+from compiler.op.gradients.moves import apart, cut, padded
+from compiler.symbolic import product as count
 from compiler.types.dtypes import Array
 
 Divisors = Callable[[Any, Sequence[int], Sequence[int]], Array]
@@ -102,31 +104,37 @@ def _exchanged(
 
 
 def _weight_gradient(s: Step, x: Value, shape: Sequence[int]) -> Value:
-    """(O, I / groups, KH, KW): a convolution of the data, whose batch takes the place of channels,
-    with the cotangent as its kernel: strides and dilation change places."""
-    a, dy = s.attrs, s.cotangent
-    batch, _, *sizes = s.type(x).shape
+    """(O, I / groups, KH, KW): for each group a matrix of the data under every tap, a row for each
+    tap and channel, times the cotangent's channels. Sums go over batch, rows and columns."""
+    out, per_group, high, wide = shape
+    a, groups = s.attrs, s.attrs.groups
+    height, width = known_shape(s.type(s.cotangent).shape[2:4])
     _sizes(s, x)
-    per_group, groups = shape[1], a.groups
+    top, left, bottom, right = a.padding
+    data = padded(s, turned(s, x, [1, 0, 2, 3]), [(0, 0), (0, 0), (top, bottom), (left, right)])
+    taps = []
+    for kh, kw in product(range(high), range(wide)):
+        rows = cut(s, data, 2, *_seen(kh * a.dilation[0], height, a.strides[0]))
+        taps.append(cut(s, rows, 3, *_seen(kw * a.dilation[1], width, a.strides[1])))
+    terms = count(s.type(s.cotangent).shape[k] for k in (0, 2, 3))
+    dy = reshaped(s, turned(s, s.cotangent, [1, 0, 2, 3]), [out, terms])
+    seen = s.call("concatenate", *taps, axis=0) if len(taps) > 1 else taps[0]
+    how = {"accumulate": a.accumulate}
     if groups == 1:
-        data = turned(s, x, [1, 0, 2, 3])
-    else:
-        split = reshaped(s, x, [batch, groups, per_group, *sizes])
-        data = reshaped(s, turned(s, split, [2, 1, 0, 3, 4]), [per_group, groups * batch, *sizes])
-    kernel = turned(s, dy, [1, 0, 2, 3])
-    y = s.call(
-        "nn.conv2d",
-        data,
-        kernel,
-        strides=a.dilation,
-        dilation=a.strides,
-        padding=a.padding,
-        groups=groups,
-        accumulate=a.accumulate,
-    )
-    for k in range(2):  # rows that no output has seen
-        y = cut(s, y, 2 + k, 0, shape[2 + k])
-    return turned(s, y, [1, 0, 2, 3])
+        under = reshaped(s, seen, [high * wide * per_group, terms])
+        made = s.call("nn.dense", under, dy, **how)
+        return turned(s, reshaped(s, made, [high, wide, per_group, out]), [3, 2, 0, 1])
+    parted = reshaped(s, seen, [high * wide, groups, per_group, terms])
+    under = reshaped(s, turned(s, parted, [1, 0, 2, 3]), [groups, high * wide * per_group, terms])
+    flows = last_two_turned(s, reshaped(s, dy, [groups, out // groups, terms]))
+    made = s.call("nn.matmul", under, flows, **how)
+    apart = reshaped(s, made, [groups, high, wide, per_group, out // groups])
+    return reshaped(s, turned(s, apart, [0, 4, 3, 1, 2]), shape)
+
+
+def _seen(first: int, windows: int, stride: int) -> tuple[int, int, int]:
+    """Begin, end and step of what a tap of all windows lies on."""
+    return first, first + (windows - 1) * stride + 1, stride
 
 
 def max_pool2d(s: Step) -> Parts:
