@@ -154,7 +154,9 @@ class PackWeights(FunctionPass):
         if any(tensor_type(a).dtype != FLOAT32 for a in layer.args):
             return None
         x, weight = (tensor_type(a) for a in layer.args[:2])
-        units, inputs = weight.static_shape
+        units, inputs = weight.shape
+        if not isinstance(units, int) or not isinstance(inputs, int):
+            return None
         rows = [n for n in x.shape[:-1] if isinstance(n, int)]
         held = units * inputs * FLOAT32.nbytes > self.target.architecture.caches.next
         if math.prod(rows) > MOST_ROWS or not held:

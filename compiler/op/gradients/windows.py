@@ -1,6 +1,6 @@
-"""Rules of convolutions and pooling: to data, a convolution of the cotangent with the weights turned
-about; to weights, products of the data under each tap with the cotangent (Dumoulin and Visin, A
-guide to convolution arithmetic for deep learning, 2016, chapter 4)."""
+"""Rules of convolutions and pooling: to data, a convolution of the cotangent with the weights the
+other way round; to weights, products of the data under each tap with the cotangent (Dumoulin and
+Visin, A guide to convolution arithmetic for deep learning, 2016, chapter 4)."""
 
 from __future__ import annotations
 
