@@ -23,7 +23,7 @@ def parameters(mod: IRModule) -> dict[str, Array]:
     a torch module); one that has none, or whose name another one has, is called after the first
     binding that reads it and the number of the operand: `conv2d_1.1`.
     """
-    return {name: c.data for name, c in _named(mod.main).items()}
+    return {name: c.data for name, c in named_constants(mod.main).items()}
 
 
 def as_parameters(mod: IRModule, names: Sequence[str]) -> IRModule:
@@ -35,7 +35,7 @@ def as_parameters(mod: IRModule, names: Sequence[str]) -> IRModule:
     """
     f = mod.main
     given = {p.name: p for p in f.params}
-    found = _named(f)
+    found = named_constants(f)
     new: dict[Constant, Var] = {}
     for k, name in enumerate(names):
         if name in names[:k]:
@@ -51,7 +51,8 @@ def as_parameters(mod: IRModule, names: Sequence[str]) -> IRModule:
     return mod.with_function("main", _with_parameters(f, new)) if new else mod
 
 
-def _named(f: Function) -> dict[str, Constant]:
+def named_constants(f: Function) -> dict[str, Constant]:
+    """See `parameters`."""
     out: dict[str, Constant] = {}
     seen = {p.name for p in f.params}
     known: set[Constant] = set()
