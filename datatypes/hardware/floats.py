@@ -38,11 +38,11 @@ class FloatCodec:
         subnormal = ~field.any()
         hidden = ~subnormal
         raw = c.joint(hidden, a[: code.mantissa]) if code.mantissa else hidden
-        width, significand = self.layout.exponent, raw
+        significand, zeros = normalized(c, raw) if shifted else (raw, None)
+        width = self.layout.exponent
         start = c.joint(field[1:], field[0] | subnormal) if code.exponent > 1 else c.constant(1, 1)
         exponent = start.zero_extended(width) - c.constant(code.bias, width)
-        if shifted:
-            significand, zeros = normalized(c, raw)
+        if zeros is not None:
             exponent = exponent - zeros.zero_extended(width)
         return Number(nan, inf, ~magnitude.any(), a.top, exponent, significand)
 
