@@ -3,7 +3,8 @@
 What is compiled is known by a key before it is scheduled: where the compiler's own rules decide
 alone, the unscheduled loop nest says everything, and a kernel that was compiled before, in this
 process or another, is neither scheduled nor lowered again. Rules and instructions from outside the
-package, and custom datatypes, may be anything: their keys are of the scheduled program.
+package, and custom datatypes, may be anything: their keys are of the scheduled program. Of custom
+datatypes these are found once where many networks are much the same (see `remembering`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,12 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
+from compiler.arithmetic.stochastic import random_dtype
 from compiler.codegen import cache
 from compiler.codegen.backend import Code, backend_of
 from compiler.codegen.barriers import joined
@@ -35,12 +39,12 @@ from compiler.symbolic import Index, Var
 from compiler.target import intrinsics
 from compiler.target.intrinsics.emission import program_text
 from compiler.target.registry import Target
-from compiler.tensor.expr import Buffer
-from compiler.tensor.naming import buffers
+from compiler.tensor.expr import Buffer, walk
+from compiler.tensor.naming import buffers, values
 from compiler.tensor.packed_arrays import IndexMap, aligned_empty, pack_into
 from compiler.tensor.packed_arrays import aligned_copy as aligned_copy
 from compiler.tensor.stmt import PrimFunc, innermost_work, stores
-from compiler.types.dtypes import Array
+from compiler.types.dtypes import Array, RevisedDType, custom
 from compiler.types.names import digest
 
 LARGE = 1 << 16
@@ -87,26 +91,34 @@ class KernelSource:
         self._constants = {b for b, a in pairs if isinstance(a, Constant)}
         self._lock = threading.Lock()
         self._scheduled: Scheduled | None = None
-        self._settled = _settled(self._func)
         self._arranged = arranged(self._func)
-        self.key = self._key()
+        self.key, self.tables = self._identity()
 
-    def _key(self) -> str:
-        if not self._settled:
-            return cache.key(self._target, "scheduled", program_text(self.scheduled().func))
+    def _identity(self) -> tuple[str, tuple[Array, ...]]:
+        """Its key, and the look-up tables that it reads."""
+        seen, ours, customs = _seen.get(), _ours(self._func), uses_custom(self._func)
+        if ours and not customs:
+            return self._key_of_loops(), ()
+        meaning = _meaning(self._func) if ours and seen is not None else None
+        if seen is None or meaning is None:
+            return self._identity_of_schedule()
+        known = (self._key_of_loops(), *meaning)
+        if known not in seen:
+            seen[known] = self._identity_of_schedule()
+        return seen[known]
+
+    def _identity_of_schedule(self) -> tuple[str, tuple[Array, ...]]:
+        made = self.scheduled()
+        key = cache.key(self._target, "scheduled", program_text(made.func))
+        return key, tuple(b.data for b in made.tables if b.data is not None)
+
+    def _key_of_loops(self) -> str:
         f = self._func
         given = {stage: choice.to_json() for stage, choice in self._choices.items()}
         constant = [k for k, b in enumerate(f.params) if b in self._constants]
         stages = [s.stage for s in stores(f.body)]
         facts = json.dumps([constant, stages, given, self._arranged], sort_keys=True)
         return cache.key(self._target, "unscheduled", program_text(f), facts)
-
-    @property
-    def tables(self) -> tuple[Array, ...]:
-        """Look-up tables."""
-        if self._settled:
-            return ()
-        return tuple(b.data for b in self.scheduled().tables if b.data is not None)
 
     def scheduled(self) -> Scheduled:
         """The loops that run.
@@ -368,7 +380,39 @@ def _abi(scheduled: Scheduled) -> KernelAbi:
     )
 
 
-def _settled(f: PrimFunc) -> bool:
-    """Whether the compiler alone decides what becomes of a loop nest."""
+Seen = dict[tuple[object, ...], tuple[str, tuple[Array, ...]]]
+_seen: ContextVar[Seen | None] = ContextVar("_seen", default=None)
+
+
+@contextmanager
+def remembering() -> Iterator[None]:
+    """Let kernels of custom datatypes be scheduled and lowered once for every loop nest that is
+    built within, as those of built-in dtypes always are.
+
+    Registering a datatype or its operations anew counts; what lowerings read elsewhere must not
+    change within.
+    """
+    token = _seen.set({})
+    try:
+        yield
+    finally:
+        _seen.reset(token)
+
+
+def _meaning(f: PrimFunc) -> tuple[object, ...] | None:
+    """What loops on custom datatypes mean, besides their text: the dtypes in them, and what is
+    registered for these now. None where positions in a network count."""
+    dtypes = [b.dtype for b in buffers(f)] + [e.dtype for v in values(f) for e in walk(v)]
+    customs = dict.fromkeys(d for d in dtypes if d.is_custom)
+    if any(map(random_dtype, customs)):
+        return None
+    kinds = [custom(d.name) for d in customs]
+    revisions = [k.revision if isinstance(k, RevisedDType) else 0 for k in kinds]
+    return (" ".join(map(str, dtypes)), *kinds, *revisions)
+
+
+def _ours(f: PrimFunc) -> bool:
+    """Whether nobody outside the package has a say in what becomes of a loop nest, but for the
+    datatypes in it."""
     outside = intrinsics.any_registered() or rules.any_registered()
-    return not outside and not uses_custom(f) and all(b.scope == "global" for b in buffers(f))
+    return not outside and all(b.scope == "global" for b in buffers(f))

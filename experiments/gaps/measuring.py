@@ -21,6 +21,7 @@ from .judged import Judged, difference, judged
 
 if TYPE_CHECKING:
     from compiler.ir.expr import IRModule
+    from quantize import Plan
 
 Array = NDArray[Any]
 LATER = ("sqnr_delta", "sqnr_low", "sqnr_high", "kl_delta", "kl_low", "kl_high")
@@ -42,6 +43,7 @@ class Subject:
         inputs: how many of these, the first ones.
         batch: inputs of a call.
         calibration: inputs that calibrated schemes see.
+        plan: what they found there, if that is known.
         output: which one is judged; empty of a network that has one.
     """
 
@@ -55,6 +57,7 @@ class Subject:
     output: str = ""
     target: str = "llvm"
     threads: int = 1
+    plan: Plan | None = None
 
 
 def steps(subject: Subject, progress: Tell | None = None) -> list[Row]:
@@ -64,8 +67,14 @@ def steps(subject: Subject, progress: Tell | None = None) -> list[Row]:
         NothingBetween: the scheme has no simulation beside its execution.
         DtypelabError: the model cannot be read, or an operator is not defined for the format.
     """
-    networks = _Networks(subject)
-    orders = networks.orders
+    from compiler.runtime.kernels import remembering
+
+    with remembering():  # the networks are the same, but for one ingredient
+        return _steps(_Networks(subject), progress)
+
+
+def _steps(networks: _Networks, progress: Tell | None) -> list[Row]:
+    subject, orders = networks.subject, networks.orders
     count = sum(map(len, orders.values()))
     rows: list[Row] = []
     for order, states in orders.items():
@@ -99,8 +108,8 @@ class _Networks:
         self.sample = sample_of(subject.data.x)
         load = model_files.load_for_batch
         self.module = prepare(load(subject.path, self.sample, subject.batch))
-        plan = None
-        if subject.scheme.calibrated:
+        plan = subject.plan
+        if subject.scheme.calibrated and plan is None:
             import quantize
 
             config = number_systems.qconfig(dict(subject.scheme.options))

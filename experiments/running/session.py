@@ -148,6 +148,7 @@ class Session:
             output=cell.output,
             target=cell.target,
             threads=cell.threads,
+            plan=variant.plan,
         )
         try:
             with _of_scheme(cell, "exchanging ingredients of"):

@@ -133,7 +133,7 @@ def _work(
     if own and cell.gap.inputs:
         simulated = networks(cell.scheme)
         evaluated = work.evaluated + simulated * _whole(*gap_inputs(cell, fed, fixed))
-        work = replace(work, evaluated=evaluated, calibrated=2 * work.calibrated)
+        work = replace(work, evaluated=evaluated)
     if s.runs:
         calls = (s.warmup + s.runs) * s.batch
         built = work.built_float + (s.batch not in float32.batches)

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from compiler.transform.analysis import ModelCost
     from compiler.transform.certificates import Certificate
     from experiments.measure.layer_errors import LayerError
+    from quantize import Plan
 
     Transform = Callable[[IRModule], IRModule]
     Costs = Callable[[IRModule], tuple[ModelCost, IRModule]]
@@ -149,6 +150,8 @@ class Variant:
     operations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     #: The certificates of its sums; of quantized ones with what the calibration data need.
     certify: Callable[[], Sequence[Certificate]] = tuple
+    #: Of calibrated schemes.
+    plan: Plan | None = None
 
 
 def retype(module: IRModule, scheme: Scheme) -> IRModule:
@@ -319,7 +322,7 @@ def _transform(
             lambda module: quantize.simulate(module, plan),
             costs_in_plan,
             lambda _: quantize.certify(module, plan, batches_of(calibration, fixed_batch), threads),
-            facts | plan_columns(plan, config),
+            facts | plan_columns(plan, config) | {"plan": plan},
         )
     from compiler.transform.analysis import cost
 
