@@ -14,6 +14,10 @@ DROP = "drop"
 NAMES = {DROP: False, "sqnr": True, "kl": False, "agreement": True}
 """Figures besides those of metrics -> whether more is better. `drop`: what the metric loses against
 float32, shares in percentage points; `agreement`: the share of inputs with float32's answer."""
+METRIC = "metric"
+"""The figure of the metric, beside float32's answers."""
+SQNR_DB = "sqnr_db"
+"""What the column of `sqnr` is called in tables."""
 SURE = "_sure"
 """Behind the name of a figure: the worse end of its 95 % interval, inputs being drawn. Bounds are
 held to it where there is one: what is only just kept on some inputs is not kept on others."""
@@ -53,6 +57,14 @@ def told(figures: Mapping[str, float]) -> str:
             sure = figures.get(name + SURE)
             parts.append(f"{name} {value:.4g}" + ("" if sure is None else f" (surely {sure:.4g})"))
     return ", ".join(parts)
+
+
+def columns(figures: Mapping[str, float]) -> dict[str, float]:
+    """Figures by the names of a table's columns, `metric` and `sqnr_db` before the others."""
+    named = {"sqnr": SQNR_DB, f"sqnr{SURE}": SQNR_DB + SURE}
+    found = {named.get(name, name): value for name, value in figures.items()}
+    first = {name: found.pop(name) for name in (METRIC, SQNR_DB)}
+    return first | found
 
 
 def parse(text: str) -> tuple[Bound, ...]:

@@ -47,8 +47,11 @@ def on_test_data(
     seed: int,
     metric: str,
     output: str,
+    n_eval: int | None,
+    threads: int,
 ) -> list[dict[str, Any]]:
-    """Columns of results, as `COLUMNS` lists them, of the network in every configuration.
+    """Columns of results, as `COLUMNS` lists them, of the network in every configuration, for the
+    first `n_eval` inputs (None: all).
 
     Raises:
         InputError: a cell failed; says why.
@@ -62,6 +65,8 @@ def on_test_data(
         "n_calib": n_calib,
         "seed": seed,
         "latency": {"runs": 0},
+        "threads": [threads],
+        **({} if n_eval is None else {"n_eval": n_eval}),
         **({"metric": metric} if metric else {}),
         **({"output": output} if output else {}),
     }

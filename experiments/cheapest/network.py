@@ -20,7 +20,7 @@ from experiments.systems import pipeline
 from experiments.zoo import model_files
 from quantize.search.energies import decibels, energies
 
-from .bound import DROP, SURE
+from .bound import DROP, METRIC, SURE
 from .pieces import Pieces, can_be_cut
 from .price import Layer
 from .whole import Whole
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 KL = "kl_float32"
+OF_SCORES = (KL, "top_token_agreement")
+"""Metrics of tokens that need no right ones."""
 
 
 @dataclass(frozen=True)
@@ -144,15 +146,16 @@ class Network:
 
     def measured(self, plans: Sequence[Plan | None]) -> dict[str, float]:
         """The figures with each layer as a plan says (None: in float32) on the calibration data,
-        and always `sqnr`; of SQNR and divergence, where bounds are about them, also what they are
-        surely, which is what bounds are held to (`experiments.cheapest.bound.SURE`)."""
+        and always `metric` and `sqnr`; of SQNR and divergence, where bounds are about them, also
+        what they are surely, which is what bounds are held to (`experiments.cheapest.bound.SURE`).
+        """
         return self._figures(self.runs.results(plans))
 
     def _figures(self, results: Sequence[Array]) -> dict[str, float]:
         found, wanted = (
             np.concatenate([np.atleast_1d(a) for a in r]) for r in (results, self.runs.reference)
         )
-        figures = {"sqnr": metrics.sqnr_db(found, wanted)}
+        figures = {METRIC: self._merit(found, wanted), "sqnr": metrics.sqnr_db(found, wanted)}
         for name in self.figures:
             if name != "sqnr":
                 figures[name] = self._figure(name, found, wanted)
@@ -160,6 +163,13 @@ class Network:
             if not math.isnan(sure):
                 figures[name + SURE] = sure
         return figures
+
+    def _merit(self, found: Array, wanted: Array) -> float:
+        """The metric beside float32's answers; NaN of one that needs the right tokens."""
+        metric = scoring.find(self.metric, self.classes)
+        if metric.of_tokens is not None and metric.name not in OF_SCORES:
+            return math.nan
+        return self._of_metric(self.metric, found, wanted)
 
     def _surely(self, name: str, found: Array, wanted: Array) -> float:
         """The worse end of a figure's 95 % interval, inputs being drawn; NaN where none is made."""
@@ -194,7 +204,7 @@ class Network:
         metric = scoring.find(name, self.classes)
         if metric.of_tokens is None:
             return metric(found, wanted)
-        if name not in (KL, "top_token_agreement"):
+        if name not in OF_SCORES:
             raise ConfigError(
                 f"{name} needs the right tokens, which calibration inputs lack: bound kl instead"
             )

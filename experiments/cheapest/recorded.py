@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from experiments.results.growing import table_before
 
+from .bound import columns
 from .held_out import COLUMNS
 
 if TYPE_CHECKING:
@@ -22,7 +23,8 @@ no point of the front, where the bound is not of SQNR); every layer in one candi
 
 @dataclass(frozen=True)
 class Asked:
-    """What a search was asked, and the seconds that it took with so many threads."""
+    """What a search was asked, and the seconds that it took with so many threads; of which
+    revision of the source, if that is known."""
 
     model: str
     data: str
@@ -31,16 +33,23 @@ class Asked:
     seed: int
     threads: int
     seconds: float
+    git_rev: str = ""
+    git_dirty: str = ""
 
 
 OF_SEARCH = (
-    *("model", "data", "bound", "n_calib", "seed", "threads", "seconds", "unit", "layers"),
-    *("candidates", "evaluations"),
+    *("model", "data", "bound", "n_calib", "seed", "threads", "seconds", "git_rev"),
+    *("git_dirty", "unit", "layers", "candidates", "evaluations"),
 )
 OF_ROW = (
-    *("kind", "format", "accumulate", "cost", "sqnr", "predicted_db", "greedy_cost"),
-    *("greedy_sqnr", "test_holds", *(f"test_{name}" for name in COLUMNS), "config"),
+    *("kind", "format", "accumulate", "cost", "metric", "sqnr_db", "predicted_db"),
+    *("greedy_cost", "greedy_sqnr_db", "test_holds"),
+    *(*(f"test_{name}" for name in COLUMNS), "config"),
 )
+EARLIER = {"sqnr_db": "sqnr", "greedy_sqnr_db": "greedy_sqnr"}
+"""What columns of the first tables were called."""
+LATER = ("git_rev", "git_dirty", "metric")
+"""Columns that they did not have."""
 
 
 def rows(found: Found, asked: Asked) -> pd.DataFrame:
@@ -54,7 +63,7 @@ def rows(found: Found, asked: Asked) -> pd.DataFrame:
 
     chosen = {
         "cost": found.point.cost,
-        **found.point.figures,
+        **columns(found.point.figures),
         "predicted_db": found.point.predicted_db,
         "test_holds": found.holds,
         **{f"test_{name}": value for name, value in found.test.items()},
@@ -90,9 +99,13 @@ def written(table: pd.DataFrame, file: Path) -> None:
 
 
 def before(file: Path | None) -> list[pd.DataFrame]:
-    """What a file holds already; nothing if there is none.
+    """What a file holds already, an older one with the columns of today; nothing if there is none.
 
     Raises:
         ConfigError: it holds something else.
     """
-    return table_before(file, "searches", [*OF_SEARCH, *OF_ROW])
+    wanted = [*OF_SEARCH, *OF_ROW]
+    first = [EARLIER.get(name, name) for name in wanted if name not in LATER]
+    found = table_before(file, "searches", wanted, first)
+    names = {old: new for new, old in EARLIER.items()}
+    return [table.rename(columns=names).reindex(columns=wanted) for table in found]

@@ -19,6 +19,7 @@ from experiments.zoo import model_files
 
 from . import assignment, price, timing
 from .assignment import Chosen
+from .bound import columns
 from .candidate import BASE, FLOAT32, Candidate, candidates
 from .exploring import Explorer, Point, Tell
 from .held_out import COLUMNS, choices, holds, on_test_data
@@ -37,11 +38,13 @@ class Found:
     Attributes:
         config: the cheapest configuration that was found to keep the bound: a `quantize.QConfig`.
         point: the same as it was measured on calibration data.
-        front: cost, figures, predicted_db, and `config` (TOML) of every assignment that no other
-            beats in cost and SQNR, the cheapest first; beside each `greedy_cost` and `greedy_sqnr`
-            of what greedy by sensitivity has for this cost; if asked for, `test_holds` (whether the
-            bound holds on the test inputs) and the columns of `test`, with "test_" before them.
-        uniforms: format, accumulate, cost and figures of every candidate as the only one.
+        front: cost, metric, sqnr_db, the other figures that bounds are about, predicted_db, and
+            `config` (TOML) of every assignment that no other beats in cost and SQNR, the cheapest
+            first; beside each `greedy_cost` and `greedy_sqnr_db` of what greedy by sensitivity has
+            for this cost; if asked for, `test_holds` (whether the bound holds on the test inputs)
+            and the columns of `test`, with "test_" before them.
+        uniforms: format, accumulate, cost, metric, sqnr_db and other figures of every candidate as
+            the only one.
         layers: the layers and their formats: node, macs, format, accumulate, cost, noise.
         candidates: how many there were for every layer.
         evaluations: runs of the network with a layer, or layers, in formats on the calibration
@@ -76,6 +79,7 @@ def search(
     accumulators: Sequence[str] = (),
     *,
     n_calib: int = 64,
+    n_eval: int | None = None,
     seed: int = 0,
     metric: str = "",
     output: str = "",
@@ -104,6 +108,7 @@ def search(
         accumulators: how sums of number formats are formed in the format, as
             `quantize.QConfig.accumulate` says; by default they are summed in float32.
         n_calib, seed: how many calibration inputs, and which.
+        n_eval: how many test inputs, the first ones; by default all.
         metric, output: what judges which result, if not what fits the data.
         picojoules: as `energy` of specifications.
         circuits: a file of circuits beside those that ship, as `experiments.costs.netlists` writes.
@@ -127,6 +132,10 @@ def search(
     assignment.solver()
     path = model_files.model_file(os.fspath(model))
     examples = datasets.load(os.fspath(data)).for_model(path)
+    if n_eval is not None and not 1 <= n_eval <= len(examples.x):
+        raise ConfigError(
+            f"n_eval is {n_eval}, but data set {examples.name!r} has {len(examples.x)} examples"
+        )
     judged = outputs.chosen(path, examples, metric, output)
     scoring.find(judged.metric, examples.classes)
     network = Network.load(
@@ -143,8 +152,9 @@ def search(
     judged_too = [best.chosen, *(p.chosen for p in points if judge_front)]
     configs = {chosen: s.config(chosen) for chosen in judged_too}
     told = on_test_data(
-        [*configs.values()], os.fspath(model), os.fspath(data), n_calib, seed, metric, judged.name
-    )
+        [*configs.values()], os.fspath(model), os.fspath(data), n_calib, seed, metric, judged.name,
+        n_eval, network.threads,
+    )  # fmt: skip
     tests, front = dict(zip(configs, told, strict=True)), s.front()
     if judge_front:
         front["test_holds"] = [holds(bounds, tests[p.chosen]) for p in points]
@@ -236,11 +246,11 @@ class Search:
             rows.append(
                 {
                     "cost": p.cost,
-                    **p.figures,
+                    **columns(p.figures),
                     "predicted_db": p.predicted_db,
                     "config": write_toml(choices(self.config(p.chosen))),
                     "greedy_cost": greedy.cost if greedy else math.nan,
-                    "greedy_sqnr": greedy.figures["sqnr"] if greedy else math.nan,
+                    "greedy_sqnr_db": greedy.figures["sqnr"] if greedy else math.nan,
                 }
             )
         return pd.DataFrame(rows)
@@ -251,7 +261,7 @@ class Search:
 
         found = [(c, self.explorer.uniform(k)) for k, c in enumerate(self.wanted)]
         rows = [
-            {"format": c.format, "accumulate": c.accumulate, "cost": p.cost, **p.figures}
+            {"format": c.format, "accumulate": c.accumulate, "cost": p.cost} | columns(p.figures)
             for c, p in found
             if p is not None
         ]

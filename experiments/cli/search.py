@@ -51,6 +51,8 @@ _FILE = click.Path(path_type=Path)
 @click.option("--circuits", type=_FILE, metavar="FILE.csv",
               help="Of --cost gates: circuits of your own formats.")  # fmt: skip
 @click.option("--n-calib", type=click.IntRange(min=1), default=64, show_default=True, metavar="N")
+@click.option("--n-eval", type=click.IntRange(min=1), metavar="N",
+              help="Test inputs at most; by default all.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, metavar="N")
 @click.option("--metric", default="", metavar="NAME", help="What drop is of.")
 @click.option("--output", "judged", default="", metavar="NAME", help="Which output is judged.")
@@ -67,9 +69,10 @@ _FILE = click.Path(path_type=Path)
 @json_option
 def search(
     model: str, data: str, bound: str, cost: str, formats: str, accumulators: str,
-    energy: Sequence[str], circuits: Path | None, n_calib: int, seed: int, metric: str, judged: str,
-    threads: int | None, config_file: Path | None, front_file: Path | None,
-    judge_front: bool, record: Path | None, picture: Path | None, as_json: bool,
+    energy: Sequence[str], circuits: Path | None, n_calib: int, n_eval: int | None, seed: int,
+    metric: str, judged: str, threads: int | None, config_file: Path | None,
+    front_file: Path | None, judge_front: bool, record: Path | None, picture: Path | None,
+    as_json: bool,
 ) -> None:  # fmt: skip
     """Give every layer of MODEL the cheapest format with which the results keep a bound.
 
@@ -86,6 +89,7 @@ def search(
     from experiments.cheapest import recorded
     from experiments.cheapest.held_out import choices
     from experiments.cheapest.picture import svg
+    from experiments.running import provenance
     from quantize.calibration.running import processors
     from quantize.config.file import write_toml
 
@@ -94,8 +98,9 @@ def search(
     with progress_bar("", not as_json) as tell:
         found = experiments.search(
             model, data, bound, cost, _names(formats), _names(accumulators), n_calib=n_calib,
-            seed=seed, metric=metric, output=judged, picojoules=prices, circuits=circuits,
-            threads=threads, judge_front=judge_front or record is not None, progress=tell,
+            n_eval=n_eval, seed=seed, metric=metric, output=judged, picojoules=prices,
+            circuits=circuits, threads=threads, judge_front=judge_front or record is not None,
+            progress=tell,
         )  # fmt: skip
     with ExitStack() as written:
         if config_file is not None:
@@ -105,9 +110,10 @@ def search(
             path = written.enter_context(atomic_path(front_file))
             recorded.written(found.front, path)
         if record is not None:
+            here = provenance.collect()
             asked = recorded.Asked(
                 Path(model).stem, Path(data).stem, bound, n_calib, seed, threads or processors(),
-                time.monotonic() - start,
+                time.monotonic() - start, here.git_rev, here.git_dirty,
             )  # fmt: skip
             rows = pd.concat([*before, recorded.rows(found, asked)], ignore_index=True)
             path = written.enter_context(atomic_path(record))

@@ -242,13 +242,13 @@ def test_what_is_found_keeps_its_bound_and_no_uniform_format_is_cheaper(found: F
     for name in FORMATS:
         uniform = quantize.QConfig(**BASE, weight_dtype=name, activation_dtype=name)
         got = _measured(uniform, "mnist_mlp", 16)
-        cheap = found.front[found.front["sqnr"] >= got - 0.05]["cost"].min()
-        same = [dict(r) for _, r in found.front.iterrows() if abs(r["sqnr"] - got) < 0.05]
+        cheap = found.front[found.front["sqnr_db"] >= got - 0.05]["cost"].min()
+        same = [dict(r) for _, r in found.front.iterrows() if abs(r["sqnr_db"] - got) < 0.05]
         assert np.isfinite(cheap) or same
     assert found.layers["cost"].sum() == found.point.cost
     front = found.front
     assert front["cost"].is_monotonic_increasing
-    assert front["sqnr"].is_monotonic_increasing
+    assert front["sqnr_db"].is_monotonic_increasing
     assert found.test["n_eval"] == 1000
     assert found.test["metric_name"] == "top1"
 
@@ -304,10 +304,12 @@ def test_the_command_prints_saves_and_draws(
     config, front, picture = (tmp_path / n for n in ("x.toml", "f.csv", "p.svg"))
     given = ["search", "mnist_mlp", "--formats", "int8,int4", "--n-calib", "8", "--bound"]
     files = ["-o", str(config), "--front", str(front), "--picture", str(picture)]
-    assert run_command([*given, "agreement>=1", *files]) == 0
-    assert "evaluations" in capsys.readouterr().out
+    assert run_command([*given, "agreement>=1", *files, "--n-eval", "100"]) == 0
+    out = capsys.readouterr().out
+    assert "evaluations" in out
+    assert "on 100 test inputs" in out
     assert "weight_dtype" in config.read_text() or "overrides" in config.read_text()
-    assert front.read_text().startswith("cost,sqnr,agreement,predicted_db,config")
+    assert front.read_text().startswith("cost,metric,sqnr_db,agreement,predicted_db,config")
     assert picture.read_text().count("<g>") == 2
     assert run_command([*given, "sqnr>=10", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
@@ -324,6 +326,7 @@ def test_the_command_prints_saves_and_draws(
         (["sqnr>=1", "--formats", 'posit8_es1 {format = "float16", chunk = -1}'], "chunk"),
         (["sqnr>=1", "--formats", "posit16_es1 float8_e4m3fn"], "float8_e4m3fn"),
         (["sqnr>=1", "--n-calib", "100000"], "calibration inputs"),
+        (["sqnr>=1", "--n-eval", "1001"], "n_eval is 1001, but data set 'mnist1k' has 1000"),
         (["sqnr>=1", "--metric", "top7"], "unknown metric 'top7'"),
     ):
         left = sorted(tmp_path.iterdir())
@@ -341,6 +344,9 @@ def test_searches_are_recorded_with_the_front_judged_on_test_data(
     assert "the bound holds there" in capsys.readouterr().out
     table = pd.read_csv(record, keep_default_na=False)
     assert {*table["bound"]} == {"sqnr>=10,drop<=50"}
+    assert {*map(str, table["git_dirty"])} <= {"", "True", "False"}
+    assert {*table["test_n_eval"]} == {"", "1000.0"}
+    assert (pd.to_numeric(table["metric"]) <= 1).all()
     front, uniform = (table[table["kind"] == kind] for kind in ("front", "uniform"))
     assert [*uniform["format"]] == ["int8", "int4"]
     for text in front["config"]:
@@ -351,11 +357,18 @@ def test_searches_are_recorded_with_the_front_judged_on_test_data(
     assert len(behind) == len(table)
     for row in front.to_dict("records"):
         assert float(row["greedy_cost"]) <= row["cost"]
-        assert float(row["greedy_sqnr"]) <= row["sqnr"]
+        assert float(row["greedy_sqnr_db"]) <= row["sqnr_db"]
         assert row["test_holds"] == str(float(row["test_sqnr_db"]) >= 10)
-        assert abs(float(row["test_sqnr_db"]) - row["sqnr"]) < 3
+        assert abs(float(row["test_sqnr_db"]) - row["sqnr_db"]) < 3
     assert (table["evaluations"] <= 2 * 2 + MOST_MEASURED).all()
     assert recorded.before(tmp_path / "none.csv") == []
+    # Tables of before there were some columns, and with others' first names, are read.
+    names = dict(recorded.EARLIER)
+    first = behind.drop(columns=[*recorded.LATER]).rename(columns=names)
+    first.to_csv(tmp_path / "first.csv", index=False)
+    (read,) = recorded.before(tmp_path / "first.csv")
+    assert [*read.columns] == [*behind.columns]
+    assert (read["sqnr_db"] == behind["sqnr_db"]).all()
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     assert run_command([*given, "sqnr>=10", "--record", str(tmp_path / "other.csv")]) == 2
     assert "is no table of searches" in capsys.readouterr().err
@@ -443,7 +456,7 @@ def test_names_of_nodes_are_no_patterns(tmp_path: Path) -> None:
     )  # fmt: skip
     assert len(found.front) > 3
     plain = quantize.QConfig().to_dict()
-    for text, wanted in zip(found.front["config"], found.front["sqnr"], strict=True):
+    for text, wanted in zip(found.front["config"], found.front["sqnr_db"], strict=True):
         config = quantize.QConfig.from_dict({**plain, **tomllib.loads(text)})
         mod = compiler.from_onnx(path)
         got, want = (

@@ -158,11 +158,11 @@ def test_networks_have_no_better_greedy_or_uniform_choice(
         other = greedily(costs, noises, row["cost"])
         assert other is None or (
             _sqnr(mod, x, {n: [*KINDS][k] for n, k in zip(nodes, other, strict=True)})
-            <= row["sqnr"] + 1e-3
+            <= row["sqnr_db"] + 1e-3
         )
     for kind in KINDS:
         (spent,) = found.uniforms[found.uniforms["format"] == kind]["cost"]
         assert math.isclose(spent, costs[:, [*KINDS].index(kind)].sum())
         own = _sqnr(mod, x, dict.fromkeys(nodes, kind))
-        assert (found.front[found.front["cost"] <= spent]["sqnr"] >= own - 1e-3).any()
+        assert (found.front[found.front["cost"] <= spent]["sqnr_db"] >= own - 1e-3).any()
     assert (found.front["test_n_eval"] == 8).all()

@@ -36,14 +36,14 @@ def test_no_point_is_worse_than_greedy_or_a_uniform_format(table: pd.DataFrame) 
         front = rows[rows["kind"] == recorded.FRONT]
         assert len(front) >= 10
         assert front["cost"].is_monotonic_increasing
-        assert front["sqnr"].is_monotonic_increasing
-        assert (front["greedy_sqnr"] <= front["sqnr"]).all()
+        assert front["sqnr_db"].is_monotonic_increasing
+        assert (front["greedy_sqnr_db"] <= front["sqnr_db"]).all()
         assert (front["greedy_cost"] <= front["cost"]).all()
         uniform = rows[rows["kind"] == recorded.UNIFORM]
         assert len(uniform) >= 5
         for other in uniform.to_dict("records"):
             as_cheap = front[front["cost"] <= other["cost"]]
-            assert as_cheap["sqnr"].max() >= other["sqnr"]
+            assert as_cheap["sqnr_db"].max() >= other["sqnr_db"]
 
 
 def test_bounds_hold_on_data_that_the_searches_had_not_seen(table: pd.DataFrame) -> None:
