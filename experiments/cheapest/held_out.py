@@ -1,14 +1,11 @@
-"""What configurations are worth on data that they were not found with: cells of a sweep."""
+"""What configurations are worth on data that they were not found with."""
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from compiler.errors import InputError
 from experiments.measure import scoring
 from experiments.systems import schemes
 
@@ -17,12 +14,24 @@ from .bound import DROP, Bound
 if TYPE_CHECKING:
     from quantize import QConfig
 
+    from .judging import Judge
+
 COLUMNS = (
-    *("metric_name", "metric", "metric_fp32", "metric_drop", "metric_drop_low"),
-    *("metric_drop_high", "sqnr_db", "kl_float32", "top1_agreement", "n_eval"),
+    *("metric_name", "metric", "metric_se", "metric_fp32", "metric_drop", "metric_drop_low"),
+    *("metric_drop_high", "sqnr_db", "sqnr_db_low", "kl_float32", "kl_float32_high"),
+    *("top1_agreement", "top1_agreement_low", "n_eval"),
 )
 NAMED = {"sqnr": "sqnr_db", "kl": "kl_float32", "agreement": "top1_agreement", DROP: "metric_drop"}
 """Figures of bounds -> their columns, other figures being the metric."""
+WORSE = {
+    "sqnr": "sqnr_db_low",
+    "kl": "kl_float32_high",
+    "agreement": "top1_agreement_low",
+    DROP: "metric_drop_high",
+}
+"""Figures of bounds -> columns with the worse ends of their 95 % intervals."""
+NORMAL95 = 1.96
+"""Standard errors on either side of a mean that make an interval of 95 %."""
 
 
 def choices(config: QConfig) -> dict[str, Any]:
@@ -39,51 +48,34 @@ def scheme(config: QConfig) -> dict[str, Any]:
     return {"scheme": schemes.of_config(given), **given}
 
 
-def on_test_data(
-    configs: Sequence[QConfig],
-    model: str,
-    data: str,
-    n_calib: int,
-    seed: int,
-    metric: str,
-    output: str,
-    n_eval: int | None,
-    threads: int,
-) -> list[dict[str, Any]]:
-    """Columns of results, as `COLUMNS` lists them, of the network in every configuration, for the
-    first `n_eval` inputs (None: all).
-
-    Raises:
-        InputError: a cell failed; says why.
-    """
-    from experiments.running.runner import sweep
-
-    specification: dict[str, Any] = {
-        "models": [model],
-        "dataset": data,
-        "schemes": [scheme(config) for config in configs],
-        "n_calib": n_calib,
-        "seed": seed,
-        "latency": {"runs": 0},
-        "threads": [threads],
-        **({} if n_eval is None else {"n_eval": n_eval}),
-        **({"metric": metric} if metric else {}),
-        **({"output": output} if output else {}),
-    }
-    with tempfile.TemporaryDirectory() as folder:
-        rows = sweep(specification, Path(folder) / "cells.csv", progress=False)
+def on_test_data(configs: Sequence[QConfig], judge: Judge) -> list[dict[str, Any]]:
+    """Columns of results, as `COLUMNS` lists them, of the network in every configuration."""
     found = []
-    for row in rows.to_dict("records"):
-        if row["status"] != "ok":
-            raise InputError(f"a configuration could not be judged on test data: {row['error']}")
+    for config in configs:
+        options = scheme(config)
+        row = judge.columns(schemes.parse(options.pop("scheme"), options))
         found.append({name: row[name] for name in COLUMNS})
     return found
 
 
 def holds(bounds: Sequence[Bound], test: Mapping[str, Any]) -> bool:
     """Whether bounds hold of columns of results."""
-    percent = 100.0 if scoring.is_share(test["metric_name"]) else 1.0
-    figures = {b.figure: test[NAMED.get(b.figure, "metric")] for b in bounds}
-    if DROP in figures:
-        figures[DROP] *= percent
-    return all(b.holds(figures) for b in bounds)
+    return all(b.holds({b.figure: _scaled(b, test, NAMED.get(b.figure, "metric"))}) for b in bounds)
+
+
+def surely_holds(bounds: Sequence[Bound], test: Mapping[str, Any]) -> bool:
+    """Whether they hold of the worse ends of 95 % intervals, inputs being drawn: each by itself."""
+    return all(b.holds({b.figure: _worse_end(b, test)}) for b in bounds)
+
+
+def _worse_end(bound: Bound, test: Mapping[str, Any]) -> float:
+    if bound.figure in WORSE:
+        return _scaled(bound, test, WORSE[bound.figure])
+    half = NORMAL95 * float(test["metric_se"])
+    return float(test["metric"]) + (-half if bound.at_least else half)
+
+
+def _scaled(bound: Bound, test: Mapping[str, Any], column: str) -> float:
+    """A column's figure in the bound's unit."""
+    points = bound.figure == DROP and scoring.is_share(test["metric_name"])
+    return float(test[column]) * (100.0 if points else 1.0)

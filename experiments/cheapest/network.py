@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from compiler.errors import ConfigError
 from experiments.data.datasets import Dataset
+from experiments.gaps.judged import of_scores
 from experiments.measure import metrics, scoring, tokens
 from experiments.measure.statistics import ratio_of_sums
 from experiments.systems import pipeline
@@ -174,7 +175,7 @@ class Network:
     def _surely(self, name: str, found: Array, wanted: Array) -> float:
         """The worse end of a figure's 95 % interval, inputs being drawn; NaN where none is made."""
         if name == "kl":
-            sums = tokens.token_sums(found, wanted)
+            sums = _divergences(found, wanted)
             return ratio_of_sums(sums.kl, sums.tokens)[2]
         if name != "sqnr":
             return math.nan
@@ -183,7 +184,8 @@ class Network:
 
     def _figure(self, name: str, found: Array, wanted: Array) -> float:
         if name == "kl":
-            return self._of_metric(KL, found, wanted)
+            sums = _divergences(found, wanted)
+            return ratio_of_sums(sums.kl, sums.tokens)[0]
         if name == "agreement":
             metric = scoring.find(self.metric, self.classes)
             answers = [metric.answers(a) for a in (found, wanted)] if metric.answers else [None]
@@ -210,3 +212,19 @@ class Network:
             )
         rows = metric.of_tokens(tokens.token_sums(found, wanted))[0]
         return float(metric.value(rows.mean(axis=0)))
+
+
+def _divergences(found: Array, wanted: Array) -> tokens.TokenSums:
+    """Of results from float32's.
+
+    Raises:
+        ConfigError: they are no scores.
+    """
+    sums = of_scores(found, wanted)
+    if sums is None:
+        what = "shares, which a softmax gave" if wanted.ndim in (2, 3) else "something else"
+        raise ConfigError(
+            "kl is of scores [n, classes] or [n, tokens, vocabulary], and the results, of shape "
+            f"{list(wanted.shape)}, are {what}: bound agreement or sqnr"
+        )
+    return sums

@@ -43,12 +43,15 @@ OF_SEARCH = (
 )
 OF_ROW = (
     *("kind", "format", "accumulate", "cost", "metric", "sqnr_db", "predicted_db"),
-    *("greedy_cost", "greedy_sqnr_db", "test_holds"),
+    *("greedy_cost", "greedy_sqnr_db", "test_holds", "test_surely_holds"),
     *(*(f"test_{name}" for name in COLUMNS), "config"),
 )
 EARLIER = {"sqnr_db": "sqnr", "greedy_sqnr_db": "greedy_sqnr"}
 """What columns of the first tables were called."""
-LATER = ("git_rev", "git_dirty", "metric")
+LATER = (
+    *("git_rev", "git_dirty", "metric", "test_surely_holds", "test_metric_se"),
+    *("test_sqnr_db_low", "test_kl_float32_high", "test_top1_agreement_low"),
+)
 """Columns that they did not have."""
 
 
@@ -66,6 +69,7 @@ def rows(found: Found, asked: Asked) -> pd.DataFrame:
         **columns(found.point.figures),
         "predicted_db": found.point.predicted_db,
         "test_holds": found.holds,
+        "test_surely_holds": found.surely_holds,
         **{f"test_{name}": value for name, value in found.test.items()},
         "config": write_toml(choices(found.config)),
     }

@@ -22,7 +22,7 @@ from .assignment import Chosen
 from .bound import columns
 from .candidate import BASE, FLOAT32, Candidate, candidates
 from .exploring import Explorer, Point, Tell
-from .held_out import COLUMNS, choices, holds, on_test_data
+from .held_out import COLUMNS, choices, holds, on_test_data, surely_holds
 from .network import Network
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ class Found:
         front: cost, metric, sqnr_db, the other figures that bounds are about, predicted_db, and
             `config` (TOML) of every assignment that no other beats in cost and SQNR, the cheapest
             first; beside each `greedy_cost` and `greedy_sqnr_db` of what greedy by sensitivity has
-            for this cost; if asked for, `test_holds` (whether the bound holds on the test inputs)
-            and the columns of `test`, with "test_" before them.
+            for this cost; if asked for, `test_holds` (whether the bound holds on the test inputs),
+            `test_surely_holds`, and the columns of `test`, with "test_" before them.
         uniforms: format, accumulate, cost, metric, sqnr_db and other figures of every candidate as
             the only one.
         layers: the layers and their formats: node, macs, format, accumulate, cost, noise.
@@ -55,6 +55,7 @@ class Found:
         test: figures on the data's test inputs, which the search has not seen, as the columns of
             results (`experiments.cheapest.held_out.COLUMNS`).
         holds: whether the bound holds there.
+        surely_holds: whether it holds of the worse end of a 95 % interval, too.
     """
 
     config: QConfig
@@ -68,6 +69,7 @@ class Found:
     unit: str
     test: Mapping[str, Any]
     holds: bool
+    surely_holds: bool
 
 
 def search(
@@ -123,6 +125,7 @@ def search(
     from quantize.calibration.running import processors
 
     from .bound import parse
+    from .judging import Judge
 
     bounds, wanted = parse(bound), candidates(formats, accumulators)
     charge = price.price_of(cost, picojoules, None if circuits is None else Path(circuits))
@@ -152,18 +155,23 @@ def search(
     judged_too = [best.chosen, *(p.chosen for p in points if judge_front)]
     configs = {chosen: s.config(chosen) for chosen in judged_too}
     told = on_test_data(
-        [*configs.values()], os.fspath(model), os.fspath(data), n_calib, seed, metric, judged.name,
-        n_eval, network.threads,
+        [*configs.values()],
+        Judge(
+            path, examples, n_eval or len(examples.x), examples.calibration_sample(n_calib, seed),
+            scoring.find(judged.metric, examples.classes), judged.name, network.threads,
+        ),
     )  # fmt: skip
     tests, front = dict(zip(configs, told, strict=True)), s.front()
     if judge_front:
         front["test_holds"] = [holds(bounds, tests[p.chosen]) for p in points]
+        front["test_surely_holds"] = [surely_holds(bounds, tests[p.chosen]) for p in points]
         for name in COLUMNS:
             front[f"test_{name}"] = [tests[p.chosen][name] for p in points]
     test = tests[best.chosen]
     return Found(
         configs[best.chosen], best, front, s.uniforms(), s.table(best), len(wanted),
         s.evaluations, s.explorer.additivity(), price.UNITS[cost], test, holds(bounds, test),
+        surely_holds(bounds, test),
     )  # fmt: skip
 
 

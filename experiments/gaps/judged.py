@@ -110,10 +110,14 @@ def _decibels(means: Float64) -> Float64:
 def _divergences(
     metric: Metric, x: Examples, found: Array, reference: Array, labels: Array | None
 ) -> tokens.TokenSums | None:
-    """Of scores [n, classes] or [n, tokens, classes]; None of others, and of shares, which formats
-    round to 0 (there the divergence is infinite)."""
     if metric.of_tokens is not None:
         return tokens.token_sums(found, reference, labels, tokens.mask_of(x))
+    return of_scores(found, reference)
+
+
+def of_scores(found: Array, reference: Array) -> tokens.TokenSums | None:
+    """Of scores [n, classes] or [n, tokens, classes]; None of others, and of shares, which formats
+    round to 0 (there the divergence is infinite)."""
     if found.ndim == 2:
         found, reference = found[:, None], reference[:, None]
     if found.ndim != 3 or found.shape[2] < 2:
