@@ -12,7 +12,7 @@ from compiler.op.accumulator import Accumulator as Accumulation
 from compiler.op.accumulator_presets import PRESETS
 from datatypes.formats import Format, get
 from datatypes.hardware.netlist import Bits, Circuit
-from datatypes.hardware.number import Number, compressed, leading_zeros
+from datatypes.hardware.number import Number, leading
 
 HEADROOM = 16
 """Exact accumulators hold sums of 2**HEADROOM products of the largest values."""
@@ -217,11 +217,8 @@ def _sum(c: Circuit, acc: Bits, product: Number, into: Exact, placed: Bits) -> B
 def number_of(c: Circuit, acc: Bits, of: Exact, kept: int) -> Number:
     """An exact accumulator as a number of `kept` significant bits, the last one sticky."""
     total, flag = acc[: of.width], acc[of.width]
-    sign = total.top
-    size = (total ^ sign.repeated(of.width)) + sign.zero_extended(of.width)
-    zeros = leading_zeros(c, size)
-    significand = compressed(c, size.shifted_left(zeros), kept)
+    significand, below = leading(c, total, kept)
     span = max(abs(of.unit), abs(of.unit + of.width)).bit_length() + 2
-    exponent = c.constant(of.unit + of.width - 1, span) - zeros.zero_extended(span)
+    exponent = c.constant(of.unit + of.width - 2, span) - below.sign_extended(span)
     zero = ~total.any()
-    return Number(flag & zero, flag & ~zero, zero, sign, exponent, significand)
+    return Number(flag & zero, flag & ~zero, zero, total.top, exponent, significand)

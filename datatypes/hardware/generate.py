@@ -18,9 +18,10 @@ from datatypes.hardware.codecs import codec_of
 from datatypes.hardware.datapaths import Datapath, Rounded, mac_in_format
 from datatypes.hardware.integers import Whole, fixed_point
 from datatypes.hardware.logarithmic import Logarithmic
-from datatypes.hardware.netlist import Circuit, text_of
+from datatypes.hardware.netlist import Circuit, Steps, text_of
 from datatypes.hardware.partly import PartlyTabulated
 from datatypes.hardware.staged import outer_step, staged_mac
+from datatypes.hardware.staged_parts import WHOLE, staged_parts
 from datatypes.hardware.tabulated import Tabulated
 from datatypes.registry import registered_types
 from datatypes.vector.choice import significant_bits
@@ -42,8 +43,7 @@ class Design:
         accumulator_bits: width of the ports `acc`.
         circuits: the modules by what they do: decode, encode, add, mul, mac, round.
         terms: products that NAME_mac adds at once.
-        parts: modules that are too large to be synthesized whole -> (module, how often it is in
-            them), one after the other.
+        parts: modules that are too large to be synthesized whole -> the modules in them.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Design:
     accumulator_bits: int
     circuits: dict[str, Circuit]
     terms: int = 1
-    parts: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    parts: Mapping[str, Steps] = field(default_factory=dict)
 
     @property
     def verilog(self) -> str:
@@ -124,11 +124,15 @@ def design(
         "mac": _mac(path, into),
         "round": _round(path, into),
     }
-    terms = 1
-    if isinstance(into, Staged):
-        terms = into.terms
-        circuits |= {"outer": outer_step(path.name, into)} if into.outer else {}
-    return Design(path.name, path.nbits, into, into.bits, circuits, terms)
+    if not isinstance(into, Staged):
+        return Design(path.name, path.nbits, into, into.bits, circuits)
+    circuits |= {"outer": outer_step(path.name, into)} if into.outer else {}
+    parts: dict[str, Steps] = {}
+    codec = codec_of(into.fmt)
+    if codec is not None and into.terms > WHOLE and not pipeline:
+        made, steps = staged_parts(path, into, Rounded(codec))
+        circuits, parts = circuits | made, {"mac": steps}
+    return Design(path.name, path.nbits, into, into.bits, circuits, into.terms, parts)
 
 
 def datapath(fmt: str | Format, registers: int = 0) -> Datapath:
@@ -220,7 +224,7 @@ def _block_design(of: Blocks, accumulate: Accumulate, pipeline: int) -> Design:
         )
     _check_width(into.fmt, of.name, of.element.nbits)
     circuits = block_circuits(of, datapath(of.element, pipeline), into)
-    parts = (("product", of.length), ("total", 1))
+    parts: Steps = (("product", of.length),), (("total", 1),)
     return Design(of.name, of.element.nbits, into, into.bits, circuits, of.length, {"mac": parts})
 
 

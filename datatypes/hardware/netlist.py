@@ -148,6 +148,10 @@ class Bits:
         return self.circuit.wire(self.width, "{}", self, name=name)
 
 
+Steps = tuple[tuple[tuple[str, int], ...], ...]
+"""What a signal passes one after the other: modules that are side by side, and how many of each."""
+
+
 class Circuit:
     """One Verilog module in the making."""
 

@@ -103,6 +103,45 @@ def normalized(c: Circuit, value: Bits) -> tuple[Bits, Bits]:
     return value.shifted_left(places), places
 
 
+def leading(c: Circuit, total: Bits, kept: int) -> tuple[Bits, Bits]:
+    """What a sum in two's complement is, from its leading one on.
+
+    The steps of a logarithmic shifter halve, and what no later step brings among the upper bits
+    goes into the sticky one at once: two multiplexers a bit, not one a bit and step. The sum is
+    negated when it is short: below the bits that are kept, a carry comes from zeros alone.
+
+    Args:
+        c: the circuit that it is put in.
+        total: the sum, at least 2 bits.
+        kept: bits of the result, at least 3.
+
+    Returns:
+        (significand, the last bit of which is sticky; by how many places the leading one is below
+        the highest bit but one, signed: -1 of the least number). Of zero, they mean nothing.
+    """
+    sign, value = total.top, total[: total.width - 1].raised(1)
+    zeros, sticky = [], c.constant(0, 1)
+    for step in (1 << k for k in reversed(range((total.width - 1).bit_length()))):
+        zeros.append(~(value[value.width - step :] ^ sign.repeated(step)).any())
+        stays, left = _upper(value, step + kept - 2)
+        moves, less = _upper(value[: value.width - step], step + kept - 2)
+        value = zeros[-1].chosen(moves, stays)
+        sticky = sticky | zeros[-1].chosen(less, left)
+    places = c.joint(c.constant(0, 1), *zeros)
+    size = value ^ sign.repeated(value.width)
+    size = size.zero_extended(kept) + (sign & ~sticky).zero_extended(kept)
+    significand = c.joint(size.top | size[kept - 2], size[: kept - 2], sticky)
+    return significand, places - size.top.zero_extended(places.width)
+
+
+def _upper(value: Bits, width: int) -> tuple[Bits, Bits]:
+    """The upper bits, with zeros below if there are less; whether any other one is set."""
+    left = value.width - width
+    if left <= 0:
+        return value.raised(-left), value.circuit.constant(0, 1)
+    return value[left:], value[:left].any()
+
+
 def compressed(c: Circuit, significand: Bits, width: int) -> Bits:
     """The upper bits, the lowest of which is sticky for those left out; or zeros below."""
     left = significand.width - width

@@ -5,18 +5,21 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
+from compiler.errors import DtypelabError
 from datatypes.hardware import tools
 from datatypes.hardware.generate import Design
 from datatypes.hardware.liberty import Cells, cells_of
-from datatypes.hardware.netlist import Circuit
+from datatypes.hardware.netlist import Circuit, Steps
 
 NAND2_TRANSISTORS = 4
+Watch = Callable[[str, int, int], None]
+"""Told what is being done, how much of all is done, and how much that is."""
 _MAP = "+strash;ifraig;scorr;dc2;dch,-f;map;topo"
 """ABC's commands, commas for blanks. Those that Yosys has for liberty files fail in WebAssembly."""
 
@@ -43,7 +46,12 @@ class Cost:
 
 
 def synthesized(
-    design: Design, only: Sequence[str] | None = None, liberty: str | Path | None = None
+    design: Design,
+    only: Sequence[str] | None = None,
+    liberty: str | Path | None = None,
+    *,
+    time_limit: float = tools.TIMEOUT,
+    watch: Watch | None = None,
 ) -> list[Cost]:
     """The cost of every module of a design; of large ones, that of their parts.
 
@@ -51,48 +59,64 @@ def synthesized(
         design: the circuits.
         only: which modules; all unless given.
         liberty: a file of a technology's cells.
+        time_limit: seconds that a module may take; twice as many with a liberty file.
+        watch: told before each module: its name, how many are done, and of how many.
 
     Raises:
-        DtypelabError: Yosys is missing or failed, or the liberty file lacks cells.
+        DtypelabError: Yosys is missing or failed, a module took too long, or the liberty file
+            lacks cells.
     """
+    if not time_limit > 0:
+        raise DtypelabError(f"time_limit is {time_limit:g}: it is seconds, and more than 0")
     known: dict[str, Cost] = {}
     wanted = [what for what in design.circuits if only is None or what in only]
-    needed = {part for what in wanted for part, _ in design.parts.get(what, ())}
+    needed = {part for what in wanted for step in design.parts.get(what, ()) for part, _ in step}
     registers = any(circuit.cuts for circuit in design.circuits.values())
     cells = None if liberty is None else cells_of(Path(liberty), registers)
+    whole = [w for w in design.circuits if w in {*wanted, *needed} and w not in design.parts]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "design.v").write_text(design.verilog)
-        for what, circuit in design.circuits.items():
-            if what in design.parts or what not in {*wanted, *needed}:
-                continue
-            cost = _cost(folder, what, circuit)
-            known[what] = cost if cells is None else _mapped(folder, cost, circuit, cells)
+        for done, what in enumerate(whole):
+            circuit = design.circuits[what]
+            if watch is not None:
+                watch(circuit.name, done, len(whole))
+            try:
+                cost = _cost(folder, what, circuit, time_limit)
+                if cells is not None:
+                    cost = _mapped(folder, cost, circuit, cells, time_limit)
+            except tools.TookTooLongError as error:
+                raise DtypelabError(
+                    f"{error} to synthesize {circuit.name}; allow more (time_limit), or leave it "
+                    "unsynthesized"
+                ) from None
+            known[what] = cost
     for what in set(wanted) & set(design.parts):
-        parts = [(known[part], times) for part, times in design.parts[what]]
-        known[what] = _composed(what, parts)
+        known[what] = _composed(what, design.parts[what], known)
     return [known[what] for what in wanted]
 
 
-def _composed(module: str, parts: Sequence[tuple[Cost, int]]) -> Cost:
-    """The cost of parts that are passed one after the other, each so many times side by side."""
-    areas = [part.area_um2 for part, _ in parts]
-    mapped = None not in areas
+def _composed(module: str, steps: Steps, known: Mapping[str, Cost]) -> Cost:
+    """The cost of steps that are passed one after the other."""
+    parts = [(known[part], times) for step in steps for part, times in step]
+    slowest = [[known[part] for part, _ in step] for step in steps]
+    mapped = None not in [part.area_um2 for part, _ in parts]
     return Cost(
         module,
         sum(times * part.cells for part, times in parts),
         sum(times * part.nand2 for part, times in parts),
-        sum(part.depth for part, _ in parts),
+        sum(max(part.depth for part in step) for step in slowest),
         sum(times * (part.area_um2 or 0.0) for part, times in parts) if mapped else None,
-        sum(part.delay_ps or 0.0 for part, _ in parts) if mapped else None,
+        sum(max(part.delay_ps or 0.0 for part in step) for step in slowest) if mapped else None,
     )
 
 
-def _cost(folder: Path, what: str, circuit: Circuit) -> Cost:
+def _cost(folder: Path, what: str, circuit: Circuit, limit: float) -> Cost:
     tools.yosys(
         f"read_verilog design.v\nsynth -flatten -top {circuit.name}\nabc -g cmos2\n"
         "opt_clean\ntee -o stat.txt stat -tech cmos\ntee -o path.txt ltp -noff\n",
         folder,
+        limit,
     )
     report = (folder / "stat.txt").read_text()
     cells = sum(int(n) for n in re.findall(r"^\s*(\d+)\s+\$_\w+_\s*$", report, re.MULTILINE))
@@ -103,13 +127,14 @@ def _cost(folder: Path, what: str, circuit: Circuit) -> Cost:
     return Cost(what, cells, nand2, depth)
 
 
-def _mapped(folder: Path, cost: Cost, circuit: Circuit, cells: Cells) -> Cost:
+def _mapped(folder: Path, cost: Cost, circuit: Circuit, cells: Cells, limit: float) -> Cost:
     """The cost with the area and the delay of a technology's cells."""
     (folder / "cells.genlib").write_text(cells.genlib)
     tools.yosys(
         f"read_verilog design.v\nsynth -flatten -top {circuit.name}\n"
         f"abc -genlib cells.genlib -script {_MAP}\nopt_clean\nwrite_json mapped.json\n",
         folder,
+        limit,
     )
     netlist = json.loads((folder / "mapped.json").read_text())
     placed = netlist["modules"][circuit.name]["cells"]

@@ -11,7 +11,7 @@ import click
 from compiler.errors import ConfigError, DtypelabError
 from experiments.files import check_outputs, write_whole
 
-from .common import json_option, print_json, say, show
+from .common import json_option, print_json, progress_bar, say, show
 
 if TYPE_CHECKING:
     from datatypes.hardware.generate import Design
@@ -45,6 +45,12 @@ if TYPE_CHECKING:
 @click.option("--liberty", metavar="FILE", help="A technology's cells, for um^2 and ps.")
 @click.option("-o", "--output", metavar="FILE", help="Verilog to write.  [default: NAME.v]")
 @click.option("--no-synthesis", is_flag=True, help="Only write the Verilog; needs no tools.")
+@click.option(
+    "--time-limit",
+    type=float,
+    metavar="SECONDS",
+    help="How long the synthesis of one module may take.  [default: 600]",
+)
 @json_option
 def hardware(
     name: str,
@@ -54,6 +60,7 @@ def hardware(
     liberty: str | None,
     output: str | None,
     no_synthesis: bool,
+    time_limit: float | None,
     as_json: bool,
 ) -> None:
     """Write a format's decoder, encoder, adder, multiplier and multiply-accumulate as Verilog, and
@@ -68,8 +75,9 @@ def hardware(
     from datatypes.hardware.generate import design
     from experiments.costs.netlists import described_by
 
-    if no_synthesis and liberty is not None:
-        raise ConfigError("--liberty is for synthesis: leave it out, or --no-synthesis")
+    for option, value in (("--liberty", liberty), ("--time-limit", time_limit)):
+        if no_synthesis and value is not None:
+            raise ConfigError(f"{option} is for synthesis: leave it out, or --no-synthesis")
     described = described_by(name)
     if accumulate is None:
         accumulate = "exact" if isinstance(described, str) else "float32"
@@ -82,7 +90,9 @@ def hardware(
     if not no_synthesis:
         from datatypes.hardware.synthesis import synthesized
 
-        costs = synthesized(made, liberty=liberty)
+        limit = tools.TIMEOUT if time_limit is None else time_limit
+        with progress_bar("synthesizing", not as_json) as watch:
+            costs = synthesized(made, liberty=liberty, time_limit=limit, watch=watch)
     write_whole(file, made.verilog.encode())
     facts = _facts(made, accumulate, file)
     if as_json:
