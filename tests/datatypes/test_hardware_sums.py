@@ -21,14 +21,13 @@ needs_tools = pytest.mark.skipif(
     reason=tools.missing() or tools.missing_compiler(),
 )
 EIGHT = ("posit8_es0", "posit8_es2", "float8_e4m3fn", "float8_e5m2", "nf4", "fixed8_4", "takum8")
+SIXTEEN = ("float16", "bfloat16", "posit16_es1", "posit16_es2", "fixed16_8", "takum16")
 STEPS = 8
 
 
 @needs_tools
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "takum8" else []) for n in EIGHT]
-)
+@pytest.mark.parametrize("name", [*EIGHT, *SIXTEEN])
 def test_exact_sums_of_random_sequences(name: str) -> None:
     fmt = get(name)
     made = design(name, "exact")
