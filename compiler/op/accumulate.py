@@ -32,6 +32,9 @@ from compiler.tensor.custom_dtypes import lane_of
 from compiler.tensor.expr import Buffer, Call, Expr, binary
 from compiler.types.dtypes import FLOAT32, FLOAT64, DType, precision, span
 
+CERTIFIED = "certified"
+"""The accumulation of a configuration that leaves the width of each layer's to its certificate."""
+
 EXACT_BITS = 53
 """Of integers that float64 holds."""
 
@@ -132,9 +135,9 @@ def is_mode(mode: str) -> bool:
 
 
 def names_sums(name: str) -> bool:
-    """Whether an accumulation is called so that is no format: a mode, published hardware, or
-    integers of a width; no format may have such a name."""
-    return name in MODES or name in PRESETS or width(name) is not None
+    """Whether an accumulation is called so that is no format: a mode, published hardware,
+    integers of a width, or those that are certified; no format may have such a name."""
+    return name in (*MODES, CERTIFIED) or name in PRESETS or width(name) is not None
 
 
 def unknown_mode(mode: str) -> str:

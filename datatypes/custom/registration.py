@@ -8,6 +8,7 @@ from compiler.lowering.tables import forget
 from compiler.types.dtypes import register_custom
 from datatypes import registry
 from datatypes.custom.custom_type import RegisteredType, described
+from datatypes.formats.catalogue import names_blocks
 from datatypes.registry import (
     BUILTIN_TYPES,
     FIRST_AUTOMATIC,
@@ -40,6 +41,8 @@ def register(name: str, type_code: int | None = None) -> int:
         raise DtypelabError(f"{name!r} cannot name a datatype; use letters, digits and underscores")
     if name in BUILTIN_TYPES or described(name) is not None:
         raise DtypelabError(f"{name!r} is a built-in type; choose another name")
+    if names_blocks(name):
+        raise DtypelabError(f"{name!r} names a block format; choose another name")
     if name in codes:
         raise DtypelabError(f"datatype {name!r} is already registered, with code {codes[name]}")
     holders = {code: holder for holder, code in codes.items()}

@@ -43,6 +43,15 @@ FAMILIES = (
     Family("lns<N>_<F>", r"lns(\d+)_(\d+)", lns),
 )
 
+BLOCK_FORMATS = (
+    "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4_e2m1", "mxint8", "nvfp4",
+    "nvint4",
+)  # fmt: skip
+"""Names of blocks of numbers that ship (`quantize.formats.blocks` has them); no format is called
+so, whether that was imported or not."""
+
+_blocks = {*BLOCK_FORMATS}
+
 _STOCHASTIC = re.compile(r"(.+)_stochastic(?:_seed(0|[1-9][0-9]*))?")
 """Any format that rounds to nearest, rounding stochastically instead."""
 _TRUNCATE = re.compile(r"(.+)_truncate")
@@ -81,8 +90,20 @@ def add(fmt: Format) -> Format:
         raise DtypelabError(f"a format called {fmt.name!r} exists; choose another name")
     if is_builtin(fmt.name) and fmt.name not in _known and get(fmt.name) != fmt:
         raise DtypelabError(f"{fmt.name!r} names a format of a family; choose another name")
+    if names_blocks(fmt.name):
+        raise DtypelabError(f"{fmt.name!r} names a block format; choose another name")
     _known[fmt.name] = fmt
     return fmt
+
+
+def names_blocks(name: str) -> bool:
+    """Whether a format of blocks is called so, and none of numbers may be."""
+    return name in _blocks
+
+
+def add_blocks(name: str) -> None:
+    """Note the name of a format of blocks."""
+    _blocks.add(name)
 
 
 def is_builtin(name: str) -> bool:

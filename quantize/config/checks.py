@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ConfigError, DtypelabError, unknown
+from compiler.op.accumulate import CERTIFIED as CERTIFIED
 from compiler.op.accumulate import MODES, is_mode
 from compiler.op.accumulator import accumulator, of_table
 from compiler.op.accumulator_width import FORM, width
@@ -16,8 +17,6 @@ from quantize.config.sites import ATTENTION, GRANULARITIES, OWN
 if TYPE_CHECKING:
     from quantize.config.qconfig import QConfig
 
-CERTIFIED = "certified"
-"""The accumulation of a configuration that leaves the width of each layer's to its certificate."""
 CHOICES: dict[str, tuple[str, ...]] = {
     "calibrate": (
         "minmax",

@@ -16,8 +16,10 @@ import re
 from dataclasses import dataclass
 
 from compiler.errors import ConfigError, DtypelabError
+from compiler.op.accumulate import names_sums
 from compiler.op.qnn.formats import POWERS
 from compiler.types.dtypes import DType
+from datatypes.formats.catalogue import add_blocks
 from quantize.formats.element import INTEGERS, Element, element, unsigned_bits
 
 FLOAT = "float32"
@@ -122,6 +124,8 @@ def define_block_format(
     made = BlockFormat(name or "-", element, scale, block)
     if _is_number(name):
         raise ConfigError(f"numbers are called {name!r}, and a block is none; choose another name")
+    if names_sums(name):
+        raise ConfigError(f"{name!r} names a way to form sums; choose another name")
     parts = [made.elements, *([] if made.scale == FLOAT else [made.scale_element])]
     for part in parts:
         if part.high <= 0:
@@ -129,6 +133,7 @@ def define_block_format(
     if _formats.get(name, made) != made:
         raise ConfigError(f"a block format called {name!r} exists; choose another name")
     _formats[name] = made
+    add_blocks(name)
     return made
 
 

@@ -194,6 +194,8 @@ def test_what_contradicts_itself_is_refused_and_not_registered(
         ("exact", "names a way to form sums"),
         ("h100_fp8", "names a way to form sums"),
         ("int16_wrap", "names a way to form sums"),
+        ("certified", "names a way to form sums"),
+        ("mxfp4_e2m1", "names a block format"),
         ("int4", "names integers"),
         ("uint7", "names integers"),
     ],

@@ -16,13 +16,19 @@ from quantize_nets import images, mixed_net, net, plan_of
 import compiler
 import datatypes
 import quantize
-from compiler.errors import ConfigError, UnsupportedError
+from compiler.errors import ConfigError, DtypelabError, UnsupportedError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Constant, IRModule
 from compiler.types.dtypes import FLOAT32, Array
+from datatypes.formats.catalogue import BLOCK_FORMATS
 from quantize import Plan, QConfig, annotate, calibrate, realize, simulate
 from quantize.calibration.format_scales import FormatObserver, weight_scales
-from quantize.formats.blocks import block_format, define_block_format
+from quantize.formats.blocks import (
+    block_format,
+    block_formats,
+    define_block_format,
+    defined_block_format,
+)
 from quantize.formats.element import element
 from quantize.formats.operand_format import OperandFormat, rounded_array
 from quantize.reference.trace import trace_plan
@@ -277,6 +283,18 @@ def test_users_define_block_formats_of_any_formats() -> None:
     for name in ("posit8_es1", "int4", "uint8", "float32"):
         with pytest.raises(ConfigError, match=f"numbers are called '{name}'"):
             define_block_format(name, "fixed8_7")
+    with pytest.raises(ConfigError, match="'fma' names a way to form sums"):
+        define_block_format("fma", "fixed8_7")
+
+
+def test_no_number_has_the_name_of_a_block_format() -> None:
+    assert {*BLOCK_FORMATS} == {n for n in block_formats() if defined_block_format(n) is None}
+    define_block_format("blocks_of_ints", "int4")
+    for name in ("nvfp4", "blocks_of_ints"):
+        with pytest.raises(DtypelabError, match=f"'{name}' names a block format; choose another"):
+            datatypes.define(name, exponent=2, mantissa=1)
+        with pytest.raises(DtypelabError, match=f"'{name}' names a block format; choose another"):
+            datatypes.register(name)
 
 
 def test_formats_that_users_define_can_be_scaled() -> None:
