@@ -27,8 +27,8 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.target.registry": ["Target"],
         "compiler.types.dtypes": ["DType"],
         "compiler.ir.expr": [
-            "Call", "Constant", "Function", "GlobalVar", "If", "IRModule", "Loop", "Match", "Tuple",
-            "TupleGetItem", "Var",
+            "Call", "Cases", "Constant", "Construct", "Function", "GlobalVar", "If", "IRModule",
+            "Loop", "Match", "Tuple", "TupleGetItem", "Var",
         ],
         "compiler.ir.builder": ["FunctionBuilder"],
         "compiler.ir.construct": ["function"],
@@ -36,7 +36,11 @@ __getattr__, __dir__, __all__ = lazy(
             "Expr", "call", "const", "global_var", "if_else", "make_tuple", "match", "var",
             "while_loop",
         ],
-        "compiler.types.tensor_types": ["FuncType", "TensorType", "TupleType"],
+        "compiler.types.tensor_types": [
+            "DataType", "FuncType", "TensorType", "TupleType", "TypeVar",
+        ],
+        "compiler.types.data": ["Constructor", "TypeDef"],
+        "compiler.boundary.data": ["Datum"],
         "compiler.ir.verifier": ["verify"],
         "compiler.ir.parser": ["parse"],
         "compiler.types.tokens": ["ParseError"],

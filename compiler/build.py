@@ -256,10 +256,11 @@ def _program(
 
 def needs_machine(mod: IRModule) -> bool:
     """Whether `main` has control flow, calls functions of the module, finds sizes in numbers, or
-    returns what is no tensor."""
+    takes or returns what is no tensor."""
     f = mod.main
     plain = (Call, Tuple, TupleGetItem, Var, Constant)
-    return not all(isinstance(atom_type(r), TensorType) for r in f.results) or any(
+    outside = (*f.params, *f.results)
+    return not all(isinstance(atom_type(a), TensorType) for a in outside) or any(
         not isinstance(v := b.value, plain)
         or (isinstance(v, Call) and (v.op is MATCH_SHAPE or not isinstance(v.op, OpDef | Function)))
         for b in f.bindings

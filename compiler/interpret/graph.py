@@ -12,10 +12,11 @@ from compiler.arithmetic.arrays import arithmetic
 from compiler.arithmetic.rounding_sites import RoundingSites
 from compiler.arithmetic.stochastic import node_number
 from compiler.boundary.assumptions import assumed, assumptions, check_assumptions
+from compiler.boundary.data import Datum, bind_values, fits, tensor_params
 from compiler.boundary.elements import elements_of
 from compiler.boundary.external import call_func
 from compiler.boundary.index_ranges import check_indices, index_ranges
-from compiler.boundary.inputs import bind_inputs, check_sizes, symbolic_sizes
+from compiler.boundary.inputs import check_sizes, symbolic_sizes
 from compiler.boundary.shapes import bind_dims, match_shape, sizes, stack_rows
 from compiler.errors import InputError, OutOfMemoryError
 from compiler.interpret import loop_nests
@@ -24,7 +25,9 @@ from compiler.ir.expr import (
     Atom,
     Binding,
     Call,
+    Cases,
     Constant,
+    Construct,
     Function,
     GlobalVar,
     If,
@@ -83,7 +86,8 @@ class Closure:
 
 
 def evaluate(mod: IRModule, /, *args: Any, **kwargs: Any) -> Any:
-    """Run `main` in numpy. Inputs are positional or by name, of any batch size the types allow.
+    """Run `main` in numpy. Inputs are positional or by name, of any batch size the types allow;
+    those of algebraic data types are `Datum`.
 
     Returns:
         The output array, or a list of arrays if there are several. Values of custom dtypes are
@@ -95,9 +99,9 @@ def evaluate(mod: IRModule, /, *args: Any, **kwargs: Any) -> Any:
             at run time contradict each other; a recursion is too deep, or a loop has no end.
     """
     f, elements = mod.main, elements_of(mod)
-    frame = _environment(f, args, kwargs)
-    inputs = {p.name: tensor_type(p) for p in f.params}
-    arrays = [frame.values[p] for p in f.params]
+    frame = _environment(mod, args, kwargs)
+    inputs = dict(tensor_params([(p.name, atom_type(p)) for p in f.params]))
+    arrays = [frame.values[p] for p in f.params if p.name in inputs]
     elements.check(list(inputs), arrays)
     check_indices(index_ranges(mod), inputs, arrays, frame.dims)
     outs = elements.given(_driven(_body(f, frame, mod), mod))
@@ -114,7 +118,7 @@ def trace_with(
 ) -> Iterator[tuple[Binding, Any]]:
     """`trace`, where the values `known` of operators' results are not computed again."""
     f = mod.main
-    frame = _environment(f, args, kwargs)
+    frame = _environment(mod, args, kwargs)
     for b in f.bindings:
         found = known.get(b.var)
         frame.values[b.var] = _driven(_value(b, frame, mod), mod) if found is None else found
@@ -124,17 +128,18 @@ def trace_with(
 def value_on(mod: IRModule, b: Binding, values: Mapping[Var, Any], *inputs: Any) -> Any:
     """The value of a binding of `main` where the variables that it reads have these `values`, and
     the sizes are those of `inputs`."""
-    frame = Frame(dict(values), _environment(mod.main, inputs, {}).dims)
+    frame = Frame(dict(values), _environment(mod, inputs, {}).dims)
     return _driven(_value(b, frame, mod), mod)
 
 
-def _environment(f: Function, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frame:
-    arrays, dims = bind_inputs([(p.name, tensor_type(p)) for p in f.params], args, kwargs)
+def _environment(mod: IRModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Frame:
+    f = mod.main
+    inputs = [(p.name, atom_type(p)) for p in f.params]
+    values, dims = bind_values(inputs, args, kwargs, mod.types)
     if dims:
-        inputs = [(p.name, tensor_type(p)) for p in f.params]
-        check_assumptions(assumptions(f), inputs, dims)
+        check_assumptions(assumptions(f), tensor_params(inputs), dims)
         check_sizes(symbolic_sizes(f), dims)
-    return Frame(dict(zip(f.params, arrays, strict=True)), dims)
+    return Frame(dict(zip(f.params, values, strict=True)), dims)
 
 
 def _driven(first: Run, mod: IRModule) -> Any:
@@ -167,6 +172,8 @@ def _value(b: Binding, frame: Frame, mod: IRModule) -> Run:
         return tuple(map(frame.atom, v.fields))
     if isinstance(v, TupleGetItem):
         return frame.atom(v.value)[v.index]
+    if isinstance(v, Construct):
+        return Datum(v.constructor, tuple(map(frame.atom, v.fields)))
     if isinstance(v, Function):
         return Closure(v, frame)
     if isinstance(v, GlobalVar):
@@ -194,7 +201,11 @@ def _value(b: Binding, frame: Frame, mod: IRModule) -> Run:
     return out
 
 
-def _callee(v: Call | If, frame: Frame, mod: IRModule) -> tuple[Closure, list[Any]]:
+def _callee(v: Call | If | Cases, frame: Frame, mod: IRModule) -> tuple[Closure, list[Any]]:
+    if isinstance(v, Cases):
+        value = frame.atom(v.value)
+        found = ((fits(p, value), body) for p, body in zip(v.patterns, v.bodies, strict=True))
+        return next((Closure(body, frame), given) for given, body in found if given is not None)
     if isinstance(v, If):
         return Closure(v.then if frame.atom(v.condition) else v.otherwise, frame), []
     args = list(map(frame.atom, v.args))

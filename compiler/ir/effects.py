@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from compiler.ir.expr import Call, Function, If, Loop, Value, nested
+from compiler.ir.expr import Call, Cases, Function, If, Loop, Value, nested
 from compiler.op.opdef import OpDef
 
 
 def effectful(value: Value) -> bool:
     """Whether computing `value` does more than give a value, or may: what a called function of the
     module or a closure does is not looked into."""
-    if isinstance(value, If | Loop):
+    if isinstance(value, If | Loop | Cases):
         return any(_inside(f) for f in nested(value))
     if not isinstance(value, Call):
         return False

@@ -7,7 +7,9 @@ from typing import Any
 
 from compiler.ir.expr import (
     Call,
+    Cases,
     Constant,
+    Construct,
     Function,
     GlobalVar,
     IRModule,
@@ -22,10 +24,12 @@ from compiler.target.intrinsics.emission import program_text
 
 
 def structural_equal(a: IRModule, b: IRModule) -> bool:
-    """Same functions, names, types, operators, attributes, constants (bit for bit) and origins."""
+    """Same functions, definitions of types, names, types, operators, attributes, constants (bit for
+    bit) and origins."""
     return (
         a.functions.keys() == b.functions.keys()
         and dict(a.attrs) == dict(b.attrs)
+        and dict(a.types) == dict(b.types)
         and all(_functions(f, b.functions[n]) for n, f in a.functions.items())
     )
 
@@ -66,6 +70,10 @@ def _values(x: Any, y: Any) -> bool:
     if isinstance(x, Loop) and x.count != y.count:
         return False
     if isinstance(x, Match) and x.type != y.type:
+        return False
+    if isinstance(x, Cases) and x.patterns != y.patterns:
+        return False
+    if isinstance(x, Construct) and (x.constructor, x.types) != (y.constructor, y.types):
         return False
     xs, ys = operands(x), operands(y)
     return (

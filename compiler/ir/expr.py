@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compiler.ir.overloads import Overloads
+from compiler.types.data import Pattern, TypeDef
 from compiler.types.dtypes import Array, DType
 from compiler.types.names import printed
 from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
@@ -136,6 +137,31 @@ class Match:
 
 
 @dataclass(frozen=True, eq=False)
+class Construct:
+    """A value of the algebraic data type `definition`: what `constructor` makes of `fields`.
+
+    Attributes:
+        types: arguments of the type. None: inference finds them, from the fields and from what is
+            done with the value.
+    """
+
+    definition: TypeDef
+    constructor: str
+    fields: tuple[Atom, ...] = ()
+    types: tuple[Type, ...] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Cases:
+    """What the first of `bodies` gives whose pattern `value` has: functions of the variables of
+    their patterns, which may read what is in scope. One pattern must fit, whatever the value."""
+
+    value: Atom
+    patterns: tuple[Pattern, ...]
+    bodies: tuple[Function, ...]
+
+
+@dataclass(frozen=True, eq=False)
 class Binding:
     """`var = value`. `origins`: names of the imported nodes that this value comes from."""
 
@@ -187,18 +213,19 @@ class Function:
         return replace(self, bindings=tuple(bindings), results=tuple(results))
 
 
-Control = If | Loop | Function
+Control = If | Loop | Cases | Function
 """Values that hold functions which read what is in scope."""
-Value = Call | Tuple | TupleGetItem | Var | Constant | GlobalVar | Match | Control
+Value = Call | Tuple | TupleGetItem | Var | Constant | GlobalVar | Match | Construct | Control
 
 
 @dataclass(frozen=True, eq=False)
 class IRModule:
     """Named functions of both levels. `attrs` records facts of the model (`opset`, `producer`
-    ...)."""
+    ...), `types` has the definitions of its algebraic data types."""
 
     functions: Mapping[str, Function | PrimFunc]
     attrs: Mapping[str, Any] = field(default_factory=dict)
+    types: Mapping[str, TypeDef] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Function:
         from compiler.errors import DtypelabError, unknown
@@ -276,6 +303,8 @@ def nested(value: Value) -> tuple[Function, ...]:
         return (value.then, value.otherwise)
     if isinstance(value, Loop):
         return (value.body,)
+    if isinstance(value, Cases):
+        return value.bodies
     return (value,) if isinstance(value, Function) else ()
 
 
@@ -283,7 +312,7 @@ def operands(value: Value) -> tuple[Atom, ...]:
     """The atoms that `value` reads; of a value with functions, also those that these capture."""
     if isinstance(value, Call):
         return (value.op, *value.args) if isinstance(value.op, Var) else value.args
-    if isinstance(value, Tuple):
+    if isinstance(value, Tuple | Construct):
         return value.fields
     if isinstance(value, (TupleGetItem, Match)):
         return (value.value,)
@@ -296,6 +325,8 @@ def direct_operands(value: Value) -> tuple[Atom, ...]:
     """The atoms that a value with functions reads itself."""
     if isinstance(value, If):
         return (value.condition,)
+    if isinstance(value, Cases):
+        return (value.value,)
     return (value.go, *value.init) if isinstance(value, Loop) else ()
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from compiler.errors import TypeInferenceError
 from compiler.ir.call_graph import callees_first
+from compiler.ir.data import cases_type, constructed_type, settled
 from compiler.ir.expr import (
     Atom,
     Binding,
     Call,
+    Cases,
+    Construct,
     Function,
     GlobalVar,
     If,
@@ -28,7 +31,9 @@ from compiler.ir.expr import (
 )
 from compiler.ir.signature import applied, matched
 from compiler.ir.substitution import substitute, with_nested
+from compiler.ir.unification import Offence, open_types, unified
 from compiler.symbolic import Var as Dim
+from compiler.types.data import check_definitions, pattern_types, type_variables
 from compiler.types.dtypes import BOOL
 from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
 
@@ -48,6 +53,10 @@ def infer_value(value: Value) -> Type:
         return _if(value)
     if isinstance(value, Loop):
         return _loop(value)
+    if isinstance(value, Cases):
+        return cases_type(value)
+    if isinstance(value, Construct):
+        return constructed_type(value)
     if isinstance(value, Function):
         return value.type
     if isinstance(value, Match):
@@ -123,37 +132,42 @@ def _loop(value: Loop) -> Type:
     return TupleType((*state, *stacks))
 
 
-class _Offence(Exception):
-    """A type error, and the variable whose value it is in."""
-
-    def __init__(self, var: Var, message: str):
-        self.var, self.message = var, message
-
-
 class _ShownError(TypeInferenceError):
     """A type error whose message holds the program."""
 
 
-def infer_function(f: Function, name: str = "main", resolve: Resolve | None = None) -> Function:
-    """`f` with every variable typed (the same object if nothing changed).
+def infer_function(
+    f: Function,
+    name: str = "main",
+    resolve: Resolve | None = None,
+    result: Type | None = None,
+) -> Function:
+    """`f` with every variable typed (the same object if nothing changed). `result`: the type of
+    what it returns, if that is known.
 
     Raises:
         TypeInferenceError: shows the printed program with the error at the offending binding.
     """
     try:
+        if open_types(f):
+            f = unified(f, result, resolve)
         return _infer(f, resolve)
-    except _Offence as e:
+    except Offence as e:
         from compiler.ir.printer import function_text
 
         shown = function_text(f, name, error_at=e.var, error=e.message)
         raise _ShownError(f"{e.message} (at %{e.var.name})\n{shown}") from None
 
 
-def _infer(f: Function, resolve: Resolve | None) -> Function:
+def _infer(f: Function, resolve: Resolve | None, given: Sequence[Type] | None = None) -> Function:
+    """See infer_function; `given`: types of the parameters, whatever they say."""
     mapping: dict[Var, Atom] = {}
     bindings: list[Binding] = []
+    if given is not None:
+        both = zip(f.params, given, strict=True)
+        mapping = {p: Var(p.name, t) for p, t in both if p.type != t}
     for p in f.params:
-        if p.type is None:
+        if p.type is None and p not in mapping:
             raise TypeInferenceError(f"parameter %{p.name} has no type")
     for b in f.bindings:
         value = substitute(b.value, mapping)
@@ -163,7 +177,7 @@ def _infer(f: Function, resolve: Resolve | None) -> Function:
         except _ShownError:  # in a function that is called here
             raise
         except TypeInferenceError as e:
-            raise _Offence(b.var, str(e)) from None
+            raise Offence(b.var, str(e)) from None
         if value is b.value and b.var.type == t:
             bindings.append(b)
             continue
@@ -171,10 +185,11 @@ def _infer(f: Function, resolve: Resolve | None) -> Function:
         if var is not b.var:
             mapping[b.var] = var
         bindings.append(replace(b, var=var, value=value))
-    if all(a is b for a, b in zip(bindings, f.bindings, strict=True)):
+    if not mapping and all(a is b for a, b in zip(bindings, f.bindings, strict=True)):
         return f
     results = [mapping.get(r, r) if isinstance(r, Var) else r for r in f.results]
-    return f.with_body(bindings, results)
+    params = tuple(v if isinstance(v := mapping.get(p, p), Var) else p for p in f.params)
+    return replace(f, params=params).with_body(bindings, results)
 
 
 def _inside(value: Value, resolve: Resolve | None) -> Value:
@@ -187,7 +202,19 @@ def _inside(value: Value, resolve: Resolve | None) -> Value:
             op = resolve(op)
         return value if op is value.op else replace(value, op=op)
     if isinstance(value, GlobalVar):
-        return value if resolve is None else resolve(value)
+        g = value if resolve is None else resolve(value)
+        if g.type is not None and type_variables(g.type):
+            raise TypeInferenceError(
+                f"@{g.name} of type {g.type} is generic, and no value: write a closure that calls "
+                "it, of the types that are meant"
+            )
+        return g
+    if isinstance(value, Construct):
+        return settled(value)
+    if isinstance(value, Cases):
+        t = atom_type(value.value)
+        each = zip(value.patterns, value.bodies, strict=True)
+        return with_nested(value, [_infer(f, resolve, pattern_types(p, t)) for p, f in each])
     if isinstance(value, (If, Loop, Function)):
         return with_nested(value, [_infer(f, resolve) for f in nested(value)])
     return value
@@ -196,8 +223,8 @@ def _inside(value: Value, resolve: Resolve | None) -> Value:
 class _Module:
     """Infers the functions of a module, those that are called first."""
 
-    def __init__(self, mod: IRModule):
-        self.mod = mod
+    def __init__(self, mod: IRModule, declared: Mapping[str, FuncType]):
+        self.mod, self.declared = mod, declared
         self.done: dict[str, Function] = {}
         self.under_way: set[str] = set()
         self.promised: dict[str, set[FuncType]] = {}
@@ -205,11 +232,19 @@ class _Module:
     def function(self, name: str) -> Function:
         if name not in self.done:
             self.under_way.add(name)
-            f = self.done[name] = infer_function(self.mod[name], name, self.resolve)
+            said = self.declared.get(name)
+            result = None if said is None else said.result
+            f = self.done[name] = infer_function(self.mod[name], name, self.resolve, result)
             self.under_way.remove(name)
             for t in self.promised.get(name, ()):
                 if t != f.type:
                     raise TypeInferenceError(f"@{name} has type {f.type}, but is called as {t}")
+            told = type_variables(*f.type.params)
+            for v in type_variables(f.type.result):
+                if v not in told:
+                    raise TypeInferenceError(
+                        f"@{name} of type {f.type}: no operand tells what {v} is in a call"
+                    )
         return self.done[name]
 
     def resolve(self, g: GlobalVar) -> GlobalVar:
@@ -228,10 +263,12 @@ class _Module:
         return self.mod.with_functions({name: self.function(name) for name in order})
 
 
-def infer_module(mod: IRModule) -> IRModule:
-    """`mod` with every variable typed; functions are inferred before what calls them.
+def infer_module(mod: IRModule, declared: Mapping[str, FuncType] | None = None) -> IRModule:
+    """`mod` with every variable typed; functions are inferred before what calls them. `declared`:
+    types that functions say that they have.
 
     Raises:
         TypeInferenceError: see infer_function.
     """
-    return _Module(mod).run()
+    check_definitions(mod.types)
+    return _Module(mod, declared or {}).run()

@@ -14,11 +14,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from compiler.errors import DtypelabError, ParseError
+from compiler.ir.data_parser import DataParser
 from compiler.ir.expr import (
     Atom,
     Binding,
     Call,
+    Cases,
     Constant,
+    Construct,
     Function,
     GlobalVar,
     If,
@@ -33,24 +36,30 @@ from compiler.ir.expr import (
 from compiler.ir.function_calls import CALL_TIR, CALLS, Callee
 from compiler.ir.graph_form import nested_name
 from compiler.ir.inference import infer_module
+from compiler.ir.linking import linked
 from compiler.ir.metadata_parser import read_metadata
 from compiler.op.library import get_op
 from compiler.op.opdef import OpDef
 from compiler.target.intrinsics import named_intrinsics
 from compiler.tensor.parser import take_primfuncs
 from compiler.tensor.stmt import PrimFunc
+from compiler.types.data import Pattern
 from compiler.types.dtypes import DType
 from compiler.types.names import printed
 from compiler.types.tensor_types import FuncType, Type
 from compiler.types.tokens import Token
-from compiler.types.type_parser import TypeParser
 
 Scope = ChainMap[str, Var]
 """Variables by name, those of enclosing functions last."""
 
 
-def parse(text: str) -> IRModule:
+def parse(text: str, using: IRModule | None = None) -> IRModule:
     """The module that `mod.astext(show_meta_data=True)` printed, with types inferred again.
+
+    Args:
+        text: the program.
+        using: a module whose types and functions the text may use without writing them
+            (`compiler.prelude()`); those that it needs are in the module then.
 
     Raises:
         ParseError: names line and column.
@@ -61,16 +70,20 @@ def parse(text: str) -> IRModule:
     rest, programs = take_primfuncs(
         program, {k: c.data for k, c in constants.items()}, named_intrinsics()
     )
-    parser = _Parser(rest, constants, origins)
+    parser = _Parser(rest, constants, origins, using or IRModule({}))
     found: dict[str, tuple[int, Function | PrimFunc]] = {**programs}
     while not parser.done:
+        if parser.sees("type"):
+            parser.type_definition()  # known already
+            continue
         at = parser.now.at
         name, f = parser.definition()
         found[name] = at, f
     if not found:
         raise ParseError("line 1, column 1: there is no function here")
     functions = {name: found[name][1] for name in sorted(found, key=lambda n: found[n][0])}
-    return infer_module(IRModule(functions, attrs))
+    mod = linked(IRModule(functions, attrs, parser.own_types), using or IRModule({}))
+    return infer_module(mod, parser.signatures)
 
 
 @dataclass
@@ -83,10 +96,17 @@ class _Inside:
     count: int = 0
 
 
-class _Parser(TypeParser):
-    def __init__(self, text: str, constants: dict[int, Constant], origins: dict[str, list[str]]):
+class _Parser(DataParser):
+    def __init__(
+        self,
+        text: str,
+        constants: dict[int, Constant],
+        origins: dict[str, list[str]],
+        using: IRModule,
+    ):
         super().__init__(text)
         self.constants, self.origins = constants, origins
+        self.own_types = self.read_definitions(using.types)
         self.signatures = self._signatures()
 
     def _signatures(self) -> dict[str, FuncType]:
@@ -96,6 +116,7 @@ class _Parser(TypeParser):
             if t.kind == "name" and t.text == "def":
                 self.k = k + 1
                 name = self.take(kind="global").text[1:]
+                self.type_params()
                 params, _, result = self.head()
                 if result is not None:
                     out[name] = FuncType(tuple(p.type for p in params if p.type), result)
@@ -104,9 +125,10 @@ class _Parser(TypeParser):
         return out
 
     def definition(self) -> tuple[str, Function]:
-        """`def @name(...) -> type { ... }`."""
+        """`def @name[A, ...](...) -> type { ... }`; type variables may be left out."""
         self.take("def")
         name = self.take(kind="global").text[1:]
+        self.type_params()
         return name, self.function(name, ChainMap())
 
     def head(self) -> tuple[list[Var], dict[str, Any], Type | None]:
@@ -180,6 +202,8 @@ class _Parser(TypeParser):
         if self.accept("match"):
             self.take("(")
             a = self.atom(scope)
+            if self.accept(")"):
+                return self.cases(a, scope, here)
             self.take(",")
             t = self.tensor_type()
             self.take(")")
@@ -189,7 +213,7 @@ class _Parser(TypeParser):
             g = GlobalVar(name, self.signatures.get(name))
             return Call(g, self.arguments(scope)) if self.sees("(") else g
         if self.now.kind == "name" and not self.sees("True") and not self.sees("False"):
-            return self.call(scope)
+            return self.construct(scope) if self.now.text[0].isupper() else self.call(scope)
         at, a = self.k, self.atom(scope)
         if self.accept("."):
             field = self.take(kind="number")
@@ -217,6 +241,29 @@ class _Parser(TypeParser):
         then = self.body((), f"{here}/0", scope)
         self.take("else")
         return If(condition, then, self.body((), f"{here}/1", scope))
+
+    def construct(self, scope: Scope) -> Construct:
+        """`Constructor[types](atoms)`; types that the fields tell, and `()`, may be left out."""
+        definition, name = self.definition_of()
+        types = self.types_listed() if self.sees("[") else None
+        fields = self.arguments(scope) if self.sees("(") else ()
+        return Construct(definition, name, fields, types)
+
+    def cases(self, value: Atom, scope: Scope, here: str) -> Cases:
+        """`{ pattern => { ... }, ... }`."""
+        self.take("{")
+        patterns: list[Pattern] = []
+        bodies: list[Function] = []
+
+        def case() -> None:
+            variables: dict[str, Var] = {}
+            patterns.append(self.case_pattern(variables))
+            self.take("=>")
+            path = f"{here}/{len(bodies)}"
+            bodies.append(self.body(tuple(variables.values()), path, scope))
+
+        self.listed(case, "}")
+        return Cases(value, tuple(patterns), tuple(bodies))
 
     def loop(self, scope: Scope, here: str) -> Loop:
         """`count (go, %state: type = atom, ...) { ... }`; `count` may be left out."""

@@ -13,7 +13,9 @@ from compiler.ir.expr import (
     Atom,
     Binding,
     Call,
+    Cases,
     Constant,
+    Construct,
     Function,
     GlobalVar,
     If,
@@ -30,6 +32,7 @@ from compiler.ir.function_calls import CALL_TIR, is_callee
 from compiler.ir.graph_form import marked, printed_inside
 from compiler.tensor.expr import Buffer
 from compiler.tensor.printer import primfunc_text
+from compiler.types.data import pattern_text, type_variables
 
 Annotate = Callable[[Binding], str]
 """What a comment behind a binding shall say; empty: nothing."""
@@ -40,7 +43,7 @@ def module_text(
 ) -> str:
     """The module as text; constants that are not scalars appear as `meta[Constant][k]`."""
     printer = _Printer(annotate=annotate)
-    parts = []
+    parts = ["\n".join(map(str, mod.types.values()))] if mod.types else []
     for name, f in mod.functions.items():
         if isinstance(f, Function):
             parts.append(printer.function(f, f"@{name}"))
@@ -86,7 +89,7 @@ class _Printer:
         marks = "".join(f"{k}={_attr(v)}, " for k, v in f.attrs.items())
         if name:
             self.graph = marked(f)
-        head = f"def {name}" if name else "fn "
+        head = f"def {name}{_generic(f)}" if name else "fn "
         head = f"{head}({params}{', ' if marks and params else ''}{marks[:-2]}){result} "
         return head + self.body(f, indent)
 
@@ -119,6 +122,10 @@ class _Printer:
             return f"{self.atom(v.value)}.{v.index}"
         if isinstance(v, Match):
             return f"match({self.atom(v.value)}, {v.type})"
+        if isinstance(v, Construct):
+            return self.construct(v)
+        if isinstance(v, Cases):
+            return self.cases(v, indent)
         if isinstance(v, GlobalVar):
             return f"@{v.name}"
         if isinstance(v, Function):
@@ -134,6 +141,23 @@ class _Printer:
             head = f"loop {v.count} " if v.count else "loop "
             return f"{head}({', '.join([self.atom(v.go), *state])}) {self.body(v.body, indent)}"
         return self.atom(v)
+
+    def construct(self, v: Construct) -> str:
+        """With the arguments of the type where the fields do not tell them."""
+        told = type_variables(*v.definition.constructor(v.constructor).fields)
+        hidden = v.types is None or told.keys() >= {*v.definition.params}
+        types = "" if hidden else f"[{', '.join(map(str, v.types or ()))}]"
+        fields = f"({', '.join(map(self.atom, v.fields))})" if v.fields else ""
+        return f"{v.constructor}{types}{fields}"
+
+    def cases(self, v: Cases, indent: str) -> str:
+        inner = f"{indent}  "
+        texts = [
+            f"{pattern_text(p, map(str, f.params))} => {self.body(f, inner)}"
+            for p, f in zip(v.patterns, v.bodies, strict=True)
+        ]
+        lines = f",\n{inner}".join(texts)
+        return f"match ({self.atom(v.value)}) {{\n{inner}{lines}\n{indent}}}"
 
     def call(self, v: Call, indent: str) -> str:
         args = [self.operand(a, indent) for a in v.args]
@@ -169,6 +193,12 @@ class _Printer:
         """Where in the metadata the contents of a constant buffer are."""
         assert b.data is not None
         return self.held(b, Constant(b.data, b.dtype))
+
+
+def _generic(f: Function) -> str:
+    """The type variables of a function, in brackets."""
+    found = type_variables(*(p.type for p in f.params if p.type is not None))
+    return f"[{', '.join(map(str, found))}]" if found else ""
 
 
 def callee_text(v: Call, args: list[str]) -> str:

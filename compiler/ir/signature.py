@@ -1,4 +1,5 @@
-"""Calls of functions: the dimensions of their parameters are those of what they are given."""
+"""Calls of functions: the dimensions and type variables of their parameters are those of what they
+are given."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from compiler.errors import TypeInferenceError
 from compiler.symbolic import Index, IntLike, Var, dim
-from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
+from compiler.types.data import parts, with_types
+from compiler.types.tensor_types import DataType, FuncType, TensorType, TupleType, Type, TypeVar
 
 
 def applied(f: FuncType, args: Sequence[Type], name: str = "the function") -> Type:
@@ -19,12 +21,27 @@ def applied(f: FuncType, args: Sequence[Type], name: str = "the function") -> Ty
     if len(args) != len(f.params):
         raise TypeInferenceError(f"{name} takes {len(f.params)} operands, not {len(args)}")
     sizes: dict[Var, IntLike] = {}
+    types: dict[TypeVar, Type] = {}
     for p, a in zip(f.params, args, strict=True):
         solve(p, a, sizes)
+        solve_types(p, a, types)
+
+    def here(t: Type) -> Type:
+        return with_types(with_dims(t, sizes), types)
+
     for k, (p, a) in enumerate(zip(f.params, args, strict=True)):
-        if with_dims(p, sizes) != a:
+        if here(p) != a:
             raise TypeInferenceError(f"operand {k} of {name} must be {p}, not {a}")
-    return with_dims(f.result, sizes)
+    return here(f.result)
+
+
+def solve_types(wanted: Type, given: Type, types: dict[TypeVar, Type]) -> None:
+    """Add to `types` what the type variables of `wanted` are in `given`."""
+    if isinstance(wanted, TypeVar):
+        types.setdefault(wanted, given)
+    elif type(wanted) is type(given):
+        for w, g in zip(parts(wanted), parts(given), strict=False):
+            solve_types(w, g, types)
 
 
 def solve(wanted: Type, given: Type, sizes: dict[Var, IntLike]) -> None:
@@ -41,6 +58,9 @@ def solve(wanted: Type, given: Type, sizes: dict[Var, IntLike]) -> None:
         for w, g in zip(wanted.params, given.params, strict=False):
             solve(w, g, sizes)
         solve(wanted.result, given.result, sizes)
+    elif isinstance(wanted, DataType) and isinstance(given, DataType):
+        for w, g in zip(wanted.args, given.args, strict=False):
+            solve(w, g, sizes)
 
 
 def name_of(d: IntLike) -> Var | None:
@@ -58,6 +78,10 @@ def with_dims(t: Type, sizes: Mapping[Var, IntLike]) -> Type:
         return TensorType(shape, t.dtype)
     if isinstance(t, TupleType):
         return TupleType(tuple(with_dims(x, sizes) for x in t.fields))
+    if isinstance(t, DataType):
+        return DataType(t.name, tuple(with_dims(x, sizes) for x in t.args))
+    if isinstance(t, TypeVar):
+        return t
     return FuncType(tuple(with_dims(p, sizes) for p in t.params), with_dims(t.result, sizes))
 
 

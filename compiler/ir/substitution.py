@@ -9,7 +9,9 @@ from compiler.ir.expr import (
     Atom,
     Binding,
     Call,
+    Cases,
     Constant,
+    Construct,
     Function,
     GlobalVar,
     If,
@@ -34,6 +36,8 @@ def with_nested(value: Value, functions: Iterable[Function]) -> Value:
         return value
     if isinstance(value, If):
         return If(value.condition, *new)
+    if isinstance(value, Cases):
+        return replace(value, bodies=new)
     return replace(value, body=new[0]) if isinstance(value, Loop) else new[0]
 
 
@@ -51,6 +55,8 @@ def with_operands(value: Value, atoms: Iterable[Atom]) -> Value:
         return replace(value, args=new)
     if isinstance(value, Tuple):
         return Tuple(new)
+    if isinstance(value, Construct):
+        return replace(value, fields=new)
     if isinstance(value, (TupleGetItem, Match)):
         return replace(value, value=new[0])
     if isinstance(value, (Var, Constant, GlobalVar)):
@@ -60,6 +66,8 @@ def with_operands(value: Value, atoms: Iterable[Atom]) -> Value:
     value = with_nested(value, (substitute_function(f, mapping) for f in nested(value)))
     if isinstance(value, If):
         return replace(value, condition=new[0])
+    if isinstance(value, Cases):
+        return replace(value, value=new[0])
     return replace(value, go=new[0], init=new[1:count]) if isinstance(value, Loop) else value
 
 

@@ -3,11 +3,25 @@
 from __future__ import annotations
 
 from compiler.errors import DtypelabError, VerifyError
-from compiler.ir.expr import Call, Constant, Function, GlobalVar, IRModule, Var, nested, operands
+from compiler.ir.expr import (
+    Call,
+    Cases,
+    Constant,
+    Construct,
+    Function,
+    GlobalVar,
+    IRModule,
+    Value,
+    Var,
+    nested,
+    operands,
+)
 from compiler.ir.function_calls import CALL_TIR
 from compiler.ir.inference import infer_value
 from compiler.ir.tensor_programs import callee
 from compiler.op.opdef import OpDef
+from compiler.types.data import check_definitions, check_type, definitions_in, type_variables
+from compiler.types.tensor_types import Type
 
 
 def verify(mod: IRModule, typed: bool = True) -> None:
@@ -15,11 +29,16 @@ def verify(mod: IRModule, typed: bool = True) -> None:
 
     Every variable is defined once and before it is used; parameters and (with `typed`) bindings
     have the type that inference gives them; operators get the attributes they declare; constants
-    hold the storage dtype of their type.
+    hold the storage dtype of their type. Types that are defined have values that end, and programs
+    use no others.
 
     Raises:
         VerifyError: names the function and the binding.
     """
+    try:
+        check_definitions(mod.types)
+    except DtypelabError as e:
+        raise VerifyError(str(e)) from None
     for name, f in mod.functions.items():
         if isinstance(f, Function):
             if f.captures:
@@ -53,6 +72,7 @@ def _function(f: Function, where: str, typed: bool, mod: IRModule) -> None:
         define(p)
         if p.type is None:
             raise VerifyError(f"{where}: parameter %{p.name} has no type")
+        _type(p.type, f"{where}: parameter %{p.name}", mod)
     for b in f.bindings:
         place = f"{where}: %{b.var.name}"
         for a in operands(b.value):
@@ -63,6 +83,8 @@ def _function(f: Function, where: str, typed: bool, mod: IRModule) -> None:
             _global(b.value, place, typed, mod)
         if isinstance(b.value, Call):
             _call(b.value, place, typed, mod)
+        if isinstance(b.value, Construct | Cases):
+            _data(b.value, place, mod)
         if not all(isinstance(o, str) for o in b.origins):
             raise VerifyError(f"{place}: origins must be names")
         if typed:
@@ -96,6 +118,27 @@ def _call(call: Call, place: str, typed: bool, mod: IRModule) -> None:
             callee(mod, call)
         except DtypelabError as e:
             raise VerifyError(f"{place}: {e}") from None
+
+
+def _type(t: Type, place: str, mod: IRModule) -> None:
+    try:
+        check_type(t, mod.types, type_variables(t), place)
+    except DtypelabError as e:
+        raise VerifyError(str(e)) from None
+
+
+def _data(value: Value, place: str, mod: IRModule) -> None:
+    """Check that a value speaks of types as the module defines them."""
+    if isinstance(value, Cases):
+        used = [d for p in value.patterns for d in definitions_in(p)]
+    else:
+        assert isinstance(value, Construct)
+        used = [value.definition]
+        for t in value.types or ():
+            _type(t, place, mod)
+    for d in used:
+        if mod.types.get(d.name) != d:
+            raise VerifyError(f"{place}: the module has no definition {d}")
 
 
 def _global(g: GlobalVar, place: str, typed: bool, mod: IRModule) -> None:

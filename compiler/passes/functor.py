@@ -13,7 +13,9 @@ from compiler.ir.expr import (
     Atom,
     Binding,
     Call,
+    Cases,
     Constant,
+    Construct,
     Function,
     GlobalVar,
     If,
@@ -40,6 +42,8 @@ _METHODS: dict[type, str] = {
     Constant: "visit_constant",
     GlobalVar: "visit_global_var",
     Match: "visit_match",
+    Construct: "visit_construct",
+    Cases: "visit_cases",
     If: "visit_if",
     Loop: "visit_loop",
     Function: "visit_function",
@@ -50,8 +54,9 @@ class ExprVisitor:
     """Visits every binding of a program, in order; override what you need.
 
     `visit_call(call)`, `visit_tuple`, `visit_tuple_getitem`, `visit_var`, `visit_constant`,
-    `visit_global_var`, `visit_match`, `visit_if`, `visit_loop` and `visit_function` get the value
-    of a binding; those of values with functions in them go on inside.
+    `visit_global_var`, `visit_match`, `visit_construct`, `visit_if`, `visit_loop`, `visit_cases`
+    and `visit_function` get the value of a binding; those of values with functions in them go on
+    inside.
     """
 
     def visit(self, program: IRModule | Function) -> None:
@@ -85,6 +90,10 @@ class ExprVisitor:
         """Visit the body."""
         self._inside(value)
 
+    def visit_cases(self, value: Cases) -> None:
+        """Visit the bodies."""
+        self._inside(value)
+
     def _inside(self, value: Value) -> None:
         for f in nested(value):
             self.visit_function(f)
@@ -106,6 +115,9 @@ class ExprVisitor:
 
     def visit_match(self, value: Match) -> None:
         """Visit a value of a known shape."""
+
+    def visit_construct(self, value: Construct) -> None:
+        """Visit what a constructor makes."""
 
 
 class ExprMutator:
@@ -198,6 +210,10 @@ class ExprMutator:
         """The body rewritten."""
         return self._inside(value)
 
+    def visit_cases(self, value: Cases) -> Value:
+        """The bodies rewritten."""
+        return self._inside(value)
+
     def _inside(self, value: Value) -> Value:
         return with_nested(value, [self.visit_function(f) for f in nested(value)])
 
@@ -223,4 +239,8 @@ class ExprMutator:
 
     def visit_match(self, value: Match) -> Value:
         """A value of a known shape."""
+        return value
+
+    def visit_construct(self, value: Construct) -> Value:
+        """What a constructor makes."""
         return value

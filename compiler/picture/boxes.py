@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from compiler.ir.expr import (
     Atom,
     Call,
+    Cases,
     Constant,
+    Construct,
     Function,
     If,
     IRModule,
@@ -20,6 +22,7 @@ from compiler.ir.expr import (
     Var,
     operands,
 )
+from compiler.types.data import pattern_text
 from compiler.types.tensor_types import TensorType, TupleType, Type, shape_text
 
 
@@ -84,6 +87,12 @@ def _box(var: Var, value: Value) -> Box:
     if isinstance(value, If):
         sides = (("then", value.then), ("else", value.otherwise))
         return Box("control", "if", (*(f"{n}: {_count(f)}" for n, f in sides), *result))
+    if isinstance(value, Cases):
+        forms = zip(value.patterns, value.bodies, strict=True)
+        texts = (f"{pattern_text(p, map(str, f.params))}: {_count(f)}" for p, f in forms)
+        return Box("control", "match", (*texts, *result))
+    if isinstance(value, Construct):
+        return Box("operator", value.constructor, result)
     if isinstance(value, Loop):
         return Box("control", "loop", (f"body: {_count(value.body)}", *result))
     if not isinstance(value, Call):

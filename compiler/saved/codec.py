@@ -12,15 +12,17 @@ from compiler.codegen.steps import Pointer, Step
 from compiler.decoding.caches import Cache, Kept
 from compiler.lowering.choose import DtypeLowering
 from compiler.symbolic import Index, Var
+from compiler.types.data import Constructor, TypeDef
 from compiler.types.dtypes import DType
-from compiler.types.tensor_types import FuncType, TensorType, TupleType
+from compiler.types.tensor_types import DataType, FuncType, TensorType, TupleType, TypeVar
 from compiler.vm import bytecode
 
 _CLASSES: dict[str, type] = {
     c.__name__: c
     for c in (
-        Assumption, Cache, DType, DtypeLowering, External, FuncType, Kept, Pointer, Stage, Step,
-        TensorType, TupleType, bytecode.VMFunction, *bytecode.INSTRUCTIONS,
+        Assumption, Cache, Constructor, DataType, DType, DtypeLowering, External, FuncType, Kept,
+        Pointer, Stage, Step, TensorType, TupleType, TypeDef, TypeVar, bytecode.VMFunction,
+        *bytecode.INSTRUCTIONS,
     )
 }  # fmt: skip
 

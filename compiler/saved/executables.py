@@ -49,7 +49,8 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
     manifest["indices"] = [r.row() for r in exe.indices]
     if isinstance(exe, VMExecutable):
         manifest |= {
-            "inputs": encode(tuple(exe.inputs.items())),
+            "inputs": encode(tuple(exe.params.items())),
+            "types": encode(tuple(exe.types.values())),
             "outputs": encode(tuple(exe.outputs.items())),
             "functions": encode(exe.image.functions),
             "assumed": encode(exe.assumed),
@@ -151,7 +152,8 @@ def _read(name: str, archive: zipfile.ZipFile) -> Executable:
     image = Image(decode(manifest["functions"]), graphs, constants)
     inputs, outputs = decode(manifest["inputs"]), decode(manifest["outputs"])
     assumed = decode(manifest["assumed"])
-    machine = VMExecutable(image, inputs, outputs, target, threads, assumed)
+    types = {d.name: d for d in decode(manifest["types"])}
+    machine = VMExecutable(image, inputs, outputs, target, threads, assumed, types)
     return _declared(machine, manifest)
 
 

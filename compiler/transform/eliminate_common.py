@@ -12,6 +12,7 @@ from compiler.ir.expr import (
     Binding,
     Call,
     Constant,
+    Construct,
     Function,
     IRModule,
     Tuple,
@@ -57,7 +58,7 @@ def _random(t: Type) -> bool:
 def _key(b: Binding, constants: ConstantKeys) -> Hashable | None:
     """Equal for values that are equal; None: there is none like it."""
     v = b.value
-    if not isinstance(v, Call | Tuple | TupleGetItem) or effectful(v):
+    if not isinstance(v, Call | Tuple | TupleGetItem | Construct) or effectful(v):
         return None
     if _random(atom_type(b.var)):
         return None
@@ -72,6 +73,8 @@ def _key(b: Binding, constants: ConstantKeys) -> Hashable | None:
         what = (v.op, v.attrs, repr(v.attrs))  # 0.0 equals -0.0, but does not read like it
     elif isinstance(v, TupleGetItem):
         what = v.index
+    elif isinstance(v, Construct):
+        what = v.constructor
     return (what, atom_type(b.var), *map(atom, operands(v)))
 
 
@@ -90,7 +93,8 @@ def eliminate_common(f: Function) -> Function:
 
 
 class EliminateCommonSubexpr(FunctionPass):
-    """Merges calls of one operator with equal attributes on equal operands, and equal tuples.
+    """Merges calls of one operator with equal attributes on equal operands, equal tuples and equal
+    data.
 
     Constants are equal if all their bits are. Calls with effects stay, and so does what rounds
     stochastically: two such values differ.

@@ -1,15 +1,17 @@
-"""A function's body inside another function: parameters, dimensions and names replaced."""
+"""A function's body inside another function: parameters, dimensions, type variables and names
+replaced."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
 from compiler.ir.expr import (
     Atom,
     Binding,
     Call,
+    Construct,
     Function,
     IRModule,
     Loop,
@@ -20,14 +22,26 @@ from compiler.ir.expr import (
     atom_type,
     nested,
 )
-from compiler.ir.signature import solve, with_dims
+from compiler.ir.signature import solve, solve_types, with_dims
 from compiler.ir.substitution import substitute, with_nested
 from compiler.symbolic import Index, IntLike, dim
 from compiler.symbolic import Var as Dim
+from compiler.types.data import parts, with_types
 from compiler.types.names import unique
-from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
+from compiler.types.tensor_types import TensorType, TupleType, Type, TypeVar
 
 Sizes = Mapping[Dim, IntLike]
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What dimensions and type variables are."""
+
+    sizes: Sizes
+    types: Mapping[TypeVar, Type]
+
+    def type(self, t: Type) -> Type:
+        return with_types(with_dims(t, self.sizes), self.types)
 
 
 def instantiated(
@@ -42,15 +56,20 @@ def instantiated(
         taken: names in use; those of the new variables are added.
     """
     sizes: dict[Dim, IntLike] = {}
+    types: dict[TypeVar, Type] = {}
     for p, a in zip(f.params, args, strict=True):
         solve(atom_type(p), atom_type(a), sizes)
-    sizes = {d: size for d, size in sizes.items() if size != d}
+        solve_types(atom_type(p), atom_type(a), types)
+    known = _Known(
+        {d: size for d, size in sizes.items() if size != d},
+        {v: t for v, t in types.items() if t != v},
+    )
     mapping: dict[Var, Atom] = dict(zip(f.params, args, strict=True))
     made: list[Binding] = []
     for b in f.bindings:
-        t = with_dims(atom_type(b.var), sizes)
+        t = known.type(atom_type(b.var))
         mapping[b.var] = var = Var(unique(b.var.name, taken), t)
-        value = _sized(substitute(b.value, mapping), sizes)
+        value = _sized(substitute(b.value, mapping), known)
         made.append(Binding(var, value, b.origins or result.origins))
     outs = tuple(mapping.get(r, r) if isinstance(r, Var) else r for r in f.results)
     if len(outs) == 1 and made and outs[0] is made[-1].var:
@@ -63,7 +82,7 @@ def instantiated(
 
 def with_sizes(mod: IRModule, sizes: Sizes) -> IRModule:
     """`mod`, typed, with these dimensions of `main` known."""
-    return mod.with_function("main", _sized_function(mod.main, sizes))
+    return mod.with_function("main", _sized_function(mod.main, _Known(sizes, {})))
 
 
 def with_numbered_dims(f: Function) -> tuple[Function, dict[Dim, Dim]]:
@@ -75,7 +94,7 @@ def with_numbered_dims(f: Function) -> tuple[Function, dict[Dim, Dim]]:
     sets += [_attr_dims(getattr(a, x.name)) for a in attrs if is_dataclass(a) for x in fields(a)]
     order = dict.fromkeys(v for s in sets for v in sorted(s, key=str))
     sizes: dict[Dim, IntLike] = {v: Dim(f"d{k}") for k, v in enumerate(order)}
-    return _sized_function(f, sizes), {Dim(f"d{k}"): v for k, v in enumerate(order)}
+    return _sized_function(f, _Known(sizes, {})), {Dim(f"d{k}"): v for k, v in enumerate(order)}
 
 
 def _tensors(t: Type) -> list[TensorType]:
@@ -113,10 +132,8 @@ def _dims(types: Iterable[Type | None]) -> set[Dim]:
     for t in types:
         if isinstance(t, TensorType):
             out |= set().union(*(d.vars() for d in t.shape if isinstance(d, Index)))
-        elif isinstance(t, TupleType):
-            out |= _dims(t.fields)
-        elif isinstance(t, FuncType):
-            out |= _dims((*t.params, t.result))
+        elif t is not None:
+            out |= _dims(parts(t))
     return out
 
 
@@ -128,38 +145,40 @@ def _attr_dims(value: Any) -> set[Dim]:
     return _dims([value]) if isinstance(value, Type) else set()
 
 
-def _sized(value: Value, sizes: Sizes) -> Value:
-    """`value` with dimensions replaced."""
-    if not sizes:
+def _sized(value: Value, known: _Known) -> Value:
+    """`value` with dimensions and type variables replaced."""
+    if not known.sizes and not known.types:
         return value
     if isinstance(value, Call):
-        op = _sized_function(value.op, sizes) if isinstance(value.op, Function) else value.op
-        return replace(value, op=op, attrs=_sized_attrs(value.attrs, sizes))
-    return with_nested(value, [_sized_function(g, sizes) for g in nested(value)])
+        op = _sized_function(value.op, known) if isinstance(value.op, Function) else value.op
+        return replace(value, op=op, attrs=_sized_attrs(value.attrs, known))
+    if isinstance(value, Construct):
+        types = None if value.types is None else tuple(map(known.type, value.types))
+        return replace(value, types=types)
+    return with_nested(value, [_sized_function(g, known) for g in nested(value)])
 
 
-def _sized_function(f: Function, sizes: Sizes) -> Function:
+def _sized_function(f: Function, known: _Known) -> Function:
     mapping = {
-        v: Var(v.name, with_dims(atom_type(v), sizes))
-        for v in (*f.params, *(b.var for b in f.bindings))
+        v: Var(v.name, known.type(atom_type(v))) for v in (*f.params, *(b.var for b in f.bindings))
     }
     bindings = [
-        Binding(mapping[b.var], _sized(substitute(b.value, mapping), sizes), b.origins)
+        Binding(mapping[b.var], _sized(substitute(b.value, mapping), known), b.origins)
         for b in f.bindings
     ]
     results = [mapping.get(r, r) if isinstance(r, Var) else r for r in f.results]
     return Function(tuple(mapping[p] for p in f.params), tuple(bindings), tuple(results), f.attrs)
 
 
-def _sized_attrs(attrs: Any, sizes: Sizes) -> Any:
+def _sized_attrs(attrs: Any, known: _Known) -> Any:
     if not is_dataclass(attrs) or isinstance(attrs, type):
         return attrs
 
     def sized(value: Any) -> Any:
         if isinstance(value, Index):
-            return dim(value.subst(sizes))
+            return dim(value.subst(known.sizes))
         if isinstance(value, tuple):
             return tuple(map(sized, value))
-        return with_dims(value, sizes) if isinstance(value, Type) else value
+        return known.type(value) if isinstance(value, Type) else value
 
     return replace(attrs, **{f.name: sized(getattr(attrs, f.name)) for f in fields(attrs)})

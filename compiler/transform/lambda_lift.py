@@ -4,12 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from compiler.ir.expr import Binding, Call, Function, GlobalVar, IRModule, Var, names_in, operands
+from compiler.ir.expr import (
+    Binding,
+    Call,
+    Function,
+    GlobalVar,
+    IRModule,
+    Var,
+    atom_type,
+    names_in,
+    nested,
+    operands,
+)
 from compiler.passes.live import live
 from compiler.passes.manager import ModulePass, PassContext
 from compiler.passes.nested import through_nested
 from compiler.transform.instantiate import brings_sizes
+from compiler.types.data import type_variables
 from compiler.types.names import unique
+from compiler.types.tensor_types import TypeVar
 
 
 class LambdaLift(ModulePass):
@@ -17,8 +30,9 @@ class LambdaLift(ModulePass):
     its own parameters.
 
     Where it is known which closure is called, the function is called instead. Where the closure is
-    a value, nothing is left of it but a call of the function; without captures, it is the function.
-    Closures whose values have sizes that their operands do not tell stay.
+    a value, nothing is left of it but a call of the function; without captures, it is the function,
+    unless that is generic. Closures whose values have sizes or types that their operands do not
+    tell stay.
     """
 
     name = "LambdaLift"
@@ -52,7 +66,8 @@ class _Lifter:
                 captures = v.captures
                 whole = self.lift(v, captures, b.var.name)
                 known[b.var] = whole, captures
-                b = replace(b, value=_calling(v, whole, captures) if captures else whole)
+                direct = not captures and not type_variables(v.type)
+                b = replace(b, value=whole if direct else _calling(v, whole, captures))
                 changed = True
             elif isinstance(v, Call) and isinstance(v.op, Var) and v.op in known:
                 whole, captures = known[v.op]
@@ -73,7 +88,16 @@ def _stays(f: Function) -> bool:
     v = f.bindings[0].value if only else None
     if isinstance(v, Call) and isinstance(v.op, GlobalVar) and set(operands(v)) >= {*f.params}:
         return True
-    return brings_sizes(replace(f, params=(*f.captures, *f.params)))
+    whole = replace(f, params=(*f.captures, *f.params))
+    told = type_variables(*map(atom_type, whole.params))
+    return not _variables(f) <= told.keys() or brings_sizes(whole)
+
+
+def _variables(f: Function) -> set[TypeVar]:
+    """The type variables of the values in `f`, and in functions in it."""
+    own = type_variables(*map(atom_type, (*f.params, *(b.var for b in f.bindings))))
+    inside = (_variables(g) for b in f.bindings for g in nested(b.value))
+    return {*own}.union(*inside)
 
 
 def _calling(f: Function, whole: GlobalVar, captures: tuple[Var, ...]) -> Function:

@@ -1,4 +1,4 @@
-"""Types of graph-level values: tensors with symbolic dimensions, tuples, functions."""
+"""Types of graph-level values: tensors with symbolic dimensions, tuples, functions, data."""
 
 from __future__ import annotations
 
@@ -76,7 +76,29 @@ class FuncType:
         return f"fn({', '.join(map(str, self.params))}) -> {self.result}"
 
 
-Type = TensorType | TupleType | FuncType
+@dataclass(frozen=True)
+class DataType:
+    """The algebraic data type that the module defines as `name` (see `compiler.types.data`), with
+    an argument for each of its parameters."""
+
+    name: str
+    args: tuple[Type, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.name}[{', '.join(map(str, self.args))}]" if self.args else self.name
+
+
+@dataclass(frozen=True)
+class TypeVar:
+    """Any type, the same wherever it has this name: in a definition, or in a generic function."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Type = TensorType | TupleType | FuncType | DataType | TypeVar
 
 
 def shape_text(shape: Sequence[IntLike]) -> str:

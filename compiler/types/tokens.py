@@ -21,7 +21,7 @@ _PATTERN = re.compile(
     r"|(?P<number>-?(?:\d+\.\d*(?:e[+-]?\d+)?|\d+e[+-]?\d+|\d+|inf\b|nan\b|inf(?=float)|nan(?=float))"
     r"(?P<dtype>(?:float|int|uint)\d+)?)"
     r"|(?P<name>custom\[\w+\]\d+(?::\w+)?|(?:True|False)(?=bool)|[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)"
-    r"|(?P<op>->|//|[-+*%(){}\[\],:;=.])",
+    r"|(?P<op>->|=>|//|[-+*%(){}\[\],:;=.])",
     re.DOTALL,
 )
 T = TypeVar("T")

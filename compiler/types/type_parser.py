@@ -4,11 +4,13 @@ printed."""
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
-from compiler.errors import DtypelabError
+from compiler.errors import DtypelabError, unknown
 from compiler.symbolic import Index, imax, imin
 from compiler.symbolic import Var as Dim
-from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
+from compiler.types.tensor_types import DataType, FuncType, TensorType, TupleType, Type, TypeVar
 from compiler.types.tokens import Cursor, Token
 
 
@@ -73,16 +75,46 @@ class DimensionParser(Cursor):
 
 
 class TypeParser(DimensionParser):
-    """Reads types as they are printed."""
+    """Reads types as they are printed.
+
+    Attributes:
+        defined: algebraic data types that there are, by name.
+        variables: type variables that there are here.
+        arities: how many arguments they take, of those where that is known already.
+    """
+
+    defined: Collection[str] = ()
+    variables: Collection[str] = ()
+    arities: Mapping[str, int] = MappingProxyType({})
 
     def type(self) -> Type:
-        """`Tensor[(dims), dtype]`, a tuple of types, or `fn(types) -> type`."""
+        """`Tensor[(dims), dtype]`, a tuple of types, `fn(types) -> type`, `Name[types]`, or a type
+        variable."""
         if self.accept("fn"):
             self.take("(")
             params = self.listed(self.type, ")")
             self.take("->")
             return FuncType(tuple(params), self.type())
-        return self.tuple_type() if self.sees("(") else self.tensor_type()
+        if self.sees("("):
+            return self.tuple_type()
+        name = self.now.text
+        if self.now.kind != "name" or name == "Tensor" or not (self.defined or self.variables):
+            return self.tensor_type()
+        if name not in self.defined and name not in self.variables:
+            raise self.error(unknown("type", name, [*self.defined, *self.variables, "Tensor"]))
+        at = self.k
+        self.take()
+        if name in self.variables:
+            return TypeVar(name)
+        out = DataType(name, self.types_listed())
+        if (wanted := self.arities.get(name)) is not None and len(out.args) != wanted:
+            self.k = at
+            raise self.error(f"{name} takes {wanted} types, not {len(out.args)}")
+        return out
+
+    def types_listed(self) -> tuple[Type, ...]:
+        """Types in brackets, if there are any."""
+        return tuple(self.listed(self.type, "]")) if self.accept("[") else ()
 
     def tuple_type(self) -> TupleType:
         """Types in parentheses."""

@@ -6,14 +6,24 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from compiler.boundary.assumptions import Assumption, assumptions, check_assumptions
+from compiler.boundary.data import (
+    arrays_in,
+    bind_values,
+    held_by,
+    rebuilt,
+    tensor_params,
+)
+from compiler.boundary.index_ranges import check_indices
 from compiler.boundary.inputs import symbolic_sizes
-from compiler.ir.expr import Function, IRModule, Var, atom_type, tensor_type
+from compiler.ir.expr import Function, IRModule, Var, atom_type
 from compiler.passes.pipeline import run
 from compiler.runtime.executable import Executable, GraphExecutable
 from compiler.runtime.kernels import Kernel
 from compiler.symbolic import Var as Dim
 from compiler.target.registry import Target
+from compiler.types.data import TypeDef
 from compiler.types.dtypes import Array
+from compiler.types.tensor_types import Type
 from compiler.vm.dims import needed
 from compiler.vm.lower import Compile, lower
 from compiler.vm.machine import Image, Machine
@@ -47,9 +57,9 @@ def build_machine(
     names = list(mod.attrs.get("outputs", ()))
     if len(names) != len(f.results):
         names = [r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(f.results)]
-    inputs = [(p.name, tensor_type(p)) for p in f.params]
+    inputs = [(p.name, atom_type(p)) for p in f.params]
     outputs = list(zip(names, map(atom_type, f.results), strict=True))
-    return VMExecutable(image, inputs, outputs, target, threads, tuple(assumed))
+    return VMExecutable(image, inputs, outputs, target, threads, tuple(assumed), mod.types)
 
 
 def bytecode(given: tuple[IRModule, Compile]) -> Image:
@@ -63,20 +73,46 @@ class VMExecutable(Executable):
     Attributes:
         image: functions, regions and constants.
         assumed: what `main` takes for granted.
+        params: name -> type of all inputs; `inputs` has those that are tensors. Calls take and give
+            `Datum` for those of algebraic data types.
+        types: definitions of these.
     """
 
     def __init__(
         self,
         image: Image,
-        inputs: Sequence[tuple[str, Any]],
-        outputs: Sequence[tuple[str, Any]],
+        params: Sequence[tuple[str, Type]],
+        outputs: Sequence[tuple[str, Type]],
         target: Target,
         threads: int,
         assumed: tuple[Assumption, ...] = (),
+        types: Mapping[str, TypeDef] | None = None,
     ):
         lowerings = dict.fromkeys(c for r in image.regions for c in r.lowerings)
-        super().__init__(inputs, outputs, target, threads, tuple(lowerings))
+        super().__init__(tensor_params(params), outputs, target, threads, tuple(lowerings))
         self.image, self.assumed = image, assumed
+        self.params, self.types = dict(params), dict(types or {})
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """See Executable.
+
+        Raises:
+            InputError: as there; a value is of no such type; or an input is a function.
+        """
+        if len(self.params) == len(self.inputs):
+            return super().__call__(*args, **kwargs)
+        values, dims = bind_values(list(self.params.items()), args, kwargs, self.types)
+        both = zip(self.params, values, strict=True)
+        arrays = [v for name, v in both if name in self.inputs]
+        self.elements.check(list(self.inputs), arrays)
+        check_indices(self.indices, self.inputs, arrays, dims)
+        outs = self.elements.given(self.run(values, dims))
+        return outs[0] if len(outs) == 1 else outs
+
+    def signature(self) -> str:
+        """See Executable."""
+        ins = ", ".join(f"{n}: {t}" for n, t in self.params.items())
+        return f"{ins} -> {', '.join(f'{n}: {t}' for n, t in self.outputs.items())}"
 
     def run(
         self, arrays: Sequence[Array], dims: Mapping[Dim, int], held: Sequence[Array] = ()
@@ -89,7 +125,8 @@ class VMExecutable(Executable):
         """
         check_assumptions(self.assumed, list(self.inputs.items()), dims)
         results = Machine(self.image).run(arrays, dims)
-        seen = {id(a) for a in (*arrays, *self.image.constants)}
+        given = [a for value in arrays for a in arrays_in(value)]
+        seen = {id(a) for a in (*given, *self.image.constants)}
         return [_own(r, seen) for r in results]
 
     @property
@@ -126,10 +163,12 @@ class VMExecutable(Executable):
 
 
 def _own(value: Any, seen: set[int]) -> Any:
-    """A result that is no other array: not an input, a constant, or another result."""
-    if isinstance(value, tuple):
-        return tuple(_own(x, seen) for x in value)
-    if hasattr(value, "copy") and id(value) in seen:
-        value = value.copy()
-    seen.add(id(value))
-    return value
+    """A result whose arrays are no others: not inputs, constants, or those of another result."""
+
+    def leaf(x: Any, _: None) -> Any:
+        if hasattr(x, "copy") and id(x) in seen:
+            x = x.copy()
+        seen.add(id(x))
+        return x
+
+    return rebuilt(value, None, held_by, leaf)

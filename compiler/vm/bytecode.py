@@ -1,7 +1,8 @@
 """Instructions of the virtual machine, and how they print.
 
-A function has numbered registers, the first of which hold its operands. They hold tensors, tuples
-and closures. Everything that computes with numbers is in regions, which are compiled.
+A function has numbered registers, the first of which hold its operands. They hold tensors, tuples,
+closures and values of algebraic data types. Everything that computes with numbers is in regions,
+which are compiled.
 """
 
 from __future__ import annotations
@@ -73,6 +74,53 @@ class Field:
 
     def __str__(self) -> str:
         return f"r{self.out} = r{self.source}.{self.index}"
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """Make a value of an algebraic data type; its tag is the name of the constructor."""
+
+    out: int
+    constructor: str
+    fields: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"r{self.out} = {self.constructor}({_registers(self.fields)})"
+
+
+@dataclass(frozen=True)
+class GetTag:
+    """Take the tag of a value of an algebraic data type."""
+
+    out: int
+    source: int
+
+    def __str__(self) -> str:
+        return f"r{self.out} = tag r{self.source}"
+
+
+@dataclass(frozen=True)
+class UnlessTag:
+    """Go on elsewhere if a tag is another one."""
+
+    tag: int
+    constructor: str
+    to: int
+
+    def __str__(self) -> str:
+        return f"unless r{self.tag} is {self.constructor} goto {self.to}"
+
+
+@dataclass(frozen=True)
+class GetField:
+    """Take a field of a value of an algebraic data type."""
+
+    out: int
+    source: int
+    index: int
+
+    def __str__(self) -> str:
+        return f"r{self.out} = field {self.index} of r{self.source}"
 
 
 @dataclass(frozen=True)
@@ -240,6 +288,10 @@ Instruction = (
     | Move
     | Pack
     | Field
+    | Allocate
+    | GetTag
+    | UnlessTag
+    | GetField
     | Jump
     | Unless
     | Start

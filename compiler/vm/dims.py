@@ -9,16 +9,16 @@ from compiler.ir.expr import Call, Function, Loop, nested
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dim
-from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
+from compiler.types.tensor_types import TensorType, TupleType, Type
 
 
 def dims_of(t: Type | None) -> set[Dim]:
-    """The dimensions that a value of type `t` shows; a function shows none."""
+    """The dimensions that a value of type `t` shows; a function shows none, and neither does a
+    value of an algebraic data type, which may hold nothing."""
     if isinstance(t, TensorType):
         return set().union(*(d.vars() for d in t.shape if isinstance(d, Index)))
     if isinstance(t, TupleType):
         return set().union(*map(dims_of, t.fields))
-    assert t is None or isinstance(t, FuncType)
     return set()
 
 

@@ -11,7 +11,9 @@ from compiler.ir.expr import (
     Atom,
     Binding,
     Call,
+    Cases,
     Constant,
+    Construct,
     Function,
     GlobalVar,
     If,
@@ -30,15 +32,19 @@ from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime.executable import GraphExecutable
 from compiler.symbolic import Var as Dim
+from compiler.types.data import Anything, Form, Named, Pattern
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, TupleType, Type
 from compiler.vm.bytecode import (
+    Allocate,
     Append,
     Bind,
     BindSizes,
     Close,
     Field,
     Forget,
+    GetField,
+    GetTag,
     Instruction,
     Invoke,
     InvokeClosure,
@@ -53,6 +59,7 @@ from compiler.vm.bytecode import (
     Start,
     Turn,
     Unless,
+    UnlessTag,
     VMFunction,
 )
 from compiler.vm.dims import dims_of, in_attrs, introduced
@@ -186,7 +193,9 @@ class _Function:
                 region.append(b)
                 inside.add(b.var)
                 continue
-            if not isinstance(b.value, Tuple | TupleGetItem) or inside & set(operands(b.value)):
+            if not isinstance(b.value, Tuple | TupleGetItem | Construct) or inside & set(
+                operands(b.value)
+            ):
                 flush()
             self.value(b)
         flush()
@@ -260,8 +269,15 @@ class _Function:
             self.at[b.var] = out = self.fresh()
             self.code.append(Pack(out, fields))
             return
+        if isinstance(v, Construct):
+            fields = self.reads(v.fields)
+            self.at[b.var] = out = self.fresh()
+            self.code.append(Allocate(out, v.constructor, fields))
+            return
         if isinstance(v, If):
             out = self.branches(v)
+        elif isinstance(v, Cases):
+            out = self.cases(v)
         elif isinstance(v, Loop):
             out = self.loop(v, b)
         elif isinstance(v, Match):
@@ -303,8 +319,50 @@ class _Function:
         self.code[done] = Jump(len(self.code))
         return out
 
-    def branch(self, f: Function, out: int) -> None:
-        known = set(self.known)
+    def cases(self, v: Cases) -> int:
+        """Each case in turn: what its pattern asks for, and its body; the last pattern that is
+        reached always fits."""
+        value, out = self.read(v.value), self.fresh()
+        ends: list[int] = []
+        for pattern, f in zip(v.patterns, v.bodies, strict=True):
+            tests: list[tuple[int, int, str]] = []
+            found = self.case(pattern, value, tests)
+            known = set(self.known)
+            for p, k in zip(f.params, found, strict=True):
+                self.at[p] = k
+                self.bind(k, atom_type(p), p.name)
+            self.branch(f, out, known)
+            ends.append(self.emit_later())
+            for place, tag, constructor in tests:
+                self.code[place] = UnlessTag(tag, constructor, len(self.code))
+        for place in ends:
+            self.code[place] = Jump(len(self.code))
+        return out
+
+    def case(self, p: Pattern, value: int, tests: list[tuple[int, int, str]]) -> list[int]:
+        """The registers of a pattern's variables; where tests are to stand, and what they test, is
+        added to `tests`."""
+        if isinstance(p, Anything):
+            return []
+        if isinstance(p, Named):
+            return [value]
+        if isinstance(p, Form):
+            tag = self.fresh()
+            self.code.append(GetTag(tag, value))
+            tests.append((self.emit_later(), tag, p.constructor))
+        found: list[int] = []
+        for k, inner in enumerate(p.fields):
+            if not isinstance(inner, Anything):
+                field = self.fresh()
+                get = GetField if isinstance(p, Form) else Field
+                self.code.append(get(field, value, k))
+                found += self.case(inner, field, tests)
+        return found
+
+    def branch(self, f: Function, out: int, before: set[Dim] | None = None) -> None:
+        """A branch, whose result goes to `out`. `before`: dimensions that are known where it is
+        left; None: those that are known here."""
+        known = set(self.known if before is None else before)
         results = self.body(f)
         new = Move((out,), results) if len(results) == 1 else Pack(out, results)
         self.code.append(new)

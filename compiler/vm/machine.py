@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from compiler.boundary.data import Datum
 from compiler.boundary.shapes import bind_dims, match_shape, stack_rows
 from compiler.errors import InputError, OutOfMemoryError
 from compiler.interpret.graph import MOST_FRAMES
@@ -14,12 +15,15 @@ from compiler.runtime.executable import GraphExecutable
 from compiler.symbolic import Var as Dim
 from compiler.types.dtypes import Array
 from compiler.vm.bytecode import (
+    Allocate,
     Append,
     Bind,
     BindSizes,
     Close,
     Field,
     Forget,
+    GetField,
+    GetTag,
     Instruction,
     Invoke,
     InvokeClosure,
@@ -34,6 +38,7 @@ from compiler.vm.bytecode import (
     Start,
     Turn,
     Unless,
+    UnlessTag,
     VMFunction,
 )
 
@@ -128,6 +133,15 @@ class Machine:
                 r[i.out] = tuple(r[k] for k in i.fields)
             case Field():
                 r[i.out] = r[i.source][i.index]
+            case Allocate():
+                r[i.out] = Datum(i.constructor, tuple(r[k] for k in i.fields))
+            case GetTag():
+                r[i.out] = r[i.source].constructor
+            case UnlessTag():
+                if r[i.tag] != i.constructor:
+                    frame.at = i.to
+            case GetField():
+                r[i.out] = r[i.source].fields[i.index]
             case Jump():
                 frame.at = i.to
             case Unless():

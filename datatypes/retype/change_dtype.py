@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler.boundary.data import holds_data
 from compiler.errors import DtypelabError, TypeInferenceError, UnsupportedError, unknown
 from compiler.ir.expr import (
     Atom,
@@ -35,7 +36,13 @@ from compiler.types.names import unique
 from compiler.types.tensor_types import TensorType, TupleType, Type
 from datatypes.custom.defining import define
 from datatypes.formats import Format, get
-from datatypes.retype.control_flow import is_control, retyped_control, with_dtype
+from datatypes.retype.control_flow import (
+    is_control,
+    retyped_control,
+    speaks_of,
+    with_dtype,
+    with_dtype_defined,
+)
 
 Target = str | DType | Format
 Sums = str | Format | Mapping[str, Any] | Accumulator
@@ -116,6 +123,14 @@ def change_dtype(
         def choose(b: Binding) -> Layer:
             return layer
 
+    if boundary:
+        for a in (*prepared.main.params, *prepared.main.results):
+            t = atom_type(a)
+            if holds_data(t) and speaks_of(t, source, prepared.types):
+                raise UnsupportedError(
+                    f"{a!r} of type {t} holds {source}, which nothing converts in data at the "
+                    "boundary: take and return tensors, or give boundary=False"
+                )
     retyped = {
         # What other functions take and give stays inside the module.
         name: _Retype(source, choose, inputs, boundary and name == "main").whole(f)
@@ -124,7 +139,9 @@ def change_dtype(
         for name, f in prepared.functions.items()
     }
     names = [r.name if isinstance(r, Var) else f"output{k}" for k, r in enumerate(mod.main.results)]
-    return replace(prepared, functions=retyped, attrs={"outputs": tuple(names), **prepared.attrs})
+    types = {n: with_dtype_defined(d, source, inputs) for n, d in prepared.types.items()}
+    attrs = {"outputs": tuple(names), **prepared.attrs}
+    return replace(prepared, functions=retyped, attrs=attrs, types=types)
 
 
 def mode_text(given: Sums) -> str:

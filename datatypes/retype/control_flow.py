@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from compiler.errors import UnsupportedError
-from compiler.ir.expr import Call, Function, GlobalVar, If, Loop, Match, Value, Var, nested
+from compiler.ir.expr import (
+    Call,
+    Cases,
+    Construct,
+    Function,
+    GlobalVar,
+    If,
+    Loop,
+    Match,
+    Value,
+    Var,
+    nested,
+)
 from compiler.ir.substitution import with_nested
+from compiler.types.data import Form, Pattern, Several, TypeDef, parts
 from compiler.types.dtypes import DType
-from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
+from compiler.types.tensor_types import DataType, FuncType, TensorType, TupleType, Type, TypeVar
 
 
 def with_dtype(t: Type, old: DType, new: DType) -> Type:
@@ -18,15 +31,52 @@ def with_dtype(t: Type, old: DType, new: DType) -> Type:
         return t.with_dtype(new) if t.dtype == old else t
     if isinstance(t, TupleType):
         return TupleType(tuple(with_dtype(x, old, new) for x in t.fields))
+    if isinstance(t, DataType):
+        return DataType(t.name, tuple(with_dtype(x, old, new) for x in t.args))
+    if isinstance(t, TypeVar):
+        return t
     params = tuple(with_dtype(x, old, new) for x in t.params)
     return FuncType(params, with_dtype(t.result, old, new))
 
 
+def with_dtype_defined(d: TypeDef, old: DType, new: DType) -> TypeDef:
+    """An algebraic data type whose fields have one dtype in place of another."""
+    constructors = (
+        replace(c, fields=tuple(with_dtype(t, old, new) for t in c.fields)) for c in d.constructors
+    )
+    return replace(d, constructors=tuple(constructors))
+
+
+def with_dtype_matched(p: Pattern, old: DType, new: DType) -> Pattern:
+    """A pattern of values of types with one dtype in place of another."""
+    if not isinstance(p, Form | Several):
+        return p
+    fields = tuple(with_dtype_matched(x, old, new) for x in p.fields)
+    if isinstance(p, Several):
+        return Several(fields)
+    return replace(p, definition=with_dtype_defined(p.definition, old, new), fields=fields)
+
+
+def speaks_of(
+    t: Type, dtype: DType, types: Mapping[str, TypeDef], seen: frozenset[Type] = frozenset()
+) -> bool:
+    """Whether values of type `t`, as `types` define it, hold tensors of `dtype`."""
+    if isinstance(t, TensorType):
+        return t.dtype == dtype
+    if t in seen:
+        return False
+    inside = list(parts(t))
+    if isinstance(t, DataType):
+        inside += [x for c in types[t.name].constructors for x in c.fields]
+    return any(speaks_of(x, dtype, types, seen | {t}) for x in inside)
+
+
 def is_control(value: Value) -> bool:
-    """Whether a value is a branch, loop or closure, or calls a function."""
+    """Whether a value is a branch, loop or closure, calls a function, or is of an algebraic data
+    type."""
     if isinstance(value, Call):
         return isinstance(value.op, GlobalVar | Var)
-    return isinstance(value, If | Loop | Function | GlobalVar | Match)
+    return isinstance(value, If | Loop | Cases | Construct | Function | GlobalVar | Match)
 
 
 def retyped_control(
@@ -43,6 +93,14 @@ def retyped_control(
         return _function(value, old, new)
     if isinstance(value, Match) and value.type.dtype == old:
         return Match(value.value, value.type.with_dtype(new))
+    if isinstance(value, Construct):
+        types = None if value.types is None else tuple(with_dtype(t, old, new) for t in value.types)
+        return replace(
+            value, definition=with_dtype_defined(value.definition, old, new), types=types
+        )
+    if isinstance(value, Cases):
+        patterns = tuple(with_dtype_matched(p, old, new) for p in value.patterns)
+        value = replace(value, patterns=patterns)
     return with_nested(value, [inside(f) for f in nested(value)])
 
 

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from compiler.ir.expr import Atom, Binding, Call, Function, If, TupleGetItem, Var, nested, uses
+from collections.abc import Sequence
+
+from compiler.ir.expr import (
+    Atom,
+    Binding,
+    Call,
+    Cases,
+    Function,
+    If,
+    TupleGetItem,
+    Var,
+    nested,
+    uses,
+)
 from compiler.types.dtypes import FLOAT32
 from compiler.types.tensor_types import TensorType
 
@@ -57,7 +70,9 @@ def inner_calls(f: Function, path: str = "") -> dict[str, tuple[Binding, Call]]:
     functions that it makes: by the names of what they are in, then of the part, then their own."""
     out: dict[str, tuple[Binding, Call]] = {}
     for b in f.bindings:
-        parts = ("then", "else") if isinstance(b.value, If) else ("body",)
+        parts: Sequence[str] = ("then", "else") if isinstance(b.value, If) else ("body",)
+        if isinstance(b.value, Cases):
+            parts = [f"case{k}" for k in range(len(b.value.bodies))]
         for part, g in zip(parts, nested(b.value), strict=False):
             inside = f"{path}{b.var.name}.{part}."
             out |= {inside + c.var.name: (c, call) for c, call in Graph(g).calls()}

@@ -1,0 +1,63 @@
+"""Whether patterns cover all values of a type; if not, one that none of them has.
+
+L. Maranget, "Warnings for pattern matching", J. Functional Programming 17 (3), 2007: the algorithm
+I, which finds a row of patterns that no row of a matrix covers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler.types.data import Anything, Form, Named, Pattern, Several
+
+Row = tuple[Pattern, ...]
+
+
+def missing(patterns: Sequence[Pattern]) -> Pattern | None:
+    """A pattern of values that none of `patterns`, which are of one type, has; None if all values
+    have one."""
+    found = _uncovered([(p,) for p in patterns], 1)
+    return None if found is None else found[0]
+
+
+def _uncovered(rows: Sequence[Row], width: int) -> Row | None:
+    """`width` patterns of values beside each other that no row has."""
+    if width == 0:
+        return None if rows else ()
+    heads = [row[0] for row in rows]
+    tuples = [p for p in heads if isinstance(p, Several)]
+    if tuples:
+        count = len(tuples[0].fields)
+        found = _uncovered(_opened(rows, "", count), count + width - 1)
+        return None if found is None else (Several(found[:count]), *found[count:])
+    forms = {p.constructor: p for p in heads if isinstance(p, Form)}
+    definition = next((p.definition for p in forms.values()), None)
+    constructors = definition.constructors if definition else ()
+    absent = [c for c in constructors if c.name not in forms]
+    if definition is None or absent:
+        rest = [row[1:] for row in rows if isinstance(row[0], Anything | Named)]
+        found = _uncovered(rest, width - 1)
+        if found is None:
+            return None
+        if definition is None:
+            return (Anything(), *found)
+        fields = (Anything(),) * len(absent[0].fields)
+        return (Form(definition, absent[0].name, fields), *found)
+    for c in constructors:
+        count = len(c.fields)
+        found = _uncovered(_opened(rows, c.name, count), count + width - 1)
+        if found is not None:
+            return (Form(definition, c.name, found[:count]), *found[count:])
+    return None
+
+
+def _opened(rows: Sequence[Row], constructor: str, count: int) -> list[Row]:
+    """The rows for a first value that is of a constructor, or a tuple: the patterns of its `count`
+    fields stand in its place."""
+    out: list[Row] = []
+    for first, *rest in rows:
+        if isinstance(first, Anything | Named):
+            out.append((Anything(),) * count + tuple(rest))
+        elif isinstance(first, Several) or first.constructor == constructor:
+            out.append((*first.fields, *rest))
+    return out

@@ -1,0 +1,84 @@
+"""Programs with algebraic data types, as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import compiler
+
+LIST = "type List[A] { Cons(A, List[A]), Nil }"
+MAP = """
+def @map[A, B](%f: fn(A) -> B, %xs: List[A]) -> List[B] {
+  %r = match (%xs) {
+    Nil => {
+      %n = Nil;
+      %n
+    },
+    Cons(%x, %rest) => {
+      %y = %f(%x);
+      %ys = @map(%f, %rest);
+      %zs = Cons(%y, %ys);
+      %zs
+    }
+  };
+  %r
+}
+"""
+PAIRS = f"""
+{LIST}
+type Either[A, B] {{ Left(A), Right(B) }}
+{MAP}
+def @main(%a: Tensor[(n, 2), float32], %b: Tensor[(n, 2), float32], %c: Tensor[(), bool])
+    -> Tensor[(n, 2), float32] {{
+  %e = Nil;
+  %l = Cons(%b, %e);
+  %m = Cons(%a, %l);
+  %g = fn (%x: Tensor[(n, 2), float32]) {{
+    %y = add(%x, %a);
+    %y
+  }};
+  %q = @map(%g, %m);
+  %s = if (%c) {{
+    %left = Left(%a);
+    %left
+  }} else {{
+    %right = Right(%m);
+    %right
+  }};
+  %t = (%q, %s);
+  %r = match (%t) {{
+    (Cons(%u, Cons(%v, Nil)), Left(%w)) => {{
+      %p = multiply(%u, %v);
+      %o = subtract(%p, %w);
+      %o
+    }},
+    (Cons(%u, _), Right(Cons(%w, _))) => {{
+      %p = subtract(%u, %w);
+      %o = nn.relu(%p);
+      %o
+    }},
+    _ => {{
+      %a
+    }}
+  }};
+  %r
+}}
+"""
+"""`main(a, b, c)`: (a + a) * (b + a) - a, or relu(a + a - a)."""
+
+
+def listed(items: Any) -> compiler.Datum:
+    """A list of the prelude."""
+    out = compiler.Datum("Nil")
+    for x in reversed(list(items)):
+        out = compiler.Datum("Cons", (x, out))
+    return out
+
+
+def unlisted(value: compiler.Datum) -> list[Any]:
+    """Its items."""
+    out = []
+    while value.constructor == "Cons":
+        head, value = value.fields
+        out.append(head)
+    return out
