@@ -43,6 +43,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.boundary.data": ["Datum"],
         "compiler.ir.verifier": ["verify"],
         "compiler.ir.parser": ["parse"],
+        "compiler.ir.prelude": ["prelude"],
         "compiler.types.tokens": ["ParseError"],
         "compiler.ir.equal": ["structural_equal"],
         "compiler.passes.manager": ["PassContext", "Sequential"],
