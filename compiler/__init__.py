@@ -33,8 +33,8 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.ir.builder": ["FunctionBuilder"],
         "compiler.ir.construct": ["function"],
         "compiler.ir.expression": [
-            "Expr", "call", "const", "global_var", "if_else", "make_tuple", "match", "var",
-            "while_loop",
+            "Expr", "call", "cases", "const", "construct", "global_var", "if_else", "make_tuple",
+            "match", "var", "while_loop",
         ],
         "compiler.types.tensor_types": [
             "DataType", "FuncType", "TensorType", "TupleType", "TypeVar",

@@ -9,17 +9,21 @@ add(%x, %x)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from compiler.errors import TypeInferenceError
+from compiler.ir.data import settled
+from compiler.ir.data_parser import DataParser
 from compiler.ir.expr import (
     Atom,
     Call,
+    Cases,
     Constant,
+    Construct,
     Function,
     GlobalVar,
     If,
@@ -35,6 +39,7 @@ from compiler.ir.inference import infer_value
 from compiler.ir.overloads import Overloads
 from compiler.symbolic import IntLike
 from compiler.symbolic import Var as Dim
+from compiler.types.data import TypeDef, pattern_types
 from compiler.types.dtypes import DType
 from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
 
@@ -181,6 +186,64 @@ def if_else(condition: Any, then: Any, otherwise: Any) -> Expr:
     """
     bodies = tuple(Body((), to_operands(branch)) for branch in (then, otherwise))
     return expression(lambda atoms, f: If(atoms[0], *f), (operand(condition),), bodies)
+
+
+def construct(
+    types: Mapping[str, TypeDef], constructor: str, *fields: Any, of: Sequence[Type] = ()
+) -> Expr:
+    """A value of an algebraic data type: what `constructor` makes of `fields`.
+
+    Args:
+        types: the definitions that there are (`mod.types`).
+        constructor: one of theirs.
+        fields: what it holds.
+        of: arguments of the type; needed where the fields do not tell them.
+
+    Raises:
+        TypeInferenceError: the fields do not fit.
+        ParseError: there is no such constructor.
+    """
+    definition, _ = _reader(types, constructor).definition_of()
+    given = tuple(of) or None
+    return expression(
+        lambda atoms, _: settled(Construct(definition, constructor, tuple(atoms), given)),
+        tuple(map(operand, fields)),
+    )
+
+
+def cases(
+    value: Any, types: Mapping[str, TypeDef], bodies: Mapping[str, Callable[..., Any]]
+) -> Expr:
+    """What is done with `value` by cases, the first of which that fits is chosen:
+    `{"Cons(%head, _)": lambda head: ..., "Nil": lambda: ...}`.
+
+    Args:
+        value: of an algebraic data type, or a tuple of such.
+        types: the definitions that there are (`mod.types`).
+        bodies: patterns, and functions of their variables that give one expression.
+
+    Raises:
+        TypeInferenceError: a pattern does not fit, a case is missing, or cases differ in type.
+        ParseError: something is no pattern.
+    """
+    of = operand(value)
+    patterns, made = [], []
+    for text, body in bodies.items():
+        variables: dict[str, Var] = {}
+        reader = _reader(types, text)
+        patterns.append(reader.case_pattern(variables))
+        if not reader.done:
+            raise reader.error(f"{text!r} is more than a pattern")
+        found = pattern_types(patterns[-1], _type(of))
+        params = tuple(Var(name, t) for name, t in zip(variables, found, strict=True))
+        made.append(Body(params, (operand(body(*params)),)))
+    return expression(lambda atoms, f: Cases(atoms[0], tuple(patterns), tuple(f)), (of,), made)
+
+
+def _reader(types: Mapping[str, TypeDef], text: str) -> DataParser:
+    reader = DataParser(text)
+    reader.read_definitions(types)
+    return reader
 
 
 def while_loop(

@@ -243,3 +243,34 @@ def test_types_are_told_where_fields_tell_them() -> None:
     assert isinstance(b.value, Construct)
     assert b.value.types == (b.value.definition.fields("Some", b.value.types)[0],)
     assert str(b.var.type) == "Option[Tensor[(), int64]]"
+
+
+# ---- programs made in Python ---------------------------------------------------------------------
+X = compiler.var("x", (), "int64")
+
+
+def test_programs_are_made_in_python() -> None:
+    types = compiler.prelude().types
+    nil = compiler.construct(types, "Nil", of=[X.type])
+    xs = compiler.construct(types, "Cons", X, compiler.construct(types, "Cons", X + 1, nil))
+    y = compiler.cases(xs, types, {
+        "Cons(_, Cons(%y, _))": lambda y: y * X,
+        "Cons(%y, Nil)": lambda y: y,
+        "Nil": lambda: X,
+    })  # fmt: skip
+    mod = compiler.IRModule({"main": compiler.function([X], y)}, types=types)
+    round_trip(mod)
+    assert compiler.evaluate(mod, 6) == compiler.build(mod)(6) == 42
+
+
+@pytest.mark.parametrize(("patterns", "said"), [
+    (["Some(%y)"], "no case is for None"),
+    (["Some(%y) None"], "'Some\\(%y\\) None' is more than a pattern"),
+    (["Sum(%y)"], "unknown constructor 'Sum'; did you mean 'Some'"),
+    (["Nil"], "Nil is a form of List"),
+])  # fmt: skip
+def test_cases_made_in_python_that_do_not_fit_are_refused(patterns: list[str], said: str) -> None:
+    types = compiler.prelude().types
+    some = compiler.construct(types, "Some", X)
+    with pytest.raises(compiler.DtypelabError, match=said):
+        compiler.cases(some, types, dict.fromkeys(patterns, lambda *_: X))
