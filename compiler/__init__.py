@@ -14,6 +14,7 @@ __getattr__, __dir__, __all__ = lazy(
     __name__,
     {
         "compiler.frontend": ["from_onnx"],
+        "compiler.frontend.torch": ["from_fx", "from_torch"],
         "compiler.interpret.graph": ["evaluate"],
         "compiler.interpret.iterations": ["limit_iterations"],
         "compiler.build": ["build", "optimize"],

@@ -60,6 +60,10 @@ class ValueNames:
             self._names[name] = self.intermediate(name)
         return self._names[name]
 
+    def call(self, name: str, variable: str) -> None:
+        """Have a value's variable be called so, as far as that is possible."""
+        self._names[name] = self.intermediate(variable)
+
     def intermediate(self, stem: str) -> str:
         """A variable name that no ONNX value has."""
         return unique(identifier(stem) or "v", self.taken)

@@ -1,0 +1,246 @@
+"""The state of one import of an exported program."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compiler.errors import ModelError, UnsupportedError
+from compiler.frontend.element_types import NARROW, element_code, exotic_name
+from compiler.frontend.limits import Budget
+from compiler.frontend.named_values import NamedValues
+from compiler.frontend.node import Results
+from compiler.frontend.torch.element_types import constant_of_tensor, dtype_of
+from compiler.frontend.torch.exporting import FIELD, check_operators, packet
+from compiler.frontend.torch.node import ATEN, Ref, TorchNode
+from compiler.frontend.torch.signature import output_names, size_of
+from compiler.frontend.values import Imported
+from compiler.ir.expr import Atom, Call, Function, Var, tensor_type
+from compiler.op.assume import ASSUME
+from compiler.symbolic import Index
+from compiler.symbolic import Var as Dimension
+
+OPSET = 23
+"""The version of ONNX's operators as which nodes are spelled."""
+
+
+class TorchImport(NamedValues):
+    """The state of one import; implements `compiler.frontend.node.Graph`.
+
+    Args:
+        program: a torch.export.ExportedProgram in operators that have converters.
+        dimensions: torch's symbols -> names of dimensions.
+        budget: what the import may take.
+    """
+
+    fixed_with = "sizes that dynamic_shapes leaves out"
+
+    def __init__(self, program: Any, dimensions: Mapping[str, str], budget: Budget):
+        super().__init__(budget)
+        self.program, self.dimensions, self.opset = program, dimensions, OPSET
+        self.outputs: list[str] = []
+        self._count = 0
+        self._aliases: dict[str, str] = {}
+        computed = (n for n in program.graph.nodes if n.op == "call_function")
+        self._alone = Counter(module_path(n) for n in computed if packet(n.target) != FIELD)
+        self._bounds = {
+            dimensions.get(str(symbol), str(symbol)): (int(r.lower), finite(r.upper))
+            for symbol, r in program.range_constraints.items()
+        }
+
+    # ---- the import ------------------------------------------------------------------------------
+    def run(self) -> Function:
+        """The function that the program computes.
+
+        Raises:
+            UnsupportedError: an operator, an argument or an element type that we do not implement.
+        """
+        signature = self.program.graph_signature
+        changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
+        if changed:
+            raise UnsupportedError(
+                f"the module writes to {', '.join(map(repr, changed[:5]))}: that is not supported; "
+                "what only training writes to is left alone after module.eval()"
+            )
+        check_operators(self.program.graph.nodes, self.place)
+        for n in self.program.graph.nodes:
+            if n.op == "placeholder":
+                self._given(n, signature)
+            elif n.op == "call_function":
+                self._convert(n)
+            elif n.op == "output":
+                return self._finish(n)
+            elif n.op == "get_attr":
+                raise UnsupportedError(f"{self.place(n)}: functions as arguments are not supported")
+        raise ModelError("the program has no outputs")
+
+    def _given(self, n: Any, signature: Any) -> None:
+        """A parameter, a buffer, a constant, or an input."""
+        held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+        constants = signature.inputs_to_lifted_tensor_constants
+        if n.name in signature.user_inputs:
+            self._input(n)
+        elif n.users and (n.name in held or n.name in constants):
+            name = held.get(n.name) or constants[n.name]
+            places = (self.program.state_dict, self.program.constants)
+            tensor = next(p[name] for p in places if name in p)
+            self.budget.reserve(tuple(tensor.shape), tensor.element_size(), f"{name!r}")
+            self._values[n.name] = constant_of_tensor(tensor, f"{name!r}")
+        elif n.users:
+            raise UnsupportedError(f"the input {n.name!r} is no tensor")
+
+    def _input(self, n: Any) -> None:
+        value = n.meta.get("val")
+        if not hasattr(value, "shape"):
+            if n.users:
+                raise UnsupportedError(f"the input {n.name!r} is {value!r}, no tensor")
+            return
+        name = str(n.name)
+        self.inputs.append(name)
+        self.names.call(name, name)
+        shape = tuple(size_of(d, self.dimensions) for d in value.shape)
+        try:
+            param = self.builder.param(name, shape, dtype_of(value.dtype))
+        except UnsupportedError as e:
+            raise UnsupportedError(f"input {name!r}: {e}") from None
+        self.names.taken |= {str(v) for d in shape if isinstance(d, Index) for v in d.vars()}
+        self._values[name] = self._within(param)
+
+    def _within(self, x: Var) -> Var:
+        """An input whose sizes are within the bounds that torch took for granted as it traced."""
+        for d in tensor_type(x).shape:
+            low, high = (
+                self._bounds.pop(d.name, (1, None)) if isinstance(d, Dimension) else (1, None)
+            )
+            size = Index.of(d)
+            sizes = [Index.of(low - 1) // size] if low > 2 else []  # 2 is what it calls "not 1"
+            sizes += [] if high is None else [size // (high + 1)]
+            for zero in sizes:
+                attrs = ASSUME.make_attrs(size=zero, equal=0, node="the traced module")
+                x = self.bind(Call(ASSUME, (x,), attrs), f"{x.name}_within", x.name)
+        return x
+
+    def _finish(self, n: Any) -> Function:
+        names = output_names(self.program)
+        results = []
+        (given,) = n.args
+        for name, x in zip(names, given, strict=True):
+            if x is None:
+                continue
+            if not hasattr(x, "name"):
+                raise UnsupportedError(f"the result {name!r} is {x!r}, no tensor")
+            self.outputs.append(name)
+            results.append(self.atom(self._aliases.get(x.name, x.name)))
+        if not results:
+            raise ModelError("the module returns no tensors")
+        return self.builder.finish(*results)
+
+    # ---- nodes -----------------------------------------------------------------------------------
+    def place(self, n: Any) -> str:
+        """Where in the module a node is, for messages."""
+        return repr(module_path(n) or n.name)
+
+    def _convert(self, n: Any) -> None:
+        self.budget.step()
+        op = packet(n.target)
+        if op == FIELD:
+            return  # an output of another node, which has its name
+        outputs, dtypes = self._outputs(n)
+        path = module_path(n)
+        single = path and self._alone[path] == 1
+        short = op.partition(".")[2].strip("_")
+        origin = path if single else f"{path}.{short}" if path else short
+        self.names.call(outputs[0] or n.name, origin)
+        args = self._arguments(n)
+        label = f"node {origin!r} ({op})"
+        node = TorchNode(
+            op, origin, tuple(refs(args)), outputs, {}, self, label=label, args=args,
+            dtypes=dtypes, fresh=self._fresh, named=self._named,
+        )  # fmt: skip
+        self.keep(node, self.results_of(node, lambda: self._made(node)))
+
+    def _made(self, node: TorchNode) -> Results:
+        return ATEN[node.op](node)
+
+    def _outputs(self, n: Any) -> tuple[tuple[str, ...], tuple[Any, ...]]:
+        """Names of a node's outputs, "" of those that nobody reads, and their element types."""
+        value = n.meta.get("val")
+        if not isinstance(value, (tuple, list)):
+            return (str(n.name),), (getattr(value, "dtype", None),)
+        names = [""] * len(value)
+        for user in n.users:
+            if packet(user.target) == FIELD:
+                k = user.args[1]
+                self._aliases[user.name] = names[k] = names[k] or str(user.name)
+        return tuple(names), tuple(getattr(v, "dtype", None) for v in value)
+
+    def _arguments(self, n: Any) -> dict[str, Any]:
+        """Arguments by the names of the operator's schema; of Python's functions, by position."""
+        schema = getattr(n.target, "_schema", None)
+        if schema is None:
+            return {str(k): self._argument(a) for k, a in enumerate(n.args)}
+        args = {}
+        for k, declared in enumerate(schema.arguments):
+            given = n.kwargs.get(declared.name, declared.default_value)
+            if k < len(n.args) and not declared.kwarg_only:
+                given = n.args[k]
+            args[declared.name] = self._argument(given)
+        return args
+
+    def _argument(self, a: Any) -> Any:
+        if isinstance(a, (list, tuple)):
+            return [self._argument(x) for x in a]
+        if not hasattr(a, "meta"):
+            return a
+        value, name = a.meta.get("val"), self._aliases.get(a.name, a.name)
+        return Ref(name, getattr(value, "dtype", None), getattr(value, "ndim", 0))
+
+    def _fresh(self, stem: str) -> str:
+        self._count += 1
+        return f"{stem} #{self._count}"
+
+    def _named(self, v: Imported) -> str:
+        name = self._fresh("")
+        self._values[name] = v
+        return name
+
+    # ---- what nodes use (see Graph) --------------------------------------------------------------
+    def element(self, name: str) -> int:
+        """See Graph."""
+        return element_code(tensor_type(self.atom(name)).dtype)
+
+    def declared(self, v: Atom) -> str:
+        """Name of a value's element type if numpy does not have it; else empty."""
+        return exotic_name(element_code(tensor_type(v).dtype))
+
+    def mark(self, name: str, code: int) -> None:
+        """See Graph."""
+        if code in NARROW:
+            raise UnsupportedError("integers of 2 or 4 bits are not supported")
+
+    def inline(self, graph: Any, operands: Sequence[Imported]) -> list[Imported]:
+        """See Graph."""
+        raise UnsupportedError("graphs inside a graph are not supported")
+
+
+def module_path(n: Any) -> str:
+    """Path of the innermost module that a node comes from: `layer1.0.conv1`; "" if it is the whole
+    module."""
+    stack = list((n.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]) if stack else ""
+    return re.sub(r"^(L\['self'\]|L__self__)\.?", "", path)
+
+
+def finite(bound: Any) -> int | None:
+    """A bound of torch's as a number; None if it is infinite."""
+    return int(bound) if getattr(bound, "is_Integer", isinstance(bound, int)) else None
+
+
+def refs(x: Any) -> list[str]:
+    """Names of what an argument refers to."""
+    if isinstance(x, Ref):
+        return [x.name]
+    inner = x.values() if isinstance(x, dict) else x if isinstance(x, list) else ()
+    return [name for a in inner for name in refs(a)]
