@@ -4,9 +4,9 @@
 `results_table` lays one out for a terminal, `report` as an HTML page; `reproduce` runs a recorded
 row again; `paired_differences` compares cells of language models, sequence by sequence, and
 `generate` continues a prompt with one; `search` finds the cheapest formats for the layers of a
-network, `gap` what bit-exact execution costs beside simulation. `register_model`,
-`register_dataset` and `register_metric` make names that specifications can use; `token_windows`
-makes data of a long text.
+network, `gap` what bit-exact execution costs beside simulation, and `train` trains networks in the
+formats of a specification. `register_model`, `register_dataset` and `register_metric` make names
+that specifications can use; `token_windows` makes data of a long text.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from experiments.running.reproduction import reproduce as reproduce
     from experiments.running.runner import sweep as sweep
     from experiments.spec.specification import load_spec as load_spec
+    from experiments.training.training import train as train
     from experiments.zoo import register_model as register_model
 
 __getattr__, __dir__, __all__ = lazy(
@@ -46,6 +47,7 @@ __getattr__, __dir__, __all__ = lazy(
         "experiments.measure.scoring": ["register_metric"],
         "experiments.spec.specification": ["load_spec"],
         "experiments.page.notebook": ["read_results"],
+        "experiments.training.training": ["train"],
         "experiments.results.terminal": ["results_table"],
         "experiments.zoo": ["register_model"],
     },

@@ -39,6 +39,7 @@ from .schema import schema
 from .search import search
 from .sweep import sweep
 from .table import table
+from .train import train
 from .tune import tune
 from .zoo import zoo
 
@@ -76,7 +77,7 @@ def cli(context: click.Context, files: tuple[Path, ...]) -> None:
 
 for verb in (
     *(inspect, run, generate, quantize, plan, compare, bench, tune, search, gap, costs, dtype),
-    *(sweep, schema, table, report, reproduce, zoo, cache),
+    *(train, sweep, schema, table, report, reproduce, zoo, cache),
 ):
     cli.add_command(verb)
 

@@ -1,0 +1,1 @@
+"""Training: networks, the step as a program, optimizers, checkpoints, runs."""

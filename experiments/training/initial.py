@@ -1,0 +1,43 @@
+"""Weights to begin with: drawn by a seed, the same ones on every machine and in every version."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compiler.arithmetic.stochastic import node_number
+
+from .network import BIAS, GAIN, VARIANCE, WEIGHT, Floats, Network, Parameter
+
+
+def initial(network: Network, seed: int) -> dict[str, Floats]:
+    """Name -> values of all parameters, drawn by `seed`.
+
+    Weights and biases of contractions are uniform within 1 / sqrt(fan in), as those of torch's
+    linear and convolutional layers are by default (Kaiming He et al. 2015, with a = sqrt(5)); what
+    is added elsewhere begins at 0, gains and variances at 1, shifts and means at 0.
+    """
+    return {p.name: _drawn(p, seed) for p in network.parameters}
+
+
+def _drawn(p: Parameter, seed: int) -> Floats:
+    if p.kind in (WEIGHT, BIAS) and p.fan_in:
+        bound = 1 / math.sqrt(p.fan_in)
+        drawn = (2 * uniform(seed, p.name, p.value.size) - 1) * bound
+        return drawn.reshape(p.value.shape).astype(np.float32)
+    value = 1 if p.kind in (GAIN, VARIANCE) else 0
+    return np.full(p.value.shape, value, np.float32)
+
+
+def uniform(seed: int, name: str, count: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    """`count` numbers in (0, 1), by the hash that stochastic rounding uses."""
+    from datatypes.formats.randomness import random_bits
+
+    bits = random_bits(seed, node_number(name), np.arange(count), 0)
+    return (bits.astype(np.float64) + 0.5) / 2.0**32
+
+
+def order(seed: int, epoch: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    """The order of `count` examples in an epoch: a permutation, of (seed, epoch) alone."""
+    return np.argsort(uniform(seed, f"order of epoch {epoch}", count), kind="stable")

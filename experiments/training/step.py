@@ -1,0 +1,209 @@
+"""The training step: forward, loss, gradients and update as one program.
+
+Its parameters are the batch, what the weights and the optimizer's state are before the step, and
+the step's numbers (learning rate and others); its results what they are after it. All are float32
+there; inside, every part is computed in its format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from compiler.ir.builder import FunctionBuilder
+from compiler.ir.expr import Atom, Function, IRModule, Var, tensor_type
+
+from .batch_norm import by_batch
+from .formats import (
+    CONTROL,
+    FORWARD,
+    LOSS,
+    STATISTICS,
+    UPDATE,
+    Formats,
+    in_formats,
+    part_of,
+    tagged,
+)
+from .loss_scale import LossScale
+from .network import Network
+from .optimizers import Optimizer, Update
+
+RATE, SCALE, UNSCALE, TARGETS = "rate", "loss_scale", "loss_unscale", "targets"
+_LARGEST = 3.0e38
+"""What sums of finite gradients are below."""
+_TINY = 1e-6
+"""Keeps the norm that gradients are divided by above 0, as in torch."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a step does with gradients.
+
+    Attributes:
+        optimizer: how weights follow them.
+        loss_scale: what the loss is multiplied by.
+        clip_norm: the norm of all of them together is at most this; 0: whatever it is.
+    """
+
+    optimizer: Optimizer = field(default_factory=Optimizer)
+    loss_scale: LossScale = field(default_factory=LossScale)
+    clip_norm: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """The program of a step.
+
+    Attributes:
+        module: what to compile or to interpret.
+        input: name of its parameter that is the batch; `TARGETS` is [N, classes]: the share that
+            each class should have.
+        kept: names of the weights and states that it takes and gives, in the order of its results.
+        numbers: names of the scalars that it takes.
+        results: what it gives before `kept`: the mean loss, and, where a step may be skipped,
+            whether the gradients were finite.
+    """
+
+    module: IRModule
+    input: str
+    kept: tuple[str, ...]
+    numbers: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+def training_step(network: Network, rules: Rules, formats: Formats) -> Step:
+    """The step of a network whose batch has a size.
+
+    Raises:
+        UnsupportedError: an operator has no gradient, or is not defined in a format; names it.
+    """
+    import compiler
+
+    trained = [p.name for p in network.trained]
+    forward = by_batch(network.function)
+    part = {
+        b.var.name: STATISTICS if b.var.name in forward.moments else FORWARD
+        for b in forward.function.bindings
+    }
+    before = _with_loss(forward.function, rules.loss_scale)
+    part |= {b.var.name: LOSS for b in before.bindings if b.var.name not in part}
+    joint = compiler.gradient(IRModule({"main": tagged(before, part)}), wrt=trained).main
+    part = {b.var.name: part_of(b) for b in joint.bindings}
+    return _Builder(network, rules, joint, part).step(formats)
+
+
+def _with_loss(f: Function, scale: LossScale) -> Function:
+    """The function whose results are the mean cross entropy of its scores, times the loss scale,
+    the same without that, and what its own were behind the scores."""
+    b = FunctionBuilder()
+    for p in f.params:
+        b.add_param(p)
+    for binding in f.bindings:
+        b.emit(binding)
+    scores = f.results[0]
+    shape = tensor_type(scores).static_shape
+    targets = b.param(TARGETS, shape)
+    logs = b.call("nn.log_softmax", scores, name="loss_logarithms", axis=-1)
+    weighted = b.call("multiply", targets, logs, name="loss_weighted")
+    total = b.call("sum", weighted, name="loss_sum")
+    loss = b.call("multiply", total, b.const(-1 / shape[0], "float32"), name="loss")
+    first = loss
+    if scale.used:
+        first = b.call("multiply", loss, b.param(SCALE, ()), name="loss_scaled")
+    return b.finish(first, loss, *f.results[1:])
+
+
+class _Builder:
+    """Adds the update to the joint function of forward and backward."""
+
+    def __init__(self, network: Network, rules: Rules, joint: Function, part: dict[str, str]):
+        self.network, self.rules, self.part = network, rules, part
+        self.b = FunctionBuilder()
+        for p in joint.params:
+            self.b.add_param(p)
+        for binding in joint.bindings:
+            self.b.emit(binding)
+        self.value = {p.name: p for p in joint.params}
+        _, self.loss, *others = joint.results
+        count = len(network.statistics)
+        self.statistics, self.gradients = others[:count], others[count:]
+
+    def step(self, formats: Formats) -> Step:
+        scale, optimizer = self.rules.loss_scale, self.rules.optimizer
+        numbers = [RATE, *optimizer.scalars, *([SCALE, UNSCALE] if scale.used else [])]
+        given = {n: self.value.get(n) or self.b.param(n, ()) for n in numbers}
+        gradients = self.scaled(self.gradients, given)
+        finite = self.finite(gradients) if scale.dynamic else None
+        gradients = self.clipped(gradients)
+        kept: dict[str, Atom] = {}
+        for p, g in zip(self.network.trained, gradients, strict=True):
+            state = {s: self.state(p.name, s) for s in optimizer.states}
+            w = self.value[p.name]
+            with self.of(UPDATE):
+                new = Update(self.b, given).of(optimizer, w, g, state)
+                if finite is not None:
+                    old = [w, *state.values()]
+                    new = [
+                        self.b.call("where", finite, n, o) for n, o in zip(new, old, strict=True)
+                    ]
+            names = [p.name, *(state_name(p.name, s) for s in optimizer.states)]
+            kept |= zip(names, new, strict=True)
+        kept |= zip((p.name for p in self.network.statistics), self.statistics, strict=True)
+        results = {"loss": self.loss, **({} if finite is None else {"finite": finite})}
+        f = self.b.finish(*results.values(), *kept.values())
+        outputs = {"outputs": (*results, *kept)}
+        module = IRModule({"main": tagged(f, self.part)}, outputs)
+        return Step(
+            in_formats(module, formats), f.params[0].name, (*kept,), (*numbers,), (*results,)
+        )
+
+    @contextmanager
+    def of(self, part: str) -> Iterator[None]:
+        """What is added meanwhile belongs to that part of the step."""
+        before = len(self.b.bindings)
+        yield
+        self.part |= {x.var.name: part for x in self.b.bindings[before:]}
+
+    def state(self, weight: str, state: str) -> Var:
+        like = tensor_type(self.value[weight])
+        return self.b.param(state_name(weight, state), like.shape)
+
+    def scaled(self, gradients: Sequence[Atom], given: Mapping[str, Var]) -> list[Atom]:
+        """The gradients of the loss, of those of what it was multiplied to."""
+        if UNSCALE not in given:
+            return [*gradients]
+        with self.of(UPDATE):
+            return [self.b.call("multiply", g, given[UNSCALE]) for g in gradients]
+
+    def finite(self, gradients: Sequence[Atom]) -> Var:
+        """Whether no gradient is infinite or NaN: their magnitudes have a sum."""
+        with self.of(CONTROL):
+            sizes = [self.b.call("sum", self.b.call("abs", g)) for g in gradients]
+            total = self.summed(sizes)
+            return self.b.call("less", total, self.b.const(_LARGEST, "float32"), name="finite")
+
+    def clipped(self, gradients: Sequence[Atom]) -> list[Atom]:
+        """The gradients, shortened together to the norm that is asked for."""
+        if not self.rules.clip_norm:
+            return [*gradients]
+        with self.of(CONTROL):
+            squares = [self.b.call("sum", self.b.call("multiply", g, g)) for g in gradients]
+            norm = self.b.call("sqrt", self.summed(squares), name="gradient_norm")
+            size = self.b.call("add", norm, self.b.const(_TINY, "float32"))
+            share = self.b.call("divide", self.b.const(self.rules.clip_norm, "float32"), size)
+            share = self.b.call("minimum", share, self.b.const(1.0, "float32"), name="clip")
+        with self.of(UPDATE):
+            return [self.b.call("multiply", g, share) for g in gradients]
+
+    def summed(self, parts: Sequence[Var]) -> Var:
+        total, *others = parts
+        for part in others:
+            total = self.b.call("add", total, part)
+        return total
+
+
+def state_name(weight: str, state: str) -> str:
+    """What a weight's state is called."""
+    return f"{weight}.{state}"
