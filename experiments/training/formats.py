@@ -108,7 +108,9 @@ def _held(fmt: Any) -> bool:
         return False
     codes = np.arange(1 << fmt.nbits).astype(fmt.storage)
     values = np.asarray(datatypes.decode(fmt.name, codes), np.float64)
-    return bool(np.all((values == values.astype(np.float32)) | ~np.isfinite(values)))
+    with np.errstate(over="ignore", under="ignore"):
+        held = values.astype(np.float32)
+    return bool(np.all((values == held) | ~np.isfinite(values)))
 
 
 def tagged(f: Function, part: dict[str, str]) -> Function:

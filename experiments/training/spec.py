@@ -25,7 +25,7 @@ from .optimizers import Optimizer
 from .schedules import Schedule
 from .step import Rules
 
-T = TypeVar("T")
+T = TypeVar("T", Optimizer, Schedule, LossScale)
 
 RANDOM, OF_MODEL = "random", "model"
 KEYS = (
@@ -206,7 +206,7 @@ def _model(top: Reader, k: int, name: str, folder: Path) -> tuple[Path, str]:
 
 def _made(table: Reader, kind: type[T]) -> T:
     """A frozen dataclass of the values in a table, whose keys are its fields."""
-    defaults = {f.name: f.default for f in fields(kind)}  # type: ignore[arg-type]
+    defaults = {f.name: f.default for f in fields(kind)}
     table.only(defaults)
     given: dict[str, Any] = {}
     for key, default in defaults.items():

@@ -69,14 +69,21 @@ def train(
     run_id, known = uuid.uuid4().hex, rows_file.status()
     hashes = [run.config_hash for run in checked.runs]
     done, total = 0, sum(run.steps for run in checked.runs)
-    for run, key in zip(checked.runs, hashes, strict=True):
-        if known.get(key) is None or (retry_failed and known[key] != "ok"):
-            tell = _within(progress, run, done, total)
-            row, trained = _outcome(run, checked, Checkpoint(folder / f"{key}.npz", key), tell)
-            points = trained.state.curve if trained else ()
-            curves_file.put(key, curve_lines(run_id, key, points))
-            rows_file.put(key, [{"run_id": run_id, "config_hash": key, **row}])
-        done += run.steps
+    try:
+        for run, key in zip(checked.runs, hashes, strict=True):
+            if known.get(key) is None or (retry_failed and known[key] != "ok"):
+                tell = _within(progress, run, done, total)
+                row, trained = _outcome(run, checked, Checkpoint(folder / f"{key}.npz", key), tell)
+                points = trained.state.curve if trained else ()
+                curves_file.put(key, curve_lines(run_id, key, points))
+                rows_file.put(key, [{"run_id": run_id, "config_hash": key, **row}])
+            done += run.steps
+    except BaseException:
+        # Files without a row would only keep a second attempt from writing them.
+        if not rows_file.status():
+            rows_file.remove_if_of(run_id)
+            curves_file.remove_if_of(run_id)
+        raise
     table = read_runs(out).set_index("config_hash", drop=False)
     return table.loc[hashes].reset_index(drop=True)
 

@@ -1,0 +1,238 @@
+"""Trainings from a specification: rows, curves, checkpoints, kills, and what is refused."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+from tiny_training import tiny_examples, tiny_files
+
+import experiments
+from compiler.errors import ConfigError
+from experiments.cli.main import run_command
+from experiments.layers.curves import curves_path, read_curves
+from experiments.layers.trainings import RUN_COLUMNS
+from experiments.training.checkpoints import Checkpoint, State
+from experiments.training.loop import Pace, train_run
+from experiments.training.loss_scale import LossScale, ScaleState
+from experiments.training.schedules import Schedule
+from experiments.training.spec import load_training
+from experiments.training.training import checkpoints_path
+
+FORMATS = ["float32", "posit16_es1"]
+
+
+def test_a_row_and_a_curve_for_each_run(tmp_path: Path) -> None:
+    spec, out = tiny_files(tmp_path) | {"epochs": 4}, tmp_path / "x.csv"
+    rows = experiments.train(spec | {"seeds": [0, 1]}, out)
+    assert (*rows.columns,) == RUN_COLUMNS
+    assert list(rows["seed"]) == [0, 1]
+    assert set(rows["status"]) == {"ok"}
+    assert (rows["metric"] > 0.6).all()
+    assert (rows["steps"] == 24).all()
+    curves = read_curves(curves_path(out))
+    for row in rows.to_dict("records"):
+        points = curves[curves["config_hash"] == row["config_hash"]]
+        assert list(points["step"]) == [6, 10, 12, 18, 20, 24]
+        assert points["metric"].notna().sum() == 4
+        assert points["metric"].iloc[-1] == row["metric"]
+        assert points["loss"].iloc[-1] < points["loss"].iloc[0]
+    again = experiments.train(spec | {"seeds": [0, 1]}, out, resume=True)
+    assert again.equals(rows)
+
+
+def test_seeds_decide_everything_and_threads_nothing(tmp_path: Path) -> None:
+    spec = tiny_files(tmp_path)
+    found = [
+        experiments.train(spec | {"seeds": [seed], "threads": threads}, tmp_path / f"{k}.csv")
+        for k, (seed, threads) in enumerate([(0, 1), (0, 2), (1, 1)])
+    ]
+    weights = [rows["weights_sha256"].iloc[0] for rows in found]
+    assert weights[0] == weights[1] != weights[2]
+
+
+def test_training_goes_on_from_any_checkpoint_to_the_same_bits(tmp_path: Path) -> None:
+    spec = load_training(tiny_files(tmp_path) | {"optimizer": {"name": "adam"}})
+    (run,), pace = spec.runs, Pace(1, 10, 1)
+    whole = train_run(run, spec.data, pace, None, lambda *_: None)
+
+    class Stopped(Exception):
+        pass
+
+    for stop in (1, 7, run.steps - 1):
+        kept = Checkpoint(tmp_path / f"{stop}.npz", run.config_hash)
+
+        def tell(what: str, done: int, total: int, stop: int = stop) -> None:
+            if done == stop:
+                raise Stopped
+
+        with pytest.raises(Stopped):
+            train_run(run, spec.data, pace, kept, tell)
+        state = kept.load()
+        assert state is not None
+        assert state.step == stop
+        rest = train_run(run, spec.data, pace, kept, lambda *_: None)
+        assert rest.weights_sha256 == whole.weights_sha256
+        assert rest.state.curve == whole.state.curve
+
+
+def killed_until_done(folder: Path, kills: int, delays: Sequence[float]) -> int:
+    """Run `dtypelab train` again and again, killed after some delays; how often it was."""
+    command = [
+        sys.executable,
+        "-m",
+        "experiments.cli",
+        "train",
+        "t.toml",
+        "-o",
+        "x.csv",
+        "--resume",
+    ]
+    count = 0
+    for _ in range(200):
+        process = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL,
+                                   stdout=subprocess.DEVNULL)  # fmt: skip
+        try:
+            process.wait(delays[count % len(delays)] if count < kills else 120)
+            break
+        except subprocess.TimeoutExpired:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+            count += 1
+    assert process.returncode == 0
+    return count
+
+
+@pytest.mark.parametrize("kills", [
+    pytest.param(3, marks=pytest.mark.thorough), pytest.param(20, marks=pytest.mark.slow)
+])  # fmt: skip
+def test_killed_trainings_end_in_the_same_bytes(tmp_path: Path, kills: int) -> None:
+    spec = tiny_files(tmp_path) | {"epochs": 40 * kills, "checkpoint_steps": 5}
+    start = time.monotonic()
+    rows = experiments.train(spec, tmp_path / "whole.csv")
+    trained = time.monotonic() - start
+    (tmp_path / "t.toml").write_text(tomli_w.dumps(spec))
+    chance = random.Random(0)
+    # Long enough to start and to make headway, and not so long that it is done before.
+    delays = [1.5 + chance.random() * max(trained / kills, 0.5) for _ in range(kills)]
+    assert killed_until_done(tmp_path, kills, delays) == kills
+    (name,) = [p.name for p in checkpoints_path(tmp_path / "whole.csv").iterdir()]
+    found = [Checkpoint(checkpoints_path(tmp_path / f) / name, name.removesuffix(".npz")).load()
+             for f in ("whole.csv", "x.csv")]  # fmt: skip
+    whole, killed = (s for s in found if s is not None)
+    assert killed.arrays.keys() == whole.arrays.keys()
+    assert all(killed.arrays[n].tobytes() == a.tobytes() for n, a in whole.arrays.items())
+    assert killed.curve == whole.curve
+    assert list(experiments.train(spec, tmp_path / "x.csv", resume=True)["weights_sha256"]) == list(
+        rows["weights_sha256"]
+    )
+
+
+def test_checkpoints_are_read_as_they_were_written(tmp_path: Path) -> None:
+    kept = Checkpoint(tmp_path / "c.npz", "hash")
+    assert kept.load() is None
+    state = State({"a/b.weight": np.arange(3, dtype=np.float32)}, ScaleState(2.0, 1, 3), 7, (0.1,))
+    kept.save(state)
+    found = kept.load()
+    assert found is not None
+    assert found.arrays["a/b.weight"].tolist() == [0, 1, 2]
+    assert (found.scale, found.step, found.losses) == (state.scale, 7, (0.1,))
+    with pytest.raises(ConfigError, match="another training"):
+        Checkpoint(tmp_path / "c.npz", "other").load()
+    (tmp_path / "c.npz").write_bytes(b"half")
+    with pytest.raises(ConfigError, match="is not an"):
+        kept.load()
+
+
+def test_schedules() -> None:
+    cosine = Schedule("cosine", 1.0, warmup=4)
+    assert [cosine.at(k, 12) for k in range(5)] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert cosine.at(8, 12) == pytest.approx(0.5)
+    assert cosine.at(11, 12) < 0.05
+    step = Schedule("step", 1.0, milestones=(0.5, 0.75))
+    assert [step.at(k, 8) for k in (0, 3, 4, 6)] == pytest.approx([1, 1, 0.1, 0.01])
+    assert Schedule(rate=0.3).at(5, 10) == 0.3
+
+
+def test_a_dynamic_scale_halves_and_doubles() -> None:
+    rule, state = LossScale(8.0, dynamic=True, interval=2), ScaleState(8.0)
+    values = []
+    for finite in (True, True, False, True, True):
+        state = state.after(rule, finite)
+        values.append(state.value)
+    assert values == [8, 16, 8, 8, 16]
+    assert state.skipped == 1
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"formats": ["bfloat61"]}, "bfloat61.*did you mean"),
+    ({"formats": [{"backward": "bfloat16"}]}, 'the key "forward" is missing'),
+    ({"formats": [{"forward": "bfloat16", "updates": "float32"}]}, "did you mean 'update'"),
+    ({"formats": ["posit32_es2"]}, "weights go from step to step in float32"),
+    ({"formats": [{"format": "bfloat16", "accumulate": "exactly"}]}, "exactly"),
+    ({"optimizer": {"name": "adamm"}}, "did you mean 'adam"),
+    ({"optimizer": {"momentum": 1.5}}, "momentum must be from 0 to below 1"),
+    ({"schedule": {"name": "cosin"}}, "did you mean 'cosine'"),
+    ({"loss_scale": {"value": 3.0}}, "a power of two"),
+    ({"initial": "zeros"}, 'initial must be "random" or "model"'),
+    ({"batch": 4000}, "a batch of 4000 is more than the 48 examples"),
+    ({"n_train": 4000}, "n_train is 4000, but there are 48 examples"),
+    ({"dataset": "mnist"}, "did you mean 'mnist5k'"),
+    ({"models": ["mnist_mpl"]}, "did you mean 'mnist_mlp'"),
+    ({"epoch": 3}, "did you mean 'epochs'"),
+    ({"rates": [0.1, -1]}, "rates are numbers above 0"),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), WRONG, ids=[next(iter(c)) for c, _ in WRONG])
+def test_mistakes_are_a_sentence(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=said):
+        load_training(tiny_files(tmp_path) | change)
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, out = tiny_files(tmp_path), tmp_path / "x.csv"
+    (tmp_path / "t.toml").write_text(tomli_w.dumps(spec))
+    line = ["train", str(tmp_path / "t.toml"), "-o", str(out)]
+    assert run_command([*line, "--set", "epochs=1"]) == 0
+    assert "tiny   float32  0.05" in capsys.readouterr().out
+    assert run_command([*line, "--set", "epochs=1"]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert run_command([*line, "--resume", "--json", "--set", "epochs=1"]) == 0
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 1
+    assert run_command([*line, "--set", 'formats=["bfloat61"]']) == 2
+    said = capsys.readouterr().err
+    assert "did you mean" in said
+    assert len(said.strip().splitlines()) == 1
+
+
+def test_other_meanings_have_other_hashes(tmp_path: Path) -> None:
+    spec = tiny_files(tmp_path)
+    changes: list[dict[str, Any]] = [
+        {}, {"epochs": 3}, {"batch": 4}, {"seeds": [1]}, {"formats": ["bfloat16"]},
+        {"formats": [{"forward": "bfloat16"}]}, {"clip_norm": 1.0}, {"rates": [0.1]},
+        {"optimizer": {"name": "adam"}}, {"loss_scale": {"value": 2.0}}, {"initial": "model"},
+        {"n_train": 40}, {"n_test": 20},
+    ]  # fmt: skip
+    hashes = [load_training(spec | c).runs[0].config_hash for c in changes]
+    assert len({*hashes}) == len(changes)
+    same = load_training(spec | {"threads": 2, "checkpoint_steps": 9}).runs[0].config_hash
+    assert same == hashes[0]
+
+
+def test_labels_that_have_no_score(tmp_path: Path) -> None:
+    spec = tiny_files(tmp_path)
+    x, y = tiny_examples(16)
+    np.savez(tmp_path / "tiny.npz", x=x, y=y + 5, x_test=x, y_test=y)
+    with pytest.raises(ConfigError, match="the model has 3 scores"):
+        experiments.train(spec, tmp_path / "x.csv")
+    assert not list(tmp_path.glob("x*.csv"))
