@@ -292,6 +292,12 @@ class GraphExecutable(Executable):
         self._local.workspace = None if self.program.externals else held
         return held
 
+    def share_workspace(self, other: GraphExecutable) -> None:
+        """Use the workspaces of another program from now on, of which the two need one a thread as
+        large as the larger needs. Neither may run while the other does in the same thread, as
+        functions that one calls may do."""
+        self._local = other._local
+
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         """In the order in which they run."""

@@ -19,7 +19,7 @@ from .exploring import Tell
 
 if TYPE_CHECKING:
     from compiler.ir.expr import Binding, IRModule, Var
-    from compiler.runtime.executable import Executable
+    from compiler.runtime.executable import Executable, GraphExecutable
     from compiler.symbolic import Var as Dim
     from quantize.plan.plan import Plan
 
@@ -55,6 +55,7 @@ class Pieces:
         self.module, self.nodes = module, tuple(nodes)
         self.batches, self.threads = batches, threads
         self.between, self.layers = _cut(module, self.nodes)
+        self._first: GraphExecutable | None = None
         self._programs: dict[int, Executable] = {}
         self._layers: dict[tuple[int, int], tuple[Plan | None, Executable]] = {}
 
@@ -129,9 +130,15 @@ class Pieces:
         return {**{n: a for n, a in values.items() if n in piece.kept}, **dict(more)}
 
     def _built(self, module: IRModule) -> Executable:
+        """A piece, in the memory of the others: hundreds of workspaces would be gigabytes."""
         import compiler
+        from compiler.runtime.executable import GraphExecutable
 
-        return compiler.build(module, threads=self.threads)
+        program = compiler.build(module, threads=self.threads)
+        if isinstance(program, GraphExecutable) and not program.program.externals:
+            self._first = self._first or program
+            program.share_workspace(self._first)
+        return program
 
     def _sizes(self, batch: Values) -> dict[Dim, int]:
         from compiler.boundary.inputs import bind_inputs

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import compiler
 import quantize
 from compiler.ir.expr import IRModule
+from compiler.runtime.executable import GraphExecutable
 from compiler.transform.preparation import prepare
 from experiments.cheapest.candidate import BASE, Candidate
 from experiments.cheapest.network import Network
@@ -102,7 +103,7 @@ def _agree(
 
 
 @pytest.mark.parametrize(
-    "candidates", [CANDIDATES[1:3], pytest.param(CANDIDATES, marks=pytest.mark.thorough)]
+    "candidates", [CANDIDATES[1:2], pytest.param(CANDIDATES, marks=pytest.mark.thorough)]
 )
 def test_a_network_with_branches_in_pieces_is_the_whole(
     tmp_path: Path, candidates: Sequence[Candidate]
@@ -114,6 +115,19 @@ def test_a_network_with_branches_in_pieces_is_the_whole(
     assert can_be_cut(module, nodes)
     batches = [{"x": rng.normal(size=(n, 3, 4, 4)).astype(np.float32)} for n in (3, 2)]
     _agree(module, nodes, batches, candidates)
+
+
+def test_programs_that_share_a_workspace_compute_what_they_did(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+    module = _branching(tmp_path, rng)
+    first, second, apart = (compiler.build(module) for _ in range(3))
+    assert isinstance(first, GraphExecutable)
+    assert isinstance(second, GraphExecutable)
+    second.share_workspace(first)
+    for n in (1, 5, 2):
+        x = rng.normal(size=(n, 3, 4, 4)).astype(np.float32)
+        for program in (second, first):
+            np.testing.assert_array_equal(program(x), apart(x))
 
 
 def test_sizes_that_the_data_decide_are_cut_by_nobody(tmp_path: Path) -> None:
