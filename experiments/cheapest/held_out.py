@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
+from experiments.feeds import Examples
 from experiments.measure import scoring
 from experiments.systems import schemes
 
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
 
     from .judging import Judge
 
+Array = NDArray[Any]
 COLUMNS = (
     *("metric_name", "metric", "metric_se", "metric_fp32", "metric_drop", "metric_drop_low"),
     *("metric_drop_high", "sqnr_db", "sqnr_db_low", "kl_float32", "kl_float32_high"),
@@ -48,14 +52,16 @@ def scheme(config: QConfig) -> dict[str, Any]:
     return {"scheme": schemes.of_config(given), **given}
 
 
-def on_test_data(configs: Sequence[QConfig], judge: Judge) -> list[dict[str, Any]]:
-    """Columns of results, as `COLUMNS` lists them, of the network in every configuration."""
-    found = []
-    for config in configs:
+def on_test_data(
+    config: QConfig, judge: Judge, network: Callable[[Examples], Array] | None = None
+) -> dict[str, Any]:
+    """Columns of results, as `COLUMNS` lists them, of the network in a configuration; of `network`,
+    which is the same, if it is there already."""
+    if network is None:
         options = scheme(config)
-        row = judge.columns(schemes.parse(options.pop("scheme"), options))
-        found.append({name: row[name] for name in COLUMNS})
-    return found
+        network = judge.network(schemes.parse(options.pop("scheme"), options))
+    row = judge.columns(network)
+    return {name: row[name] for name in COLUMNS}
 
 
 def holds(bounds: Sequence[Bound], test: Mapping[str, Any]) -> bool:

@@ -29,6 +29,8 @@ from quantize.search.energies import decibels, energies
 
 Array = NDArray[Any]
 Float64 = NDArray[np.float64]
+Predict = Callable[[Examples], Array]
+"""Inputs [n, ...] -> results [n, ...]."""
 _FLOAT32 = schemes.parse("float32")
 
 
@@ -40,6 +42,7 @@ class Judge:
         data: with a row for every example of the model; the first `inputs` are looked at.
         calibration: inputs that plans are made with.
         output: which one is judged; empty of a network that has one.
+        float32: the network, if it is there already.
     """
 
     path: Path
@@ -49,18 +52,18 @@ class Judge:
     metric: scoring.Metric
     output: str
     threads: int
+    float32: Predict | None = None
 
-    def columns(self, scheme: Scheme) -> dict[str, Any]:
+    def columns(self, network: Predict) -> dict[str, Any]:
         """Of results: `experiments.cheapest.held_out.COLUMNS`.
 
         Raises:
-            DtypelabError: the network is not defined in the scheme, or cannot be judged.
+            DtypelabError: the network cannot be judged.
         """
-        found = self._network(scheme)
         noise, kept = NoiseSums(), _Kept()
         for at, (start, stop) in enumerate(self._parts):
             part, exact = self._part(start, stop), self._float32(at)
-            own = found.predict(part.x)
+            own = network(part.x)
             if own.shape != exact.shape:
                 raise UnsupportedError(
                     f"results of shape {list(own.shape)} cannot be judged beside float32's, "
@@ -73,7 +76,12 @@ class Judge:
             "n_eval": self.inputs,
         }
 
-    def _network(self, scheme: Scheme) -> pipeline.Compiled:
+    def network(self, scheme: Scheme) -> Predict:
+        """The network in a scheme, as cells of sweeps have it.
+
+        Raises:
+            DtypelabError: it is not defined there.
+        """
         variant = pipeline.prepare(
             self.path,
             scheme,
@@ -83,7 +91,7 @@ class Judge:
             threads=self.threads,
             output=self.output,
         )
-        return variant.compile(self._per)
+        return variant.compile(self._per).predict
 
     @cached_property
     def _per(self) -> int:
@@ -104,10 +112,10 @@ class Judge:
     def _float32(self) -> Callable[[int], Array]:
         """Float32's results for a part, by its number: all there are at once, or made when asked
         for, of which there may be more than memory holds."""
-        network = self._network(_FLOAT32)
+        network = self.float32 or self.network(_FLOAT32)
 
         def results(at: int) -> Array:
-            return network.predict(self._part(*self._parts[at]).x)
+            return network(self._part(*self._parts[at]).x)
 
         if len(self._parts) > 1:
             return results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from compiler.errors import ConfigError
 from experiments.data.datasets import Dataset
+from experiments.feeds import Examples
 from experiments.gaps.judged import of_scores
 from experiments.measure import metrics, scoring, tokens
 from experiments.measure.statistics import ratio_of_sums
@@ -57,6 +58,8 @@ class Network:
     classes: tuple[str, ...]
     figures: tuple[str, ...]
     threads: int
+    rows: bool = True
+    """Whether it takes any number of inputs, and its result has a row for each."""
 
     @classmethod
     def load(
@@ -88,13 +91,13 @@ class Network:
         module = prepare(choose_outputs(module, [output] if output else []))
         names = [p.name for p in module.main.params]
         batches, (first, *_) = (
-            [
-                dict(b) if isinstance(b, Mapping) else {names[0]: b}
-                for b in pipeline.batches_of(some, fixed)
-            ]
+            [_by_name(b, names) for b in pipeline.batches_of(some, fixed)]
             for some in (held, held[: fixed or 1])
         )
-        return cls(module, batches, first, metric, data.classes, figures, threads)
+        names = list(module.attrs.get("outputs", ()))
+        axes = model_files.result_axes(path, sample)
+        rows = fixed is None and axes[names.index(output) if output else 0] == 0
+        return cls(module, batches, first, metric, data.classes, figures, threads, rows)
 
     @cached_property
     def layers(self) -> tuple[Layer, ...]:
@@ -151,6 +154,19 @@ class Network:
         what they are surely, which is what bounds are held to (`experiments.cheapest.bound.SURE`).
         """
         return self._figures(self.runs.results(plans))
+
+    def predicting(self, plans: Sequence[Plan | None]) -> Callable[[Examples], Array] | None:
+        """Inputs [n, ...] -> results [n, ...] with each layer as a plan says, by the pieces that
+        there are already; None if it has none, or its results no row for every input."""
+        runs, names = self.runs, [p.name for p in self.module.main.params]
+        if not self.rows or not isinstance(runs, Pieces):
+            return None
+
+        def results(x: Examples) -> Array:
+            batches = (_by_name(b, names) for b in pipeline.batches_of(x))
+            return np.concatenate(runs.results(plans, batches))
+
+        return results
 
     def _figures(self, results: Sequence[Array]) -> dict[str, float]:
         found, wanted = (
@@ -212,6 +228,10 @@ class Network:
             )
         rows = metric.of_tokens(tokens.token_sums(found, wanted))[0]
         return float(metric.value(rows.mean(axis=0)))
+
+
+def _by_name(batch: Any, names: Sequence[str]) -> dict[str, Array]:
+    return dict(batch) if isinstance(batch, Mapping) else {names[0]: batch}
 
 
 def _divergences(found: Array, wanted: Array) -> tokens.TokenSums:

@@ -7,7 +7,7 @@ takes longer than running it on a few inputs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -59,10 +59,13 @@ class Pieces:
         self._programs: dict[int, Executable] = {}
         self._layers: dict[tuple[int, int], tuple[Plan | None, Executable]] = {}
 
-    def results(self, plans: Sequence[Plan | None]) -> list[Array]:
+    def results(
+        self, plans: Sequence[Plan | None], batches: Iterable[Values] | None = None
+    ) -> list[Array]:
         """What the network gives with each layer as a plan of the whole network says (None: in
-        float32), batch by batch."""
-        return [self._finished(self._start(b), b, 0, plans) for b in self.batches]
+        float32), batch by batch; for other batches than its own, if given."""
+        given = self.batches if batches is None else batches
+        return [self._finished(self._start(b), b, 0, plans) for b in given]
 
     @cached_property
     def reference(self) -> list[Array]:

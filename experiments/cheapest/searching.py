@@ -154,14 +154,17 @@ def search(
     points = s.explorer.front()
     judged_too = [best.chosen, *(p.chosen for p in points if judge_front)]
     configs = {chosen: s.config(chosen) for chosen in judged_too}
-    told = on_test_data(
-        [*configs.values()],
-        Judge(
-            path, examples, n_eval or len(examples.x), examples.calibration_sample(n_calib, seed),
-            scoring.find(judged.metric, examples.classes), judged.name, network.threads,
-        ),
+    judge = Judge(
+        path, examples, n_eval or len(examples.x), examples.calibration_sample(n_calib, seed),
+        scoring.find(judged.metric, examples.classes), judged.name, network.threads,
+        network.predicting([None] * len(network.layers)),
     )  # fmt: skip
-    tests, front = dict(zip(configs, told, strict=True)), s.front()
+    tests: dict[Chosen, Mapping[str, Any]] = {}
+    for chosen, config in configs.items():
+        s.tell("test data", len(tests), len(configs))
+        run = network.predicting([s.plans[k] for k in chosen])
+        tests[chosen] = on_test_data(config, judge, run)
+    front = s.front()
     if judge_front:
         front["test_holds"] = [holds(bounds, tests[p.chosen]) for p in points]
         front["test_surely_holds"] = [surely_holds(bounds, tests[p.chosen]) for p in points]

@@ -4,6 +4,7 @@ a bound holds of these."""
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -48,7 +49,7 @@ def _of_a_sweep(model: str, data: str, metric: str, inputs: int, folder: Path) -
     return experiments.sweep(specification, folder / "s.csv", progress=False).iloc[0]
 
 
-def _agree(row: dict[str, object], sweep: pd.Series) -> None:
+def _agree(row: Mapping[str, object], sweep: pd.Series) -> None:
     assert sweep["status"] == "ok", sweep["error"]
     shared = [name for name in held_out.COLUMNS if name in sweep]
     assert len(shared) > 8
@@ -62,7 +63,7 @@ def _agree(row: dict[str, object], sweep: pd.Series) -> None:
 
 def test_test_data_are_judged_as_in_a_sweep_and_with_intervals(tmp_path: Path) -> None:
     judge = _judge("mnist_mlp", "mnist1k", "top1", 300)
-    (row,) = held_out.on_test_data([CONFIG], judge)
+    row = held_out.on_test_data(CONFIG, judge)
     _agree(row, _of_a_sweep("mnist_mlp", "mnist1k", "top1", 300, tmp_path))
     x, calibration = judge.data.x[:300], judge.calibration
     exact = compiler.from_onnx(judge.path)
@@ -77,10 +78,24 @@ def test_test_data_are_judged_as_in_a_sweep_and_with_intervals(tmp_path: Path) -
     assert 0.9 < row["top1_agreement_low"] < row["top1_agreement"]
 
 
+def test_what_is_found_is_judged_as_its_configuration_is_in_a_sweep(tmp_path: Path) -> None:
+    found = experiments.search(
+        "mnist_mlp", bound="sqnr>=5", formats=["int8", "int3"], n_calib=8, n_eval=100, threads=1
+    )
+    assert {*found.layers["format"]} == {"int8", "int3"}
+    specification = {
+        "models": ["mnist_mlp"], "schemes": [held_out.scheme(found.config)], "n_calib": 8,
+        "n_eval": 100, "latency": {"runs": 0},
+    }  # fmt: skip
+    sweep = experiments.sweep(specification, tmp_path / "s.csv", progress=False).iloc[0]
+    _agree(found.test, sweep)
+    assert found.surely_holds == (found.test["sqnr_db_low"] >= 5)
+
+
 @pytest.mark.slow
 def test_results_of_tokens_are_judged_batch_by_batch(tmp_path: Path) -> None:
     judge = _judge("stdlib_lm", "stdlib_text", "perplexity", 20, "logits")
-    (row,) = held_out.on_test_data([CONFIG], judge)
+    row = held_out.on_test_data(CONFIG, judge)
     _agree(row, _of_a_sweep("stdlib_lm", "stdlib_text", "perplexity", 20, tmp_path))
 
 
