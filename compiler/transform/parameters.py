@@ -21,7 +21,8 @@ def parameters(mod: IRModule) -> dict[str, Array]:
 
     A constant has the name that the model has for it (of an initializer of ONNX, of a parameter of
     a torch module); one that has none, or whose name another one has, is called after the first
-    binding that reads it and the number of the operand: `conv2d_1.1`.
+    binding that reads it and the number of the operand: `conv2d_1.1`. Numbers without a name (what
+    an operator was written with) are left out.
     """
     return {name: c.data for name, c in named_constants(mod.main).items()}
 
@@ -63,6 +64,8 @@ def named_constants(f: Function) -> dict[str, Constant]:
                 look(inner)
             for k, a in enumerate(b.value.args if isinstance(b.value, Call) else ()):
                 if not isinstance(a, Constant) or a in known or not differentiable(a.dtype):
+                    continue
+                if not a.name and not a.data.ndim:
                     continue
                 known.add(a)
                 name = f"{b.var.name}.{k}" if not a.name or a.name in seen else a.name
