@@ -184,18 +184,13 @@ CASES: list[Case] = [
     ),
     Case("nn.max_pool2d", [(1, 1, 6, 6)], {"pool_size": (2, 3), "dilation": (3, 2)}),
     Case(
-        "nn.max_pool2d_backward",
-        [("n", 2, 5, 4), ("n", 2, 2, 2)],
-        {"pool_size": (2, 2), "strides": (2, 2)},
-    ),
-    Case(
-        "nn.max_pool2d_backward",
-        [("n", 2, 5, 4), ("n", 2, 3, 3)],
+        "nn.max_pool2d_positions",
+        [("n", 2, 5, 4)],
         {"pool_size": (3, 2), "strides": (2, 2), "padding": (1, 1, 1, 0), "ceil_mode": True},
     ),
     Case(
-        "nn.max_pool2d_backward",
-        [(1, 1, 6, 6), (1, 1, 3, 2)],
+        "nn.max_pool2d_positions",
+        [(1, 1, 6, 6)],
         {"pool_size": (2, 3), "dilation": (3, 2)},
         (F32, TOY, I32),
     ),

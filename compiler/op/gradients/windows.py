@@ -138,11 +138,23 @@ def _seen(first: int, windows: int, stride: int) -> tuple[int, int, int]:
 
 
 def max_pool2d(s: Step) -> Parts:
-    """To the first of the largest elements under each window what flows back into it."""
-    a = s.attrs
-    how = {k: getattr(a, k) for k in ("pool_size", "strides", "padding", "dilation")}
-    how |= {"ceil_mode": a.ceil_mode, "partial": a.partial}
-    return [s.call("nn.max_pool2d_backward", s.args[0], s.cotangent, **how)]
+    """To the first of the largest elements under each window what flows back into it, added up in
+    the order of the windows."""
+    (x,), t = s.args, s.type(s.args[0])
+    if t.rank != 4:
+        raise s.refuse("its channels are in blocks")
+    batch, channels, *sizes = t.shape
+    places = s.call("nn.max_pool2d_positions", x, **vars(s.attrs))
+    plane, windows = count(sizes), count(s.type(s.cotangent).shape[2:])
+    total = s.call(
+        "scatter_elements",
+        s.full(0, (batch, channels, plane)),
+        reshaped(s, places, [batch, channels, windows]),
+        reshaped(s, s.cotangent, [batch, channels, windows]),
+        axis=2,
+        reduction="add",
+    )
+    return [reshaped(s, total, t.shape)]
 
 
 def mean_pool2d(divisors: Divisors) -> Callable[[Step], Parts]:
