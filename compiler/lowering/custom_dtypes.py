@@ -217,6 +217,9 @@ class _Lowering:
             return CallExtern(e.symbol, tuple(kids), e.dtype.storage_dtype)
         if not e.dtype.is_custom and not any(t.is_custom for t in types):
             return e.rebuilt(kids)
+        if isinstance(e, Call) and e.fn == "bits":  # of a lane, or as one
+            held = e.dtype.storage_dtype
+            return kids[0] if kids[0].dtype == held else Call("bits", tuple(kids), held)
         if isinstance(e, Cast) and e.dtype.is_custom and types[0].is_custom:
             return self.between(kids[0], types[0], e.dtype, depth, place)
         operands = [_view(k, t) for k, t in zip(kids, types, strict=True)]

@@ -16,7 +16,7 @@ from compiler.op.accumulate import held_form, into
 from compiler.op.accumulator import Accumulator
 from compiler.op.exact_sum_parts import added_to_odd
 from compiler.tensor.expr import BinOp, Expr, call, cast, let, select
-from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, DType, precision, span
+from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, DType, keeps_errors, precision, span
 
 Factors = tuple[Expr, ...]
 
@@ -70,6 +70,21 @@ class Rounding:
         exact = term_of(term)
         return self.held(exact + total if self.dtype == FLOAT64 else added_to_odd(exact, total))
 
+    def kept(self, x: Expr) -> Expr:
+        """A float that is a number of the dtype: it is not rounded again."""
+        if not self.dtype.lane:
+            return cast(x, self.dtype)
+        return call("bits", cast(x, self.dtype.storage_dtype), dtype=self.dtype)
+
+    def error(self, y: Expr, gained: Expr) -> Expr:
+        """y - gained, where a sum has `gained` that much by y: one that no rounding changes, if the
+        dtype keeps errors. (`gained` is y and the error of a sum of y, which is in the dtype and
+        smaller than y, rounded; or, if y was the smaller term, y and that error exactly.)"""
+        if not self.dtype.lane or not keeps_errors(self.dtype):
+            return self.add(y, gained, "Sub")
+        lanes = [call("bits", x, dtype=self.dtype.storage_dtype) for x in (y, gained)]
+        return self.kept(lanes[0] - lanes[1])
+
     def compensated(
         self, s: Expr, lost: Expr, term: Factors, then: Callable[[Expr, Expr], Expr]
     ) -> Expr:
@@ -77,7 +92,7 @@ class Rounding:
         t = s + y, lost = y - (t - s), s = t."""
 
         def with_sum(y: Expr, t: Expr) -> Expr:
-            return let(self.add(y, self.add(t, s, "Sub"), "Sub"), lambda lost: then(t, lost))
+            return let(self.error(y, self.add(t, s, "Sub")), lambda lost: then(t, lost))
 
         return let(self.put(term, lost), lambda y: let(self.add(s, y), lambda t: with_sum(y, t)))
 

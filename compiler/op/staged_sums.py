@@ -295,7 +295,7 @@ class _Nest:
         self.start(state, INT64)
 
         def held(half: Expr) -> Expr:
-            return cast(call("bits", cast(half, INT32), dtype=FLOAT32), self.inner.dtype)
+            return self.inner.kept(call("bits", cast(half, INT32), dtype=FLOAT32))
 
         def add(i: Sequence[Any], c: Index, group: Index, size: int) -> Expr:
             def steps(s: Expr, lost: Expr, done: int) -> Expr:

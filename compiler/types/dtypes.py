@@ -239,6 +239,11 @@ class GradualDType(Protocol):
         such numbers."""
         ...
 
+    def keeps_errors(self, dtype: DType) -> bool:
+        """Whether what a finite sum of two numbers lacks is always a number of the datatype: that
+        of a float that rounds to nearest and does not saturate (T. Dekker, 1971)."""
+        ...
+
 
 _custom: dict[str, CustomDType] = {}
 
@@ -325,3 +330,11 @@ def least_normal(dtype: DType) -> int | None:
         return int(np.finfo(dtype.storage).minexp)
     kind: object = custom(dtype.name) if dtype.is_custom else None
     return kind.least_normal(dtype.code) if isinstance(kind, GradualDType) else None
+
+
+def keeps_errors(dtype: DType) -> bool:
+    """Whether what a finite sum of two numbers lacks is known to be a number of the dtype."""
+    if not dtype.is_custom:
+        return dtype.is_float
+    kind: object = custom(dtype.name)
+    return isinstance(kind, GradualDType) and kind.keeps_errors(dtype.code)

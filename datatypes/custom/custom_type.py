@@ -238,6 +238,14 @@ class RegisteredType:
         """See compiler.types.dtypes.GradualDType."""
         return None if self.fmt is None else least_normal(self._format(dtype))
 
+    def keeps_errors(self, dtype: DType) -> bool:
+        """See compiler.types.dtypes.GradualDType."""
+        if self.fmt is None or registry.customized(self.name) or self.fmt.tables:
+            return False
+        f = self._format(dtype)
+        bounded = f.overflow == f.infinity and f.overflow != "saturate"
+        return least_normal(f) is not None and f.rounding == "nearest" and bounded
+
     def _described(self, name: str, source: str, dest: str) -> bool:
         """Whether the format's description gives the meaning of a conversion."""
         return self.fmt is not None and not registry.lowering(Operation(name, "llvm", source, dest))

@@ -70,6 +70,7 @@ ACCUMULATORS = {
     ("bfloat16", '{format = "bfloat16", order = "tree8"}'): IN_FLOAT64,
     ("bfloat16", '{format = "bfloat16", order = "pairwise"}'): IN_FLOAT64,
     ("float16", '{format = "float16", compensated = true}'): IN_FLOAT64,
+    ("float8_e4m3fn", '{format = "float22_e8m13", compensated = true}'): IN_FLOAT64,
     ("float8_e4m3fn", "h100_fp8"): ALIGNED,
     ("float16", "v100_fp16"): ALIGNED,
     ("float16", "a100_fp16"): ALIGNED,

@@ -42,6 +42,8 @@ STAGED = (
     ("bfloat16", '{format = "bfloat16", products = "rounded"}'),
     ("float8_e5m2", '{format = "float16", compensated = true}'),
     ("bfloat16", '{format = "float32", chunk = 5, compensated = true}'),
+    ("float8_e4m3fn", '{format = "float22_e8m13", compensated = true}'),
+    ("bfloat16", '{format = "bfloat16", chunk = 7, compensated = true}'),
     ("float8_e4m3fn", '{format = "float32", align_bits = 14, group = 4}'),
     ("float16", '{format = "float32", rounding = "truncate", align_bits = 24, group = 4}'),
     ("float8_e5m2",
@@ -161,6 +163,26 @@ def test_subnormal_factors_have_the_exponent_of_the_least_normal_number() -> Non
         got = datatypes.decode(fmt, products("float8_e4m3fn", "h100_fp8", *codes))
         np.testing.assert_array_equal(got, datatypes.decode(fmt, datatypes.encode(fmt, [[left]])))
         np.testing.assert_array_equal(got, rows_of_sums(fmt, "h100_fp8", *codes))
+
+
+COMPENSATED = (
+    ("float8_e5m2", "float8_e5m2"), ("float8_e4m3fn", "float8_e4m3fn"), ("float16", "float16"),
+    ("bfloat16", "bfloat16"), ("float8_e5m2", "float22_e8m13"), ("posit8_es2", "posit8_es2"),
+    ("float8_e5m2", "float8_e5m2_truncate"), ("float6_e3m2fn", "float6_e3m2fn"),
+)  # fmt: skip
+"""Formats of data and of Kahan's sums: those that keep the errors of sums, and others."""
+
+
+@pytest.mark.parametrize(("data", "held"), COMPENSATED, ids=str)
+def test_compensated_sums_of_any_codes(data: str, held: str) -> None:
+    """Infinities, NaN, subnormal numbers and the largest ones among them; ones, and small weights,
+    so that sums stay finite for a while."""
+    fmt = get(data)
+    rng = np.random.default_rng(3)
+    x = rng.integers(0, fmt.mask + 1, (12, 9)).astype(fmt.storage)
+    w = np.asarray(datatypes.encode(fmt, rng.choice([1.0, -1.0, 0.5, 0.25, 0.0], (40, 9))))
+    x[::3, 4:] = np.asarray(datatypes.encode(fmt, rng.normal(size=x[::3, 4:].shape)))
+    products(data, f'{{format = "{held}", compensated = true}}', x, w)
 
 
 TIES = (
