@@ -23,6 +23,7 @@ from experiments.cli.main import run_command
 from experiments.data import datasets
 from experiments.spec.json_schema import spec_schema
 from experiments.spec.shipped import FOLDER
+from experiments.training.spec import load_training
 from quantize.config.checks import CHOICES, FLAGS, RANGES
 from quantize.config.json_schema import config_schema
 from quantize.plan.json_schema import plan_schema
@@ -49,7 +50,10 @@ def shown() -> list[str]:
 def test_shipped_and_shown_files_fit() -> None:
     specs, configs = [p.read_text() for p in FOLDER.glob("*.toml")], []
     for text in shown():
-        (specs if "models" in tomllib.loads(text) else configs).append(text)
+        if "epochs" in (values := tomllib.loads(text)):
+            assert load_training(values).runs
+        else:
+            (specs if "models" in values else configs).append(text)
     assert len(specs) >= 5
     assert len(configs) >= 2
     for text in specs:
