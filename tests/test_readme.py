@@ -33,7 +33,20 @@ SECTIONS = [
 
 
 #: Sections whose commands take long; what they show of the tool, others show in short.
-LONG = ("An hour", "3. Give", "An approximate", "Formats of your own", "Few bits", "Decoders")
+LONG = (
+    "An hour", "3. Give", "An approximate", "Formats of your own", "Few bits", "Decoders",
+    "Modules of torch",
+)  # fmt: skip
+#: What needs a package that only an extra installs.
+NEEDS_TORCH = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed"
+)
+
+
+def marks(heading: str) -> list[pytest.MarkDecorator]:
+    """Marks of the test of a section."""
+    needs = [NEEDS_TORCH] if "torch" in heading else []
+    return needs + ([pytest.mark.thorough] if heading.startswith(LONG) else [])
 
 
 @pytest.mark.parametrize(
@@ -42,7 +55,7 @@ LONG = ("An hour", "3. Give", "An approximate", "Formats of your own", "Few bits
         pytest.param(
             section,
             id=f"{file}: {section.heading}",
-            marks=pytest.mark.thorough if section.heading.startswith(LONG) else (),
+            marks=marks(section.heading),
         )
         for file, section in SECTIONS
     ],

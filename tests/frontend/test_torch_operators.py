@@ -11,6 +11,8 @@ import compiler
 
 torch = pytest.importorskip("torch")
 
+pytestmark = pytest.mark.thorough
+
 from torch_modules import CASES, Wrapped  # noqa: E402  (it needs torch)
 
 

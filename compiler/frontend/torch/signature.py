@@ -15,7 +15,7 @@ def dimension_names(program: Any, dynamic_shapes: Any) -> dict[str, str]:
     `torch.export.Dim("batch")`, or of a text; others keep torch's."""
     if dynamic_shapes is None:
         return {}
-    shapes = [n.meta["val"].shape for n in user_inputs(program) if _is_tensor(n)]
+    shapes = [getattr(n.meta.get("val"), "shape", ()) for n in user_inputs(program)]
     given: list[Any] = []
 
     def visit(x: Any) -> None:
@@ -37,7 +37,8 @@ def dimension_names(program: Any, dynamic_shapes: Any) -> dict[str, str]:
     for described, shape in zip(given, shapes, strict=True):
         for axis, size in described.items():
             name = getattr(size, "__name__", size)
-            symbol = getattr(getattr(shape[axis], "node", None), "expr", None)
+            known = shape[axis] if axis < len(shape) else None
+            symbol = getattr(getattr(known, "node", None), "expr", None)
             if isinstance(name, str) and getattr(symbol, "is_Symbol", False) and identifier(name):
                 names.setdefault(str(symbol), identifier(name))
     return names
@@ -45,10 +46,6 @@ def dimension_names(program: Any, dynamic_shapes: Any) -> dict[str, str]:
 
 def _is_size(d: Any) -> bool:
     return d is not None and not isinstance(d, (list, tuple, Mapping))
-
-
-def _is_tensor(n: Any) -> bool:
-    return hasattr(n.meta.get("val"), "shape")
 
 
 def user_inputs(program: Any) -> list[Any]:
