@@ -1,10 +1,10 @@
-"""The state of one import of an exported program."""
+"""The state of one import of a graph of torch's operators."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from compiler.errors import ModelError, UnsupportedError
@@ -15,12 +15,14 @@ from compiler.frontend.node import Results
 from compiler.frontend.torch.element_types import constant_of_tensor, dtype_of
 from compiler.frontend.torch.exporting import FIELD, check_operators, packet
 from compiler.frontend.torch.node import ATEN, Ref, TorchNode
-from compiler.frontend.torch.signature import output_names, size_of
-from compiler.frontend.values import Imported
+from compiler.frontend.torch.signature import size_of
+from compiler.frontend.torch.traced import Traced
+from compiler.frontend.values import Imported, symbolic
 from compiler.ir.expr import Atom, Call, Function, Var, tensor_type
 from compiler.op.assume import ASSUME
 from compiler.symbolic import Index
 from compiler.symbolic import Var as Dimension
+from compiler.types.dtypes import INT64
 
 OPSET = 23
 """The version of ONNX's operators as which nodes are spelled."""
@@ -30,77 +32,61 @@ class TorchImport(NamedValues):
     """The state of one import; implements `compiler.frontend.node.Graph`.
 
     Args:
-        program: a torch.export.ExportedProgram in operators that have converters.
-        dimensions: torch's symbols -> names of dimensions.
+        traced: a graph of operators that have converters.
         budget: what the import may take.
     """
 
     fixed_with = "sizes that dynamic_shapes leaves out"
 
-    def __init__(self, program: Any, dimensions: Mapping[str, str], budget: Budget):
+    def __init__(self, traced: Traced, budget: Budget):
         super().__init__(budget)
-        self.program, self.dimensions, self.opset = program, dimensions, OPSET
-        self.outputs: list[str] = []
+        self.traced, self.opset = traced, OPSET
         self._count = 0
         self._aliases: dict[str, str] = {}
-        computed = (n for n in program.graph.nodes if n.op == "call_function")
+        self._bounds = dict(traced.bounds)
+        computed = (n for n in traced.nodes if n.op == "call_function")
         self._alone = Counter(module_path(n) for n in computed if packet(n.target) != FIELD)
-        self._bounds = {
-            dimensions.get(str(symbol), str(symbol)): (int(r.lower), finite(r.upper))
-            for symbol, r in program.range_constraints.items()
-        }
 
     # ---- the import ------------------------------------------------------------------------------
     def run(self) -> Function:
-        """The function that the program computes.
+        """The function that the graph computes.
 
         Raises:
             UnsupportedError: an operator, an argument or an element type that we do not implement.
         """
-        signature = self.program.graph_signature
-        changed = [*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values()]
-        if changed:
-            raise UnsupportedError(
-                f"the module writes to {', '.join(map(repr, changed[:5]))}: that is not supported; "
-                "what only training writes to is left alone after module.eval()"
-            )
-        check_operators(self.program.graph.nodes, self.place)
-        for n in self.program.graph.nodes:
+        check_operators(self.traced.nodes, self.place)
+        for n in self.traced.nodes:
             if n.op == "placeholder":
-                self._given(n, signature)
+                self._given(n)
             elif n.op == "call_function":
                 self._convert(n)
-            elif n.op == "output":
-                return self._finish(n)
-            elif n.op == "get_attr":
+            elif n.op != "output":
                 raise UnsupportedError(f"{self.place(n)}: functions as arguments are not supported")
-        raise ModelError("the program has no outputs")
+        results = [self._aliases.get(x.name, x.name) for _, x in self.traced.results]
+        if not results:
+            raise ModelError("the module returns no tensors")
+        return self.builder.finish(*map(self.atom, results))
 
-    def _given(self, n: Any, signature: Any) -> None:
-        """A parameter, a buffer, a constant, or an input."""
-        held = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
-        constants = signature.inputs_to_lifted_tensor_constants
-        if n.name in signature.user_inputs:
-            self._input(n)
-        elif n.users and (n.name in held or n.name in constants):
-            name = held.get(n.name) or constants[n.name]
-            places = (self.program.state_dict, self.program.constants)
-            tensor = next(p[name] for p in places if name in p)
-            self.budget.reserve(tuple(tensor.shape), tensor.element_size(), f"{name!r}")
-            self._values[n.name] = constant_of_tensor(tensor, f"{name!r}")
-        elif n.users:
-            raise UnsupportedError(f"the input {n.name!r} is no tensor")
-
-    def _input(self, n: Any) -> None:
+    def _given(self, n: Any) -> None:
+        """A parameter, a buffer, a constant, an input, or a size of one."""
         value = n.meta.get("val")
-        if not hasattr(value, "shape"):
+        if n.name in self.traced.held:
             if n.users:
-                raise UnsupportedError(f"the input {n.name!r} is {value!r}, no tensor")
-            return
+                tensor, what = self.traced.held[n.name], repr(n.name)
+                self.budget.reserve(tuple(tensor.shape), tensor.element_size(), what)
+                self._values[n.name] = constant_of_tensor(tensor, what)
+        elif hasattr(value, "shape"):
+            self._input(n, value)
+        elif hasattr(value, "node") and hasattr(value.node, "expr"):
+            self._values[n.name] = symbolic(size_of(value, self.traced.dimensions), INT64)
+        elif n.users:
+            raise UnsupportedError(f"the input {n.name!r} is {value!r}, no tensor")
+
+    def _input(self, n: Any, value: Any) -> None:
         name = str(n.name)
         self.inputs.append(name)
         self.names.call(name, name)
-        shape = tuple(size_of(d, self.dimensions) for d in value.shape)
+        shape = tuple(size_of(d, self.traced.dimensions) for d in value.shape)
         try:
             param = self.builder.param(name, shape, dtype_of(value.dtype))
         except UnsupportedError as e:
@@ -121,21 +107,6 @@ class TorchImport(NamedValues):
                 attrs = ASSUME.make_attrs(size=zero, equal=0, node="the traced module")
                 x = self.bind(Call(ASSUME, (x,), attrs), f"{x.name}_within", x.name)
         return x
-
-    def _finish(self, n: Any) -> Function:
-        names = output_names(self.program)
-        results = []
-        (given,) = n.args
-        for name, x in zip(names, given, strict=True):
-            if x is None:
-                continue
-            if not hasattr(x, "name"):
-                raise UnsupportedError(f"the result {name!r} is {x!r}, no tensor")
-            self.outputs.append(name)
-            results.append(self.atom(self._aliases.get(x.name, x.name)))
-        if not results:
-            raise ModelError("the module returns no tensors")
-        return self.builder.finish(*results)
 
     # ---- nodes -----------------------------------------------------------------------------------
     def place(self, n: Any) -> str:
@@ -231,11 +202,6 @@ def module_path(n: Any) -> str:
     stack = list((n.meta.get("nn_module_stack") or {}).values())
     path = str(stack[-1][0]) if stack else ""
     return re.sub(r"^(L\['self'\]|L__self__)\.?", "", path)
-
-
-def finite(bound: Any) -> int | None:
-    """A bound of torch's as a number; None if it is infinite."""
-    return int(bound) if getattr(bound, "is_Integer", isinstance(bound, int)) else None
 
 
 def refs(x: Any) -> list[str]:

@@ -14,7 +14,7 @@ from compiler.frontend.torch import library  # noqa: F401  (each registers its c
 from compiler.frontend.torch.exporting import exported
 from compiler.frontend.torch.graph import TorchImport
 from compiler.frontend.torch.node import ATEN
-from compiler.frontend.torch.signature import dimension_names
+from compiler.frontend.torch.traced import Traced, of_program
 from compiler.ir.expr import IRModule
 from compiler.transform.use_integers import with_integers
 
@@ -56,13 +56,21 @@ def from_torch(
         UnsupportedError: operators that we do not implement (all are listed), or element types.
     """
     program = exported(module, args, kwargs, dynamic_shapes)
-    names = dimension_names(program, dynamic_shapes)
-    importer = TorchImport(program, names, Budget(memory_limit))
+    return imported(of_program(program, dynamic_shapes), memory_limit)
+
+
+def imported(traced: Traced, memory_limit: int = MEMORY) -> IRModule:
+    """The program of a graph that torch traced.
+
+    Raises:
+        UnsupportedError: operators that we do not implement (all are listed), or element types.
+    """
+    importer = TorchImport(traced, Budget(memory_limit))
     main = importer.run()
     attrs: dict[str, Any] = {
         "producer": "torch",
         "inputs": tuple(importer.inputs),
-        "outputs": tuple(importer.outputs),
+        "outputs": tuple(name for name, _ in traced.results),
     }
     declared = {
         "inputs": [importer.declared(p) for p in main.params],
