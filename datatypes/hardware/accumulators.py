@@ -12,7 +12,7 @@ from compiler.op.accumulator import Accumulator as Accumulation
 from compiler.op.accumulator_presets import PRESETS
 from datatypes.formats import Format, get
 from datatypes.hardware.netlist import Bits, Circuit
-from datatypes.hardware.number import Number, leading
+from datatypes.hardware.number import Number, compressed, leading, normalized
 
 HEADROOM = 16
 """Exact accumulators hold sums of 2**HEADROOM products of the largest values."""
@@ -217,8 +217,14 @@ def _sum(c: Circuit, acc: Bits, product: Number, into: Exact, placed: Bits) -> B
 def number_of(c: Circuit, acc: Bits, of: Exact, kept: int) -> Number:
     """An exact accumulator as a number of `kept` significant bits, the last one sticky."""
     total, flag = acc[: of.width], acc[of.width]
-    significand, below = leading(c, total, kept)
     span = max(abs(of.unit), abs(of.unit + of.width)).bit_length() + 2
-    exponent = c.constant(of.unit + of.width - 2, span) - below.sign_extended(span)
+    if kept < of.width:
+        significand, below = leading(c, total, kept)
+        below = below.sign_extended(span) + c.constant(1, span)
+    else:  # nothing is left out
+        sign = total.top.repeated(of.width)
+        significand, below = normalized(c, (total ^ sign) + total.top.zero_extended(of.width))
+        significand, below = compressed(c, significand, kept), below.zero_extended(span)
+    exponent = c.constant(of.unit + of.width - 1, span) - below
     zero = ~total.any()
     return Number(flag & zero, flag & ~zero, zero, total.top, exponent, significand)

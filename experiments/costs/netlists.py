@@ -23,14 +23,22 @@ COLUMNS = (
     "depth", "tool",
 )  # fmt: skip
 FORMATS = (
-    "int4", "int8", "fixed8_4", "float4_e2m1fn", "float6_e3m2fn", "float8_e4m3fn", "float8_e5m2",
-    "posit8_es0", "posit8_es2", "takum8", "nf4", "lns8_3", "float16", "posit16_es1", "takum16",
-    "bfloat16", "posit8_es1", "posit16_es2", "mxint8", "mxfp8_e4m3", "mxfp8_e5m2",
-    "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4_e2m1", "nvfp4", "nvint4",
+    "int4", "int8", "fixed8_4", "fixed16_8", "float4_e2m1fn", "float6_e3m2fn", "float8_e4m3fn",
+    "float8_e5m2", "posit8_es0", "posit8_es2", "takum8", "nf4", "lns8_3", "float16",
+    "posit16_es1", "takum16", "bfloat16", "posit8_es1", "posit16_es2", "mxint8", "mxfp8_e4m3",
+    "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4_e2m1", "nvfp4", "nvint4",
 )  # fmt: skip
 ACCUMULATORS = ("exact", "float32")
-WIDE = {"takum8", "float16", "bfloat16", "posit16_es1", "takum16", "posit16_es2"}
-"""Formats whose exact sums take long to synthesize (takums' have 900 bits): `fma` instead."""
+MORE = {
+    **dict.fromkeys(("posit8_es0", "posit8_es1", "posit8_es2"), ("fma", "float16")),
+    **dict.fromkeys(
+        ("float8_e4m3fn", "float8_e5m2"),
+        ("sequential", "fma", "float16", "bfloat16", "float22_e8m13", "h100_fp8", "b200_fp8"),
+    ),
+    **dict.fromkeys(("takum8", "bfloat16", "posit16_es1", "posit16_es2", "takum16"), ("fma",)),
+    "float16": ("fma", "v100_fp16", "a100_fp16", "h100_fp16"),
+}
+"""More accumulators of some formats."""
 OF_FORMAT = ("decode", "encode", "add", "mul")
 """Modules that are the same with every accumulator; `accumulate` is empty in their rows."""
 
@@ -117,7 +125,7 @@ def main(
             adapters.install(adapters.Adapter.read(adapter))
         table: list[dict[str, object]] = []
         for name in formats or FORMATS:
-            chosen = accumulators or (("fma", "float32") if name in WIDE else ACCUMULATORS)
+            chosen = accumulators or (*ACCUMULATORS, *MORE.get(name, ()))
             table += rows(name, chosen)
             text = pandas.DataFrame(table, columns=list(COLUMNS)).to_csv(index=False)
             write_whole(Path(file), text.encode())
