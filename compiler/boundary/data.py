@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from compiler.boundary.inputs import bind_inputs, named_inputs
 from compiler.errors import InputError, TypeInferenceError
 from compiler.symbolic import Var
@@ -81,7 +83,7 @@ def bind_values(
     types: Mapping[str, TypeDef],
 ) -> tuple[list[Any], dict[Var, int]]:
     """Values in parameter order, and those of the symbolic dimensions of tensors; see bind_inputs.
-    What data hold may be given as everything that tensors may be given as.
+    What data hold may be given as everything that tensors may be given as, and floats as Python's.
 
     Raises:
         InputError: as `bind_inputs`; a value is of another type than its parameter; or a parameter
@@ -127,6 +129,8 @@ def _checked(name: str, t: Type, value: Any, types: Mapping[str, TypeDef]) -> An
 
     def leaf(x: Any, t: Type) -> Any:
         assert isinstance(t, TensorType)
+        if type(x) is float and t.dtype.is_float:  # a number of Python has no width
+            x = np.asarray(x, t.dtype.storage)
         ((array,), _) = bind_inputs([(name, t)], [x], {})
         return array
 
