@@ -65,12 +65,19 @@ def parse(text: str, using: IRModule | None = None) -> IRModule:
         ParseError: names line and column.
         compiler.errors.TypeInferenceError: the program does not type-check.
     """
+    try:
+        return _parsed(text, using or IRModule({}))
+    except RecursionError:
+        raise ParseError("line 1, column 1: something in this program nests too deep") from None
+
+
+def _parsed(text: str, using: IRModule) -> IRModule:
     program, _, metadata = text.partition("#[metadata]\n")
     constants, attrs, origins = read_metadata(metadata, program.count("\n") + 1)
     rest, programs = take_primfuncs(
         program, {k: c.data for k, c in constants.items()}, named_intrinsics()
     )
-    parser = _Parser(rest, constants, origins, using or IRModule({}))
+    parser = _Parser(rest, constants, origins, using)
     found: dict[str, tuple[int, Function | PrimFunc]] = {**programs}
     while not parser.done:
         if parser.sees("type"):
@@ -82,7 +89,7 @@ def parse(text: str, using: IRModule | None = None) -> IRModule:
     if not found:
         raise ParseError("line 1, column 1: there is no function here")
     functions = {name: found[name][1] for name in sorted(found, key=lambda n: found[n][0])}
-    mod = linked(IRModule(functions, attrs, parser.own_types), using or IRModule({}))
+    mod = linked(IRModule(functions, attrs, parser.own_types), using)
     return infer_module(mod, parser.signatures)
 
 

@@ -66,6 +66,50 @@ def @main(%a: Tensor[(n, 2), float32], %b: Tensor[(n, 2), float32], %c: Tensor[(
 """
 """`main(a, b, c)`: (a + a) * (b + a) - a, or relu(a + a - a)."""
 
+SHAPES = f"""
+{LIST}
+type Shape {{ Circle(Tensor[(), float32]), Box(Tensor[(2,), float32], List[Shape]) }}
+def @scaled(%s: Shape, %k: Tensor[(), float32]) -> Shape {{
+  %t = match (%s) {{
+    Circle(%r) => {{
+      %p = multiply(%r, %k);
+      %c = Circle(%p);
+      %c
+    }},
+    Box(%b, Cons(%f, %more)) => {{
+      %p = multiply(%b, %k);
+      %g = @scaled(%f, %k);
+      %l = Cons(%g, %more);
+      %c = Box(%p, %l);
+      %c
+    }},
+    Box(_, Nil) => {{
+      %s
+    }}
+  }};
+  %t
+}}
+
+def @main(%x: Tensor[(), float32], %s: Shape) -> (Shape, Tensor[(), float32]) {{
+  %t = @scaled(%s, %x);
+  %n = Nil[Shape];
+  %u = (%t, %n);
+  %y = match (%u) {{
+    (Circle(%r), _) => {{
+      %r
+    }},
+    (Box(%b, _), Nil) => {{
+      %r = sum(%b, axis=[0]);
+      %r
+    }},
+    _ => {{
+      %x
+    }}
+  }};
+  (%t, %y)
+}}
+"""
+
 
 def listed(items: Any) -> compiler.Datum:
     """A list of the prelude."""

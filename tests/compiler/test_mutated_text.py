@@ -6,6 +6,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from data_programs import PAIRS, SHAPES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from language import PROGRAMS
@@ -19,7 +20,7 @@ _WORD = re.compile(
 _NEW = [
     "", "0", "-1", "3", "n", "[]", "[1]", "[n]", "[[1]]", "None", "True", '"x"', "1.5", "inf",
     "99999999999", "%x", "%y", "int64", "float32", "(1,)", "1.0float32", "-3int64", "@main", "{",
-    "}", "if", "fn", "//", "/*",
+    "}", "if", "fn", "//", "/*", "Nil", "Cons", "List", "A", "_", "match", "=>",
 ]  # fmt: skip
 
 
@@ -40,7 +41,7 @@ def network() -> str:
     return compiler.IRModule({"main": compiler.function([x], z)}).astext(show_meta_data=True)
 
 
-TEXTS = [network(), *(p.source for p in PROGRAMS)]
+TEXTS = [network(), *(p.source for p in PROGRAMS), PAIRS, SHAPES]
 
 
 @st.composite
