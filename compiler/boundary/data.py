@@ -6,7 +6,7 @@ They may be deep (a list is as deep as it is long): nothing here recurses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -104,6 +104,8 @@ def bind_values(
 
 def _checked(name: str, t: Type, value: Any, types: Mapping[str, TypeDef]) -> Any:
     """A value of type `t` for the input `name`, of arrays as programs have them."""
+    wanted: dict[tuple[str, int], tuple[Type, ...]] = {}
+    one: dict[Type, Type] = {t: t}  # types that are equal are one object
 
     def inside(x: Any, t: Type) -> list[tuple[Any, Type]] | None:
         if isinstance(t, TensorType):
@@ -116,16 +118,19 @@ def _checked(name: str, t: Type, value: Any, types: Mapping[str, TypeDef]) -> An
             raise InputError(f"input {name!r}: {t} cannot be given from outside")
         if not isinstance(x, Datum):
             raise InputError(f"input {name!r} must hold a compiler.Datum of {t}, not {_kind(x)}")
-        try:
-            wanted = types[t.name].fields(x.constructor, t.args)
-        except TypeInferenceError as e:
-            raise InputError(f"input {name!r}: {e}") from None
-        if len(x.fields) != len(wanted):
+        key = x.constructor, id(t)
+        if key not in wanted:
+            try:
+                fields = types[t.name].fields(x.constructor, t.args)
+            except TypeInferenceError as e:
+                raise InputError(f"input {name!r}: {e}") from None
+            wanted[key] = tuple(one.setdefault(f, f) for f in fields)
+        if len(x.fields) != len(wanted[key]):
             raise InputError(
-                f"input {name!r}: {x.constructor} of {t} has {len(wanted)} fields, not "
+                f"input {name!r}: {x.constructor} of {t} has {len(wanted[key])} fields, not "
                 f"{len(x.fields)}"
             )
-        return list(zip(x.fields, wanted, strict=True))
+        return list(zip(x.fields, wanted[key], strict=True))
 
     def leaf(x: Any, t: Type) -> Any:
         assert isinstance(t, TensorType)
@@ -155,20 +160,37 @@ def rebuilt(
         inside: the same of what a value holds; None: it is a leaf.
         leaf: what takes the place of a leaf.
     """
-    if inside(value, context) is None:
+    held = inside(value, context)
+    if held is None:
         return leaf(value, context)
-    known: dict[tuple[int, Any], Any] = {}
-    stack = [(value, context)]
+    known: dict[tuple[int, int], Any] = {}  # by identity: contexts are few objects
+    stack = [_Under(value, (id(value), id(context)), held)]
     while stack:
-        x, c = stack[-1]
-        held = inside(x, c) or ()
-        missing = [(y, d) for y, d in held if (id(y), d) not in known and inside(y, d) is not None]
-        stack += missing
-        if not missing:
-            stack.pop()
-            fields = tuple(known[id(y), d] if (id(y), d) in known else leaf(y, d) for y, d in held)
-            known[id(x), c] = Datum(x.constructor, fields) if isinstance(x, Datum) else fields
-    return known[id(value), context]
+        top = stack[-1]
+        for x, c in top.held[len(top.made) :]:
+            key = id(x), id(c)
+            inner = None if key in known else inside(x, c)
+            if inner is not None:
+                stack.append(_Under(x, key, inner))
+                break
+            top.made.append(known[key] if key in known else leaf(x, c))
+        else:
+            known[top.key] = stack.pop().whole()
+    return known[id(value), id(context)]
+
+
+@dataclass(slots=True, eq=False)
+class _Under:
+    """A value under way: what it holds, and what has been made of that."""
+
+    value: Any
+    key: tuple[int, int]
+    held: Sequence[tuple[Any, Any]]
+    made: list[Any] = field(default_factory=list)
+
+    def whole(self) -> Any:
+        fields = tuple(self.made)
+        return Datum(self.value.constructor, fields) if isinstance(self.value, Datum) else fields
 
 
 def held_by(value: Any, _: None) -> list[tuple[Any, None]] | None:
