@@ -24,11 +24,9 @@ from compiler.tensor.expr import BinOp, Buffer, Expr, call, cast, const, let, ma
 from compiler.tensor.stmt import For, Store
 from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, DType, least_normal
 
-_STEPS = 8
-"""Terms that an expression adds one after another."""
-_KAHAN = 2
-"""The same with a compensation: each of its steps takes so long that the CPU must find the next
-group's while it waits."""
+_STEPS = 2
+"""Terms that an expression adds one after another: each step takes so long that the CPU must find
+the next group's while it waits."""
 _LEAVES = 16
 """Terms whose pairwise sum is one expression; a power of two."""
 _EXPONENTS = 0x7FF << 52
@@ -301,13 +299,13 @@ class _Nest:
             def steps(s: Expr, lost: Expr, done: int) -> Expr:
                 if done == size:
                     return _packed(s, lost)
-                term = self.term(factors(i, c, group * _KAHAN + done))
+                term = self.term(factors(i, c, group * _STEPS + done))
                 return self.inner.compensated(s, lost, term, partial(steps, done=done + 1))
 
             pair = state[(c, *i)]
             return let(held(pair >> 32), lambda s: let(held(pair), lambda n: steps(s, n, 0)))
 
-        self.nest(state, lambda i, c: (c, *i), count, length, _KAHAN, add)
+        self.nest(state, lambda i, c: (c, *i), count, length, _STEPS, add)
 
         def last(c: Index, *i: Any) -> tuple[tuple[Any, ...], Expr]:
             return (c + first, *i), held(state[(c, *i)] >> 32)

@@ -18,10 +18,10 @@ from compiler.tensor.expr import Expr, cast, let
 from compiler.types.dtypes import DType
 from datatypes.builtin import round_to_odd
 from datatypes.formats import Format, get
-from datatypes.vector.carrier import DOUBLE, SINGLE, Carrier
+from datatypes.vector.carrier import DOUBLE, SINGLE, Carrier, narrowed_to_odd
 from datatypes.vector.choice import chosen, significant_bits
 from datatypes.vector.operations import to_odd
-from datatypes.vector.rounding import rounded, uniform
+from datatypes.vector.rounding import rounded, rounds_in_single, uniform
 
 _NATIVE = {32: SINGLE, 64: DOUBLE}
 
@@ -37,7 +37,11 @@ def add_into(fmt: Format, *terms: Expr) -> Expr:
     carrier, odd = _carrier(fmt, factors)
     values = [cast(_value(x), carrier.dtype) for x in factors]
     total = cast(_value(acc), carrier.dtype)
-    return cast(rounded(fmt, _total(factors, values, total, odd), outside=True), _lane(fmt))
+    # What tables round, they round in float32 where they can: those stay in registers.
+    exact = _total(factors, values, total, odd)
+    if carrier == DOUBLE and rounds_in_single(fmt):
+        exact = narrowed_to_odd(exact)
+    return cast(rounded(fmt, exact, outside=True), _lane(fmt))
 
 
 def _total(factors: list[Expr], values: list[Expr], acc: Expr, odd: bool) -> Expr:

@@ -71,6 +71,8 @@ ACCUMULATORS = {
     ("bfloat16", '{format = "bfloat16", order = "pairwise"}'): IN_FLOAT64,
     ("float16", '{format = "float16", compensated = true}'): IN_FLOAT64,
     ("float8_e4m3fn", '{format = "float22_e8m13", compensated = true}'): IN_FLOAT64,
+    ("posit16_es1", '{format = "posit16_es1", chunk = 64}'): IN_FLOAT64,
+    ("posit8_es2", "posit16_es2"): IN_FLOAT64,
     ("float8_e4m3fn", "h100_fp8"): ALIGNED,
     ("float16", "v100_fp16"): ALIGNED,
     ("float16", "a100_fp16"): ALIGNED,

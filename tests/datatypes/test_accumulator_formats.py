@@ -52,6 +52,7 @@ STAGED = (
     ("posit8_es2",
      '{format = "posit16_es1", chunk = 6, outer = "posit32_es2", order = "pairwise"}'),
     ("posit16_es1", '{format = "float64", order = "tree2"}'),
+    ("posit16_es1", '{format = "posit16_es1", chunk = 4}'),
     ("float8_e4m3fn", '{format = "float32", align_bits = 14}'),
     ("fixed8_4", '{format = "fixed16_8", rounding = "truncate", order = "tree8"}'),
     *(("float8_e4m3fn" if "fp8" in name else "float16", name) for name in PRESETS),
