@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from compiler.errors import unknown
+from compiler.ir.attribute_parser import AttributeParser
 from compiler.ir.expr import Var
 from compiler.types.data import Anything, Constructor, Form, Named, Pattern, Several, TypeDef
 from compiler.types.tensor_types import TypeVar
-from compiler.types.type_parser import TypeParser
 
 
-class DataParser(TypeParser):
+class DataParser(AttributeParser):
     """A cursor that knows the algebraic data types of a text.
 
     Attributes:

@@ -380,24 +380,3 @@ class _Parser(DataParser):
                 raise self.error(f"{t.text} is no number of a dtype") from None
         self.k -= 1
         raise self.error(f"expected a value, found {t.text!r}")
-
-    def attribute(self) -> Any:
-        """A value of an attribute: number, string, True, False, None, list, or symbolic
-        dimension."""
-        t = self.now
-        if self.accept("["):
-            return tuple(self.listed(self.attribute, "]"))
-        if t.kind == "string":
-            return json.loads(self.take().text)
-        if t.text in ("True", "False", "None"):
-            self.k += 1
-            return {"True": True, "False": False, "None": None}[t.text]
-        if t.kind == "number" and not re.fullmatch(r"-?\d+", t.text):
-            try:
-                number = float(t.text)
-            except ValueError:
-                raise self.error(f"expected an attribute, found {t.text!r}") from None
-            self.k += 1
-            return number
-        d = self.dimension()
-        return d if d.terms else d.const

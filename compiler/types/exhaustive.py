@@ -7,48 +7,66 @@ I, which finds a row of patterns that no row of a matrix covers.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
+from compiler.errors import TypeInferenceError
 from compiler.types.data import Anything, Form, Named, Pattern, Several
 
 Row = tuple[Pattern, ...]
 
+MOST_MATRICES = 20_000
+"""Matrices of patterns that are looked at, whose number may grow exponentially."""
 
-def missing(patterns: Sequence[Pattern]) -> Pattern | None:
+
+@lru_cache(maxsize=256)
+def missing(patterns: tuple[Pattern, ...]) -> Pattern | None:
     """A pattern of values that none of `patterns`, which are of one type, has; None if all values
-    have one."""
-    found = _uncovered([(p,) for p in patterns], 1)
+    have one.
+
+    Raises:
+        TypeInferenceError: that takes too long to tell.
+    """
+    found = _Search().uncovered([(p,) for p in patterns], 1)
     return None if found is None else found[0]
 
 
-def _uncovered(rows: Sequence[Row], width: int) -> Row | None:
-    """`width` patterns of values beside each other that no row has."""
-    if width == 0:
-        return None if rows else ()
-    heads = [row[0] for row in rows]
-    tuples = [p for p in heads if isinstance(p, Several)]
-    if tuples:
-        count = len(tuples[0].fields)
-        found = _uncovered(_opened(rows, "", count), count + width - 1)
-        return None if found is None else (Several(found[:count]), *found[count:])
-    forms = {p.constructor: p for p in heads if isinstance(p, Form)}
-    definition = next((p.definition for p in forms.values()), None)
-    constructors = definition.constructors if definition else ()
-    absent = [c for c in constructors if c.name not in forms]
-    if definition is None or absent:
-        rest = [row[1:] for row in rows if isinstance(row[0], Anything | Named)]
-        found = _uncovered(rest, width - 1)
-        if found is None:
-            return None
-        if definition is None:
-            return (Anything(), *found)
-        fields = (Anything(),) * len(absent[0].fields)
-        return (Form(definition, absent[0].name, fields), *found)
-    for c in constructors:
-        count = len(c.fields)
-        found = _uncovered(_opened(rows, c.name, count), count + width - 1)
-        if found is not None:
-            return (Form(definition, c.name, found[:count]), *found[count:])
-    return None
+class _Search:
+    def __init__(self) -> None:
+        self.looked_at = 0
+
+    def uncovered(self, rows: Sequence[Row], width: int) -> Row | None:
+        """`width` patterns of values beside each other that no row has."""
+        self.looked_at += 1
+        if self.looked_at > MOST_MATRICES:
+            raise TypeInferenceError(
+                "too many patterns to tell whether all values have one: match in several steps"
+            )
+        if width == 0:
+            return None if rows else ()
+        heads = [row[0] for row in rows]
+        tuples = [p for p in heads if isinstance(p, Several)]
+        if tuples:
+            count = len(tuples[0].fields)
+            found = self.uncovered(_opened(rows, "", count), count + width - 1)
+            return None if found is None else (Several(found[:count]), *found[count:])
+        forms = {p.constructor: p for p in heads if isinstance(p, Form)}
+        definition = next((p.definition for p in forms.values()), None)
+        absent = [c for c in definition.constructors if c.name not in forms] if definition else []
+        if definition is None or absent:
+            rest = [row[1:] for row in rows if isinstance(row[0], Anything | Named)]
+            found = self.uncovered(rest, width - 1)
+            if found is None:
+                return None
+            if definition is None:
+                return (Anything(), *found)
+            fields = (Anything(),) * len(absent[0].fields)
+            return (Form(definition, absent[0].name, fields), *found)
+        for c in definition.constructors:
+            count = len(c.fields)
+            found = self.uncovered(_opened(rows, c.name, count), count + width - 1)
+            if found is not None:
+                return (Form(definition, c.name, found[:count]), *found[count:])
+        return None
 
 
 def _opened(rows: Sequence[Row], constructor: str, count: int) -> list[Row]:

@@ -32,7 +32,6 @@ from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime.executable import GraphExecutable
 from compiler.symbolic import Var as Dim
-from compiler.types.data import Anything, Form, Named, Pattern
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, TupleType, Type
 from compiler.vm.bytecode import (
@@ -43,8 +42,6 @@ from compiler.vm.bytecode import (
     Close,
     Field,
     Forget,
-    GetField,
-    GetTag,
     Instruction,
     Invoke,
     InvokeClosure,
@@ -59,11 +56,11 @@ from compiler.vm.bytecode import (
     Start,
     Turn,
     Unless,
-    UnlessTag,
     VMFunction,
 )
 from compiler.vm.dims import dims_of, in_attrs, introduced
 from compiler.vm.machine import Image
+from compiler.vm.patterns import Taken
 
 Compile = Callable[[Function], GraphExecutable]
 """Compiles a function of tensors without control flow."""
@@ -325,39 +322,18 @@ class _Function:
         value, out = self.read(v.value), self.fresh()
         ends: list[int] = []
         for pattern, f in zip(v.patterns, v.bodies, strict=True):
-            tests: list[tuple[int, int, str]] = []
-            found = self.case(pattern, value, tests)
+            taken = Taken(self.fresh, self.code)
+            taken.apart(pattern, value)
             known = set(self.known)
-            for p, k in zip(f.params, found, strict=True):
+            for p, k in zip(f.params, taken.variables, strict=True):
                 self.at[p] = k
                 self.bind(k, atom_type(p), p.name)
             self.branch(f, out, known)
             ends.append(self.emit_later())
-            for place, tag, constructor in tests:
-                self.code[place] = UnlessTag(tag, constructor, len(self.code))
+            taken.otherwise(len(self.code))
         for place in ends:
             self.code[place] = Jump(len(self.code))
         return out
-
-    def case(self, p: Pattern, value: int, tests: list[tuple[int, int, str]]) -> list[int]:
-        """The registers of a pattern's variables; where tests are to stand, and what they test, is
-        added to `tests`."""
-        if isinstance(p, Anything):
-            return []
-        if isinstance(p, Named):
-            return [value]
-        if isinstance(p, Form):
-            tag = self.fresh()
-            self.code.append(GetTag(tag, value))
-            tests.append((self.emit_later(), tag, p.constructor))
-        found: list[int] = []
-        for k, inner in enumerate(p.fields):
-            if not isinstance(inner, Anything):
-                field = self.fresh()
-                get = GetField if isinstance(p, Form) else Field
-                self.code.append(get(field, value, k))
-                found += self.case(inner, field, tests)
-        return found
 
     def branch(self, f: Function, out: int, before: set[Dim] | None = None) -> None:
         """A branch, whose result goes to `out`. `before`: dimensions that are known where it is

@@ -3,6 +3,7 @@ and run."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from data_programs import LIST, MAP, PAIRS, listed, unlisted
 import compiler
 from compiler.errors import InputError, ParseError, TypeInferenceError, VerifyError
 from compiler.ir.expr import Cases, Construct
+from compiler.types import exhaustive
 from compiler.types.data import Anything, Form, Named, Pattern, Several, pattern_text
 from compiler.types.exhaustive import missing
 
@@ -183,8 +185,17 @@ ANY = Anything()
       Several((form("Right", ANY), ANY))], "(Left(_), Right(_))"),
 ])  # fmt: skip
 def test_what_patterns_leave_is_found(patterns: list[Pattern], left: str | None) -> None:
-    found = missing(patterns)
+    found = missing(tuple(patterns))
     assert (None if found is None else pattern_text(found, iter(()))) == left
+
+
+def test_patterns_that_are_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exhaustive, "MOST_MATRICES", 100)
+    rng = random.Random(1)
+    fields = [ANY, ANY, ANY, form("Nil"), form("Cons", ANY, ANY)]
+    rows = [Several(tuple(rng.choices(fields, k=14))) for _ in range(40)]
+    with pytest.raises(TypeInferenceError, match="too many patterns"):
+        missing((*rows, Named()))
 
 
 # ---- values in and out ---------------------------------------------------------------------------
