@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from compiler.errors import DtypelabError, unknown
 from compiler.lowering.tables import forget
+from compiler.types.block_names import names_blocks
 from compiler.types.dtypes import register_custom
 from datatypes import registry
 from datatypes.custom.custom_type import RegisteredType, described
-from datatypes.formats.catalogue import names_blocks
 from datatypes.registry import (
     BUILTIN_TYPES,
     FIRST_AUTOMATIC,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from compiler.errors import DtypelabError, unknown
+from compiler.types.block_names import names_blocks
 from datatypes.formats.codebook import NF4
 from datatypes.formats.description import Format
 from datatypes.formats.fixed import fixed
@@ -42,15 +43,6 @@ FAMILIES = (
     Family("takum<N>", r"takum(\d+)", takum),
     Family("lns<N>_<F>", r"lns(\d+)_(\d+)", lns),
 )
-
-BLOCK_FORMATS = (
-    "mxfp8_e4m3", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4_e2m1", "mxint8", "nvfp4",
-    "nvint4",
-)  # fmt: skip
-"""Names of blocks of numbers that ship (`quantize.formats.blocks` has them); no format is called
-so, whether that was imported or not."""
-
-_blocks = {*BLOCK_FORMATS}
 
 _STOCHASTIC = re.compile(r"(.+)_stochastic(?:_seed(0|[1-9][0-9]*))?")
 """Any format that rounds to nearest, rounding stochastically instead."""
@@ -94,16 +86,6 @@ def add(fmt: Format) -> Format:
         raise DtypelabError(f"{fmt.name!r} names a block format; choose another name")
     _known[fmt.name] = fmt
     return fmt
-
-
-def names_blocks(name: str) -> bool:
-    """Whether a format of blocks is called so, and none of numbers may be."""
-    return name in _blocks
-
-
-def add_blocks(name: str) -> None:
-    """Note the name of a format of blocks."""
-    _blocks.add(name)
 
 
 def is_builtin(name: str) -> bool:

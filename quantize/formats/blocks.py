@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from compiler.errors import ConfigError, DtypelabError
 from compiler.op.accumulate import names_sums
 from compiler.op.qnn.formats import POWERS
+from compiler.types.block_names import note_blocks
 from compiler.types.dtypes import DType
-from datatypes.formats.catalogue import add_blocks
 from quantize.formats.element import INTEGERS, Element, element, unsigned_bits
 
 FLOAT = "float32"
@@ -133,7 +133,7 @@ def define_block_format(
     if _formats.get(name, made) != made:
         raise ConfigError(f"a block format called {name!r} exists; choose another name")
     _formats[name] = made
-    add_blocks(name)
+    note_blocks(name)
     return made
 
 
