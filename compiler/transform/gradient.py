@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from compiler.errors import InputError
 from compiler.ir.expr import Atom, Function, IRModule, Var, atom_type, names_in
-from compiler.passes.infer_type import InferType
+from compiler.ir.inference import infer_module
 from compiler.passes.live import live
 from compiler.transform.backward import Backward, Functions
 from compiler.transform.gradient_step import constant, differentiable
@@ -38,7 +38,7 @@ def gradient(
             cotangent for results that are no scalar.
         UnsupportedError: an operator on the way from a name to the result has no gradient.
     """
-    mod = Inline()(InferType()(mod))
+    mod = Inline()(infer_module(mod))
     mod = as_parameters(mod, wrt)
     f = mod.main
     params = {p.name: p for p in f.params}
@@ -52,7 +52,7 @@ def gradient(
     gradients = [backward.of(p) for p in asked]
     bindings = (*backward.forward.done, *backward.bindings.done)
     made = Function((*f.params, *extra), bindings, (*f.results, *gradients), dict(f.attrs))
-    return InferType()(mod.with_functions({**functions.made, "main": live(made)}))
+    return infer_module(mod.with_functions({**functions.made, "main": live(made)}))
 
 
 def _seeds(
