@@ -25,6 +25,7 @@ from compiler.ir.expr import (
 )
 from compiler.ir.substitution import with_operands
 from compiler.op.facts import IntegerForm
+from compiler.op.nn.norm import BATCH_NORM
 from compiler.op.opdef import OpDef
 from compiler.types.dtypes import FLOAT32
 from compiler.types.names import unique
@@ -163,13 +164,24 @@ def _weights(b: Binding) -> Iterator[tuple[Constant, str, int]]:
         weights = tensor_type(args[1])
         axis = op.contraction.units % weights.rank
         fan_in = prod(n for k, n in enumerate(weights.static_shape) if k != axis)
-    elif op.name == "nn.batch_norm" or op.integer_form is IntegerForm.LAYER_NORM:
+    elif op is BATCH_NORM or op.integer_form is IntegerForm.LAYER_NORM:
         kinds = dict(enumerate(_NORM, start=1))
     elif op.integer_form is IntegerForm.RMS_NORM:
         kinds = {1: GAIN}
-    elif op.integer_form is IntegerForm.SUM or op.name == "nn.bias_add":
+    elif _adds(op, b.value):
         kinds = {0: BIAS, 1: BIAS}
     for place, kind in kinds.items():
         a = args[place] if place < len(args) else None
         if isinstance(a, Constant) and a.dtype == FLOAT32 and a.data.ndim:
             yield a, kind, fan_in
+
+
+def _adds(op: OpDef, v: Call) -> bool:
+    """Whether a constant operand is added as it is."""
+    if op.affine is None or len(v.args) != 2:
+        return False
+    constants = [a.data for a in v.args if isinstance(a, Constant)]
+    if len(constants) != 1:
+        return False
+    found = op.affine(v.attrs, constants, isinstance(v.args[0], Constant))
+    return found is not None and found[0] is None and found[1] is constants[0]
