@@ -49,13 +49,14 @@ class Bound:
         return f"{self.figure}{'>=' if self.at_least else '<='}{self.value:g}"
 
 
-def told(figures: Mapping[str, float]) -> str:
-    """Figures as a text, behind each what it surely is."""
+def told(figures: Mapping[str, float], metric: str) -> str:
+    """Figures as a text, behind each what it surely is; `metric`: what the data's own is called."""
     parts = []
     for name, value in figures.items():
         if not name.endswith(SURE):
             sure = figures.get(name + SURE)
-            parts.append(f"{name} {value:.4g}" + ("" if sure is None else f" (surely {sure:.4g})"))
+            known = metric if name == METRIC else name
+            parts.append(f"{known} {value:.4g}" + ("" if sure is None else f" (surely {sure:.4g})"))
     return ", ".join(parts)
 
 

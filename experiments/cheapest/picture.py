@@ -27,7 +27,7 @@ def svg(found: Found, title: str) -> str:
     rows = found.layers.to_dict("records")
     kinds = list(dict.fromkeys(_kind(r) for r in rows))
     height, most = TOP + ROW * len(rows) + 12, max(r["cost"] for r in rows) or 1.0
-    figures = told(found.point.figures)
+    figures = told(found.point.figures, found.test["metric_name"])
     parts = [
         *sheet(WIDTH, height),
         written(NAMES, 22, title, size=15, weight="bold"),

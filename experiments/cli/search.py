@@ -187,14 +187,14 @@ def _table(found: Found) -> Table:
 def _lines(found: Found) -> list[str]:
     from experiments.cheapest import bound, price
 
-    figures = bound.told(found.point.figures)
+    figures = bound.told(found.point.figures, found.test["metric_name"])
     mean, largest = found.additivity
     t = found.test
     unit, of = (100.0, " points") if scoring.is_share(t["metric_name"]) else (1.0, "")
     lost, low, high = (unit * t[f"metric_drop{end}"] for end in ("", "_low", "_high"))
-    sure = "holds (also of the worse end of its 95 % interval)"
-    kept = sure if found.surely_holds else "holds, but its 95 % interval reaches beyond,"
-    kept = kept if found.holds else "DOES NOT HOLD"
+    sure = "holds there, also at the worse end of its 95 % interval"
+    kept = sure if found.surely_holds else "holds there, but its 95 % interval reaches beyond"
+    kept = kept if found.holds else "DOES NOT HOLD there"
     here = " on this machine, layers alone" if found.unit == price.UNITS[price.LATENCY] else ""
     return [
         "",
@@ -202,7 +202,7 @@ def _lines(found: Found) -> list[str]:
         f"sqnr {found.point.predicted_db:.4g} predicted",
         f"on {t['n_eval']} test inputs: {t['metric_name']} {t['metric']:.4g}, float32 "
         f"{t['metric_fp32']:.4g}, lost {lost:.3g}{of} [{low:.3g}, {high:.3g}], "
-        f"sqnr {t['sqnr_db']:.4g}; the bound {kept} there",
+        f"sqnr {t['sqnr_db']:.4g}; the bound {kept}",
         f"{found.evaluations} evaluations; predicted SQNR is {mean:+.2f} dB from the measured one, "
         f"{largest:.2f} at most; {len(found.front)} assignments on the front",
     ]

@@ -95,8 +95,8 @@ def test_bounds_are_read_and_contradictions_refused() -> None:
     # What is only just kept on these inputs is not kept.
     assert not bound.holds({"kl": 0.009, "kl_sure": 0.011})
     assert bound.best([{"kl": 0.02, "kl_sure": 0.03}, {"kl": 0.025}]) == 0.025
-    assert told({"sqnr": 20.71, "sqnr_sure": 19.98, "kl": 0.1}) == (
-        "sqnr 20.71 (surely 19.98), kl 0.1"
+    assert told({"metric": 1.0, "sqnr": 20.71, "sqnr_sure": 19.98, "kl": 0.1}, "top1") == (
+        "top1 1, sqnr 20.71 (surely 19.98), kl 0.1"
     )
 
 
