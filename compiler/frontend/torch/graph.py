@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from compiler.errors import ModelError, UnsupportedError
@@ -74,7 +75,8 @@ class TorchImport(NamedValues):
             if n.users:
                 tensor, what = self.traced.held[n.name], repr(n.name)
                 self.budget.reserve(tuple(tensor.shape), tensor.element_size(), what)
-                self._values[n.name] = constant_of_tensor(tensor, what)
+                name = self.traced.names.get(n.name, "")
+                self._values[n.name] = replace(constant_of_tensor(tensor, what), name=name)
         elif hasattr(value, "shape"):
             self._input(n, value)
         elif hasattr(value, "node") and hasattr(value.node, "expr"):

@@ -23,6 +23,7 @@ class Traced:
         results: names of what is returned, and the nodes that compute it.
         dimensions: torch's symbols (`s77`) -> names of dimensions.
         bounds: see Bounds.
+        names: placeholder -> what the module calls the tensor.
     """
 
     nodes: Sequence[Any]
@@ -30,6 +31,7 @@ class Traced:
     results: Sequence[tuple[str, Any]]
     dimensions: Mapping[str, str] = field(default_factory=dict)
     bounds: Bounds = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
 
 
 def of_program(program: Any, dynamic_shapes: Any) -> Traced:
@@ -65,7 +67,7 @@ def of_program(program: Any, dynamic_shapes: Any) -> Traced:
         for symbol, r in program.range_constraints.items()
     }
     held = {placeholder: tensors[name] for placeholder, name in names.items() if name in tensors}
-    return Traced(nodes, held, results, dimensions, bounds)
+    return Traced(nodes, held, results, dimensions, bounds, names)
 
 
 def _finite(bound: Any) -> int | None:
