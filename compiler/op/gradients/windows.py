@@ -11,7 +11,8 @@ from typing import Any
 from compiler.op.common import known_shape
 from compiler.op.gradient import Parts, Step, Value
 from compiler.op.gradients.common import in_cotangents_dtype, last_two_turned, reshaped, turned
-from compiler.op.gradients.moves import apart, cut, padded
+from compiler.op.gradients.moves import cut, padded
+from compiler.op.gradients.transposed_convolution import data_gradient
 from compiler.symbolic import product as count
 from compiler.types.dtypes import Array
 
@@ -26,9 +27,9 @@ def _sizes(s: Step, x: Value) -> tuple[int, ...]:
 
 
 def conv2d(s: Step) -> Parts:
-    """To data the cotangent, spread out by the strides, convolved with the kernels turned about; to
-    weights the sum over batch, rows and columns of products of the cotangent with the data under
-    it; to the bias the sums of channels."""
+    """To data a transposed convolution of the cotangent (`data_gradient`); to weights the sum over
+    batch, rows and columns of products of the cotangent with the data under it; to the bias the
+    sums of channels."""
     a = s.attrs
     if a.input_zero_point or a.padding_value or a.data_layout != "NCHW" or a.out_layout != "NCHW":
         raise s.refuse("it works on integers, or on channels in blocks")
@@ -41,66 +42,6 @@ def conv2d(s: Step) -> Parts:
     if len(s.args) > 2 and s.wants[2]:
         parts[2] = s.call("sum", s.cotangent, axis=(0, 2, 3))
     return parts
-
-
-def data_gradient(
-    s: Step,
-    w: Value,
-    sizes: Sequence[int],
-    strides: Sequence[int],
-    padding: Sequence[int],
-    dilation: Sequence[int],
-    groups: int,
-    dy: Value | None = None,
-) -> Value:
-    """What flows back into data of these sizes through a convolution with `w`.
-
-    Position i gets, in the order of output channels and kernel taps, the taps that have read it:
-    the cotangent is put apart by the strides, padded by what is left of a kernel's span, and
-    convolved with each kernel turned about, input and output channels exchanged.
-    """
-    dy = s.cotangent if dy is None else dy
-    out, per_group, *kernel = known_shape(s.type(w).shape)
-    borders: list[int] = [0] * 4
-    for k, rows in enumerate(known_shape(s.type(dy).shape[2:4])):
-        dy = apart(s, dy, 2 + k, strides[k])
-        have, span = rows * strides[k], (kernel[k] - 1) * dilation[k]
-        before = span - padding[k]
-        # The rows of zeros behind the last position count as padding.
-        after = sizes[k] - have + span - before
-        dy = cut(s, dy, 2 + k, max(0, -before), have + min(0, after))
-        borders[k], borders[2 + k] = max(before, 0), max(after, 0)
-    return s.call(
-        "nn.conv2d",
-        dy,
-        _exchanged(s, _turned_about(s, w, kernel), groups, out, per_group, kernel),
-        padding=tuple(borders),
-        dilation=tuple(dilation),
-        groups=groups,
-        accumulate=getattr(s.attrs, "accumulate", "sequential"),
-    )
-
-
-def _turned_about(s: Step, w: Value, kernel: Sequence[int]) -> Value:
-    """Kernels from their last tap to the first, in both directions."""
-    axes = tuple(2 + k for k in range(2) if kernel[k] > 1)
-    if not axes:
-        return w
-    begin = tuple(kernel[k - 2] - 1 for k in axes)
-    end = tuple(-kernel[k - 2] - 1 for k in axes)
-    return s.call("strided_slice", w, begin=begin, end=end, strides=(-1,) * len(axes), axes=axes)
-
-
-def _exchanged(
-    s: Step, w: Value, groups: int, out: int, per_group: int, kernel: Sequence[int]
-) -> Value:
-    """Weights (O, I / groups, ...) as (I, O / groups, ...)."""
-    if groups == 1:
-        return turned(s, w, [1, 0, 2, 3])
-    apart = reshaped(s, w, [groups, out // groups, per_group, *kernel])
-    return reshaped(
-        s, turned(s, apart, [0, 2, 1, 3, 4]), [groups * per_group, out // groups, *kernel]
-    )
 
 
 def _weight_gradient(s: Step, x: Value, shape: Sequence[int]) -> Value:
