@@ -148,4 +148,17 @@ def without_packing(
         if alone and is_wide(axes[k]):
             lanes = min(most, axes[k].extent or 1)
             return Tile(k, lanes, k, 1, (), None, 0, None)
-    return None
+    return _skipping(store, path, axes, target)
+
+
+def _skipping(store: Store, path: Sequence[For], axes: list[Axis], target: Target) -> Tile | None:
+    """Padding is skipped, which lanes along the last axis do together: blocks of channels, whose
+    weights lie apart, but are read once for several positions."""
+    lane = axes[-1]
+    if not guards(path) or lane.extent is None or lane.other or not is_wide(lane):
+        return None
+    lanes = min(target.vector_bytes // store.buffer.dtype.nbytes, lane.extent)
+    pixels = [a for a in axes if a.other and not a.constant and a.extent]
+    pixels = [a for a in pixels if tileable_axis(path, a.index)]
+    spatial = spatial_tile(pixels, registers(target))
+    return Tile(lane.index, lanes, lane.index, 1, spatial, None, 0, None)

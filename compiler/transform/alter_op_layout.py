@@ -278,10 +278,12 @@ class _Layouts:
 
     def _unpacked(self, b: Binding, v: Call, wanted: OpLayout) -> bool:
         """A convolution whose weights are known at run time only: they are not laid out anew, so
-        that its blocks must be full. Kernels of NCHW read such weights faster: a rule that somebody
+        that its blocks must be full. Kernels of NCHW read such weights faster, but for formats,
+        whose arithmetic takes longer than that and skips padding: of others, a rule that somebody
         registered must want this."""
         assert isinstance(v.op, OpDef)
-        if layout_rule(v.op.name, self.target) is default_rule:
+        own = layout_rule(v.op.name, self.target) is not default_rule
+        if not own and not tensor_type(v.args[0]).dtype.is_custom:
             return False
         outputs, inputs = tensor_type(v.args[1]).shape[:2]
         steps = wanted.steps if tensor_type(v.args[0]).dtype.is_integer else 1
