@@ -54,7 +54,7 @@ def codec_of(fmt: Format) -> Codec | None:
     code: object = fmt.decoder
     if fmt.tables or fmt.negation == "none":
         return None
-    if isinstance(code, FloatCode) and code.subnormals and fmt.negation == "sign":
+    if isinstance(code, FloatCode) and fmt.negation == "sign" and _ends_within_a_binade(fmt):
         return FloatCodec(fmt, code)
     tapered = fmt.underflow == "minpos" and fmt.overflow == "saturate"
     if fmt.negation == "complement" and tapered and fmt.nbits >= 6:
@@ -63,3 +63,11 @@ def codec_of(fmt: Format) -> Codec | None:
         if isinstance(code, TakumCode):
             return TakumCodec(fmt)
     return None
+
+
+def _ends_within_a_binade(fmt: Format) -> bool:
+    """Whether a float's steps go on above its largest number as they are below it; if that is a
+    power of two, what overflows begins where no bit of the encoder is (`Format.point`)."""
+    largest = fmt.value(fmt.highest)
+    power = (largest.numerator & (largest.numerator - 1)) == 0
+    return fmt.overflow == "saturate" or not fmt.rounding.startswith("nearest") or not power

@@ -30,6 +30,14 @@ STYLES = [
     minifloat(5, 0, "fn", name="float6_e5m0"),
     minifloat(2, 3, "fn", saturate=True, name="float6_sat"),
     minifloat(3, 2, subnormals=False, name="float6_normal"),
+    minifloat(4, 0, "finite", subnormals=False, name="float5_powers"),
+    minifloat(2, 1, "fn", subnormals=False, bias=3, name="float4_normal"),
+    minifloat(2, 1, "fn", name="float4_fn"),  # the largest number is a power of two
+    minifloat(1, 1, "finite", name="float3_e1m1"),
+    *(
+        replace(minifloat(2, 2, "finite", subnormals=False), name=f"float5_{r}", rounding=r)
+        for r in ("zero", "up", "nearest_away")
+    ),
     replace(FLOAT, name="float6_minpos", underflow="minpos"),
 ]
 LISTED = [
@@ -88,6 +96,23 @@ def test_a_table_of_products_is_the_multiplier() -> None:
     assert found == table.tolist()
     with pytest.raises(UnsupportedError, match="only sequential accumulation"):
         hardware(fmt, "exact")
+
+
+def test_floats_of_any_width_need_no_subnormal_numbers() -> None:
+    fmt = minifloat(4, 6, subnormals=False, name="float11_normal")
+    made = modules(hardware(fmt, "fma"))
+    rng = np.random.default_rng(2)
+    a, b = rng.integers(0, fmt.mask + 1, (2, 300))
+    b[::2] = 0x1C0 ^ a[::2] & 0x3F  # products near the least number
+    for op in ("Add", "Mul"):
+        work = made[f"float11_normal_{op.lower()}"]
+        found = [work(a=x, b=y) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+        assert found == oracle.apply(fmt, op, a, b).tolist()
+    values = [datatypes.decode(fmt, codes) for codes in (a, b, a[::-1])]
+    want = datatypes.encode(fmt, oracle.multiply_add(fmt, *values)).tolist()
+    mac = made["float11_normal_mac"]
+    cases = zip(a.tolist(), b.tolist(), a[::-1].tolist(), strict=True)
+    assert [mac(a=x, b=y, acc=z) for x, y, z in cases] == want
 
 
 def test_float32_has_circuits() -> None:
