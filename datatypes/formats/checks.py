@@ -100,8 +100,13 @@ def _check_precision(fmt: Format, where: str, order: int) -> None:
     boundary = fmt.boundary(order)
     assert isinstance(boundary, Fraction)
     if Fraction(float(value)) != value or _bits(boundary) > BOUNDARY_BITS:
+        longest = max(
+            range(order, min(order + 1, fmt.highest) + 1), key=lambda k: _bits(fmt.value(k))
+        )
+        exact = fmt.value(longest)
+        means = str(exact) if len(str(exact)) < 40 else f"{float(exact)!r}"
         raise DtypelabError(
-            f"{where}: code {fmt.code(order):#x} means {value}, of more bits than float64 can "
+            f"{where}: code {fmt.code(longest):#x} means {means}, of more bits than float64 can "
             "prove results with; round the values to 50 significant bits"
         )
 

@@ -22,6 +22,8 @@ from datatypes.hardware.number import Number, added, multiplied, summed
 
 LONGEST = 64
 """Most elements of a block."""
+WIDEST_SUM = 256
+"""Most bits of a block's sum of products, which is multiplied by scales, and added to a float."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +54,16 @@ def block_circuits(of: Blocks, path: Datapath, into: InFormat) -> dict[str, Circ
     """NAME_mac, and its parts: NAME_product, of which it has one an element, and NAME_total.
 
     Raises:
-        UnsupportedError: the scales' format has no circuits.
+        UnsupportedError: the scales' format has no circuits, or sums of products are too wide.
     """
     n, one = of.element.nbits, path.exact(0)
+    width = one.width + (of.length - 1).bit_length()
+    if width > WIDEST_SUM:
+        raise UnsupportedError(
+            f"{of.name} has no hardware: sums of its products take {width} bits, because of the "
+            f"range of {of.element.name}, and those of a block have at most {WIDEST_SUM}; the "
+            "nearest are elements in a shorter float or posit"
+        )
     scales, held = f"scales are in {of.scale.name}", f"acc is in {into.fmt.name}"
     codes = f"{of.length} codes of {of.element.name}, the first one lowest"
 

@@ -192,9 +192,12 @@ def _accumulator(
     outer = into.outer if isinstance(into, Staged) else None
     for held in (into.fmt, outer or into.fmt):
         if codec_of(held) is None and not own:
+            nearest = "'exact', a float, a posit or a takum"
+            if isinstance(path, Logarithmic):
+                nearest = "'sequential'"
             raise UnsupportedError(
                 f"hardware of {path.name} has no sums in {held.name}, whose family has no circuits "
-                "that round a sum; the nearest is accumulate='exact', a float, a posit or a takum"
+                f"that round a sum; the nearest is accumulate={nearest}"
             )
         _check_width(held, path.name, path.nbits)
     factor = path.nbits - path.signed if isinstance(path, Whole) else significant_bits(described)

@@ -183,6 +183,14 @@ def test_what_contradicts_itself_is_refused_and_not_registered(
         datatypes.get("broken")
 
 
+def test_the_value_of_too_many_bits_is_named() -> None:
+    message = "code 0x1 means 1/3, of more bits than float64"
+    with pytest.raises(DtypelabError, match=message):
+        datatypes.define("thirds", values=[0, Fraction(1, 3), -1, 2])
+    with pytest.raises(DtypelabError, match=r"code 0x2 means -1e\+100, of more bits"):
+        datatypes.define("googol", values=[0, 1.0, -1e100, 2])
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

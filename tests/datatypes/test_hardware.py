@@ -179,6 +179,7 @@ def test_registers_change_nothing_but_when(name: str, rows: int) -> None:
         ("lns16_8", "exact", "tables, which are for at most 8 bits; the nearest is lns8_5"),
         ("lns8_3", "exact", "the nearest is accumulate='sequential'"),
         ("posit8_es0", "lns8_3", "no sums in lns8_3"),
+        ("lns8_0", "fma", "no sums in lns8_0.* nearest is accumulate='sequential'"),
         ("posit8_es0", "float46", "is none of exact, fma, .* h100_fp8, .*, no descr"),
         ("posit8_es0", "float64", "in at most 32 bits; the nearest is accumulate='float32'"),
         ("nf4", {"format": "float16", "order": "pairwise"}, "the nearest is order = 'tree8'"),

@@ -145,6 +145,7 @@ def test_blocks_wait_in_registers(rows: int) -> None:
         (lambda: hardware(of("float8_e5m2", POWERS, 3), "float4_e2m1fn"), "4 bits .* is narrower"),
         (lambda: of("nf4", POWERS, 128), "blocks have 128 elements, and circuits at most 64"),
         (lambda: hardware(of("nf4", "nf4", 4), "float32"), "nf4, the format of its scales, has no"),
+        (lambda: hardware(of("takum8", POWERS, 32), "float32"), "take 963 bits, .* at most 256; "),
         (lambda: hardware(of("lns8_3", POWERS, 4), "float32"), "lns8_3 has only sequential"),
     ],
 )
