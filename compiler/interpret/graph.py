@@ -188,7 +188,14 @@ def _value(b: Binding, frame: Frame, mod: IRModule) -> Run:
         return numbers
     if isinstance(v, Call) and isinstance(v.op, OpDef):
         check_assumptions(assumed(b), (), frame.dims)
-        return call_reference(v, list(map(frame.atom, v.args)), b.var, frame.dims)
+        args = list(map(frame.atom, v.args))
+        try:
+            return call_reference(v, args, b.var, frame.dims)
+        except KeyError as e:
+            if not isinstance(e.args[0], SymbolicVar):
+                raise
+            message = f"%{b.var.name}: the size of dimension {e.args[0]} is not known"
+            raise InputError(message) from None
     if isinstance(v, Match):
         out = frame.atom(v.value)
     elif isinstance(v, Loop):

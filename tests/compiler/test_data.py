@@ -248,6 +248,39 @@ def test_values_of_other_types_are_refused(value: object, said: str) -> None:
         assert said in str(e.value)
 
 
+def test_sizes_that_nothing_shows_are_an_error() -> None:
+    t = "Tensor[(n, 2), float32]"
+    mod = compiler.parse(f"""{LIST} def @main(%xs: List[{t}]) {{
+      %r = match (%xs) {{
+        Nil => {{ %z = broadcast_to(0.0float32, shape=[n, 2]); %z }},
+        Cons(%x, _) => {{ %x }}
+      }};
+      %r
+    }}""")
+    ones = np.ones((3, 2), np.float32)
+    for run in (lambda x: compiler.evaluate(mod, x), compiler.build(mod)):
+        np.testing.assert_array_equal(run(listed([ones])), ones)
+        with pytest.raises(InputError, match="the size of dimension n is not known"):
+            run(listed([]))
+
+
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_what_is_not_made_for_data_says_so(target: str) -> None:
+    text = "def @main(%x: Tensor[(2,), float32]) { %n = Nil; %l = Cons(%x, %n); %r = @head(%l);"
+    mod = compiler.parse(f"{text} %y = @get_or(%r, %x); %y }}", using=compiler.prelude())
+    x = np.float32([1, -2])
+    np.testing.assert_array_equal(compiler.build(mod, target=target)(x), x)
+    with pytest.raises(compiler.UnsupportedError, match="the graph executor runs no control flow"):
+        compiler.create_executor("graph", mod, target).evaluate()
+
+
+def test_data_have_no_gradient_yet() -> None:
+    text = "def @main(%x: Tensor[(), float32]) { %n = Nil; %l = Cons(%x, %n); %r = match (%l) {"
+    mod = compiler.parse(f"{LIST} {text} Cons(%y, _) => {{ %y }}, _ => {{ %x }} }}; %r }}")
+    with pytest.raises(compiler.UnsupportedError):
+        compiler.gradient(mod, wrt=["x"])
+
+
 def test_types_are_told_where_fields_tell_them() -> None:
     mod = compiler.parse(body("%r = Some(%x);"))
     (b,) = mod.main.bindings
