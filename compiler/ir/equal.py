@@ -73,7 +73,7 @@ def _values(x: Any, y: Any) -> bool:
         return False
     if isinstance(x, Cases) and x.patterns != y.patterns:
         return False
-    if isinstance(x, Construct) and (x.constructor, x.types) != (y.constructor, y.types):
+    if isinstance(x, Construct) and x.constructor != y.constructor:
         return False
     xs, ys = operands(x), operands(y)
     return (

@@ -32,6 +32,7 @@ from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.runtime.executable import GraphExecutable
 from compiler.symbolic import Var as Dim
+from compiler.types.data import Form
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import TensorType, TupleType, Type
 from compiler.vm.bytecode import (
@@ -42,6 +43,7 @@ from compiler.vm.bytecode import (
     Close,
     Field,
     Forget,
+    GetTag,
     Instruction,
     Invoke,
     InvokeClosure,
@@ -321,8 +323,12 @@ class _Function:
         reached always fits."""
         value, out = self.read(v.value), self.fresh()
         ends: list[int] = []
+        tags: dict[int, int] = {}
+        if any(isinstance(p, Form) for p in v.patterns):  # then all values have a tag
+            tags[value] = self.fresh()
+            self.code.append(GetTag(tags[value], value))
         for pattern, f in zip(v.patterns, v.bodies, strict=True):
-            taken = Taken(self.fresh, self.code)
+            taken = Taken(self.fresh, self.code, tags)
             taken.apart(pattern, value)
             known = set(self.known)
             for p, k in zip(f.params, taken.variables, strict=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from compiler.types.data import Anything, Form, Named, Pattern
@@ -16,6 +16,7 @@ class Taken:
     Attributes:
         fresh: gives a register that nobody has.
         code: where instructions go.
+        tags: register of a value -> one that holds its tag already.
         variables: the registers of the pattern's variables.
         tests: places in the code where a test is still to be written, which goes on elsewhere if
             the value has another form; what it tests.
@@ -23,6 +24,7 @@ class Taken:
 
     fresh: Callable[[], int]
     code: list[Instruction]
+    tags: Mapping[int, int]
     variables: list[int] = field(default_factory=list)
     tests: list[tuple[int, int, str]] = field(default_factory=list)
 
@@ -34,8 +36,11 @@ class Taken:
             self.variables.append(value)
             return
         if isinstance(p, Form):
-            tag = self.fresh()
-            self.code += [GetTag(tag, value), Jump(-1)]
+            tag = self.tags.get(value, -1)
+            if tag < 0:
+                tag = self.fresh()
+                self.code.append(GetTag(tag, value))
+            self.code.append(Jump(-1))
             self.tests.append((len(self.code) - 1, tag, p.constructor))
         for k, inner in enumerate(p.fields):
             if not isinstance(inner, Anything):

@@ -12,7 +12,7 @@ from random_language import COUNT, FLAG, MAP, MATRIX, TYPES, VECTOR, Draw, Gener
 
 import compiler
 from compiler.boundary.data import Datum
-from compiler.ir.expression import Operand
+from compiler.ir.expression import Expr, Operand, operand
 from compiler.ir.linking import linked
 from compiler.types.tensor_types import DataType, TupleType, Type
 
@@ -43,7 +43,16 @@ class DataGenerator(Generator):
         if t == COUNT and self.left > 0 and self.pick(range(4)) == 0:
             kind = self.pick(("length", "size"))
             return called(kind, self.of(LIST if kind == "length" else TREE, scope))
+        if t == MATRIX and self.left > 0 and self.pick(range(6)) == 0:
+            start, items = self.of(MATRIX, scope), self.of(LIST, scope)
+            return called(self.pick(("foldl", "foldr")), self.step(scope), start, items)
         return super().made(t, scope)
+
+    def step(self, scope: list[Operand]) -> Operand:
+        """A closure of two matrices."""
+        a, b = (compiler.Var(self.name(), MATRIX) for _ in range(2))
+        inner: list[Operand] = [a, b, *(x for x in scope if not isinstance(x, Expr))]
+        return operand(compiler.function([a, b], self.of(MATRIX, inner)))
 
     def form(self, name: str, *fields: Operand, of: Type) -> Operand:
         return compiler.construct(self.types, name, *fields, of=(of,))
@@ -66,7 +75,16 @@ class DataGenerator(Generator):
         return compiler.cases(self.of(value, scope), self.types, bodies)
 
     def list(self, scope: list[Operand]) -> Operand:
-        kind = self.pick(range(6)) if self.left > 0 else 0
+        kind = self.pick(range(7)) if self.left > 0 else 0
+        if kind == 6:
+            zipped = called("zip", self.of(LIST, scope), self.of(LIST, scope))
+            both = f"Cons((%{self.name()}, %{self.name()}), _)"
+            none = self.form("Nil", of=MATRIX)
+
+            def summed(a: Any, b: Any) -> Operand:
+                return self.form("Cons", a + b, none, of=MATRIX)
+
+            return compiler.cases(zipped, self.types, {both: summed, "Nil": lambda: none})
         if kind == 1:
             return self.form("Cons", self.of(MATRIX, scope), self.of(LIST, scope), of=MATRIX)
         if kind == 2:
