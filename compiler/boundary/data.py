@@ -5,7 +5,7 @@ They may be deep (a list is as deep as it is long): nothing here recurses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,28 @@ class Datum:
 
     constructor: str
     fields: tuple[Any, ...] = ()
+
+    @staticmethod
+    def listed(items: Iterable[Any]) -> Datum:
+        """The prelude's `List` of these items."""
+        out = Datum("Nil")
+        for x in reversed(list(items)):
+            out = Datum("Cons", (x, out))
+        return out
+
+    def items(self) -> list[Any]:
+        """The items of such a list.
+
+        Raises:
+            InputError: it is none.
+        """
+        out, rest = [], self
+        while rest.constructor == "Cons":
+            item, rest = rest.fields
+            out.append(item)
+        if rest.constructor != "Nil":
+            raise InputError(f"{rest!r} is no list of Cons and Nil")
+        return out
 
     def __repr__(self) -> str:
         return _text(self, [_SHOWN])

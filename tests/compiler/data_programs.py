@@ -1,11 +1,5 @@
 """Programs with algebraic data types, as text."""
 
-from __future__ import annotations
-
-from typing import Any
-
-import compiler
-
 LIST = "type List[A] { Cons(A, List[A]), Nil }"
 MAP = """
 def @map[A, B](%f: fn(A) -> B, %xs: List[A]) -> List[B] {
@@ -109,20 +103,3 @@ def @main(%x: Tensor[(), float32], %s: Shape) -> (Shape, Tensor[(), float32]) {{
   (%t, %y)
 }}
 """
-
-
-def listed(items: Any) -> compiler.Datum:
-    """A list of the prelude."""
-    out = compiler.Datum("Nil")
-    for x in reversed(list(items)):
-        out = compiler.Datum("Cons", (x, out))
-    return out
-
-
-def unlisted(value: compiler.Datum) -> list[Any]:
-    """Its items."""
-    out = []
-    while value.constructor == "Cons":
-        head, value = value.fields
-        out.append(head)
-    return out

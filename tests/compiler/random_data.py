@@ -131,14 +131,7 @@ def modules(draw: Draw, budget: int = 14) -> compiler.IRModule:
     return replace(mod, functions=functions)
 
 
-def datum(items: list[Any]) -> Datum:
-    out = Datum("Nil")
-    for x in items:
-        out = Datum("Cons", (x, out))
-    return out
-
-
 def inputs(size: int, count: int, flag: bool) -> list[Any]:
     rng = np.random.default_rng(size)
     x, *more = (rng.standard_normal((size, 4)).astype(np.float32) for _ in range(count + 1))
-    return [x, x[0] / 2, np.asarray(count, np.int64), np.asarray(flag), datum(more)]
+    return [x, x[0] / 2, np.asarray(count, np.int64), np.asarray(flag), Datum.listed(more)]

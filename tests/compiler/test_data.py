@@ -9,9 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from data_programs import LIST, MAP, PAIRS, listed, unlisted
+from data_programs import LIST, MAP, PAIRS
 
 import compiler
+from compiler.boundary.data import Datum
 from compiler.errors import InputError, ParseError, TypeInferenceError, VerifyError
 from compiler.ir.expr import Cases, Construct
 from compiler.types import exhaustive
@@ -215,30 +216,39 @@ def test_values_go_in_and_out_and_executables_keep_their_types(tmp_path: Path) -
     mod = compiler.parse(SUMS)
     exe = compiler.build(mod)
     exe.save(tmp_path / "exe")
-    given = listed(range(5))
+    given = Datum.listed(range(5))
     for run in (lambda *x: compiler.evaluate(mod, *x), exe, compiler.load(tmp_path / "exe")):
         ys, (again, k) = run(given, 3)
-        assert unlisted(ys) == unlisted(again) == [3, 4, 5, 6, 7]
+        assert ys.items() == again.items() == [3, 4, 5, 6, 7]
         assert k == 3
-        assert {y.dtype.name for y in unlisted(ys)} == {"int64"}
+        assert {y.dtype.name for y in ys.items()} == {"int64"}
     assert "xs: List[Tensor[(), int64]], k: Tensor[(), int64] -> " in exe.signature()
+    for instruction in ("= tag r", " is Nil goto ", "= field 0 of r", "= Cons(r"):
+        assert instruction in exe.as_text()
+
+
+def test_lists_are_made_and_read_in_python() -> None:
+    assert Datum.listed([1, 2]).items() == [1, 2]
+    assert Datum.listed([]).items() == []
+    with pytest.raises(InputError, match="Some\\(3\\) is no list of Cons and Nil"):
+        Datum("Cons", (1, Datum("Some", (3,)))).items()
 
 
 def test_long_lists_need_no_stack() -> None:
     mod = compiler.parse(SUMS)
-    given = listed(range(1500))
+    given = Datum.listed(range(1500))
     for run in (lambda *x: compiler.evaluate(mod, *x), compiler.build(mod)):
-        assert unlisted(run(given, 1)[0]) == list(range(1, 1501))
+        assert run(given, 1)[0].items() == list(range(1, 1501))
     assert str(given).startswith("Cons(0, Cons(1, ")
     assert len(str(given)) < 200
 
 
 @pytest.mark.parametrize(("value", "said"), [
     (3, "input 'xs' must hold a compiler.Datum of List[Tensor[(), int64]], not int 3"),
-    (compiler.Datum("Cons", (1,)), "input 'xs': Cons of List[Tensor[(), int64]] has 2 fields"),
-    (compiler.Datum("Some", (1,)), "unknown constructor 'Some'; known: Cons, Nil"),
-    (listed([1.5]), "input 'xs' must be int64, not float64"),
-    (listed([[1]]), "input 'xs' must have rank 0"),
+    (Datum("Cons", (1,)), "input 'xs': Cons of List[Tensor[(), int64]] has 2 fields"),
+    (Datum("Some", (1,)), "unknown constructor 'Some'; known: Cons, Nil"),
+    (Datum.listed([1.5]), "input 'xs' must be int64, not float64"),
+    (Datum.listed([[1]]), "input 'xs' must have rank 0"),
 ])  # fmt: skip
 def test_values_of_other_types_are_refused(value: object, said: str) -> None:
     mod = compiler.parse(SUMS)
@@ -259,9 +269,9 @@ def test_sizes_that_nothing_shows_are_an_error() -> None:
     }}""")
     ones = np.ones((3, 2), np.float32)
     for run in (lambda x: compiler.evaluate(mod, x), compiler.build(mod)):
-        np.testing.assert_array_equal(run(listed([ones])), ones)
+        np.testing.assert_array_equal(run(Datum.listed([ones])), ones)
         with pytest.raises(InputError, match="the size of dimension n is not known"):
-            run(listed([]))
+            run(Datum.listed([]))
 
 
 @pytest.mark.parametrize("target", ["llvm", "c"])

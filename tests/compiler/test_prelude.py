@@ -9,7 +9,6 @@ from itertools import accumulate
 from typing import Any
 
 import pytest
-from data_programs import listed, unlisted
 
 import compiler
 from compiler.boundary.data import Datum
@@ -68,7 +67,7 @@ Tree = tuple[int, list["Tree"]]
 
 
 def rose(tree: Tree) -> Datum:
-    return Datum("Rose", (tree[0], listed(map(rose, tree[1]))))
+    return Datum("Rose", (tree[0], Datum.listed(map(rose, tree[1]))))
 
 
 def plain(value: Any) -> Any:
@@ -80,8 +79,8 @@ def plain(value: Any) -> Any:
     if value.constructor in ("Some", "None"):
         return [plain(x) for x in value.fields]
     if value.constructor == "Rose":
-        return plain(value.fields[0]), [plain(x) for x in unlisted(value.fields[1])]
-    return [plain(x) for x in unlisted(value)]
+        return plain(value.fields[0]), [plain(x) for x in value.fields[1].items()]
+    return [plain(x) for x in value.items()]
 
 
 def items(tree: Tree) -> list[int]:
@@ -130,7 +129,7 @@ def drawn(rng: random.Random) -> tuple[list[int], list[int], Tree, int]:
 
 def agree(run: Callable[..., Any], rng: random.Random) -> None:
     xs, ys, t, n = drawn(rng)
-    got = run(listed(xs), listed(ys), rose(t), n)
+    got = run(Datum.listed(xs), Datum.listed(ys), rose(t), n)
     assert [plain(g) for g in got] == expected(xs, ys, t, n)
 
 
