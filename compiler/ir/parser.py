@@ -1,7 +1,7 @@
 """parse: reads back what the printer writes.
 
-The grammar is the printer's: functions, one binding a line, types as comments (they are inferred
-again), and the metadata section with constants, module attributes and origins.
+The grammar is the printer's: definitions of types, functions, one binding a line, types as comments
+(they are inferred again), and the metadata section with constants, module attributes and origins.
 """
 
 from __future__ import annotations

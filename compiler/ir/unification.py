@@ -112,6 +112,9 @@ class _Unifier:
             return
         for x, y in ((a, b), (b, a)):
             if isinstance(x, TypeVar) and x in type_variables(y):
+                letters = zip(filter(_is_hole, type_variables(x, y)), "tuvwxyz", strict=False)
+                shown: dict[TypeVar, Type] = {h: TypeVar(c) for h, c in letters}
+                x, y = with_types(x, shown), with_types(y, shown)
                 raise TypeInferenceError(f"an infinite type: {x} would be {y}")
         for x, y in ((a, b), (b, a)):
             if _is_hole(x):
@@ -266,4 +269,5 @@ class _Unifier:
 
 
 def _is_hole(t: Type) -> bool:
+    """Whether a type is still to be found."""
     return isinstance(t, TypeVar) and t.name.startswith("?")

@@ -140,7 +140,8 @@ def require_fields(d: TypeDef, name: str, given: int) -> None:
     """
     c = d.constructor(name)
     if given != len(c.fields):
-        raise TypeInferenceError(f"{c} of {d.type} has {len(c.fields)} fields, not {given}")
+        fields = "1 field" if len(c.fields) == 1 else f"{len(c.fields)} fields"
+        raise TypeInferenceError(f"{c} of {d.type} has {fields}, not {given}")
 
 
 def definitions_in(pattern: Pattern) -> Iterator[TypeDef]:
