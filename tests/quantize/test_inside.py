@@ -78,3 +78,29 @@ def test_a_plan_that_wants_integers_inside_a_branch_is_refused() -> None:
     changed = replace(plan, nodes={**plan.nodes, "y.then.m": wanted})
     with pytest.raises(ConfigError, match="inside a branch"):
         quantize.realize(mod, changed)
+
+
+def test_networks_that_take_data_apart_are_quantized_around_the_cases() -> None:
+    w = np.random.default_rng(3).normal(size=(8, 8)).astype(np.float32)
+    types = compiler.prelude().types
+    x = compiler.var("x", ("n", 8))
+    first = compiler.call("nn.dense", x, w).named("first")
+    some = compiler.construct(types, "Some", first)
+    inner = compiler.cases(some, types, {
+        "Some(%y)": lambda y: compiler.call("nn.relu", y).named("relu"),
+        "None": lambda: x,
+    }).named("inner")  # fmt: skip
+    last = compiler.call("nn.dense", inner, w).named("last")
+    mod = IRModule({"main": compiler.function([x], last)}, types=types)
+    data = [{"x": np.random.default_rng(4).normal(size=(4, 8)).astype(np.float32)}]
+    plan = quantize.calibrate(mod, data)
+    assert {n: node.decision for n, node in plan.nodes.items()} == {
+        "first": "integer", "last": "integer", "inner.case0.relu": "float",
+    }  # fmt: skip
+    done = quantize.realize(mod, plan)
+    compiler.verify(done)
+    want = compiler.evaluate(mod, *data[0].values())
+    got = compiler.evaluate(done, *data[0].values())
+    assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
+    run = compiler.build(done)(*data[0].values())
+    np.testing.assert_allclose(run, got, rtol=1e-5, atol=1e-5)
