@@ -122,3 +122,15 @@ def test_boxes_never_overlap_and_edges_lead_down_past_them(shown: Diagram) -> No
         for x, top, bottom in parts:
             for left, upper, right, lower in boxes:
                 assert not (left < x < right and upper < bottom and top < lower)
+
+
+def test_cases_and_data_are_drawn() -> None:
+    mod = compiler.parse(
+        "def @main(%x: Tensor[(2,), float32]) { %o = Some(%x);"
+        "%r = match (%o) { Some(%y) => { %z = nn.relu(%y); %z }, None => { %x } }; %r }",
+        using=compiler.prelude(),
+    )
+    boxes = {b.title: b.lines for b in diagram(mod).boxes}
+    assert boxes["Some"] == ("Option[Tensor[(2,), float32]]",)
+    assert boxes["match"] == ("Some(%y): 1 value", "None: 0 values", "float32 (2,)")
+    assert "Some(%y): 1 value" in texts(svg_text(mod, graphviz=False))
