@@ -50,13 +50,14 @@ class Bound:
 
 
 def told(figures: Mapping[str, float], metric: str) -> str:
-    """Figures as a text, behind each what it surely is; `metric`: what the data's own is called."""
+    """Figures that there are as a text, behind each what it surely is; `metric`: what the data's own is called."""
     parts = []
     for name, value in figures.items():
-        if not name.endswith(SURE):
-            sure = figures.get(name + SURE)
-            known = metric if name == METRIC else name
-            parts.append(f"{known} {value:.4g}" + ("" if sure is None else f" (surely {sure:.4g})"))
+        if name.endswith(SURE) or (name == METRIC and math.isnan(value)):
+            continue
+        sure = figures.get(name + SURE)
+        known = metric if name == METRIC else name
+        parts.append(f"{known} {value:.4g}" + ("" if sure is None else f" (surely {sure:.4g})"))
     return ", ".join(parts)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ from experiments.feeds import Examples
 from experiments.measure import scoring
 from experiments.systems import schemes
 
-from .bound import DROP, Bound
+from .bound import DROP, SURE, Bound
 
 if TYPE_CHECKING:
     from quantize import QConfig
@@ -62,6 +62,16 @@ def on_test_data(
         network = judge.network(schemes.parse(options.pop("scheme"), options))
     row = judge.columns(network)
     return {name: row[name] for name in COLUMNS}
+
+
+def figures_of(test: Mapping[str, Any], names: Iterable[str]) -> dict[str, float]:
+    """Columns of results as figures with these names, and what they surely are; without the drop
+    and the metric."""
+    found: dict[str, float] = {}
+    for name in names:
+        if name in NAMED and name != DROP:
+            found |= {name: float(test[NAMED[name]]), name + SURE: float(test[WORSE[name]])}
+    return found
 
 
 def holds(bounds: Sequence[Bound], test: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from compiler.errors import ConfigError
 from experiments.data.datasets import Dataset
-from experiments.feeds import Examples
+from experiments.feeds import Examples, Sample
 from experiments.gaps.judged import of_scores
 from experiments.measure import metrics, scoring, tokens
 from experiments.measure.statistics import ratio_of_sums
@@ -94,9 +94,7 @@ class Network:
             [_by_name(b, names) for b in pipeline.batches_of(some, fixed)]
             for some in (held, held[: fixed or 1])
         )
-        names = list(module.attrs.get("outputs", ()))
-        axes = model_files.result_axes(path, sample)
-        rows = fixed is None and axes[names.index(output) if output else 0] == 0
+        rows = _has_rows(path, sample, output)
         return cls(module, batches, first, metric, data.classes, figures, threads, rows)
 
     @cached_property
@@ -228,6 +226,12 @@ class Network:
             )
         rows = metric.of_tokens(tokens.token_sums(found, wanted))[0]
         return float(metric.value(rows.mean(axis=0)))
+
+
+def _has_rows(path: Path, sample: tuple[int, ...] | Sample, output: str) -> bool:
+    """Whether a model takes any number of inputs, and an output has a row for each."""
+    axes, names = model_files.result_axes(path, sample), model_files.output_names(path)
+    return bool(axes) and axes[names.index(output) if output else 0] == 0
 
 
 def _by_name(batch: Any, names: Sequence[str]) -> dict[str, Array]:

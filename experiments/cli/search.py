@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -186,12 +187,12 @@ def _table(found: Found) -> Table:
 
 def _lines(found: Found) -> list[str]:
     from experiments.cheapest import bound, price
+    from experiments.cheapest.held_out import figures_of
 
-    figures = bound.told(found.point.figures, found.test["metric_name"])
-    mean, largest = found.additivity
     t = found.test
-    unit, of = (100.0, " points") if scoring.is_share(t["metric_name"]) else (1.0, "")
-    lost, low, high = (unit * t[f"metric_drop{end}"] for end in ("", "_low", "_high"))
+    figures = bound.told(found.point.figures, t["metric_name"])
+    judged = bound.told(figures_of(t, found.point.figures), t["metric_name"])
+    mean, largest = found.additivity
     sure = "holds there, also at the worse end of its 95 % interval"
     kept = sure if found.surely_holds else "holds there, but its 95 % interval reaches beyond"
     kept = kept if found.holds else "DOES NOT HOLD there"
@@ -200,9 +201,20 @@ def _lines(found: Found) -> list[str]:
         "",
         f"cost {found.point.cost:,.6g} {found.unit}{here}; on calibration data {figures}; "
         f"sqnr {found.point.predicted_db:.4g} predicted",
-        f"on {t['n_eval']} test inputs: {t['metric_name']} {t['metric']:.4g}, float32 "
-        f"{t['metric_fp32']:.4g}, lost {lost:.3g}{of} [{low:.3g}, {high:.3g}], "
-        f"sqnr {t['sqnr_db']:.4g}; the bound {kept}",
+        f"on {t['n_eval']} test inputs: {_merit(t)}{judged}; the bound {kept}",
         f"{found.evaluations} evaluations; predicted SQNR is {mean:+.2f} dB from the measured one, "
         f"{largest:.2f} at most; {len(found.front)} assignments on the front",
     ]
+
+
+def _merit(test: Mapping[str, Any]) -> str:
+    """What the metric lost on test data, with its interval; nothing where no loss is defined, as of
+    metrics that are themselves distances from float32."""
+    if math.isnan(test["metric_drop"]):
+        return ""
+    unit, of = (100.0, " points") if scoring.is_share(test["metric_name"]) else (1.0, "")
+    lost, low, high = (unit * test[f"metric_drop{end}"] for end in ("", "_low", "_high"))
+    return (
+        f"{test['metric_name']} {test['metric']:.4g}, float32 {test['metric_fp32']:.4g}, lost "
+        f"{lost:.3g}{of} [{low:.3g}, {high:.3g}], "
+    )

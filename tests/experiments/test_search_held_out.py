@@ -22,7 +22,7 @@ from experiments.cheapest.bound import parse
 from experiments.cheapest.candidate import BASE
 from experiments.cheapest.judging import Judge
 from experiments.data import datasets
-from experiments.measure import scoring
+from experiments.measure import metrics, scoring
 from experiments.zoo import model_files
 
 CONFIG = quantize.QConfig(
@@ -122,21 +122,51 @@ def test_bounds_hold_or_hold_surely() -> None:
         assert found == (held, surely), text
 
 
-def test_a_divergence_is_of_scores_and_not_of_shares(tmp_path: Path) -> None:
+def _perceptron(folder: Path, batch: int | str, softmax: bool = False) -> tuple[Path, Path]:
+    """Two dense layers for so many inputs, and data of 12."""
     rng = np.random.default_rng(0)
-    weight = numpy_helper.from_array(rng.normal(size=(6, 4)).astype(np.float32), "w")
+    weights = [
+        numpy_helper.from_array(rng.normal(size=size).astype(np.float32), name)
+        for name, size in (("w", (6, 8)), ("v", (8, 4)))
+    ]
     ends = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size])
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, [batch, size])
         for name, size in (("x", 6), ("y", 4))
     ]
     nodes = [
-        helper.make_node("MatMul", ["x", "w"], ["z"]),
-        helper.make_node("Softmax", ["z"], ["y"], axis=1),
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "v"], ["z" if softmax else "y"]),
     ]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weight])
+    if softmax:
+        nodes.append(helper.make_node("Softmax", ["z"], ["y"], axis=1))
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
     opset = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), tmp_path / "m.onnx")
+    model, data = folder / "m.onnx", folder / "d.npz"
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), model)
     x = rng.normal(size=(12, 6)).astype(np.float32)
-    np.savez(tmp_path / "d.npz", x=x, x_calib=x)
+    np.savez(data, x=x, x_calib=x)
+    return model, data
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_networks_for_one_size_of_the_batch_are_searched(tmp_path: Path, batch: int) -> None:
+    model, data = _perceptron(tmp_path, batch)
+    found = experiments.search(
+        model, data, "sqnr>=15", formats=["int8", "int4"], n_calib=12, n_eval=11, threads=1
+    )
+    assert found.test["n_eval"] == 11
+    assert found.test["sqnr_db_low"] < found.test["sqnr_db"]
+    exact, x = compiler.from_onnx(model), np.load(data)["x"]
+    parts = [x[k : k + batch] for k in range(0, 12, batch)]
+    own, wanted = (
+        np.concatenate([run(part) for part in parts])[:11]
+        for run in map(compiler.build, (quantize.quantize(exact, parts, found.config), exact))
+    )
+    assert metrics.sqnr_db(own, wanted) == pytest.approx(found.test["sqnr_db"], abs=0.01)
+
+
+def test_a_divergence_is_of_scores_and_not_of_shares(tmp_path: Path) -> None:
+    model, data = _perceptron(tmp_path, "n", softmax=True)
     with pytest.raises(ConfigError, match=r"\[12, 4\], are shares, which a softmax gave: bound"):
-        experiments.search(tmp_path / "m.onnx", tmp_path / "d.npz", "kl<=0.1", n_calib=12)
+        experiments.search(model, data, "kl<=0.1", n_calib=12)
