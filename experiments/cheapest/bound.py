@@ -50,7 +50,8 @@ class Bound:
 
 
 def told(figures: Mapping[str, float], metric: str) -> str:
-    """Figures that there are as a text, behind each what it surely is; `metric`: what the data's own is called."""
+    """Figures that there are as a text, behind each what it surely is; `metric`: what the data's
+    own is called."""
     parts = []
     for name, value in figures.items():
         if name.endswith(SURE) or (name == METRIC and math.isnan(value)):

@@ -121,9 +121,11 @@ class Explorer:
         )
 
     def front(self) -> list[Point]:
-        """What was measured and no other beats in cost and SQNR, the cheapest first."""
+        """What was measured and no other beats in cost and SQNR, the cheapest first; results that
+        are NaN beat nothing."""
+        known = [p for p in self.points.values() if not math.isnan(p.figures["sqnr"])]
         kept: list[Point] = []
-        for p in sorted(self.points.values(), key=lambda p: (p.cost, -p.figures["sqnr"])):
+        for p in sorted(known, key=lambda p: (p.cost, -p.figures["sqnr"])):
             if not kept or p.figures["sqnr"] > kept[-1].figures["sqnr"]:
                 kept.append(p)
         return kept

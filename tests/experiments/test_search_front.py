@@ -98,6 +98,14 @@ def test_no_point_of_the_front_is_worse_than_greedy_or_a_uniform_choice(
     assert not good or explorer.best([bound]).cost == min(good)
 
 
+def test_results_that_are_nan_are_no_point_of_the_front() -> None:
+    costs, noises = np.array([[1.0, 2.0, 3.0]]), np.array([[0.5, 0.1, 0.01]])
+    found = {(0,): math.nan, (1,): 10.0, (2,): 20.0}
+    explorer = Explorer(costs, noises, lambda chosen: {"sqnr": found[chosen]})
+    assert explorer.within([Bound("sqnr", True, 5.0)]).chosen == (1,)
+    assert [p.chosen for p in explorer.front()] == [(1,), (2,)]
+
+
 def _small_network(folder: Path, layers: int, seed: int) -> tuple[Path, Path, Array]:
     """A perceptron of layers of random widths and magnitudes, its data, and its calibration
     inputs."""
