@@ -20,7 +20,18 @@ from compiler.op.accumulator import Accumulator
 from compiler.op.staged_rounding import Factors, Rounding, term_of
 from compiler.symbolic import Index, IntLike, Var, dim
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import BinOp, Buffer, Expr, call, cast, const, let, maximum, select
+from compiler.tensor.expr import (
+    BinOp,
+    Buffer,
+    Expr,
+    call,
+    cast,
+    const,
+    index_value,
+    let,
+    maximum,
+    select,
+)
 from compiler.tensor.stmt import For, Store
 from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, DType, least_normal
 
@@ -65,24 +76,30 @@ def staged_sum(
         bias: position in the result -> the last term.
 
     Raises:
-        LoweringError: the number of terms is known at run time only.
+        LoweringError: the number of terms is known at run time only, and they are added in pairs,
+            or along more open axes than the outermost.
     """
-    extents = [Index.of(n).constant() for n in over]
-    if any(n is None for n in extents):
+    extents = [Index.of(n) for n in over]
+    inner = [n for m in extents[1:] if (n := m.constant()) is not None]
+    text = f"sums in {how} are of {' x '.join(map(str, over))} terms"
+    if len(inner) < len(extents[1:]):
+        raise LoweringError(f"{text}: only the first size may be open; give the model fixed shapes")
+    if extents and extents[0].constant() is None and how.order == "pairwise":
         raise LoweringError(
-            f"sums in {how} are of {' x '.join(map(str, over))} terms; give the model fixed shapes"
+            f"{text}, and how many levels of pairs these make is open; give the model fixed "
+            "shapes, or choose order = 'tree8'"
         )
-    known = [n for n in extents if n is not None]
 
     def read(i: Sequence[Any], k: Index) -> Factors:
         at: list[Index] = []
-        for n in reversed(known):
+        for n in reversed(inner):
             at.insert(0, k % n if n != 1 else Index())
             k = k // n
-        x = value(*i, *at)
+        first = [k if extents[0] != 1 else Index()] if extents else []
+        x = value(*i, *first, *at)
         return (x.a, x.b) if isinstance(x, BinOp) and x.op == "Mul" else (x,)
 
-    terms = reduce(lambda a, n: a * n, known, 1)
+    terms = dim(reduce(lambda a, n: a * n, extents, Index(const=1)))
     return _Nest(b, name, tuple(shape), read, how, dtype, terms).run(bias)
 
 
@@ -94,17 +111,17 @@ class _Nest:
     read: Callable[[Sequence[Any], Index], Factors]
     how: Accumulator
     dtype: DType
-    terms: int
+    terms: IntLike
 
     @property
     def inner(self) -> Rounding:
         return Rounding.of(self.how, False, self.dtype)
 
     def run(self, bias: Callable[..., Expr] | None) -> Buffer:
-        chunk = self.how.chunk or self.terms
         inner, outer = self.inner, Rounding.of(self.how, True, self.dtype)
-        count = max(1, -(-self.terms // chunk))
-        part, single = self.chunks(count, chunk), count == 1
+        part = self.chunks()
+        count = part.shape[0]
+        single = count == 1
 
         def finish(*i: Any) -> Expr:
             last: Expr = part[(0, *i)] if single else total[i]
@@ -125,24 +142,31 @@ class _Nest:
             self.groups(total, lambda i: tuple(i), count, 1, add)
         return self.b.compute(self.name, self.shape, self.dtype, finish)
 
-    def chunks(self, count: int, length: int) -> Buffer:
-        """Sums of `count` chunks, which are the first axis; the last may be shorter."""
-        part = self.b.buffer(f"{self.name}_chunks", (count, *self.shape), self.inner.dtype)
-        rest = self.terms - (count - 1) * length
-        if count > 1:
-            self.chunk(part, count - (rest != length), 0, length)
-        if count == 1 or rest != length:
-            self.chunk(part, 1, count - 1, rest)
+    def chunks(self) -> Buffer:
+        """Sums of chunks, which are the first axis; the last may be shorter."""
+        length = self.how.chunk
+        if not length or (isinstance(self.terms, int) and self.terms <= length):
+            part = self.b.buffer(f"{self.name}_chunks", (1, *self.shape), self.inner.dtype)
+            self.chunk(part, 1, 0, self.terms)
+            return part
+        whole = dim(Index.of(self.terms) // length)
+        last = dim((Index.of(self.terms) + (length - 1)) // length - whole)
+        shape = (dim(Index.of(whole) + last), *self.shape)
+        part = self.b.buffer(f"{self.name}_chunks", shape, self.inner.dtype)
+        self.chunk(part, whole, 0, length)
+        if last != 0:
+            self.chunk(part, last, whole, dim(Index.of(self.terms) % length))
         return part
 
-    def chunk(self, part: Buffer, count: int, first: int, length: int) -> None:
+    def chunk(self, part: Buffer, count: IntLike, first: IntLike, length: IntLike) -> None:
         """The chunks from `first` on."""
-        base = first * (self.how.chunk or 0)
+        base = Index.of(first) * self.how.chunk
 
         def factors(i: Sequence[Any], c: Index, k: IntLike) -> Factors:
-            return self.read(i, c * (self.how.chunk or 0) + k + base)
+            return self.read(i, c * self.how.chunk + k + base)
 
         if self.how.order == "pairwise":
+            assert isinstance(length, int)
             self.pairwise(part, count, first, length, factors)
         elif self.how.compensated:
             self.compensated(part, count, first, length, factors)
@@ -151,7 +175,12 @@ class _Nest:
 
     # ---- in order --------------------------------------------------------------------------------
     def stepwise(
-        self, part: Buffer, count: int, first: int, length: int, factors: Callable[..., Factors]
+        self,
+        part: Buffer,
+        count: IntLike,
+        first: IntLike,
+        length: IntLike,
+        factors: Callable[..., Factors],
     ) -> None:
         at_once = self.how.tree or (self.how.group if self.how.align_bits else _STEPS)
         self.start(part, self.inner.dtype, count, first)
@@ -163,7 +192,25 @@ class _Nest:
             every = [factors(i, c, group * at_once + t) for t in range(size)]
             return self.step(part[place(i, c)], every)
 
-        self.nest(part, place, count, length, at_once, add)
+        open_end = Index.of(length)
+        if not self.how.align_bits or open_end.constant() is not None:
+            self.nest(part, place, count, length, at_once, add)
+            return
+        whole, last = dim(open_end // at_once), open_end - 1
+
+        def filled(i: Sequence[Any], c: Index, _: Index, size: int) -> Expr:
+            """The group that is shorter, with zeros: these change no aligned sum."""
+            every = []
+            for t in range(size):
+                k = Index.of(whole) * at_once + t
+                there = index_value(k) < index_value(open_end)
+                found = factors(i, c, k.minimum(last))
+                every.append(tuple(select(there, x, const(0, x.dtype)) for x in found))
+            return self.step(part[place(i, c)], every)
+
+        more = dim((open_end + (at_once - 1)) // at_once - whole)
+        self.nest(part, place, count, dim(Index.of(whole) * at_once), at_once, add)
+        self.nest(part, place, count, dim(Index.of(more) * at_once), at_once, filled)
 
     def step(self, acc: Expr, terms: Sequence[Factors]) -> Expr:
         """acc and a group of terms."""
@@ -221,7 +268,12 @@ class _Nest:
 
     # ---- pairwise --------------------------------------------------------------------------------
     def pairwise(
-        self, part: Buffer, count: int, first: int, length: int, factors: Callable[..., Factors]
+        self,
+        part: Buffer,
+        count: IntLike,
+        first: IntLike,
+        length: int,
+        factors: Callable[..., Factors],
     ) -> None:
         """Trees over blocks of terms, then over what these add up to, until one is left."""
         form = self.inner
@@ -256,7 +308,12 @@ class _Nest:
 
     # ---- with a compensation ---------------------------------------------------------------------
     def compensated(
-        self, part: Buffer, count: int, first: int, length: int, factors: Callable[..., Factors]
+        self,
+        part: Buffer,
+        count: IntLike,
+        first: IntLike,
+        length: IntLike,
+        factors: Callable[..., Factors],
     ) -> None:
         """Kahan's sum: y = x + c, t = s + y, c = y - (t - s), s = t. Two float32 are one integer;
         other s and c lie twice in memory, to be read and written in turn."""
@@ -278,7 +335,7 @@ class _Nest:
             return add
 
         self.turns(pair, count, length, [state(0), state(1)])
-        done = length % 2
+        done = Index.of(length) % 2
 
         def last(c: Index, *i: Any) -> tuple[tuple[Any, ...], Expr]:
             return (c + first, *i), pair[0][(done, c, *i)]
@@ -286,7 +343,12 @@ class _Nest:
         self.b.stage(part, {"c": count, **self.loops()}, last, name=f"{self.name}_kept")
 
     def packed(
-        self, part: Buffer, count: int, first: int, length: int, factors: Callable[..., Factors]
+        self,
+        part: Buffer,
+        count: IntLike,
+        first: IntLike,
+        length: IntLike,
+        factors: Callable[..., Factors],
     ) -> None:
         """Kahan's sum of numbers that float32 holds, s in the upper half of an integer."""
         state = self.b.buffer(f"{self.name}_pair", (count, *self.shape), INT64)
@@ -316,14 +378,14 @@ class _Nest:
     def loops(self) -> dict[str, IntLike]:
         return {f"i{k}": n for k, n in enumerate(self.shape)}
 
-    def start(self, buffer: Buffer, dtype: DType, count: int = 0, first: int = 0) -> None:
+    def start(self, buffer: Buffer, dtype: DType, count: IntLike = 0, first: IntLike = 0) -> None:
         """Let a buffer, or its chunks from `first` on, start from +0."""
         sizes = {f"z{k}": n for k, n in enumerate(buffer.shape)}
-        if count:
+        if count != 0:
             sizes["z0"] = Index.of(count)
 
         def zero(*i: Any) -> tuple[tuple[Any, ...], Expr]:
-            at = (i[0] + first, *i[1:]) if count else i
+            at = (i[0] + first, *i[1:]) if count != 0 else i
             return at, const(0, dtype)
 
         self.b.stage(buffer, sizes, zero, name=f"{self.name}_start")
@@ -332,25 +394,22 @@ class _Nest:
         self,
         out: Buffer,
         place: Callable[..., tuple[Any, ...]],
-        count: int,
-        length: int,
+        count: IntLike,
+        length: IntLike,
         at_once: int,
         add: Callable[[Sequence[Any], Index, Index, int], Expr],
         grouped: bool = False,
     ) -> None:
         """out[place] = add(...), for every chunk and every group of its terms in order."""
-        whole, rest = divmod(length, at_once)
-        for first, groups, size in ((0, whole, at_once), (whole, 1 if rest else 0, rest)):
-            if not groups:
-                continue
+        for first, groups, size in _groups(Index.of(length), at_once):
             outer = list(self.loops().items())
             lead, tail, rank = outer[:-1], outer[-1:], max(0, len(outer) - 1)
-            several = [("group", groups)] if groups > 1 else []
+            several = [("group", groups)] if groups != 1 else []
             loops = dict([*lead, ("c", count), *several, *tail])
 
             def body(
                 *v: Any,
-                first: int = first,
+                first: IntLike = first,
                 size: int = size,
                 loops: int = len(several),
                 rank: int = rank,
@@ -366,7 +425,7 @@ class _Nest:
         self,
         out: Buffer,
         place: Callable[[Sequence[Any]], tuple[Any, ...]],
-        length: int,
+        length: IntLike,
         at_once: int,
         add: Callable[[Sequence[Any], Index, int], Expr],
     ) -> None:
@@ -376,8 +435,8 @@ class _Nest:
     def turns(
         self,
         pair: Sequence[Buffer],
-        count: int,
-        length: int,
+        count: IntLike,
+        length: IntLike,
         steps: Sequence[Callable[[Sequence[Any], Index, Index, Index], Expr]],
     ) -> None:
         """For every term, the statements that store to each buffer, in the other of its halves."""
@@ -400,6 +459,20 @@ class _Nest:
         for v in (c, *reversed(kept)):
             node = For(v, [node])
         self.b.body.append(node)
+
+
+def _groups(length: Index, at_once: int) -> list[tuple[IntLike, IntLike, int]]:
+    """(first group, how many, terms of each): whole groups, then one of what is left. Of an open
+    length, one group or none of every size that may be left."""
+    whole, rest = dim(length // at_once), length % at_once
+    left = rest.constant()
+    if left is not None:
+        last: list[tuple[IntLike, IntLike, int]] = [(whole, 1, left)] if left else []
+    else:
+        reached = [(rest + (at_once - size)) // at_once for size in range(1, at_once + 1)]
+        here = zip(reached, [*reached[1:], Index()], strict=True)
+        last = [(whole, dim(a - b), s) for s, (a, b) in enumerate(here, 1) if s < at_once]
+    return [*([(0, whole, at_once)] if whole != 0 else []), *last]
 
 
 def _power_of(factors: Factors, product: Expr, least: int | None) -> Expr:

@@ -16,11 +16,12 @@ from test_every_sum import exact_values, module, operands
 
 import compiler
 import datatypes
-from compiler.errors import DtypelabError, TypeInferenceError
+from compiler.errors import DtypelabError, LoweringError, TypeInferenceError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
 from compiler.op.accumulator import Accumulator, accumulator, of_table
 from compiler.op.accumulator_presets import PRESETS
+from compiler.symbolic import Var
 from compiler.types.dtypes import Array
 from datatypes.formats import get
 from experiments import zoo
@@ -184,6 +185,53 @@ def test_compensated_sums_of_any_codes(data: str, held: str) -> None:
     w = np.asarray(datatypes.encode(fmt, rng.choice([1.0, -1.0, 0.5, 0.25, 0.0], (40, 9))))
     x[::3, 4:] = np.asarray(datatypes.encode(fmt, rng.normal(size=x[::3, 4:].shape)))
     products(data, f'{{format = "{held}", compensated = true}}', x, w)
+
+
+OPEN = (
+    "h100_fp8", '{format = "float16", chunk = 6, outer = "float32", order = "tree4"}',
+    '{format = "float22_e8m13", rounding = "truncate", align_bits = 14, group = 3, chunk = 7}',
+    '{format = "posit16_es1", chunk = 5, compensated = true}', "v100_fp16",
+    '{format = "float16", compensated = true}', '{format = "bfloat16", products = "rounded"}',
+)  # fmt: skip
+"""Accumulators that add up an open number of terms in parts."""
+
+
+@pytest.mark.sampled(8)
+@pytest.mark.parametrize("held", OPEN)
+@pytest.mark.parametrize("op", ["nn.matmul", "nn.softmax", "sum"])
+def test_sums_in_parts_may_have_an_open_number_of_terms(op: str, held: str) -> None:
+    n, fmt = Var("n"), get("float8_e4m3fn")
+    shapes = [(2, n), (n, 3)] if op == "nn.matmul" else [(4, n)]
+    b = FunctionBuilder()
+    args = [b.param(f"x{k}", s, dtype_of(fmt)) for k, s in enumerate(shapes)]
+    attrs: dict[str, Any] = {} if op == "nn.matmul" else {"axis": 1}
+    mod = IRModule({"main": b.finish(b.call(op, *args, accumulate=held, **attrs))})
+    compiled, rng = compiler.build(mod), np.random.default_rng(0)
+    for terms in (1, 2, 6, 7, 13, 33):
+        data = [
+            np.asarray(datatypes.encode(fmt, rng.normal(size=[terms if s is n else s for s in t])))
+            for t in shapes
+        ]
+        data[0][:, :-1][rng.random(data[0][:, :-1].shape) < 0.05] = 0x7F  # NaN
+        want = np.asarray(compiler.evaluate(mod, *data))
+        np.testing.assert_array_equal(np.asarray(compiled(*data)), want)
+
+
+@pytest.mark.parametrize(
+    ("held", "axis", "text"),
+    [
+        ('{format = "float16", order = "pairwise"}', (2,), "levels of pairs .* order = 'tree8'"),
+        ("h100_fp8", (1, 2), "are of m x n terms: only the first size may be open"),
+    ],
+)
+def test_what_has_no_open_number_of_terms_is_said(
+    held: str, axis: tuple[int, ...], text: str
+) -> None:
+    b = FunctionBuilder()
+    x = b.param("x", (2, Var("m"), Var("n")), "custom[float8_e4m3fn]8")
+    mod = IRModule({"main": b.finish(b.call("sum", x, axis=axis, accumulate=held))})
+    with pytest.raises(LoweringError, match=text):
+        compiler.build(mod)
 
 
 TIES = (

@@ -55,12 +55,12 @@ def _exact_unnumbered(d: WholeDifference) -> bool:
 
 
 def _open_terms(d: WholeDifference) -> bool:
-    """Sums in chunks, trees and groups of so many terms as only data say are refused in one
-    sentence. Checked: such sums were asked for, and the sentence."""
+    """Sums in pairs of so many terms as only data say, and sums in parts along several open axes,
+    are refused in one sentence. Checked: such sums were asked for, and the sentence."""
     return (
         isinstance(d.error, LoweringError)
         and staged(d.setting.accumulate) is not None
-        and "terms; give the model fixed shapes" in str(d.error)
+        and "; give the model fixed shapes" in str(d.error)
     )
 
 
