@@ -67,7 +67,7 @@ def table(rows: Sequence[dict[str, Any]], data: bool = False) -> list[str]:
             *(c.ljust(w) for c, w in zip(row[:texts], widths, strict=False)),
             *(c.rjust(w) for c, w in zip(row[texts:], widths[texts:], strict=True)),
         ]) for row in cells),
-        *(["data are looked at of whole sums of integers alone"] if unseen else []),
+        *(["data are looked at of whole sums alone, and not of groups"] if unseen else []),
     ]  # fmt: skip
 
 

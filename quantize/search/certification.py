@@ -14,6 +14,7 @@ from quantize.calibration.running import Runner
 from quantize.plan.plan import Plan
 from quantize.realization.certified import realized_certificates
 from quantize.search.data_sums import averaged, sums_of
+from quantize.search.format_sums import format_sums
 
 
 def certify(
@@ -29,7 +30,8 @@ def certify(
             a number format.
         batches: data, as of `quantize.calibrate`, of which the sums are looked at too: the
             narrowest accumulators that lose nothing on these are `Certificate.data_bits`, where the
-            sums are values of their own, or those of an average (sums of groups are not).
+            sums are values of their own, or those of an average (sums of groups are not), or of
+            numbers of a format (whose least bit is the certificate's).
         threads: threads that the network runs on.
 
     Raises:
@@ -55,7 +57,10 @@ def _measured(
     held = [made[c.node] for c in found if c.node in made]
     sums = [b.var for b in held if str(tensor_type(b.var).dtype) in ("int32", "int64")]
     averages = [(b, x) for b in held if (x := averaged(b)) is not None and x.name in made]
-    operands = dict.fromkeys(x for _, x in averages)
+    averages = [(b, x) for b, x in averages if tensor_type(x).dtype.is_integer]
+    formats = [s for c in found if c.node in made and (s := format_sums(c, made[c.node], threads))]
+    formats = [s for s in formats if all(x.name in made for x in s.wanted)]
+    operands = dict.fromkeys([*(x for _, x in averages), *(x for s in formats for x in s.wanted)])
     run = Runner(mod, list(dict.fromkeys([*sums, *operands])), threads, {*sums} - {*operands})
     ends: dict[str, tuple[int, int]] = {}
 
@@ -70,6 +75,9 @@ def _measured(
             look(v.name, values[v])
         for b, x in averages:
             look(b.var.name, sums_of(b, values[x]))
+        for s in formats:
+            s.look(values)
+    ends |= {s.c.node: s.ends for s in formats}
     return tuple(
         replace(c, data_bits=bits_of(*ends[c.node])) if c.node in ends else c for c in found
     )

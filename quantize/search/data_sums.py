@@ -23,12 +23,12 @@ def averaged(b: Binding) -> Var | None:
 
 
 def sums_of(b: Binding, data: Array) -> Array:
-    """The whole sums that an average divides, of its operand's integers."""
+    """The whole sums that an average divides, of its operand's integers; or of float64."""
     assert isinstance(b.value, Call)
     op, a = b.value.op, b.value.attrs
     assert isinstance(op, OpDef)
     assert op.average is not None
-    x = data.astype(np.int64) - a.input_zero_point
+    x = data if data.dtype == np.float64 else data.astype(np.int64) - a.input_zero_point
     if op.average.axes is not None:
         axes, _ = op.average.axes(a, x.ndim)
         return np.asarray(x.sum(axis=tuple(axes) or None))

@@ -562,3 +562,29 @@ def test_exact_sums_of_formats_need_the_width_that_fractions_say(name: str) -> N
     assert Fraction(2) ** -c.unit == finest
     assert c.high == most * finest
     assert c.bits == int(most * finest).bit_length() + 1
+
+
+@pytest.mark.parametrize("name", ["posit8_es2", "float8_e4m3fn", "bfloat16"])
+def test_data_need_the_width_of_their_exact_sums(name: str) -> None:
+    rng = np.random.default_rng(3)
+    weight = rng.normal(0, 0.3, (4, 7)).astype(np.float32)
+    b = FunctionBuilder()
+    x = b.param("x", (Var("n"), 7))
+    y = b.call("nn.dense", x, b.const(weight), b.const(weight[:, 0]), name="y")
+    z = b.call("mean", x, axis=(1,), name="z")
+    mod = datatypes.change_dtype(IRModule({"main": b.finish(y, z)}), "float32", name)
+    batches = [rng.normal(0, 2, (n, 7)).astype(np.float32) for n in (3, 5)]
+    batches[1][0, 0] = np.nan
+    found = {c.op: c for c in quantize.certify(mod, None, batches)}
+
+    def numbers(values: Array) -> list[list[Fraction]]:
+        rows = datatypes.decode(name, datatypes.encode(name, values))
+        return [[Fraction(float(v)) for v in row] for row in rows if np.isfinite(row).all()]
+
+    rows = [row for batch in batches for row in numbers(batch)]
+    w = numbers(weight)
+    sums = [sum(a * c for a, c in zip(r, v, strict=True)) + v[0] for r in rows for v in w]
+    for op, exact in (("nn.dense", sums), ("mean", [sum(r) for r in rows])):
+        c = found[op]
+        ends = [int(v / Fraction(2) ** c.unit) for v in (min(0, *exact), max(0, *exact))]
+        assert c.data_bits == bits_of(*ends) < c.bits
