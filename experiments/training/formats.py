@@ -90,6 +90,12 @@ def _check(part: str, c: Computed) -> None:
     if c.format == FLOAT32:
         return
     fmt = datatypes.get(c.format)
+    if fmt.rounding == "stochastic":
+        raise ConfigError(
+            f"{c.format} has the same random bits in every step, as these are a hash of the place "
+            f"in the program; train in a format that rounds to nearest, such as "
+            f"{c.format.partition('_stochastic')[0]}"
+        )
     if part == UPDATE and not _held(fmt):
         raise ConfigError(
             f"weights go from step to step in float32, which does not hold all values of "

@@ -177,6 +177,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"formats": ["bfloat61"]}, "bfloat61.*did you mean"),
     ({"formats": [{"backward": "bfloat16"}]}, 'the key "forward" is missing'),
     ({"formats": [{"forward": "bfloat16", "updates": "float32"}]}, "did you mean 'update'"),
+    ({"formats": ["bfloat16_stochastic"]}, "the same random bits in every step"),
     ({"formats": ["posit32_es2"]}, "weights go from step to step in float32"),
     ({"formats": [{"format": "bfloat16", "accumulate": "exactly"}]}, "exactly"),
     ({"optimizer": {"name": "adamm"}}, "did you mean 'adam"),
