@@ -37,7 +37,8 @@ def report(
     """Write a results file as an HTML page: what accuracy costs, every cell, layers and ranges.
 
     The page needs no other file and no network. With --against it also says of every cell what
-    changed since an earlier run: the figure with its significance, and the latency.
+    changed since an earlier run: the figure with its significance, and the latency. Runs of
+    `dtypelab train` are a page of what every format comes to, with the curves of the losses.
 
     Example: dtypelab report quickstart.csv -o quickstart.html
     """
@@ -50,10 +51,23 @@ def report(
     else:
         if models or cost is not None:
             raise ConfigError("--model and --cost are of pictures: give a name that ends in .svg")
-        from experiments.page.writing import report as write
-
-        path = write(results, out, title, against)
+        path = _page(results, out, title, against)
     if as_json:
         print_json({"out": str(path), "bytes": path.stat().st_size})
         return
     say(f"{path}: {path.stat().st_size / 1024:.0f} KiB; open it in a browser")
+
+
+def _page(results: Path, out: Path, title: str | None, against: Path | None) -> Path:
+    """The page of a results file, or of runs of training."""
+    from experiments.layers.trainings import is_runs
+
+    if not is_runs(results):
+        from experiments.page.writing import report as write
+
+        return write(results, out, title, against)
+    if against is not None:
+        raise ConfigError("--against compares results of sweeps, not runs of training")
+    from experiments.page.training_page import training_page
+
+    return training_page(results, out, title)

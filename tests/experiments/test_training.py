@@ -20,6 +20,7 @@ import experiments
 from compiler.errors import ConfigError
 from experiments.cli.main import run_command
 from experiments.layers.curves import curves_path, read_curves
+from experiments.layers.training_summary import summaries
 from experiments.layers.trainings import RUN_COLUMNS
 from experiments.training.checkpoints import Checkpoint, State
 from experiments.training.loop import Pace, train_run
@@ -214,6 +215,26 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     said = capsys.readouterr().err
     assert "did you mean" in said
     assert len(said.strip().splitlines()) == 1
+
+
+def test_runs_are_a_page_and_a_summary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    spec, out = tiny_files(tmp_path), tmp_path / "x.csv"
+    rows = experiments.train(spec | {"seeds": [0, 1], "formats": ["float32", "bfloat16"]}, out)
+    plain, short = summaries(rows)
+    assert (plain.lost, plain.low, plain.high) == (0, 0, 0)
+    assert not plain.differs
+    differences = rows["metric"][:2].to_numpy() - rows["metric"][2:].to_numpy()
+    assert short.lost == pytest.approx(differences.mean())
+    half = 12.706 * differences.std(ddof=1) / 2**0.5  # Student's t with one degree of freedom
+    assert short.high - short.lost == pytest.approx(half, abs=1e-4)
+    page = tmp_path / "x.html"
+    assert run_command(["report", str(out), "-o", str(page)]) == 0
+    text = page.read_text()
+    assert text.count("<polyline") == 2
+    assert text.count("bfloat16") >= 2
+    assert "http" not in text
+    assert run_command(["report", str(out), "-o", str(page), "--against", str(out)]) == 2
+    assert "runs of training" in capsys.readouterr().err
 
 
 def test_other_meanings_have_other_hashes(tmp_path: Path) -> None:
