@@ -89,8 +89,8 @@ class Logarithmic:
     def refuse(self) -> NoReturn:
         """Sums are of rounded products only."""
         raise UnsupportedError(
-            f"{self.name} has only sequential accumulation, because its values are no sums of "
-            "powers of two; the nearest is accumulate='sequential'"
+            f"{self.name} has only sequential accumulation, because its values, or what lies "
+            "between them, are no sums of powers of two; the nearest is accumulate='sequential'"
         )
 
     def exact(self, headroom: int) -> Exact:

@@ -43,12 +43,15 @@ STYLES = [
 LISTED = [
     codebook("no_zero", [1.0, -2.5, 0.125, np.nan, np.inf, 7.0, -0.5, 3.0]),
     codebook("infinite", [0.0, -2.5, 0.125, np.nan, np.inf, 7.0, -np.inf, 3.0]),
+    codebook("unsigned", [k / 4 for k in range(16)]),
+    codebook("powers", [2.0 ** (k - 9) for k in range(32)]),
 ]
 WIDTHS = [
     get(name)
     for name in (
         *("posit3_es1", "posit4_es0", "posit5_es2", "posit7_es0", "posit7_es3"),
         *("takum5", "takum6", "takum7", "fixed4_4", "fixed6_0", "fixed6_9", "lns6_2"),
+        *("fixed2_1", "fixed3_2", "posit2_es0", "lns5_1"),
     )
 ]
 ALL = [*ROUNDED, *STYLES, *LISTED, *WIDTHS]
