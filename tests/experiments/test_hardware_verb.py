@@ -131,6 +131,13 @@ def test_options_that_contradict_each_other_and_files_that_would_be_lost(
     ):
         assert run_command([*given, *more]) == 2
         assert said in capsys.readouterr().err
+    for more, said in (
+        (["--no-synthesis"], "--time-limit is for synthesis"),
+        ([], "time_limit is 0: it is seconds, and more than 0"),
+    ):
+        out = ["-o", str(tmp_path / "p.v"), "--time-limit", "0", *more]
+        assert run_command(["dtype", "hardware", "posit8_es2", *out]) == 2
+        assert said in capsys.readouterr().err
     assert lib.read_text() == held
     assert [*tmp_path.iterdir()] == [lib]
 
