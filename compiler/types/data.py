@@ -214,6 +214,11 @@ def check_definitions(types: Mapping[str, TypeDef]) -> None:
         for c in d.constructors:
             for t in c.fields:
                 check_type(t, types, d.params, f"{d}: {c}")
+                if open_size := _open_size(t):
+                    raise TypeInferenceError(
+                        f"{d}: the size {open_size} would be that of no program: give the type a "
+                        "parameter for what has it"
+                    )
     _check_finite(types)
 
 
@@ -238,6 +243,13 @@ def check_type(
             )
     for x in parts(t):
         check_type(x, types, known, where)
+
+
+def _open_size(t: Type) -> str:
+    """A dimension in a type that is not known; empty if there is none."""
+    if isinstance(t, TensorType):
+        return next((str(d) for d in t.shape if not isinstance(d, int)), "")
+    return next((found for x in parts(t) if (found := _open_size(x))), "")
 
 
 def _check_finite(types: Mapping[str, TypeDef]) -> None:

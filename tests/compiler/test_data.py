@@ -90,6 +90,7 @@ def test_infinite_types_are_refused_where_they_arise() -> None:
     ("type Two { Yes, Yes }", "Yes is a constructor of Two and of Two"),
     ("type Two { yes, No }", "'yes' cannot be the name of a type or constructor"),
     ("type Box[A, A] { Box(A) }", "two parameters of one name"),
+    ("type Box { Box(List[Tensor[(2, n), int8]]) }", "the size n would be that of no program"),
 ])  # fmt: skip
 def test_definitions_that_make_no_sense_are_refused(definition: str, said: str) -> None:
     assert said in refused(f"{definition} {body('', '%x')}")
