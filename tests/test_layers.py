@@ -37,8 +37,8 @@ ROOMS = {
     ),
     "experiments": (
         "files", "feeds", "user_code", "zoo", "data", "measure", "costs", "systems", "gaps",
-        "generation", "results", "layers", "spec", "page", "running", "cheapest", "training",
-        "__init__", "examples", "benchmarks", "cli",
+        "torch_backend", "generation", "results", "layers", "spec", "page", "running", "cheapest",
+        "training", "__init__", "examples", "benchmarks", "cli",
     ),
 }  # fmt: skip
 """Folders and files of a package, bottom to top. A file imports from its own room and from those

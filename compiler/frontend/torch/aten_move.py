@@ -8,7 +8,7 @@ import numpy as np
 
 from compiler.frontend.node import Results
 from compiler.frontend.torch.node import Ref, TorchNode, aten, whole
-from compiler.frontend.values import Imported
+from compiler.frontend.values import Imported, transposed
 from compiler.ir.expr import Atom, Constant, tensor_type
 from compiler.symbolic import Dim, Index, dim
 from compiler.types.dtypes import INT64
@@ -45,6 +45,8 @@ def transpose(n: TorchNode) -> Results:
         n.front(n.number(k), rank) if k in n.args else d
         for k, d in (("dim0", rank - 2), ("dim1", rank - 1))
     )
+    if isinstance(x, Constant) and rank == 2 and a != b:
+        return transposed(x)
     order = list(range(rank))
     order[a], order[b] = b, a
     return n.call("transpose", x, axes=tuple(order))

@@ -6,9 +6,9 @@ import numpy as np
 
 from compiler.frontend.node import Results
 from compiler.frontend.torch.node import TorchNode, aten
-from compiler.frontend.values import Imported
+from compiler.frontend.values import Imported, scalar
 from compiler.ir.expr import Atom, Constant, tensor_type
-from compiler.symbolic import Dim
+from compiler.symbolic import Dim, Index
 from compiler.types.dtypes import DType
 
 
@@ -39,6 +39,44 @@ def batch_norm(n: TorchNode) -> Results:
         )
     ]  # fmt: skip
     return [n.call("nn.batch_norm", x, *args, epsilon=float(n.number("eps")), axis=1)]
+
+
+@aten("_native_batch_norm_legit_functional")
+def trained_batch_norm(n: TorchNode) -> Results:
+    """With the statistics of the batch: also its mean, 1 / deviation, and the running statistics,
+    into which `momentum` of them is mixed (of the variance, that of a sample)."""
+    if not n.arg("training"):
+        return batch_norm(n)
+    x = n.x("input")
+    t = tensor_type(x)
+    axes = (0, *range(2, t.rank))
+    wide = (-1, *(1 for _ in axes[1:]))
+    mean = n.step("mean", x, axis=axes, keepdims=True)
+    away = n.step("subtract", x, mean)
+    var = n.step("mean", n.step("multiply", away, away), axis=axes, keepdims=True)
+    shifted = n.step("add", var, scalar(float(n.number("eps")), t))
+    inverse = n.step("rsqrt", shifted)
+    y = n.step("multiply", away, inverse)
+    for name, op in (("weight", "multiply"), ("bias", "add")):
+        if n.arg(name) is not None:
+            y = n.step(op, y, n.step("reshape", n.x(name), newshape=wide))
+    found = [n.step("squeeze", v, axis=axes) for v in (mean, inverse, var)]
+    count = Index.of(1)
+    for a in axes:
+        count = count * t.shape[a]
+    if count.terms:
+        raise n.unsupported(f"statistics of the symbolic number {count} of elements")
+    sample = n.step("multiply", found[2], scalar(count.const / max(count.const - 1, 1), t))
+    kept = [_mixed(n, "running_mean", found[0]), _mixed(n, "running_var", sample)]
+    return [y, found[0], found[1], *kept]
+
+
+def _mixed(n: TorchNode, name: str, new: Atom) -> Atom:
+    """Running statistics, with their share of new ones."""
+    share = float(n.number("momentum"))
+    t = tensor_type(new)
+    old = n.step("multiply", n.x(name), scalar(1 - share, t))
+    return n.step("add", old, n.step("multiply", new, scalar(share, t)))
 
 
 @aten("native_layer_norm", "layer_norm")

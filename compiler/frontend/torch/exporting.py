@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -56,7 +57,7 @@ def exported(
             f"from_torch takes a torch.nn.Module or an ExportedProgram, not {type(module).__name__}"
         )
     with quiet():
-        return program.run_decompositions(_decompositions())
+        return program.run_decompositions(decompositions())
 
 
 def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Any, dynamic_shapes: Any) -> Any:
@@ -80,7 +81,7 @@ def said(e: BaseException) -> str:
     return (kept or [type(e).__name__])[0].rstrip(".:")
 
 
-def _decompositions() -> Any:
+def decompositions() -> Any:
     """torch's table of decompositions, without those of operators that have converters."""
     import torch
 
@@ -99,9 +100,9 @@ def packet(op: Any) -> str:
     return ".".join(str(op).split(".")[:2])
 
 
-def check_operators(nodes: Iterable[Any], place: Callable[[Any], str]) -> None:
-    """Raise one UnsupportedError for all operators without a converter; `place` says where in the
-    module a node is."""
+def check_operators(nodes: Iterable[Any]) -> None:
+    """Raise one UnsupportedError for all operators without a converter, with the modules that they
+    are in."""
     missing: dict[str, list[str]] = {}
     for n in nodes:
         if n.op == "call_function" and packet(n.target) not in {FIELD, *ATEN}:
@@ -115,3 +116,16 @@ def check_operators(nodes: Iterable[Any], place: Callable[[Any], str]) -> None:
         parts.append(f"{op} (in {', '.join(places[:5])}{more}{hint})")
     if parts:
         raise UnsupportedError(f"unsupported operators: {'; '.join(parts)}")
+
+
+def place(n: Any) -> str:
+    """Where in the module a node is, for messages."""
+    return repr(module_path(n) or n.name)
+
+
+def module_path(n: Any) -> str:
+    """Path of the innermost module that a node comes from: `layer1.0.conv1`; "" if it is the whole
+    module."""
+    stack = list((n.meta.get("nn_module_stack") or {}).values())
+    path = str(stack[-1][0]) if stack else ""
+    return re.sub(r"^(L\['\w+'\]|L__self__)\.?", "", path)

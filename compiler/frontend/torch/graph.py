@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,7 +13,13 @@ from compiler.frontend.limits import Budget
 from compiler.frontend.named_values import NamedValues
 from compiler.frontend.node import Results
 from compiler.frontend.torch.element_types import constant_of_tensor, dtype_of
-from compiler.frontend.torch.exporting import FIELD, check_operators, packet
+from compiler.frontend.torch.exporting import (
+    FIELD,
+    check_operators,
+    module_path,
+    packet,
+    place,
+)
 from compiler.frontend.torch.node import ATEN, Ref, TorchNode
 from compiler.frontend.torch.signature import size_of
 from compiler.frontend.torch.traced import Traced
@@ -27,6 +32,12 @@ from compiler.types.dtypes import INT64
 
 OPSET = 23
 """The version of ONNX's operators as which nodes are spelled."""
+
+
+_MOVES = {
+    FIELD, "aten.t", "aten.transpose", "aten.permute", "aten.view", "aten.reshape",
+    "aten._unsafe_view", "aten.expand", "aten.clone", "aten.detach", "aten.sym_size",
+}  # fmt: skip
 
 
 class TorchImport(NamedValues):
@@ -46,7 +57,7 @@ class TorchImport(NamedValues):
         self._aliases: dict[str, str] = {}
         self._bounds = dict(traced.bounds)
         computed = (n for n in traced.nodes if n.op == "call_function")
-        self._alone = Counter(module_path(n) for n in computed if packet(n.target) != FIELD)
+        self._alone = Counter(module_path(n) for n in computed if not is_move(n))
 
     # ---- the import ------------------------------------------------------------------------------
     def run(self) -> Function:
@@ -55,14 +66,14 @@ class TorchImport(NamedValues):
         Raises:
             UnsupportedError: an operator, an argument or an element type that we do not implement.
         """
-        check_operators(self.traced.nodes, self.place)
+        check_operators(self.traced.nodes)
         for n in self.traced.nodes:
             if n.op == "placeholder":
                 self._given(n)
             elif n.op == "call_function":
                 self._convert(n)
             elif n.op != "output":
-                raise UnsupportedError(f"{self.place(n)}: functions as arguments are not supported")
+                raise UnsupportedError(f"{place(n)}: functions as arguments are not supported")
         results = [self._aliases.get(x.name, x.name) for _, x in self.traced.results]
         if not results:
             raise ModelError("the module returns no tensors")
@@ -85,16 +96,16 @@ class TorchImport(NamedValues):
             raise UnsupportedError(f"the input {n.name!r} is {value!r}, no tensor")
 
     def _input(self, n: Any, value: Any) -> None:
-        name = str(n.name)
+        name = self.traced.inputs.get(n.name, str(n.name))
         self.inputs.append(name)
-        self.names.call(name, name)
+        self.names.call(n.name, name)
         shape = tuple(size_of(d, self.traced.dimensions) for d in value.shape)
         try:
             param = self.builder.param(name, shape, dtype_of(value.dtype))
         except UnsupportedError as e:
             raise UnsupportedError(f"input {name!r}: {e}") from None
         self.names.taken |= {str(v) for d in shape if isinstance(d, Index) for v in d.vars()}
-        self._values[name] = self._within(param)
+        self._values[n.name] = self._within(param)
 
     def _within(self, x: Var) -> Var:
         """An input whose sizes are within the bounds that torch took for granted as it traced."""
@@ -111,10 +122,6 @@ class TorchImport(NamedValues):
         return x
 
     # ---- nodes -----------------------------------------------------------------------------------
-    def place(self, n: Any) -> str:
-        """Where in the module a node is, for messages."""
-        return repr(module_path(n) or n.name)
-
     def _convert(self, n: Any) -> None:
         self.budget.step()
         op = packet(n.target)
@@ -122,7 +129,7 @@ class TorchImport(NamedValues):
             return  # an output of another node, which has its name
         outputs, dtypes = self._outputs(n)
         path = module_path(n)
-        single = path and self._alone[path] == 1
+        single = path and self._alone[path] == 1 and not is_move(n)
         short = op.partition(".")[2].strip("_")
         origin = path if single else f"{path}.{short}" if path else short
         self.names.call(outputs[0] or n.name, origin)
@@ -198,12 +205,10 @@ class TorchImport(NamedValues):
         raise UnsupportedError("graphs inside a graph are not supported")
 
 
-def module_path(n: Any) -> str:
-    """Path of the innermost module that a node comes from: `layer1.0.conv1`; "" if it is the whole
-    module."""
-    stack = list((n.meta.get("nn_module_stack") or {}).values())
-    path = str(stack[-1][0]) if stack else ""
-    return re.sub(r"^(L\['self'\]|L__self__)\.?", "", path)
+def is_move(n: Any) -> bool:
+    """Whether a node only picks, moves or measures: a module that computes one thing beside these
+    names it."""
+    return packet(n.target) in _MOVES
 
 
 def refs(x: Any) -> list[str]:

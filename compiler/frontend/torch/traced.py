@@ -24,6 +24,7 @@ class Traced:
         dimensions: torch's symbols (`s77`) -> names of dimensions.
         bounds: see Bounds.
         names: placeholder -> what the module calls the tensor.
+        inputs: placeholder -> name of the input, where it is another.
     """
 
     nodes: Sequence[Any]
@@ -32,6 +33,7 @@ class Traced:
     dimensions: Mapping[str, str] = field(default_factory=dict)
     bounds: Bounds = field(default_factory=dict)
     names: Mapping[str, str] = field(default_factory=dict)
+    inputs: Mapping[str, str] = field(default_factory=dict)
 
 
 def of_program(program: Any, dynamic_shapes: Any) -> Traced:

@@ -1,0 +1,67 @@
+"""The backend: torch traces a graph and makes it functional, and hands it here.
+
+Where no gradients are wanted, parameters are constants of the program: it is compiled anew when one
+was written to (what goes around torch's count of versions, as `.data` does, is not seen). Where
+gradients are wanted, parameters are inputs, and torch itself runs the backward graph, in its own
+dtypes: in a number format, gradients are those of the format's results taken for exact.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from compiler.frontend.torch.exporting import check_operators, decompositions
+from experiments.torch_backend.calls import GraphCall
+from experiments.torch_backend.options import Options
+
+
+def dtypelab(graph: Any, inputs: Sequence[Any], *, options: Any = None) -> Callable[..., Any]:
+    """What torch.compile calls a graph by.
+
+    Args:
+        graph: a torch.fx.GraphModule.
+        inputs: its inputs, or tensors like them.
+        options: see `experiments.torch_backend.options`.
+
+    Raises:
+        ConfigError: an option is none of ours.
+        UnsupportedError: operators that we do not implement.
+    """
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    chosen = Options.of(options)
+    names = [_name(n.name) for n in graph.graph.nodes if n.op == "placeholder"]
+
+    def compiled(constant: bool) -> Callable[..., Any]:
+        def compile_graph(traced: Any, _: Sequence[Any]) -> Any:
+            check_operators(traced.graph.nodes)
+            constants = _constants() if constant else ()
+            return make_boxed_func(GraphCall(traced, constants, names, chosen))
+
+        return compile_graph
+
+    by_torch = aot_autograd(
+        fw_compiler=compiled(constant=False),
+        bw_compiler=lambda traced, _: make_boxed_func(traced.forward),
+        inference_compiler=compiled(constant=True),
+        decompositions=decompositions(),
+    )
+    found: Callable[..., Any] = by_torch(graph, inputs)
+    return found
+
+
+def _name(placeholder: str) -> str:
+    """The name that the code has for a local variable which torch calls `L_x_`."""
+    return re.sub(r"^[Ll]_(\w+)_$", r"\1", placeholder)
+
+
+def _constants() -> tuple[int, ...]:
+    """Positions of a graph's inputs that stay where they are: parameters and buffers."""
+    from torch._guards import TracingContext
+
+    context = TracingContext.try_get()
+    metadata = getattr(context, "fw_metadata", None)
+    return tuple(getattr(metadata, "static_input_indices", None) or ())
