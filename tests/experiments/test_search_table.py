@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 
 import pandas as pd
@@ -15,7 +16,7 @@ from experiments.cheapest.exploring import MOST_MEASURED
 from experiments.costs import circuits
 
 FILE = Path(__file__).parents[2] / "results" / "search.csv"
-NETWORKS = ("mnist_vit", "efficientnet_lite0")
+NETWORKS = ("mnist_vit", "efficientnet_lite0", "ppocr_rec")
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +44,9 @@ def test_no_point_is_worse_than_greedy_or_a_uniform_format(table: pd.DataFrame) 
         assert len(uniform) >= 5
         for other in uniform.to_dict("records"):
             as_cheap = front[front["cost"] <= other["cost"]]
+            if math.isnan(other["sqnr_db"]):  # results of the format everywhere are NaN
+                assert other["metric"] == 0
+                continue
             assert as_cheap["sqnr_db"].max() >= other["sqnr_db"]
 
 
