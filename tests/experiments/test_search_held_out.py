@@ -92,7 +92,7 @@ def test_what_is_found_is_judged_as_its_configuration_is_in_a_sweep(tmp_path: Pa
     assert found.surely_holds == (found.test["sqnr_db_low"] >= 5)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_results_of_tokens_are_judged_batch_by_batch(tmp_path: Path) -> None:
     judge = _judge("stdlib_lm", "stdlib_text", "perplexity", 20, "logits")
     row = held_out.on_test_data(CONFIG, judge)
