@@ -90,7 +90,8 @@ def _curves(found: Sequence[Summary], curves: pd.DataFrame, look_of: Mapping[str
 def _mean_loss(curves: pd.DataFrame, s: Summary) -> list[tuple[float, float]]:
     own = curves[curves["config_hash"].isin(s.hashes)]
     means = own.groupby("step")["loss"].mean()
-    return [(float(step), float(loss)) for step, loss in means.items() if 0 < loss < math.inf]
+    pairs = zip(means.index.to_numpy(), means.to_numpy(), strict=True)
+    return [(float(step), float(loss)) for step, loss in pairs if 0 < loss < math.inf]
 
 
 def _picture(
