@@ -41,7 +41,7 @@ class Circuits:
         if found is not None:
             return found
         own = [mode for fmt, mode in self.macs() if fmt == name]
-        formats = ", ".join(sorted({fmt for fmt, _, _ in self.areas}))
+        formats = ", ".join(sorted({fmt for fmt, _ in self.macs()}))
         has = f"{name} with sums {', '.join(own)}" if own else formats
         raise ConfigError(
             f"no circuit of {name} with sums {accumulate!r} was synthesized; the table of circuits "

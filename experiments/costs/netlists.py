@@ -43,11 +43,13 @@ OF_FORMAT = ("decode", "encode", "add", "mul")
 """Modules that are the same with every accumulator; `accumulate` is empty in their rows."""
 
 
-def rows(name: str, accumulators: Sequence[str] = ACCUMULATORS) -> Iterator[dict[str, object]]:
+def rows(
+    name: str, accumulators: Sequence[str] = ACCUMULATORS, only: Sequence[str] = ()
+) -> Iterator[dict[str, object]]:
     """What the circuits of one format cost, a row a module; by the keys of `COLUMNS`.
 
     Formats whose only sums are of rounded products have those, whatever is asked for; block
-    formats have sums in floats only.
+    formats have sums in floats only. With `only`, some of the modules.
 
     Raises:
         DtypelabError: Yosys is missing, or the format has no circuits.
@@ -66,6 +68,7 @@ def rows(name: str, accumulators: Sequence[str] = ACCUMULATORS) -> Iterator[dict
             accumulate = "float32" if isinstance(described, Blocks) else "sequential"
             made = design(described, accumulate)
         wanted = [what for what in made.circuits if what not in OF_FORMAT or what not in done]
+        wanted = [what for what in wanted if what in only or not only]
         if accumulate in done:
             continue
         for cost in synthesis.synthesized(made, only=wanted):
@@ -106,9 +109,14 @@ def described_by(name: str) -> str | Blocks:
 @click.argument("file", metavar="FILE")
 @click.option("--format", "formats", multiple=True, metavar="NAME", help="Repeatable.")
 @click.option("--accumulate", "accumulators", multiple=True, metavar="MODE", help="Repeatable.")
+@click.option("--module", "only", multiple=True, metavar="NAME", help="Repeatable; else all.")
 @click.option("--adapter", metavar="FILE.py", help="Defines formats.")
 def main(
-    file: str, formats: Sequence[str], accumulators: Sequence[str], adapter: str | None
+    file: str,
+    formats: Sequence[str],
+    accumulators: Sequence[str],
+    only: Sequence[str],
+    adapter: str | None,
 ) -> None:
     """Synthesize the circuits of formats and write what they cost as CSV.
 
@@ -126,7 +134,7 @@ def main(
         table: list[dict[str, object]] = []
         for name in formats or FORMATS:
             chosen = accumulators or (*ACCUMULATORS, *MORE.get(name, ()))
-            table += rows(name, chosen)
+            table += rows(name, chosen, only)
             text = pandas.DataFrame(table, columns=list(COLUMNS)).to_csv(index=False)
             write_whole(Path(file), text.encode())
             click.echo(name, err=True)

@@ -94,6 +94,33 @@ def test_shares_of_blocks_are_those_of_the_table(table: pd.DataFrame, told: str)
     assert len(blocks) == 8
     for row in blocks:
         assert f"{row['format']} {int(row['gates']) / int(row['terms']):.0f}" in told
+    groups = [row for row in rows if row["accumulate"] != "float32"]
+    assert len(groups) == 7
+    for row in groups:
+        if row["format"] != "float8_e5m2":
+            assert f"{row['accumulate']} {int(row['gates']) / int(row['terms']):.0f}" in told
+
+
+def test_a_group_has_the_gates_of_its_parts(table: pd.DataFrame) -> None:
+    for name, mode in (("float8_e4m3fn", "h100_fp8"), ("float16", "a100_fp16")):
+        rows = table[(table["format"] == name) & (table["accumulate"] == mode)]
+        row = {row["module"]: row for row in rows.to_dict("records")}
+        terms = int(row["mac"]["terms"])
+        many = terms * (row["product"]["gates"] + row["align"]["gates"])
+        once = [row[what]["gates"] for what in ("held", "largest", "align_held", "total")]
+        assert row["mac"]["gates"] == many + sum(once)
+
+
+def test_exact_sums_of_sixteen_bits_are_as_stated(table: pd.DataFrame, told: str) -> None:
+    both = [
+        {mode: gates(table, name, "mac", mode) for mode in ("exact", "float32")}
+        for name in ("float16", "posit16_es1", "posit16_es2", "takum8")
+    ]
+    less, same, more, most = (found["exact"] / found["float32"] for found in both)
+    assert less < 1
+    assert same < 1
+    assert more > 1
+    assert f"take {most:.1f} times as much" in told
 
 
 def test_what_sums_cost_is_in_the_table(table: pd.DataFrame, told: str) -> None:
@@ -144,6 +171,10 @@ def test_the_relations_that_are_stated_hold(table: pd.DataFrame, told: str) -> N
         assert f"is {fewer('takum16', posit, 'decode', 'depth')} % shallower" in told
         deeper = 100 * ratio("takum16", posit, "encode", column="depth") - 100
         assert f"encoder {encode:.0f} % more and {deeper:.0f} % deeper" in told
+    wide = ("takum32", "posit32_es2")
+    decode, encode = (fewer(*wide, what) for what in ("decode", "encode"))
+    assert f"decoder has {decode} % fewer gates than posit32_es2's" in told
+    assert f"is {fewer(*wide, 'decode', 'depth')} % shallower, the encoder has {encode} %" in told
     larger = 100 * ratio("takum8", "posit8_es2", "decode") - 100
     assert f"takum's decoder is {larger:.0f} % larger" in told
 
