@@ -24,6 +24,8 @@ RESULTS = Path(__file__).parents[2] / "results"
 RECORDED = RESULTS / "recorded.csv"
 HARDWARE = RESULTS / "hardware.csv"  # gates, not rows of a sweep
 SEARCH = RESULTS / "search.csv"  # assignments of formats, neither
+TRAINING = RESULTS / "training.csv"  # runs of training, with columns of their own
+OTHER = (HARDWARE, SEARCH, TRAINING)
 
 
 def name_of(model: Any) -> str:
@@ -80,7 +82,7 @@ def test_every_recorded_table_is_valid() -> None:
     files = sorted(RESULTS.glob("*.csv"))
     assert RESULTS / "quickstart.csv" in files
     for file in files:
-        if file.name.endswith((".layers.csv", ".gaps.csv")) or file in (HARDWARE, SEARCH):
+        if file.name.endswith((".layers.csv", ".gaps.csv", ".curves.csv")) or file in OTHER:
             continue
         rows = experiments.read_results(file)
         assert list(rows.columns) == list(COLUMNS)
@@ -231,10 +233,10 @@ def test_cheap_recorded_rows_reproduce() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("file", sorted(RESULTS.glob("*.csv")), ids=lambda path: path.stem)
 def test_five_rows_drawn_at_random_reproduce(file: Path) -> None:
-    if file.name.endswith((".layers.csv", ".gaps.csv")):
-        pytest.skip("layers and gaps are beside their rows")
-    if file in (HARDWARE, SEARCH):
-        pytest.skip("gates of circuits, and assignments, are no rows of a sweep")
+    if file.name.endswith((".layers.csv", ".gaps.csv", ".curves.csv")):
+        pytest.skip("layers, gaps and curves are beside their rows")
+    if file in OTHER:
+        pytest.skip("gates of circuits, assignments and trainings are no rows of a sweep")
     rows = experiments.read_results(file)
     numbers = reproducible(rows)
     if len(numbers) < 5:
