@@ -2,8 +2,8 @@
 
 The groups `networks`, `transformers`, `decode`, `convolutions`, `emulation`, `compile`, `passes`,
 `widths`, `calibration`, `fixed_cost` and `accuracy` have targets: they print PASS or FAIL a row,
-and a FAIL makes the exit status 1. So do `torch_bert` and `torch_gradient`, which need torch, and
-run when they are named.
+and a FAIL makes the exit status 1. So do `torch_bert`, `torch_compile` and `torch_gradient`, which
+need torch, and run when they are named.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -34,6 +34,7 @@ from experiments.benchmarks import (
     startup,
     threads,
     torch_bert,
+    torch_compile,
     torch_gradient,
     transformers,
     widths,
@@ -62,7 +63,7 @@ ALL_GROUPS = (
     *GROUPS,
 )
 NETWORKS = sorted({*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS})
-NAMED = ("torch_bert", "torch_gradient")
+NAMED = ("torch_bert", "torch_compile", "torch_gradient")
 """Groups that need packages of their own, and run only when they are named."""
 ALL_CORES = {"threads"}
 """Groups that are not pinned to one core."""
@@ -126,6 +127,8 @@ def main(
                 passed &= torch_bert.run(counts, effort, whole)
             elif name == "torch_gradient":
                 passed &= torch_gradient.run(counts, effort)
+            elif name == "torch_compile":
+                passed &= torch_compile.run(counts, effort, whole)
             elif name == "decode":
                 passed &= decode.run(counts, effort, quick)
             elif name == "convolutions":

@@ -62,7 +62,7 @@ def exported(layers: int) -> tuple[Any, bytes]:
     Raises:
         UnsupportedError: torch is not installed.
     """
-    torch = _torch()
+    torch = needed()
     torch.manual_seed(0)
     network, file = _network(torch, layers).eval(), io.BytesIO()
     with warnings.catch_warnings():
@@ -83,7 +83,7 @@ def _measured(
 ) -> bool:
     import compiler
 
-    torch, module = _torch(), compiler.from_onnx(model)
+    torch, module = needed(), compiler.from_onnx(model)
     torch.set_num_threads(threads)
     apart = compiler.build(module, threads=threads)
     with compiler.PassContext(required_pass=[COMBINING]):
@@ -118,7 +118,12 @@ def _measured(
     return all(row.passed for row in rows)
 
 
-def _torch() -> Any:
+def needed() -> Any:
+    """torch.
+
+    Raises:
+        UnsupportedError: it is not installed.
+    """
     try:
         import torch
     except ImportError as error:

@@ -49,8 +49,9 @@ def _is_size(d: Any) -> bool:
 
 
 def user_inputs(program: Any) -> list[Any]:
-    """The nodes of what callers pass, in order."""
-    wanted = set(program.graph_signature.user_inputs)
+    """The nodes of what callers pass, tensors or not, in order."""
+    specs = (s for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT")
+    wanted = {s.arg.name for s in specs}
     return [n for n in program.graph.nodes if n.op == "placeholder" and n.name in wanted]
 
 
