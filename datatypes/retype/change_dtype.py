@@ -28,7 +28,7 @@ from compiler.ir.expr import (
 from compiler.ir.function_calls import is_callee
 from compiler.ir.inference import infer_value
 from compiler.ir.substitution import with_nested, with_operands
-from compiler.op.accumulate import check_accumulator, is_mode, unknown_mode
+from compiler.op.accumulate import CERTIFIED, check_accumulator, is_mode, unknown_mode
 from compiler.op.accumulator import Accumulator, accumulator, of_table
 from compiler.op.opdef import OpDef
 from compiler.types.dtypes import FLOAT32, Array, DType, custom, span
@@ -92,6 +92,8 @@ def change_dtype(
             (acc = rnd(acc + x * w) in it), or a description of an accumulator, as a mapping or
             in TOML (`compiler.op.accumulator`): all sums that add up more than two terms. With
             dst `float32` the network stays in float32, but for these.
+            `certified`: the exact sum, as an accumulator gives it that is as wide as the layer's
+            certificate says (`quantize.certify`), and never overflows.
             `sequential`: every product and every sum is rounded. Operators that are
             not sequential print it. What an imported node adds up by several operators is one sum
             then (`compiler.transform.gather_sums`).
@@ -166,6 +168,8 @@ def _layer(dtype: DType, given: Sums) -> Layer:
         UnsupportedError: there is none of this name, or not for the datatype.
     """
     mode = mode_text(given)
+    if mode == CERTIFIED:  # nothing is lost in an accumulator of the width of the exact sum
+        mode = "exact"
     if not is_mode(mode):
         raise UnsupportedError(unknown_mode(mode))
     chosen = accumulator(mode)

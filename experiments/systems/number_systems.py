@@ -181,7 +181,9 @@ def accumulated_kinds(mode: str) -> tuple[str, ...]:
         return ("int8", "scaled", "format")
     if mode in MODES:
         return ("scaled", "format")
-    if width(mode) is not None or mode == CERTIFIED:
+    if mode == CERTIFIED:
+        return ("int8", "format")
+    if width(mode) is not None:
         return ("int8",)
     try:
         if is_mode(mode):

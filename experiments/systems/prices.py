@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from compiler.errors import ConfigError, DtypelabError, unknown
+from compiler.op.accumulate import CERTIFIED
 from experiments.costs import circuits, gate_model, published
 
 from . import number_systems
@@ -96,8 +97,10 @@ def _gate_model(numbers: Iterable[str], accumulate: str) -> Prices:
 
 
 def _circuits(numbers: Iterable[str], accumulate: str) -> Prices:
-    """Sums of integers are exact; those of formats are as the row says."""
+    """Sums of integers are exact; those of formats are as the row says. Certified ones cost what
+    exact ones of any weights do, which is more than an accumulator of the certificate's width."""
     areas = circuits.table().macs().items()
+    accumulate = "exact" if accumulate == CERTIFIED else accumulate
     sums = {
         name: "exact" if name.startswith(("int", "uint")) else accumulate for (name, _), _ in areas
     }

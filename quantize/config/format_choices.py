@@ -98,7 +98,10 @@ def _check_in_formats(c: QConfig, modes: list[str]) -> None:
     if {*names, *(c.site(site).format for site in (*ATTENTION, *OWN))} == {FLOAT}:
         raise ConfigError("weight_dtype and activation_dtype are both float32: nothing is rounded")
     if wide := next((m for m in modes if width(m) is not None or m == CERTIFIED), None):
-        raise ConfigError(f"accumulate={wide!r} is for integers; choose one of {', '.join(MODES)}")
+        whole = ", and for networks all in one format" if wide == CERTIFIED else ""
+        raise ConfigError(
+            f"accumulate={wide!r} is for integers{whole}; choose one of {', '.join(MODES)}"
+        )
     _check_methods(c)
     if c.compute == "native":
         _check_native(c)

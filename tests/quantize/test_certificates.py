@@ -16,7 +16,7 @@ from random_nets import configs, images_of, networks
 import compiler
 import datatypes
 import quantize
-from compiler.errors import ConfigError
+from compiler.errors import ConfigError, DtypelabError
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Call, Constant, Function, IRModule
 from compiler.op.accumulator_width import Width
@@ -564,6 +564,30 @@ def test_exact_sums_of_formats_need_the_width_that_fractions_say(name: str) -> N
     assert c.bits == int(most * finest).bit_length() + 1
 
 
+def test_certified_sums_of_a_format_are_exact_ones_that_its_widths_hold() -> None:
+    rng, name = np.random.default_rng(6), "posit8_es2"
+    b = FunctionBuilder()
+    y = b.call("nn.dense", b.param("x", (5, 7)), b.const(rng.normal(size=(4, 7)).astype("f4")))
+    mod = IRModule({"main": b.finish(y)})
+    certified, exact = (
+        datatypes.change_dtype(mod, {"*": (name, mode)}) for mode in ("certified", "exact")
+    )
+    assert certified.astext() == exact.astext()
+    (c,) = quantize.certify(certified, None, [rng.normal(size=(5, 7)).astype(np.float32)])
+    assert 0 < c.data_bits <= c.bits <= c.step_bits
+
+
+def test_certified_sums_need_known_numbers() -> None:
+    with pytest.raises(DtypelabError, match="has only sequential accumulation"):
+        datatypes.change_dtype(mixed_net(), "float32", "lns16_8", accumulate="certified")
+    with pytest.raises(ConfigError, match="integers, and for networks all in one format"):
+        QConfig(
+            weight_dtype="posit8_es1", activation_dtype="posit8_es1", compute="native",
+            accumulate="certified",
+        )  # fmt: skip
+
+
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["posit8_es2", "float8_e4m3fn", "bfloat16"])
 def test_data_need_the_width_of_their_exact_sums(name: str) -> None:
     rng = np.random.default_rng(3)
