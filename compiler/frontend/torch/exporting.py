@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from compiler.errors import ModelError, UnsupportedError, nearest
+from compiler.frontend.torch.fake_quantization import as_they_are
 from compiler.frontend.torch.node import ATEN
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def _traced(module: torch.nn.Module, args: Sequence[Any], kwargs: Any, dynamic_s
     if not isinstance(args, tuple):
         args = tuple(args) if isinstance(args, list) else (args,)
     try:
-        with quiet():
+        with quiet(), as_they_are(module):
             return torch.export.export(
                 module, args, dict(kwargs or {}), dynamic_shapes=dynamic_shapes, strict=False
             )
