@@ -20,11 +20,12 @@ from compiler.passes.rewrite import call
 from compiler.transform import layout_rules
 
 
-def example(size: int = 56) -> IRModule:
+def example(size: int = 56, channels: int = 64) -> IRModule:
     """The tutorial's program, on images of `size` x `size`."""
     inner = size - 2
-    c = compiler.const(np.random.default_rng(1).random((1, 64, inner, inner), np.float32))
-    x, weight = compiler.var("x", (1, 64, size, size)), compiler.var("weight", (64, 64, 3, 3))
+    c = compiler.const(np.random.default_rng(1).random((1, channels, inner, inner), np.float32))
+    x = compiler.var("x", (1, channels, size, size))
+    weight = compiler.var("weight", (channels, channels, 3, 3))
     conv = compiler.call("nn.conv2d", x, weight)
     y = compiler.call("add", c, c)
     y = y * compiler.const(2.0, "float32")
@@ -189,9 +190,11 @@ def test_a_registered_rule_alters_the_layout() -> None:
     assert computes_the_same(transform.AlterOpLayout("llvm"), level=3)
 
 
-def test_a_convolution_of_unknown_weights_stays_without_a_rule() -> None:
-    mod = example()
-    assert transform.AlterOpLayout("llvm")(mod) is mod
+def test_a_convolution_of_unknown_weights_is_blocked_where_channels_fill_the_blocks() -> None:
+    assert "data_layout" in str(transform.AlterOpLayout("llvm")(example()))
+    assert computes_the_same(transform.AlterOpLayout("llvm"), level=3)
+    odd = example(channels=62)
+    assert transform.AlterOpLayout("llvm")(odd) is odd
 
 
 @transform.function_pass(opt_level=1)
