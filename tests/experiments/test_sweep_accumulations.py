@@ -40,12 +40,11 @@ def test_a_sweep_over_accumulators_gives_a_row_for_each(tmp_path: Path) -> None:
     )
     assert table["status"].tolist() == ["ok"] * len(table), table["error"].tolist()
     rows = list(zip(table["scheme"], table["accumulate"], strict=True))
-    label = number_systems.mixture(table["scheme"][6])
+    label = number_systems.mixture(table["scheme"][7])
     assert label == {"linear*": ("posit8_es0", "fma"), "*": "bfloat16"}
-    assert rows[:6] == [
+    assert rows[:7] == [
         *(("int8_channel", mode) for mode in modes[:4]),
-        ("posit8_es0", "sequential"),
-        ("posit8_es0", "float32"),
+        *(("posit8_es0", mode) for mode in ("sequential", "certified", "float32")),
     ]
     assert rows[-1] == ("int8_tensor", "linear*: int12_saturate")
     sqnr = dict(zip(rows, table["sqnr_db"], strict=True))
