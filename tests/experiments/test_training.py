@@ -86,30 +86,36 @@ def test_training_goes_on_from_any_checkpoint_to_the_same_bits(tmp_path: Path) -
         assert rest.state.curve == whole.state.curve
 
 
-def killed_until_done(folder: Path, kills: int, delays: Sequence[float]) -> int:
-    """Run `dtypelab train` again and again, killed after some delays; how often it was."""
-    command = [
-        sys.executable,
-        "-m",
-        "experiments.cli",
-        "train",
-        "t.toml",
-        "-o",
-        "x.csv",
-        "--resume",
-    ]
-    count = 0
-    for _ in range(200):
-        process = subprocess.Popen(command, cwd=folder, stderr=subprocess.DEVNULL,
+def last_written(folder: Path) -> int:
+    """When the newest checkpoint was written, in nanoseconds; 0 if there is none."""
+    return max((f.stat().st_mtime_ns for f in folder.glob("[!.]*.npz")), default=0)
+
+
+def has_written(process: subprocess.Popen[bytes], folder: Path, times: int) -> bool:
+    """Wait until a training was seen to write checkpoints so often; False: it ended before."""
+    before = last_written(folder)
+    while process.poll() is None:
+        now = last_written(folder)
+        if now != before:
+            before, times = now, times - 1
+            if times == 0:
+                return True
+        time.sleep(0.001)
+    return False
+
+
+def killed_until_done(folder: Path, headway: Sequence[int]) -> int:
+    """Run `dtypelab train` again and again, killed after some checkpoints; how often it was."""
+    command = [sys.executable, "-m", "experiments.cli", "train", "t.toml", "-o", "x.csv"]
+    checkpoints = checkpoints_path(folder / "x.csv")
+    for count in range(len(headway) + 1):
+        process = subprocess.Popen([*command, "--resume"], cwd=folder, stderr=subprocess.DEVNULL,
                                    stdout=subprocess.DEVNULL)  # fmt: skip
-        try:
-            process.wait(delays[count % len(delays)] if count < kills else 120)
+        if count == len(headway) or not has_written(process, checkpoints, headway[count]):
             break
-        except subprocess.TimeoutExpired:
-            os.kill(process.pid, signal.SIGKILL)
-            process.wait()
-            count += 1
-    assert process.returncode == 0
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert process.wait(120) == 0
     return count
 
 
@@ -118,14 +124,11 @@ def killed_until_done(folder: Path, kills: int, delays: Sequence[float]) -> int:
 ])  # fmt: skip
 def test_killed_trainings_end_in_the_same_bytes(tmp_path: Path, kills: int) -> None:
     spec = tiny_files(tmp_path) | {"epochs": 40 * kills, "checkpoint_steps": 5}
-    start = time.monotonic()
     rows = experiments.train(spec, tmp_path / "whole.csv")
-    trained = time.monotonic() - start
     (tmp_path / "t.toml").write_text(tomli_w.dumps(spec))
     chance = random.Random(0)
-    # Long enough to start and to make headway, and not so long that it is done before.
-    delays = [1.5 + chance.random() * max(trained / kills, 0.5) for _ in range(kills)]
-    assert killed_until_done(tmp_path, kills, delays) == kills
+    # An epoch has six steps: 48 checkpoints a kill, of which these are a few.
+    assert killed_until_done(tmp_path, [chance.randint(1, 9) for _ in range(kills)]) == kills
     (name,) = [p.name for p in checkpoints_path(tmp_path / "whole.csv").iterdir()]
     found = [Checkpoint(checkpoints_path(tmp_path / f) / name, name.removesuffix(".npz")).load()
              for f in ("whole.csv", "x.csv")]  # fmt: skip
