@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial, reduce
-from operator import mul
 from typing import Any
 
 from compiler.errors import LoweringError
 from compiler.op.accumulator import Accumulator
+from compiler.op.aligned_sums import aligned_sum
 from compiler.op.staged_rounding import Factors, Rounding, term_of
 from compiler.symbolic import Index, IntLike, Var, dim
 from compiler.tensor.builder import PrimBuilder
@@ -29,23 +29,16 @@ from compiler.tensor.expr import (
     const,
     index_value,
     let,
-    maximum,
     select,
 )
 from compiler.tensor.stmt import For, Store
-from compiler.types.dtypes import FLOAT32, FLOAT64, INT32, INT64, DType, least_normal
+from compiler.types.dtypes import FLOAT32, INT32, INT64, DType, least_normal
 
 _STEPS = 2
 """Terms that an expression adds one after another: each step takes so long that the CPU must find
 the next group's while it waits."""
 _LEAVES = 16
 """Terms whose pairwise sum is one expression; a power of two."""
-_EXPONENTS = 0x7FF << 52
-_LEAST = (1023 - 960) << 52
-"""Bits of a power of two below all products; its inverse is no overflow."""
-_INVERSE = 2046 << 52
-_ONE = 1023 << 52
-_SIGN = -(1 << 63)
 
 Read = Callable[[Sequence[Any], Sequence[Index]], Factors]
 """(position in the result, position in what is added up) -> a term, or two factors."""
@@ -215,7 +208,9 @@ class _Nest:
     def step(self, acc: Expr, terms: Sequence[Factors]) -> Expr:
         """acc and a group of terms."""
         if self.how.align_bits:
-            return self.inner.held(self.aligned(self.inner.value(acc), terms))
+            least = least_normal(self.dtype), least_normal(self.inner.dtype)
+            added = aligned_sum(self.inner.value(acc), terms, self.how.align_bits, *least)
+            return self.inner.held(added)
         if self.how.tree:
             return self.inner.add(acc, self.tree([self.term(t) for t in terms]))
         for t in terms:
@@ -239,32 +234,6 @@ class _Nest:
             last = level[len(level) - len(level) % 2 :]
             level = [*(form.add(x, y) for x, y in following), *last]
         return level[0]
-
-    # ---- aligned ---------------------------------------------------------------------------------
-    def aligned(self, acc: Expr, terms: Sequence[Factors]) -> Expr:
-        """float64 of acc and terms, cut off at the same place."""
-        kept, of_data = self.how.align_bits, least_normal(self.dtype)
-
-        def total(products: list[Expr], largest: Expr, acc: Expr) -> Expr:
-            def cut(bits: Expr) -> Expr:
-                unit = call("bits", bits, dtype=FLOAT64) * 2.0 ** (1 - kept)
-                inverse = call("bits", bits * -1 + _INVERSE, dtype=FLOAT64) * 2.0 ** (kept - 1)
-                whole = let(inverse, lambda f: _added([_whole(x * f) for x in (*products, acc)]))
-                return whole * unit
-
-            # What is infinite or NaN makes the sum so, in any unit.
-            bits = maximum(call("bits", largest, dtype=INT64), const(_LEAST, INT64))
-            finite = largest < float("inf")
-            return let(select(finite, bits, const(_ONE, INT64)), cut)
-
-        def with_products(acc: Expr, products: list[Expr]) -> Expr:
-            powers = (_power_of(*f, of_data) for f in zip(terms, products, strict=True))
-            held = _power_of((acc,), acc, least_normal(self.inner.dtype))
-            largest = reduce(maximum, (*powers, held))
-            return let(largest, lambda e: total(products, e, acc))
-
-        every = [term_of(t) for t in terms]
-        return let(acc, lambda a: _named(every, lambda p: with_products(a, p)))
 
     # ---- pairwise --------------------------------------------------------------------------------
     def pairwise(
@@ -475,49 +444,7 @@ def _groups(length: Index, at_once: int) -> list[tuple[IntLike, IntLike, int]]:
     return [*([(0, whole, at_once)] if whole != 0 else []), *last]
 
 
-def _power_of(factors: Factors, product: Expr, least: int | None) -> Expr:
-    """The product of the factors' powers of two; 0 of 0.
-
-    Args:
-        factors: of the product.
-        product: their float64 product.
-        least: exponent of the least normal number, which is that of smaller ones too.
-    """
-    powers = [_power(cast(x, FLOAT64)) for x in factors]
-    if least is None:
-        return reduce(mul, powers)
-    raised = reduce(mul, (maximum(p, const(2.0**least, FLOAT64)) for p in powers))
-    return select(product.equal(0.0), const(0.0, FLOAT64), raised)
-
-
-def _power(x: Expr) -> Expr:
-    """The power of two at or below |x|; 0 of 0, infinite of NaN."""
-    return call("bits", call("bits", x, dtype=INT64) & _EXPONENTS, dtype=FLOAT64)
-
-
-def _whole(x: Expr) -> Expr:
-    """x toward zero."""
-
-    def signed(x: Expr) -> Expr:
-        whole = call("bits", call("floor", call("abs", x)), dtype=INT64)
-        return call("bits", whole | (call("bits", x, dtype=INT64) & _SIGN), dtype=FLOAT64)
-
-    return let(x, signed)
-
-
 def _packed(high: Expr, low: Expr) -> Expr:
     """An integer of two numbers that float32 holds."""
     parts = [cast(call("bits", cast(x, FLOAT32), dtype=INT32), INT64) for x in (high, low)]
     return parts[0] << 32 | parts[1] & 0xFFFFFFFF
-
-
-def _added(values: Sequence[Expr]) -> Expr:
-    """Their sum in order; +0 of zeros."""
-    return reduce(lambda x, y: x + y, values) + 0.0
-
-
-def _named(values: Sequence[Expr], body: Callable[[list[Expr]], Expr]) -> Expr:
-    """`body` of values that are evaluated once."""
-    if not values:
-        return body([])
-    return let(values[0], lambda x: _named(values[1:], lambda rest: body([x, *rest])))
