@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from data_programs import LIST, MAP, PAIRS
+from same_programs import round_trip
 
 import compiler
 from compiler.boundary.data import Datum
@@ -20,15 +21,6 @@ from compiler.types.data import Anything, Form, Named, Pattern, Several, pattern
 from compiler.types.exhaustive import missing
 
 TYPES = compiler.parse(PAIRS).types
-
-
-def round_trip(mod: compiler.IRModule) -> None:
-    compiler.verify(mod)
-    text = mod.astext(show_meta_data=True)
-    again = compiler.parse(text)
-    compiler.verify(again)
-    assert compiler.structural_equal(mod, again)
-    assert again.astext(show_meta_data=True) == text
 
 
 def test_programs_print_and_read_back() -> None:
