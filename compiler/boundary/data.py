@@ -6,7 +6,8 @@ They may be deep (a list is as deep as it is long): nothing here recurses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,14 +19,22 @@ from compiler.types.data import Anything, Form, Named, Pattern, TypeDef
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import DataType, TensorType, TupleType, Type
 
+_Key = tuple[int, int]
+"""A value and what is known of it, by identity: types that are equal are one object."""
+_Held = Sequence[tuple[Any, Any]]
+"""What a value holds, each with what is known of it."""
+_Under = tuple[Any, _Key, _Held, list[Any] | None, list[tuple[int, _Key]]]
+"""A value under way, what it holds, and once it is begun: what has been made of that, and which
+parts are still to be made."""
 _SHOWN = 12
 """Constructors that the text of a value has, before it is cut off."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(eq=False, repr=False, slots=True)
 class Datum:
     """A value of an algebraic data type: what a constructor made of its fields, which are arrays,
-    tuples, closures and other such values."""
+    tuples, closures and other such values. It is never changed (but not frozen: the machine makes
+    one a step, and checks of every field would take longer than all else of that)."""
 
     constructor: str
     fields: tuple[Any, ...] = ()
@@ -128,6 +137,7 @@ def _checked(name: str, t: Type, value: Any, types: Mapping[str, TypeDef]) -> An
     """A value of type `t` for the input `name`, of arrays as programs have them."""
     wanted: dict[tuple[str, int], tuple[Type, ...]] = {}
     one: dict[Type, Type] = {t: t}  # types that are equal are one object
+    storage = cache(lambda t: t.dtype.storage)
 
     def inside(x: Any, t: Type) -> list[tuple[Any, Type]] | None:
         if isinstance(t, TensorType):
@@ -158,10 +168,36 @@ def _checked(name: str, t: Type, value: Any, types: Mapping[str, TypeDef]) -> An
         assert isinstance(t, TensorType)
         if type(x) is float and t.dtype.is_float:  # a number of Python has no width
             x = np.asarray(x, t.dtype.storage)
+        quick = np.asarray(x)
+        if quick.shape == t.shape and quick.dtype == storage(t) and quick.flags.c_contiguous:
+            return quick
         ((array,), _) = bind_inputs([(name, t)], [x], {})
         return array
 
-    return rebuilt(value, t, inside, leaf)
+    def same(x: Any, t: Type) -> bool:
+        """Whether a value is as programs have it: `rebuilt` would make the same."""
+        seen: set[_Key] = set()
+        values, types_of = [x], [t]
+        while values:
+            x, t = values.pop(), types_of.pop()
+            if isinstance(x, np.ndarray):
+                fits = isinstance(t, TensorType) and x.shape == t.shape and x.dtype == storage(t)
+                if not fits or not x.flags.c_contiguous:
+                    return False
+                continue
+            fields = wanted.get((x.constructor, id(t))) if isinstance(x, Datum) else None
+            if fields is None or len(fields) != len(x.fields):
+                if not isinstance(x, Datum) or inside(x, t) is None:
+                    return False
+                fields = wanted[x.constructor, id(t)]
+            key = id(x), id(t)
+            if key not in seen:
+                seen.add(key)
+                values += x.fields
+                types_of += fields
+        return True
+
+    return value if same(value, t) else rebuilt(value, t, inside, leaf)
 
 
 def _kind(x: Any) -> str:
@@ -171,7 +207,7 @@ def _kind(x: Any) -> str:
 def rebuilt(
     value: Any,
     context: Any,
-    inside: Callable[[Any, Any], Sequence[tuple[Any, Any]] | None],
+    inside: Callable[[Any, Any], _Held | None],
     leaf: Callable[[Any, Any], Any],
 ) -> Any:
     """A value of the same form, with other leaves. Data and tuples that occur in it several times
@@ -185,34 +221,33 @@ def rebuilt(
     held = inside(value, context)
     if held is None:
         return leaf(value, context)
-    known: dict[tuple[int, int], Any] = {}  # by identity: contexts are few objects
-    stack = [_Under(value, (id(value), id(context)), held)]
+    known: dict[_Key, Any] = {}
+    top: _Key = id(value), id(context)
+    stack: list[_Under] = [(value, top, held, None, [])]
     while stack:
-        top = stack[-1]
-        for x, c in top.held[len(top.made) :]:
-            key = id(x), id(c)
-            inner = None if key in known else inside(x, c)
-            if inner is not None:
-                stack.append(_Under(x, key, inner))
-                break
-            top.made.append(known[key] if key in known else leaf(x, c))
-        else:
-            known[top.key] = stack.pop().whole()
-    return known[id(value), id(context)]
-
-
-@dataclass(slots=True, eq=False)
-class _Under:
-    """A value under way: what it holds, and what has been made of that."""
-
-    value: Any
-    key: tuple[int, int]
-    held: Sequence[tuple[Any, Any]]
-    made: list[Any] = field(default_factory=list)
-
-    def whole(self) -> Any:
-        fields = tuple(self.made)
-        return Datum(self.value.constructor, fields) if isinstance(self.value, Datum) else fields
+        x, key, held, made, left = stack.pop()
+        if key in known:
+            continue
+        if made is None:
+            made = []
+            ahead: list[_Under] = []
+            for k, (y, c) in enumerate(held):
+                inner = inside(y, c)
+                if inner is None:
+                    made.append(leaf(y, c))
+                    continue
+                made.append(None)
+                ahead.append((y, (id(y), id(c)), inner, None, []))
+                left.append((k, ahead[-1][1]))
+            if ahead:
+                stack.append((x, key, held, made, left))
+                stack += reversed(ahead)
+                continue
+        for k, other in left:
+            made[k] = known[other]
+        fields = tuple(made)
+        known[key] = Datum(x.constructor, fields) if isinstance(x, Datum) else fields
+    return known[top]
 
 
 def held_by(value: Any, _: None) -> list[tuple[Any, None]] | None:
@@ -224,6 +259,12 @@ def held_by(value: Any, _: None) -> list[tuple[Any, None]] | None:
 
 def arrays_in(value: Any) -> Iterator[Array]:
     """The arrays that a value holds."""
-    found: list[Array] = []
-    rebuilt(value, None, held_by, lambda x, _: found.append(x))
-    yield from found
+    seen: set[int] = set()
+    stack = [value]
+    while stack:
+        x = stack.pop()
+        if not isinstance(x, Datum | tuple):
+            yield x
+        elif id(x) not in seen:
+            seen.add(id(x))
+            stack += reversed(x.fields if isinstance(x, Datum) else x)

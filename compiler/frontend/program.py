@@ -85,6 +85,7 @@ class Program:
         self.assuming = Assuming(self.is_given)
         self.where = ""  # the node being converted
         self.quantized = False  # whether something is dequantized
+        self.learned: set[Atom] = set()  # parameters: what has a gradient stays a call
         self._dequantized: dict[Var, Call] = {}  # constants that are, which UseIntegers reads
         self.compared: dict[Atom, tuple[Dim, Dim]] = {}
         self.counts: dict[Dimension, Atom | tuple[Atom, int]] = {}
@@ -131,7 +132,8 @@ class Program:
             var = self.bind(call, name, origin)
             self._dequantized |= {var: call} if known else {}
             return var
-        if known:
+        stays = callable(definition.gradient) and not self.learned.isdisjoint(args)
+        if known and not stays:
             value = folded(call, result)
             if value is not None:
                 return value

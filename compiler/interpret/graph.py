@@ -21,6 +21,7 @@ from compiler.boundary.shapes import bind_dims, match_shape, sizes, stack_rows
 from compiler.errors import InputError, OutOfMemoryError
 from compiler.interpret import loop_nests
 from compiler.interpret.iterations import endless, most_iterations
+from compiler.ir.draws import drawn
 from compiler.ir.expr import (
     Atom,
     Binding,
@@ -58,10 +59,12 @@ Run = Generator[tuple[Function, "Frame"], Any, Any]
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What a running function can see: values of variables and sizes of dimensions."""
+    """What a running function can see: values of variables, sizes of dimensions, and the draw of
+    random bits (`compiler.ir.draws`)."""
 
     values: dict[Var, Any]
     dims: dict[SymbolicVar, int]
+    draw: int = 0
 
     def atom(self, a: Atom) -> Any:
         """Value of an atom."""
@@ -78,7 +81,8 @@ class Closure:
     def entered(self, args: Sequence[Any]) -> Frame:
         """The frame of a call."""
         f = self.function
-        frame = Frame({v: self.frame.values[v] for v in f.captures}, dict(self.frame.dims))
+        seen = {v: self.frame.values[v] for v in f.captures}
+        frame = Frame(seen, dict(self.frame.dims), self.frame.draw)
         for p, a in zip(f.params, args, strict=True):
             bind_dims(atom_type(p), a, frame.dims, f"%{p.name}")
             frame.values[p] = a
@@ -128,7 +132,7 @@ def trace_with(
 def value_on(mod: IRModule, b: Binding, values: Mapping[Var, Any], *inputs: Any) -> Any:
     """The value of a binding of `main` where the variables that it reads have these `values`, and
     the sizes are those of `inputs`."""
-    frame = Frame(dict(values), _environment(mod, inputs, {}).dims)
+    frame = replace(_environment(mod, inputs, {}), values=dict(values))
     return _driven(_value(b, frame, mod), mod)
 
 
@@ -139,7 +143,8 @@ def _environment(mod: IRModule, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     if dims:
         check_assumptions(assumptions(f), tensor_params(inputs), dims)
         check_sizes(symbolic_sizes(f), dims)
-    return Frame(dict(zip(f.params, values, strict=True)), dims)
+    given, draw = dict(zip(f.params, values, strict=True)), drawn(f)
+    return Frame(given, dims, 0 if draw is None else int(given[draw]))
 
 
 def _driven(first: Run, mod: IRModule) -> Any:
@@ -177,7 +182,7 @@ def _value(b: Binding, frame: Frame, mod: IRModule) -> Run:
     if isinstance(v, Function):
         return Closure(v, frame)
     if isinstance(v, GlobalVar):
-        return Closure(mod[v.name], Frame({}, {}))
+        return Closure(mod[v.name], Frame({}, {}, frame.draw))
     if isinstance(v, Var | Constant):
         return frame.atom(v)
     if is_callee(v):
@@ -190,7 +195,7 @@ def _value(b: Binding, frame: Frame, mod: IRModule) -> Run:
         check_assumptions(assumed(b), (), frame.dims)
         args = list(map(frame.atom, v.args))
         try:
-            return call_reference(v, args, b.var, frame.dims)
+            return call_reference(v, args, b.var, frame.dims, frame.draw)
         except KeyError as e:
             if not isinstance(e.args[0], SymbolicVar):
                 raise
@@ -219,9 +224,9 @@ def _callee(v: Call | If | Cases, frame: Frame, mod: IRModule) -> tuple[Closure,
     if isinstance(v.op, Var):
         return frame.values[v.op], args
     if isinstance(v.op, Function):
-        return Closure(v.op, Frame({}, frame.dims)), args
+        return Closure(v.op, Frame({}, frame.dims, frame.draw)), args
     assert isinstance(v.op, GlobalVar)
-    return Closure(mod[v.op.name], Frame({}, {})), args
+    return Closure(mod[v.op.name], Frame({}, {}, frame.draw)), args
 
 
 def _called(
@@ -255,15 +260,18 @@ def _loop(b: Binding, v: Loop, frame: Frame) -> Run:
     return (*state, *stacked)
 
 
-def call_reference(v: Call, args: list[Array], out: Var, dims: Mapping[SymbolicVar, int]) -> Any:
-    """The reference of one operator call on arrays, checked against its inferred type.
+def call_reference(
+    v: Call, args: list[Array], out: Var, dims: Mapping[SymbolicVar, int], draw: int = 0
+) -> Any:
+    """The reference of one operator call on arrays, checked against its inferred type; `draw` is
+    that of its random bits.
 
     Raises:
         OutOfMemoryError: there is no memory for it.
         InputError: an operand without elements has no value.
     """
     assert isinstance(v.op, OpDef)
-    sites = RoundingSites(node_number(out.name), None if v.op.numbered else v.op.name)
+    sites = RoundingSites(node_number(out.name), None if v.op.numbered else v.op.name, draw)
     ar = arithmetic(tensor_type(v.args[0]).dtype if v.args else DType("float", 32), sites)
     t = atom_type(out)
     try:

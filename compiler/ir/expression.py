@@ -9,13 +9,14 @@ add(%x, %x)
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from compiler.errors import TypeInferenceError
+from compiler.errors import DtypelabWarning, TypeInferenceError
 from compiler.ir.data import settled
 from compiler.ir.data_parser import DataParser
 from compiler.ir.expr import (
@@ -41,6 +42,7 @@ from compiler.symbolic import IntLike
 from compiler.symbolic import Var as Dim
 from compiler.types.data import TypeDef, pattern_types
 from compiler.types.dtypes import DType
+from compiler.types.exhaustive import CASES_BEFORE, unreached
 from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
 
 Make = Callable[[Sequence[Atom], Sequence[Function]], Value]
@@ -237,6 +239,9 @@ def cases(
         found = pattern_types(patterns[-1], _type(of))
         params = tuple(Var(name, t) for name, t in zip(variables, found, strict=True))
         made.append(Body(params, (operand(body(*params)),)))
+    for k in unreached(tuple(patterns)):
+        message = f"no value reaches the case {list(bodies)[k]!r}: {CASES_BEFORE}"
+        warnings.warn(message, DtypelabWarning, stacklevel=2)
     return expression(lambda atoms, f: Cases(atoms[0], tuple(patterns), tuple(f)), (of,), made)
 
 

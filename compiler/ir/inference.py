@@ -205,8 +205,8 @@ def _inside(value: Value, resolve: Resolve | None) -> Value:
         g = value if resolve is None else resolve(value)
         if g.type is not None and type_variables(g.type):
             raise TypeInferenceError(
-                f"@{g.name} of type {g.type} is generic, and no value: write a closure that calls "
-                "it, of the types that are meant"
+                f"@{g.name} of type {g.type} is generic, and no value where nothing tells the "
+                f"types that are meant: write a closure that calls it, fn ({_closure_text(g.type)}"
             )
         return g
     if isinstance(value, Construct):
@@ -218,6 +218,12 @@ def _inside(value: Value, resolve: Resolve | None) -> Value:
     if isinstance(value, (If, Loop, Function)):
         return with_nested(value, [_infer(f, resolve) for f in nested(value)])
     return value
+
+
+def _closure_text(t: FuncType) -> str:
+    """How a closure goes on that calls a function of type `t`."""
+    types = ", ".join(f"%x{k}: type of {p}" for k, p in enumerate(t.params))
+    return f"{types}) {{ ... }}"
 
 
 class _Module:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ def read_metadata(
         ParseError: names the line.
     """
     constants: dict[int, Constant] = {}
-    sections: dict[str, dict[str, Any]] = {"attrs": {}, "origins": {}}
+    sections: dict[str, dict[str, Any]] = {"names": {}, "attrs": {}, "origins": {}}
     for k, row in enumerate(text.splitlines()):
         if not row.strip():
             continue
@@ -38,10 +39,25 @@ def read_metadata(
                 data = np.frombuffer(bytes.fromhex(found[4]), dtype.storage).reshape(shape)
                 constants[int(found[1])] = Constant(data.copy(), dtype)
             elif key in sections:
-                sections[key] = json.loads(value)
+                sections[key] = _table(key, json.loads(value))
             else:
                 raise ValueError("this is no metadata")
         except (ValueError, DtypelabError) as e:
             raise ParseError(f"line {line + k + 1}, column 1: {e}") from None
+    names = sections["names"]
+    constants = {k: replace(c, name=names.get(str(k), "")) for k, c in constants.items()}
     attrs = {k: tuple(v) if isinstance(v, list) else v for k, v in sections["attrs"].items()}
     return constants, attrs, sections["origins"]
+
+
+def _table(section: str, read: Any) -> dict[str, Any]:
+    """What a section says.
+
+    Raises:
+        ValueError: it is no table of what the section has.
+    """
+    if not isinstance(read, dict):
+        raise ValueError(f"{section} must be a table")
+    if section == "names" and not all(isinstance(name, str) for name in read.values()):
+        raise ValueError("names must be texts")
+    return read

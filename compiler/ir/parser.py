@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections import ChainMap
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from compiler.errors import DtypelabError, ParseError
+from compiler.errors import DtypelabError, DtypelabWarning, ParseError
 from compiler.ir.data_parser import DataParser
 from compiler.ir.expr import (
     Atom,
@@ -45,6 +46,7 @@ from compiler.tensor.parser import take_primfuncs
 from compiler.tensor.stmt import PrimFunc
 from compiler.types.data import Pattern
 from compiler.types.dtypes import DType
+from compiler.types.exhaustive import CASES_BEFORE, unreached
 from compiler.types.names import printed
 from compiler.types.tensor_types import FuncType, Type
 from compiler.types.tokens import Token
@@ -90,7 +92,9 @@ def _parsed(text: str, using: IRModule) -> IRModule:
         raise ParseError("line 1, column 1: there is no function here")
     functions = {name: found[name][1] for name in sorted(found, key=lambda n: found[n][0])}
     mod = linked(IRModule(functions, attrs, parser.own_types), using)
-    return infer_module(mod, parser.signatures)
+    mod = infer_module(mod, parser.signatures)
+    parser.warn_of_cases()
+    return mod
 
 
 @dataclass
@@ -115,6 +119,7 @@ class _Parser(DataParser):
         self.constants, self.origins = constants, origins
         self.own_types = self.read_definitions(using.types)
         self.signatures = self._signatures()
+        self.places: list[tuple[list[Pattern], list[int]]] = []
 
     def _signatures(self) -> dict[str, FuncType]:
         """Types of the functions whose heads say what they return."""
@@ -261,9 +266,12 @@ class _Parser(DataParser):
         self.take("{")
         patterns: list[Pattern] = []
         bodies: list[Function] = []
+        places: list[int] = []
+        self.places.append((patterns, places))
 
         def case() -> None:
             variables: dict[str, Var] = {}
+            places.append(self.now.at)
             patterns.append(self.case_pattern(variables))
             self.take("=>")
             path = f"{here}/{len(bodies)}"
@@ -271,6 +279,13 @@ class _Parser(DataParser):
 
         self.listed(case, "}")
         return Cases(value, tuple(patterns), tuple(bodies))
+
+    def warn_of_cases(self) -> None:
+        """Warn of cases that no value reaches, in a program whose types fit."""
+        for patterns, places in self.places:
+            for k in unreached(tuple(patterns)):
+                message = f"no value reaches this case: {CASES_BEFORE}"
+                warnings.warn(str(self.error_at(places[k], message)), DtypelabWarning, stacklevel=4)
 
     def loop(self, scope: Scope, here: str) -> Loop:
         """`count (go, %state: type = atom, ...) { ... }`; `count` may be left out."""
@@ -379,4 +394,6 @@ class _Parser(DataParser):
                 self.k -= 1
                 raise self.error(f"{t.text} is no number of a dtype") from None
         self.k -= 1
+        if t.kind == "global":
+            raise self.error(f"{t.text} is a function: as a value it has a name, %f = {t.text};")
         raise self.error(f"expected a value, found {t.text!r}")

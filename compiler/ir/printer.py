@@ -42,7 +42,7 @@ def module_text(
     mod: IRModule, show_meta_data: bool = False, annotate: Annotate | None = None
 ) -> str:
     """The module as text; constants that are not scalars appear as `meta[Constant][k]`."""
-    printer = _Printer(annotate=annotate)
+    printer = _Printer(annotate=annotate, whole=show_meta_data)
     parts = ["\n".join(map(str, mod.types.values()))] if mod.types else []
     for name, f in mod.functions.items():
         if isinstance(f, Function):
@@ -55,6 +55,8 @@ def module_text(
             f"meta[Constant][{k}] = {c.dtype}{list(c.data.shape)} {c.data.tobytes().hex()}\n"
             for k, c in enumerate(printer.constants)
         )
+        names = {str(k): c.name for k, c in enumerate(printer.constants) if c.name}
+        text += f"names = {json.dumps(names)}\n" if names else ""
         text += f"attrs = {json.dumps(dict(mod.attrs))}\norigins = {json.dumps(_origins(mod))}\n"
     elif printer.constants:
         count = len(printer.constants)
@@ -74,9 +76,14 @@ def value_text(value: Value) -> str:
 
 class _Printer:
     def __init__(
-        self, error_at: Var | None = None, error: str = "", annotate: Annotate | None = None
+        self,
+        error_at: Var | None = None,
+        error: str = "",
+        annotate: Annotate | None = None,
+        whole: bool = False,
     ):
         self.error_at, self.error, self.annotate = error_at, error, annotate
+        self.whole = whole  # the metadata follows: scalars with names are in it, too
         self.graph = False  # graph normal form
         self.inside: dict[Var, Binding] = {}
         self.constants: list[Constant] = []
@@ -178,7 +185,7 @@ class _Printer:
     def atom(self, a: Atom) -> str:
         if isinstance(a, Var):
             return str(a)
-        if a.data.ndim == 0 and not a.dtype.is_custom:
+        if a.data.ndim == 0 and not a.dtype.is_custom and not (self.whole and a.name):
             return f"{scalar_text(a.data)}{a.dtype}"
         return f"{self.held(a, a)} /* {a.type} */"
 

@@ -1,6 +1,7 @@
 """The types of constructors where their fields do not tell: `Nil` is a list of what is put before
-it later. Found by unification (R. Milner, A theory of type polymorphism in programming,
-1978) over one function, of which all else is known forwards.
+it later; and those of generic functions that are values, which become closures of the types that
+are meant. Found by unification (R. Milner, A theory of type polymorphism in programming, 1978) over
+one function, of which all else is known forwards.
 
 What cannot be found, and what does not fit, is left as it is: type inference tells. Only types that
 would hold themselves are refused here.
@@ -28,6 +29,7 @@ from compiler.ir.expr import (
     TupleGetItem,
     Value,
     Var,
+    names_in,
     nested,
 )
 from compiler.ir.signature import solve, with_dims
@@ -35,6 +37,7 @@ from compiler.ir.substitution import with_nested
 from compiler.symbolic import IntLike
 from compiler.symbolic import Var as Dim
 from compiler.types.data import Anything, Named, Pattern, Several, parts, type_variables, with_types
+from compiler.types.names import unique
 from compiler.types.tensor_types import DataType, FuncType, TensorType, TupleType, Type, TypeVar
 
 
@@ -46,12 +49,13 @@ class Offence(Exception):
 
 
 def open_types(f: Function) -> bool:
-    """Whether a constructor in `f`, or in a function in it, is used at types that are not told."""
+    """Whether a constructor in `f`, or in a function in it, is used at types that are not told, or
+    a function of the module is a value, which may be generic."""
     values = [b.value for b in f.bindings]
     ops = [v.op for v in values if isinstance(v, Call) and isinstance(v.op, Function)]
-    return any(isinstance(v, Construct) and v.types is None for v in values) or any(
-        map(open_types, [*ops, *(g for v in values for g in nested(v))])
-    )
+    return any(
+        isinstance(v, GlobalVar) or (isinstance(v, Construct) and v.types is None) for v in values
+    ) or any(map(open_types, [*ops, *(g for v in values for g in nested(v))]))
 
 
 def unified(
@@ -76,10 +80,13 @@ class _Unifier:
         self.types: dict[Var, Type] = {}
         self.found: dict[TypeVar, Type] = {}
         self.made: dict[Construct, DataType] = {}
+        self.meant: dict[GlobalVar, Type] = {}
+        self.names: set[str] = set()
         self.count = 0
 
     def run(self, f: Function, result: Type | None) -> Function:
         """See unified."""
+        self.names |= names_in(f)
         t = self.function(f, [])
         if result is not None:
             try:
@@ -165,7 +172,14 @@ class _Unifier:
             return v.type
         if isinstance(v, Function):
             return self.function(v, [])
-        return self.signature(v) if isinstance(v, GlobalVar) else self.atom(v)
+        return self.function_value(v) if isinstance(v, GlobalVar) else self.atom(v)
+
+    def function_value(self, g: GlobalVar) -> Type:
+        """A function of the module as a value, whose type variables are to be found."""
+        t = self.signature(g)
+        if isinstance(t, FuncType) and type_variables(t):
+            t = self.meant[g] = self.instance(t, [])
+        return t
 
     def construct(self, v: Construct) -> Type:
         d = v.definition
@@ -253,19 +267,33 @@ class _Unifier:
 
     # ---- the function with what was found --------------------------------------------------------
     def filled(self, f: Function) -> Function:
-        """`f` with the types of its constructors."""
-        bindings = [replace(b, value=self.told(b)) for b in f.bindings]
-        return f.with_body(bindings, f.results)
+        """`f` with the types of its constructors (the same object if all were known)."""
+        values = [self.told(b) for b in f.bindings]
+        if all(v is b.value for v, b in zip(values, f.bindings, strict=True)):
+            return f
+        both = zip(f.bindings, values, strict=True)
+        return f.with_body([replace(b, value=v) for b, v in both], f.results)
 
     def told(self, b: Binding) -> Value:
         v = b.value
         if isinstance(v, Construct):
             args = tuple(self.known(t) for t in self.made[v].args)
             open_ = any(_is_hole(x) for x in type_variables(*args))
-            return v if open_ else replace(v, types=args)
+            return v if open_ or args == v.types else replace(v, types=args)
+        if isinstance(v, GlobalVar) and v in self.meant:
+            t = self.known(self.meant[v])
+            assert isinstance(t, FuncType)
+            return v if any(map(_is_hole, type_variables(t))) else self.closure(v, t, b.var.name)
         if isinstance(v, Call) and isinstance(v.op, Function):
-            return replace(v, op=self.filled(v.op))
+            op = self.filled(v.op)
+            return v if op is v.op else replace(v, op=op)
         return with_nested(v, [self.filled(g) for g in nested(v)])
+
+    def closure(self, g: GlobalVar, t: FuncType, name: str) -> Function:
+        """A closure of type `t` that calls a generic function."""
+        params = tuple(Var(unique(f"{name}_{k}", self.names), p) for k, p in enumerate(t.params))
+        out = Var(unique(f"{name}_result", self.names))
+        return Function(params, (Binding(out, Call(g, params)),), (out,))
 
 
 def _is_hole(t: Type) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.accumulate import check_mode, finished, staged, sums
 from compiler.op.common import one_dtype, require, type_of
+from compiler.op.equation import extents_of, letters_of
 from compiler.op.facts import Summation
 from compiler.op.gradients import linear as rules
 from compiler.op.opdef import Fusion, OpDef, register_op
@@ -20,7 +21,7 @@ from compiler.symbolic import Dim, Index, IntLike, product
 from compiler.tensor.builder import PrimBuilder
 from compiler.tensor.expr import Buffer, Expr, const
 from compiler.types.dtypes import Array
-from compiler.types.tensor_types import TensorType, require_equal
+from compiler.types.tensor_types import TensorType
 
 
 @dataclass(frozen=True)
@@ -35,52 +36,9 @@ class EinsumAttrs:
     accumulate: str = "sequential"
 
 
-def _letters(a: EinsumAttrs, ranks: Sequence[int]) -> tuple[list[list[str]], list[str]]:
-    """Index names of every operand and of the result; the axes of `...` are called 0, 1, ..."""
-    text = a.equation.replace(" ", "")
-    left, arrow, right = text.partition("->")
-    terms = left.split(",")
-    require(len(terms) == len(ranks), f"einsum: {text!r} is not for {len(ranks)} operands")
-    extra = max(r - len(t.replace("...", "")) for t, r in zip(terms, ranks, strict=True))
-    dots = [str(k) for k in range(max(extra, 0))]
-    operands = []
-    for t, r in zip(terms, ranks, strict=True):
-        plain = t.replace("...", "")
-        own = r - len(plain)
-        require(
-            (own == 0 or (own > 0 and "..." in t)) and all(c.isalpha() for c in plain),
-            f"einsum: {t!r} does not describe an operand of rank {r}",
-        )
-        before, _, after = t.partition("...")
-        operands.append([*before, *dots[len(dots) - own :], *after] if own else list(plain))
-    if arrow:
-        before, dotted, after = right.partition("...")
-        result = [*before, *(dots if dotted else []), *after]
-    else:
-        letters = [c for t in operands for c in t if c.isalpha()]
-        result = [*dots, *sorted(c for c in set(letters) if letters.count(c) == 1)]
-    known = {c for t in operands for c in t}
-    require(
-        set(result) <= known and len(set(result)) == len(result),
-        f"einsum: the result of {text!r} must name axes of the operands, each once",
-    )
-    return operands, result
-
-
-def _extents(operands: Sequence[Sequence[str]], shapes: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for names, shape in zip(operands, shapes, strict=True):
-        for c, n in zip(names, shape, strict=True):
-            if out.setdefault(c, n) == 1 and c.isdigit():
-                out[c] = n
-            elif n != out[c] and not (n == 1 and c.isdigit()):
-                require_equal([(out[c], n)], f"einsum: axis {c} has both {out[c]} and {n} elements")
-    return out
-
-
 def _terms(a: EinsumAttrs, types: Sequence[TensorType]) -> IntLike:
-    operands, result = _letters(a, [t.rank for t in types])
-    extents = _extents(operands, [t.shape for t in types])
+    operands, result = letters_of(a.equation, [t.rank for t in types])
+    extents = extents_of(operands, [t.shape for t in types])
     return product(n for c, n in extents.items() if c not in result)
 
 
@@ -88,15 +46,15 @@ def _infer(a: EinsumAttrs, types: Sequence[TensorType]) -> TensorType:
     dtype = one_dtype("einsum", types)
     require(dtype.kind != "bool", "einsum is not defined for bool; cast the operands first")
     check_mode("einsum", a.accumulate, dtype)
-    operands, result = _letters(a, [t.rank for t in types])
-    extents = _extents(operands, [t.shape for t in types])
+    operands, result = letters_of(a.equation, [t.rank for t in types])
+    extents = extents_of(operands, [t.shape for t in types])
     shape: list[Dim] = [extents[c] for c in result]
     return TensorType(tuple(shape), dtype)
 
 
 def _reference(ar: Arithmetic, a: EinsumAttrs, *xs: Array) -> Array:
-    operands, result = _letters(a, [x.ndim for x in xs])
-    extents = _extents(operands, [x.shape for x in xs])
+    operands, result = letters_of(a.equation, [x.ndim for x in xs])
+    extents = extents_of(operands, [x.shape for x in xs])
     summed = sorted(set(extents) - set(result))
     order = [*result, *summed]
     factors: list[Array] = []
@@ -118,8 +76,8 @@ def _reference(ar: Arithmetic, a: EinsumAttrs, *xs: Array) -> Array:
 
 
 def _lower(b: PrimBuilder, a: EinsumAttrs, *xs: Buffer) -> Buffer:
-    operands, result = _letters(a, [len(x.shape) for x in xs])
-    extents = _extents(operands, [type_of(x).shape for x in xs])
+    operands, result = letters_of(a.equation, [len(x.shape) for x in xs])
+    extents = extents_of(operands, [type_of(x).shape for x in xs])
     summed = sorted(set(extents) - set(result))
     order = [*result, *summed]
     shape, dtype = [extents[c] for c in result], xs[0].dtype

@@ -154,7 +154,10 @@ for _name, _op, _onnx in (
 def _gradient(f: ScalarFunction) -> Gradient | str:
     if f.derivative is not None:
         return rules.function(f.derivative)
-    return flat if f.integral else f"the derivative of {f.name} is not known"
+    unknown = (
+        f"the derivative of {f.name} is not known (ScalarFunction(..., derivative=) states it)"
+    )
+    return flat if f.integral else unknown
 
 
 for _f in scalar_functions.UNARY.values():

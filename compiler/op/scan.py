@@ -124,7 +124,7 @@ def _register(name: str, update: str, neutral: int, doc: str) -> None:
 
     adds = Summation() if update == "Add" else None
     counted = terms if update == "Add" else None
-    rule = rules.running_sum if update == "Add" else "only sums that run have one"
+    rule = rules.running_sum if update == "Add" else rules.running_product
     register_op(
         OpDef(
             name, infer, reference, lower, attrs, terms=counted, summation=adds, gradient=rule,

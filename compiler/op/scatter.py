@@ -25,6 +25,7 @@ from compiler.op.accumulate import (
 from compiler.op.common import axis_of, need_constant, one_dtype, require, type_of
 from compiler.op.facts import Summation, onnx_node
 from compiler.op.gradients import positions as rules
+from compiler.op.gradients import scattering
 from compiler.op.opdef import OpDef, register_ops
 from compiler.op.running_sums import ScatteredSum
 from compiler.symbolic import Index, IntLike, Var, imin, product
@@ -408,14 +409,14 @@ GATHER_ELEMENTS, GATHER_ND, SCATTER_ELEMENTS, SCATTER_ND = register_ops(
         "scatter_elements", _infer_scatter_elements, _scatter_elements, _lower_scatter_elements,
         ScatterElementsAttrs, (3, 3), terms=lambda a, types: types[1].shape[a.axis] + 1,
         summation=_ADDED, onnx=onnx_node("ScatterElements", "axis", "reduction"),
-        gradient=rules.scatter_elements,
+        gradient=scattering.scatter_elements,
         doc="data with updates at positions given along an axis",
     ),
     OpDef(
         "scatter_nd", _infer_scatter_nd, _scatter_nd, _lower_scatter_nd, ScatterNDAttrs, (3, 3),
         terms=lambda a, types: product(types[1].shape[:-1]) + 1,
         summation=_ADDED, onnx=onnx_node("ScatterND", "reduction"),
-        gradient=rules.scatter_nd,
+        gradient=scattering.scatter_nd,
         doc="data with updates of the slices at the positions given",
     ),
 )  # fmt: skip

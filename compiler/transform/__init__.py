@@ -32,6 +32,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.transform.legalize_ops": ["LegalizeOps"],
         "compiler.transform.normal_forms": ["ToANormalForm", "ToGraphNormalForm"],
         "compiler.transform.pack_weights": ["PackWeights"],
+        "compiler.transform.pass_draws": ["PassDraws"],
         "compiler.transform.preparation": ["prepare"],
         "compiler.transform.recover_layer_norm": ["RecoverLayerNorm"],
         "compiler.transform.recover_rms_norm": ["RecoverRmsNorm"],

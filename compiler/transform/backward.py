@@ -23,6 +23,9 @@ from compiler.ir.expr import (
     Atom,
     Binding,
     Call,
+    Cases,
+    Constant,
+    Construct,
     Function,
     GlobalVar,
     If,
@@ -42,9 +45,13 @@ from compiler.ir.expr import (
 from compiler.ir.expression import Operand, call
 from compiler.op.library import all_ops
 from compiler.op.opdef import OpDef
-from compiler.transform.gradient_step import BACKWARD, Bindings, CallStep, differentiable, full
+from compiler.symbolic import Var as Dim
+from compiler.transform.data_flows import DataFlows
+from compiler.transform.gradient_step import BACKWARD, Bindings, CallStep, full
+from compiler.types.data import Pattern
+from compiler.types.dtypes import INT64
 from compiler.types.names import unique
-from compiler.types.tensor_types import FuncType, TensorType, TupleType, Type
+from compiler.types.tensor_types import DataType, FuncType, TensorType, TupleType, Type
 
 Flows = Atom | dict[int, Atom]
 """What flows back into a value: of a tuple, by field, where anything does."""
@@ -72,24 +79,34 @@ class Functions:
 
     def __init__(self, mod: IRModule):
         self.mod = mod
-        self.made: dict[str, Function] = {}
+        self._made: dict[str, Function] = {}
         self._known: dict[str, GlobalVar] = {}
         self._names = set(mod.functions)
+        self.data = DataFlows(mod.types, self._names)
 
     def of(self, name: str) -> GlobalVar:
         """The one for the function called `name`, which may call itself."""
         if name not in self._known:
             f = self.mod[name]
             results = tuple(map(atom_type, f.results))
-            flows = tuple(t for t in results if _tensor(t))
-            into = [atom_type(p) for p in f.params if _tensor(atom_type(p))]
+            flows = tuple(self.data.whole(t) for t in results if self.follows(t))
+            asked = [p for p in f.params if self.follows(atom_type(p))]
+            into = [self.data.whole(atom_type(p)) for p in asked]
             back = FuncType(flows, _together(into))
             made = unique(f"{name}_gradient", self._names)
             whole = FuncType(tuple(map(atom_type, f.params)), TupleType((*results, back)))
             self._known[name] = GlobalVar(made, whole)
-            asked = [p for p in f.params if _tensor(atom_type(p))]
-            self.made[made] = with_tape(f, asked, names_in(f), self)
+            self._made[made] = with_tape(f, asked, names_in(f), self)
         return self._known[name]
+
+    def follows(self, t: Type) -> bool:
+        """Whether what flows back into values of a type is followed: into functions it is not."""
+        return not isinstance(t, FuncType) and self.data.any(t)
+
+    def added(self, mod: IRModule) -> IRModule:
+        """`mod` with what was made."""
+        types = {**mod.types, **self.data.types}
+        return replace(mod.with_functions({**self._made, **self.data.functions}), types=types)
 
 
 def with_tape(f: Function, wrt: Sequence[Var], names: set[str], functions: Functions) -> Function:
@@ -97,10 +114,7 @@ def with_tape(f: Function, wrt: Sequence[Var], names: set[str], functions: Funct
     inner = Backward(f, wrt, names, functions)
     params = inner.results_flow(f.results)
     inner.run()
-    gradients = tuple(inner.of(v) for v in wrt)
-    closure = Function(params, tuple(inner.bindings.done), gradients)
-    back = inner.forward.bind(closure, "back")
-    return f.with_body(inner.forward.done, (*f.results, back))
+    return inner.with_back(params, [inner.of(v) for v in wrt])
 
 
 class Backward:
@@ -113,23 +127,25 @@ class Backward:
 
     def __init__(self, f: Function, wrt: Sequence[Var], names: set[str], functions: Functions):
         self.f, self.names, self.functions = f, names, functions
+        self.data, self.follows = functions.data, functions.follows
         self.forward, self.bindings = Bindings(names), Bindings(names)
         self.active = {*wrt}
         self.flows: dict[Var, Flows] = {}
         self.tapes: dict[Var, Tape] = {}
         for b in f.bindings:
-            if any(a in self.active for a in operands(b.value)) and _flows(atom_type(b.var)):
+            if any(a in self.active for a in operands(b.value)) and self.data.any(atom_type(b.var)):
                 self.active.add(b.var)
                 if self._taped(b):
                     continue
             self.forward.done.append(b)
 
     def results_flow(self, results: Sequence[Atom]) -> tuple[Var, ...]:
-        """New parameters: what flows back into those of some results that are tensors of floats."""
+        """New parameters: what flows back into those of some results into which anything does."""
         params = []
         for r in results:
-            if _tensor(t := atom_type(r)):
-                params.append(Var(self.bindings.fresh(f"d_{getattr(r, 'name', 'result')}"), t))
+            if self.follows(t := atom_type(r)):
+                name = self.bindings.fresh(f"d_{getattr(r, 'name', 'result')}")
+                params.append(Var(name, self.data.whole(t)))
                 self.flow(r, params[-1], ())
         return tuple(params)
 
@@ -140,13 +156,48 @@ class Backward:
             if flows is not None:
                 self._back(b, flows)
 
+    def with_back(self, params: tuple[Var, ...], gradients: Sequence[Atom]) -> Function:
+        """The function that gives, behind its results, the closure of some gradients."""
+        closure = Function(params, tuple(self.bindings.done), tuple(gradients))
+        back = self.forward.bind(closure, "back")
+        return self.f.with_body(self.forward.done, (*self.f.results, back))
+
     def of(self, p: Var) -> Atom:
-        """The gradient of a value; zeros where nothing flows back."""
+        """The gradient of a value; zeros, or nothing in data, where nothing flows back."""
         flows = self.flows.get(p)
         if flows is None:
-            return self.bindings.atom(full(0, tensor_type(p)), f"d_{p.name}")
-        assert not isinstance(flows, dict)
-        return flows
+            return self._nothing(atom_type(p), f"d_{p.name}")
+        held = self.held(p) if isinstance(flows, dict) else flows
+        assert held is not None
+        return held
+
+    def filled(self, p: Var) -> Atom:
+        """The gradient of a value, of its own type: of data with zeros where nothing flows back,
+        and with what is no float as it is."""
+        t = atom_type(p)
+        if isinstance(t, TensorType):
+            return self.of(p)
+        return self.data.filled(p, self.of(p), t, self.bindings, f"d_{p.name}")
+
+    def held(self, p: Var) -> Atom | None:
+        """The same as what flows into data that hold the value; None: nothing does."""
+        flows, t, name = self.flows.get(p), atom_type(p), f"d_{p.name}"
+        if not isinstance(flows, dict):
+            return None if flows is None else self.data.lazy(flows, t, self.bindings, name)
+        assert isinstance(t, TupleType)
+        parts = [
+            self.data.lazy(flows[k], kind, self.bindings, name)
+            if k in flows
+            else self.data.none(kind, self.bindings)
+            for k, kind in enumerate(t.fields)
+            if self.data.any(kind)
+        ]
+        return parts[0] if len(parts) == 1 else self.bindings.bind(Tuple(tuple(parts)), name)
+
+    def _nothing(self, t: Type, name: str, origins: Sequence[str] = ()) -> Atom:
+        if isinstance(t, TensorType):
+            return self.bindings.atom(full(0, t), name, origins)
+        return self.data.none(t, self.bindings, name)
 
     def flow(
         self, into: Atom, x: Operand, origins: Sequence[str], field: int | None = None
@@ -154,19 +205,36 @@ class Backward:
         """`x` flows back into a value, or into a field of it, beside what does already."""
         if into not in self.active or not isinstance(into, Var):
             return
-        name = f"d_{into.name}" if field is None else f"d_{into.name}_{field}"
-        x = _fitting(into, x, field)
-        flows = self.flows.get(into)
-        if field is None:
+        t, flows = atom_type(into), self.flows.get(into)
+        if field is None and isinstance(t, TupleType):
+            self._apart(into, t, self.bindings.atom(x, f"d_{into.name}", origins), origins)
+        elif field is None:
             assert not isinstance(flows, dict)
-            self.flows[into] = self._sum(flows, x, name, origins)
-            return
-        fields = {} if flows is None else flows
-        assert isinstance(fields, dict)
-        self.flows[into] = {**fields, field: self._sum(fields.get(field), x, name, origins)}
+            self.flows[into] = self.total(flows, x, t, f"d_{into.name}", origins)
+        else:
+            fields = {} if flows is None else flows
+            assert isinstance(fields, dict)
+            assert isinstance(t, TupleType)
+            name = f"d_{into.name}_{field}"
+            x = self.total(fields.get(field), x, t.fields[field], name, origins)
+            self.flows[into] = {**fields, field: x}
 
-    def _sum(self, before: Atom | None, x: Operand, name: str, origins: Sequence[str]) -> Atom:
-        x = self.bindings.atom(x, name, origins)
+    def _apart(self, into: Var, t: TupleType, x: Atom, origins: Sequence[str]) -> None:
+        """What flows back into a tuple, as it is in data, flows into its fields."""
+        flowing = [k for k, kind in enumerate(t.fields) if self.data.any(kind)]
+        for i, k in enumerate(flowing):
+            name = f"d_{into.name}_{k}"
+            part = x if len(flowing) == 1 else self.bindings.bind(TupleGetItem(x, i), name)
+            self.flow(into, self.data.strict(part, t.fields[k], self.bindings, name), origins, k)
+
+    def total(
+        self, before: Atom | None, x: Operand, t: Type, name: str, origins: Sequence[str]
+    ) -> Atom:
+        """The sum of what flows back into something of type `t`, before (if anything) and now."""
+        if not isinstance(t, TensorType):
+            x = self.bindings.atom(x, name, origins)
+            return x if before is None else self.data.total(before, x, t, self.bindings, name)
+        x = self.bindings.atom(_fitting(t, x), name, origins)
         return x if before is None else self.bindings.atom(call("add", before, x), name, origins)
 
     # ---- values that hold functions, or call them --------------------------------------------
@@ -174,20 +242,40 @@ class Backward:
         """Binds what `b` binds, with a tape; False: it needs none."""
         v = b.value
         if isinstance(v, If):
-            into = tuple(c for c in captured_operands(v) if c in self.active)
+            into = self._captured(b)
             then, otherwise = (self._inner(b, g, into) for g in (v.then, v.otherwise))
             self._keep(b, If(v.condition, then, otherwise), v.then.results, into)
         elif isinstance(v, Call) and isinstance(v.op, GlobalVar):
             f = self.functions.mod[v.op.name]
             _checked(b, f.results)
             both = zip(f.params, v.args, strict=True)
-            given = tuple(a for p, a in both if _tensor(atom_type(p)))
+            given = tuple(a for p, a in both if self.follows(atom_type(p)))
+            self._refuse_functions(b, v.args)
             self._keep(b, replace(v, op=self.functions.of(v.op.name)), f.results, given)
         elif isinstance(v, Loop):
             self._loop(b, v)
+        elif isinstance(v, Cases):
+            self._cases(b, v)
         else:
             return False
         return True
+
+    def _captured(self, b: Binding) -> tuple[Var, ...]:
+        """What the functions in a value read that gradients are asked of: what flows back into
+        them goes on there."""
+        self._refuse_functions(b, captured_operands(b.value))
+        both = [c for c in captured_operands(b.value) if c in self.active]
+        return tuple(c for c in both if self.follows(atom_type(c)))
+
+    def _refuse_functions(self, b: Binding, given: Sequence[Atom]) -> None:
+        """Nothing flows back into functions: those that are left here are not known."""
+        for a in given:
+            if a in self.active and isinstance(atom_type(a), FuncType):
+                raise UnsupportedError(
+                    f"node {b.var} has no gradient: it is given the function {a}, and which one "
+                    "that is, is known only when it runs; functions that branches choose, and "
+                    "that are given to functions that do not call themselves, have one"
+                )
 
     def _inner(self, b: Binding, f: Function, wrt: Sequence[Var]) -> Function:
         _checked(b, f.results)
@@ -202,7 +290,7 @@ class Backward:
         back = self.forward.bind(TupleGetItem(both, len(fields)), f"{b.var.name}_back", b.origins)
         whole = len(fields) == 1
         self._define(b, fields, whole)
-        takes = tuple(k for k, r in enumerate(results) if _tensor(atom_type(r)))
+        takes = tuple(k for k, r in enumerate(results) if self.follows(atom_type(r)))
         self.tapes[b.var] = Tape(back, takes, into, whole)
 
     def _define(self, b: Binding, fields: Sequence[Value], whole: bool) -> None:
@@ -215,51 +303,92 @@ class Backward:
 
     def _loop(self, b: Binding, v: Loop) -> None:
         """The tape is one more part of the state: that of the turns so far, which each turn puts
-        its own before."""
+        its own before. Behind what flows back into the state it takes what flows back into the
+        stacks, of which each turn reads its own row; for that, turns are numbered."""
         body, state = v.body, v.body.params
-        floats = [k for k, p in enumerate(state) if _tensor(atom_type(p))]
-        _checked(b, [p for k, p in enumerate(state) if k not in floats])
-        captured = tuple(c for c in captured_operands(v) if c in self.active)
+        following = body.results[1 : 1 + len(state)]
+        rows = body.results[1 + len(state) :]
+        floats = [k for k, p in enumerate(state) if self.follows(atom_type(p))]
+        _checked(b, state)
+        captured = self._captured(b)
         states = [state[k] for k in floats]
-        carried = [atom_type(state[k]) for k in floats]
-        kind = FuncType(tuple(carried), _together([*carried, *(atom_type(c) for c in captured)]))
+        carried = [self.data.whole(atom_type(p)) for p in states]
+        stacked = [k for k, r in enumerate(rows) if self.follows(atom_type(r))]
+        given = [_stack(rows[k], v.count) for k in stacked]
+        into = [*carried, *(self.data.whole(atom_type(c)) for c in captured)]
+        kind = FuncType((*carried, *given), _together(into))
         tape = Var(self.forward.fresh(f"{b.var.name}_tape"), kind)
+        turn = Var(self.forward.fresh(f"{b.var.name}_turn"), TensorType((), INT64))
         inner = Backward(body, [*states, *captured], self.names, self.functions)
-        again, following = body.results[0], body.results[1 : 1 + len(state)]
         params = inner.results_flow([following[k] for k in floats])
+        stacks = [Var(inner.bindings.fresh("d_stack"), t) for t in given]
+        for k, whole in zip(stacked, stacks, strict=True):
+            inner.flow(rows[k], call("take", whole, turn), ())
         inner.run()
-        before = inner.call(tape, list(map(inner.of, states)), len(floats) + len(captured))
+        before = inner.call(tape, [*map(inner.of, states), *stacks], len(into))
         totals = [
-            inner.bindings.atom(call("add", x, inner.of(c)), f"d_{c.name}")
+            inner.total(x, inner.of(c), atom_type(c), f"d_{c.name}", ())
             for x, c in zip(before[len(floats) :], captured, strict=True)
         ]
-        closure = Function(params, tuple(inner.bindings.done), (*before[: len(floats)], *totals))
+        closure = Function(
+            (*params, *stacks), tuple(inner.bindings.done), (*before[: len(floats)], *totals)
+        )
         new = inner.forward.bind(closure, f"{b.var.name}_tape")
-        rows = body.results[1 + len(state) :]
+        one = call("add", turn, Constant.of(1, INT64))
+        counted = inner.forward.atom(one, f"{b.var.name}_turn")
         taped = replace(
             body,
-            params=(*state, tape),
+            params=(*state, turn, tape),
             bindings=tuple(inner.forward.done),
-            results=(again, *following, new, *rows),
+            results=(body.results[0], *following, counted, new, *rows),
         )
-        first = self._first_tape(carried, captured)
-        out = self.forward.bind(
-            replace(v, init=(*v.init, first), body=taped), f"{b.var.name}_taped", b.origins
-        )
+        init = (*v.init, Constant.of(0, INT64), self._first_tape(carried, given, captured))
+        out = self.forward.bind(replace(v, init=init, body=taped), f"{b.var.name}_taped", b.origins)
         at = len(state)
-        fields = [*range(at), *range(at + 1, at + 1 + len(rows))]
+        fields = [*range(at), *range(at + 2, at + 2 + len(rows))]
         self._define(b, [TupleGetItem(out, k) for k in fields], False)
-        back = self.forward.bind(TupleGetItem(out, at), f"{b.var.name}_back", b.origins)
-        into = (*(v.init[k] for k in floats), *captured)
-        self.tapes[b.var] = Tape(back, tuple(floats), into, False)
+        back = self.forward.bind(TupleGetItem(out, at + 1), f"{b.var.name}_back", b.origins)
+        takes = (*floats, *(at + k for k in stacked))
+        self.tapes[b.var] = Tape(back, takes, (*(v.init[k] for k in floats), *captured), False)
 
-    def _first_tape(self, carried: Sequence[Type], captured: Sequence[Var]) -> Var:
+    def _first_tape(
+        self, carried: Sequence[Type], given: Sequence[Type], captured: Sequence[Var]
+    ) -> Var:
         """That of no turns: what flows back is what flows into the first state, and nothing flows
-        into what the body captures."""
-        inside = Bindings(self.names)
+        into what the body captures. `given`: the types of stacks."""
+        inner = Backward(Function((), (), ()), (), self.names, self.functions)
         params = tuple(Var(self.forward.fresh("d_state"), t) for t in carried)
-        zeros = [inside.atom(full(0, tensor_type(c)), f"d_{c.name}") for c in captured]
-        return self.forward.bind(Function(params, tuple(inside.done), (*params, *zeros)), "tape")
+        stacks = tuple(Var(self.forward.fresh("d_stack"), t) for t in given)
+        zeros = [inner.of(c) for c in captured]
+        made = Function((*params, *stacks), tuple(inner.bindings.done), (*params, *zeros))
+        return self.forward.bind(made, "tape")
+
+    def _cases(self, b: Binding, v: Cases) -> None:
+        """Each case gives what flows back into the value, in whose form it was found, and then what
+        flows into what the case has captured."""
+        captured, t = self._captured(b), atom_type(v.value)
+        into = (*((v.value,) if v.value in self.active else ()), *captured)
+        bodies = []
+        for pattern, f in zip(v.patterns, v.bodies, strict=True):
+            _checked(b, f.results)
+            variables = [p for p in f.params if self.follows(atom_type(p))]
+            inner = Backward(f, [*variables, *captured], self.names, self.functions)
+            params = inner.results_flow(f.results)
+            inner.run()
+            gradients = [inner.of(c) for c in captured]
+            if len(into) > len(captured):
+                gradients = [inner.of_data(pattern, t, f.params), *gradients]
+            bodies.append(inner.with_back(params, gradients))
+        self._keep(b, replace(v, bodies=tuple(bodies)), v.bodies[0].results, into)
+
+    def of_data(self, pattern: Pattern, t: Type, variables: Sequence[Var]) -> Atom:
+        """What flows back into a value of type `t`, of what flows into the variables of its
+        pattern."""
+        left = iter(variables)
+        found = self.data.of_pattern(pattern, t, lambda: self.held(next(left)), self.bindings)
+        if found is None:
+            return self._nothing(t, "d_none")
+        return self.data.strict(found, t, self.bindings)
 
     def call(self, closure: Var, args: Sequence[Atom], count: int, name: str = "d") -> list[Atom]:
         """The results of a closure that gives `count`."""
@@ -269,20 +398,14 @@ class Backward:
         return [self.bindings.bind(TupleGetItem(made, k), name) for k in range(count)]
 
     def _through(self, b: Binding, tape: Tape, flows: Flows, origins: Sequence[str]) -> None:
-        given = flows if isinstance(flows, dict) else {0: flows}
-        if missing := [k for k in given if k not in tape.fields]:
-            raise UnsupportedError(
-                f"node {b.var} has no gradient: what a loop stacks (its result {missing[0]}) is "
-                "not followed back; keep the last state only"
-            )
-        t = atom_type(b.var)
-        parts = (t,) if tape.whole or not isinstance(t, TupleType) else t.fields
-        args = []
-        for k in tape.fields:
-            kind = parts[k]
-            assert isinstance(kind, TensorType)
-            zero = given[k] if k in given else self.bindings.atom(full(0, kind), "d_none", origins)
-            args.append(zero)
+        args = [self.of(b.var)] if tape.whole else []
+        if not tape.whole:
+            t = atom_type(b.var)
+            assert isinstance(flows, dict)
+            assert isinstance(t, TupleType)
+            for k in tape.fields:
+                none = k not in flows
+                args.append(self._nothing(t.fields[k], "d_none", origins) if none else flows[k])
         back = self.call(tape.back, args, len(tape.into), f"d_{b.var.name}_back")
         for a, x in zip(tape.into, back, strict=True):
             self.flow(a, x, origins)
@@ -298,8 +421,17 @@ class Backward:
         elif isinstance(v, Tuple) and isinstance(flows, dict):
             for k, x in flows.items():
                 self.flow(v.fields[k], x, origins)
-        elif isinstance(v, TupleGetItem) and not isinstance(flows, dict):
-            self.flow(v.value, flows, origins, v.index)
+        elif isinstance(v, TupleGetItem):
+            self.flow(v.value, self.of(b.var), origins, v.index)
+        elif isinstance(v, Construct):
+            t, name = atom_type(b.var), f"d_{b.var.name}"
+            assert isinstance(t, DataType)
+            assert not isinstance(flows, dict)
+            fields = self.data.fields(flows, t, v.constructor, self.bindings, name)
+            for k, x in fields.items():
+                a = v.fields[k]
+                if a in self.active:
+                    self.flow(a, self.data.strict(x, atom_type(a), self.bindings, name), origins)
         elif isinstance(v, Var) and isinstance(flows, dict):
             for k, x in flows.items():
                 self.flow(v, x, origins, k)
@@ -322,17 +454,10 @@ class Backward:
                 self.flow(a, x, origins)
 
 
-def _tensor(t: Type) -> bool:
-    return isinstance(t, TensorType) and differentiable(t.dtype)
-
-
-def _flows(t: Type) -> bool:
-    """Whether anything may flow back into a value of a type."""
-    return (
-        any(map(_flows, t.fields))
-        if isinstance(t, TupleType)
-        else not isinstance(t, TensorType) or differentiable(t.dtype)
-    )
+def _stack(row: Atom, count: str) -> TensorType:
+    """The type of rows of a loop that runs as often as the dimension `count` says."""
+    t = tensor_type(row)
+    return TensorType((Dim(count), *t.shape), t.dtype)
 
 
 def _together(types: Sequence[Type]) -> Type:
@@ -342,21 +467,18 @@ def _together(types: Sequence[Type]) -> Type:
 
 def _checked(b: Binding, results: Sequence[Atom]) -> None:
     for r in results:
-        if not isinstance(t := atom_type(r), TensorType):
+        if isinstance(t := atom_type(r), FuncType):
             raise UnsupportedError(
                 f"node {b.var} has no gradient: branches, functions and loops are followed back "
-                f"where they give tensors, and this gives {t}"
+                f"where they give tensors and data, and this gives {t}"
             )
 
 
-def _fitting(into: Var, x: Operand, field: int | None) -> Operand:
-    """`x` in the dtype of what it flows into."""
-    t, have = atom_type(into), x.type
-    if field is not None and isinstance(t, TupleType):
-        t = t.fields[field]
-    if isinstance(t, TensorType) and isinstance(have, TensorType) and t.dtype != have.dtype:
-        return call("cast", x, dtype=str(t.dtype))
-    return x
+def _fitting(t: TensorType, x: Operand) -> Operand:
+    """`x` in the dtype of what it flows into, which has type `t`."""
+    have = x.type
+    fits = not isinstance(have, TensorType) or t.dtype == have.dtype
+    return x if fits else call("cast", x, dtype=str(t.dtype))
 
 
 def _kind(v: Value) -> str:
@@ -368,6 +490,8 @@ def _kind(v: Value) -> str:
 def _reason(op: OpDef) -> str:
     """Why there is no gradient, and what is nearest."""
     known = [name for name, o in all_ops().items() if callable(o.gradient)]
-    why = op.gradient or "its operator has none"
+    why = op.gradient or (
+        "its operator states none; OpDef(..., gradient=rule) gives it one (compiler/README.md)"
+    )
     close = nearest(op.name, known)
     return f"{why}; the nearest operator that has one is {close[0]}" if close else str(why)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Hashable
 
-from compiler.arithmetic.stochastic import random_dtype
+from compiler.ir.draws import random_type
 from compiler.ir.effects import effectful
 from compiler.ir.expr import (
     Atom,
@@ -24,7 +24,6 @@ from compiler.ir.expr import (
 from compiler.op.opdef import OpDef
 from compiler.passes.manager import FunctionPass, PassContext
 from compiler.passes.rewrite import Rewriter
-from compiler.types.tensor_types import TensorType, TupleType, Type
 
 
 class ConstantKeys:
@@ -49,19 +48,13 @@ def _digest(c: Constant) -> bytes:
     return hashlib.blake2b(c.data.tobytes(), digest_size=16).digest()
 
 
-def _random(t: Type) -> bool:
-    """Whether values of this type are rounded stochastically: no two are the same."""
-    fields = t.fields if isinstance(t, TupleType) else (t,)
-    return any(isinstance(x, TensorType) and random_dtype(x.dtype) is not None for x in fields)
-
-
 def _key(b: Binding, constants: ConstantKeys) -> Hashable | None:
     """Equal for values that are equal; None: there is none like it."""
     v = b.value
     if not isinstance(v, Call | Tuple | TupleGetItem | Construct) or effectful(v):
         return None
-    if _random(atom_type(b.var)):
-        return None
+    if random_type(atom_type(b.var)):
+        return None  # no two are the same
 
     def atom(a: Atom) -> Hashable:
         return a if isinstance(a, Var) else constants.key(a)

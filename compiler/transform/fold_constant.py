@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.ir.draws import DRAW, may_round
 from compiler.ir.effects import effectful
 from compiler.ir.expr import (
     Atom,
@@ -74,7 +75,7 @@ def fold_constants(f: Function) -> Function:
             return r.constant(b, Constant(tuples[v.value][v.index], t.dtype))
         if isinstance(v, Constant):
             return r.constant(b, v)
-        arrays = _fields(v, b.var)
+        arrays = None if DRAW in f.attrs and may_round(b) else _fields(v, b.var)
         if arrays is None:
             return False
         if isinstance(t, TensorType):

@@ -9,6 +9,8 @@ from compiler.ir.expr import Atom, Function, IRModule, Var, atom_type, names_in
 from compiler.ir.inference import infer_module
 from compiler.passes.live import live
 from compiler.transform.backward import Backward, Functions
+from compiler.transform.called_functions import without_called_functions
+from compiler.transform.first_order import first_order
 from compiler.transform.gradient_step import constant, differentiable
 from compiler.transform.inline import Inline
 from compiler.transform.parameters import as_parameters
@@ -22,8 +24,9 @@ def gradient(
 
     Its parameters are those of `mod`'s `main`, then the constants that are asked for, in the order
     asked, then the cotangents. Its results are those of `mod`'s `main`, then one gradient for each
-    name, of the type of what has that name. Values that flow back have the origins of the values
-    whose gradients they are, with "/gradient" behind them.
+    name, of the type of what has that name: of data with what flows into each of its tensors in the
+    place of that, and with all that is no float as it is. Values that flow back have the origins of
+    the values whose gradients they are, with "/gradient" behind them.
 
     Args:
         mod: a module, as imported or transformed, before it is built.
@@ -38,21 +41,24 @@ def gradient(
             cotangent for results that are no scalar.
         UnsupportedError: an operator on the way from a name to the result has no gradient.
     """
-    mod = Inline()(infer_module(mod))
-    mod = as_parameters(mod, wrt)
+    mod = as_parameters(Inline()(infer_module(mod)), wrt)
+    mod = first_order(without_called_functions(mod))
     f = mod.main
     params = {p.name: p for p in f.params}
     asked = [params[name] for name in wrt]
     extra, seeds = _seeds(f, cotangent)
     functions = Functions(mod)
+    for p in asked:
+        if not functions.follows(t := atom_type(p)):
+            raise InputError(f"%{p.name} has no gradient: it is {t}")
     backward = Backward(f, asked, names_in(f) | {p.name for p in extra}, functions)
     for result, flows in seeds:
         backward.flow(result, flows, ())
     backward.run()
-    gradients = [backward.of(p) for p in asked]
+    gradients = [backward.filled(p) for p in asked]
     bindings = (*backward.forward.done, *backward.bindings.done)
     made = Function((*f.params, *extra), bindings, (*f.results, *gradients), dict(f.attrs))
-    return infer_module(mod.with_functions({**functions.made, "main": live(made)}))
+    return infer_module(functions.added(mod.with_function("main", live(made))))
 
 
 def _seeds(
@@ -75,7 +81,7 @@ def _seeds(
     extra = []
     for name, t in zip(names, results, strict=True):
         if not isinstance(t, TensorType) or not differentiable(t.dtype):
-            raise InputError(f"nothing flows back into a result of type {t}")
+            raise InputError(f"nothing flows back into a result of type {t}, but into tensors")
         if name in taken:
             raise InputError(f"there is a parameter %{name} already: give the cotangent another")
         taken.add(name)

@@ -114,16 +114,21 @@ class CallStep:
 
 class Bindings:
     """The bindings of a function that is made, in order, behind those that it begins with. Each
-    expression is bound once."""
+    expression is bound once.
+
+    Attributes:
+        done: the bindings.
+        names: what is taken; new ones are added.
+    """
 
     def __init__(self, names: set[str], before: Sequence[Binding] = ()):
         self.done = [*before]
-        self._names = names
+        self.names = names
         self._bound: dict[Expr, Var] = {}
 
     def fresh(self, stem: str) -> str:
         """A name nobody has yet."""
-        return unique(stem, self._names)
+        return unique(stem, self.names)
 
     def bind(self, value: Value, name: str, origins: Sequence[str] = ()) -> Var:
         """A variable, called `name` or like it, that holds a value from here on."""

@@ -85,6 +85,15 @@ def with_sizes(mod: IRModule, sizes: Sizes) -> IRModule:
     return mod.with_function("main", _sized_function(mod.main, _Known(sizes, {})))
 
 
+def with_types_given(f: Function, types: Mapping[TypeVar, Type]) -> Function:
+    """`f`, typed, with types in place of its type variables. Its own dimensions that are called as
+    some of theirs get other names."""
+    own = _dims_of(f) | _dims(p.type for p in f.params)
+    taken = {str(d) for d in own}
+    both = sorted(own & _dims(types.values()), key=str)
+    return _sized_function(f, _Known({d: Dim(unique(str(d), taken)) for d in both}, types))
+
+
 def with_numbered_dims(f: Function) -> tuple[Function, dict[Dim, Dim]]:
     """`f`, typed, with its dimensions called d0, d1 ... in the order in which they come up, and
     these names -> its own. Functions that differ in nothing but such names become the same."""

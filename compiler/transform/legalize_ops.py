@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from compiler.errors import UnsupportedError
+from compiler.ir.draws import drawn
 from compiler.ir.expr import Atom, Binding, Call, Function, IRModule, Value, Var, atom_type
 from compiler.ir.function_calls import call_tir
 from compiler.lowering.legalize import legalize
@@ -45,7 +47,13 @@ class _Programs:
         self.by_text: dict[str, str] = {}
 
     def function(self, f: Function) -> Function:
-        """`f` with calls of programs in the places of operators."""
+        """`f` with calls of programs in the places of operators.
+
+        Raises:
+            UnsupportedError: there are random draws, which programs would not be given.
+        """
+        if drawn(f) is not None:
+            raise UnsupportedError("LegalizeOps does not pass on random draws: build the module")
         bindings = [self.binding(b) for b in f.bindings]
         if all(a is b for a, b in zip(bindings, f.bindings, strict=True)):
             return f

@@ -43,7 +43,7 @@ def as_parameters(mod: IRModule, names: Sequence[str]) -> IRModule:
             raise InputError(f"{name!r} is asked for twice")
         if name in given:
             t = given[name].type
-            if not isinstance(t, TensorType) or not differentiable(t.dtype):
+            if isinstance(t, TensorType | None) and not (t and differentiable(t.dtype)):
                 raise InputError(f"%{name} has no gradient: it is {t}")
         elif name in found:
             new[found[name]] = Var(name, found[name].type)

@@ -57,7 +57,7 @@ class Cursor:
         while at < len(self.text):
             m = self.pattern.match(self.text, at)
             if not m:
-                raise self._error(at, f"unexpected {self.text[at]!r}")
+                raise self.error_at(at, f"unexpected {self.text[at]!r}")
             if m.lastgroup == "dtype" or m.group("number"):
                 yield Token("number", m.group(), at)
             elif m.group().startswith('%"'):
@@ -71,10 +71,11 @@ class Cursor:
             name: str = json.loads(text)
             name.encode()
         except ValueError as e:
-            raise self._error(at, f"{text} is no name: {e}") from None
+            raise self.error_at(at, f"{text} is no name: {e}") from None
         return name
 
-    def _error(self, at: int, message: str) -> ParseError:
+    def error_at(self, at: int, message: str) -> ParseError:
+        """An error at a place in the text."""
         before = self.text[:at]
         column = at - (before.rfind("\n") + 1) + 1
         line = before.count("\n") + self.first
@@ -83,7 +84,7 @@ class Cursor:
     def error(self, message: str) -> ParseError:
         """An error at the current token."""
         at = self.tokens[self.k].at if self.k < len(self.tokens) else len(self.text)
-        return self._error(at, message)
+        return self.error_at(at, message)
 
     # ---- tokens ----------------------------------------------------------------------------------
     @property

@@ -47,7 +47,7 @@ class DimensionParser(Cursor):
         try:
             return out // by if quotient else out % by
         except ZeroDivisionError as e:
-            raise self._error(at, str(e)) from None
+            raise self.error_at(at, str(e)) from None
 
     def unit(self) -> Index:
         """A number, a name, `min(a, b)`, `max(a, b)`, or an expression in parentheses."""

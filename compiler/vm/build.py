@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,8 +26,9 @@ from compiler.types.data import TypeDef
 from compiler.types.dtypes import Array
 from compiler.types.tensor_types import Type
 from compiler.vm.dims import needed
+from compiler.vm.image import Image
 from compiler.vm.lower import Compile, lower
-from compiler.vm.machine import Image, Machine
+from compiler.vm.machine import Machine
 
 CompileGraph = Callable[..., GraphExecutable]
 """`compiler.build.compile_graph`, which lies above."""
@@ -92,6 +94,7 @@ class VMExecutable(Executable):
         super().__init__(tensor_params(params), outputs, target, threads, tuple(lowerings))
         self.image, self.assumed = image, assumed
         self.params, self.types = dict(params), dict(types or {})
+        self._local = threading.local()
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """See Executable.
@@ -124,7 +127,10 @@ class VMExecutable(Executable):
                 contradict each other; a recursion is too deep.
         """
         check_assumptions(self.assumed, list(self.inputs.items()), dims)
-        results = Machine(self.image).run(arrays, dims)
+        machine: Machine | None = getattr(self._local, "machine", None)
+        if machine is None:
+            machine = self._local.machine = Machine(self.image)
+        results = machine.run(arrays, dims)
         given = [a for value in arrays for a in arrays_in(value)]
         seen = {id(a) for a in (*given, *self.image.constants)}
         return [_own(r, seen) for r in results]
@@ -164,6 +170,10 @@ class VMExecutable(Executable):
 
 def _own(value: Any, seen: set[int]) -> Any:
     """A result whose arrays are no others: not inputs, constants, or those of another result."""
+    arrays = [id(x) for x in arrays_in(value) if hasattr(x, "copy")]
+    if len({*arrays}) == len(arrays) and seen.isdisjoint(arrays):
+        seen.update(arrays)
+        return value
 
     def leaf(x: Any, _: None) -> Any:
         if hasattr(x, "copy") and id(x) in seen:

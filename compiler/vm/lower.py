@@ -61,7 +61,7 @@ from compiler.vm.bytecode import (
     VMFunction,
 )
 from compiler.vm.dims import dims_of, in_attrs, introduced
-from compiler.vm.machine import Image
+from compiler.vm.image import Image
 from compiler.vm.patterns import Taken
 
 Compile = Callable[[Function], GraphExecutable]

@@ -66,6 +66,19 @@ def test_a_case_that_is_missing_is_named(cases: str, left: str) -> None:
     assert f"  }};\n  ^^^^ error: no case is for {left}\n" in message
 
 
+@pytest.mark.parametrize(("cases", "where"), [
+    ("Cons(%h, _) => { %h }, Nil => { %x }, Cons(_, _) => { %x }", "line 3, column 60"),
+    ("_ => { %x }, Nil => { %x }", "line 3, column 35"),
+    ("Cons(%h, Nil) => { %h }, Cons(_, Cons(_, _)) => { %x }, Cons(%a, Nil) => { %a }, _ => { %x }",
+     "line 3, column 78"),
+])  # fmt: skip
+def test_cases_that_nothing_reaches_are_warned_of(cases: str, where: str) -> None:
+    with pytest.warns(
+        compiler.errors.DtypelabWarning, match=f"{where}: no value reaches this case"
+    ):
+        compiler.parse(body(f"%r = match (%xs) {{ {cases} }};"))
+
+
 def test_infinite_types_are_refused_where_they_arise() -> None:
     message = refused(body("%n = Nil; %r = Cons(%n, %n);"))
     assert message.startswith("an infinite type: t would be List[t] (at %r)")
@@ -126,7 +139,7 @@ def test_names_that_nothing_has_are_refused(text: str, said: str) -> None:
     assert said in str(e.value)
 
 
-def test_generic_functions_are_called_at_any_type_and_are_no_values() -> None:
+def test_generic_functions_are_called_at_any_type_and_are_no_values_of_unknown_types() -> None:
     text = f"{LIST} {MAP} {body('', '%x').replace(LIST, '')}"
     with_value = text.replace("%x\n}", "%m = @map;\n  %x\n}")
     assert "@map of type fn(fn(A) -> B, List[A]) -> List[B] is generic, and no value" in refused(
@@ -134,6 +147,35 @@ def test_generic_functions_are_called_at_any_type_and_are_no_values() -> None:
     )
     nothing = f"{text} def @none[A](%x: Tensor[(), int64]) -> List[A] {{ %n = Nil[A]; %n }}"
     assert "no operand tells what A is in a call" in refused(nothing)
+
+
+INT = "Tensor[(), int64]"
+VALUES = f"""
+def @id[A](%x: A) -> A {{ %x }}
+def @twice[A](%f: fn(A) -> A) -> fn(A) -> A {{ %g = @compose(%f, %f); %g }}
+def @main(%xs: List[{INT}], %xss: List[List[{INT}]]) {{
+  %i = @id; %a = @map(%i, %xs);
+  %l = @length; %b = @map(%l, %xss);
+  %m = @map; %inc = fn (%x: {INT}) {{ %y = add(%x, 1int64); %y }}; %c = %m(%inc, %xs);
+  %t = @tail; %u = @twice(%t); %d = @map(%u, %xss);
+  (%a, %b, %c, %d)
+}}"""
+
+
+def test_generic_functions_are_values_of_the_types_that_are_meant() -> None:
+    mod = compiler.parse(VALUES, using=compiler.prelude())
+    round_trip(mod)
+    lists = Datum.listed([Datum.listed(range(k)) for k in range(4)])
+    for run in (lambda *x: compiler.evaluate(mod, *x), compiler.build(mod)):
+        a, b, c, d = run(Datum.listed([5, 6]), lists)
+        assert (a.items(), b.items(), c.items()) == ([5, 6], [0, 1, 2, 3], [6, 7])
+        assert [x.items() for x in d.items()] == [[], [], [], [2]]
+
+
+def test_functions_are_no_operands() -> None:
+    text = VALUES.replace("@map(%i, %xs)", "@map(@id, %xs)")
+    with pytest.raises(ParseError, match="@id is a function: as a value it has a name, %f = @id;"):
+        compiler.parse(text, using=compiler.prelude())
 
 
 def test_the_verifier_knows_definitions() -> None:
@@ -277,11 +319,10 @@ def test_what_is_not_made_for_data_says_so(target: str) -> None:
         compiler.create_executor("graph", mod, target).evaluate()
 
 
-def test_data_have_no_gradient_yet() -> None:
+def test_data_have_gradients() -> None:
     text = "def @main(%x: Tensor[(), float32]) { %n = Nil; %l = Cons(%x, %n); %r = match (%l) {"
     mod = compiler.parse(f"{LIST} {text} Cons(%y, _) => {{ %y }}, _ => {{ %x }} }}; %r }}")
-    with pytest.raises(compiler.UnsupportedError):
-        compiler.gradient(mod, wrt=["x"])
+    assert compiler.build(compiler.gradient(mod, wrt=["x"]))(np.float32(3)) == [3, 1]
 
 
 def test_types_are_told_where_fields_tell_them() -> None:
@@ -308,6 +349,14 @@ def test_programs_are_made_in_python() -> None:
     mod = compiler.IRModule({"main": compiler.function([X], y)}, types=types)
     round_trip(mod)
     assert compiler.evaluate(mod, 6) == compiler.build(mod)(6) == 42
+
+
+def test_cases_made_in_python_that_nothing_reaches_are_warned_of() -> None:
+    types = compiler.prelude().types
+    some = compiler.construct(types, "Some", X)
+    cases = {"Some(%y)": lambda y: y, "_": lambda: X, "None": lambda: X}
+    with pytest.warns(compiler.errors.DtypelabWarning, match="no value reaches the case 'None'"):
+        compiler.cases(some, types, cases)
 
 
 @pytest.mark.parametrize(("patterns", "said"), [

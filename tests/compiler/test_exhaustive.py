@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from compiler.boundary.data import Datum, fits
 from compiler.types.data import Anything, Constructor, Form, Named, Pattern, Several, TypeDef
-from compiler.types.exhaustive import missing
+from compiler.types.exhaustive import missing, unreached
 from compiler.types.tensor_types import DataType, TupleType, Type
 
 TWO = TypeDef("Two", (), (Constructor("Yes"), Constructor("No")))
@@ -67,3 +67,15 @@ def test_what_patterns_leave_is_what_no_value_has(data: st.DataObject) -> None:
         shown = [v for v in every if fits(left, v) is not None]
         assert shown
         assert {id(v) for v in shown} <= {id(v) for v in uncovered}
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.data())
+def test_cases_that_no_value_reaches_are_found(data: st.DataObject) -> None:
+    t = data.draw(
+        st.sampled_from([TWO.type, PAIR.type, CHAIN.type, TupleType((CHAIN.type, TWO.type))])
+    )
+    rows = tuple(data.draw(st.lists(patterns(t), max_size=5)))
+    every = values(t, DEPTH + 1)
+    chosen = [next((k for k, p in enumerate(rows) if fits(p, v) is not None), -1) for v in every]
+    assert unreached(rows) == [k for k in range(len(rows)) if k not in chosen]

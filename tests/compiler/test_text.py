@@ -8,11 +8,12 @@ import pytest
 import compiler
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.equal import structural_equal
-from compiler.ir.expr import IRModule
+from compiler.ir.expr import Constant, IRModule
 from compiler.ir.parser import parse
 from compiler.symbolic import Index, imin
 from compiler.symbolic import Var as Dim
 from compiler.transform.fuse_ops import FuseOps
+from compiler.types.dtypes import DType
 from compiler.types.tokens import ParseError
 
 N, M = Dim("n"), Dim("m")
@@ -53,6 +54,26 @@ def test_round_trip_of_trained_nets(net: str) -> None:
         pytest.skip(f"{path.name} is not here")
     mod = compiler.from_onnx(path)
     assert compiler.structural_equal(mod, parse(mod.astext(show_meta_data=True)))
+
+
+def test_names_of_constants_are_read_back() -> None:
+    x = compiler.var("x", (2,))
+    weight, gain = (
+        Constant(np.array(v, "float32"), DType("float", 32), name)
+        for v, name in (([1, 2], "a.weight"), (3, "g"))
+    )
+    mod = IRModule({"main": compiler.function([x], (x * weight) * gain)})
+    text = mod.astext(show_meta_data=True)
+    again = parse(text)
+    assert compiler.structural_equal(mod, again)
+    assert list(compiler.parameters(again)) == list(compiler.parameters(mod)) == ["a.weight", "g"]
+    with_loss = compiler.with_loss(again, "squared_error", "y")
+    assert compiler.gradient(with_loss, ["g"]).main.params[-1].name == "g"
+    without = "\n".join(row for row in text.splitlines() if not row.startswith("names = "))
+    assert compiler.structural_equal(mod, parse(without))  # as texts were before names
+    for wrong in ("names = [1]", 'names = {"0": 1}', "names = 3"):
+        with pytest.raises(ParseError, match="names must be"):
+            parse(f"{without}\n{wrong}\n")
 
 
 def test_equality_notices_differences() -> None:

@@ -100,6 +100,7 @@ CASES: dict[str, Case] = {
     "lerp": (lambda x, y: torch.lerp(x, y, 0.3), [X, Y]),
     "addcmul": (lambda x, y: torch.addcmul(x, x, y, value=0.5), [X, Y]),
     "bitwise": (lambda i, j: (i & j) | (i ^ 3), [WHOLE, OTHER]),
+    "bitwise_not": (lambda i: ~i + (~(i > 1)).to(i.dtype), [WHOLE]),
     "shift": (lambda j: (j << 2) >> 1, [OTHER]),
     "to_float": (lambda i: i.float() * 0.5, [WHOLE]),
     "to_int": (lambda x: (x * 3).to(torch.int32), [X]),
@@ -262,6 +263,14 @@ CASES: dict[str, Case] = {
     "roll": (lambda x: x.roll((1, -2), (1, 2)), [X]),
     "roll_flat": (lambda x: x.roll(5), [X]),
     "repeat": (lambda x: x.repeat(2, 1, 1, 2), [X]),
+    "as_strided": (lambda x: torch.as_strided(x, (4, 3), (2, 1)), [floats(3, 5)]),
+    "as_strided_same": (lambda x: torch.as_strided(x, (5, 3), (3, 1)), [floats(3, 5)]),
+    "as_strided_channels_last": (
+        lambda x: torch.as_strided(
+            x.contiguous(memory_format=torch.channels_last), (2, 7, 2, 11), (154, 1, 77, 7)
+        ),
+        [floats(2, 11, 2, 7)],
+    ),
     "repeat_interleave": (lambda x: x.repeat_interleave(2, 1), [X]),
     "unfold": (lambda x: x.unfold(2, 2, 1), [X]),
     "tril": (lambda x: x.tril(1), [X]),

@@ -131,6 +131,7 @@ CASES: list[Case] = [
     Case("bitcast", [("n", 3)], {"dtype": "uint8"}, dtypes=(INT8,)),
     Case("cast", [("n", 3)], {"dtype": "float32"}, dtypes=(TOY, I32, BOOL)),
     Case("cast", [("n", 3)], {"dtype": "custom[toyhalf]16"}, dtypes=(F32,)),
+    Case("cast", [("n", 3)], {"dtype": "float64"}, dtypes=(F32,)),
     Case("cast", [("n", 3)], {"dtype": "bool"}, dtypes=(F32, I32)),
     Case("nn.bias_add", [("n", 3, 2), (3,)], dtypes=NUMBERS, low=-9, high=9),
     Case("nn.bias_add", [("n", 3, 2), (2,)], {"axis": -1}),

@@ -7,6 +7,7 @@ import pytest
 
 import compiler
 from compiler.errors import InputError, UnsupportedError
+from compiler.op.opdef import REGISTERED, OpDef
 from experiments import zoo
 
 
@@ -84,11 +85,22 @@ def test_results_that_are_no_scalar_want_a_cotangent() -> None:
         compiler.gradient(mod, ["x"])
 
 
+def test_a_strangers_operator_is_told_how_to_have_a_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = OpDef("stranger", lambda a, types: types[0], lambda ar, a, x: x, None)
+    monkeypatch.setitem(REGISTERED, "stranger", known)
+    x = compiler.var("x", (3,))
+    y = compiler.call("sum", compiler.call("stranger", x).named("gate"))
+    with pytest.raises(UnsupportedError) as e:
+        compiler.gradient(compiler.IRModule({"main": compiler.function([x], y)}), ["x"])
+    assert "node %gate (stranger) has no gradient: its operator states none" in str(e.value)
+    assert "OpDef(..., gradient=rule) gives it one" in str(e.value)
+
+
 def test_an_operator_without_a_rule_is_named() -> None:
     x = compiler.var("x", (3,))
-    y = compiler.call("sum", compiler.call("cumprod", x).named("running"))
+    y = compiler.call("sum", compiler.call("bitcast", x, dtype="float32").named("bits"))
     mod = compiler.IRModule({"main": compiler.function([x], y)})
     with pytest.raises(UnsupportedError) as e:
         compiler.gradient(mod, ["x"])
-    assert "node %running (cumprod) has no gradient" in str(e.value)
-    assert "the nearest operator that has one is prod" in str(e.value)
+    assert "node %bits (bitcast) has no gradient: bits are no numbers" in str(e.value)
+    assert "the nearest operator that has one is cast" in str(e.value)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import compiler
-from compiler.errors import UnsupportedError
 from compiler.types.dtypes import Array
 
 BRANCH = """
@@ -71,6 +70,28 @@ def @main(%x: Tensor[(n, 3), float64], %w: Tensor[(3,), float64], %k: Tensor[(),
   %s
 }
 """
+STACK = """
+def @main(%x: Tensor[(n, 3), float64], %w: Tensor[(3,), float64], %k: Tensor[(), int64])
+    -> Tensor[(), float64] {
+  %go = less(0int64, %k);
+  %out = loop steps (%go, %i: Tensor[(), int64] = 0int64, %a: Tensor[(n, 3), float64] = %x) {
+    %j = add(%i, 1int64);
+    %m = multiply(%a, %w);
+    %b = tanh(%m);
+    %c = multiply(%b, %x);
+    %again = less(%j, %k);
+    (%again, %j, %b, %j, %c, %b)
+  };
+  %last = %out.1;
+  %products = %out.3;
+  %states = %out.4;
+  %q = multiply(%products, %states);
+  %t = sum(%q);
+  %u = sum(%last);
+  %s = add(%t, %u);
+  %s
+}
+"""
 CLOSURE = """
 def @main(%x: Tensor[(n, 2), float64], %w: Tensor[(2,), float64]) -> Tensor[(), float64] {
   %f = fn (%a: Tensor[(n, 2), float64]) -> Tensor[(n, 2), float64] {
@@ -110,6 +131,8 @@ PROGRAMS = [
     (LOOP, 3, [np.asarray(0)]),
     (LOOP, 3, [np.asarray(1)]),
     (LOOP, 3, [np.asarray(4)]),
+    (STACK, 3, [np.asarray(0)]),
+    (STACK, 3, [np.asarray(4)]),
     (CLOSURE, 2, []),
     (TWO, 2, [np.asarray(True)]),
     (TWO, 2, [np.asarray(False)]),
@@ -161,46 +184,3 @@ def test_text_of_gradients_is_read_back() -> None:
     both = compiler.gradient(compiler.parse(RECURSION), ["x", "w"])
     again = compiler.parse(both.astext(show_meta_data=True))
     assert compiler.structural_equal(both, again)
-
-
-def test_stacks_are_refused() -> None:
-    source = """
-def @main(%x: Tensor[(3,), float64], %k: Tensor[(), int64]) -> Tensor[(), float64] {
-  %go = less(0int64, %k);
-  %out = loop steps (%go, %i: Tensor[(), int64] = 0int64, %a: Tensor[(3,), float64] = %x) {
-    %j = add(%i, 1int64);
-    %b = multiply(%a, %a);
-    %again = less(%j, %k);
-    (%again, %j, %b, %b)
-  };
-  %rows = %out.2;
-  %s = sum(%rows);
-  %s
-}
-"""
-    with pytest.raises(UnsupportedError, match="node %out has no gradient: what a loop stacks"):
-        compiler.gradient(compiler.parse(source), ["x"])
-
-
-def test_functions_that_are_not_known_are_refused() -> None:
-    source = """
-def @main(%x: Tensor[(2,), float64], %c: Tensor[(), bool]) -> Tensor[(), float64] {
-  %f = fn (%a: Tensor[(2,), float64]) -> Tensor[(2,), float64] {
-    %b = multiply(%a, %x);
-    %b
-  };
-  %g = fn (%a: Tensor[(2,), float64]) -> Tensor[(2,), float64] {
-    %a
-  };
-  %h = if (%c) {
-    %f
-  } else {
-    %g
-  };
-  %y = %h(%x);
-  %s = sum(%y);
-  %s
-}
-"""
-    with pytest.raises(UnsupportedError, match="has no gradient"):
-        compiler.gradient(compiler.parse(source), ["x"])

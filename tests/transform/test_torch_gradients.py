@@ -109,6 +109,48 @@ def test_a_vision_transformer(tmp_path: Path) -> None:
             np.testing.assert_allclose(ours[names[n]], there, atol=2e-5 * np.abs(g).max() + 1e-8)
 
 
+def test_a_recursive_program() -> None:
+    from test_gradient_control import RECURSION
+
+    rng = np.random.default_rng(0)
+    x, w = rng.uniform(-1, 1, (2, 4)), rng.uniform(-1, 1, 4)
+    both = compiler.gradient(compiler.parse(RECURSION), ["x", "w"])
+
+    def times(k: int, a: Any, b: Any) -> Any:
+        return times(k - 1, torch.tanh(a) * b, b) + a if k > 0 else a
+
+    for depth in (0, 1, 7):
+        theirs = [torch.from_numpy(a.copy()).requires_grad_() for a in (x, w)]
+        times(depth, *theirs).sum().backward()
+        got = compiler.build(both)(x, w, np.asarray(depth))
+        for mine, t in zip(got[1:], theirs, strict=True):
+            want = np.zeros(t.shape) if t.grad is None else t.grad.numpy()
+            np.testing.assert_allclose(mine, want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", ["vit", "swin"])
+def test_every_parameter_of_a_module_has_its_name(name: str) -> None:
+    """Tokens and tables of positions, too, which are small: import computes nothing of them."""
+    models = pytest.importorskip("torchvision", reason="torchvision is not installed").models
+    torch.manual_seed(0)
+    module = (
+        models.VisionTransformer(32, 16, 1, 2, 16, 32, num_classes=4)
+        if name == "vit"
+        else models.SwinTransformer([2, 2], 16, [2, 2], [2, 2], [7, 7], num_classes=4)
+    ).eval()
+    x, y = np.random.default_rng(0).standard_normal((3, 3, 32, 32), np.float32), np.arange(3)
+    mod = compiler.from_torch(module, (torch.from_numpy(x),))
+    value, want = gradients(module, x, y)
+    both = compiler.gradient(compiler.with_loss(mod, "cross_entropy", "labels"), list(want))
+    weights = compiler.parameters(mod)
+    got = compiler.evaluate(both, x, *given_in_order(both, weights, y))
+    np.testing.assert_allclose(got[0], value, rtol=1e-5)
+    for n, ours in zip(want, got[-len(want) :], strict=True):
+        scale = np.abs(want[n]).max() + 1e-6
+        np.testing.assert_allclose(ours / scale, want[n] / scale, atol=1e-4, err_msg=n)
+
+
 def same(a: Array, among: Mapping[str, Array]) -> str:
     """The name of the only constant that holds these numbers, as they are or transposed; empty:
     there is none, or several."""

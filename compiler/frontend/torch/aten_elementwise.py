@@ -94,6 +94,8 @@ def as_bool(n: TorchNode, name: str) -> Atom:
 @aten(*_UNARY)
 def unary(n: TorchNode) -> Results:
     """One operand; functions of integers are computed in floats."""
+    if n.op == "aten.bitwise_not" and n.dtype == BOOL:
+        return n.call("logical_not", n.x())
     return n.call(_UNARY[n.op], n.in_dtype("self", n.dtype))
 
 

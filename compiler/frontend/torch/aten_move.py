@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -256,6 +257,42 @@ def _rolled(n: TorchNode, x: Atom, axis: int, shift: int) -> Atom:
         for k, end in ((cut, size), (0, cut))
     )
     return n.step("concatenate", a, b, axis=axis)
+
+
+@aten("as_strided")
+def as_strided(n: TorchNode) -> Results:
+    """Elements at distances in torch's memory, where neighbours are as far apart as the strides of
+    the data say: of data that fills its memory, of known sizes."""
+    x, given, offset = n.x(), n.arg("self"), n.arg("storage_offset")
+    t = tensor_type(x)
+    wanted, apart = n.sizes("size"), n.sizes("stride")
+    both = zip(t.shape, given.strides, apart, strict=False)
+    if wanted == t.shape and all(size == 1 or a == b for size, a, b in both) and not offset:
+        return x
+    if not all(isinstance(k, int) for k in (*t.shape, *given.strides)):
+        raise n.unsupported(f"data of the symbolic sizes {t}")
+    shape, size = t.static_shape, math.prod(t.static_shape)
+    long = [k for k in range(t.rank) if shape[k] != 1]  # strides of others say nothing
+    order = sorted(long, key=lambda k: -int(given.strides[k]))
+    inner = [math.prod(shape[j] for j in order[i + 1 :]) for i in range(len(order))]
+    if [given.strides[k] for k in order] != inner or offset:
+        raise n.unsupported("views of a part of a tensor's memory")
+    sizes, strides = n.numbers("size", 0), n.numbers("stride", 0)
+    n.reserve(*sizes)
+    at = np.zeros(sizes, np.int64)
+    for k, stride in enumerate(strides):
+        at += np.arange(sizes[k]).reshape(-1, *(1 for _ in sizes[k + 1 :])) * stride
+    if at.size and at.max() >= size:
+        raise n.unsupported(f"positions beyond the {size} elements of its data")
+    inverse = np.arange(size).reshape([shape[k] for k in order]).transpose(np.argsort(order))
+    if at.size == size and (at.reshape(-1) == inverse.reshape(-1)).all():
+        return n.call("reshape", x, newshape=sizes)  # in the order that the data has
+    one = [k for k in range(t.rank) if k not in order]
+    flat = n.step("transpose", x, axes=(*one, *order)) if [*one, *order] != [*range(t.rank)] else x
+    flat = n.step("reshape", flat, newshape=(-1,))
+    if at.size == size and (at.reshape(-1) == np.arange(size)).all():
+        return n.call("reshape", flat, newshape=sizes)
+    return n.call("take", flat, Constant.of(at, INT64), axis=0)
 
 
 @aten("repeat")

@@ -87,8 +87,26 @@ def layer_norm(n: TorchNode) -> Results:
     inner = t.shape[t.rank - len(n.arg("normalized_shape")) :]
     gain = _filled(n, "weight", inner, 1.0, t.dtype)
     bias = n.x("bias") if n.arg("bias") is not None else None
-    axis = t.rank - len(inner)
-    return n.spelled("LayerNormalization", x, gain, bias, axis=axis, epsilon=float(n.number("eps")))
+    axis, eps = t.rank - len(inner), float(n.number("eps"))
+    y = n.spelled("LayerNormalization", x, gain, bias, axis=axis, epsilon=eps)
+    return y if not n.wants(1) else [_first(y), *_statistics(n, x, tuple(range(axis, t.rank)), eps)]
+
+
+def _first(y: Results) -> Imported:
+    return y if isinstance(y, Imported) else y[0]
+
+
+def _statistics(n: TorchNode, x: Atom, axes: tuple[int, ...], eps: float) -> list[Atom]:
+    """What torch's backward graphs read: the mean, and 1 / deviation."""
+    mean = n.step("mean", x, axis=axes, keepdims=True)
+    away = n.step("subtract", x, mean)
+    return [mean, _inverse(n, away, axes, eps)]
+
+
+def _inverse(n: TorchNode, away: Atom, axes: tuple[int, ...], eps: float) -> Atom:
+    """1 / the root of the mean of squares."""
+    var = n.step("mean", n.step("multiply", away, away), axis=axes, keepdims=True)
+    return n.step("rsqrt", n.step("add", var, scalar(eps, tensor_type(var))))
 
 
 @aten("rms_norm", "_fused_rms_norm")
@@ -101,8 +119,10 @@ def rms_norm(n: TorchNode) -> Results:
     if eps is None:
         eps = float(np.finfo(t.dtype.storage).eps)
     gain = _filled(n, "weight", inner, 1.0, t.dtype)
-    y = n.spelled("RMSNormalization", x, gain, axis=t.rank - len(inner), epsilon=float(eps))
-    return [y] if isinstance(y, Imported) else y
+    axis = t.rank - len(inner)
+    y = n.spelled("RMSNormalization", x, gain, axis=axis, epsilon=float(eps))
+    more = [_inverse(n, x, tuple(range(axis, t.rank)), float(eps))] if n.wants(1) else []
+    return [_first(y), *more]
 
 
 @aten("native_group_norm", "group_norm")
@@ -115,7 +135,11 @@ def group_norm(n: TorchNode) -> Results:
     bias = _filled(n, "bias", t.shape[1:2], 0.0, t.dtype)
     eps = float(n.number("eps"))
     y = n.spelled("GroupNormalization", x, gain, bias, num_groups=groups, epsilon=eps)
-    return [y] if isinstance(y, Imported) else y
+    if not n.wants(1):
+        return [_first(y)]
+    apart = n.step("reshape", x, newshape=(t.shape[0], groups, -1))
+    found = _statistics(n, apart, (2,), eps)
+    return [_first(y), *(n.step("squeeze", v, axis=(2,)) for v in found)]
 
 
 @aten("instance_norm")

@@ -95,7 +95,13 @@ def dequantize(n: TorchNode) -> Results:
     """Integers as floats."""
     scale, zeros = _scales(n)
     axis = int(n.number("axis")) if "axis" in n.args else 0
-    return n.call("qnn.dequantize", n.x("input"), scale, zero_point=_one(n, zeros), axis=axis)
+    x, held = n.x("input"), n.graph.known(n.tensor("input"))
+    if held is not None and np.unique(zeros).size > 1:  # of a constant, each is taken off before
+        q = numbers(held)
+        q = q - np.asarray(zeros, np.int64).reshape([-1 if k == axis else 1 for k in range(q.ndim)])
+        narrow = q.min(initial=0) >= -128 and q.max(initial=0) <= 127
+        x, zeros = Constant.of(q.astype(np.int8 if narrow else np.int16)), 0
+    return n.call("qnn.dequantize", x, scale, zero_point=_one(n, zeros), axis=axis)
 
 
 @aten("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine",

@@ -72,28 +72,41 @@ class TorchImport(NamedValues):
                 self._given(n)
             elif n.op == "call_function":
                 self._convert(n)
+            elif n.op == "get_attr":
+                self._held(n, _attribute(n))
             elif n.op != "output":
-                raise UnsupportedError(f"{place(n)}: functions as arguments are not supported")
+                raise UnsupportedError(f"{place(n)}: a node {n.op} is not supported")
         results = [self._aliases.get(x.name, x.name) for _, x in self.traced.results]
         if not results:
             raise ModelError("the module returns no tensors")
         return self.builder.finish(*map(self.atom, results))
 
+    def made(self, n: Any) -> Imported | None:
+        """The value of a node, once the graph was imported; None if it has none."""
+        return self._values.get(self._aliases.get(n.name, n.name))
+
     def _given(self, n: Any) -> None:
         """A parameter, a buffer, a constant, an input, or a size of one."""
         value = n.meta.get("val")
         if n.name in self.traced.held:
-            if n.users:
-                tensor, what = self.traced.held[n.name], repr(n.name)
-                self.budget.reserve(tuple(tensor.shape), tensor.element_size(), what)
-                name = self.traced.names.get(n.name, "")
-                self._values[n.name] = replace(constant_of_tensor(tensor, what), name=name)
+            self._held(n, self.traced.held[n.name])
         elif hasattr(value, "shape"):
             self._input(n, value)
         elif hasattr(value, "node") and hasattr(value.node, "expr"):
             self._values[n.name] = symbolic(size_of(value, self.traced.dimensions), INT64)
         elif n.users:
             raise UnsupportedError(f"the input {n.name!r} is {value!r}, no tensor")
+
+    def _held(self, n: Any, tensor: Any) -> None:
+        """A tensor that is known."""
+        if n.users:
+            what = repr(n.name)
+            self.budget.reserve(tuple(tensor.shape), tensor.element_size(), what)
+            name = self.traced.names.get(n.name, "")
+            value = replace(constant_of_tensor(tensor, what), name=name)
+            self._values[n.name] = value
+            if getattr(tensor, "requires_grad", False):
+                self.learned.add(value)
 
     def _input(self, n: Any, value: Any) -> None:
         name = self.traced.inputs.get(n.name, str(n.name))
@@ -175,7 +188,8 @@ class TorchImport(NamedValues):
         if not hasattr(a, "meta"):
             return a
         value, name = a.meta.get("val"), self._aliases.get(a.name, a.name)
-        return Ref(name, getattr(value, "dtype", None), getattr(value, "ndim", 0))
+        strides = tuple(value.stride()) if hasattr(value, "stride") else ()
+        return Ref(name, getattr(value, "dtype", None), getattr(value, "ndim", 0), strides)
 
     def _fresh(self, stem: str) -> str:
         self._count += 1
@@ -203,6 +217,16 @@ class TorchImport(NamedValues):
     def inline(self, graph: Any, operands: Sequence[Imported]) -> list[Imported]:
         """See Graph."""
         raise UnsupportedError("graphs inside a graph are not supported")
+
+
+def _attribute(n: Any) -> Any:
+    """The tensor that a graph's module has by a name."""
+    found = n.graph.owning_module
+    for part in str(n.target).split("."):
+        found = getattr(found, part, None)
+    if not hasattr(found, "element_size"):
+        raise UnsupportedError(f"{place(n)}: functions as arguments are not supported")
+    return found
 
 
 def is_move(n: Any) -> bool:

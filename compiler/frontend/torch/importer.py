@@ -65,12 +65,20 @@ def imported(traced: Traced, memory_limit: int = MEMORY) -> IRModule:
     Raises:
         UnsupportedError: operators that we do not implement (all are listed), or element types.
     """
-    importer = TorchImport(traced, Budget(memory_limit))
+    return of_import(TorchImport(traced, Budget(memory_limit)))
+
+
+def of_import(importer: TorchImport) -> IRModule:
+    """The program that an import makes.
+
+    Raises:
+        UnsupportedError: operators that we do not implement (all are listed), or element types.
+    """
     main = importer.run()
     attrs: dict[str, Any] = {
         "producer": "torch",
         "inputs": tuple(importer.inputs),
-        "outputs": tuple(name for name, _ in traced.results),
+        "outputs": tuple(name for name, _ in importer.traced.results),
     }
     declared = {
         "inputs": [importer.declared(p) for p in main.params],

@@ -3,6 +3,7 @@
 from compiler.frontend.torch import (  # noqa: F401
     aten_activations,
     aten_attention,
+    aten_backward,
     aten_elementwise,
     aten_index,
     aten_made,

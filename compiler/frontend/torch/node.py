@@ -25,11 +25,13 @@ from compiler.types.dtypes import INT64, DType
 
 @dataclass(frozen=True)
 class Ref:
-    """An argument that another node computes; `dtype`: torch's element type, None of a number."""
+    """An argument that another node computes; `dtype`: torch's element type, None of a number.
+    `strides`: how far apart torch has neighbours along each axis in memory, in elements."""
 
     name: str
     dtype: Any = None
     rank: int = 0
+    strides: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)

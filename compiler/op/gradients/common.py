@@ -70,3 +70,17 @@ def spread(s: Step, x: Value, like: Value, axes: Sequence[int]) -> Value:
     t = s.type(like)
     kept = reshaped(s, x, [1 if k in axes else n for k, n in enumerate(t.shape)])
     return s.call("broadcast_to", kept, shape=t.shape)
+
+
+def size_of(s: Step, x: Value, axis: int) -> Value:
+    """How many elements `x` has along an axis: an int64 scalar, a constant where it is known."""
+    n = s.type(x).shape[axis]
+    if isinstance(n, int):
+        return s.integers(n)
+    return s.call("take", s.call("shape_of", x), s.integers(axis))
+
+
+def from_the_start(s: Step, at: Value, x: Value, axis: int) -> Value:
+    """Positions along an axis of `x`, of int64, of which negative ones count from the end."""
+    wide = s.call("cast", at, dtype="int64")
+    return s.call("where", wide < s.integers(0), wide + size_of(s, x, axis), wide)

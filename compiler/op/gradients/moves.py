@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler.op.gradient import Parts, Step, Value
-from compiler.op.gradients.common import collapse, reshaped, turned
-from compiler.symbolic import Dim
+from compiler.op.gradients.common import collapse, reshaped, size_of, turned
+from compiler.symbolic import Dim, dim
 
 
 def view(s: Step) -> Parts:
@@ -51,6 +51,38 @@ def cut(s: Step, x: Value, axis: int, begin: int, end: int, step: int = 1) -> Va
     return s.call("strided_slice", x, begin=(begin,), end=(end,), axes=(axis,), **how)
 
 
+def stretch(
+    s: Step, x: Value, axis: int, begin: int, count: Dim, step: int = 1, behind: int = 0
+) -> Value:
+    """`count` elements of `x` from `begin` on, `step` apart, along an axis of any size. `behind`:
+    as many elements at the end are not among them, where that is known."""
+    size = s.type(x).shape[axis]
+    if isinstance(size, int) and isinstance(count, int):
+        return cut(s, x, axis, begin, begin + (count - 1) * step + 1, step)
+    if begin == 0 and step == 1 and count == size:
+        return x
+    left = dim(size - (count - 1) * step - begin - 1)
+    behind = left if isinstance(left, int) else behind
+    if behind > 0:
+        how = {"begin": (begin,), "end": (-behind,), "strides": (step,), "axes": (axis,)}
+        made = s.call("strided_slice", x, **how)
+        if s.type(made).shape[axis] == count:
+            return made
+    places = s.call("arange", size=count) * s.integers(step) + s.integers(begin)
+    return s.call("take", x, places, axis=axis)
+
+
+def put_back(s: Step, x: Value, places: Value, axis: int, size: Dim) -> Value:
+    """Zeros of `size` along an axis, to which what `x` has along it is added at some places."""
+    rank = s.type(x).rank
+    order = [axis, *(k for k in range(rank) if k != axis)]
+    moved = turned(s, x, order)
+    zeros = s.full(0, [size, *s.type(moved).shape[1:]])
+    at = s.call("expand_dims", places, axes=(1,))
+    total = s.call("scatter_nd", zeros, at, moved, reduction="add")
+    return turned(s, total, [order.index(k) for k in range(rank)])
+
+
 def padded(s: Step, x: Value, widths: Sequence[tuple[int, int]]) -> Value:
     """`x` in zeros."""
     if not any(map(any, widths)):
@@ -73,11 +105,21 @@ def apart(s: Step, x: Value, axis: int, step: int) -> Value:
 def concatenate(s: Step) -> Parts:
     """To each operand its part."""
     rank = s.type(s.result).rank
-    axis, start, parts = s.attrs.axis % rank, 0, []
-    for x in s.args:
-        n = fixed(s, s.type(x).shape[axis], "a part")
-        parts.append(cut(s, s.cotangent, axis, start, start + n))
-        start += n
+    axis, parts = s.attrs.axis % rank, []
+    start: Dim = 0
+    for k, x in enumerate(s.args):
+        n = s.type(x).shape[axis]
+        if isinstance(start, int):
+            rest = dim(sum(s.type(y).shape[axis] for y in s.args[k + 1 :]))
+            behind = rest if isinstance(rest, int) else 0
+            parts.append(stretch(s, s.cotangent, axis, start, n, behind=behind))
+        else:
+            first = s.integers(0)
+            for y in s.args[:k]:
+                first = s.call("add", first, size_of(s, y, axis))
+            places = s.call("arange", size=n) + first
+            parts.append(s.call("take", s.cotangent, places, axis=axis))
+        start = dim(start + n)
     return parts
 
 
@@ -93,7 +135,7 @@ def split(s: Step) -> Parts:
 
 
 def strided_slice(s: Step) -> Parts:
-    """Into zeros, an axis after the other."""
+    """Into zeros, an axis after the other; where its size is open, to computed places."""
     t, a, dy = s.type(s.args[0]), s.attrs, s.cotangent
     axes = a.axes or range(len(a.begin))
     for k, (axis, begin, end) in enumerate(zip(axes, a.begin, a.end, strict=True)):
@@ -101,7 +143,12 @@ def strided_slice(s: Step) -> Parts:
         size, given = t.shape[at], s.type(dy).shape[at]
         if step == 1 and size == given:
             continue
-        n = fixed(s, size, "the axis that is cut")
+        if not isinstance(size, int):
+            how = {"begin": (begin,), "end": (end,), "strides": (step,)}
+            places = s.call("strided_slice", s.call("arange", size=size), **how)
+            dy = put_back(s, dy, places, at, size)
+            continue
+        n = size
         taken = range(n)[begin:end:step]
         if step < 0:
             count = len(taken)
@@ -123,9 +170,14 @@ def pad(s: Step) -> Parts:
     for axis, (before, after) in enumerate(widths):
         if not before and not after:
             continue
-        n = fixed(s, t.shape[axis], "the axis that is padded")
-        inner = cut(s, dy, axis, before, before + n)
-        if s.attrs.mode != "constant":
+        n = t.shape[axis]
+        inner = stretch(s, dy, axis, before, n, behind=after)
+        if s.attrs.mode != "constant" and not isinstance(n, int):
+            numbers = s.call("arange", size=n)
+            places = s.call("nn.pad", numbers, pad_width=((before, after),), mode=s.attrs.mode)
+            inner = put_back(s, dy, places, axis, n)
+        elif s.attrs.mode != "constant":
+            assert isinstance(n, int)
             inner = _with_borders(s, dy, inner, axis, n)
         dy = inner
     return [dy]

@@ -3,24 +3,26 @@ round. Positions that meet are added up in the order of the indices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from compiler.op.gradient import Parts, Step, Value
-from compiler.op.gradients.common import turned
-from compiler.op.gradients.moves import cut, fixed
+from compiler.op.gradients.common import from_the_start, reshaped, size_of, turned
+from compiler.op.gradients.moves import cut, fixed, put_back
 from compiler.symbolic import Dim
 from compiler.types.dtypes import Array
 
 Table = Callable[[Any, int, int, int], Array]
 
 
-def _inside(s: Step, at: Value, size: Dim) -> Value:
-    """Positions as gathering takes them: from the end where negative, and none outside."""
-    n = fixed(s, size, "the axis that is read")
-    wide = s.call("cast", at, dtype="int64")
-    wrapped = s.call("where", wide < s.integers(0), wide + s.integers(n), wide)
-    return s.call("clip", wrapped, a_min=0.0, a_max=float(n - 1))
+def _inside(s: Step, at: Value, x: Value, axis: int) -> Value:
+    """Positions along an axis of `x` as gathering takes them: from the end where negative, and none
+    outside."""
+    wrapped, n = from_the_start(s, at, x, axis), s.type(x).shape[axis]
+    if isinstance(n, int):
+        return s.call("clip", wrapped, a_min=0.0, a_max=float(n - 1))
+    least = s.call("maximum", wrapped, s.integers(0))
+    return s.call("minimum", least, size_of(s, x, axis) - s.integers(1))
 
 
 def take(s: Step) -> Parts:
@@ -31,7 +33,7 @@ def take(s: Step) -> Parts:
     lead = [*range(axis, axis + at.rank)]
     rest = [k for k in range(s.type(s.result).rank) if k not in lead]
     moved = turned(s, s.cotangent, [*lead, *rest])
-    places = s.call("expand_dims", _inside(s, indices, t.shape[axis]), axes=(at.rank,))
+    places = s.call("expand_dims", _inside(s, indices, x, axis), axes=(at.rank,))
     others = [n for k, n in enumerate(t.shape) if k != axis]
     zeros = s.full(0, [t.shape[axis], *others])
     total = s.call("scatter_nd", zeros, places, moved, reduction="add")
@@ -41,7 +43,7 @@ def take(s: Step) -> Parts:
 def _scattered(s: Step, indices: Value, dy: Value, axis: int) -> Value:
     """Into zeros of the first operand's shape, along an axis."""
     t = s.type(s.args[0])
-    places = _inside(s, indices, t.shape[axis % t.rank])
+    places = _inside(s, indices, s.args[0], axis % t.rank)
     zeros = s.full(0, t.shape)
     return s.call("scatter_elements", zeros, places, dy, axis=axis % t.rank, reduction="add")
 
@@ -60,36 +62,23 @@ def topk(s: Step) -> Parts:
 def gather_nd(s: Step) -> Parts:
     """Added up where the slices lie."""
     x, indices = s.args
-    t, at = s.type(x), s.type(indices)
-    if s.attrs.batch_dims:
-        raise s.refuse("its operands share leading axes")
+    t, at, shared = s.type(x), s.type(indices), s.attrs.batch_dims
     depth = fixed(s, at.shape[-1], "a position")
-    parts = [_inside(s, cut(s, indices, at.rank - 1, k, k + 1), t.shape[k]) for k in range(depth)]
-    places = s.call("concatenate", *parts, axis=at.rank - 1)
+    last = at.rank - 1
+    parts = [_own(s, at.shape, k) for k in range(shared)]
+    for k in range(depth):
+        here = cut(s, indices, last, k, k + 1)
+        parts.append(_inside(s, here, x, shared + k))
+    places = s.call("concatenate", *parts, axis=last) if len(parts) > 1 else parts[0]
     return [s.call("scatter_nd", s.full(0, t.shape), places, s.cotangent, reduction="add"), None]
 
 
-def scatter_elements(s: Step) -> Parts:
-    """To an update what flows back into its place, to the data the rest (see `_updated`)."""
-    _, indices, _ = s.args
-    back = s.call("gather_elements", s.cotangent, indices, axis=s.attrs.axis)
-    return _updated(s, "scatter_elements", back, axis=s.attrs.axis)
-
-
-def scatter_nd(s: Step) -> Parts:
-    """To an update what flows back into its place, to the data the rest (see `_updated`)."""
-    return _updated(s, "scatter_nd", s.call("gather_nd", s.cotangent, s.args[1]))
-
-
-def _updated(s: Step, op: str, back: Value, **attrs: int) -> Parts:
-    """Data that updates replace gets zeros there; that they are added to, everything. Replaced
-    places must differ, and lie inside the data."""
-    if s.attrs.reduction == "add":
-        return [s.cotangent, None, back]
-    if s.attrs.reduction != "none":
-        raise s.refuse(f"updates by {s.attrs.reduction} have none; those by add and none do")
-    none = s.call("broadcast_to", s.number(0), shape=s.type(s.args[2]).shape)
-    return [s.call(op, s.cotangent, s.args[1], none, **attrs), None, back]
+def _own(s: Step, shape: Sequence[Dim], axis: int) -> Value:
+    """The place of each row of positions along an axis that data and positions share."""
+    numbers = reshaped(
+        s, s.call("arange", size=shape[axis]), [shape[axis], *[1] * (len(shape) - 1 - axis)]
+    )
+    return s.call("broadcast_to", numbers, shape=(*shape[:-1], 1))
 
 
 def selected(table: Table) -> Callable[[Step], Parts]:
@@ -97,15 +86,10 @@ def selected(table: Table) -> Callable[[Step], Parts]:
     (attrs, axis, size of the data, size of the result) -> positions."""
 
     def rule(s: Step) -> Parts:
-        dy, t = s.cotangent, s.type(s.args[0])
+        dy = s.cotangent
         for k, axis in enumerate((2, 3)):
             old, new = (fixed(s, s.type(x).shape[axis], "an axis") for x in (s.args[0], s.result))
-            order = [axis, *(j for j in range(t.rank) if j != axis)]
-            moved = turned(s, dy, order)
-            zeros = s.full(0, [old, *s.type(moved).shape[1:]])
-            places = s.integers(table(s.attrs, k, old, new)[:, None])
-            total = s.call("scatter_nd", zeros, places, moved, reduction="add")
-            dy = turned(s, total, [order.index(j) for j in range(t.rank)])
+            dy = put_back(s, dy, s.integers(table(s.attrs, k, old, new)), axis, old)
         return [dy]
 
     return rule

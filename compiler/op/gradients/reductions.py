@@ -1,11 +1,12 @@
-"""Rules of sums, means, largest elements and running sums."""
+"""Rules of sums, means, products, largest elements, and running sums and products."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from compiler.op.gradient import Parts, Step, Value
-from compiler.op.gradients.common import spread, where
+from compiler.op.gradients.common import reshaped, spread, turned, where
+from compiler.symbolic import product as count
 
 
 def _axes(s: Step) -> tuple[int, ...]:
@@ -59,9 +60,41 @@ def extreme(s: Step) -> Parts:
 
 
 def product(s: Step) -> Parts:
-    """(dy * y) / x: no element may be 0."""
+    """dy * the product of the other elements: of those before each times that of those behind it,
+    so that elements may be 0."""
     (x,), axes = s.args, _axes(s)
-    return [spread(s, s.cotangent * s.result, x, axes) / x]
+    t = s.type(x)
+    order = [*(k for k in range(t.rank) if k not in axes), *axes]
+    moved = turned(s, x, order)
+    kept = s.type(moved).shape[: t.rank - len(axes)]
+    row = reshaped(s, moved, [*kept, count(t.shape[k] for k in axes)])
+    before, behind = (
+        s.call("cumprod", row, axis=len(kept), exclusive=True, reverse=reverse)
+        for reverse in (False, True)
+    )
+    others = reshaped(s, before * behind, s.type(moved).shape)
+    return [spread(s, s.cotangent, x, axes) * turned(s, others, [*map(order.index, range(t.rank))])]
+
+
+def running_product(s: Step) -> Parts:
+    """x[i] gets the sum of dy[k] * (the product of the elements of y[k] but x[i]) over the k whose
+    products have x[i]. Those products are computed for each i and k, so that elements may be 0: it
+    takes the square of the axis."""
+    (x,), a = s.args, s.attrs
+    t = s.type(x)
+    axis = a.axis % t.rank
+    inner = [1] * (t.rank - 1 - axis)
+    places = s.call("arange", size=t.shape[axis])
+    left_out = reshaped(s, places, [t.shape[axis], 1, *inner])
+    last = reshaped(s, places, [t.shape[axis], *inner])
+    rows, flows = (s.call("expand_dims", v, axes=(axis,)) for v in (x, s.cotangent))
+    others = s.call("where", s.call("equal", left_out, last), s.number(1), rows)
+    how = {"exclusive": a.exclusive, "reverse": a.reverse}
+    products = s.call("cumprod", others, axis=axis + 1, **how)
+    names = {(False, False): "greater_equal", (True, False): "greater"}
+    names |= {(False, True): "less_equal", (True, True): "less"}
+    has = s.call(names[a.exclusive, a.reverse], last, left_out)
+    return [s.call("sum", where(s, has, flows * products), axis=(axis + 1,))]
 
 
 def running_sum(s: Step) -> Parts:

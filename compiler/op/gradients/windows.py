@@ -5,25 +5,20 @@ Visin, A guide to convolution arithmetic for deep learning, 2016, chapter 4)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
 from compiler.op.common import known_shape
 from compiler.op.gradient import Parts, Step, Value
 from compiler.op.gradients.common import in_cotangents_dtype, last_two_turned, reshaped, turned
-from compiler.op.gradients.moves import cut, padded
+from compiler.op.gradients.moves import padded, stretch
 from compiler.op.gradients.transposed_convolution import data_gradient
+from compiler.symbolic import Dim
 from compiler.symbolic import product as count
 from compiler.types.dtypes import Array
 
 Divisors = Callable[[Any, Sequence[int], Sequence[int]], Array]
-
-
-def _sizes(s: Step, x: Value) -> tuple[int, ...]:
-    shape = s.type(x).shape[2:4]
-    if not all(isinstance(n, int) for n in shape):
-        raise s.refuse("the height and width of its data must be numbers: give it fixed sizes")
-    return known_shape(shape)
 
 
 def conv2d(s: Step) -> Parts:
@@ -36,7 +31,9 @@ def conv2d(s: Step) -> Parts:
     x, w = (in_cotangents_dtype(s, v) for v in s.args[:2])
     parts: list[Value | None] = [None] * len(s.args)
     if s.wants[0]:
-        parts[0] = data_gradient(s, w, _sizes(s, x), a.strides, a.padding, a.dilation, a.groups)
+        parts[0] = data_gradient(
+            s, w, s.type(x).shape[2:4], a.strides, a.padding, a.dilation, a.groups
+        )
     if s.wants[1]:
         parts[1] = _weight_gradient(s, x, known_shape(s.type(w).shape))
     if len(s.args) > 2 and s.wants[2]:
@@ -49,14 +46,19 @@ def _weight_gradient(s: Step, x: Value, shape: Sequence[int]) -> Value:
     tap and channel, times the cotangent's channels. Sums go over batch, rows and columns."""
     out, per_group, high, wide = shape
     a, groups = s.attrs, s.attrs.groups
-    height, width = known_shape(s.type(s.cotangent).shape[2:4])
-    _sizes(s, x)
+    axes = [
+        _Taps(n, *of_one)
+        for n, *of_one in zip(
+            s.type(s.cotangent).shape[2:4], a.strides, a.dilation, (high, wide), strict=True
+        )
+    ]
     top, left, bottom, right = a.padding
-    data = padded(s, turned(s, x, [1, 0, 2, 3]), [(0, 0), (0, 0), (top, bottom), (left, right)])
+    ends = [(top, bottom + axes[0].spare), (left, right + axes[1].spare)]
+    data = padded(s, turned(s, x, [1, 0, 2, 3]), [(0, 0), (0, 0), *ends])
     taps = []
     for kh, kw in product(range(high), range(wide)):
-        rows = cut(s, data, 2, *_seen(kh * a.dilation[0], height, a.strides[0]))
-        taps.append(cut(s, rows, 3, *_seen(kw * a.dilation[1], width, a.strides[1])))
+        rows = axes[0].seen(s, data, 2, kh)
+        taps.append(axes[1].seen(s, rows, 3, kw))
     terms = count(s.type(s.cotangent).shape[k] for k in (0, 2, 3))
     dy = reshaped(s, turned(s, s.cotangent, [1, 0, 2, 3]), [out, terms])
     seen = s.call("concatenate", *taps, axis=0) if len(taps) > 1 else taps[0]
@@ -73,9 +75,26 @@ def _weight_gradient(s: Step, x: Value, shape: Sequence[int]) -> Value:
     return reshaped(s, turned(s, apart, [0, 4, 3, 1, 2]), shape)
 
 
-def _seen(first: int, windows: int, stride: int) -> tuple[int, int, int]:
-    """Begin, end and step of what a tap of all windows lies on."""
-    return first, first + (windows - 1) * stride + 1, stride
+@dataclass(frozen=True)
+class _Taps:
+    """What the taps of all windows lie on along an axis: how many windows, their stride, how far
+    apart taps are, and how many."""
+
+    windows: Dim
+    stride: int
+    dilation: int
+    kernel: int
+
+    @property
+    def spare(self) -> int:
+        """Zeros behind padded data of an open size, so that something is behind every tap."""
+        return 0 if isinstance(self.windows, int) or self.kernel == self.stride == 1 else 1
+
+    def seen(self, s: Step, data: Value, axis: int, tap: int) -> Value:
+        """What one tap lies on."""
+        behind = (self.kernel - 1 - tap) * self.dilation + self.spare
+        first = tap * self.dilation
+        return stretch(s, data, axis, first, self.windows, self.stride, behind)
 
 
 def max_pool2d(s: Step) -> Parts:
@@ -104,13 +123,31 @@ def mean_pool2d(divisors: Divisors) -> Callable[[Step], Parts]:
 
     def rule(s: Step) -> Parts:
         (x,), a = s.args, s.attrs
-        t, sizes = s.type(x), _sizes(s, x)
+        t = s.type(x)
+        sizes, windows = t.shape[2:4], s.type(s.result).shape[2:4]
         if t.rank != 4 or not isinstance(t.shape[1], int):
             raise s.refuse("its channels are in blocks, or not a known number")
-        counts = divisors(a, sizes, known_shape(s.type(s.result).shape[2:4]))
-        share = s.cotangent / s.numbers(counts)
+        if all(isinstance(n, int) for n in (*sizes, *windows)):
+            counts = s.numbers(divisors(a, known_shape(sizes), known_shape(windows)))
+        elif a.ceil_mode or a.partial:
+            raise s.refuse(
+                "its last windows may be partial, and its size is open: give it fixed sizes"
+            )
+        else:
+            counts = _counts(s, sizes)
+        share = s.cotangent / counts
         ones = s.full(1, (t.shape[1], 1, *a.pool_size))
         how = (a.strides, a.padding, a.dilation, t.shape[1], share)
         return [data_gradient(s, ones, sizes, *how)]
 
     return rule
+
+
+def _counts(s: Step, sizes: Sequence[Dim]) -> Value:
+    """How many elements the mean under each window is of, where sizes are open: the sum of ones."""
+    a = s.attrs
+    if a.count_include_pad:
+        return s.number(a.pool_size[0] * a.pool_size[1])
+    how = {"strides": a.strides, "padding": a.padding, "dilation": a.dilation}
+    plane = s.full(1, (1, 1, *sizes))
+    return s.call("nn.conv2d", plane, s.full(1, (1, 1, *a.pool_size)), **how)

@@ -17,7 +17,8 @@ import numpy as np
 
 from compiler.arithmetic.arrays import Arithmetic
 from compiler.op.common import axis_of, channelwise, read, require
-from compiler.op.gradient import INTEGERS, ON_GRID
+from compiler.op.gradient import INTEGERS, ON_GRID, Gradient
+from compiler.op.gradients.grids import simulated_quantize
 from compiler.op.opdef import Fusion, OpDef, register_op
 from compiler.op.stored import Stored, zero_points
 from compiler.symbolic import IntLike
@@ -263,12 +264,18 @@ def _stored(attrs: QuantizeAttrs | DequantizeAttrs, types: Sequence[TensorType])
     return Stored(zero_points((attrs.zero_point, dtype)))
 
 
-def _define(name: str, attrs: type, doc: str, *functions: Callable[..., Any]) -> OpDef:
+def _define(
+    name: str,
+    attrs: type,
+    doc: str,
+    *functions: Callable[..., Any],
+    gradient: Gradient | str = ON_GRID,
+) -> OpDef:
     infer, reference, lower = functions
     return register_op(
         OpDef(
             name, infer, reference, lower, attrs, (2, 2), fusion=Fusion.ELEMENTWISE,
-            in_float32=True, stored=_stored, gradient=ON_GRID, doc=doc,
+            in_float32=True, stored=_stored, gradient=gradient, doc=doc,
         )
     )  # fmt: skip
 
@@ -280,7 +287,7 @@ QUANTIZE = _define(
 SIMULATED_QUANTIZE = _define(
     "qnn.simulated_quantize", SimulatedQuantizeAttrs,
     "dequantize(quantize(data, scale), scale) in float32",
-    _simulated_type, _simulated, _simulated_nest,
+    _simulated_type, _simulated, _simulated_nest, gradient=simulated_quantize,
 )  # fmt: skip
 DEQUANTIZE = _define(
     "qnn.dequantize", DequantizeAttrs, "integers as float32; operands: data, scale",
