@@ -7,10 +7,12 @@ A backend knows nothing of graphs, and runs nothing: that is what a loader does
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from compiler.arithmetic.scalar_functions import FUNCTIONS
+from compiler.codegen.standalone import Standalone
 from compiler.codegen.steps import Step
 from compiler.errors import LoweringError
 from compiler.symbolic import Var
@@ -65,6 +67,20 @@ class Backend(Protocol):
     def joined(self, codes: Sequence[Code]) -> Code:
         """Several pieces as one, which declares once what they share."""
 
+    def standalone(self, codes: Sequence[Code], alone: Standalone, target: Target) -> Code:
+        """All code of a program, the entry point last, and its constants: what others link.
+
+        Raises:
+            LoweringError: it calls a function that is in no library every system has.
+        """
+
+    def relocatable(self, code: Code, target: Target) -> bytes:
+        """An object file of code that stands alone, for a linker.
+
+        Raises:
+            LoweringError: the code is rejected.
+        """
+
     def prepare(self, target: Target) -> None:
         """What `object` needs once a process, before threads call it."""
 
@@ -99,6 +115,22 @@ BACKENDS: dict[str, Callable[[], Backend]] = {"llvm": _llvm, "c": _c}
 def backend_of(target: Target) -> Backend:
     """The backend of a target's kind."""
     return BACKENDS[target.kind]()
+
+
+def refuse_libraries(symbols: Iterable[str]) -> None:
+    """Refuse code that stands alone and calls others' functions.
+
+    Raises:
+        LoweringError: names the first one that is not in the mathematical library of C.
+    """
+    known = {f.c for f in FUNCTIONS.values()}
+    for symbol in symbols:
+        if symbol not in known and symbol.removesuffix("f") not in known:
+            raise LoweringError(
+                f"the C function {symbol} is in a library that code which stands alone cannot "
+                'take along: lower the format that calls it to "vector" or "table" '
+                "(dtype_lowering, --lowering)"
+            )
 
 
 def refuse_grid(f: PrimFunc, kind: str) -> None:

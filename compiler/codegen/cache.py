@@ -63,10 +63,7 @@ def key(target: Target, *program: str) -> str:
     parts = (
         *versions(),
         _edited(),
-        target.kind,
-        target.triple,
-        target.cpu,
-        target.features,
+        *target.machine,
         *program,
     )
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()

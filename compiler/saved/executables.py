@@ -21,10 +21,11 @@ from compiler.runtime.loader import loader_of
 from compiler.runtime.program import Program
 from compiler.saved.codec import decode, encode
 from compiler.saved.file import Reader, Writer, header, target_of
+from compiler.saved.libraries import LibraryExecutable, is_library, load_library
 from compiler.target.registry import Target
 from compiler.types.tensor_types import TensorType
 from compiler.vm.build import VMExecutable
-from compiler.vm.machine import Image
+from compiler.vm.image import Image
 
 # What zipfile, zlib and json raise for files that are damaged, and reading for parts that lack.
 _DAMAGE = (
@@ -57,7 +58,7 @@ def save(exe: Executable, path: str | os.PathLike[str]) -> None:
             "constants": [writer.array(a) for a in exe.image.constants],
             "graphs": [_graph(g, writer) for g in exe.image.regions],
         }
-    elif isinstance(exe, GraphExecutable):
+    elif isinstance(exe, GraphExecutable) and not isinstance(exe, LibraryExecutable):
         manifest |= {"graphs": [_graph(exe, writer)], "kept": encode(exe.kept)}
     else:
         raise ModelError(f"{type(exe).__name__} cannot be saved")
@@ -101,7 +102,8 @@ def _kernel(k: Kernel, writer: Writer) -> list[Any]:
 
 
 def load(path: str | os.PathLike[str]) -> Executable:
-    """The executable that `save` wrote to a file, ready to run; nothing is compiled.
+    """The executable that `save` wrote to a file, or the shared library that `compiler.export`
+    wrote, ready to run; nothing is compiled.
 
     The file holds machine code: load only what you would also run.
 
@@ -110,6 +112,8 @@ def load(path: str | os.PathLike[str]) -> Executable:
             version of dtypelab or another CPU; or it holds a decoder.
         LoweringError: a C function that the code calls is in no loaded library.
     """
+    if is_library(path):
+        return load_library(path)
     exe = read(path)
     if isinstance(exe, GraphExecutable) and exe.kept is not None:
         raise ModelError(

@@ -32,6 +32,7 @@ class Architecture:
         name: how LLVM's triples begin.
         pointer_bytes: of an address.
         caches: of a core.
+        abi: LLVM's name of how functions are called, where a triple does not say it.
         vectors: feature, bytes of a vector register, and how many of those there are.
         isas: feature, and the name of the instruction set that kernels use then.
         fma: features with a fused multiply-add.
@@ -50,6 +51,7 @@ class Architecture:
     vector_constraint: str = ""
     pause: tuple[str, str] = ("", "")
     caches: Caches = CACHES
+    abi: str = ""
 
 
 X86_64 = Architecture(
@@ -72,9 +74,11 @@ AARCH64 = Architecture(
     vector_constraint="w",
     pause=("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 )
-WASM32 = Architecture("wasm32", pointer_bytes=4)
+RISCV64 = Architecture("riscv64", isas=(("d", "rv64gc"),), abi="lp64d")
+WASM32 = Architecture("wasm32", pointer_bytes=4, isas=(("simd128", "simd128"),))
 _ARCHITECTURES = {
     "x86_64": X86_64, "amd64": X86_64, "aarch64": AARCH64, "arm64": AARCH64, "wasm32": WASM32,
+    "riscv64": RISCV64,
 }  # fmt: skip
 
 
@@ -110,10 +114,13 @@ class Cpu:
         return self.base or self.name
 
 
+GENERIC = "generic"
+"""The CPU of which nothing is known, of any architecture."""
 _V2 = frozenset({"sse2", "sse4.2"})
 _V3 = _V2 | {"avx", "avx2", "fma"}
 _V4 = _V3 | {"avx512f", "avx512bw", "avx512vl"}
 _DOTPROD = frozenset({"neon", "dotprod"})
+_RV64GC = "+m,+a,+f,+d,+c"
 _WIDE = "-prefer-256-bit"
 """So that LLVM uses the registers of 512 bits."""
 
@@ -125,6 +132,7 @@ def _x86(name: str, features: frozenset[str]) -> Cpu:
 _cpus: dict[str, Cpu] = {
     c.name: c
     for c in (
+        Cpu(GENERIC, Architecture(GENERIC), frozenset()),
         _x86("x86-64", frozenset({"sse2"})),
         _x86("x86-64-v2", _V2),
         _x86("x86-64-v3", _V3),
@@ -132,9 +140,20 @@ _cpus: dict[str, Cpu] = {
         _x86("x86-64-v4", _V4),
         _x86("skylake-avx512", _V4),
         _x86("cascadelake", _V4 | {"avx512vnni"}),
+        Cpu("cortex-a53", AARCH64, frozenset({"neon"}), "aarch64-unknown-linux-gnu"),
         Cpu("neoverse-n1", AARCH64, _DOTPROD, "aarch64-unknown-linux-gnu"),
+        Cpu("generic-rv64", RISCV64, frozenset({"d"}), "riscv64-unknown-linux-gnu", _RV64GC),
+        Cpu("simd128", WASM32, frozenset({"simd128"}), "wasm32-unknown-unknown", "+simd128", "mvp"),
     )
 }
+
+TRIPLES = {
+    "x86_64-linux": ("x86_64-unknown-linux-gnu", "x86-64"),
+    "aarch64-linux": ("aarch64-unknown-linux-gnu", "cortex-a53"),
+    "riscv64-linux": ("riscv64-unknown-linux-gnu", "generic-rv64"),
+    "wasm32": ("wasm32-unknown-unknown", "simd128"),
+}
+"""What `-mtriple=` is given -> LLVM's triple, and the CPU that is meant unless one is named."""
 
 
 def register_cpu(cpu: Cpu) -> Cpu:

@@ -106,6 +106,10 @@ class Emitter:
         mask = ", ".join("i32 poison" if i is None else f"i32 {i}" for i in sel)
         return self.op(f"shufflevector {a}, {b}, <{len(sel)} x i32> <{mask}>", a.t, len(sel))
 
+    def widened(self, v: Val, n: int) -> Val:
+        """The lanes of a vector, and behind them any values up to `n` lanes."""
+        return v if v.n == n else self.shuffle(v, v, [*range(v.n), *[None] * (n - v.n)])
+
     def extract(self, v: Val, lane: int) -> Val:
         """One lane as a scalar."""
         return v if v.n == 1 else self.op(f"extractelement {v}, i32 {lane}", v.t)

@@ -4,12 +4,12 @@ mean."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler.errors import UnsupportedError, unknown
-from compiler.target.cpus import Architecture, Cpu, architecture, cpus
+from compiler.target.cpus import GENERIC, TRIPLES, Architecture, Cpu, architecture, cpus
 
 
 @dataclass(frozen=True)
@@ -21,15 +21,18 @@ class TargetKind:
         lowerings: the kind that lowering functions of datatypes are registered for.
         schedules: the machines that default schedules are made for (`compiler.scheduling.default`).
         grid: whether it has grids of threads.
+        anywhere: the CPU that code for machines elsewhere is made for, unless one is named; empty:
+            this machine's.
     """
 
     name: str
     lowerings: str = "llvm"
     schedules: str = "cpu"
     grid: bool = False
+    anywhere: str = ""
 
 
-_kinds = {k.name: k for k in (TargetKind("llvm"), TargetKind("c"))}
+_kinds = {k.name: k for k in (TargetKind("llvm"), TargetKind("c", anywhere="generic"))}
 
 
 def add_kind(kind: TargetKind) -> None:
@@ -68,8 +71,9 @@ def kinds() -> tuple[str, ...]:
 class Target:
     """What to generate code for.
 
-    Written `llvm` (this host) or `llvm -mcpu=haswell`, for a CPU of the host's architecture that
-    has no features the host lacks. The first word is the kind (see `compiler.target.registry`).
+    Written `llvm` (this host), `llvm -mcpu=haswell`, for a CPU of the host's architecture that has
+    no features the host lacks, or `llvm -mtriple=aarch64-linux`, for another machine. The first
+    word is the kind (see `compiler.target.registry`).
 
     Attributes:
         text: as written.
@@ -116,6 +120,11 @@ class Target:
     def kind(self) -> str:
         """The first word: who generates and runs its code."""
         return self.text.split()[0]
+
+    @property
+    def machine(self) -> tuple[str, str, str, str]:
+        """What code is the same for, whatever the text that names it."""
+        return self.kind, self.triple, self.cpu, self.features
 
     @property
     def runnable(self) -> bool:
@@ -200,15 +209,44 @@ def _parse(text: str) -> Target:
         raise UnsupportedError(unknown("target", text, [*kinds(), *options]))
     options_given = dict(w.lstrip("-").partition("=")[::2] for w in words[1:])
     for name in options_given:
-        if name != "mcpu":
-            raise UnsupportedError(f"target {text!r}: {unknown('option', name, ['mcpu'])}")
+        if name not in _OPTIONS:
+            raise UnsupportedError(f"target {text!r}: {unknown('option', name, _OPTIONS)}")
     if not options_given:
         return replace(here, text=text)
-    name = options_given["mcpu"]
+    triple, name = _triple(options_given)
     cpu = cpus().get(name)
     if cpu is None:
         raise UnsupportedError(unknown("target CPU", name, _named(here)))
-    return Target(text, cpu.triple or here.triple, cpu.llvm_name, cpu.flags, cpu.features)
+    if triple and cpu.name != GENERIC and cpu.architecture is not architecture(triple):
+        raise UnsupportedError(
+            f"target {text!r}: {name} is a CPU of {cpu.architecture.name}, not of {triple}"
+        )
+    triple = triple or cpu.triple or here.triple
+    return Target(text, triple, cpu.llvm_name, cpu.flags, cpu.features)
+
+
+_OPTIONS = ("mcpu", "mtriple")
+
+
+def _triple(options: Mapping[str, str]) -> tuple[str, str]:
+    """LLVM's triple, empty if none is named, and the CPU."""
+    if "mtriple" not in options:
+        return "", options["mcpu"]
+    given = options["mtriple"]
+    for name, (triple, cpu) in TRIPLES.items():
+        if given in (name, triple):
+            return triple, options.get("mcpu", cpu)
+    raise UnsupportedError(unknown("target triple", given, TRIPLES))
+
+
+def known_targets() -> tuple[str, ...]:
+    """Texts of all targets that have names."""
+    found = cpus().values()
+    llvm = ["llvm", *(f"llvm -mtriple={name}" for name in TRIPLES)]
+    llvm += [f"llvm -mcpu={c.name}" for c in found]
+    kinds_of = [k for k in kinds() if k != "llvm"]
+    c = [f"{k} -mcpu={c.name}" for k in kinds_of for c in found if not c.triple]
+    return (*llvm, *kinds_of, *c)
 
 
 def _named(here: Target) -> list[str]:

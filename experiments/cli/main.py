@@ -27,6 +27,7 @@ from .cache import cache
 from .compare import compare
 from .costs import costs
 from .dtype import dtype
+from .export import export
 from .gap import gap
 from .generate import generate
 from .inspect import inspect
@@ -39,6 +40,7 @@ from .schema import schema
 from .search import search
 from .sweep import sweep
 from .table import table
+from .targets import targets
 from .train import train
 from .tune import tune
 from .zoo import zoo
@@ -77,7 +79,7 @@ def cli(context: click.Context, files: tuple[Path, ...]) -> None:
 
 for verb in (
     *(inspect, run, generate, quantize, plan, compare, bench, tune, search, gap, costs, dtype),
-    *(train, sweep, schema, table, report, reproduce, zoo, cache),
+    *(export, targets, train, sweep, schema, table, report, reproduce, zoo, cache),
 ):
     cli.add_command(verb)
 

@@ -107,11 +107,12 @@ def check_same(runs: Sequence[Run]) -> None:
         pairs = [(compiler.build(m, target="parts"), compiler.build(m)) for _, m, _ in runs]
         made.compile()
         for (name, _, args), (c, llvm) in zip(runs, pairs, strict=True):
-            got, want = (_listed(exe(*args)) for exe in (made.compiled(c), llvm))
+            got, want = (listed(exe(*args)) for exe in (made.compiled(c), llvm))
             assert all(same_bits(a, b) for a, b in zip(got, want, strict=True)), name
 
 
-def _listed(results: Any) -> list[Array]:
+def listed(results: Any) -> list[Array]:
+    """The results of a call, be they one or several."""
     return results if isinstance(results, list) else [results]
 
 

@@ -11,11 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from c_programs import Run, check_same, needs_compiler, run_kernel, same_bits
+from c_programs import Run, check_same, listed, needs_compiler, run_kernel, same_bits, together
 
 import compiler
+from compiler.interpret.graph import evaluate
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import IRModule
+from compiler.target.registry import Target
 from compiler.types.dtypes import Array, DType
 from compiler.types.tensor_types import TensorType, TupleType
 
@@ -150,6 +152,31 @@ def test_some_operators() -> None:
 @pytest.mark.parametrize("part", range(6))
 def test_every_operator(part: int) -> None:
     check_same([operator(*run) for run in OPERATORS[part::6]])
+
+
+def check_any(runs: Sequence[Run]) -> None:
+    """Build modules as C for any compiler: they give the bits of LLVM's code for such a CPU, and,
+    but for sums of floats, those of the interpreter."""
+    with together() as made:
+        target = Target.parse("parts -mcpu=generic")
+        built = [compiler.build(m, target=target) for _, m, _ in runs]
+        made.compile()
+        for (name, mod, args), exe in zip(runs, built, strict=True):
+            got = listed(made.compiled(exe)(*args))
+            llvm = listed(compiler.build(mod, target="llvm -mcpu=generic")(*args))
+            assert all(same_bits(a, b) for a, b in zip(got, llvm, strict=True)), name
+            for a, b in zip(got, map(np.asarray, listed(evaluate(mod, *args))), strict=True):
+                assert a.dtype.kind == "f" or same_bits(a, b), name
+
+
+def test_some_operators_for_any_compiler() -> None:
+    check_any([operator(*run) for run in OPERATORS[5::80]])
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("part", range(6))
+def test_every_operator_for_any_compiler(part: int) -> None:
+    check_any([operator(*run) for run in OPERATORS[part::6]])
 
 
 @pytest.mark.parametrize("parts", [3])

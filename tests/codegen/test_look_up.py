@@ -14,7 +14,7 @@ from compiler.interpret import loop_nests
 from compiler.lowering.tables import table
 from compiler.target.registry import Target
 from compiler.tensor.builder import PrimBuilder
-from compiler.tensor.expr import Buffer, Gather, cast
+from compiler.tensor.expr import Buffer, Gather, cast, maximum
 from compiler.tensor.stmt import For, PrimFunc
 from compiler.types.dtypes import INT64, Array, DType
 from compiler.types.names import digest
@@ -133,8 +133,9 @@ def test_parts_of_longer_tables_are_permuted(size: int) -> None:
     assert "gather" not in text
 
 
-def looked_up_in_bits(entries: Buffer, number: str, place: int) -> PrimFunc:
-    """out[i] = entries[(at[i] >> place) & (size - 1)], in vectors of 64 bytes."""
+def looked_up_in_bits(entries: Buffer, number: str, place: int, floor: int = 0) -> PrimFunc:
+    """out[i] = entries[(at[i] >> place) & (size - 1)], in vectors of 64 bytes; with a `floor`,
+    entries[max((at[i] >> place) & 255, floor) & (size - 1)]."""
     assert entries.data is not None
     b, dtype = PrimBuilder("look"), DType.parse(number)
     lanes, last = 512 // dtype.bits, int(entries.data.size) - 1
@@ -143,7 +144,9 @@ def looked_up_in_bits(entries: Buffer, number: str, place: int) -> PrimFunc:
 
     def body(i: Any, j: Any) -> Any:
         where = i * lanes + j
-        return (where,), Gather(entries, cast(at[where] >> place & last, INT64))
+        bits = at[where] >> place
+        bits = maximum(bits & 255, floor) if floor else bits
+        return (where,), Gather(entries, cast(bits & last, INT64))
 
     b.stage(out, {"i": 64 // lanes, "j": lanes}, body)
     return in_vectors(b.finish([out]))
@@ -160,16 +163,19 @@ NO_VBMI = "llvm -mcpu=skylake-avx512"
 @pytest.mark.sampled(6)
 @pytest.mark.parametrize("target", [*TARGETS, NO_VBMI])
 @pytest.mark.parametrize("number", ["int32", "uint32", "int64"])
-@pytest.mark.parametrize("place", [0, 5, 23, 26, 27])
-@pytest.mark.parametrize("size", [8, 16, 32, 64])
-def test_positions_inside_numbers(size: int, place: int, number: str, target: str) -> None:
+@pytest.mark.parametrize("floor", [0, 100, 192])
+@pytest.mark.parametrize("place", [0, 5, 23, 24, 26, 27])
+@pytest.mark.parametrize("size", [8, 16, 32, 64, 128])
+def test_positions_inside_numbers(
+    size: int, place: int, floor: int, number: str, target: str
+) -> None:
     if not Target.parse(target).enabled <= Target.parse(HOST).enabled:
         pytest.skip("this machine cannot run it")
     rng = np.random.default_rng(place)
     numbers = rng.integers(0, 2**63, 64).astype(number)
     floats = "float64" if number == "int64" else "float32"
     for entries in (table("entries", rng.random(size).astype(floats)), alike_in_both_halves(size)):
-        f = looked_up_in_bits(entries, number, place)
+        f = looked_up_in_bits(entries, number, place, floor)
         want = np.zeros(64, entries.dtype.storage)
         loop_nests.run(f, [numbers, want])
         got, _ = run(f, entries, numbers, target)
@@ -178,10 +184,13 @@ def test_positions_inside_numbers(size: int, place: int, number: str, target: st
 
 @needs_avx512
 @pytest.mark.parametrize("target", [HOST, NO_VBMI])
-def test_tables_of_words_are_permuted_by_words(target: str) -> None:
-    f = looked_up_in_bits(alike_in_both_halves(64), "uint32", 23)
-    _, text = run(f, alike_in_both_halves(64), np.arange(64, dtype=np.uint32), target)
-    assert ".vpermi2var.hi." in text
+@pytest.mark.parametrize("floor", [0, 192])
+@pytest.mark.parametrize("size", [64, 128])
+def test_tables_of_words_are_permuted_by_words(size: int, floor: int, target: str) -> None:
+    f = looked_up_in_bits(alike_in_both_halves(size), "uint32", 23, floor)
+    _, text = run(f, alike_in_both_halves(size), np.arange(64, dtype=np.uint32), target)
+    found = [line for line in text.splitlines() if "call" in line and ".vpermi2var.hi." in line]
+    assert len(found) == size // 64
     assert (".pmultishift." in text) == ("avx512vbmi" in Target.parse(target).enabled)
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler.codegen import cache
-from compiler.codegen.backend import Code
+from compiler.codegen.backend import Code, refuse_libraries
 from compiler.codegen.c import system_compiler
 from compiler.codegen.c.entry import entry_text, run_text
 from compiler.codegen.c.functions import expansion, external_calls, external_symbols
 from compiler.codegen.c.helpers import prelude
 from compiler.codegen.c.kernels import kernel_text
+from compiler.codegen.c.standalone import CHECKS, standalone_text
+from compiler.codegen.standalone import Standalone
 from compiler.codegen.steps import Step
 from compiler.errors import InputError
 from compiler.symbolic import Var
@@ -72,15 +74,19 @@ class CBackend:
             [s for c in codes for s in c.symbols],
         )
         body = "\n\n".join([*bodies, run_text(symbols[-1], codes[-1].text)])
-        parts = [_HEAD]
-        if called := external_symbols(body):
-            parts.append(
-                f"/* Functions of libraries: {', '.join(called)}. The loader sets them. */"
-            )
-            parts.append(f"const void *{FUNCTIONS}[{len(called)}];")
-            parts += external_calls(body, FUNCTIONS)
-        parts += [*prelude(body, expansion), body]
-        return Code(tuple(symbols), "\n\n".join(parts) + "\n")
+        return Code(tuple(symbols), _whole(_HEAD, body))
+
+    def standalone(self, codes: Sequence[Code], alone: Standalone, target: Target) -> Code:
+        """See Backend."""
+        bodies = dict.fromkeys(c.text for c in codes)
+        refuse_libraries(external_symbols("\n".join(bodies)))
+        texts = [_internal(t, alone.symbol) for t in bodies]
+        body = "\n\n".join([*texts, standalone_text(alone)])
+        return Code((f"{alone.name}_run",), _whole(f"{_HEAD}\n\n{CHECKS}", body))
+
+    def relocatable(self, code: Code, target: Target) -> bytes:
+        """See Backend."""
+        return system_compiler.object_file(code.text, system_compiler.of_target(target))
 
     def prepare(self, target: Target) -> None:
         """See Backend."""
@@ -100,6 +106,22 @@ class CBackend:
     def versions(self) -> tuple[str, ...]:
         """See Backend."""
         return (system_compiler.version(),)
+
+
+def _whole(head: str, body: str) -> str:
+    """A source file: what it begins with, what `body` needs, and that."""
+    parts = [head]
+    if called := external_symbols(body):
+        parts.append(f"/* Functions of libraries: {', '.join(called)}. The loader sets them. */")
+        parts.append(f"const void *{FUNCTIONS}[{len(called)}];")
+        parts += external_calls(body, FUNCTIONS)
+    parts += [*prelude(body, expansion), body]
+    return "\n\n".join(parts) + "\n"
+
+
+def _internal(text: str, symbol: str) -> str:
+    """The text of an entry point whose `symbol` nothing outside sees."""
+    return text.replace(f"void {symbol}(", f"static void {symbol}(", 1)
 
 
 C = CBackend()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -156,6 +157,10 @@ class Expressions:
         if isinstance(e, IndexValue):
             return factor_text(e.index, self.scope)
         if isinstance(e, BinOp):
+            if limited := _limited(e):
+                x, bound = limited
+                helper = f"{'atleast' if e.op == 'Max' else 'atmost'}_{short_name(e.dtype)}"
+                return f"{helper}({bare(self._value(x))}, {literal(bound.value, e.dtype)})"
             return self.binary(e.op, e.a.dtype, self._value(e.a), self._value(e.b))
         if isinstance(e, Cast):
             return cast(self._value(e.value), e.value.dtype, e.dtype)
@@ -215,6 +220,16 @@ def _uses(roots: Iterable[Expr]) -> Counter[Expr]:
             if uses[k] == 1:
                 todo.append(k)
     return uses
+
+
+def _limited(e: BinOp) -> tuple[Expr, FloatImm] | None:
+    """What is limited by which constant, for which a comparison will do: no NaN, and no -0."""
+    if e.op not in ("Max", "Min") or not e.dtype.is_float or e.dtype == FLOAT16:
+        return None
+    for x, bound in ((e.a, e.b), (e.b, e.a)):
+        if isinstance(bound, FloatImm) and not math.isnan(bound.value):
+            return None if math.copysign(1, bound.value) < 0 and bound.value == 0 else (x, bound)
+    return None
 
 
 def _loaded(element: str, dtype: DType) -> str:

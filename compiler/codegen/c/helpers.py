@@ -56,6 +56,45 @@ _FIXED = {
   if (x == x && (double)near != x && !(bits & 1u)) bits += fabs((double)near) < fabs(x) ? 1u : -1u;
   return f16_of_f32(f32_bits_u32(bits));
 }""",
+    # Products of bytes fit in 16 bits; sums of pairs come from both halves of 32. Compilers with
+    # vectors of their own make no such code of the loops.
+    "dot4_i32": """#if (defined(__SSE2__) || defined(__ARM_NEON)) && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector) && __has_builtin(__builtin_convertvector)
+#define VECTORS (__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
+#endif
+#endif
+#if defined(VECTORS) && VECTORS
+typedef int8_t i8x8 __attribute__((vector_size(8)));
+typedef int16_t i16x8 __attribute__((vector_size(16)));
+typedef int32_t i32x4 __attribute__((vector_size(16)));
+typedef uint32_t u32x4 __attribute__((vector_size(16)));
+typedef uint64_t u64x2 __attribute__((vector_size(16)));
+#endif
+/* c[o] += sum of a[i] * b[4 * o + i], o and i < 4 */
+static inline void dot4_i32(int32_t *c, const uint8_t *a, const int8_t *b) {
+#if defined(VECTORS) && VECTORS
+  uint64_t each = a[0] | (uint64_t)a[1] << 16 | (uint64_t)a[2] << 32 | (uint64_t)a[3] << 48;
+  i16x8 x = (i16x8)(u64x2){each, each};
+  i8x8 low, high;
+  memcpy(&low, b, 8);
+  memcpy(&high, b + 8, 8);
+  i32x4 p = (i32x4)(x * __builtin_convertvector(low, i16x8));
+  i32x4 q = (i32x4)(x * __builtin_convertvector(high, i16x8));
+  p = ((i32x4)((u32x4)p << 16) >> 16) + (p >> 16);
+  q = ((i32x4)((u32x4)q << 16) >> 16) + (q >> 16);
+  u32x4 sum;
+  memcpy(&sum, c, 16);
+  sum += (u32x4)__builtin_shufflevector(p, q, 0, 2, 4, 6);
+  sum += (u32x4)__builtin_shufflevector(p, q, 1, 3, 5, 7);
+  memcpy(c, &sum, 16);
+#else
+  for (int o = 0; o < 4; ++o) {
+    int32_t sum = 0;
+    for (int i = 0; i < 4; ++i) sum += a[i] * b[4 * o + i];
+    c[o] = (int32_t)((uint32_t)c[o] + (uint32_t)sum);
+  }
+#endif
+}""",
     # What no int32_t is gives the least one, as x86 says.
     "rint_f32": """static inline int32_t rint_f32(float x) {
   return x >= -0x1p31f && x < 0x1p31f ? (int32_t)nearbyintf(x) : INT32_MIN;
@@ -154,7 +193,14 @@ return x >= 0x1p{bits}{suffix} ? {most} : ({c_type(to)})x;"""
 def _of_floats(fn: str, dtype: DType) -> str | None:
     short, t = short_name(dtype), c_type(dtype)
     name, suffix = f"{fn}_{short}", "f" if dtype == FLOAT32 else ""
-    params = {"max": "ab", "min": "ab", "fma": "abc", "limit": "xm"}
+    params = {
+        "max": "ab",
+        "min": "ab",
+        "fma": "abc",
+        "limit": "xm",
+        "atleast": "xm",
+        "atmost": "xm",
+    }
     given = params.get(fn, "ab" if fn in ("add", "sub", "mul", "div") else "x")
     given = "xy"[: FUNCTIONS[fn].arity] if fn in FUNCTIONS else given
     if dtype == FLOAT16 and fn != "abs":
@@ -164,6 +210,9 @@ def _of_floats(fn: str, dtype: DType) -> str | None:
         body = f"""if (a != a || b != b) return a + b;
 if (a == b) return u{dtype.bits}_bits_{short}({signed}) >> {dtype.bits - 1} ? a : b;
 return {first} ? a : b;"""
+        return _defined(dtype, name, given, dtype, body)
+    if fn in ("atleast", "atmost"):  # the same with a constant, neither NaN nor -0
+        body = f"return x {'<=' if fn == 'atleast' else '>'} m ? m : x;"
         return _defined(dtype, name, given, dtype, body)
     if fn == "limit":
         return _defined(dtype, name, given, dtype, "return x > m ? m : x < -m ? -m : x;")

@@ -16,7 +16,8 @@ from compiler.codegen.c.types import c_type, literal, short_name
 from compiler.codegen.parallel_tasks import Numbering, parallel_tasks
 from compiler.errors import LoweringError
 from compiler.symbolic import Index, Var
-from compiler.tensor.expr import BinOp, Buffer, CallExtern, Expr, walk
+from compiler.target.emit_c import Operand
+from compiler.tensor.expr import BinOp, Buffer, CallExtern, Expr, Load, walk
 from compiler.tensor.naming import values
 from compiler.tensor.stmt import (
     Attempt,
@@ -173,6 +174,27 @@ class _Stage:
         return first, end
 
     def intrin(self, s: Intrin) -> None:
+        emit = s.intrin.emitter("c")
+        read = [s.leaves[n] for n in s.intrin.lanes]
+        given = [self.operand(s, e) for e in (Load(s.store.buffer, s.store.idx), *read)]
+        text = emit(*given) if emit is not None and None not in given else None
+        if text is not None:
+            self.line(text)
+            return
+        self.intrin_loops(s)
+
+    def operand(self, s: Intrin, e: Expr) -> Operand | None:
+        """An operand of an instruction; None if it is not in memory, or in no even steps."""
+        if not isinstance(e, Load):
+            return None
+        at, mine = e.buffer.flat(e.idx), set(s.vars.values())
+        if any(not isinstance(a, Var) and a.leaves() & mine for a in at.terms):
+            return None
+        steps = {n: at.terms.get(v, 0) for n, v in s.vars.items()}
+        first = index_text(at, {**self.scope, **dict.fromkeys(mine, "0")})
+        return Operand(f"&{self.buffers[e.buffer]}[{first}]", steps)
+
+    def intrin_loops(self, s: Intrin) -> None:
         with self.names.scope():
             self.line(comment(s.intrin.name))
             last = list(s.intrin.loops)[-1]

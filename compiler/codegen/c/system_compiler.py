@@ -15,7 +15,9 @@ from compiler.errors import LoweringError
 from compiler.target.cpus import X86_64
 from compiler.target.registry import Target
 
-FLAGS = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared", "-w")
+PLAIN = ("-std=c11", "-O2", "-ffp-contract=off", "-fno-strict-aliasing")
+"""What generated C is compiled with, by whomever."""
+FLAGS = (*PLAIN, "-fPIC", "-shared", "-w")
 
 
 def command() -> list[str]:
@@ -60,14 +62,32 @@ def shared_library(source: str, flags: Sequence[str] = ()) -> bytes:
     Raises:
         LoweringError: there is no compiler, or it rejects the source.
     """
+    return _compiled(source, (*FLAGS, *flags), "-lm")
+
+
+def object_file(source: str, flags: Sequence[str] = ()) -> bytes:
+    """The content of an object file made of C source; raises as `shared_library`."""
+    return _compiled(source, (*PLAIN, "-fPIC", "-w", "-c", *flags))
+
+
+def _compiled(source: str, flags: Sequence[str], *last: str) -> bytes:
     words = command()
     with tempfile.TemporaryDirectory(prefix="dtypelab-") as folder:
-        text, out = Path(folder, "program.c"), Path(folder, "program.so")
+        text, out = Path(folder, "program.c"), Path(folder, "program.out")
         text.write_text(source, "utf-8")
-        call = [*words, *FLAGS, *flags, "-o", str(out), str(text), "-lm"]
-        done = subprocess.run(call, capture_output=True, text=True, check=False)
-        if done.returncode or not out.exists():
-            said = done.stderr.strip().splitlines()
-            first = next((x for x in said if "error" in x), said[0] if said else "it says nothing")
-            raise LoweringError(f"{words[0]} rejects the generated C: {first}")
-        return out.read_bytes()
+        call = [*words, *flags, "-o", str(out), str(text), *last]
+        return run(call, out, f"{words[0]} rejects the generated C")
+
+
+def run(call: Sequence[str], out: Path, failed: str) -> bytes:
+    """The content of the file `out` that a command writes.
+
+    Raises:
+        LoweringError: it writes none; says that it `failed`, and the first error in what it says.
+    """
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    if done.returncode or not out.exists():
+        said = done.stderr.strip().splitlines()
+        first = next((x for x in said if "error" in x), said[0] if said else "it says nothing")
+        raise LoweringError(f"{failed}: {first}")
+    return out.read_bytes()

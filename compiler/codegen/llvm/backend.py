@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler.codegen.backend import Code, refuse_grid
+from compiler.codegen.backend import Code, refuse_grid, refuse_libraries
 from compiler.codegen.llvm import jit
 from compiler.codegen.llvm.graph_entry import entry_text
+from compiler.codegen.llvm.standalone import external_symbols, standalone_text
 from compiler.codegen.llvm.statements import Statements
+from compiler.codegen.standalone import Standalone
 from compiler.codegen.steps import Step
 from compiler.symbolic import Index, Var
 from compiler.target.registry import Target
@@ -87,6 +89,16 @@ class LLVMBackend:
         """See Backend."""
         symbols = tuple(dict.fromkeys(s for c in codes for s in c.symbols))
         return Code(symbols, "\n\n".join(dict.fromkeys(c.text for c in codes)))
+
+    def standalone(self, codes: Sequence[Code], alone: Standalone, target: Target) -> Code:
+        """See Backend."""
+        text = standalone_text([c.text for c in codes], alone, target)
+        refuse_libraries(external_symbols(text))
+        return Code((f"{alone.name}_run",), text)
+
+    def relocatable(self, code: Code, target: Target) -> bytes:
+        """See Backend."""
+        return jit.object_code(code.text, target, relocatable=True).partition(b"\n")[2]
 
     def prepare(self, target: Target) -> None:
         """See Backend."""

@@ -11,6 +11,7 @@ from typing import Any
 from compiler.codegen import cache
 from compiler.codegen.llvm import half
 from compiler.errors import LoweringError
+from compiler.target.cpus import WASM32
 from compiler.target.registry import Target
 from compiler.types.providers import load_library_of
 
@@ -126,18 +127,18 @@ def function_address(name: str) -> int:
     return int(found)
 
 
-def object_code(text: str, target: Target, plain: bool = False) -> bytes:
+def object_code(text: str, target: Target, plain: bool = False, relocatable: bool = False) -> bytes:
     """The names of the C functions that LLVM `text` needs, a line break, and its object code.
 
     `plain`: without optimizing it, which takes a quarter of the time: for code that only calls
-    other code.
+    other code. `relocatable`: for a linker, not for this process.
 
     Raises:
         LoweringError: LLVM rejects the text.
     """
     import llvmlite.binding as llvm
 
-    tm = machine(target, plain)
+    tm = _relocating_machine(target, 0 if plain else 1) if relocatable else machine(target, plain)
     try:
         module = llvm.parse_assembly(text)
         module.triple = target.triple
@@ -169,7 +170,7 @@ def _fresh_machine(target: Target, opt: int = 1) -> Any:
 
     initialize()
     if not target.runnable:
-        return _foreign_machine(target, opt)
+        return _relocating_machine(target, opt)
     return llvm.Target.from_triple(target.triple).create_target_machine(
         cpu=target.cpu, features=target.features, opt=opt, codemodel="jitdefault", jit=True
     )
@@ -180,14 +181,19 @@ def clear_cache() -> int:
     return cache.clear()
 
 
-def _foreign_machine(target: Target, opt: int) -> Any:
-    """Makes code for another machine, which a linker may put anywhere."""
+def _relocating_machine(target: Target, opt: int) -> Any:
+    """Makes code for any machine, which a linker may put anywhere."""
     import llvmlite.binding as llvm
 
+    initialize()
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     return llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=target.features, opt=opt, reloc="pic"
+        cpu=target.cpu,
+        features=target.features,
+        opt=opt,
+        reloc="static" if target.architecture is WASM32 else "pic",
+        abiname=target.architecture.abi,
     )
 
 

@@ -164,6 +164,10 @@ class Scalars:
             found = x86_look_up.permutation(x, self.scope.width // count, self.features)
             if found is not None:
                 return self._permuted(x, found, count)
+        for lanes in (8, 16):  # a vector that is not full is looked up as one that is
+            found = x86_look_up.permutation(x, lanes, self.features)
+            if 1 < self.scope.width < lanes and found is not None:
+                return self._filled(x, found)
         base, inc = self.scope.cursor[x.buffer]
         byte = x.byte if x.dtype.nbytes == 1 else None
         if (
@@ -218,6 +222,16 @@ class Scalars:
         return (
             parts[0] if count == 1 else e.shuffle(parts[0], parts[1], list(range(self.scope.width)))
         )
+
+    def _filled(self, x: Gather, p: x86_look_up.Permutation) -> Val:
+        """The entries of a small table for fewer lanes than it is looked up in."""
+        e, n = self.e, self.scope.width
+
+        def filled(at: Expr) -> Val:
+            return e.widened(e.splat(self.eval(at), n), p.lanes)
+
+        found = x86_look_up.look_up(e, x, p, self.features, filled)
+        return e.shuffle(found, found, list(range(n)))
 
     def _extern(self, x: CallExtern) -> Val:
         """Call of a C function, lane by lane. Narrow integers are extended as the C ABI expects."""

@@ -254,15 +254,27 @@ class Statements:
             self.scope.cursor[b] = (self._on_stack(b), {})
         again, rest, done = (e.fresh(n)[1:] for n in ("again", "rest", "done"))
         e.lines += [f"  br {unsure}, label %{again}, label %{rest}"]
+        ends = []
         for label, part in ((rest, s.rest), (again, s.again)):
             e.lines.append(f"{label}:")
             self.block = label
             held = (dict(self.scope.memo), dict(self.scope.cursor), dict(self.scope.regs))
             self._statements(part)
+            ends.append((self.block, self.scope.regs))
             self.scope.memo, self.scope.cursor, self.scope.regs = held
             e.lines.append(f"  br label %{done}")
         e.lines.append(f"{done}:")
-        self.block, self.scope.regs = done, outer
+        self.block = done
+        # What registers outside hold depends on which part stored to them.
+        (one, first), (other, second) = ends
+        self.scope.regs = {
+            k: v
+            if first[k].name == second[k].name
+            else e.op(
+                f"phi {v.ty} [{first[k].name}, %{one}], [{second[k].name}, %{other}]", v.t, v.n
+            )
+            for k, v in outer.items()
+        }
 
     def _when(self, s: When) -> None:
         self.scalars.values = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compiler.target.emit import Emitter, Val
+from compiler.target.emit_c import Operand
 from compiler.tensor.intrinsic import dot_product
 
 _LANES = 4
@@ -18,5 +19,12 @@ def _emit(e: Emitter, c: Val, a: list[Val], b: list[Val]) -> Val:
     return c
 
 
-DOT4 = dot_product("dot4.generic", _LANES, _emit)
+def _emit_c(c: Operand, a: Operand, b: Operand) -> str | None:
+    steps = {"o": 1, "i": 0}, {"o": 0, "i": 1}, {"o": 4, "i": 1}
+    if (c.steps, a.steps, b.steps) != steps:
+        return None
+    return f"dot4_i32({c.first}, {a.first}, {b.first});"
+
+
+DOT4 = dot_product("dot4.generic", _LANES, {"llvm": _emit, "c": _emit_c})
 INTRINSICS = (DOT4,)

@@ -107,8 +107,10 @@ INTRINSICS = (VPDPBUSD_512, VPDPBUSD_256, PMADDWD_512, PMADDWD_256, PMADDWD_128,
 def limited(e: Emitter, x: Val, most: Val, enabled: frozenset[str]) -> Val | None:
     """AVX-512 DQ: x, or `most` with its sign if its magnitude is above that; None where a target
     with the features `enabled` has no instruction for it."""
-    if (x.t, x.n) != ("float", 16) or "avx512dq" not in enabled:
+    if x.t != "float" or not 1 < x.n <= 16 or "avx512dq" not in enabled:
         return None
+    n, x, most = x.n, e.widened(x, 16), e.widened(most, 16)
     lesser, everywhere, rounding = Val("2", "i32"), Val("-1", "i16"), Val("4", "i32")
     args = [x, most, lesser, x, everywhere, rounding]
-    return e.call("llvm.x86.avx512.mask.range.ps.512", x.t, x.n, args)
+    found = e.call("llvm.x86.avx512.mask.range.ps.512", x.t, 16, args)
+    return found if n == 16 else e.shuffle(found, found, list(range(n)))

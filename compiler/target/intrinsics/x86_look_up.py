@@ -46,6 +46,7 @@ PERMUTATIONS = (
     Permutation(_X86 + "avx512.permvar.df.512", "avx512f", "double", 8, 8, "double"),
     Permutation(_X86 + "avx512.vpermi2var.pd.512", "avx512f", "double", 16, 8, "double"),
     Permutation(_X86 + "avx512.vpermi2var.hi.512", "avx512bw", "i16", 64, 16, "float"),
+    Permutation(_X86 + "avx512.vpermi2var.hi.512", "avx512bw", "i16", 128, 16, "float"),
     Permutation(_X86 + "avx512.vpermi2var.ps.512", "avx512f", "float", 64, 16, "float"),
     Permutation(_X86 + "avx512.vpermi2var.ps.512", "avx512f", "float", 128, 16, "float"),
     Permutation(_X86 + "avx2.permps", "avx2", "float", 8, 8, "float"),
@@ -75,17 +76,47 @@ def _by_words(x: Gather, data: Array) -> bool:
     return bool((entries >> 16 == entries & 0xFFFF).all()) and _field(x) is not None
 
 
-def _field(x: Gather) -> tuple[Expr, int] | None:
-    """The number and the place in it from which its bits are the position, as many as the table
-    has positions for and no more than 6; None if the position is something else."""
+@dataclass(frozen=True)
+class _Field:
+    """A position that is bits of a number.
+
+    Attributes:
+        number, place: the integer, and where in it the bits start.
+        floor: the byte that starts there counts as this one, if it is less.
+    """
+
+    number: Expr
+    place: int
+    floor: int = 0
+
+
+def _field(x: Gather) -> _Field | None:
+    """The field that a position is, of as many bits as the table has positions for and no more
+    than 7; None if the position is something else."""
     size = 0 if x.buffer.data is None else x.buffer.data.size
     at = x.at.value if isinstance(x.at, Cast) else x.at
+    if not isinstance(at, BinOp) or at.op != "And" or size not in (8, 16, 32, 64, 128):
+        return None
     match at:
-        case BinOp(op="And", a=BinOp(op="Shr", a=number, b=IntImm(value=place)), b=IntImm(value=n)):
-            bits = number.dtype.bits if number.dtype.is_integer else 0
-            if n == size - 1 and size in (8, 16, 32, 64) and place + 6 <= bits:
-                return number, place
-    return None
+        case BinOp(a=BinOp(op="Shr", a=number, b=IntImm(value=place)), b=IntImm(value=n)):
+            found, ends = _Field(number, place), place + max(6, n.bit_length())
+        case BinOp(
+            a=BinOp(
+                op="Max",
+                a=BinOp(
+                    op="And",
+                    a=BinOp(op="Shr", a=number, b=IntImm(value=place)),
+                    b=IntImm(value=255),
+                ),
+                b=IntImm(value=floor),
+            ),
+            b=IntImm(value=n),
+        ) if 0 <= floor < 256:
+            found, ends = _Field(number, place, floor), place + 8
+        case _:
+            return None
+    bits = found.number.dtype.bits if found.number.dtype.is_integer else 0
+    return found if n == size - 1 and ends <= bits else None
 
 
 def look_up(
@@ -99,8 +130,8 @@ def look_up(
     assert x.buffer.data is not None
     bits, field = 64 if p.t == "double" else 32, _field(x)
     picked = _BYTES in enabled and bits * p.lanes == 512
-    if field is not None and picked and field[0].dtype.bits == bits:
-        at = _picked(e, evaluate(field[0]), field[1])
+    if field is not None and picked and field.number.dtype.bits == bits:
+        at = _picked(e, evaluate(field.number), field)
     else:
         at = _sized(e, evaluate(_position(x, p)), bits)
         if p.t != p.element:  # the lower half into both
@@ -112,14 +143,17 @@ def look_up(
     return e.bitcast(_permute(e, halves, e.bitcast(at, "i16", 2 * p.lanes), p), p.t, p.lanes)
 
 
-def _picked(e: Emitter, number: Val, place: int) -> Val:
-    """The bits from a place on in every byte of the numbers, by an instruction that picks eight
-    bits of 64 for each. A permutation ignores those above a position."""
+def _picked(e: Emitter, number: Val, field: _Field) -> Val:
+    """The bits of a field in every byte of the numbers, by an instruction that picks eight bits of
+    64 for each. A permutation ignores those above a position."""
     size = LLVM_BYTES[number.t]
-    picks = [k // size * size * 8 % 64 + place for k in range(size * number.n)]
+    picks = [k // size * size * 8 % 64 + field.place for k in range(size * number.n)]
     numbers = e.bitcast(number, "i8", len(picks))
     args = [e.vector(picks, "i8"), numbers]
     found = e.call(_X86 + "avx512.pmultishift.qb.512", "i8", len(picks), args)
+    if field.floor:
+        least = e.const(field.floor, "i8", len(picks))
+        found = e.call(f"llvm.umax.v{len(picks)}i8", "i8", len(picks), [found, least])
     return e.bitcast(found, number.t, number.n)
 
 

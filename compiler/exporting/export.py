@@ -1,0 +1,223 @@
+"""export: a module becomes a folder of files that C programs are linked with."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from compiler.boundary.elements import elements_of
+from compiler.boundary.index_ranges import index_ranges
+from compiler.build import compile_program, needs_machine
+from compiler.codegen.backend import Code, backend_of
+from compiler.codegen.c import system_compiler
+from compiler.codegen.standalone import Standalone, weights_file
+from compiler.errors import ConfigError, LoweringError, UnsupportedError, unknown
+from compiler.exporting import FORMS, texts
+from compiler.exporting.interface import Interface, check_name
+from compiler.files.writing import write_whole
+from compiler.ir.expr import IRModule
+from compiler.runtime.program import Program
+from compiler.saved.libraries import Facts, description
+from compiler.target.registry import Target, kind_of
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A folder that `export` has written.
+
+    Attributes:
+        folder: where it is.
+        name: what the functions are called.
+        files: names of its files, and what they are.
+        target: what the code is for.
+        arena_bytes: memory that a call needs; None: that depends on symbolic dimensions.
+        weights_bytes: of constants, wherever they are.
+    """
+
+    folder: Path
+    name: str
+    files: Mapping[str, str]
+    target: Target = field(repr=False)
+    arena_bytes: int | None
+    weights_bytes: int
+
+    @property
+    def library(self) -> Path:
+        """The shared library, which `compiler.load` loads; it may not be there."""
+        return self.folder / f"lib{self.name}.so"
+
+
+def export(
+    mod: IRModule,
+    target: str | Target,
+    path: str | os.PathLike[str],
+    *,
+    name: str = "net",
+    forms: Collection[str] | None = None,
+    weights: str = "inside",
+    dtype_lowering: str | None = None,
+    threads: int = 1,
+    force: bool = False,
+) -> Exported:
+    """Write `main` of a module as code that stands alone: with a header, a README, a program that
+    runs it on files, and a Makefile.
+
+    The code uses no heap, no files and no threads, and may run several times at once: all memory
+    that it writes is given to it. Symbolic dimensions are arguments.
+
+    Args:
+        mod: the module, without control flow.
+        target: `c` for one C11 file for any compiler (`c -mcpu=haswell`: with fused multiply-adds
+            and tiles as for that), `llvm` for this machine's CPU, `llvm -mcpu=...` for another.
+        path: the folder, which is made.
+        name: of the function that is called, and of the files.
+        forms: of FORMS; None: `source` of targets in C, else `object`, `static` and `shared`.
+        weights: "inside" the code, or in a "file" of their own, which callers may map.
+        dtype_lowering: how custom datatypes are computed, as for `compiler.build`.
+        threads: 1, as there are no others yet.
+        force: write into a folder that is there.
+
+    Raises:
+        ConfigError: the folder is there already or cannot be written, or an argument is wrong.
+        UnsupportedError: unknown target, control flow, registered functions, or more threads.
+        LoweringError: an operator or a format has no lowering, a format's functions are in a
+            library that cannot be taken along, or the system has no compiler or linker.
+    """
+    folder = Path(path)
+    check_name(name)
+    _check(folder, weights, threads, force)
+    chosen = target if isinstance(target, Target) else _anywhere(target)
+    wanted = _forms(chosen, forms)
+    program = _program(mod, chosen, dtype_lowering)
+    mapped = weights == "file"
+    content, constants = _code(program, name, mapped, Facts(elements_of(mod), index_ranges(mod)))
+    interface = Interface(name, program, constants.offsets[-1] if mapped else None)
+    files = _files(interface, content, wanted)
+    if mapped:
+        whole = weights_file(program.constants, constants.offsets)
+        files[f"{name}.weights"] = (whole, "the weights, which callers give")
+    said = {file: what for file, (_, what) in files.items()} | {"README.md": "this text"}
+    text = texts.readme(interface, f"{name}.{'c' if 'source' in wanted else 'o'}", said)
+    files["README.md"] = (text.encode(), "how it is compiled and called")
+    _write(folder, {file: part for file, (part, _) in files.items()})
+    return Exported(
+        folder, name, {file: what for file, (_, what) in files.items()}, chosen,
+        interface.arena_bytes, constants.offsets[-1],
+    )  # fmt: skip
+
+
+def _check(folder: Path, weights: str, threads: int, force: bool) -> None:
+    if weights not in ("inside", "file"):
+        raise ConfigError(unknown("place of weights", weights, ("inside", "file")))
+    if threads != 1:
+        raise UnsupportedError(
+            f"exported programs run on one thread: give threads=1, not {threads}"
+        )
+    if folder.exists() and (not force or not folder.is_dir()):
+        how = "force=True (--force)" if folder.is_dir() else "another path"
+        raise ConfigError(f"{folder} is there already: give {how} to write there")
+    if not folder.parent.is_dir():
+        raise ConfigError(f"cannot write {folder}: there is no folder {folder.parent}")
+
+
+def _anywhere(text: str) -> Target:
+    """A target, of the CPU that its kind is made for elsewhere."""
+    found = Target.anywhere(text)
+    cpu = kind_of(found.kind).anywhere
+    return Target.anywhere(f"{found.kind} -mcpu={cpu}") if cpu and text.split()[1:] == [] else found
+
+
+def _forms(target: Target, forms: Collection[str] | None) -> list[str]:
+    source = backend_of(target).language == "c"
+    known = [f for f in FORMS if source or f != "source"]
+    if forms is None:
+        return ["source"] if source else [f for f in known if f == "object" or target.runnable]
+    for form in forms:
+        if form not in known:
+            of = f"form of code for target {str(target)!r}"
+            raise ConfigError(unknown(of, form, known))
+        if form in ("static", "shared") and not target.runnable:
+            raise UnsupportedError(
+                f"libraries for {target.triple} need that machine's linker: export the form "
+                "'object' and link it there"
+            )
+    return [f for f in known if f in forms]
+
+
+def _program(mod: IRModule, target: Target, dtype_lowering: str | None) -> Program:
+    if needs_machine(mod):
+        raise UnsupportedError(
+            "a program with control flow, data or sizes found in numbers runs on the virtual "
+            "machine, which is not exported: export a network without it"
+        )
+    program = compile_program(mod, target, 1, dtype_lowering, compiled=False)
+    if program.externals:
+        raise UnsupportedError(
+            f"the registered function {program.externals[0].name!r} is part of this process and "
+            "cannot be exported: replace its call by operators"
+        )
+    return program
+
+
+def _code(program: Program, name: str, mapped: bool, facts: Facts) -> tuple[Code, Standalone]:
+    """The code that stands alone, and what is in it besides the program's."""
+    backend = backend_of(program.target)
+    interface = Interface(name, program, 0 if mapped else None)
+    source = backend.language == "c"
+    said = description(program, name, f"{name}.weights" if mapped else "", facts)
+    more = [*interface.prototypes()[:-2], *interface.definitions()] if source else []
+    alone = Standalone(
+        name, program.symbol, program.constants, mapped, said, "\n\n".join(more)
+    )  # fmt: skip
+    return backend.standalone(program.parts, alone, program.target), alone
+
+
+def _files(i: Interface, code: Code, forms: Collection[str]) -> dict[str, tuple[bytes, str]]:
+    """Name -> content, and what it is."""
+    name, target = i.name, i.program.target
+    source = backend_of(target).language == "c"
+    files: dict[str, tuple[bytes, str]] = {}
+    if "source" in forms:
+        files[f"{name}.c"] = (code.text.encode(), "the program, C11 without dependencies")
+    if set(forms) - {"source"}:
+        made = backend_of(target).relocatable(code, target)
+        if "object" in forms or not source:
+            files[f"{name}.o"] = (made, "the program, an object file")
+        if "static" in forms:
+            files[f"lib{name}.a"] = (_linked(name, made, "static"), "the same, a static library")
+        if "shared" in forms:
+            what = "the same, a shared library, which compiler.load loads, too"
+            files[f"lib{name}.so"] = (_linked(name, made, "shared"), what)
+    files[f"{name}.h"] = (texts.header(i, source).encode(), "the functions")
+    files["main.c"] = (texts.main_program(i).encode(), "runs it on files of plain numbers")
+    first = f"{name}.c" if "source" in forms else f"{name}.o"
+    files["Makefile"] = (texts.makefile(i, first).encode(), "makes `main`, and libraries")
+    return files
+
+
+def _linked(name: str, code: bytes, form: str) -> bytes:
+    """A library of an object file."""
+    with tempfile.TemporaryDirectory(prefix="dtypelab-") as folder:
+        given, out = Path(folder, f"{name}.o"), Path(folder, "library")
+        given.write_bytes(code)
+        if form == "shared":
+            call = [*system_compiler.command(), "-shared", "-o", str(out), str(given), "-lm"]
+        else:
+            ar = shutil.which("ar")
+            if ar is None:
+                raise LoweringError("static libraries need `ar`, which is not installed")
+            call = [ar, "rcsD", str(out), str(given)]
+        return system_compiler.run(call, out, f"{Path(call[0]).name} fails")
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"cannot write {folder}: {error.strerror or error}") from None
+    for file, content in files.items():
+        write_whole(folder / file, content)

@@ -1,0 +1,178 @@
+"""Shared libraries that `compiler.export` wrote: what they say of themselves, and how they are
+called from Python."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler.boundary.elements import Elements, elements_among
+from compiler.boundary.index_ranges import IndexRange, ranges_among
+from compiler.codegen.backend import Code
+from compiler.errors import ModelError, UnsupportedError
+from compiler.files.reading import ARRAYS, open_file
+from compiler.runtime.executable import GraphExecutable
+from compiler.runtime.program import Program
+from compiler.saved.codec import decode, encode
+from compiler.target.registry import Target
+
+FORMAT = 1
+"""Number of the layout of descriptions, and of how libraries are called."""
+MAGIC = b"dtypelab library "
+"""What descriptions begin with."""
+ELF = b"\x7fELF"
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 5)
+_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, IndexError)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a module declares of its inputs and outputs (see `Executable`)."""
+
+    elements: Elements
+    indices: tuple[IndexRange, ...]
+
+
+def description(program: Program, name: str, weights: str, facts: Facts) -> str:
+    """What a library says of its program, in one line of ASCII; `weights`: the name of their file,
+    if they are in one."""
+    p, t = program, program.target
+    held = {
+        "format": FORMAT,
+        "name": name,
+        "target": [t.text, t.triple, t.cpu, t.features if t.kind == "llvm" else ""],
+        "needs": sorted(t.enabled) if t.kind == "llvm" else [],
+        "weights": weights,
+        "elements": [facts.elements.inputs, facts.elements.outputs],
+        "indices": [r.row() for r in facts.indices],
+        "plan": encode((p.inputs, p.outputs, p.dims, p.workspace, p.sizes, p.assumed, p.lowerings)),
+    }
+    return MAGIC.decode() + json.dumps(held, separators=(",", ":"))
+
+
+class LibraryExecutable(GraphExecutable):
+    """The program of a shared library; called as what `compiler.build` makes."""
+
+    @property
+    def source(self) -> str:
+        """See Executable.
+
+        Raises:
+            UnsupportedError: a library does not hold it.
+        """
+        raise UnsupportedError("a shared library does not hold the source of its program")
+
+    def as_text(self) -> str:
+        """See Executable; raises as `source`."""
+        return self.source
+
+    def stats(self) -> str:
+        """What it is, and the memory plan's size."""
+        return f"shared library for {self.target}\n  {self.signature()}"
+
+
+def is_library(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as shared libraries do."""
+    try:
+        with open_file(path, "the executable", ModelError, ARRAYS) as file:
+            return bytes(file.read(len(ELF))) == ELF
+    except OSError:
+        return False
+
+
+def load_library(path: str | os.PathLike[str]) -> LibraryExecutable:
+    """The program of a shared library that `compiler.export` wrote; nothing is compiled.
+
+    It holds machine code: load only what you would also run. What it says of itself is read, and
+    must fit this machine, before anything in it runs.
+
+    Raises:
+        ModelError: it is no such library, is of another version or for another CPU, or its weights
+            are not beside it.
+    """
+    name = os.fspath(path)
+    try:
+        held = json.loads(_description(Path(path)))
+        if held["format"] != FORMAT:
+            raise ModelError(f"{name} is of another version of dtypelab: export the model again")
+        target = _target(name, held)
+        inputs, outputs, dims, workspace, sizes, assumed, lowerings = decode(held["plan"])
+        types = [[t for _, t in part] for part in (inputs, outputs)]
+        given, made = (list(map(str, part)) for part in held["elements"])
+        facts = Facts(
+            elements_among(given, made, *types), ranges_among(held["indices"], dict(inputs))
+        )
+    except _DAMAGE:
+        raise ModelError(
+            f"{name} is no library that compiler.export has written, or is damaged: export the "
+            "model again"
+        ) from None
+    weights = _weights(Path(path), str(held["weights"]))
+    try:
+        run = _RUN((f"{held['name']}_run", _opened(Path(path))))
+    except (OSError, AttributeError) as error:
+        raise ModelError(f"{name} cannot be loaded: {error}") from None
+    program = Program(
+        target, 1, inputs, outputs, (), (), dims, workspace,
+        Code((f"{held['name']}_run",), ""), b"", (), sizes=sizes, assumed=assumed,
+        lowerings=lowerings,
+    )  # fmt: skip
+
+    def entry(given: int, made: int, constants: int, arena: int, sizes: int) -> None:
+        run(given, made, sizes, 0 if weights is None else weights.ctypes.data, arena)
+
+    exe = LibraryExecutable(program, entry)
+    exe.elements, exe.indices = facts.elements, facts.indices
+    return exe
+
+
+def _description(path: Path) -> str:
+    """What a library says, found in the file: nothing of it runs."""
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as held:
+            at = held.find(MAGIC)
+            end = held.find(b"\0", at) if at >= 0 else -1
+            return held[at + len(MAGIC) : end].decode("ascii") if end >= 0 else ""
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    """A library, by a name that none was opened by: of a name that it knows, the system gives what
+    was in the file then."""
+    with tempfile.TemporaryDirectory(prefix="dtypelab-") as folder:
+        link = Path(folder, path.name)
+        link.symlink_to(path.resolve())
+        return ctypes.CDLL(str(link))
+
+
+def _target(name: str, held: Mapping[str, Any]) -> Target:
+    text, triple, cpu, features = map(str, held["target"])
+    host, needs = Target.parse("llvm"), frozenset(map(str, held["needs"]))
+    missing = sorted(needs - host.enabled)
+    if triple != host.triple or missing:
+        lacks = f"needs {', '.join(missing)}" if missing else f"is for {triple}"
+        raise ModelError(f"{name} is for another CPU ({lacks}): export the model for this one")
+    return Target(text, triple, cpu, features, needs)
+
+
+def _weights(path: Path, file: str) -> np.ndarray[Any, np.dtype[np.uint8]] | None:
+    """The file of weights beside a library, mapped."""
+    if not file:
+        return None
+    there = path.parent / Path(file).name
+    try:
+        return np.memmap(there, np.uint8, "r")
+    except (OSError, ValueError) as error:
+        raise ModelError(
+            f"{path} needs its weights in {there}, which do not open: {error}"
+        ) from None

@@ -1,0 +1,116 @@
+"""Code for other machines: object files of four architectures, and what runs here without them."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import compiler
+from compiler.errors import UnsupportedError
+from compiler.target.registry import Target
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codegen"))
+
+from test_c_networks import dense, images, network
+
+MACHINES = {"x86_64-linux": 62, "aarch64-linux": 183, "riscv64-linux": 243}
+"""Triples, and e_machine of their ELF files."""
+DOUBLE_FLOAT_ABI = 4
+"""Of riscv64, in e_flags."""
+
+
+@pytest.mark.parametrize("triple", MACHINES)
+def test_object_files(tmp_path: Path, triple: str) -> None:
+    compiler.export(dense(), f"llvm -mtriple={triple}", tmp_path / "x")
+    code = (tmp_path / "x" / "net.o").read_bytes()
+    assert (code[:4], code[18]) == (b"\x7fELF", MACHINES[triple])
+    assert b"net_run\0" in code
+    if triple == "riscv64-linux":
+        assert code[48] & 6 == DOUBLE_FLOAT_ABI
+
+
+def test_names_of_one_machine_share_their_kernels(tmp_path: Path) -> None:
+    names = (
+        "llvm -mcpu=x86-64",
+        "llvm -mtriple=x86_64-linux",
+        "llvm -mtriple=x86_64-linux -mcpu=x86-64",
+    )
+    for k, target in enumerate(names):
+        compiler.export(dense(), target, tmp_path / str(k))
+        assert b"net_run\0" in (tmp_path / str(k) / "net.o").read_bytes()
+
+
+def test_webassembly(tmp_path: Path) -> None:
+    target = Target.anywhere("llvm -mtriple=wasm32")
+    assert (target.pointer_bytes, target.isa, target.runnable) == (4, "simd128", False)
+    compiler.export(dense(), target, tmp_path / "x")
+    assert (tmp_path / "x" / "net.o").read_bytes()[:8] == b"\0asm\1\0\0\0"
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        ("llvm -mtriple=aarch64-linx", "unknown target triple .*; did you mean 'aarch64-linux'"),
+        ("llvm -mtriple=wasm32 -mcpu=haswell", "haswell is a CPU of x86_64, not of wasm32"),
+        ("llvm -mtripel=wasm32", "unknown option 'mtripel'; did you mean 'mtriple'"),
+        ("llvm -mtriple=riscv64-linux -mcpu=generic-rv65", "unknown target CPU"),
+    ],
+)
+def test_targets_that_there_are_not(tmp_path: Path, target: str, message: str) -> None:
+    with pytest.raises(UnsupportedError, match=message):
+        compiler.export(dense(), target, tmp_path / "x")
+
+
+def test_what_is_for_another_machine_is_not_run_here() -> None:
+    with pytest.raises(UnsupportedError, match="needs simd128, which this CPU lacks"):
+        compiler.build(dense(), target="llvm -mtriple=wasm32")
+
+
+RUN = """const {WASI} = require('wasi'), fs = require('fs');
+const args = ['main', ...process.argv.slice(3)];
+const wasi = new WASI({version: 'preview1', args, preopens: {'/': '/'}, returnOnExit: true});
+(async () => {
+  const module = await WebAssembly.compile(fs.readFileSync(process.argv[2]));
+  process.exitCode = wasi.start(await WebAssembly.instantiate(module, wasi.getImportObject()));
+})();
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fmt", ["float32", "int8", "posit16_es1", "float8_e4m3fn"])
+@pytest.mark.parametrize("target", ["c", "llvm -mtriple=wasm32"])
+def test_in_node(tmp_path: Path, target: str, fmt: str) -> None:
+    """C compiled by zig's clang for 32-bit pointers, and LLVM's code, linked by it."""
+    if importlib.util.find_spec("ziglang") is None or shutil.which("node") is None:
+        pytest.skip("ziglang or node is not installed")
+    folder, mod, x = tmp_path / "x", network("mnist_mlp", fmt), images(100, 2)
+    compiler.export(mod, target, folder)
+    (folder / "run.js").write_text(RUN)
+    x.tofile(folder / "x.bin")
+    zig = [sys.executable, "-m", "ziglang", "cc", "-target", "wasm32-wasi", "-std=c11", "-O2", "-w"]
+    code = folder / ("net.c" if target == "c" else "net.o")
+    flags = ["-ffp-contract=off", "-fno-strict-aliasing", "-o", folder / "main.wasm"]
+    subprocess.run([*zig, *flags, folder / "main.c", code, "-lm"], check=True)
+    given = [
+        "node",
+        "--no-warnings",
+        folder / "run.js",
+        folder / "main.wasm",
+        "2",
+        folder / "x.bin",
+    ]
+    said = subprocess.run(given, capture_output=True, text=True, check=True).stdout
+    got, want = (
+        np.array(said.split(), np.float32),
+        np.asarray(compiler.evaluate(mod, x)).reshape(-1),
+    )
+    if fmt == "float32":
+        np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4)
+    else:
+        np.testing.assert_array_equal(got, want)
