@@ -23,6 +23,7 @@ __getattr__, __dir__, __all__ = lazy(
         "compiler.saved.decoders": ["load_decoder"],
         "compiler.saved.executables": ["load"],
         "compiler.decoding.session": ["decoder"],
+        "compiler.exporting.export": ["Exported", "export"],
         "compiler.executors": ["create_executor"],
         "compiler.codegen.llvm.jit": ["clear_cache"],
         "compiler.target.registry": ["Target"],

@@ -13,6 +13,7 @@ from compiler.boundary.elements import elements_of
 from compiler.boundary.index_ranges import index_ranges
 from compiler.boundary.inputs import symbolic_sizes
 from compiler.errors import InputError, UnsupportedError
+from compiler.ir.draws import drawn
 from compiler.ir.expr import Call, Constant, Function, IRModule, Tuple, TupleGetItem, Var, atom_type
 from compiler.lowering.choose import DtypeLowering, choose_lowerings, forms_of
 from compiler.op.opdef import OpDef
@@ -102,6 +103,7 @@ PIPELINE = register(
                   (Step("FuseOps", "compiler.transform.fuse_ops:fused", is_pass=True,
                         note="disabled, it makes a kernel of each operator"),)),
             Stage("attention", "the same", passes("FuseAttention")),
+            Stage("draws", "the same", passes("PassDraws")),
             Stage("loops", "the function of a kernel",
                   (Step("legalize", "compiler.lowering.legalize:legalize"),)),
             Stage("schedule", "its loop nest, unless that was compiled before", (
@@ -182,6 +184,11 @@ def compiled(
     exe: Executable
     if needed and machine is False:
         raise UnsupportedError("the graph executor runs no control flow: use the vm executor")
+    if needed and drawn(mod.main) is not None:
+        raise UnsupportedError(
+            "random draws reach no operator in control flow, or under the virtual machine: only "
+            "a function that is a graph of operators has a parameter of draws"
+        )
     if needed:
         from compiler.vm.build import build_machine
 
@@ -229,16 +236,19 @@ def compile_program(
     target: str | Target,
     threads: int = 1,
     dtype_lowering: str | None = None,
+    compiled: bool = True,
 ) -> Program:
     """What a loader makes an executable of, for a target that may be another machine than this
-    (see `Target.anywhere`): code and constants of `main`, which has no control flow.
+    (see `Target.anywhere`): code and constants of `main`, which has no control flow. Its entry
+    point is `compiled`, or left as text, for those who make something else of that.
 
     Raises:
         LoweringError, InputError, UnsupportedError: as `build`.
     """
     chosen = Target.anywhere(target) if isinstance(target, str) else target
     sizes, assumed = symbolic_sizes(mod.main), assumptions(mod)
-    program = _program(run(_prepared(mod, chosen), "emptiness"), chosen, threads, dtype_lowering)
+    plain = run(_prepared(mod, chosen), "emptiness")
+    program = _program(plain, chosen, threads, dtype_lowering, compiled=compiled)
     return replace(program, sizes=tuple(sizes), assumed=tuple(assumed))
 
 
@@ -248,9 +258,11 @@ def _program(
     threads: int,
     dtype_lowering: str | None,
     dims: Iterable[Dim] = (),
+    compiled: bool = True,
 ) -> Program:
     lowerings = choose_lowerings(mod, dtype_lowering)
-    program = ProgramBuilder(_optimize(mod, target, lowerings), target, threads, dims).run()
+    builder = ProgramBuilder(_optimize(mod, target, lowerings), target, threads, dims)
+    program = builder.run(compiled)
     return replace(program, lowerings=lowerings)
 
 
@@ -289,4 +301,4 @@ def _prepared(mod: IRModule, target: Target) -> IRModule:
 def _optimize(mod: IRModule, target: Target, lowerings: tuple[DtypeLowering, ...]) -> IRModule:
     mod = sequence("layouts", "heads", "layouts", told=Job(target, lowerings))(mod)
     fused: IRModule = run(mod, "fusion")  # kernels are what the executor runs
-    return sequence("attention", "attention")(fused)
+    return sequence("attention", "attention", "draws")(fused)

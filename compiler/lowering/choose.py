@@ -23,6 +23,8 @@ from compiler.types.tensor_types import TensorType
 LOWERINGS = ("library", "table", "vector")
 TABLE_BITS = 8
 """Widest datatypes that tables of all pairs are made for."""
+_NATIVE = ("float32", "float64")
+"""Accumulations that round no sum to the dtype of the terms before its end."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +48,24 @@ def choose_lowerings(mod: IRModule, wanted: str | None = None) -> tuple[DtypeLow
     """
     if wanted is not None and wanted not in LOWERINGS:
         raise InputError(unknown("datatype lowering", wanted, LOWERINGS))
-    fused = _fused(mod)
-    return tuple(_choose(d, wanted, d in fused) for d in custom_dtypes(mod))
+    elsewhere = _summed_elsewhere(mod)
+    return tuple(_choose(d, wanted, d in elsewhere) for d in custom_dtypes(mod))
 
 
-def _fused(mod: IRModule) -> set[DType]:
-    """The custom dtypes that sums are formed of by fused multiply-adds, which have no tables, also
-    into other formats."""
+def _summed_elsewhere(mod: IRModule) -> set[DType]:
+    """The custom dtypes that tables of pairs are of no use to: sums are formed of them by fused
+    multiply-adds, which have no tables, also into other formats; or all their sums are formed in
+    float32 or float64, so that nothing is rounded to them in between."""
     calls = [b.value for b in mod.main.bindings if isinstance(b.value, Call)]
-    modes = [(v, getattr(v.attrs, "accumulate", "")) for v in calls]
-    fused = [v for v, mode in modes if mode == "fma" or accumulator(mode) is not None]
-    return {a.type.dtype.code for v in fused for a in v.args if isinstance(a.type, TensorType)}
+    modes = [(v, mode) for v in calls if (mode := getattr(v.attrs, "accumulate", ""))]
+    fused = _read([v for v, mode in modes if mode == "fma" or accumulator(mode) is not None])
+    native = _read([v for v, mode in modes if mode in _NATIVE])
+    return fused | native - _read([v for v, mode in modes if mode not in _NATIVE])
+
+
+def _read(calls: list[Call]) -> set[DType]:
+    """The dtypes of the operands of calls."""
+    return {a.type.dtype.code for v in calls for a in v.args if isinstance(a.type, TensorType)}
 
 
 def custom_dtypes(mod: IRModule) -> list[DType]:
@@ -75,11 +84,11 @@ def forms_of(choices: tuple[DtypeLowering, ...]) -> dict[DType, DType]:
     return {dtype: dtype.in_form(form) for dtype, form in held.items() if form}
 
 
-def _choose(dtype: DType, wanted: str | None, fused: bool) -> DtypeLowering:
+def _choose(dtype: DType, wanted: str | None, elsewhere: bool) -> DtypeLowering:
     kind, lane, slow = custom(dtype.name), lane_of(dtype), ""
     if isinstance(kind, VectorDType):
         reason = kind.lanes_reason(dtype)
-        if wanted is None and dtype.bits <= TABLE_BITS and not fused:
+        if wanted is None and dtype.bits <= TABLE_BITS and not elsewhere:
             slow = kind.slow_sums(dtype)
     else:
         reason = "only functions are known of it"

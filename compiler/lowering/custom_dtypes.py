@@ -3,7 +3,8 @@
 Every operation on a custom datatype is handed, with its operands, to that datatype. On codes, what
 comes back works on storage integers: calls of C functions, table look-ups, or expressions. On
 lanes, it works on floats. Sums in registers first take the datatype's deferred expressions; where
-these leave a NaN, the whole tile is computed again with those that are always right (`Attempt`).
+these leave a NaN, some steps of the tile, or all of it, are computed again with those that are
+always right (`Attempt`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from compiler.arithmetic.stochastic import Place, RandomDType
 from compiler.errors import LoweringError
+from compiler.lowering.attempts import in_parts
 from compiler.lowering.tables import by_table
 from compiler.tensor.custom_dtypes import VectorDType, lowered
 from compiler.tensor.expr import (
@@ -156,6 +158,9 @@ class _Lowering:
         sums = register_sums(body)
         if not sums:
             return [self.stmt(s) for s in body]
+        parts = in_parts(body, sums)
+        if parts is not None:
+            return [self.stmt(s) for s in parts]
         # The statements up to the last that adds are tried, those after it use the sums.
         last = max(k for k, s in enumerate(body) if any(x.buffer in sums for x in stores([s])))
         again = [self.stmt(s) for s in in_memory(body)]
@@ -172,6 +177,10 @@ class _Lowering:
             leaves = {n: self.value(e) for n, e in s.leaves.items()}
             store = replace(s.store, value=self.value(s.store.value))
             return replace(s, store=store, leaves=leaves)
+        if isinstance(s, Attempt):
+            tried = [self.stmt(x, s.watched) for x in s.body]
+            rest, again = ([self.stmt(x) for x in part] for part in (s.rest, s.again))
+            return Attempt(tried, tuple(self.buffer(b) for b in s.watched), rest, again)
         if isinstance(s, When):
             return When(self.value(s.condition), self.body(s.body))
         if isinstance(s, Pick):

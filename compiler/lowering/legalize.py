@@ -9,6 +9,7 @@ import numpy as np
 
 from compiler.arithmetic.stochastic import node_number
 from compiler.errors import LoweringError
+from compiler.ir.draws import drawn
 from compiler.ir.expr import Atom, Call, Constant, Function, Var, tensor_type
 from compiler.lowering.rounding_sites import place_roundings
 from compiler.op.opdef import OpDef
@@ -59,6 +60,8 @@ def legalize(f: Function) -> Legalized:
             atoms.append(a)
         return buffers[a]
 
+    draw = drawn(f)
+    number = None if draw is None else read(draw)[()]
     outputs: list[Buffer] = []
     operators: dict[str, str] = {}
     for b in f.bindings:
@@ -70,7 +73,7 @@ def legalize(f: Function) -> Legalized:
         if op.contraction is not None and op.contraction.kernel:
             operands[1].finite = False if _infinite(b.value.args[1]) else operands[1].finite
         out = op.lower(builder, b.value.attrs, *operands)
-        place_roundings(builder.body[done:], op, node_number(b.var.name))
+        place_roundings(builder.body[done:], op, node_number(b.var.name), number)
         operators |= dict.fromkeys((s.stage for s in stores(builder.body[done:])), op.name)
         outputs = list(out) if isinstance(out, tuple) else [out]
         outputs = [_own(builder, o) for o in outputs]

@@ -20,7 +20,7 @@ from compiler.tensor.stmt import For, Stmt, Store, walk_stmts
 _UPDATES = ("Add", "Mul", "Fma")
 
 
-def place_roundings(stages: Sequence[Stmt], op: OpDef, node: int) -> None:
+def place_roundings(stages: Sequence[Stmt], op: OpDef, node: int, draw: Expr | None = None) -> None:
     """Wrap the stochastic roundings of one operator's stages, in place.
 
     Args:
@@ -28,6 +28,7 @@ def place_roundings(stages: Sequence[Stmt], op: OpDef, node: int) -> None:
             then over what it sums up.
         op: the operator.
         node: number of the binding.
+        draw: what is added to all counts, an int64 (`compiler.ir.draws`).
 
     Raises:
         UnsupportedError: the operator does not number its roundings.
@@ -49,9 +50,10 @@ def place_roundings(stages: Sequence[Stmt], op: OpDef, node: int) -> None:
         here = first if steps is None else first + steps * count
         numbers = {id(n): here + k for k, n in enumerate(roundings)}
         index = store.buffer.flat(store.idx)
-        store.value = _wrapped(store.value, numbers, node, index)
+        places = {key: _drawn(number, draw) for key, number in numbers.items()}
+        store.value = _wrapped(store.value, places, node, index)
         if updates:
-            step = index_value(here + len(roundings))
+            step = _drawn(here + len(roundings), draw)
             store.value = At(store.value, node, index_value(index), step)
         first = first + total * count
 
@@ -81,9 +83,15 @@ def _steps(store: Store, path: Sequence[For]) -> tuple[Index | None, Index]:
     return flat, total
 
 
-def _wrapped(e: Expr, numbers: dict[int, Index], node: int, index: Index) -> Expr:
-    kids = [_wrapped(k, numbers, node, index) for k in e.children()]
+def _drawn(count: Index, draw: Expr | None) -> Expr:
+    """The step of a place."""
+    step = index_value(count)
+    return step if draw is None else BinOp("Add", step, draw, draw.dtype)
+
+
+def _wrapped(e: Expr, steps: dict[int, Expr], node: int, index: Index) -> Expr:
+    kids = [_wrapped(k, steps, node, index) for k in e.children()]
     new = e.rebuilt(kids) if any(a is not b for a, b in zip(kids, e.children(), strict=True)) else e
-    if id(e) not in numbers:
+    if id(e) not in steps:
         return new
-    return At(new, node, index_value(index), index_value(numbers[id(e)]))
+    return At(new, node, index_value(index), steps[id(e)])

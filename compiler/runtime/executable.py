@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
+import struct
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,6 +20,7 @@ from compiler.boundary.inputs import bind_inputs, check_sizes
 from compiler.codegen.backend import backend_of
 from compiler.errors import InputError, OutOfMemoryError, UnsupportedError
 from compiler.lowering.choose import DtypeLowering
+from compiler.runtime.addresses import address
 from compiler.runtime.disassembly import counts, instructions
 from compiler.runtime.kernels import Kernel, aligned_copy
 from compiler.runtime.program import Program
@@ -206,13 +209,43 @@ class GraphExecutable(Executable):
             ctypes.addressof(given),
             ctypes.addressof(made),
             ctypes.addressof(self._constants),
-            work.ctypes.data,
+            address(work),
             ctypes.addressof(values),
         )
         if self.program.externals:
             self._local.workspace = work
             self._linkage.check()
         return outs
+
+    def prepared(self) -> Callable[[Sequence[Array]], list[Array]] | None:
+        """A quicker `run`, for one thread, of a program all of whose sizes are known: its tables
+        are made once. None: there is none."""
+        p = self.program
+        if p.dims or p.externals:
+            return None
+        shapes, size, values = self._sizes({})
+        if values is None or isinstance(values, GraphExecutable):
+            return None
+        kinds = [(s, t.dtype.storage) for s, (_, t) in zip(shapes, p.outputs, strict=True)]
+        count = len(p.inputs)
+        table = struct.Struct(f"{count + len(kinds)}P")
+        held = ctypes.create_string_buffer(max(table.size, 8))
+        work, fill, empty = self._workspace(size), table.pack_into, np.empty
+        at = ctypes.addressof(held)
+        made = at + count * ctypes.sizeof(ctypes.c_void_p)
+        constants, d, e = ctypes.addressof(self._constants), address(work), ctypes.addressof(values)
+        entry = functools.partial(self._entry, at, made, constants, d, e)
+
+        def run(arrays: Sequence[Array], kept: Any = (work, values)) -> list[Array]:
+            try:
+                outs = [empty(shape, dtype) for shape, dtype in kinds]
+            except MemoryError:
+                return self.run(arrays, {})  # which says what there is no memory for
+            fill(held, 0, *map(address, arrays), *map(address, outs))
+            entry()
+            return outs
+
+        return run
 
     def _sizes(self, dims: Mapping[Var, int]) -> tuple[list[tuple[int, ...]], int, Any]:
         """(shapes of the outputs, bytes of workspace, what runs), remembered for a few dims:
@@ -328,7 +361,7 @@ class GraphExecutable(Executable):
 
 
 def _table(arrays: Sequence[Array]) -> ctypes.Array[ctypes.c_void_p]:
-    return (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
+    return (ctypes.c_void_p * max(1, len(arrays)))(*map(address, arrays))
 
 
 def _linked(constants: Sequence[Array], addresses: Mapping[int, Array]) -> list[Array]:

@@ -135,7 +135,7 @@ class KernelSource:
                 nest = run(nest, "schedule", "custom datatypes in loops")
                 func = nest.func
                 plain = re.sub(r"\W", "_", func.name, flags=re.ASCII)  # a person may have named it
-                symbol = f"{plain}_{digest(program_text(func), str(self._target))}"
+                symbol = f"{plain}_{digest(program_text(func), *self._target.machine)}"
                 self._scheduled = Scheduled(func, nest.tables, symbol)
             return self._scheduled
 

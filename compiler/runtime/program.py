@@ -35,6 +35,7 @@ class Program:
         sizes: the symbolic dimensions of its tensors, which may not be zero.
         assumed: equalities of dimensions.
         lowerings: how each custom datatype is computed, and why.
+        parts: where the entry point was left as text, that of all code, the entry point's last.
     """
 
     target: Target
@@ -52,6 +53,7 @@ class Program:
     sizes: tuple[Index, ...] = ()
     assumed: tuple[Assumption, ...] = ()
     lowerings: tuple[DtypeLowering, ...] = ()
+    parts: tuple[Code, ...] = ()
 
     @property
     def symbol(self) -> str:

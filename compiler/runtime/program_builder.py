@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from compiler.boundary.external import External
-from compiler.codegen.backend import backend_of
+from compiler.codegen.backend import Code, backend_of
 from compiler.codegen.steps import Pointer, Step
 from compiler.errors import LoweringError, ScheduleError
 from compiler.ir.expr import (
@@ -82,8 +82,8 @@ class ProgramBuilder:
         self.conditions = Conditions({}, {})
         self.beside = Beside()
 
-    def run(self) -> Program:
-        """The program of the function.
+    def run(self, compiled: bool = True) -> Program:
+        """The program of the function; its entry point is `compiled`, or left as text.
 
         Raises:
             LoweringError: a kernel has no lowering; names the operators and nodes.
@@ -105,9 +105,12 @@ class ProgramBuilder:
         dims = self._dims(steps)
         backend = backend_of(self.target)
         entry = backend.entry(steps, dims, self.threads, self.target)
+        parts: tuple[Code, ...] = ()
+        if not backend.separate or not compiled:
+            sources = (k.source_code for k, _, _ in self.kernels if isinstance(k, Kernel))
+            parts = (*dict.fromkeys(sources), entry)
         if not backend.separate:
-            parts = (k.source_code for k, _, _ in self.kernels if isinstance(k, Kernel))
-            entry = backend.joined([*dict.fromkeys(parts), entry])
+            entry = backend.joined(parts)
         return Program(
             target=self.target,
             threads=self.threads,
@@ -119,8 +122,9 @@ class ProgramBuilder:
             dims=tuple(dims),
             workspace=plan,
             entry=entry,
-            code=object_of(entry, self.target),
+            code=object_of(entry, self.target) if compiled else b"",
             steps=tuple(steps),
+            parts=() if compiled else parts,
         )
 
     def _output_names(self) -> list[str]:

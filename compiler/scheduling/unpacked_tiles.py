@@ -22,6 +22,7 @@ from compiler.scheduling.tile import (
     stride_of,
     tileable_axis,
 )
+from compiler.symbolic import Var
 from compiler.target.registry import Target
 from compiler.tensor.expr import Buffer, Gather, IndexValue, Load, walk
 from compiler.tensor.stmt import For, Store
@@ -137,9 +138,12 @@ def without_packing(
     store: Store, path: Sequence[For], axes: list[Axis], operands: list[Load], target: Target
 ) -> Tile | None:
     """No operand is constant or worth a copy: lanes along an axis that one of them follows
-    contiguously."""
+    contiguously, and that does not say what padding is skipped: lanes are skipped together."""
+    skipped = {v for f in guards(path) for v in f.extent.vars()}
     for k, i in reversed(list(enumerate(store.idx))):
         (v,) = i.vars()
+        if v in skipped:
+            continue
         mine = [x for x in operands if v in index_vars_of(x)]
         alone = len(mine) == 1 and stride_of(mine[0], v) == 1
         most = target.vector_bytes // store.buffer.dtype.nbytes
@@ -148,14 +152,17 @@ def without_packing(
         if alone and is_wide(axes[k]):
             lanes = min(most, axes[k].extent or 1)
             return Tile(k, lanes, k, 1, (), None, 0, None)
-    return _skipping(store, path, axes, target)
+    return _skipping(store, path, axes, skipped, target)
 
 
-def _skipping(store: Store, path: Sequence[For], axes: list[Axis], target: Target) -> Tile | None:
-    """Padding is skipped, which lanes along the last axis do together: blocks of channels, whose
-    weights lie apart, but are read once for several positions."""
-    lane = axes[-1]
-    if not guards(path) or lane.extent is None or lane.other or not is_wide(lane):
+def _skipping(
+    store: Store, path: Sequence[For], axes: list[Axis], skipped: set[Var], target: Target
+) -> Tile | None:
+    """Padding is skipped, which lanes do together: channels, whose weights lie apart, but are read
+    once for several positions."""
+    channels = (a for a in reversed(axes) if not a.other and is_wide(a))
+    lane = next((a for a in channels if path[a.index].var not in skipped), None)
+    if not skipped or lane is None or lane.extent is None:
         return None
     lanes = min(target.vector_bytes // store.buffer.dtype.nbytes, lane.extent)
     pixels = [a for a in axes if a.other and not a.constant and a.extent]

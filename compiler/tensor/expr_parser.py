@@ -68,7 +68,7 @@ class Line(DimensionParser):
 
     def error(self, message: str, at: int | None = None) -> ParseError:
         """An error at a column (from 0), or at the current token."""
-        return super().error(message) if at is None else self._error(at, message)
+        return super().error(message) if at is None else self.error_at(at, message)
 
     def made(self, at: int, make: Callable[[], T]) -> T:
         """What `make` gives; what it raises is an error at column `at`."""

@@ -7,6 +7,7 @@ again, in memory, where they did not (see `compiler.lowering.custom_dtypes`).
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from compiler.tensor.expr import Buffer, Expr, FloatImm, Load, rewrite
@@ -56,30 +57,35 @@ def _register_stores(s: Stmt, update: str) -> set[Buffer]:
     }
 
 
-def in_memory(body: list[Stmt]) -> list[Stmt]:
+def in_memory(body: list[Stmt], to: Mapping[Buffer, Buffer] | None = None) -> list[Stmt]:
     """A copy of `body` in few instructions: what was unrolled becomes loops, registers become
-    memory."""
-    moved = {
-        b: replace(b, name=f"{b.name}.again", scope="local", align=64)
-        for b, *_ in accesses(body)
-        if b.scope == "register"
-    }
+    memory; `to`: which."""
+    if to is None:
+        to = {
+            b: replace(b, name=f"{b.name}.again", scope="local", align=64)
+            for b, *_ in accesses(body)
+            if b.scope == "register"
+        }
+    out = moved(body, to)
+    loops = [s for s, _, _ in walk_stmts(out) if isinstance(s, For)]
+    # A partial last vector's length must be constant.
+    needed = {v for s in loops if s.kind == "vector" for v in s.extent.vars()}
+    for s in loops:
+        if s.kind == "unroll" and s.var not in needed:
+            s.kind = "serial"
+        s.opaque = frozenset()
+    return out
+
+
+def moved(body: list[Stmt], to: Mapping[Buffer, Buffer]) -> list[Stmt]:
+    """A copy of `body` with other buffers in place of some."""
 
     def put(e: Expr) -> Expr | None:
-        return Load(moved[e.buffer], e.idx) if isinstance(e, Load) and e.buffer in moved else None
+        return Load(to[e.buffer], e.idx) if isinstance(e, Load) and e.buffer in to else None
 
     out = [clone(s, {}) for s in body]
-    every = [s for s, _, _ in walk_stmts(out)]
-    # A partial last vector's length must be constant.
-    needed = {
-        v for s in every if isinstance(s, For) and s.kind == "vector" for v in s.extent.vars()
-    }
-    for s in every:
-        if isinstance(s, For):
-            if s.kind == "unroll" and s.var not in needed:
-                s.kind = "serial"
-            s.opaque = frozenset()
-        elif isinstance(s, Store):
-            s.buffer = moved.get(s.buffer, s.buffer)
+    for s, _, _ in walk_stmts(out):
+        if isinstance(s, Store):
+            s.buffer = to.get(s.buffer, s.buffer)
             s.value = rewrite(s.value, put)
     return out

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from compiler.lowering.tables import table
-from compiler.tensor.expr import Buffer, Expr, Gather, call, cast, let
+from compiler.tensor.expr import Buffer, Expr, Gather, call, cast, let, maximum
 from compiler.types.dtypes import INT64, DType
 from datatypes.vector.carrier import SINGLE, Carrier
 from datatypes.vector.magic import Magic, Scaled
@@ -39,11 +39,13 @@ class Binade:
         entries: C.
         lift: log2 of what a product is multiplied by, so that products that are too large overflow.
         factors: by which the result is multiplied, if it has to be (`magic.Scaled`).
+        floor: least biased exponent that is looked up, for all below it, too.
     """
 
     entries: Buffer
     lift: int = 0
     factors: Buffer | None = None
+    floor: int = 0
 
     def rounded(self, x: Expr, at: Expr, c: Carrier) -> Expr:
         """(x + C) - C, given at = x * 2**lift."""
@@ -55,7 +57,7 @@ class Binade:
 
     def of(self, x: Expr, c: Carrier) -> Expr:
         """C, given x * 2**lift."""
-        return Gather(self.entries, _place(x, self.entries, c))
+        return Gather(self.entries, _place(x, self.entries, c, self.floor))
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +98,13 @@ class Group:
 Entries = Binade | Group
 
 
-def _place(x: Expr, entries: Buffer, c: Carrier) -> Expr:
-    """The lower bits of the exponent of x. Each look-up has its own mask, which goes where a
-    permutation has it built in."""
-    return cast((c.bits(x) >> c.mantissa) & (_size(entries) - 1), INT64)
+def _place(x: Expr, entries: Buffer, c: Carrier, floor: int = 0) -> Expr:
+    """The lower bits of the exponent of x, or of `floor` if that is larger. Each look-up has its
+    own mask, which goes where a permutation has it built in."""
+    exponent = c.bits(x) >> c.mantissa
+    if floor:
+        exponent = maximum(exponent & (2 * c.bias + 1), floor)
+    return cast(exponent & (_size(entries) - 1), INT64)
 
 
 def _size(b: Buffer) -> int:
@@ -138,21 +143,18 @@ def _plain(name: str, magic: Numbers, c: Carrier) -> Binade | None:
 
 def _lifted(name: str, magic: Numbers, c: Carrier) -> Binade | None:
     """A small table, if too large products can be made to overflow, while too small ones, which all
-    become minpos, find a C that rounds them to zero."""
+    become minpos, find the C of zero, which rounds them to it."""
     size = _SIZES[c.dtype.bits][-1]
     top = max(e for e, m in magic.items() if m is not None)
     lift = c.bias - top  # 2**(top + 1) overflows; the exponent of infinity has the last entry
     zero = top + 2 - size  # has the entry that zero has
     found = {e: m for e, m in magic.items() if zero <= e <= top}
-    for e, m in magic.items():
-        if e < zero:
-            other = found.get(top + 1 - (top + 1 - e) % size)
-            vanishes = m is not None and m.unit >= e + 2
-            if not vanishes or (other is not None and other.unit < e + 2):
-                return None
-    if zero in found and found[zero] is None:
-        return None
-    return Binade(_table(name, found, c, size, lift), lift)
+    if zero in found:
+        least = found[zero]
+        if least is None or (min(magic) < zero and least.unit < zero + 2):
+            return None
+    floor = zero + lift + c.bias if min(magic) < zero else 0
+    return Binade(_table(name, found, c, size, lift), lift, floor=floor)
 
 
 def _grouped(name: str, magic: Numbers, c: Carrier) -> Group | None:

@@ -47,6 +47,16 @@ def test_other_formats_keep_their_lanes(fmt: str) -> None:
     assert choice(layer(fmt)).lowering == "vector"
 
 
+@pytest.mark.parametrize("accumulate", ["float32", "float64"])
+def test_sums_in_floats_keep_their_lanes(accumulate: str) -> None:
+    """Nothing is rounded to the format before the end of a sum."""
+    mod = layer("posit8_es2", accumulate)
+    assert choice(mod).lowering == "vector"
+    x = np.random.default_rng(2).normal(size=(9, 40)).astype(np.float32)
+    y = compiler.build(mod)(x)
+    np.testing.assert_array_equal(y, compiler.build(mod, dtype_lowering="table")(x))
+
+
 def test_fused_sums_keep_their_lanes() -> None:
     assert choice(layer("posit8_es2", "fma")).lowering == "vector"
     assert choice(layer("posit8_es2", "exact")).lowering == "table"

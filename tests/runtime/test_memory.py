@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler.runtime.memory import ALIGN, SLACK, Lifetime, plan_memory
+from compiler.runtime.memory import ALIGN, SLACK, Lifetime, MemoryPlan, packed, plan_memory
 from compiler.symbolic import Index, Var
 
 N, H = Var("n"), Var("h")
@@ -21,9 +21,27 @@ def lifetimes(draw: st.DrawFn) -> list[Lifetime]:
     return out
 
 
-@given(lifetimes(), st.integers(1, 40), st.integers(1, 40))
+@st.composite
+def known(draw: st.DrawFn) -> list[Lifetime]:
+    """Of known sizes."""
+    steps, sizes = st.integers(0, 9), st.integers(0, 2000)
+    return [
+        Lifetime(Index.of(draw(sizes)), first, first + draw(steps))
+        for first in draw(st.lists(steps, min_size=1, max_size=12))
+    ]
+
+
+@given(lifetimes() | known(), st.integers(1, 40), st.integers(1, 40))
 def test_no_overlap(tensors: list[Lifetime], n: int, h: int) -> None:
-    plan = plan_memory(tensors)
+    check(tensors, plan_memory(tensors), n, h)
+
+
+@given(known())
+def test_no_overlap_of_what_is_packed(tensors: list[Lifetime]) -> None:
+    check(tensors, packed(tensors), 1, 1)
+
+
+def check(tensors: list[Lifetime], plan: MemoryPlan, n: int, h: int) -> None:
     env = {N: n, H: h}
     spans = [
         (int(o.value(env)), int(o.value(env)) + int(t.size.value(env)))
@@ -40,6 +58,15 @@ def test_no_overlap(tensors: list[Lifetime], n: int, h: int) -> None:
 def test_a_chain_needs_two_slots() -> None:
     chain = [Lifetime(N * 64, k, k + 1) for k in range(10)]
     assert plan_memory(chain).total == N * 128 + SLACK
+
+
+def test_known_sizes_are_packed_where_slots_are_much_larger() -> None:
+    """Two tensors take the place of a large one, as the parts of a gradient do."""
+    sizes = [(4096, 0, 1), (2048, 2, 3), (2048, 2, 3), (1024, 4, 5), (1024, 4, 5), (1024, 4, 5)]
+    tensors = [Lifetime(Index.of(n), first, last) for n, first, last in sizes]
+    assert plan_memory(tensors).total == 4096 + SLACK
+    chain = [Lifetime(Index.of(64), k, k + 1) for k in range(10)]
+    assert plan_memory(chain).total == 128 + SLACK
 
 
 def test_sizes_that_no_rule_orders_share_a_slot() -> None:

@@ -180,6 +180,52 @@ def test_only_tiles_with_doubtful_sums_are_computed_again() -> None:
     assert lost.sum() < 32
 
 
+def spread(m: int, k: int) -> Array:
+    """Terms of which few are doubtful, so that most parts of their sums are sure; NaN in row 1."""
+    x = np.random.default_rng(k).normal(size=(m, k)) * 0.05
+    x[0, ::29] = LIMIT
+    x[-1, -1] = -LIMIT
+    if m > 1:
+        x[1, k // 2] = np.nan
+    return x.astype(np.float32)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "c"])
+@pytest.mark.parametrize("k", [61, 64])
+def test_long_sums_are_tried_in_parts(k: int, target: str) -> None:
+    """The bits are those of the library lowering, and of the interpreter."""
+    rng, x = np.random.default_rng(k), spread(2, k)
+    mod = Net((2, k)).then("nn.dense", rng.normal(size=(11, k)) * 0.1, rng.normal(size=11)).module()
+    exe = check(mod, x, target)
+    assert any(b.name.endswith(".tried") for a in attempts(exe) for b in a.watched)
+    if target == "llvm":
+        assert kernel_inputs(exe, x).tobytes() == exe(x).tobytes()
+
+
+@pytest.mark.thorough
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 9), st.integers(60, 300), st.integers(1, 70), st.sampled_from(TARGETS))
+def test_long_sums_of_any_shape(m: int, k: int, n: int, target: str) -> None:
+    weights = np.random.default_rng(m * 100 + k).normal(size=(n, k)) * 0.1
+    check(Net((m, k)).then("nn.dense", weights).module(), spread(m, k), target)
+
+
+def test_only_parts_with_doubtful_terms_are_computed_again() -> None:
+    """With its second form taken out, a tile lacks the terms of the part that was doubtful."""
+    exe = built(dense(np.ones((16, 64)), m=2))
+    (attempt,) = {id(a): a for a in attempts(exe)}.values()
+    x = np.full((2, 64), 2.0**-6, np.float32)
+    x[1, 40:42] = LIMIT, -LIMIT
+    assert (exe(x) == [[1.0], [1.0 - 2.0**-5]]).all()
+    attempt.again.clear()
+    (kernel,) = (f for f in exe.program.kernels if any(a.array is not None for a in f.arguments))
+    f = kernel.func
+    packed = next(a.array for a in kernel.arguments if a.array is not None)
+    out = np.zeros((2, 16), np.float32)
+    loop_nests.run(f, [x, packed.reshape([int(n.const) for n in f.params[1].shape]), out])
+    assert (out == 0.75).all(), "16 of 64"
+
+
 @pytest.mark.parametrize("odd", [np.inf, np.nan, -0.0], ids=str)
 def test_padding_contributes_nothing_whatever_the_weights(odd: float) -> None:
     weights = np.ones((16, 16, 3, 3))

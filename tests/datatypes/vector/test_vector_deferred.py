@@ -89,6 +89,19 @@ def test_products_next_to_zero_are_sure(name: str) -> None:
     assert check(fmt, "Mul", a, b) == 0
 
 
+@pytest.mark.parametrize("name", ["posit16_es1"])
+def test_products_of_small_numbers_are_sure(name: str) -> None:
+    """All of them, as in gradients that vanish, and NaN stays NaN beside them."""
+    fmt, rng = get(name), np.random.default_rng(5)
+    least = int(fmt.nearest(Fraction(1, 2**5)))
+    codes = rng.integers(0, least, (2, 200_000))
+    codes[:, :40_000] = rng.integers(0, 40, (2, 40_000))
+    signs = rng.choice([-1, 1], codes.shape)
+    a, b = (codes * signs & fmt.mask).astype(fmt.storage)
+    for op in ("Add", "Mul"):
+        assert check(fmt, op, a, b) == 0
+
+
 @pytest.mark.parametrize("target", OLDER)
 @pytest.mark.parametrize("name", ["posit8_es0", "posit16_es1", "float8_e4m3fn", "posit32_es2"])
 def test_older_targets(name: str, target: str) -> None:
