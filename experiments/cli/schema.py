@@ -8,9 +8,10 @@ from .common import print_json
 
 
 @click.command(short_help="JSON schemas for editors: of specifications, configurations, plans.")
-@click.argument("what", type=click.Choice(["spec", "config", "plan"]), default="spec")
+@click.argument("what", type=click.Choice(["spec", "train", "config", "plan"]), default="spec")
 def schema(what: str) -> None:
-    """Print the JSON schema of sweeps (spec), of --config files (config), or of plans (plan).
+    """Print the JSON schema of sweeps (spec), of trainings (train), of --config files (config), or
+    of plans (plan).
 
     Editors complete and check by it what they edit. In TOML the first line names the file:
     #:schema ./spec.schema.json
@@ -19,6 +20,8 @@ def schema(what: str) -> None:
     """
     if what == "spec":
         from experiments.spec.json_schema import spec_schema as found
+    elif what == "train":
+        from experiments.training.json_schema import training_schema as found
     elif what == "config":
         from quantize.config.json_schema import config_schema as found
     else:

@@ -14,6 +14,7 @@ from experiments.files import check_outputs
 from experiments.layers.gaps import gaps_path, is_gaps, read_gaps
 from experiments.layers.sequences import is_sequences, read_sequences, sequences_path
 from experiments.layers.table import is_layers, layers_path, read_layers
+from experiments.layers.trainings import SHOWN_COLUMNS, is_runs, read_runs
 from experiments.measure.statistics import HOLM, adjusted, warning
 from experiments.results import export
 from experiments.results.column_meanings import SYSTEM
@@ -55,7 +56,7 @@ def table(
     """Show a results file as the table you need, in the form your paper needs.
 
     Results may be CSV or Parquet, and so may files of layers (NAME.layers.csv), of sequences
-    (NAME.sequences.csv) and of gaps (NAME.gaps.csv). What is exported
+    (NAME.sequences.csv), of gaps (NAME.gaps.csv) and of runs of training. What is exported
     as data (.csv, .parquet) has every column, unless --columns or --pivot says which: such a file
     is a results file again. The column `system` is the scheme with whatever else tells rows apart
     (calibrator, accumulation, threads ...); it can be asked for though no file has it. So can
@@ -75,7 +76,7 @@ def table(
     if paired is not None and _is_long(results):
         raise click.UsageError("--paired compares results: give the file of these")
     if other is not None and (_is_long(results) or _is_long(other)):
-        raise click.UsageError("--compare compares results, not layers")
+        raise click.UsageError("--compare compares results of sweeps")
     beside = (layers_path(results), sequences_path(results), gaps_path(results))
     check_outputs([out], [results, *beside, other])
     asked = re.split(r"\W+", ",".join([*conditions, columns or "", pivot or ""]))
@@ -97,7 +98,11 @@ def table(
     elif columns is not None:
         if columns != "all":
             shown = export.columns(shown, [name.strip() for name in columns.split(",")])
-    elif not (_is_long(results) or (out and out.suffix in export.DATA)):
+    elif out and out.suffix in export.DATA:
+        pass
+    elif is_runs(results):
+        shown = export.columns(shown, SHOWN_COLUMNS)
+    elif not _is_long(results):
         shown = export.usual_columns(shown)
         # People read the start of an error, programs all of it.
         shown = shown if as_json or out else export.shortened(shown)
@@ -142,19 +147,21 @@ def _notes(rows: pd.DataFrame) -> list[_Note]:
 
 
 def _is_long(path: Path) -> bool:
-    """Whether a file has several lines a row of the results."""
-    return is_layers(path) or is_sequences(path) or is_gaps(path)
+    """Whether a file is beside results, or instead of them: it has columns of its own."""
+    return is_layers(path) or is_sequences(path) or is_gaps(path) or is_runs(path)
 
 
 def _read(path: Path, asked: Container[str]) -> pd.DataFrame:
-    """A file of layers, of sequences, of gaps or of results, these with the columns that are asked
-    for and in no file."""
+    """A file of layers, of sequences, of gaps, of runs or of results, these with the columns that
+    are asked for and in no file."""
     if is_layers(path):
         return read_layers(path)
     if is_sequences(path):
         return read_sequences(path)
     if is_gaps(path):
         return read_gaps(path)
+    if is_runs(path):
+        return read_runs(path)
     rows = read_rows(path)
     if SYSTEM in asked:
         rows = rows.assign(**{SYSTEM: system_names(rows)})

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from experiments.results.parquet import is_parquet, read_parquet
+
 from .long_file import Kind, LongFile, read_long
 
 if TYPE_CHECKING:
@@ -27,6 +29,11 @@ RUN_COLUMNS = (
     *("threads", "cpu", "cores", "os", "python", "numpy", "llvmlite", "dtypelab_version"),
     *("git_rev", "git_dirty", "started_utc", "seconds", "config"),
 )
+SHOWN_COLUMNS = (
+    *("model", "system", "loss_scaling", "rate", "seed", "metric", "loss", "skipped_steps"),
+    *("finite", "seconds", "status"),
+)
+"""What is shown where nobody names columns."""
 SCHEMA_VERSION = 1
 _KIND = Kind("file of training runs", RUN_COLUMNS, _TEXT, "dtypelab train")
 
@@ -43,8 +50,10 @@ class RunsFile(LongFile):
 
 
 def is_runs(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is one of training runs, by its header."""
+    """Whether a file is one of training runs, by its columns."""
     try:
+        if is_parquet(path):
+            return tuple(read_parquet(path).columns) == RUN_COLUMNS
         with open(path, encoding="utf-8") as file:
             return file.readline().strip().split(",") == list(RUN_COLUMNS)
     except (OSError, UnicodeDecodeError):

@@ -134,9 +134,10 @@ class Reader:
         return tuple(self._typed(key, item, str, index) for index, item in enumerate(items))
 
     def items(self, key: str, default: tuple[Any, ...] | None = None) -> list[Any]:
-        """The non-empty list of distinct values at `key`; without a default it is required."""
+        """The list of distinct values at `key`, empty only if the default is; without a default it
+        is required."""
         value = list(self._get(key, list, default))
-        if not value and default is None:
+        if not value and default != ():
             self.fail(f"{key} is empty; list at least one", key)
         for index, item in enumerate(value):
             if item in value[:index]:

@@ -16,6 +16,10 @@ CONTROL = "control"
 """Whether gradients are finite, and their norm: always float32."""
 PARTS = (FORWARD, BACKWARD, UPDATE, LOSS, STATISTICS)
 FLOAT32, SEQUENTIAL = "float32", "sequential"
+NEAREST, STOCHASTIC = "nearest", "stochastic"
+ROUNDINGS = (NEAREST, STOCHASTIC)
+_RANDOM = "_stochastic"
+"""Ends the names of formats that round so, before their seeds."""
 _GROUP = ":"
 _GRADIENT = "/gradient"
 """Ends the origins of what `compiler.gradient` adds."""
@@ -27,6 +31,34 @@ class Computed:
 
     format: str = FLOAT32
     accumulate: str = SEQUENTIAL
+
+    @property
+    def random(self) -> bool:
+        """Whether it rounds stochastically."""
+        import datatypes
+
+        return self.format != FLOAT32 and datatypes.get(self.format).rounding == STOCHASTIC
+
+    @property
+    def to_nearest(self) -> Computed:
+        """The same, rounding to nearest where its name says that it rounds stochastically."""
+        return replace(self, format=self.format.partition(_RANDOM)[0]) if self.random else self
+
+    def rounded(self, rounding: str) -> Computed:
+        """The format with another rounding.
+
+        Raises:
+            ConfigError: it has none.
+        """
+        if rounding == NEAREST:
+            if (nearest := self.to_nearest).random:
+                raise ConfigError(f"{self.format} is defined to round stochastically")
+            return nearest
+        if self.random:
+            return self
+        if self.format == FLOAT32:
+            raise ConfigError("float32 rounds to nearest: only other formats round stochastically")
+        return replace(self, format=self.format + _RANDOM)
 
     @property
     def plain(self) -> bool:
@@ -53,6 +85,11 @@ class Formats:
     update: Computed = Computed()
     loss: Computed = Computed()
     statistics: Computed = Computed()
+
+    @property
+    def random(self) -> bool:
+        """Whether a part rounds stochastically, so that each step takes a draw of random bits."""
+        return any(getattr(self, part).random for part in PARTS)
 
     @classmethod
     def all(cls, name: str, accumulate: str = SEQUENTIAL) -> Formats:
@@ -90,12 +127,6 @@ def _check(part: str, c: Computed) -> None:
     if c.format == FLOAT32:
         return
     fmt = datatypes.get(c.format)
-    if fmt.rounding == "stochastic":
-        raise ConfigError(
-            f"{c.format} has the same random bits in every step, as these are a hash of the place "
-            f"in the program; train in a format that rounds to nearest, such as "
-            f"{c.format.partition('_stochastic')[0]}"
-        )
     if part == UPDATE and not _held(fmt):
         raise ConfigError(
             f"weights go from step to step in float32, which does not hold all values of "

@@ -38,6 +38,25 @@ def uniform(seed: int, name: str, count: int) -> np.ndarray[tuple[int], np.dtype
     return (bits.astype(np.float64) + 0.5) / 2.0**32
 
 
+def draw(seed: int, step: int) -> int:
+    """The draw of random bits of a step: 32 bits of (seed, step) alone."""
+    from datatypes.formats.randomness import random_bits
+
+    return int(random_bits(seed, node_number("draws of steps"), step, 0))
+
+
 def order(seed: int, epoch: int, count: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
     """The order of `count` examples in an epoch: a permutation, of (seed, epoch) alone."""
     return np.argsort(uniform(seed, f"order of epoch {epoch}", count), kind="stable")
+
+
+def moved(x: Floats, seed: int, step: int, most: int) -> Floats:
+    """Images [n, channels, height, width] of a step, each moved by up to `most` pixels along both
+    axes, by a hash of (seed, step); what comes in is the pixel at the edge."""
+    drawn = uniform(seed, f"shifts of step {step}", 2 * len(x)).reshape(-1, 2)
+    by = np.floor(drawn * (2 * most + 1)).astype(np.int64)
+    height, width = x.shape[2:]
+    wide = np.pad(x, ((0, 0), (0, 0), (most, most), (most, most)), mode="edge")
+    return np.stack(
+        [w[:, i : i + height, j : j + width] for w, (i, j) in zip(wide, by, strict=True)]
+    )

@@ -13,16 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from compiler.ir.expr import tensor_type
+from experiments.layers.answers import log_shares
 from experiments.layers.curves import Point
 
 from .checkpoints import Checkpoint, State
 from .data import Examples
-from .initial import initial, order
+from .initial import draw, initial, moved, order
 from .loss_scale import ScaleState
 from .network import Floats
-from .programs import Programs, one_hot, programs
-from .spec import RANDOM, Run
-from .step import RATE, SCALE, TARGETS, UNSCALE
+from .programs import Programs, float32_shares, one_hot, post_training_scores, programs
+from .spec import OF_MODEL, RANDOM, Run
+from .step import DRAW, RATE, SCALE, TARGETS, UNSCALE
 
 Tell = Callable[[str, int, int], None]
 """Is told what is being done, how much of it is, and of how much."""
@@ -40,11 +41,12 @@ class Pace:
 @dataclass(frozen=True, eq=False)
 class Trained:
     """What came of a run: the last state, its share of right answers and mean loss on the test
-    examples, and the mean loss of the last line of the curve."""
+    examples, its scores there, and the mean loss of the last line of the curve."""
 
     state: State
     metric: float
     test_loss: float
+    scores: Floats
 
     @property
     def loss(self) -> float:
@@ -68,7 +70,12 @@ def train_run(run: Run, data: Examples, pace: Pace, kept: Checkpoint | None, tel
         DtypelabError: the step cannot be made in these formats, or the checkpoint not be used.
     """
     tell("compiling", 0, run.steps)
-    made = programs(run, data.x.shape[1:], pace.threads)
+    if run.judged_only:
+        scores = post_training_scores(run, data, pace.threads)
+        one_hot(data.y_test[: run.n_test], scores.shape[1])
+        state = State({}, ScaleState(run.rules.loss_scale.value))
+        return Trained(state, *judged(scores, data.y_test[: run.n_test]), scores)
+    made = programs(run, data, pace.threads)
     training = _Training(run, made, data, pace)
     state = (kept.load() if kept else None) or training.beginning()
     begun, before = time.monotonic(), state.seconds
@@ -79,14 +86,29 @@ def train_run(run: Run, data: Examples, pace: Pace, kept: Checkpoint | None, tel
             kept.save(state)
         shown = f"loss {state.curve[-1].loss:.4f}" if state.curve else "training"
         tell(shown, state.step, run.steps)
-    metric, loss = training.judged(state.arrays)
-    return Trained(state, metric, loss)
+    scores = training.scores(state.arrays)
+    return Trained(state, *judged(scores, data.y_test[: run.n_test]), scores)
+
+
+def beginning(run: Run, data: Examples, pace: Pace) -> tuple[State, Callable[[State], State]]:
+    """The state before the first step of a run, and what makes of a state the one after a step.
+
+    Raises:
+        DtypelabError: the step cannot be made in these formats.
+    """
+    training = _Training(run, programs(run, data, pace.threads), data, pace)
+    return training.beginning(), training.after
 
 
 class _Training:
     def __init__(self, run: Run, made: Programs, data: Examples, pace: Pace):
         self.run, self.made, self.data, self.pace = run, made, data, pace
         self.targets = one_hot(data.y[: run.n_train], made.network.classes)
+        self.teacher = (
+            float32_shares(run.path, run.model_sha256, run.batch, data.x.shape[1:], pace.threads)
+            if run.targets == OF_MODEL
+            else None
+        )
         one_hot(data.y_test[: run.n_test], made.network.classes)
         self._order: tuple[int, NDArray[np.intp]] = (-1, np.zeros(0, np.intp))
 
@@ -117,14 +139,22 @@ class _Training:
         """The state after the next step."""
         run, step = self.run, self.made.step
         chosen = self.batch(state.step)
+        x = self.data.x[chosen]
+        if run.shift:
+            x = moved(x, run.seed, state.step, run.shift)
+        targets = self.targets[chosen] if self.teacher is None else self.teacher(x)
         rate = run.schedule.at(state.step, run.steps)
         scalars = {
             RATE: rate, SCALE: state.scale.value, UNSCALE: 1 / state.scale.value,
             **run.rules.optimizer.scalars_at(state.updates),
         }  # fmt: skip
-        numbers = {n: np.array(scalars[n], np.float32) for n in step.numbers}
+        numbers: dict[str, NDArray[Any]] = {
+            n: np.array(scalars[n], np.float32) for n in step.numbers
+        }
+        if step.random:
+            numbers[DRAW] = np.array(draw(run.seed, state.step), np.int64)
         out = self.made.run_step(**{
-            step.input: self.data.x[chosen], TARGETS: self.targets[chosen], **numbers,
+            step.input: x, TARGETS: targets, **numbers,
             **state.arrays,
         })  # fmt: skip
         results = dict(zip((*step.results, *step.kept), out, strict=True))
@@ -144,21 +174,21 @@ class _Training:
         whole = state.step % self.run.steps_an_epoch == 0
         if not whole and state.step % self.pace.curve_steps:
             return state
-        metric = self.judged(state.arrays)[0] if whole else None
+        y = self.data.y_test[: self.run.n_test]
+        metric = judged(self.scores(state.arrays), y)[0] if whole else None
         point = Point(
             state.step, state.step / self.run.steps_an_epoch, float(np.mean(state.losses)), metric,
             rate, scale, state.scale.skipped,
         )  # fmt: skip
         return replace(state, curve=(*state.curve, point), losses=())
 
-    def judged(self, weights: Mapping[str, Floats]) -> tuple[float, float]:
-        """The share of right answers on the test examples, and their mean cross entropy; of ties
-        the first class is the answer."""
-        y = self.data.y_test[: self.run.n_test]
-        scores: NDArray[Any] = self.made.scores(self.data.x_test[: self.run.n_test], weights)
-        wide = scores.astype(np.float64)
-        with np.errstate(invalid="ignore", over="ignore"):
-            logs = wide - wide.max(axis=1, keepdims=True)
-            logs -= np.log(np.exp(logs).sum(axis=1, keepdims=True))
-            loss = float(-logs[np.arange(len(y)), y].mean())
-        return float((scores.argmax(axis=1) == y).mean()), loss
+    def scores(self, weights: Mapping[str, Floats]) -> Floats:
+        """Those of the test examples."""
+        return self.made.scores(self.data.x_test[: self.run.n_test], weights)
+
+
+def judged(scores: NDArray[Any], y: NDArray[np.int64]) -> tuple[float, float]:
+    """The share of right answers, and their mean cross entropy; of ties the first class is the
+    answer."""
+    loss = float(-log_shares(scores)[np.arange(len(y)), y].mean())
+    return float((scores.argmax(axis=1) == y).mean()), loss

@@ -34,6 +34,8 @@ from compiler.types.tensor_types import TensorType
 Floats = NDArray[np.float32]
 
 WEIGHT, BIAS, GAIN, SHIFT, MEAN, VARIANCE = "weight", "bias", "gain", "shift", "mean", "variance"
+STEP = "step"
+"""The step of a grid that values or weights are rounded to."""
 STATISTICS = (MEAN, VARIANCE)
 """What batch normalization keeps of the batches that it saw: not trained."""
 _NORM = (GAIN, SHIFT, MEAN, VARIANCE)
@@ -45,15 +47,17 @@ class Parameter:
 
     Attributes:
         name: of the value that it first goes into, and what it is there: `conv2d.weight`.
-        kind: WEIGHT, BIAS, GAIN, SHIFT, MEAN or VARIANCE.
+        kind: WEIGHT, BIAS, GAIN, SHIFT, MEAN, VARIANCE or STEP.
         value: what the model file holds, float32.
         fan_in: how many products each sum has that it is in; 0 of what is in no contraction.
+        pull: what its gradient is multiplied by.
     """
 
     name: str
     kind: str
     value: Floats
     fan_in: int = 0
+    pull: float = 1.0
 
     @property
     def trained(self) -> bool:
@@ -103,31 +107,38 @@ def network(mod: IRModule) -> Network:
             are no float32 [N, classes].
     """
     f = mod.main
-    _check(f)
-    found: dict[int, tuple[Constant, str, str, int]] = {}
-    names = {p.name for p in f.params} | {b.var.name for b in f.bindings}
-    for b in f.bindings:
-        for constant, kind, fan_in in _weights(b):
-            if id(constant) not in found:
-                name = unique(f"{_stem(b)}.{kind}", names)
-                found[id(constant)] = constant, name, kind, fan_in
-    if not found:
-        raise UnsupportedError("the model has no weights to train: no contraction has constants")
-    variables = {key: Var(name, c.type) for key, (c, name, _, _) in found.items()}
+    found = found_weights(f)
 
     def renewed(a: Atom) -> Atom:
-        return variables.get(id(a), a) if isinstance(a, Constant) else a
+        return found[id(a)][0] if isinstance(a, Constant) and id(a) in found else a
 
     bindings = tuple(
         replace(b, value=with_operands(b.value, map(renewed, operands(b.value))))
         for b in f.bindings
     )
-    parameters = tuple(
-        Parameter(name, kind, np.asarray(c.data, np.float32), fan_in)
-        for c, name, kind, fan_in in found.values()
-    )
-    function = replace(f, params=(*f.params, *variables.values()), bindings=bindings)
+    variables, parameters = zip(*found.values(), strict=True)
+    function = replace(f, params=(*f.params, *variables), bindings=bindings)
     return Network(function, parameters)
+
+
+def found_weights(f: Function) -> dict[int, tuple[Var, Parameter]]:
+    """Ids of the constants of a network that are trained -> a variable for each, and what it is.
+
+    Raises:
+        UnsupportedError: as `network`.
+    """
+    _check(f)
+    found: dict[int, tuple[Var, Parameter]] = {}
+    names = {p.name for p in f.params} | {b.var.name for b in f.bindings}
+    for b in f.bindings:
+        for c, kind, fan_in in _weights(b):
+            if id(c) not in found:
+                name = unique(f"{_stem(b)}.{kind}", names)
+                value = np.asarray(c.data, np.float32)
+                found[id(c)] = Var(name, c.type), Parameter(name, kind, value, fan_in)
+    if not found:
+        raise UnsupportedError("the model has no weights to train: no contraction has constants")
+    return found
 
 
 def _check(f: Function) -> None:
@@ -163,7 +174,8 @@ def _weights(b: Binding) -> Iterator[tuple[Constant, str, int]]:
         kinds = {1: WEIGHT, 2: BIAS}
         weights = tensor_type(args[1])
         axis = op.contraction.units % weights.rank
-        fan_in = prod(n for k, n in enumerate(weights.static_shape) if k != axis)
+        sizes = (n for k, n in enumerate(weights.shape) if k != axis)
+        fan_in = prod(n for n in sizes if isinstance(n, int))  # all of them, of constants
     elif op is BATCH_NORM or op.integer_form is IntegerForm.LAYER_NORM:
         kinds = dict(enumerate(_NORM, start=1))
     elif op.integer_form is IntegerForm.RMS_NORM:

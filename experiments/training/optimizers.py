@@ -44,16 +44,21 @@ class Optimizer:
             raise ConfigError("nesterov needs a momentum above 0")
 
     @property
+    def adaptive(self) -> bool:
+        """Whether weights move by about the rate, whatever the size of their gradients."""
+        return self.name != "sgd"
+
+    @property
     def states(self) -> tuple[str, ...]:
         """What is kept of every weight, each an array of its shape that begins at 0."""
-        if self.name != "sgd":
+        if self.adaptive:
             return "first", "second"
         return ("velocity",) if self.momentum else ()
 
     @property
     def scalars(self) -> tuple[str, ...]:
         """The numbers that a step is given beside the learning rate; see `scalars_at`."""
-        return () if self.name == "sgd" else ("unbias1", "unbias2")
+        return ("unbias1", "unbias2") if self.adaptive else ()
 
     def scalars_at(self, updates: int) -> dict[str, float]:
         """Those numbers, at the update that so many others precede."""

@@ -7,33 +7,50 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
+from compiler.errors import unknown
 from experiments.files import sha256
 from experiments.spec.identity import compiling, definitions
 from experiments.spec.overrides import overridden
 from experiments.spec.reader import Reader
 from experiments.systems import number_systems, schemes
+from experiments.user_code import adapters
 from experiments.zoo import model_files
 
 from .data import MNIST, Examples, examples
-from .formats import BACKWARD, FORWARD, LOSS, PARTS, STATISTICS, UPDATE, Computed, Formats
+from .formats import (
+    BACKWARD,
+    FLOAT32,
+    FORWARD,
+    LOSS,
+    PARTS,
+    ROUNDINGS,
+    STATISTICS,
+    UPDATE,
+    Computed,
+    Formats,
+)  # fmt: skip
 from .loss_scale import LossScale
 from .optimizers import Optimizer
+from .qat import Qat
 from .schedules import Schedule
 from .step import Rules
 
 T = TypeVar("T", Optimizer, Schedule, LossScale)
 
 RANDOM, OF_MODEL = "random", "model"
+LABELS = "labels"
+TARGETS = (LABELS, OF_MODEL)
 KEYS = (
     *("models", "dataset", "formats", "seeds", "rates", "epochs", "batch", "n_train", "n_test"),
-    *("initial", "clip_norm", "optimizer", "schedule", "loss_scale"),
-    *("threads", "checkpoint_steps", "curve_steps"),
+    *("initial", "clip_norm", "optimizer", "schedule", "loss_scale", "qat", "targets", "shift"),
+    *("adapters", "threads", "checkpoint_steps", "curve_steps"),
 )
-_FORMAT_KEYS = ("format", *PARTS, "accumulate", "loss_scale")
+_FORMAT_KEYS = ("format", *PARTS, "accumulate", "rounding", "loss_scale")
 
 
 @dataclass(frozen=True)
@@ -48,6 +65,11 @@ class Run:
         initial: where the weights begin: RANDOM, or OF_MODEL, what the model file holds.
         epochs, batch: how long, and how many examples a step has; what is left of an epoch
             is left out.
+        qat: how the network is quantized while it is trained, if it is.
+        adapters: paths of Python files that were run before, as they define formats.
+        targets: what the scores are to be: LABELS, or OF_MODEL: the shares that the model file in
+            float32 gives the classes (distillation; Hinton, Vinyals and Dean 2015, temperature 1).
+        shift: by how many pixels, at most, the images of a step are moved in each direction.
     """
 
     model: str
@@ -64,6 +86,25 @@ class Run:
     initial: str
     epochs: int
     batch: int
+    qat: Qat | None = None
+    adapters: tuple[str, ...] = ()
+    targets: str = LABELS
+    shift: int = 0
+
+    @property
+    def judged_only(self) -> bool:
+        """Whether nothing is trained."""
+        return self.qat is not None and not self.qat.train
+
+    @property
+    def system(self) -> str:
+        """What it is trained in."""
+        plain = not self.formats.forward.plain or self.formats != Formats()
+        kinds = [str(self.formats)] * (plain or self.qat is None)
+        learned = ["from float32's shares"] if self.targets == OF_MODEL else []
+        learned += [f"shifted by {self.shift}"] if self.shift else []
+        learned = [] if self.judged_only else learned
+        return ", ".join([*([str(self.qat)] if self.qat else []), *kinds, *learned])
 
     @property
     def steps_an_epoch(self) -> int:
@@ -73,7 +114,7 @@ class Run:
     @property
     def steps(self) -> int:
         """How many steps the training has."""
-        return self.epochs * self.steps_an_epoch
+        return 0 if self.judged_only else self.epochs * self.steps_an_epoch
 
     def content(self) -> dict[str, Any]:
         """Everything that gives the row its meaning, as JSON values; paths and names stay out."""
@@ -90,7 +131,14 @@ class Run:
             "batch": self.batch,
             "definitions": self._definitions(),
             "compiling": compiling(),
+            **({} if self.qat is None else {"qat": self.qat.table()}),
+            **({"adapters": self._adapters()} if self.adapters else {}),
+            **({} if self.targets == LABELS else {"targets": self.targets}),
+            **({"shift": self.shift} if self.shift else {}),
         }
+
+    def _adapters(self) -> list[str]:
+        return sorted(adapters.current(path).sha256 for path in self.adapters)
 
     def _definitions(self) -> list[Any]:
         """What the formats mean that this process has defined."""
@@ -124,6 +172,11 @@ class TrainSpec:
     checkpoint_steps: int
     curve_steps: int
 
+    @property
+    def quantized(self) -> bool:
+        """Whether any run is of a quantized network."""
+        return any(run.qat for run in self.runs)
+
 
 def scheme_of(c: Computed) -> schemes.Scheme:
     """A format with its accumulation, as sweeps name it."""
@@ -151,6 +204,9 @@ def load_training(
 
 def _read(top: Reader, folder: Path) -> TrainSpec:
     top.only(KEYS)
+    own = tuple(str(folder / file) for file in top.texts("adapters", ()))
+    for k, file in enumerate(own):
+        top.checked(partial(_run_file, file), "adapters", k)
     name = top.text("dataset", MNIST)
     data = top.checked(lambda: examples(name, folder), "dataset")
     epochs, batch = top.integer("epochs", 10, 1), top.integer("batch", 64, 1)
@@ -158,30 +214,80 @@ def _read(top: Reader, folder: Path) -> TrainSpec:
     n_test = _count(top, "n_test", len(data.x_test))
     if batch > n_train:
         top.fail(f"a batch of {batch} is more than the {n_train} examples", "batch")
-    initial = top.text("initial", RANDOM)
+    quantized = _quantized(top, n_train)
+    targets = top.text("targets", LABELS)
+    if targets not in TARGETS:
+        top.fail(f'targets must be "{LABELS}" or "{OF_MODEL}", not {targets!r}', "targets")
+    shift = top.integer("shift", 0, 0)
+    if shift and (data.x.ndim != 4 or shift >= min(data.x.shape[2:])):
+        top.fail(
+            f"shift moves images [n, channels, height, width] by less than their size, not by "
+            f"{shift} what has shape {data.x.shape[1:]}",
+            "shift",
+        )
+    initial = top.text("initial", OF_MODEL if quantized != [None] else RANDOM)
     if initial not in (RANDOM, OF_MODEL):
         top.fail(f'initial must be "{RANDOM}" or "{OF_MODEL}", not {initial!r}', "initial")
+    if initial == RANDOM and quantized != [None]:
+        top.fail(
+            f'with qat, training begins at the weights of the plan: initial = "{OF_MODEL}"',
+            "initial",
+        )
     optimizer = _made(top.table("optimizer"), Optimizer)
     schedule = _made(top.table("schedule"), Schedule)
     scale = _made(top.table("loss_scale"), LossScale)
     clip = top.number("clip_norm", 0.0) if "clip_norm" in top.values else 0.0
     rates = [_rate(top, k, r) for k, r in enumerate(top.items("rates", (schedule.rate,)))]
     systems = [_system(top, k, f, scale) for k, f in enumerate(top.items("formats", ("float32",)))]
+    if quantized != [None]:
+        _check_forward(top, [f for f, _ in systems])
+    seeds = top.integers("seeds", (0,), 0)
     models = [(m, *_model(top, k, m, folder)) for k, m in enumerate(top.texts("models"))]
     runs = tuple(
         Run(
             Path(model).stem, path, digest, data.name, data.sha256, n_train, n_test, formats,
             Rules(optimizer, loss_scale, clip), replace(schedule, rate=rate), seed, initial,
-            epochs, batch,
+            epochs, batch, qat, own, targets, shift,
         )
-        for (model, path, digest), (formats, loss_scale), rate, seed in product(
-            models, systems, rates, top.integers("seeds", (0,), 0)
+        for (model, path, digest), (formats, loss_scale), qat, rate, seed in product(
+            models, systems, quantized, rates, seeds
         )
+        if not (qat and not qat.train and (rate, seed) != (rates[0], seeds[0]))
     )  # fmt: skip
     return TrainSpec(
         top.source, runs, data, top.integer("threads", 1, 1),
         top.integer("checkpoint_steps", 100, 1), top.integer("curve_steps", 10, 1),
     )  # fmt: skip
+
+
+def _quantized(top: Reader, n_train: int) -> list[Qat | None]:
+    """The elements of `qat`: tables, or false for a training without."""
+    if "qat" not in top.values:
+        return [None]
+    found: list[Qat | None] = []
+    given = top.values["qat"]
+    for k, table in enumerate([given] if isinstance(given, dict) else top.items("qat")):
+        if table is False:
+            found.append(None)
+            continue
+        if not isinstance(table, dict):
+            top.fail(f"qat holds tables, or false for training without, not {table!r}", "qat", k)
+        one = top.checked(partial(Qat.of, table), "qat", k)
+        if one.n_calib > n_train:
+            top.fail(f"n_calib is {one.n_calib}, but there are {n_train} examples", "qat", k)
+        found.append(one)
+    return found
+
+
+def _check_forward(top: Reader, formats: list[Formats]) -> None:
+    """Refuse formats beside integers in one forward pass."""
+    for f in formats:
+        if not f.forward.plain:
+            top.fail(f"with qat, the forward pass is of integers and float32, not {f.forward}")
+
+
+def _run_file(path: str) -> None:
+    adapters.install(adapters.Adapter.read(path))
 
 
 def _count(top: Reader, key: str, there: int) -> int:
@@ -193,7 +299,7 @@ def _count(top: Reader, key: str, there: int) -> int:
 
 def _rate(top: Reader, k: int, rate: Any) -> float:
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 < rate < 1e9:
-        top.fail(f"rates are numbers above 0, not {rate!r}", "rates", k)
+        top.fail(f"rates are numbers above 0 and below 1e9, not {rate!r}", "rates", k)
     return float(rate)
 
 
@@ -244,7 +350,26 @@ def _system(top: Reader, k: int, given: Any, scale: LossScale) -> tuple[Formats,
         named[BACKWARD] = given[FORWARD]
     named |= {part: given[part] for part in PARTS if part in given}
     parts = {part: _computed(table, part, value, sums) for part, value in named.items()}
+    parts = _rounded(table, parts, given.get("rounding", {}))
     return table.checked(lambda: Formats(**parts)), own
+
+
+def _rounded(table: Reader, parts: Mapping[str, Computed], given: Any) -> dict[str, Computed]:
+    """The parts with the rounding that is given: of all but float32 by a name, or part by part."""
+    wanted = given
+    if isinstance(given, str):
+        wanted = {part: given for part, c in parts.items() if c.format != FLOAT32}
+    if not isinstance(wanted, dict):
+        table.fail(f"rounding is a name, or a table of parts, not {given!r}", "rounding")
+    for part, rounding in wanted.items():
+        if part not in PARTS:
+            table.fail(unknown("part of a step", part, PARTS), "rounding")
+        if rounding not in ROUNDINGS:
+            table.fail(unknown("rounding", rounding, ROUNDINGS), "rounding")
+    return {
+        part: table.checked(partial(c.rounded, wanted[part]), "rounding") if part in wanted else c
+        for part, c in parts.items()
+    }
 
 
 def _computed(table: Reader, part: str, value: Any, sums: str) -> Computed:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from compiler.ir import draws
 from compiler.ir.builder import FunctionBuilder
 from compiler.ir.expr import Atom, Function, IRModule, Var, tensor_type
 
@@ -27,14 +28,18 @@ from .formats import (
     tagged,
 )
 from .loss_scale import LossScale
-from .network import Network
+from .network import STEP, Network, Parameter
 from .optimizers import Optimizer, Update
 
 RATE, SCALE, UNSCALE, TARGETS = "rate", "loss_scale", "loss_unscale", "targets"
+DRAW = "rounding_draw"
+"""The parameter that stochastic roundings depend on: another number in every step."""
 _LARGEST = 3.0e38
 """What sums of finite gradients are below."""
 _TINY = 1e-6
 """Keeps the norm that gradients are divided by above 0, as in torch."""
+_LEAST_STEP = 2.0**-30
+"""Steps of grids do not become smaller than this."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +69,7 @@ class Step:
         numbers: names of the scalars that it takes.
         results: what it gives before `kept`: the mean loss, and, where a step may be skipped,
             whether the gradients were finite.
+        random: whether it takes DRAW, an int64, too, since a part rounds stochastically.
     """
 
     module: IRModule
@@ -71,6 +77,7 @@ class Step:
     kept: tuple[str, ...]
     numbers: tuple[str, ...]
     results: tuple[str, ...]
+    random: bool = False
 
 
 def training_step(network: Network, rules: Rules, formats: Formats) -> Step:
@@ -134,7 +141,7 @@ class _Builder:
         scale, optimizer = self.rules.loss_scale, self.rules.optimizer
         numbers = [RATE, *optimizer.scalars, *([SCALE, UNSCALE] if scale.used else [])]
         given = {n: self.value.get(n) or self.b.param(n, ()) for n in numbers}
-        gradients = self.scaled(self.gradients, given)
+        gradients = self.pulled(self.scaled(self.gradients, given))
         finite = self.finite(gradients) if scale.dynamic else None
         gradients = self.clipped(gradients)
         kept: dict[str, Atom] = {}
@@ -142,7 +149,11 @@ class _Builder:
             state = {s: self.state(p.name, s) for s in optimizer.states}
             w = self.value[p.name]
             with self.of(UPDATE):
-                new = Update(self.b, given).of(optimizer, w, g, state)
+                rule = replace(optimizer, weight_decay=0.0) if p.kind == STEP else optimizer
+                own = {**given, RATE: self.rate_of(p, rule, w, given)}
+                new = Update(self.b, own).of(rule, w, g, state)
+                if p.kind == STEP:
+                    new[0] = self.b.call("maximum", new[0], self.b.const(_LEAST_STEP, "float32"))
                 if finite is not None:
                     old = [w, *state.values()]
                     new = [
@@ -152,12 +163,24 @@ class _Builder:
             kept |= zip(names, new, strict=True)
         kept |= zip((p.name for p in self.network.statistics), self.statistics, strict=True)
         results = {"loss": self.loss, **({} if finite is None else {"finite": finite})}
-        f = self.b.finish(*results.values(), *kept.values())
+        attrs = {draws.DRAW: self.b.param(DRAW, (), "int64").name} if formats.random else {}
+        f = self.b.finish(*results.values(), *kept.values(), attrs=attrs)
         outputs = {"outputs": (*results, *kept)}
         module = IRModule({"main": tagged(f, self.part)}, outputs)
         return Step(
-            in_formats(module, formats), f.params[0].name, (*kept,), (*numbers,), (*results,)
+            in_formats(module, formats),
+            f.params[0].name,
+            (*kept,),
+            (*numbers,),
+            (*results,),
+            formats.random,
         )
+
+    def rate_of(self, p: Parameter, rule: Optimizer, w: Var, given: Mapping[str, Var]) -> Var:
+        """The learning rate of a parameter. What moves by the rate, whatever the gradient's size,
+        moves a step by that share of the step: steps are as small as the grid is fine."""
+        rate = given[RATE]
+        return self.b.call("multiply", rate, w) if p.kind == STEP and rule.adaptive else rate
 
     @contextmanager
     def of(self, part: str) -> Iterator[None]:
@@ -176,6 +199,15 @@ class _Builder:
             return [*gradients]
         with self.of(UPDATE):
             return [self.b.call("multiply", g, given[UNSCALE]) for g in gradients]
+
+    def pulled(self, gradients: Sequence[Atom]) -> list[Atom]:
+        """The gradients, those of steps by as much as they are to follow."""
+        found: list[Atom] = []
+        with self.of(UPDATE):
+            for p, g in zip(self.network.trained, gradients, strict=True):
+                pull = self.b.const(p.pull, "float32")
+                found.append(g if p.pull == 1 else self.b.call("multiply", g, pull))
+        return found
 
     def finite(self, gradients: Sequence[Atom]) -> Var:
         """Whether no gradient is infinite or NaN: their magnitudes have a sum."""

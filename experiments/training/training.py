@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from compiler.errors import ConfigError, DtypelabError
+from compiler.errors import ConfigError, DtypelabError, UnsupportedError
 from experiments.files import check_outputs
+from experiments.layers.answers import Answers, AnswersFile, answers_path
 from experiments.layers.curves import CurvesFile, curve_lines, curves_path
 from experiments.layers.trainings import SCHEMA_VERSION, RunsFile, read_runs
 from experiments.results.schema import Value
@@ -22,6 +23,8 @@ from experiments.running.provenance import collect
 
 from .checkpoints import Checkpoint
 from .loop import Pace, Tell, Trained, train_run
+from .outcome import Outcome
+from .programs import float32_scores
 from .spec import Run, TrainSpec, load_training
 
 if TYPE_CHECKING:
@@ -60,10 +63,14 @@ def train(
     """
     checked = load_training(spec, settings)
     curves = curves_path(out)
-    sources: list[str | Path] = [checked.source, *(run.path for run in checked.runs)]
-    check_outputs([out, curves], sources)
+    beside = [curves, answers_path(out)] if checked.quantized else [curves]
+    sources: list[str | Path] = [checked.source]
+    for run in checked.runs:
+        sources += [run.path, *run.adapters]
+    check_outputs([out, *beside], sources)
     again = resume or retry_failed
     rows_file, curves_file = RunsFile(Path(out), resume=again), CurvesFile(curves, resume=again)
+    answers = AnswersFile(answers_path(out), resume=again) if checked.quantized else None
     folder = checkpoints_path(out)
     folder.mkdir(exist_ok=True)
     run_id, known = uuid.uuid4().hex, rows_file.status()
@@ -74,7 +81,12 @@ def train(
             if known.get(key) is None or (retry_failed and known[key] != "ok"):
                 tell = _within(progress, run, done, total)
                 row, trained = _outcome(run, checked, Checkpoint(folder / f"{key}.npz", key), tell)
+                if trained and run.qat and run.qat.train:
+                    row["error"] = _left(Outcome(models_path(out), key), run, checked, trained)
                 points = trained.state.curve if trained else ()
+                if answers and trained:
+                    said = _answers(run, checked, trained)
+                    answers.put(key, [said.line(run_id, key)])
                 curves_file.put(key, curve_lines(run_id, key, points))
                 rows_file.put(key, [{"run_id": run_id, "config_hash": key, **row}])
             done += run.steps
@@ -83,6 +95,8 @@ def train(
         if not rows_file.status():
             rows_file.remove_if_of(run_id)
             curves_file.remove_if_of(run_id)
+            if answers:
+                answers.remove_if_of(run_id)
         raise
     table = read_runs(out).set_index("config_hash", drop=False)
     return table.loc[hashes].reset_index(drop=True)
@@ -93,9 +107,29 @@ def checkpoints_path(out: str | os.PathLike[str]) -> Path:
     return Path(out).with_suffix(".checkpoints")
 
 
+def models_path(out: str | os.PathLike[str]) -> Path:
+    """The folder `x.models` of the quantized networks of `x.csv`; see `outcome`."""
+    return Path(out).with_suffix(".models")
+
+
 def label(run: Run) -> str:
     """A run in a few words."""
-    return f"{run.model} {run.formats} seed {run.seed}"
+    return f"{run.model} {run.system} seed {run.seed}"
+
+
+def _left(outcome: Outcome, run: Run, spec: TrainSpec, trained: Trained) -> str:
+    """Writes what a run leaves; or says what cannot be written."""
+    try:
+        outcome.write(run, spec.data, trained)
+    except UnsupportedError as error:
+        return f"trained, but not written as ONNX: {error}"
+    return ""
+
+
+def _answers(run: Run, spec: TrainSpec, trained: Trained) -> Answers:
+    """What came of a run, example by example."""
+    known = float32_scores(run.path, run.model_sha256, spec.data, spec.threads)
+    return Answers.of(trained.scores, known[: run.n_test], spec.data.y_test[: run.n_test])
 
 
 def _within(progress: Tell | None, run: Run, before: int, total: int) -> Tell:
@@ -153,7 +187,7 @@ def _described(run: Run, spec: TrainSpec) -> dict[str, Value]:
         "dataset_sha256": run.dataset_sha256,
         "n_train": run.n_train,
         "n_test": run.n_test,
-        "system": str(f),
+        "system": run.system,
         "forward": str(f.forward),
         "backward": str(f.backward),
         "update": str(f.update),

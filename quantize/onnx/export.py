@@ -184,7 +184,7 @@ class Writer:
         """The ONNX name of a value; constants become initializers."""
         if isinstance(a, Constant):
             if a not in self._constants:
-                self._constants[a] = self.constant(a.data)
+                self._constants[a] = self.constant(a.data, name=a.name)
             return self._constants[a]
         return self.out(a)
 
@@ -206,12 +206,12 @@ class Writer:
         else:
             self._names[v] = name
 
-    def constant(self, data: Any, dtype: Any = None) -> str:
-        """The name of a new initializer."""
+    def constant(self, data: Any, dtype: Any = None, name: str = "") -> str:
+        """The name of a new initializer: `name`, if it has one and nobody else does."""
         from onnx import numpy_helper
 
         array: Array = np.ascontiguousarray(np.asarray(data, dtype)).reshape(np.shape(data))
-        name = self.fresh(f"constant_{len(self.initializers)}")
+        name = self.fresh(name or f"constant_{len(self.initializers)}")
         self.initializers.append(numpy_helper.from_array(array, name))
         return name
 

@@ -54,10 +54,10 @@ def realize(mod: IRModule, plan: Plan, boundary: bool = True) -> IRModule:
     return realizer.run()
 
 
-class _Accumulator:
+class Accumulator:
     """An int32 result that is not narrowed: real = atom * scale along axis."""
 
-    def __init__(self, atom: Var, scale: Constant, axis: int, origins: tuple[str, ...]):
+    def __init__(self, atom: Var, scale: Atom, axis: int, origins: tuple[str, ...]):
         self.atom, self.scale, self.axis, self.origins = atom, scale, axis, origins
 
 
@@ -67,7 +67,7 @@ class Realizer(PlanRewriter):
     def __init__(self, mod: IRModule, plan: Plan, boundary: bool):
         super().__init__(mod, plan, boundary)
         self.rounding = plan.config.requantize
-        self.accumulators: dict[Var, _Accumulator] = {}
+        self.accumulators: dict[Var, Accumulator] = {}
         self.interface: dict[str, tuple[Any, int]] = {}
         self.bare = set() if boundary else {r for r in self.graph.f.results if isinstance(r, Var)}
 
@@ -94,7 +94,9 @@ class Realizer(PlanRewriter):
                 self.interface[r.name] = (params.scale, params.zero_point)
                 return self.grid[r].atom
             if r in self.accumulators:
-                self.interface[r.name] = (self.accumulators[r].scale.data, 0)
+                scale = self.accumulators[r].scale
+                assert isinstance(scale, Constant), "of a plan"
+                self.interface[r.name] = (scale.data, 0)
                 return self.accumulators[r].atom
         return self.real(r)
 
@@ -178,7 +180,7 @@ class Realizer(PlanRewriter):
             acc = self.named(r.var, sums, r.origins)
         else:
             acc = self.b.bind(sums, f"{r.var.name}_acc", r.origins)
-        self.accumulators[r.var] = _Accumulator(acc, scale, axis, r.origins)
+        self.accumulators[r.var] = Accumulator(acc, scale, axis, r.origins)
 
     def _narrow(self, r: Result, sums: Call, unit: Array, out: ValueParams, axis: int) -> None:
         acc = self.b.bind(sums, f"{r.binding.var.name}_acc", r.binding.origins)

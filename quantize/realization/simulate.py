@@ -46,10 +46,10 @@ def simulation(mod: IRModule, plan: Plan) -> PlanRewriter:
     Raises:
         ConfigError: as `simulate`.
     """
-    return _Simulator(mod, plan)
+    return Simulator(mod, plan)
 
 
-class _Simulator(PlanRewriter):
+class Simulator(PlanRewriter):
     """Values on the grid are float32 tensors."""
 
     keeps_integers = False
@@ -92,7 +92,11 @@ class _Simulator(PlanRewriter):
             x = self.b.bind(clip, f"{r.var.name}_clip", r.origins)
         halves = _HALVES.get(self.plan.config.requantize, "even") if scaled else "even"
         rounded = self._rounded(x, params, halves)
-        self.grid[r.var] = OnGrid(self.named(r.var, rounded, r.origins), params)
+        self.grid[r.var] = OnGrid(self.bind_rounded(r, rounded), params)
+
+    def bind_rounded(self, r: Result, rounded: Call) -> Var:
+        """A result on its grid."""
+        return self.named(r.var, rounded, r.origins)
 
     def weighted(self, r: Result, weights: WeightParams) -> None:
         """See PlanRewriter."""
@@ -224,4 +228,4 @@ class _Simulator(PlanRewriter):
         params = x.params
         clipped = self.b.bind(value, f"{r.var.name}_real", r.origins)
         rounded = self._rounded(clipped, params)
-        self.grid[r.var] = OnGrid(self.named(r.var, rounded, r.origins), params)
+        self.grid[r.var] = OnGrid(self.bind_rounded(r, rounded), params)

@@ -23,7 +23,8 @@ from experiments.cli.main import run_command
 from experiments.data import datasets
 from experiments.spec.json_schema import spec_schema
 from experiments.spec.shipped import FOLDER
-from experiments.training.spec import load_training
+from experiments.training.json_schema import training_schema
+from experiments.training.spec import KEYS, load_training
 from quantize.config.checks import CHOICES, FLAGS, RANGES
 from quantize.config.json_schema import config_schema
 from quantize.plan.json_schema import plan_schema
@@ -52,6 +53,7 @@ def test_shipped_and_shown_files_fit() -> None:
     for text in shown():
         if "epochs" in (values := tomllib.loads(text)):
             assert load_training(values).runs
+            assert not list(misfits(values, training_schema())), text
         else:
             (specs if "models" in values else configs).append(text)
     assert len(specs) >= 5
@@ -124,6 +126,36 @@ def test_what_a_specification_may_not_say_does_not_fit(change: dict[str, Any]) -
 def test_the_small_specification_is_broken_by_nothing_else() -> None:
     assert not list(misfits(SMALL, spec_schema()))
     assert len(experiments.load_spec(SMALL).cells) == 2
+
+
+@pytest.mark.parametrize("name", ["training", "training_cnn", "training_vit"])
+def test_recorded_trainings_fit(name: str) -> None:
+    values = tomllib.loads((ROOT / "results" / f"{name}.toml").read_text())
+    assert not list(misfits(values, training_schema()))
+
+
+def test_every_key_of_a_training_is_explained() -> None:
+    known = training_schema()["properties"]
+    assert list(known) == [*KEYS]
+    assert all(len(about["description"]) > 10 for about in known.values())
+
+
+@pytest.mark.parametrize("change", [
+    {"modles": ["mnist_mlp"]}, {"models": "mnist_mlp"}, {"models": []}, {"formats": [1]},
+    {"formats": [{"backward": "bfloat16"}]}, {"formats": [{"forward": "bfloat16", "up": "x"}]},
+    {"formats": [{"forward": "bfloat16", "rounding": "up"}]},
+    {"formats": [{"forward": "bfloat16", "rounding": {"update": "up"}}]},
+    {"seeds": [-1]}, {"rates": [0]}, {"epochs": 0}, {"batch": "64"}, {"initial": "zeros"},
+    {"clip_norm": -1.0}, {"optimizer": {"name": "adamm"}}, {"optimizer": {"momentum": "0.9"}},
+    {"schedule": {"name": "cosin"}}, {"schedule": {"milestones": 0.5}},
+    {"qat": {"steps": "free"}}, {"qat": [True]}, {"qat": {"weight_bits": "4"}},
+    {"loss_scale": {"dynamic": 1}}, {"adapters": "own.py"}, {"checkpoint_steps": 0},
+], ids=str)  # fmt: skip
+def test_what_a_training_may_not_say_does_not_fit(change: dict[str, Any]) -> None:
+    broken = {"models": ["mnist_mlp"], **change}
+    assert list(misfits(broken, training_schema()))
+    with pytest.raises(ConfigError):
+        load_training(broken)
 
 
 def test_configurations_fit_as_far_as_their_fields_do_alone() -> None:

@@ -1,6 +1,8 @@
 """The training step: compiled as interpreted, bit for bit; optimizers against numpy and torch."""
 
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,14 +13,27 @@ import compiler
 from compiler.ir.expr import Call
 from experiments.training.batch_norm import by_batch
 from experiments.training.formats import FORWARD, PARTS, Computed, Formats
-from experiments.training.initial import initial, order
+from experiments.training.initial import draw, initial, order
 from experiments.training.loss_scale import LossScale
 from experiments.training.network import Network
 from experiments.training.optimizers import Optimizer
 from experiments.training.programs import one_hot
-from experiments.training.step import RATE, SCALE, TARGETS, UNSCALE, Rules, Step, training_step
+from experiments.training.spec import load_training
+from experiments.training.step import (
+    DRAW,
+    RATE,
+    SCALE,
+    TARGETS,
+    UNSCALE,
+    Rules,
+    Step,
+    training_step,
+)
 
 BATCH = 4
+TABLES = ("training.toml", "training_cnn.toml", "training_vit.toml")
+PARTED = 16
+"""Tests that share the formats of the tables."""
 SGD = Rules()
 MIXED = Formats(
     Computed("float8_e4m3fn", "float32"), Computed("float8_e5m2", "float32"), Computed("float32")
@@ -39,6 +54,8 @@ def states(
         part = slice(k * BATCH, k * BATCH + BATCH)
         scalars = {RATE: 0.05, SCALE: scale, UNSCALE: 1 / scale, **rules.optimizer.scalars_at(k)}
         numbers = {n: np.array(scalars[n], np.float32) for n in step.numbers}
+        if step.random:
+            numbers[DRAW] = np.array(draw(0, k), np.int64)
         out = run(**{step.input: x[part], TARGETS: targets[part], **numbers, **kept})
         found = dict(zip((*step.results, *step.kept), out, strict=True))
         losses.append(float(found["loss"]))
@@ -70,11 +87,15 @@ FORMATS = {
     "fp8": MIXED,
     "master": Formats(Computed("bfloat16"), Computed("bfloat16")),
     "exact": Formats(Computed("posit16_es1", "exact"), Computed("posit16_es1", "exact")),
+    "random": Formats.all("posit8_es1_stochastic", "float32"),
+    "random sums": Formats.all("float8_e4m3fn_stochastic"),
+    "random update": replace(MIXED, update=Computed("bfloat16_stochastic")),
 }
 
 
 @pytest.mark.parametrize("name", [
-    "fp8", *(pytest.param(n, marks=pytest.mark.thorough) for n in FORMATS if n != "fp8")
+    pytest.param(n, marks=() if n in ("fp8", "random update") else pytest.mark.thorough)
+    for n in FORMATS
 ])  # fmt: skip
 def test_twenty_compiled_steps_are_those_interpreted(name: str) -> None:
     (compiled, losses), (interpreted, expected) = both(SGD, FORMATS[name], 20)
@@ -82,6 +103,24 @@ def test_twenty_compiled_steps_are_those_interpreted(name: str) -> None:
     for key, array in interpreted.items():
         assert compiled[key].tobytes() == array.tobytes(), key
     assert len({*losses}) > 1
+
+
+@cache
+def recorded() -> list[Formats]:
+    """What the shipped tables of trainings compute in, but float32 itself."""
+    folder = Path(__file__).parents[2] / "results"
+    found = [run.formats for n in TABLES for run in load_training(folder / n).runs]
+    return [f for f in dict.fromkeys(found) if f != Formats()]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("part", range(PARTED))
+def test_steps_in_every_format_of_the_tables_are_those_interpreted(part: int) -> None:
+    for formats in recorded()[part::PARTED]:
+        (compiled, losses), (interpreted, expected) = both(SGD, formats, 20)
+        np.testing.assert_array_equal(losses, expected, err_msg=str(formats))
+        for key, array in interpreted.items():
+            assert compiled[key].tobytes() == array.tobytes(), (str(formats), key)
 
 
 def test_float32_steps_agree_within_rounding() -> None:

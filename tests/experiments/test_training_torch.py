@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from tiny_training import tiny_files
 
+from experiments.benchmarks import torch_training
 from experiments.training.checkpoints import Checkpoint
 from experiments.training.initial import initial, order
 from experiments.training.loop import Pace, train_run
@@ -38,7 +39,7 @@ def torch_optimizer(run: Run, parameters: Any) -> Any:
 
 def trained_by_torch(run: Run, spec: TrainSpec, module: Any, names: dict[str, str]) -> Any:
     """Weights by our names, and the loss of every step."""
-    made = programs(run, spec.data.x.shape[1:], 1)
+    made = programs(run, spec.data, 1)
     begin, held = initial(made.network, run.seed), module.state_dict()
     module.load_state_dict(
         held | {theirs: torch.from_numpy(begin[ours].copy()) for ours, theirs in names.items()}
@@ -101,3 +102,23 @@ def test_the_perceptron_of_the_digits(tmp_path: Path) -> None:
     names = {"linear.weight": "1.weight", "linear.bias": "1.bias"}
     names |= {"logits.weight": "3.weight", "logits.bias": "3.bias"}
     compare(spec, module, names, tmp_path, 1e-4)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("model", torch_training.SPECS)
+def test_networks_from_scratch_follow_torch(model: str, tmp_path: Path) -> None:
+    spec = torch_training.runs(model, tmp_path, (0,), epochs=1, n_train=1000)
+    run = spec.runs[0]
+    ours = train_run(run, spec.data, Pace(1000, 1, 1), None, lambda *_: None)
+    share, losses = torch_training.by_torch(run, spec.data)
+    np.testing.assert_allclose([p.loss for p in ours.state.curve], losses, atol=2e-3)
+    assert abs(ours.metric - share) < 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", torch_training.SPECS)
+def test_networks_from_scratch_reach_what_torch_reaches(model: str, tmp_path: Path) -> None:
+    spec = torch_training.runs(model, tmp_path)
+    pairs = [torch_training.pair(run, spec.data) for run in spec.runs]
+    _, low, high = torch_training.interval(pairs)
+    assert low <= 0 <= high

@@ -82,6 +82,13 @@ def test_skipped_nodes_keep_their_float_weights() -> None:
     ]
 
 
+def test_float_weights_keep_their_names() -> None:
+    skip = tuple(b.var.name for b in net("mlp").main.bindings)
+    model = to_model(net("mlp"), plan_of("mlp", QConfig(skip=skip)))
+    stored = {i.name for i in model.graph.initializer}
+    assert {"a.weight", "b.weight"} <= stored
+
+
 def test_every_form_of_the_mixed_graph(tmp_path: Path) -> None:
     mod = mixed_net()
     plan = quantize.calibrate(mod, [noise(8)])

@@ -1,0 +1,153 @@
+"""Training with quantization: networks that compute on integers forward, whose weights (and steps)
+follow the gradients of float32's simulation of them (see `quantize.trainable`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from compiler.errors import ConfigError
+from compiler.ir.expr import Constant, IRModule, operands
+from compiler.ir.substitution import with_operands
+from experiments.systems import number_systems, schemes
+
+from .data import Examples
+from .models import model
+from .network import STEP, Floats, Network, Parameter, found_weights
+
+if TYPE_CHECKING:
+    from compiler.ir.expr import Var
+    from quantize import Plan
+    from quantize.trainable.steps import Step
+
+LEARNED, FIXED = "learned", "fixed"
+_START = {"smoothing": 0, "bias_correction": "none"}
+"""What a plan for training begins with unless it is said: nothing that training finds itself."""
+
+
+@dataclass(frozen=True)
+class Qat:
+    """How a network is quantized while it is trained.
+
+    Attributes:
+        scheme: the plan's, as sweeps name it; of integers.
+        steps: LEARNED: steps of weights and values are trained with the weights, from those of the
+            plan; FIXED: they stay these.
+        n_calib: the first examples, from which the plan is made.
+        train: whether it is trained at all; if not, the plan is judged as it is, and may be of any
+            calibrated scheme.
+    """
+
+    scheme: schemes.Scheme
+    steps: str = LEARNED
+    n_calib: int = 200
+    train: bool = True
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any]) -> Qat:
+        """What a table of a specification says: `scheme` with its options as in a sweep, `steps`
+        and `n_calib`.
+
+        Raises:
+            ConfigError: there is no such scheme or option, or it is not of integers.
+        """
+        given = dict(table)
+        train = given.pop("train", True)
+        if not isinstance(train, bool):
+            raise ConfigError(f"train must be true or false, not {train!r}")
+        steps, n_calib = given.pop("steps", cls.steps), given.pop("n_calib", cls.n_calib)
+        if steps not in (LEARNED, FIXED):
+            raise ConfigError(f'steps must be "{LEARNED}" or "{FIXED}", not {steps!r}')
+        if isinstance(n_calib, bool) or not isinstance(n_calib, int) or n_calib < 1:
+            raise ConfigError(f"n_calib must be a number of examples, not {n_calib!r}")
+        name = given.pop("scheme", "int8_channel")
+        of_integers = str(name).startswith("int8")
+        given = _START | given if train and of_integers else given
+        scheme = schemes.parse(name, given) if isinstance(name, str) else None
+        if scheme is None or not scheme.calibrated or (train and scheme.kind != "int8"):
+            raise ConfigError(
+                f"training with quantization is of integers, not of {name!r}: name a scheme such "
+                'as "int8_channel" with weight_bits and activation_bits; for a format, see formats'
+            )
+        return cls(scheme, steps, n_calib, train)
+
+    def __str__(self) -> str:
+        """As short as it can be said, without what is so unless it is said otherwise."""
+        label = self.scheme.label
+        for key, value in _START.items():
+            label = label.replace(f",{key}={value}", "").replace(f"{key}={value},", "")
+        return f"qat {label}, {self.steps} steps" if self.train else f"post-training {label}"
+
+    def table(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Quantized:
+    """A network to train that computes on integers.
+
+    Attributes:
+        network: its parameters are those that integers are made of, and learned steps.
+        module: the prepared float32 module. plan: for it. steps: those that are learned.
+        codes: name of a value on a grid -> the variable of the network that holds its integers.
+    """
+
+    network: Network
+    module: IRModule
+    plan: Plan
+    steps: tuple[Step, ...]
+    codes: Mapping[str, Var]
+
+    def trained(self, weights: Mapping[str, Floats]) -> tuple[IRModule, Plan]:
+        """The float32 module with trained weights, and the plan with the trained steps: what
+        `quantize.realize` makes of both computes the integers of training."""
+        from quantize.annotation.annotate import prepared
+        from quantize.trainable.simulation import learned_plan
+
+        f = self.module.main
+        names = {k: p.name for k, (_, p) in found_weights(f).items() if p.name in weights}
+
+        def new(a: Any) -> Any:
+            name = names.get(id(a)) if isinstance(a, Constant) else None
+            return a if name is None else Constant(np.ascontiguousarray(weights[name]), a.dtype)
+
+        bindings = [
+            replace(b, value=with_operands(b.value, map(new, operands(b.value))))
+            for b in f.bindings
+        ]
+        made = prepared(self.module.with_function("main", f.with_body(bindings, f.results)))
+        return made, learned_plan(self.plan, made, self.steps, weights)
+
+
+@lru_cache(maxsize=4)
+def planned(path: Path, digest: str, qat: Qat, data: Examples) -> Plan:
+    """The plan that a training begins with. `digest`: of the file."""
+    import quantize
+
+    x = data.x[: qat.n_calib]
+    config = number_systems.qconfig(dict(qat.scheme.options))
+    return quantize.calibrate(model(path, len(x), x.shape[1:]), [x], config)
+
+
+def quantized(mod: IRModule, plan: Plan, qat: Qat) -> Quantized:
+    """A model that is trained as its plan quantizes it.
+
+    Raises:
+        UnsupportedError: the plan has decisions that are not trained, or it is no network to train.
+    """
+    from quantize.annotation.annotate import prepared
+    from quantize.trainable.simulation import settled, trainable
+
+    mod, plan = settled(prepared(mod), plan)
+    found = found_weights(mod.main)
+    variables = {k: variable for k, (variable, _) in found.items()}
+    t = trainable(mod, plan, variables, qat.steps == LEARNED)
+    steps = (Parameter(s.var.name, STEP, s.value, pull=s.pull) for s in t.steps)
+    parameters = (*(found[k][1] for k in t.variables), *steps)
+    return Quantized(Network(t.function, parameters), mod, plan, t.steps, t.codes)

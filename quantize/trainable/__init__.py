@@ -1,0 +1,1 @@
+"""A quantized network whose weights and steps are variables, for training."""
