@@ -1,9 +1,9 @@
 """One command that measures speed: `python -m experiments.benchmarks [OPTIONS] [GROUP ...]`.
 
 The groups `networks`, `transformers`, `decode`, `convolutions`, `emulation`, `compile`, `passes`,
-`widths`, `calibration`, `fixed_cost` and `accuracy` have targets: they print PASS or FAIL a row,
-and a FAIL makes the exit status 1. So do `torch_bert`, `torch_compile` and `torch_gradient`, which
-need torch, and run when they are named.
+`widths`, `calibration`, `fixed_cost`, `exported`, `training` and `accuracy` have targets: they
+print PASS or FAIL a row, and a FAIL makes the exit status 1. So do `torch_bert`, `torch_compile`
+and `torch_gradient`, which need torch, and run when they are named.
 `shapes` prints shares of the peak. The others time their cases interleaved with a named baseline,
 pinned to one core, and print medians and ratios (baseline / case: above 1 the case is faster);
 the groups `threads`, `compile`, `calibration` and `fixed_cost` have all cores.
@@ -23,8 +23,10 @@ from experiments.benchmarks import (
     accuracy,
     calibration,
     convolutions,
+    data,
     decode,
     emulation,
+    exported,
     fixed_cost,
     kernels,
     models,
@@ -36,6 +38,8 @@ from experiments.benchmarks import (
     torch_bert,
     torch_compile,
     torch_gradient,
+    torch_networks,
+    training_steps,
     transformers,
     widths,
 )
@@ -46,6 +50,7 @@ from experiments.measure.disturbance import pinned
 GROUPS: dict[str, Callable[[], list[Group]]] = {
     "kernels": kernels.groups,
     "threads": threads.groups,
+    "data": data.groups,
 }
 ALL_GROUPS = (
     "networks",
@@ -59,10 +64,14 @@ ALL_GROUPS = (
     "widths",
     "calibration",
     "fixed_cost",
+    "exported",
+    "training",
     "accuracy",
     *GROUPS,
 )
-NETWORKS = sorted({*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS})
+NETWORKS = sorted(
+    {*models.MODELS, *transformers.NETWORKS, *accuracy.TARGETS, *torch_networks.NETWORKS}
+)
 NAMED = ("torch_bert", "torch_compile", "torch_gradient")
 """Groups that need packages of their own, and run only when they are named."""
 ALL_CORES = {"threads"}
@@ -128,7 +137,9 @@ def main(
             elif name == "torch_gradient":
                 passed &= torch_gradient.run(counts, effort)
             elif name == "torch_compile":
-                passed &= torch_compile.run(counts, effort, whole)
+                chosen = [n for n in selected if n in torch_networks.NETWORKS]
+                if chosen or not selected:
+                    passed &= torch_compile.run(chosen, counts, effort)
             elif name == "decode":
                 passed &= decode.run(counts, effort, quick)
             elif name == "convolutions":
@@ -147,6 +158,10 @@ def main(
                 passed &= calibration.run(effort.rounds, dict(map(named_file, given)))
             elif name == "fixed_cost":
                 passed &= fixed_cost.run(effort.rounds)
+            elif name == "exported":
+                passed &= exported.run(effort)
+            elif name == "training":
+                passed &= training_steps.run(effort)
             elif name == "accuracy":
                 chosen = [n for n in selected if n in accuracy.TARGETS]
                 if chosen or not selected:

@@ -1,14 +1,16 @@
 """torch.compile with our backend beside torch itself: eager, and inductor with frozen weights, as
 ours are. And a module imported without a detour beside the same through an ONNX file.
 
-Weights are random: what is compared is time, and that results are torch's. One image or sentence a
-call, in float32; int8 as `int8_channel` calibrates it on the first call.
+Weights are random: what is compared is time, and that results are torch's. One image, sentence or
+sequence a call, in float32; int8 as `int8_channel` calibrates it on the first call, which compiles.
+Of recurrent layers torch makes no graph, whatever the backend: there, only imports tell anything.
 """
 
 from __future__ import annotations
 
 import io
 import math
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,9 +19,9 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 
-from compiler.errors import UnsupportedError
 from experiments.benchmarks import torch_bert
 from experiments.benchmarks.networks import FLOAT_SQNR_DB, Row
+from experiments.benchmarks.torch_networks import NETWORKS, network_of
 from experiments.benchmarks.turns import Contender, Effort, always, medians
 from experiments.measure import metrics
 from experiments.measure.disturbance import pinned
@@ -27,12 +29,6 @@ from experiments.measure.disturbance import pinned
 Array = NDArray[Any]
 Module = Any
 
-SIZE = 224
-FEW = ("resnet18", "bert")
-NETWORKS = (
-    *FEW, "mobilenet_v3_large", "efficientnet_b0", "vit_b_32", "swin_t", "convnext_tiny",
-    "densenet121", "maxvit_t",
-)  # fmt: skip
 EAGER, INDUCTOR, OURS, INT8 = "torch eager", "torch inductor", "dtypelab", "dtypelab int8"
 IMPORTED, BY_FILE = "imported from torch", "through ONNX"
 LEAST = {(OURS, INDUCTOR): 1.0, (INT8, EAGER): 2.97}
@@ -42,9 +38,9 @@ SAME = 0.97
 """Least ratio of the time through a file to that without one."""
 
 
-def run(threads: Sequence[int], effort: Effort, whole: bool) -> bool:
-    """Measure, print rows, and tell whether all pass; `whole`: all networks, which geometric means
-    and their targets are of.
+def run(names: Sequence[str], threads: Sequence[int], effort: Effort) -> bool:
+    """Measure, print rows, and tell whether all pass; geometric means have targets where no
+    networks are named, so that all are measured.
 
     Raises:
         UnsupportedError: torch or torchvision is not installed.
@@ -52,7 +48,7 @@ def run(threads: Sequence[int], effort: Effort, whole: bool) -> bool:
     passed = True
     for count in sorted(threads):
         ratios: dict[tuple[str, str], list[float]] = {pair: [] for pair in LEAST}
-        for name in NETWORKS if whole else FEW:
+        for name in names or NETWORKS:
             times, rows = _measured(name, count, effort)
             for fast, slow in LEAST:
                 ratio = times[slow] / times[fast]
@@ -62,7 +58,7 @@ def run(threads: Sequence[int], effort: Effort, whole: bool) -> bool:
             passed &= all(row.passed for row in rows)
         for (fast, slow), found in ratios.items():
             mean = math.exp(float(np.mean(np.log(found))))
-            target = LEAST[fast, slow] if whole else None
+            target = None if names else LEAST[fast, slow]
             row = Row(f"geometric mean of {len(found)}: {fast} vs {slow}", mean, target)
             click.echo(str(row))
             passed &= row.passed
@@ -91,13 +87,17 @@ def _measured(name: str, threads: int, effort: Effort) -> tuple[dict[str, float]
     }
     click.echo(f"{name}, torch {torch.__version__}, {threads} thread{'s' * (threads > 1)}")
     with pinned(threads), torch.inference_mode():
-        found = {k: np.asarray(f(x).numpy()) for k, f in compiled.items()}
+        found, first = {}, {}
+        for k, f in compiled.items():
+            start = time.perf_counter()
+            found[k] = np.asarray(f(x).numpy())
+            first[k] = f"   first call {time.perf_counter() - start:6.1f} s"
         found |= {k: np.asarray(run(given)) for k, run in programs.items()}
         contenders: dict[str, Contender] = {k: always(_call(f, x)) for k, f in compiled.items()}
         contenders |= {k: always(_call(run, given)) for k, run in programs.items()}
         times = medians(contenders, effort)
     for k, value in times.items():
-        click.echo(f"  {k:<26} {value:9.3f} ms")
+        click.echo(f"  {k:<26} {value:9.3f} ms{first.get(k, '')}")
     noise = min(metrics.sqnr_db(found[k], found[EAGER]) for k in (OURS, IMPORTED, BY_FILE))
     wrong = "" if noise >= FLOAT_SQNR_DB else f"differs from torch: {noise:.1f} dB"
     ratio = times[BY_FILE] / times[IMPORTED]
@@ -106,29 +106,6 @@ def _measured(name: str, threads: int, effort: Effort) -> tuple[dict[str, float]
 
 def _call(f: Callable[[Any], Any], x: Any) -> Callable[[], Any]:
     return lambda: f(x)
-
-
-def network_of(torch: Any, name: str) -> tuple[Module, Any]:
-    """A network in evaluation mode with random weights, and an input of it.
-
-    Raises:
-        UnsupportedError: torchvision is not installed.
-    """
-    if name == "bert":
-        network, _ = torch_bert.exported(torch_bert.FEW)
-        shape = (1, torch_bert.TOKENS)
-        return network, torch.randint(0, torch_bert.WORDS, shape)
-    try:
-        from torchvision import models
-    except ImportError as error:
-        raise UnsupportedError(
-            "this benchmark measures networks of torchvision: pip install torchvision"
-        ) from error
-    network = models.get_model(name, weights=None).eval()
-    for p in network.parameters():  # heads of zeros would give zeros
-        if not p.any():
-            torch.nn.init.normal_(p, std=0.02)
-    return network, torch.randn(1, 3, SIZE, SIZE)
 
 
 def onnx_of(torch: Any, network: Module, x: Any) -> bytes:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from compiler.errors import ConfigError, unknown
+from compiler.errors import ConfigError, UnsupportedError, unknown
 from compiler.ir.expr import IRModule
 from experiments.systems import number_systems, pipeline, schemes
 from experiments.systems.schemes import Scheme
@@ -14,7 +14,9 @@ from experiments.systems.schemes import Scheme
 if TYPE_CHECKING:
     from quantize.plan.plan import Plan
 
-NAMES = ("accumulate", "dtype", "plan", "scheme", "target", "threads")
+NAMES = ("accumulate", "backward", "dtype", "plan", "scheme", "target", "threads")
+TORCH = "torch"
+"""The value of `backward` for which torch runs backward graphs."""
 
 
 @dataclass(frozen=True)
@@ -23,12 +25,14 @@ class Options:
 
     Attributes:
         scheme: a number system by a sweep's name of it.
+        backward: that of backward graphs, a format; "": as `scheme`; "torch": torch runs them.
         plan: what realizes a quantized graph instead; None: `scheme` does.
         target: see `compiler.build`.
         threads: of compiled code; 0: as many as torch uses.
     """
 
     scheme: Scheme
+    backward: str = ""
     plan: Plan | None = None
     target: str = "llvm"
     threads: int = 0
@@ -54,10 +58,44 @@ class Options:
         threads = options.get("threads", 0)
         if not isinstance(threads, int) or threads < 0:
             raise ConfigError(f"threads={threads!r} is not a number of threads")
-        return Options(
-            schemes.parse(name, more), _plan(options.get("plan")),
-            str(options.get("target", "llvm")), threads,
+        found = Options(
+            schemes.parse(name, more), str(options.get("backward", "")),
+            _plan(options.get("plan")), str(options.get("target", "llvm")), threads,
         )  # fmt: skip
+        backward = found.of_backward()
+        if found.backward and backward is not None and backward.scheme.calibrated:
+            raise ConfigError(
+                f"backward={found.backward!r} would be calibrated: give a format, float32 or torch"
+            )
+        return found
+
+    def check_trained(self) -> None:
+        """Refuse what needs constants where gradients are wanted, and parameters are inputs.
+
+        Raises:
+            UnsupportedError: it is calibrated, or a plan.
+        """
+        if self.plan is not None or self.scheme.calibrated:
+            what = "a plan" if self.plan is not None else f"the scheme {self.scheme.label!r}"
+            raise UnsupportedError(
+                f"{what} quantizes weights that are constants, and where gradients are wanted they "
+                "are inputs: call the module within torch.no_grad(), or give a format as dtype"
+            )
+
+    def of_backward(self) -> Options | None:
+        """The options of backward graphs, whose sums are formed as those of forward graphs; None:
+        torch runs them.
+
+        Raises:
+            ConfigError: there is no such format.
+        """
+        if self.backward == TORCH:
+            return None
+        if not self.backward:
+            return self
+        more = {k: v for k, v in self.scheme.options if k == "accumulate"}
+        scheme = schemes.parse(self.backward, {} if self.backward == "float32" else more)
+        return replace(self, scheme=scheme, backward="", plan=None)
 
     def applied(self, module: IRModule, inputs: Sequence[Any]) -> IRModule:
         """The module in its number system. A calibrated scheme is calibrated on `inputs`, arrays

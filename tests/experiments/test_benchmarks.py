@@ -12,6 +12,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from experiments.benchmarks import (
     shapes,
     startup,
     torch_bert,
+    training_steps,
     transformers,
     variants,
 )
@@ -105,6 +107,21 @@ def test_figure_out_of_its_bound_fails() -> None:
     unbounded = report.Row("r", 7.0, "x")
     assert unbounded.passed
     assert str(unbounded).endswith("7.000 x")
+
+
+@pytest.mark.thorough
+def test_training_steps_are_of_the_formats_that_rows_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step of each is taken; what posits of 16 bits may take is bounded."""
+    called = training_steps.steps("mnist_mlp", {"float32": "float32", "own": "posit16_es1"})
+    assert {*called} - {training_steps.TORCH} == {"float32", "own"}
+    states: dict[str, Any] = {key: call() for key, call in called.items()}
+    assert states["own"].step == states["float32"].step == training_steps.STEPS + 1
+    times = {"float32": 1.0, "posit16_es1": 12.5, "bfloat16": 20.0}
+    monkeypatch.setattr(training_steps, "medians", lambda *_: times)
+    monkeypatch.setattr(training_steps, "steps", lambda _: {})
+    (bounded, free) = training_steps.rows("mnist_mlp", Effort())
+    assert not bounded.passed
+    assert free.passed
 
 
 def test_variants_are_claimed_against_the_default_and_float32() -> None:

@@ -15,9 +15,10 @@ from experiments.examples import pareto_sweep, quantize_and_export
 from experiments.results import pareto
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "examples"
-#: Run by the functions below, by the tests of READMEs and by tests/tensor/test_registered_rules.py.
+#: Run by the functions below, by the tests of READMEs, by tests/tensor/test_registered_rules.py
+#: and by tests/experiments/test_torch_examples.py.
 ELSEWHERE = {"mixed_formats", "pareto_sweep", "quantize_and_export"}
-ELSEWHERE |= {"approximate_multiplier", "new_instruction"}
+ELSEWHERE |= {"approximate_multiplier", "new_instruction", "torch_bert", "torch_resnet18"}
 OTHERS = sorted({path.stem for path in FOLDER.glob("[a-z]*.py")} - ELSEWHERE)
 
 

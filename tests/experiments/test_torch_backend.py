@@ -15,6 +15,7 @@ import pytest
 import compiler
 import datatypes
 import quantize
+from experiments.systems import pipeline
 
 torch = pytest.importorskip("torch")
 nn: Any = torch.nn
@@ -57,6 +58,32 @@ def test_it_computes_what_torch_does_at_every_batch() -> None:
             close(run(x), module(x))
 
 
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        kinds = [{"activation": "relu"}, {"activation": "gelu", "norm_first": True}]
+        self.layers = nn.Sequential(
+            *(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **kind) for kind in kinds)
+        )
+
+    def forward(self, x: Any) -> Any:
+        return self.layers(x)[:, -1] if x.shape[1] > 2 else x[:, 0]
+
+
+def test_open_sizes_are_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    built, build = [], pipeline.build
+    monkeypatch.setattr(pipeline, "build", lambda m, *a: built.append(m) or build(m, *a))
+    module = Encoder().eval()
+    run = torch.compile(module, backend=backend.dtypelab, dynamic=True)
+    with torch.no_grad():
+        for batch, tokens in ((3, 5), (2, 9), (7, 4)):
+            x = torch.randn(batch, tokens, 8)
+            close(run(x), module(x))
+        assert len(built) == 1
+        short = torch.randn(3, 2, 8)  # torch guards what its code asks of sizes
+        close(run(short), module(short))
+
+
 def test_weights_that_change_are_seen() -> None:
     module, x = network().eval(), torch.randn(4, 8)
     run = compiled(module)
@@ -78,6 +105,15 @@ def test_a_graph_may_break() -> None:
     with torch.no_grad():
         for x in (torch.ones(3), -torch.ones(3)):
             close(run(x), module(x))
+
+
+def test_a_tensor_that_the_code_writes_out_is_known() -> None:
+    def scaled(x: Any) -> Any:
+        return x * torch.tensor([1.0, 2.0, -0.5])
+
+    with torch.no_grad():
+        x = torch.randn(4, 3)
+        assert torch.equal(compiled(scaled)(x), scaled(x))
 
 
 def test_a_training_step_has_the_gradients_and_statistics_of_torch() -> None:
