@@ -24,8 +24,8 @@ RESULTS = Path(__file__).parents[2] / "results"
 RECORDED = RESULTS / "recorded.csv"
 HARDWARE = RESULTS / "hardware.csv"  # gates, not rows of a sweep
 SEARCH = RESULTS / "search.csv"  # assignments of formats, neither
-TRAINING = RESULTS / "training.csv"  # runs of training, with columns of their own
-OTHER = (HARDWARE, SEARCH, TRAINING)
+TRAININGS = (*RESULTS.glob("qat*.csv"), *RESULTS.glob("training*.csv"))  # columns of their own
+OTHER = (HARDWARE, SEARCH, *TRAININGS)
 
 
 def name_of(model: Any) -> str:
