@@ -25,15 +25,15 @@ ROOMS = {
         "errors", "_lazy", "files", "_html", "symbolic", "types", "tensor", "arithmetic", "target",
         "op", "ir", "boundary", "passes", "interpret", "pattern", "lowering", "transform",
         "scheduling", "codegen", "frontend", "script", "runtime", "vm", "build", "decoding",
-        "saved", "executors", "picture", "tuning", "__init__",
+        "saved", "exporting", "executors", "picture", "tuning", "__init__",
     ),
     "datatypes": (
         "formats", "arithmetic", "c_libraries", "registry", "lowering", "kernels", "builtin",
         "vector", "custom", "retype", "proof", "hardware", "__init__",
     ),
     "quantize": (
-        "formats", "config", "plan", "annotation", "realization", "calibration", "reference",
-        "search", "workflow", "onnx", "__init__",
+        "formats", "config", "plan", "annotation", "realization", "trainable", "calibration",
+        "reference", "search", "workflow", "onnx", "torch", "__init__",
     ),
     "experiments": (
         "files", "feeds", "user_code", "zoo", "data", "measure", "costs", "systems", "gaps",

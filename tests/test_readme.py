@@ -35,7 +35,7 @@ SECTIONS = [
 #: Sections whose commands take long; what they show of the tool, others show in short.
 LONG = (
     "An hour", "3. Give", "An approximate", "Formats of your own", "Few bits", "Decoders",
-    "Modules of torch", "torch.compile",
+    "Modules of torch", "torch.compile", "In torch's flow",
 )  # fmt: skip
 #: What needs a package that only an extra installs.
 NEEDS_TORCH = pytest.mark.skipif(
@@ -43,9 +43,15 @@ NEEDS_TORCH = pytest.mark.skipif(
 )
 
 
+NEEDS_TORCHAO = pytest.mark.skipif(
+    importlib.util.find_spec("torchao") is None, reason="torchao is not installed"
+)
+
+
 def marks(heading: str) -> list[pytest.MarkDecorator]:
     """Marks of the test of a section."""
     needs = [NEEDS_TORCH] if "torch" in heading else []
+    needs += [NEEDS_TORCHAO] if heading == "In torch's flow" else []
     return needs + ([pytest.mark.thorough] if heading.startswith(LONG) else [])
 
 
