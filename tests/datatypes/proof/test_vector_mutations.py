@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.lowering import custom_dtypes
+from compiler.lowering import attempts, custom_dtypes
 from compiler.tensor.expr import BinOp, Expr, call, let, select
 from compiler.tensor.stmt import Attempt
 from datatypes import registry, vector
@@ -95,11 +95,13 @@ def test_what_is_deferred_is_computed_again(change: Any) -> None:
 def test_tiles_that_are_never_computed_again_are_caught(
     change: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def never_again(body: Any, watched: Any, rest: Any, _again: Any) -> Attempt:
-        return Attempt(body, watched, rest, rest)
+    class NeverAgain(Attempt):
+        def __init__(self, body: Any, watched: Any, rest: Any, again: Any):
+            super().__init__(body, watched, rest, rest)
 
     change("Add", True, unsure_of_large_numbers)
-    monkeypatch.setattr(custom_dtypes, "Attempt", never_again)
+    for makes_attempts in (attempts, custom_dtypes):
+        monkeypatch.setattr(makes_attempts, "Attempt", NeverAgain)
     assert wrong(dense()) > 0
     for which in range(len(sums.CONVOLUTIONS)):
         assert wrong(convolution(which)) > 0, sums.CONVOLUTIONS[which].name
