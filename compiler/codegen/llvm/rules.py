@@ -96,6 +96,10 @@ def cast(e: Emitter, a: Val, source: DType, dtype: DType) -> Val:
         return e.op(f"fptrunc {_float_to_odd(e, a)} to {to}", t, a.n)
     if source.is_float and dtype.is_float:
         return e.op(f"{'fpext' if dtype.bits > source.bits else 'fptrunc'} {a} to {to}", t, a.n)
+    if (
+        source == FLOAT16
+    ):  # LLVM's saturating conversion with AVX512-FP16 makes NaN the least integer
+        return cast(e, cast(e, a, source, FLOAT32), FLOAT32, dtype)
     signed = "s" if dtype.kind == "int" else "u"
     if source in (FLOAT32, FLOAT64) and a.n > 1 and (dtype.bits < 32 or dtype == INT32):
         return _saturated(e, a, dtype)
