@@ -38,8 +38,9 @@ _LARGEST = 3.0e38
 """What sums of finite gradients are below."""
 _TINY = 1e-6
 """Keeps the norm that gradients are divided by above 0, as in torch."""
-_LEAST_STEP = 2.0**-30
-"""Steps of grids do not become smaller than this."""
+_LEAST_STEP = 2.0**-5
+"""Steps of grids do not become smaller than this part of what training begins with: a step of
+gradient descent that overshoots would end at 0, where a bias is more units than an int32 counts."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,8 @@ class _Builder:
                 own = {**given, RATE: self.rate_of(p, rule, w, given)}
                 new = Update(self.b, own).of(rule, w, g, state)
                 if p.kind == STEP:
-                    new[0] = self.b.call("maximum", new[0], self.b.const(_LEAST_STEP, "float32"))
+                    least = self.b.const(_LEAST_STEP * p.value, "float32")
+                    new[0] = self.b.call("maximum", new[0], least)
                 if finite is not None:
                     old = [w, *state.values()]
                     new = [
