@@ -146,13 +146,15 @@ def build(
 
     Args:
         mod: the module; it is optimized as the current PassContext says.
-        target: `llvm` for this host, or e.g. `llvm -mcpu=haswell`; `c` for C source, compiled here.
+        target: `llvm` for this host, or e.g. `llvm -mcpu=haswell`; `c` for C source, compiled here;
+            `wasm32` or `llvm -mtriple=aarch64-linux`, say, for another machine, which an emulator
+            that is installed runs.
         threads: threads that kernels may use, at least 1.
         dtype_lowering: how custom datatypes are computed (see `compiler.lowering.choose`):
             "vector", "table", "library"; None chooses the fastest for each datatype.
 
     Raises:
-        UnsupportedError: unknown target.
+        UnsupportedError: unknown target, or nothing that is installed runs its code.
         LoweringError: an operator or a custom datatype has no lowering; names it.
         InputError: a bad number of threads or lowering.
         ConfigError: the tuning log in use (see `apply_history_best`) cannot be read or does not
@@ -160,7 +162,9 @@ def build(
     """
     if threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
-    return compiled(mod, Target.parse(target), threads, dtype_lowering)
+    chosen = Target.parse(target)
+    loader_of(chosen).require(chosen)
+    return compiled(mod, chosen, threads, dtype_lowering)
 
 
 def compiled(

@@ -56,6 +56,10 @@ class OutOfMemoryError(InputError, MemoryError):
     """There is no room for the values of a model, for inputs of these sizes."""
 
 
+class MachineError(DtypelabError):
+    """A machine that runs programs of another architecture has stopped, or a program on it."""
+
+
 class LoweringError(DtypelabError):
     """A scalar operation has no lowering for a dtype and target."""
 

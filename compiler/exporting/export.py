@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,15 +11,16 @@ from compiler.boundary.elements import elements_of
 from compiler.boundary.index_ranges import index_ranges
 from compiler.build import compile_program, needs_machine
 from compiler.codegen.backend import Code, backend_of
-from compiler.codegen.c import system_compiler
+from compiler.codegen.linking import missing, shared_library, static_library, wasm_module
 from compiler.codegen.standalone import Standalone, weights_file
-from compiler.errors import ConfigError, LoweringError, UnsupportedError, unknown
+from compiler.errors import ConfigError, UnsupportedError, unknown
 from compiler.exporting import FORMS, texts
 from compiler.exporting.interface import Interface, check_name
 from compiler.files.writing import write_whole
 from compiler.ir.expr import IRModule
 from compiler.runtime.program import Program
 from compiler.saved.libraries import Facts, description
+from compiler.target.cpus import WASM32
 from compiler.target.registry import Target, kind_of
 
 
@@ -47,8 +46,10 @@ class Exported:
 
     @property
     def library(self) -> Path:
-        """The shared library, which `compiler.load` loads; it may not be there."""
-        return self.folder / f"lib{self.name}.so"
+        """The shared library, which `compiler.load` loads if it is for this machine, or the
+        WebAssembly module; it may not be there."""
+        wasm = self.target.architecture is WASM32
+        return self.folder / (f"{self.name}.wasm" if wasm else f"lib{self.name}.so")
 
 
 def export(
@@ -75,7 +76,9 @@ def export(
             and tiles as for that), `llvm` for this machine's CPU, `llvm -mcpu=...` for another.
         path: the folder, which is made.
         name: of the function that is called, and of the files.
-        forms: of FORMS; None: `source` of targets in C, else `object`, `static` and `shared`.
+        forms: of FORMS; None: `source` of targets in C, else `object`, `static` and `shared`, or of
+            other machines for which nothing here links (see `compiler.codegen.linking`), `object`.
+            `shared` of wasm32 is a module, NAME.wasm.
         weights: "inside" the code, or in a "file" of their own, which callers may map.
         dtype_lowering: how custom datatypes are computed, as for `compiler.build`.
         threads: 1, as there are no others yet.
@@ -135,16 +138,13 @@ def _forms(target: Target, forms: Collection[str] | None) -> list[str]:
     source = backend_of(target).language == "c"
     known = [f for f in FORMS if source or f != "source"]
     if forms is None:
-        return ["source"] if source else [f for f in known if f == "object" or target.runnable]
+        return ["source"] if source else [f for f in known if f == "object" or not missing(target)]
     for form in forms:
         if form not in known:
             of = f"form of code for target {str(target)!r}"
             raise ConfigError(unknown(of, form, known))
-        if form in ("static", "shared") and not target.runnable:
-            raise UnsupportedError(
-                f"libraries for {target.triple} need that machine's linker: export the form "
-                "'object' and link it there"
-            )
+        if form in ("static", "shared") and (why := missing(target)):
+            raise UnsupportedError(f"form {form!r} for {target.triple}: {why}")
     return [f for f in known if f in forms]
 
 
@@ -188,10 +188,9 @@ def _files(i: Interface, code: Code, forms: Collection[str]) -> dict[str, tuple[
         if "object" in forms or not source:
             files[f"{name}.o"] = (made, "the program, an object file")
         if "static" in forms:
-            files[f"lib{name}.a"] = (_linked(name, made, "static"), "the same, a static library")
+            files[f"lib{name}.a"] = (static_library([made], target), "the same, a static library")
         if "shared" in forms:
-            what = "the same, a shared library, which compiler.load loads, too"
-            files[f"lib{name}.so"] = (_linked(name, made, "shared"), what)
+            files.update(_shared(name, made, target))
     files[f"{name}.h"] = (texts.header(i, source).encode(), "the functions")
     files["main.c"] = (texts.main_program(i).encode(), "runs it on files of plain numbers")
     first = f"{name}.c" if "source" in forms else f"{name}.o"
@@ -199,19 +198,14 @@ def _files(i: Interface, code: Code, forms: Collection[str]) -> dict[str, tuple[
     return files
 
 
-def _linked(name: str, code: bytes, form: str) -> bytes:
-    """A library of an object file."""
-    with tempfile.TemporaryDirectory(prefix="dtypelab-") as folder:
-        given, out = Path(folder, f"{name}.o"), Path(folder, "library")
-        given.write_bytes(code)
-        if form == "shared":
-            call = [*system_compiler.command(), "-shared", "-o", str(out), str(given), "-lm"]
-        else:
-            ar = shutil.which("ar")
-            if ar is None:
-                raise LoweringError("static libraries need `ar`, which is not installed")
-            call = [ar, "rcsD", str(out), str(given)]
-        return system_compiler.run(call, out, f"{Path(call[0]).name} fails")
+def _shared(name: str, made: bytes, target: Target) -> dict[str, tuple[bytes, str]]:
+    """What is loaded while programs run: a shared library, or a WebAssembly module."""
+    if target.architecture is WASM32:
+        module = wasm_module([made], [f"{name}_run", f"{name}_description"])
+        what = "the same, a module that exports its memory and __heap_base, and imports nothing"
+        return {f"{name}.wasm": (module, what)}
+    loads = "" if target.elsewhere else ", which compiler.load loads, too"
+    return {f"lib{name}.so": (shared_library([made], target), f"the same, a shared library{loads}")}
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -99,6 +99,12 @@ class Executable:
         raise NotImplementedError
 
     @property
+    def emulated(self) -> str:
+        """The emulator that it runs on, whose times say nothing of a real machine's; empty: its
+        times are what they are."""
+        return ""
+
+    @property
     def kernels(self) -> tuple[Kernel, ...]:
         """What was compiled, in the order in which it is called or written."""
         raise NotImplementedError

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 class Loader(Protocol):
     """Takes object code of one backend to where it runs."""
 
+    def require(self, target: Target) -> None:
+        """See that programs for a target can run.
+
+        Raises:
+            UnsupportedError: they cannot; says what to install.
+        """
+
     def prepare(self, threads: int, beside: Beside) -> None:
         """Have what programs with so many threads need compiled beside a build, if that must be."""
 
@@ -65,11 +72,19 @@ def _library() -> Loader:
     return LIBRARY
 
 
+def _elsewhere() -> Loader:
+    from compiler.runtime.elsewhere import ELSEWHERE
+
+    return ELSEWHERE
+
+
 _loaders: dict[str, Callable[[], Loader]] = {"llvm": _host, "c": _library}
 
 
 def loader_of(target: Target) -> Loader:
-    """The loader of a target's kind."""
+    """The loader of a target's kind; of LLVM's code, whether it is for this machine counts."""
+    if target.kind == "llvm" and target.elsewhere:
+        return _elsewhere()
     return _loaders[target.kind]()
 
 

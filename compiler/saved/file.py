@@ -113,6 +113,9 @@ def target_of(path: str, manifest: Mapping[str, Any]) -> Target:
     if manifest["format"] != FORMAT or manifest["compiler"] != list(cache.versions()):
         raise ModelError(f"{path} was saved by another version of dtypelab: build the model again")
     text, triple, cpu, features = map(str, manifest["target"])
+    elsewhere = Target.anywhere(text)
+    if elsewhere.elsewhere and elsewhere.machine[1:] == (triple, cpu, features):
+        return elsewhere
     host = Target.parse("llvm")
     missing = sorted(set(manifest["needs"]) - host.enabled)
     if triple != host.triple or missing:

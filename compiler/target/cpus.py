@@ -33,6 +33,7 @@ class Architecture:
         pointer_bytes: of an address.
         caches: of a core.
         abi: LLVM's name of how functions are called, where a triple does not say it.
+        more: further features that targets may switch (`-mattr=`).
         vectors: feature, bytes of a vector register, and how many of those there are.
         isas: feature, and the name of the instruction set that kernels use then.
         fma: features with a fused multiply-add.
@@ -52,6 +53,13 @@ class Architecture:
     pause: tuple[str, str] = ("", "")
     caches: Caches = CACHES
     abi: str = ""
+    more: tuple[str, ...] = ()
+
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What targets may switch on and off."""
+        named = [f for part in (self.vectors, self.isas) for f, *_ in part]
+        return tuple(dict.fromkeys([*named, *self.fma, *self.more]))
 
 
 X86_64 = Architecture(
@@ -63,6 +71,7 @@ X86_64 = Architecture(
     ),
     fma=("fma",),
     flags=("sse2",),
+    more=("avx512bw", "avx512vl", "avx512dq", "f16c"),
     vector_constraint="v",
     pause=("declare void @llvm.x86.sse2.pause()", "call void @llvm.x86.sse2.pause()"),
 )  # fmt: skip
@@ -71,11 +80,16 @@ AARCH64 = Architecture(
     vectors=(("neon", 16, 16),),  # of 32: tiles were chosen for as many as SSE has
     isas=(("dotprod", "neon_dotprod"), ("neon", "neon")),
     fma=("neon",),
+    more=("i8mm", "fullfp16"),
     vector_constraint="w",
     pause=("declare void @llvm.aarch64.hint(i32)", "call void @llvm.aarch64.hint(i32 1)"),
 )
-RISCV64 = Architecture("riscv64", isas=(("d", "rv64gc"),), abi="lp64d")
-WASM32 = Architecture("wasm32", pointer_bytes=4, isas=(("simd128", "simd128"),))
+RISCV64 = Architecture("riscv64", isas=(("d", "rv64gc"),), abi="lp64d", more=("v",))
+WASM32 = Architecture(
+    "wasm32",
+    pointer_bytes=4,
+    isas=(("relaxed-simd", "relaxed_simd"), ("simd128", "simd128")),
+)
 _ARCHITECTURES = {
     "x86_64": X86_64, "amd64": X86_64, "aarch64": AARCH64, "arm64": AARCH64, "wasm32": WASM32,
     "riscv64": RISCV64,

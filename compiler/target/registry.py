@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler.errors import UnsupportedError, unknown
-from compiler.target.cpus import GENERIC, TRIPLES, Architecture, Cpu, architecture, cpus
+from compiler.target.cpus import GENERIC, TRIPLES, Architecture, architecture, cpus
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,10 @@ class Target:
 
     Written `llvm` (this host), `llvm -mcpu=haswell`, for a CPU of the host's architecture that has
     no features the host lacks, or `llvm -mtriple=aarch64-linux`, for another machine. The first
-    word is the kind (see `compiler.target.registry`).
+    word is the kind (see `compiler.target.registry`). `-mattr=+dotprod,-neon` switches features
+    besides; `-runner=node` names what runs code for other machines here (see
+    `compiler.runtime.machines`). A short name of a triple alone, such as `wasm32`, stands for
+    `llvm -mtriple=wasm32`.
 
     Attributes:
         text: as written.
@@ -81,6 +84,7 @@ class Target:
         cpu: LLVM CPU name.
         features: LLVM feature string.
         enabled: the features that are on, by LLVM's names.
+        runner: what runs it, if it is for a machine elsewhere; empty: the first that there is.
     """
 
     text: str
@@ -88,18 +92,23 @@ class Target:
     cpu: str
     features: str
     enabled: frozenset[str] = field(compare=False)
+    runner: str = ""
 
     @staticmethod
     def parse(target: str | Target) -> Target:
-        """Target from its text.
+        """Target from its text: of this machine, or of a machine elsewhere, which
+        `compiler.build` finds something to run it.
 
         Raises:
-            UnsupportedError: not a target we have, or one this host cannot run.
+            UnsupportedError: not a target we have, or a CPU like this one with features that this
+                one lacks, or another machine for a kind that only runs here.
         """
         if isinstance(target, Target):
             return target
-        found = _parse(target.strip())
-        if missing := sorted(found.enabled - _host().enabled):
+        found, here = _parse(target.strip()), _host()
+        if found.elsewhere and found.kind in _ELSEWHERE:
+            return found
+        if missing := sorted(found.enabled - here.enabled):
             lacks = ", ".join(missing)
             raise UnsupportedError(f"target {found.text!r} needs {lacks}, which this CPU lacks")
         if not found.runnable:
@@ -131,6 +140,11 @@ class Target:
         """Whether code for it runs on this machine."""
         host = _host()
         return self.triple == host.triple and self.enabled <= host.enabled
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is for a machine of another kind than this one."""
+        return self.triple != _host().triple
 
     @property
     def architecture(self) -> Architecture:
@@ -204,28 +218,63 @@ def host_cpu() -> str:
 def _parse(text: str) -> Target:
     """A target of any machine."""
     words, here = text.split(), _host()
+    if words and words[0] in TRIPLES:
+        words = ["llvm", f"-mtriple={words[0]}", *words[1:]]
+        text = " ".join(words)
     if not words or words[0] not in kinds():
         options = [f"{kind} -mcpu={c}" for kind in kinds() for c in _named(here)]
-        raise UnsupportedError(unknown("target", text, [*kinds(), *options]))
+        raise UnsupportedError(unknown("target", text, [*kinds(), *TRIPLES, *options]))
     options_given = dict(w.lstrip("-").partition("=")[::2] for w in words[1:])
     for name in options_given:
         if name not in _OPTIONS:
             raise UnsupportedError(f"target {text!r}: {unknown('option', name, _OPTIONS)}")
+    attributes, runner = options_given.pop("mattr", ""), options_given.pop("runner", "")
     if not options_given:
-        return replace(here, text=text)
+        found = replace(here, text=text, runner=runner)
+        return _checked(_switched(found, attributes) if attributes else found)
     triple, name = _triple(options_given)
     cpu = cpus().get(name)
     if cpu is None:
-        raise UnsupportedError(unknown("target CPU", name, _named(here)))
+        raise UnsupportedError(unknown("target CPU", name, _named(here, triple)))
     if triple and cpu.name != GENERIC and cpu.architecture is not architecture(triple):
         raise UnsupportedError(
             f"target {text!r}: {name} is a CPU of {cpu.architecture.name}, not of {triple}"
         )
     triple = triple or cpu.triple or here.triple
-    return Target(text, triple, cpu.llvm_name, cpu.flags, cpu.features)
+    found = Target(text, triple, cpu.llvm_name, cpu.flags, cpu.features, runner)
+    return _checked(_switched(found, attributes) if attributes else found)
 
 
-_OPTIONS = ("mcpu", "mtriple")
+_OPTIONS = ("mcpu", "mtriple", "mattr", "runner")
+_ELSEWHERE = ("llvm",)
+"""Kinds of target whose code can be for a machine elsewhere and run there."""
+
+
+def _checked(t: Target) -> Target:
+    if t.runner and not (t.elsewhere and t.kind in _ELSEWHERE):
+        raise UnsupportedError(
+            f"target {t.text!r}: -runner names what runs code for another machine, and this is "
+            "for this one: leave it out"
+        )
+    return t
+
+
+def _switched(t: Target, attributes: str) -> Target:
+    """A target with features switched on and off, as `+dotprod,-neon` says."""
+    known, on, flags = t.architecture.features, set(t.enabled), [t.features] if t.features else []
+    for word in attributes.split(","):
+        sign, name = word[:1], word[1:]
+        if sign not in ("+", "-"):
+            raise UnsupportedError(
+                f"target {t.text!r}: -mattr takes features such as +{known[0] if known else 'x'}, "
+                f"not {word!r}"
+            )
+        if name not in known:
+            of = f"feature of {t.architecture.name}"
+            raise UnsupportedError(f"target {t.text!r}: {unknown(of, name, known)}")
+        flags.append(word)
+        (on.add if sign == "+" else on.discard)(name)
+    return replace(t, features=",".join(flags), enabled=frozenset(on))
 
 
 def _triple(options: Mapping[str, str]) -> tuple[str, str]:
@@ -234,7 +283,7 @@ def _triple(options: Mapping[str, str]) -> tuple[str, str]:
         return "", options["mcpu"]
     given = options["mtriple"]
     for name, (triple, cpu) in TRIPLES.items():
-        if given in (name, triple):
+        if given in (name, triple, triple.replace("-unknown-", "-")):
             return triple, options.get("mcpu", cpu)
     raise UnsupportedError(unknown("target triple", given, TRIPLES))
 
@@ -249,10 +298,9 @@ def known_targets() -> tuple[str, ...]:
     return (*llvm, *kinds_of, *c)
 
 
-def _named(here: Target) -> list[str]:
-    """The CPUs that targets can name on this machine."""
-
-    def fits(cpu: Cpu) -> bool:
-        return cpu.triple in ("", here.triple)
-
-    return [name for name, cpu in cpus().items() if fits(cpu)]
+def _named(here: Target, triple: str = "") -> list[str]:
+    """The CPUs that targets can name, with a triple or for this machine."""
+    if triple:
+        family = (GENERIC, architecture(triple).name)
+        return [name for name, cpu in cpus().items() if cpu.architecture.name in family]
+    return [name for name, cpu in cpus().items() if cpu.triple in ("", here.triple)]

@@ -16,13 +16,26 @@ def targets(as_json: bool) -> None:
 
     Example: dtypelab targets --json
     """
+    from compiler.runtime.machines.registry import machines_of
     from compiler.target.registry import Target, known_targets
+
+    def runs(t: Target) -> list[str]:
+        """Where code for it runs here."""
+        if not t.elsewhere:
+            return ["this machine"] if t.runnable else []
+        return [m.name for m in machines_of(t) if not m.missing(t)] if t.kind == "llvm" else []
+
+    def lacks(t: Target) -> str:
+        known = machines_of(t) if t.elsewhere and t.kind == "llvm" else []
+        return f"export only; {', or '.join(m.name for m in known)} would run it" if known else (
+            "export only")  # fmt: skip
 
     found = [Target.anywhere(text) for text in known_targets()]
     rows = [
         {
             "target": t.text, "triple": t.triple, "cpu": t.cpu, "isa": t.isa,
-            "pointer_bytes": t.pointer_bytes, "vector_bytes": t.vector_bytes, "runs": t.runnable,
+            "pointer_bytes": t.pointer_bytes, "vector_bytes": t.vector_bytes, "runs": bool(runs(t)),
+            "machines": runs(t),
         }
         for t in found
     ]  # fmt: skip
@@ -31,5 +44,6 @@ def targets(as_json: bool) -> None:
         return
     wide = max(len(t.text) for t in found)
     for t in found:
-        runs = "runs here" if t.runnable else "export only"
-        say(f"{t.text:<{wide}}  {t.triple:<26}  {t.isa:<12}  {runs}")
+        by = ", ".join(m for m in runs(t) if m != "this machine")
+        where = f"runs here{f' ({by})' if by else ''}" if runs(t) else lacks(t)
+        say(f"{t.text:<{wide}}  {t.triple:<26}  {t.isa:<12}  {where}")

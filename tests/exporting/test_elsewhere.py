@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import compiler
-from compiler.errors import UnsupportedError
+from compiler.codegen import linking
+from compiler.codegen.linking import missing
+from compiler.errors import ModelError, UnsupportedError
 from compiler.target.registry import Target
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "codegen"))
@@ -67,9 +69,50 @@ def test_targets_that_there_are_not(tmp_path: Path, target: str, message: str) -
         compiler.export(dense(), target, tmp_path / "x")
 
 
-def test_what_is_for_another_machine_is_not_run_here() -> None:
+def test_kinds_that_only_run_here() -> None:
     with pytest.raises(UnsupportedError, match="needs simd128, which this CPU lacks"):
-        compiler.build(dense(), target="llvm -mtriple=wasm32")
+        compiler.build(dense(), target="c -mcpu=simd128")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("triple", ["aarch64-linux", "riscv64-linux"])
+def test_libraries(tmp_path: Path, triple: str) -> None:
+    """Linked by zig."""
+    target = Target.anywhere(f"llvm -mtriple={triple}")
+    if why := missing(target):
+        pytest.skip(why)
+    done = compiler.export(dense(), target, tmp_path / "x")
+    assert {"net.o", "libnet.a", "libnet.so"} <= set(done.files)
+    code = done.library.read_bytes()
+    assert (code[:4], code[18]) == (b"\x7fELF", MACHINES[triple])
+    assert b"net_run\0" in code
+    assert (tmp_path / "x" / "libnet.a").read_bytes().startswith(b"!<arch>")
+    with pytest.raises(ModelError, match="is for another CPU"):
+        compiler.load(done.library)
+
+
+def test_a_module_of_webassembly(tmp_path: Path) -> None:
+    target = Target.anywhere("wasm32")
+    if why := missing(target):
+        pytest.skip(why)
+    done = compiler.export(dense("posit8_es2"), target, tmp_path / "x")
+    assert done.library.name == "net.wasm"
+    code = done.library.read_bytes()
+    assert code[:8] == b"\0asm\1\0\0\0"
+    assert b"net_run" in code
+    assert b"__heap_base" in code
+
+
+def test_libraries_without_a_linker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linking, "zig", lambda: "")
+    target = "llvm -mtriple=aarch64-linux"
+    assert "libnet.so" not in compiler.export(dense(), target, tmp_path / "x").files
+    with pytest.raises(UnsupportedError, match=r"form 'shared' .*pip install 'dtypelab\[cross\]'"):
+        compiler.export(dense(), target, tmp_path / "y", forms=["shared"])
+    monkeypatch.setenv(linking.VARIABLE, "no-such-cc -O2")
+    with pytest.raises(UnsupportedError, match="'no-such-cc', which is not installed"):
+        compiler.export(dense(), target, tmp_path / "y", forms=["shared"])
+    assert not (tmp_path / "y").exists()
 
 
 RUN = """const {WASI} = require('wasi'), fs = require('fs');

@@ -202,8 +202,6 @@ def test_what_cannot_be_exported_is_said(tmp_path: Path) -> None:
             forms=["source"])  # fmt: skip
     refused(UnsupportedError, "run on one thread", dense(), threads=2)
     refused(UnsupportedError, "did you mean 'haswell'", dense(), target="llvm -mcpu=hasswell")
-    refused(UnsupportedError, "need that machine's linker", dense(), forms=["shared"],
-            target="llvm -mcpu=neoverse-n1")  # fmt: skip
     refused(LoweringError, r"the C function \w+ is in a library", dense("posit8_es0"),
             dtype_lowering="library")  # fmt: skip
     refused(LoweringError, r"the C function \w+ is in a library", dense("posit8_es0"),

@@ -39,6 +39,12 @@ def standalone_text(texts: Sequence[str], s: Standalone, target: Target) -> str:
     return "\n".join([*heads, whole, *_public(s, target)])
 
 
+def caller_text(s: Standalone, target: Target) -> str:
+    """A module of its own with `NAME_run`, for an entry point that another object file holds."""
+    declared = f"declare void @{s.symbol}(ptr, ptr, ptr, ptr, ptr)"
+    return "\n".join([declared, *_public(s, target)])
+
+
 def external_symbols(text: str) -> list[str]:
     """The functions of libraries that a module calls."""
     names = (found[1] for line in text.splitlines() if (found := _DECLARED.match(line)))

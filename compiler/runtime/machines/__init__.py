@@ -1,0 +1,1 @@
+"""Machines that programs for other architectures run on here: WebAssembly engines, emulators."""
