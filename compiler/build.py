@@ -20,7 +20,7 @@ from compiler.op.opdef import OpDef
 from compiler.op.sizes import MATCH_SHAPE
 from compiler.passes.pipeline import Pipeline, Stage, Step, register, run, sequence
 from compiler.runtime.executable import Executable, GraphExecutable
-from compiler.runtime.loader import loader_of
+from compiler.runtime.loader import loader_of, require
 from compiler.runtime.program import Program
 from compiler.runtime.program_builder import ProgramBuilder
 from compiler.symbolic import Index
@@ -163,7 +163,7 @@ def build(
     if threads < 1:
         raise InputError(f"threads must be at least 1, not {threads}")
     chosen = Target.parse(target)
-    loader_of(chosen).require(chosen)
+    require(chosen)
     return compiled(mod, chosen, threads, dtype_lowering)
 
 

@@ -76,10 +76,6 @@ class ElsewhereExecutable(GraphExecutable):
 class ElsewhereLoader:
     """See `compiler.runtime.loader.Loader`."""
 
-    def require(self, target: Target) -> None:
-        """See Loader."""
-        machine_of(target)
-
     def prepare(self, threads: int, beside: Beside) -> None:
         """See Loader: there is nothing."""
 

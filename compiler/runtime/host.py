@@ -17,9 +17,6 @@ from compiler.target.registry import Target
 class HostLoader:
     """See `compiler.runtime.loader.Loader`."""
 
-    def require(self, target: Target) -> None:
-        """See Loader: `Target.parse` has refused what does not run here."""
-
     def prepare(self, threads: int, beside: Beside) -> None:
         """See Loader."""
         if threads > 1:

@@ -17,13 +17,6 @@ if TYPE_CHECKING:
 class Loader(Protocol):
     """Takes object code of one backend to where it runs."""
 
-    def require(self, target: Target) -> None:
-        """See that programs for a target can run.
-
-        Raises:
-            UnsupportedError: they cannot; says what to install.
-        """
-
     def prepare(self, threads: int, beside: Beside) -> None:
         """Have what programs with so many threads need compiled beside a build, if that must be."""
 
@@ -83,9 +76,23 @@ _loaders: dict[str, Callable[[], Loader]] = {"llvm": _host, "c": _library}
 
 def loader_of(target: Target) -> Loader:
     """The loader of a target's kind; of LLVM's code, whether it is for this machine counts."""
-    if target.kind == "llvm" and target.elsewhere:
-        return _elsewhere()
-    return _loaders[target.kind]()
+    return _elsewhere() if _away(target) else _loaders[target.kind]()
+
+
+def require(target: Target) -> None:
+    """See that programs for a target can run, before they are compiled.
+
+    Raises:
+        UnsupportedError: it is for another machine, which nothing that is installed runs.
+    """
+    if _away(target):
+        from compiler.runtime.machines.registry import machine_of
+
+        machine_of(target)
+
+
+def _away(target: Target) -> bool:
+    return target.kind == "llvm" and target.elsewhere
 
 
 def register_target_kind(

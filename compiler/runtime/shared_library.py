@@ -25,9 +25,6 @@ _WHOLE = (
 class LibraryLoader:
     """See `compiler.runtime.loader.Loader`."""
 
-    def require(self, target: Target) -> None:
-        """See Loader: `Target.parse` has refused what does not run here."""
-
     def prepare(self, threads: int, beside: Beside) -> None:
         """See Loader: there is nothing."""
 
